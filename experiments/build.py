@@ -1,0 +1,182 @@
+"""From a configuration to the objects of a run: replicas, controller, step times, estimates, arrivals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from random import Random
+
+from experiments.config import RunConfig, make_policy
+from experiments.streams import seed_of
+from hwmodels.catalogue import load_gpu, load_llm
+from hwmodels.kv_capacity import kv_capacity
+from hwmodels.rows import FIXED_PER_S, StepRows
+from hwmodels.select import step_model
+from hwmodels.step_time import StepModel
+from serving.batch import Batcher
+from serving.controller import Controller
+from serving.errors import UserError
+from serving.estimates import Estimates, ModelEstimates
+from serving.layers import LayerRange
+from serving.replica import Replica
+from serving.request import Request
+from traces.errors import TraceError
+from traces.load import load
+from traces.scaling import scale_rate
+from traces.workload import Workload
+
+# The state in which decode speed is estimated: contexts of this length, as many as fit or may run.
+ESTIMATE_CONTEXT_TOKENS = 1024
+_BLOCK_ROWS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """What one replica can do: its step times, its KV memory and how both were found."""
+
+    rows: StepRows
+    step: StepModel
+    kv_blocks: int
+    kv_arithmetic: str
+    layers: int
+
+
+def hardware_of(config: RunConfig) -> Hardware:
+    """Step times and KV memory of one replica. Raises HardwareError when the model does not fit."""
+    engine, tp = config.engine, config.model.tp
+    gpu, llm = load_gpu(config.cluster.gpu), load_llm(config.model.name)
+    step = step_model(engine.step_time, gpu, llm, tp, engine.overhead_s)
+    if engine.max_num_seqs > step.limits.max_decode_sequences:
+        raise UserError(
+            f"engine.max_num_seqs={engine.max_num_seqs} is beyond the {step.limits.max_decode_sequences} "
+            "sequences the step-time model knows: write a smaller number or engine.step_time=roofline"
+        )
+    if engine.kv_tokens is not None:
+        blocks = engine.kv_tokens // engine.block_tokens
+        arithmetic = f"engine.kv_tokens={engine.kv_tokens} // {engine.block_tokens} = {blocks} blocks"
+    else:
+        capacity = kv_capacity(
+            gpu,
+            llm,
+            tp,
+            engine.gpu_memory_utilization,
+            engine.block_tokens,
+            engine.reserve_activation_bytes,
+        )
+        blocks, arithmetic = capacity.blocks, capacity.arithmetic
+    return Hardware(StepRows(step), step, blocks, arithmetic, llm.layers)
+
+
+def replicas_of(config: RunConfig, hardware: Hardware) -> list[Replica]:
+    """As many whole-model replicas as the cluster's GPUs make, GPUs in index order."""
+    tp, engine = config.model.tp, config.engine
+    return [
+        Replica(
+            id=id,
+            model=config.model.name,
+            layers=LayerRange(0, hardware.layers),
+            gpus=tuple(range(id * tp, (id + 1) * tp)),
+            kv_blocks=hardware.kv_blocks,
+            block_tokens=engine.block_tokens,
+            watermark_blocks=int(engine.watermark * hardware.kv_blocks),
+        )
+        for id in range(config.cluster.gpus // tp)
+    ]
+
+
+def controller_of(config: RunConfig, replicas: list[Replica]) -> Controller:
+    """A fresh controller with the configured policies; the same object type drives both worlds."""
+    system = config.system
+    dispatcher = make_policy(
+        "system/dispatch", system.dispatch, random=Random(seed_of(config.seed, "dispatch"))
+    )
+    admission = make_policy("system/admission", system.admission)
+
+    def batcher_for(replica: Replica) -> Batcher:
+        batcher: Batcher = make_policy("system/batcher", system.batcher)
+        return batcher
+
+    return Controller(replicas, dispatcher, batcher_for, admission, coalesce=not config.engine.exact)
+
+
+def estimates_of(config: RunConfig, hardware: Hardware) -> Estimates:
+    """Speeds of one replica as policies may know them, from its step-time model."""
+    engine, rows = config.engine, hardware.rows
+    kv_tokens = hardware.kv_blocks * engine.block_tokens
+    context = min(ESTIMATE_CONTEXT_TOKENS, kv_tokens)
+    sequences = max(1, min(engine.max_num_seqs, kv_tokens // context))
+    batch = min(engine.max_num_batched_tokens, hardware.step.limits.prompt_tokens)
+    prefill_s = rows.mixed(0, 0, ((0, 0, batch),)) / FIXED_PER_S
+    decode_s = rows.decode_cost(sequences, sequences * context) / FIXED_PER_S
+    entry = ModelEstimates(config.model.name, batch / prefill_s, decode_s, sequences, context, kv_tokens)
+    return Estimates((entry,), hardware.step.source)
+
+
+def capacity_req_per_s(estimates: ModelEstimates, replicas: int, workload: Workload) -> float:
+    """Requests per second at which ``replicas`` busy all the time just keep up with this mix of lengths.
+
+    A request costs its share of full prefill batches and of full decode batches.
+    """
+    prefill_s = float(workload.prompt_tokens.mean()) / estimates.prefill_tokens_per_s
+    decode_s = float(workload.output_tokens.mean()) * estimates.decode_step_s / estimates.decode_sequences
+    return replicas / (prefill_s + decode_s)
+
+
+def workload_of(config: RunConfig, estimates: ModelEstimates, replicas: int) -> Workload:
+    """The trace of the run, scaled to the utilization asked for. Raises TraceError."""
+    trace, seed = config.trace, config.seed
+
+    def read(rate_per_s: float | None) -> Workload:
+        return load(
+            trace.name,
+            path=trace.path,
+            limit=trace.limit,
+            tokens_scale=trace.tokens_scale,
+            seed=seed,
+            rate_per_s=rate_per_s,
+            requests=trace.requests,
+        )
+
+    workload = read(trace.rate_per_s)
+    if trace.utilization is None:
+        return workload
+    wanted_per_s = trace.utilization * capacity_req_per_s(estimates, replicas, workload)
+    if trace.synthetic:
+        return read(wanted_per_s)
+    present_per_s = workload.mean_rate_per_s
+    if present_per_s is None:
+        raise TraceError("trace.utilization needs requests at different times: write a larger trace.limit")
+    return scale_rate(workload, wanted_per_s / present_per_s, seed)
+
+
+def check_lengths(workload: Workload, hardware: Hardware) -> None:
+    """Refuse a trace with prompts the step-time model does not answer for."""
+    longest = hardware.step.limits.prompt_tokens
+    row = int(workload.prompt_tokens.argmax())
+    if workload.prompt_tokens[row] > longest:
+        raise UserError(
+            f"request {row} of {workload.name} has a prompt of {workload.prompt_tokens[row]} tokens, beyond "
+            f"the {longest} the step-time model answers for: write trace.tokens_scale below 1 or "
+            "engine.step_time=roofline"
+        )
+
+
+def truncated(config: RunConfig, workload: Workload) -> int:
+    """How many outputs are longer than their max_new_tokens and are cut there."""
+    caps = config.engine.max_new_tokens if workload.max_new_tokens is None else workload.max_new_tokens
+    return int((workload.output_tokens > caps).sum())
+
+
+def arrivals_of(config: RunConfig, workload: Workload) -> Iterator[tuple[Request, int]]:
+    """(request, true output tokens) by arrival, built a block of rows at a time."""
+    model = config.model.name
+    cap = config.engine.max_new_tokens
+    for rows in workload.blocks(_BLOCK_ROWS):
+        arrival = workload.arrival_ns[rows].tolist()
+        prompt = workload.prompt_tokens[rows].tolist()
+        output = workload.output_tokens[rows].tolist()
+        caps = workload.max_new_tokens
+        limits = [cap] * len(arrival) if caps is None else caps[rows].tolist()
+        for offset in range(len(arrival)):
+            request = Request(rows.start + offset, arrival[offset], prompt[offset], limits[offset], model, 0)
+            yield request, output[offset]

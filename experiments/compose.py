@@ -1,0 +1,299 @@
+"""From command-line words to one frozen RunConfig, and to ``config.yaml`` and back.
+
+Hydra chooses and merges the option files of ``conf/``; single values are typed and set here, because Hydra's
+grammar would reinterpret paths and its errors do not say what to write instead.
+"""
+
+import dataclasses
+import re
+import typing
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+from hydra import compose, initialize_config_dir
+from hydra.core.config_store import ConfigStore
+from hydra.core.global_hydra import GlobalHydra
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from experiments.config import MAX_GPUS, Kind, PolicyConfig, RunConfig, check
+from experiments.overrides import (
+    LITERAL_KEYS,
+    Override,
+    Wanted,
+    canonical,
+    closest,
+    echo,
+    leaves,
+    parse_value,
+    parse_words,
+    unknown_key,
+    wanted_by,
+)
+from serving.errors import UserError
+
+CONF_DIR: Path = Path(__file__).resolve().parent / "conf"
+
+# Clusters made on request: cluster=a100_x64 is 64 GPUs of this catalogue name.
+CLUSTER_FAMILIES: Final = {"a100": "a100_80g"}
+_GENERATED_CLUSTER = re.compile(r"([a-z0-9_]+)_x([0-9]+)")
+
+# Set by the chosen option file: another value under the option's name would label results wrongly.
+_FIXED_LEAVES: Final = frozenset({"name", "policy", "source"})
+_FIXED_KEYS: Final = frozenset({"kind", "cluster.gpu", "trace.synthetic"})
+
+_HEADER = "# The resolved configuration of a ServeTwin run: nothing is left to defaults.\n"
+
+
+def load_config(overrides: Sequence[str], kind: Kind) -> RunConfig:
+    """The checked configuration of one run from ``key=value`` words; ``out=FOLDER`` is required.
+
+    Raises UserError for every word, option or value that cannot be used.
+    """
+    words = parse_words(overrides)
+    groups = option_groups()
+    choices = [word for word in words if word.key in groups]
+    values = [word for word in words if word.key not in groups]
+    for choice in choices:
+        _check_choice(choice, groups)
+    try:
+        tree = _compose(kind, choices)
+        literals = _apply(tree, values, kind, groups)
+        data = _resolve(tree, literals)
+    except (HydraException, OmegaConfBaseException, yaml.YAMLError) as error:
+        reason = " ".join(str(error).split())
+        raise UserError(
+            f"the option files in {CONF_DIR} do not fit together ({reason}): write them like their neighbours"
+        ) from error
+    config: RunConfig = _build(RunConfig, data, "", "the configuration")
+    check(config)
+    return config
+
+
+def resolved_yaml(config: RunConfig) -> str:
+    """``config.yaml``: every value the run used; ``load_resolved`` reads it back to an equal RunConfig."""
+    data = dataclasses.asdict(config)
+    if config.workers is None:
+        del data["workers"]
+    return _HEADER + str(yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=1000))
+
+
+def load_resolved(path: Path | str) -> RunConfig:
+    """The RunConfig in a result folder's ``config.yaml``; UserError when the file is not one."""
+    try:
+        data = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, ValueError) as error:
+        raise UserError(
+            f"{path} cannot be read ({error}): give the config.yaml of a result folder"
+        ) from error
+    except yaml.YAMLError as error:
+        reason = " ".join(str(error).split())
+        raise UserError(f"{path} is not YAML ({reason}): give the config.yaml of a result folder") from error
+    if isinstance(data, dict):
+        data.setdefault("workers", None)
+    config: RunConfig = _build(RunConfig, data, "", str(path))
+    check(config)
+    return config
+
+
+def option_groups() -> dict[str, list[str]]:
+    """Group (such as ``system/dispatch``) -> its option names, sorted, from the files in ``conf/``."""
+    groups: dict[str, list[str]] = {}
+    for file in sorted(CONF_DIR.glob("*/**/*.yaml")):
+        groups.setdefault(file.parent.relative_to(CONF_DIR).as_posix(), []).append(file.stem)
+    return groups
+
+
+def _check_choice(choice: Override, groups: dict[str, list[str]]) -> None:
+    """Refuse an option that no file has, after making the cluster it may ask for."""
+    options = groups[choice.key]
+    if choice.text in options:
+        return
+    made = ""
+    if choice.key == "cluster":
+        if _make_cluster(choice.text):
+            return
+        made = "".join(f", {family}_xN (N from 1 to {MAX_GPUS})" for family in CLUSTER_FAMILIES)
+    near = closest(choice.text, options)
+    hint = f", {choice.key}={near} if that is meant" if near else ""
+    raise UserError(f"unknown option {choice}: write one of {', '.join(options)}{made}{hint}")
+
+
+def _make_cluster(name: str) -> bool:
+    """Register ``FAMILY_xN`` with Hydra; False when the name is not of that form or N is out of range."""
+    match = _GENERATED_CLUSTER.fullmatch(name)
+    if match is None or match[1] not in CLUSTER_FAMILIES or match[2].startswith("0") or len(match[2]) > 6:
+        return False
+    gpus = int(match[2])
+    if gpus > MAX_GPUS:
+        return False
+    node = {"name": name, "gpu": CLUSTER_FAMILIES[match[1]], "gpus": gpus}
+    ConfigStore.instance().store(group="cluster", name=name, node=node)
+    return True
+
+
+def _compose(kind: Kind, choices: Iterable[Override]) -> DictConfig:
+    """Hydra's merge of the schema, the primary file and the chosen options, values still unresolved."""
+    ConfigStore.instance().store(name="run_schema", node=_mutable(RunConfig))
+    words = [f"{choice.key}={choice.text}" for choice in choices]
+    outer = GlobalHydra.instance().hydra  # a caller's own, in a notebook or a sweep
+    GlobalHydra.instance().clear()
+    try:
+        with initialize_config_dir(config_dir=str(CONF_DIR), version_base="1.3", job_name="servetwin"):
+            return compose(config_name=kind, overrides=words)
+    finally:
+        GlobalHydra.instance().hydra = outer
+
+
+def _mutable(config_class: type) -> type:
+    """The same dataclass, unfrozen: OmegaConf makes a frozen one read-only, so nothing could be merged in."""
+    specs = []
+    for name, hint in typing.get_type_hints(config_class).items():
+        nested = dataclasses.is_dataclass(hint)
+        specs.append((name, _mutable(typing.cast(type, hint)) if nested else hint))
+    return dataclasses.make_dataclass(config_class.__name__, specs)
+
+
+def _apply(
+    tree: DictConfig, words: Sequence[Override], kind: Kind, groups: dict[str, list[str]]
+) -> dict[str, str]:
+    """Set the user's values in ``tree``; returns the path-like ones, which must not be interpolated.
+
+    The engine comes first: it decides which batcher's parameters the system has.
+    """
+    literals = {word.key: word.text for word in words if word.key in LITERAL_KEYS}
+    words = [word for word in words if word.key not in LITERAL_KEYS]
+    for word in words:
+        if not word.key.startswith("system."):
+            _set(tree, word, kind, groups)
+    if any(word.key in ("slo.ttft_ms", "slo.tpot_ms") for word in words):
+        tree.slo.source = f"command line, instead of {tree.slo.name}"
+        tree.slo.name = "custom"
+    _fill_engine_default(tree, groups)
+    for word in words:
+        if word.key.startswith("system."):
+            _set(tree, word, kind, groups)
+    return literals
+
+
+def _set(tree: DictConfig, word: Override, kind: Kind, groups: dict[str, list[str]]) -> None:
+    keys = _settable(tree, kind)
+    key = canonical(word.key)
+    _refuse_fixed(word, key, groups)
+    if key not in keys:
+        _refuse_parameter(tree, word, key, keys)
+        raise unknown_key(word.key, [*keys, *groups], kind)
+    path, wanted = keys[key]
+    owner, _, leaf = path.rpartition(".")
+    node = OmegaConf.select(tree, owner) if owner else tree
+    if OmegaConf.is_interpolation(node, leaf):
+        source = str(OmegaConf.to_container(node, resolve=False)[leaf]).strip("${} ")  # type: ignore[index,call-overload]
+        raise UserError(f"{word} cannot be set apart from {source}, which it follows: write {source}=VALUE")
+    OmegaConf.update(tree, path, parse_value(word, wanted), force_add=True)
+
+
+def _refuse_parameter(tree: DictConfig, word: Override, key: str, keys: Iterable[str]) -> None:
+    """A parameter that the chosen policy does not have."""
+    owner = key.rpartition(".")[0]
+    group = owner.removeprefix("system.")
+    if owner in (key, group) or group not in tree.system:
+        return
+    option = f"system/{group}={tree.system[group].name}"
+    known = sorted(name for name in keys if name.startswith(owner + "."))
+    write = f"write only {', '.join(known)}" if known else "leave it out, for it takes no parameters"
+    raise UserError(f"unknown key '{echo(word.key)}' for the chosen {option}: {write}")
+
+
+def _settable(tree: DictConfig, kind: Kind) -> dict[str, tuple[str, Wanted]]:
+    """Key as the user writes it -> (path in the tree, what it takes)."""
+    keys = {key: (key, wanted) for key, wanted in leaves(RunConfig).items() if not _is_fixed(key)}
+    if kind == "simulate":
+        del keys["workers"]
+    for group in typing.cast(Iterable[str], tree.system):
+        params = OmegaConf.select(tree, f"system.{group}.params")
+        for name in params or ():
+            default = None if OmegaConf.is_missing(params, name) else params[name]
+            wanted = Wanted(type(default)) if default is not None else Wanted(Any)
+            keys[f"system.{group}.{name}"] = (f"system.{group}.params.{name}", wanted)
+    return keys
+
+
+def _is_fixed(key: str) -> bool:
+    return key in _FIXED_KEYS or ("." in key and key.rpartition(".")[2] in _FIXED_LEAVES)
+
+
+def _refuse_fixed(word: Override, key: str, groups: dict[str, list[str]]) -> None:
+    """Keys that belong to an option file, and groups written as if they were values."""
+    slashed = key.replace(".", "/")
+    if slashed in groups:
+        raise UserError(f"{word} chooses an option: write {slashed}={echo(word.text)}")
+    owner = key.rpartition(".")[0].replace(".", "/")
+    if key in leaves(RunConfig) and _is_fixed(key) and owner in groups:
+        options = ", ".join(groups[owner])
+        raise UserError(f"{word.key} belongs to the chosen {owner}: write {owner}=OPTION, one of {options}")
+
+
+def _fill_engine_default(tree: DictConfig, groups: dict[str, list[str]]) -> None:
+    """Replace ``system/batcher=engine_default`` by the option that ``engine.batcher`` names."""
+    options = [name for name in groups["system/batcher"] if name != "engine_default"]
+    if tree.engine.batcher not in options:
+        shown = echo(str(tree.engine.batcher))
+        raise UserError(f"engine.batcher={shown} is unknown: write one of {', '.join(options)}")
+    if tree.system.batcher.name == "engine_default":
+        option = OmegaConf.load(CONF_DIR / "system" / "batcher" / f"{tree.engine.batcher}.yaml")
+        OmegaConf.update(tree, "system.batcher", option, merge=True, force_add=True)
+
+
+def _resolve(tree: DictConfig, literals: dict[str, str]) -> dict[str, Any]:
+    """Plain data with every reference followed; UserError for a required value nobody gave."""
+    for path in sorted(OmegaConf.missing_keys(tree) - LITERAL_KEYS):
+        key = canonical(path)
+        raise UserError(f"{key} has no default: write {key}=VALUE")
+    data = typing.cast(dict[str, Any], OmegaConf.to_container(tree, resolve=True))
+    data["out"] = literals.get("out", "")
+    if "trace.path" in literals:
+        data["trace"]["path"] = literals["trace.path"]
+    return data
+
+
+def _build(config_class: type, data: Any, prefix: str, source: str) -> Any:
+    """``config_class`` from plain data, every key present and of its type, or a UserError naming the key."""
+    hints = typing.get_type_hints(config_class)
+    if not isinstance(data, dict):
+        where = f"{prefix.rstrip('.')} in {source}" if prefix else source
+        raise UserError(f"{where} is not a mapping: write the keys {', '.join(hints)} under it")
+    for key in data:
+        if key not in hints:
+            raise UserError(f"unknown key {prefix}{key} in {source}: write only {', '.join(hints)}")
+    values = {}
+    for name, hint in hints.items():
+        if name not in data:
+            raise UserError(f"{prefix}{name} is missing in {source}: write {prefix}{name} with its value")
+        if dataclasses.is_dataclass(hint):
+            values[name] = _build(typing.cast(type, hint), data[name], f"{prefix}{name}.", source)
+        elif config_class is PolicyConfig and name == "params":
+            values[name] = _parameters(data[name], f"{prefix}{name}", source)
+        else:
+            values[name] = _typed(data[name], wanted_by(hint), f"{prefix}{name}", source)
+    return config_class(**values)
+
+
+def _parameters(data: Any, key: str, source: str) -> dict[str, Any]:
+    if not isinstance(data, dict) or not all(isinstance(name, str) for name in data):
+        raise UserError(
+            f"{key} in {source} is not a mapping: write a mapping of parameter names to values, or {{}}"
+        )
+    return dict(data)
+
+
+def _typed(value: Any, wanted: Wanted, key: str, source: str) -> Any:
+    if value is None and wanted.optional:
+        return None
+    if wanted.type is float and type(value) is int:
+        value = float(value)
+    if type(value) is not wanted.type or value != value or value in (float("inf"), float("-inf")):
+        raise UserError(f"{key}={value!r} in {source} is wrong: write {wanted}")
+    return value

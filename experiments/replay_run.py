@@ -1,0 +1,45 @@
+"""servetwin replay: the recorded run's events into a fresh controller, from the run's own config.yaml."""
+
+import json
+from pathlib import Path
+
+from experiments import build
+from experiments.compose import load_resolved, resolved_yaml
+from experiments.journal_file import NAME, header_fields
+from serving.errors import UserError
+from serving.replay import ReplayReport, read_header, replay
+
+
+def replay_run(folder: Path) -> ReplayReport:
+    """Compare every action of ``folder``'s journal. Raises UserError when the folder cannot be replayed."""
+    path = folder / NAME
+    if not folder.is_dir():
+        raise UserError(f"{folder} is not a folder: write servetwin replay DIR with the out= of a run")
+    if not path.is_file():
+        raise UserError(f"{folder} has no journal: run again with journal=true")
+    config = load_resolved(folder / "config.yaml")
+    hardware = build.hardware_of(config)
+    replicas = build.replicas_of(config, hardware)
+    try:
+        with path.open(encoding="ascii") as file:
+            header = read_header(_first(file.readline(), path), str(path))
+            expected = header_fields(
+                "", config.seed, resolved_yaml(config), build.estimates_of(config, hardware)
+            )
+            for key in ("seed", "config_sha256", "estimates_sha256"):
+                if header.get(key) != expected[key]:
+                    raise UserError(
+                        f"{path}: line 1 carries another {key} than config.yaml gives: replay the two "
+                        "together, as the run wrote them and with the version that ran it"
+                    )
+            file.seek(0)
+            return replay(file, build.controller_of(config, replicas), str(path))
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not text ({error.reason}): use a journal as it was written") from None
+
+
+def _first(text: str, path: Path) -> object:
+    try:
+        return json.loads(text)
+    except ValueError:
+        raise UserError(f"{path}: the first line is not a ServeTwin journal header") from None

@@ -1,0 +1,172 @@
+"""The folder of one run's results: complete under its name, or not there at all."""
+
+import os
+import secrets
+import shutil
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+from serving.errors import UserError
+
+# Lists the files the run wrote, so that overwriting never removes a file somebody else put there.
+MARKER: Final = ".servetwin-result"
+
+
+class ResultFolder:
+    """Collects files in a hidden sibling folder and renames it to ``path`` when the run is complete.
+
+    Use it as a context manager: ``prepare()`` runs on entry, before anything expensive; leaving without
+    ``commit()`` (an error, Ctrl-C) removes what was written. Raises UserError for an unusable ``path``.
+    """
+
+    def __init__(self, path: str | Path, overwrite: bool) -> None:
+        self.target = _absolute(str(path))
+        self.overwrite = overwrite
+        self._temporary: Path | None = None
+
+    @property
+    def path(self) -> Path:
+        """Where to write files before ``commit()``; RuntimeError outside of prepare and commit."""
+        if self._temporary is None:
+            raise RuntimeError("the result folder is not prepared, or already committed")
+        return self._temporary
+
+    def prepare(self) -> Path:
+        """Check the target and make the temporary folder; returns the latter."""
+        self._check_target()
+        parent = self.target.parent
+        temporary = parent / f".servetwin-unfinished-{secrets.token_hex(6)}"
+        try:
+            parent.mkdir(parents=True, exist_ok=True)
+            temporary.mkdir()
+        except OSError as error:
+            raise UserError(
+                f"out={self.target} cannot be made ({error.strerror} at {error.filename}): "
+                "write out= with a folder in a place you may write to"
+            ) from error
+        self._temporary = temporary
+        return temporary
+
+    def commit(self) -> Path:
+        """Give the finished folder its name; returns it.
+
+        When the name was taken during the run, the results are kept beside it and the UserError says where.
+        """
+        written = self.path
+        _write_marker(written)
+        try:
+            self._check_target()
+            _replace(written, self.target)
+        except (UserError, OSError) as error:
+            kept = _free_name(self.target)
+            written.rename(kept)
+            self._temporary = None
+            raise UserError(f"{error}; this run's results were kept in {kept}") from error
+        self._temporary = None
+        return self.target
+
+    def discard(self) -> None:
+        """Remove the temporary folder, if there is one."""
+        if self._temporary is not None:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+            self._temporary = None
+
+    def __enter__(self) -> "ResultFolder":
+        self.prepare()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.discard()
+
+    def _check_target(self) -> None:
+        """Only nothing, an empty folder, or (with overwrite) an untouched earlier result may be there."""
+        target = self.target
+        try:
+            if not target.exists():
+                return
+            if not target.is_dir():
+                raise UserError(f"out={target} is a file: write out= with the name of a folder")
+            content = list(target.iterdir())
+        except OSError as error:
+            raise UserError(
+                f"out={target} cannot be used ({error.strerror}): write out= with another folder"
+            ) from error
+        if target == Path.cwd() or target in Path.cwd().parents:
+            raise UserError(f"out={target} is the folder you are in: write out= with a new folder")
+        if content:
+            self._check_earlier_result()
+
+    def _check_earlier_result(self) -> None:
+        target = self.target
+        foreign = _foreign_files(target)
+        if foreign is None:
+            raise UserError(
+                f"out={target} holds files that are not a ServeTwin result: write out= with a new folder"
+            )
+        if not self.overwrite:
+            raise UserError(
+                f"out={target} already holds a result: write overwrite=true to replace it, or another out="
+            )
+        if foreign:
+            raise UserError(
+                f"out={target} holds {foreign[0]}, which is not part of its result: "
+                "move it away, or write another out="
+            )
+
+
+def _absolute(text: str) -> Path:
+    """The folder meant, symbolic links followed, for a rename replaces a link and not what it points to."""
+    try:
+        return Path(text).resolve()
+    except (OSError, RuntimeError, ValueError) as error:
+        raise UserError(
+            f"out={text!r} is not a usable path ({error}): write out= with another folder"
+        ) from error
+
+
+def _write_marker(folder: Path) -> None:
+    names = "\n".join(_files(folder))
+    (folder / MARKER).write_text(names + "\n", encoding="utf-8", errors="surrogateescape")
+
+
+def _foreign_files(folder: Path) -> list[str] | None:
+    """Files beside those the marker lists; None when the folder has no marker."""
+    try:
+        listed = (folder / MARKER).read_text(encoding="utf-8", errors="surrogateescape").split("\n")
+    except OSError:
+        return None
+    return [name for name in _files(folder) if name not in listed and name != MARKER]
+
+
+def _files(folder: Path) -> list[str]:
+    """Relative names of everything in the folder that is not itself a folder, sorted."""
+    return sorted(
+        (Path(base) / name).relative_to(folder).as_posix()
+        for base, _, names in os.walk(folder)
+        for name in names
+    )
+
+
+def _replace(written: Path, target: Path) -> None:
+    """Rename onto a free name or an empty folder; an earlier result steps aside first and goes last."""
+    if not target.exists() or not any(target.iterdir()):
+        written.rename(target)
+        return
+    aside = target.parent / f".servetwin-replaced-{secrets.token_hex(6)}"
+    target.rename(aside)
+    try:
+        written.rename(target)
+    except BaseException:
+        aside.rename(target)
+        raise
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def _free_name(target: Path) -> Path:
+    number = 1
+    while (kept := target.parent / f"{target.name}.{number}").exists():
+        number += 1
+    return kept

@@ -1,0 +1,76 @@
+"""The catalogue: GPUs, model shapes and linear coefficients in YAML beside this file, all with sources."""
+
+import difflib
+from collections.abc import Iterable, Mapping
+from functools import cache
+from importlib.resources import files
+from types import MappingProxyType
+from typing import Any
+
+from hwmodels.all_reduce import AllReduce
+from hwmodels.errors import HardwareError
+from hwmodels.gpu import Gpu
+from hwmodels.llm_shape import LlmShape
+
+GPUS_FILE = "gpus.yaml"
+MODELS_FILE = "models.yaml"
+LINEAR_FILE = "linear.yaml"
+
+
+@cache
+def read_yaml(file_name: str) -> Any:
+    """Parsed content of one catalogue file; callers must not change it."""
+    import yaml  # type: ignore[import-untyped, unused-ignore]
+
+    return yaml.safe_load((files(__name__) / file_name).read_text(encoding="utf-8"))
+
+
+def load_gpu(name: str) -> Gpu:
+    """The GPU called ``name`` in gpus.yaml."""
+    entry = _entry("GPU", name, GPUS_FILE)
+    numbers = {
+        key: entry[key]
+        for key in ("memory_bytes", "memory_bandwidth_bytes_per_s", "flops_per_s", "activation_reserve_bytes")
+    }
+    source = "; ".join(f"{key}: {number['source']}" for key, number in numbers.items())
+    values = {key: number["value"] for key, number in numbers.items()}
+    return Gpu(name=name, source=source, **values)
+
+
+def load_llm(name: str) -> LlmShape:
+    """The model shape called ``name`` in models.yaml."""
+    return LlmShape(name=name, **_entry("model", name, MODELS_FILE))
+
+
+def load_all_reduce(gpu_name: str) -> AllReduce:
+    """All-reduce times between GPUs of this kind; a GPU without an entry knows one rank only."""
+    entry = _entry("GPU", gpu_name, GPUS_FILE).get("all_reduce")
+    if entry is None:
+        return AllReduce(gpu_name, MappingProxyType({}), float("inf"), "none")
+    alpha_s = MappingProxyType({int(tp): float(alpha) for tp, alpha in entry["alpha_s"].items()})
+    return AllReduce(gpu_name, alpha_s, float(entry["bus_bandwidth_bytes_per_s"]), entry["source"])
+
+
+def gpu_names() -> tuple[str, ...]:
+    """Every GPU in the catalogue, sorted."""
+    return tuple(sorted(read_yaml(GPUS_FILE)))
+
+
+def llm_names() -> tuple[str, ...]:
+    """Every model in the catalogue, sorted."""
+    return tuple(sorted(read_yaml(MODELS_FILE)))
+
+
+def _entry(kind: str, name: str, file_name: str) -> Mapping[str, Any]:
+    entries: Mapping[str, Mapping[str, Any]] = read_yaml(file_name)
+    if name not in entries:
+        raise HardwareError(f"unknown {kind} {name!r}: {_suggest(name, entries)}")
+    return entries[name]
+
+
+def _suggest(name: str, known: Iterable[str]) -> str:
+    names = sorted(known)
+    folded = name.lower().replace("-", "_").replace(".", "_")
+    # A cut-off of 0 always names the nearest one: the lists are short and a poor guess costs nothing.
+    nearest = difflib.get_close_matches(folded, names, n=1, cutoff=0.0)[0]
+    return f"write {nearest!r} or another of {', '.join(names)}"

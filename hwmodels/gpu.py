@@ -1,0 +1,18 @@
+"""What one accelerator offers: the datasheet numbers every rougher model starts from."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One device. ``memory_bytes`` is what a process can allocate, ``flops_per_s`` the dense rate of 16-bit
+    matrix products (fp32 for ``cpu_core``); ``activation_reserve_bytes`` is what an engine keeps free of KV
+    per device (activations, communication buffers, context). ``source`` names where each number comes from.
+    """
+
+    name: str
+    memory_bytes: int
+    memory_bandwidth_bytes_per_s: float
+    flops_per_s: float
+    source: str
+    activation_reserve_bytes: int = 0

@@ -1,0 +1,70 @@
+"""How many KV blocks fit beside the weights of one replica."""
+
+from dataclasses import dataclass
+
+from hwmodels.errors import HardwareError
+from hwmodels.gpu import Gpu
+from hwmodels.llm_shape import LlmShape
+
+CANDIDATE_TP = (1, 2, 4, 8)
+
+
+@dataclass(frozen=True, slots=True)
+class KvCapacity:
+    """KV memory of one replica (all its ranks): whole blocks, their tokens, and how the number came about."""
+
+    blocks: int
+    tokens: int
+    arithmetic: str
+
+
+def kv_capacity(
+    gpu: Gpu,
+    llm: LlmShape,
+    tp: int,
+    memory_utilization: float,
+    block_tokens: int,
+    activation_reserve_bytes: int | None = None,
+) -> KvCapacity:
+    """Blocks of ``block_tokens`` tokens that one replica of ``llm`` on ``tp`` of ``gpu`` can hold.
+
+    ``memory_utilization`` is the share of each GPU the engine may use, ``activation_reserve_bytes`` what it
+    keeps free of KV on each GPU (None: the catalogue's number, whose source is in ``gpu.source``). An
+    engine's own reported capacity, where known, is better than this.
+    """
+    llm.require_tp(tp)
+    reserve = gpu.activation_reserve_bytes if activation_reserve_bytes is None else activation_reserve_bytes
+    _check_settings(memory_utilization, block_tokens, reserve)
+    block_bytes = llm.kv_bytes_per_token * block_tokens
+    per_gpu = int(gpu.memory_bytes * memory_utilization) - reserve
+    blocks = (per_gpu * tp - llm.weight_bytes) // block_bytes
+    if blocks < 1:
+        raise HardwareError(_too_large(gpu, llm, tp, per_gpu, block_bytes))
+    tokens = blocks * block_tokens
+    arithmetic = (
+        f"({gpu.memory_bytes} B x {memory_utilization:g} - {reserve} B reserve) x {tp} GPU"
+        f" - {llm.weight_bytes} B weights = {per_gpu * tp - llm.weight_bytes} B; "
+        f"// ({llm.kv_bytes_per_token} B per token x {block_tokens}) = {blocks} blocks = {tokens} tokens"
+    )
+    return KvCapacity(blocks, tokens, arithmetic)
+
+
+def _check_settings(memory_utilization: float, block_tokens: int, reserve: int) -> None:
+    if not 0.0 < memory_utilization <= 1.0:
+        raise HardwareError(
+            f"memory_utilization={memory_utilization} is not a share; write a number in (0, 1]"
+        )
+    if block_tokens < 1:
+        raise HardwareError(f"block_tokens={block_tokens} is not a block size; write 1 or more, usually 16")
+    if reserve < 0:
+        raise HardwareError(f"activation_reserve_bytes={reserve} is negative; write 0 or more bytes")
+
+
+def _too_large(gpu: Gpu, llm: LlmShape, tp: int, per_gpu: int, block_bytes: int) -> str:
+    needed = llm.weight_bytes + block_bytes
+    fitting = [n for n in CANDIDATE_TP if llm.splits_into(n) and per_gpu * n >= needed]
+    advice = f"write tp={fitting[0]}, the smallest that fits" if fitting else "no tp of 1, 2, 4, 8 fits"
+    return (
+        f"{llm.name} needs {needed} bytes (weights and one KV block) but tp={tp} on {gpu.name} leaves "
+        f"{max(0, per_gpu * tp)} bytes after utilization and reserve; {advice}"
+    )

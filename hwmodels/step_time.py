@@ -1,0 +1,75 @@
+"""How long one engine step takes: the protocol every step-time model fulfils, whatever stands behind it."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from hwmodels.errors import HardwareError
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A straight stretch of decode attention time: valid up to ``context_limit`` total context tokens."""
+
+    context_limit: int
+    intercept_s: float
+    slope_s_per_token: float
+
+
+@dataclass(frozen=True, slots=True)
+class StepLimits:
+    """The range a model answers in; everything outside is refused.
+
+    ``max_context_tokens`` is the sum over the decoding sequences, ``max_prefill_tokens`` the new prompt
+    tokens of one step, ``max_prompt_tokens`` how far into one prompt a chunk may end (None: as far as
+    ``max_context_tokens``).
+    """
+
+    max_decode_sequences: int
+    max_context_tokens: int
+    max_prefill_tokens: int
+    max_prompt_tokens: int | None = None
+
+    @property
+    def prompt_tokens(self) -> int:
+        """The longest prompt a chunk may belong to, in tokens."""
+        return self.max_context_tokens if self.max_prompt_tokens is None else self.max_prompt_tokens
+
+
+class StepModel(Protocol):
+    """Seconds of one forward pass of a whole model on one replica.
+
+    A step = ``dense_s`` (all that depends on token and sequence counts, per-step overhead included)
+    + the decode attention piece of its decoding sequences + ``prefill_attention_s`` of each prompt chunk.
+    """
+
+    @property
+    def limits(self) -> StepLimits: ...
+
+    @property
+    def source(self) -> str: ...
+
+    @property
+    def error_band(self) -> str: ...
+
+    def dense_s(self, prefill_tokens: int, prefill_sequences: int, decode_sequences: int) -> float:
+        """Linear layers, norms, head and overhead of a step with this many tokens; seconds."""
+        ...
+
+    def decode_attention(self, decode_sequences: int) -> tuple[Piece, ...]:
+        """Attention time over total context T (each sequence's tokens, the one being fed included).
+
+        Pieces in order of ``context_limit``; the first with T <= context_limit holds, the last limit is the
+        end of the valid range.
+        """
+        ...
+
+    def prefill_attention_s(self, new_tokens: int, cached_tokens: int) -> float:
+        """Attention of one prompt chunk of ``new_tokens`` behind ``cached_tokens``; seconds."""
+        ...
+
+
+def require_overhead(overhead_s: float) -> float:
+    """The per-step overhead, refused when negative or not finite."""
+    if not 0.0 <= overhead_s < float("inf"):
+        raise HardwareError(f"overhead_s={overhead_s} is not a time; write 0 or a positive number of seconds")
+    return overhead_s

@@ -1,0 +1,42 @@
+"""Which requests are let in."""
+
+from math import floor
+
+from serving.fleet import FleetView
+from serving.request import Request
+from serving.units import NS_PER_S
+
+
+class AdmitAll:
+    """Everyone."""
+
+    def admit(self, now_ns: int, request: Request, fleet: FleetView) -> str | None:
+        """Never refuses."""
+        return None
+
+
+class TokenBucket:
+    """At most ``rate_per_s`` requests per second on average and ``burst`` at once.
+
+    In integers: the bucket gains ``rate_per_s`` in millionths each nanosecond, and a request costs what one
+    per second gains in a second.
+    """
+
+    def __init__(self, rate_per_s: float, burst: int) -> None:
+        if rate_per_s <= 0 or burst < 1:
+            raise ValueError("token bucket needs rate_per_s > 0 and burst >= 1")
+        self._rate_millionths = floor(rate_per_s * 1_000_000)
+        self._cost = NS_PER_S * 1_000_000
+        self._capacity = burst * self._cost
+        self._level = self._capacity
+        self._filled_ns = 0
+
+    def admit(self, now_ns: int, request: Request, fleet: FleetView) -> str | None:
+        """Takes one token, or refuses when there is none."""
+        filled = self._level + (now_ns - self._filled_ns) * self._rate_millionths
+        self._level = min(self._capacity, filled)
+        self._filled_ns = now_ns
+        if self._level < self._cost:
+            return "token bucket empty"
+        self._level -= self._cost
+        return None

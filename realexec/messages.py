@@ -1,0 +1,63 @@
+"""What travels over the pipe between the driver and one worker. Times are ``time.monotonic_ns``."""
+
+from typing import NamedTuple
+
+from serving.actions import Chunk
+
+
+class Hold(NamedTuple):
+    """To a worker: this request is yours; generate ``missing`` more tokens."""
+
+    request: int
+    prompt: tuple[int, ...]
+    generated: tuple[int, ...]
+    missing: int
+
+
+class RunSteps(NamedTuple):
+    """To a worker: the `Run` action."""
+
+    epoch: int
+    chunks: tuple[Chunk, ...]
+    decode: bool
+    max_steps: int
+
+
+class StopSteps(NamedTuple):
+    """To a worker: end the current run at the next step boundary."""
+
+
+class DropKV(NamedTuple):
+    """To a worker: preempt this request."""
+
+    request: int
+
+
+class Forget(NamedTuple):
+    """To a worker: this request ended elsewhere."""
+
+    request: int
+
+
+class Ready(NamedTuple):
+    """From a worker: the model is built."""
+
+
+class StepsDone(NamedTuple):
+    """From a worker: a run ended. ``tokens`` holds one token per step for each request that got any."""
+
+    epoch: int
+    started_ns: int
+    ends_ns: tuple[int, ...]
+    tokens: dict[int, tuple[int, ...]]
+    finished: tuple[int, ...]
+
+
+class Died(NamedTuple):
+    """From a worker that failed, or put by the driver's reader for one that vanished."""
+
+    cause: str
+
+
+ToWorker = Hold | RunSteps | StopSteps | DropKV | Forget
+FromWorker = Ready | StepsDone | Died

@@ -1,0 +1,135 @@
+"""Executes a model layer by layer: prefill chunks one request at a time, decoding in batches of a fixed size.
+
+Which bits come out of a matrix product depends on its number of rows: BLAS libraries pick other kernels for
+very few rows. Two rules keep a request's numbers independent of what else runs, and equal to an undisturbed
+`generate` of ``batch_size`` copies of the prompt: decode batches always have ``batch_size`` rows, and short
+chunks are padded with dummy rows (`padded_rows`).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import torch
+
+from realexec.kv import RequestKV
+from realexec.layer_pass import Rotation, attend, attend_chunk, attended_positions, finish, pad_rows, project
+from realexec.models import build_model
+from serving.layers import LayerRange
+
+# Products of fewer rows may take special kernels (measured with MKL 2024.2 on AVX-512: 1, 2 and 3 rows do).
+SMALL_PRODUCT_ROWS: Final = 16
+# Dummy rows compute something that nobody reads.
+DUMMY_TOKEN: Final = 0
+
+
+def padded_rows(tokens: int, known_tokens: int, batch_size: int) -> int:
+    """How many rows a chunk of ``tokens`` runs with, so that its products take the reference's kernels.
+
+    The reference computes ``batch_size * known_tokens`` rows at once. Only small products are special: any
+    two large enough row counts give the same bits.
+    """
+    return max(tokens, min(batch_size * known_tokens, SMALL_PRODUCT_ROWS))
+
+
+class DecodeRow(NamedTuple):
+    """One live row of a decode batch: the newest token, its position, and the KV it attends to."""
+
+    token: int
+    position: int
+    kv: RequestKV
+
+
+class ModelRunner:
+    """One model with seeded random weights, fp32, one thread; a request's whole state is its RequestKV."""
+
+    def __init__(self, model: Mapping[str, Any], seed: int, batch_size: int) -> None:
+        # The thread count changes the order of additions, so every worker and the reference use one.
+        torch.set_num_threads(1)
+        self.batch_size = batch_size
+        self._model = build_model(model, seed)
+        self._layers = self._model.model.layers
+        self.layers = LayerRange(0, len(self._layers))
+
+    def new_kv(self, tokens: int) -> RequestKV:
+        """Room for the keys and values of ``tokens`` positions in every layer."""
+        head_dim = self._layers[0].self_attn.head_dim
+        return RequestKV(self.layers, self._model.config.num_key_value_heads, head_dim, tokens)
+
+    @torch.inference_mode()
+    def prefill(self, tokens: Sequence[int], start: int, known_tokens: int, kv: RequestKV) -> torch.Tensor:
+        """Compute positions [start, start + len(tokens)) of one request of ``known_tokens`` tokens.
+
+        Returns the final hidden state [1, hidden size] of the last of these positions.
+        """
+        rows = padded_rows(len(tokens), known_tokens, self.batch_size)
+        hidden = self.embed([*tokens, *[DUMMY_TOKEN] * (rows - len(tokens))])
+        hidden = self.prefill_layers(hidden, start, len(tokens), known_tokens, kv, self.layers)
+        return hidden[len(tokens) - 1 : len(tokens)]
+
+    @torch.inference_mode()
+    def sample(self, hidden: torch.Tensor) -> int:
+        """The greedy token after one final hidden state [1, hidden size]."""
+        return self.greedy(pad_rows(hidden, self.batch_size))[0]
+
+    @torch.inference_mode()
+    def decode(self, batch: Sequence[DecodeRow]) -> list[int]:
+        """One decode step; returns the next token of each row. At most ``batch_size`` rows, at least one."""
+        dummies = self.batch_size - len(batch)
+        if dummies < 0:
+            raise ValueError(f"{len(batch)} requests decode at once, but a batch has {self.batch_size} rows")
+        hidden = self.embed([*(row.token for row in batch), *[DUMMY_TOKEN] * dummies])
+        hidden = self.decode_layers(hidden, batch, self.layers)
+        return self.greedy(hidden)[: len(batch)]
+
+    def embed(self, tokens: Sequence[int]) -> torch.Tensor:
+        """Token ids to hidden states [rows, hidden size]."""
+        hidden: torch.Tensor = self._model.model.embed_tokens(torch.tensor(tokens))
+        return hidden
+
+    def prefill_layers(
+        self,
+        hidden: torch.Tensor,
+        start: int,
+        tokens: int,
+        known_tokens: int,
+        kv: RequestKV,
+        layers: LayerRange,
+    ) -> torch.Tensor:
+        """Run ``layers`` over the rows of one chunk, of which the first ``tokens`` are real."""
+        rotation = self._rotation(hidden, torch.arange(start, start + hidden.shape[0]))
+        positions = attended_positions(start + tokens, known_tokens)
+        for index in range(layers.first, layers.last):
+            layer = self._layers[index]
+            queries, keys, values = (part[:, :, :tokens] for part in project(layer, hidden, rotation))
+            kv.write(index, start, keys, values)
+            attended = attend_chunk(layer, queries, *kv.read(index, positions), start)
+            hidden = finish(layer, hidden, attended)
+        return hidden
+
+    def decode_layers(
+        self, hidden: torch.Tensor, batch: Sequence[DecodeRow], layers: LayerRange
+    ) -> torch.Tensor:
+        """Run ``layers`` over a decode batch; every live row attends to its own KV at its own length."""
+        dummies = hidden.shape[0] - len(batch)
+        positions = torch.tensor([*(row.position for row in batch), *[0] * dummies])
+        rotation = self._rotation(hidden, positions)
+        for index in range(layers.first, layers.last):
+            layer = self._layers[index]
+            queries, keys, values = project(layer, hidden, rotation)
+            attended = []
+            for i, row in enumerate(batch):
+                row.kv.write(index, row.position, keys[:, :, i : i + 1], values[:, :, i : i + 1])
+                held = row.kv.read(index, row.position + 1)
+                attended.append(attend(layer, queries[:, :, i : i + 1], *held))
+            hidden = finish(layer, hidden, torch.cat(attended))
+        return hidden
+
+    def greedy(self, hidden: torch.Tensor) -> list[int]:
+        """The most likely next token of each row, from final hidden states [rows, hidden size]."""
+        logits = self._model.lm_head(self._model.model.norm(hidden))
+        tokens: list[int] = logits.argmax(dim=-1).tolist()
+        return tokens
+
+    def _rotation(self, hidden: torch.Tensor, positions: torch.Tensor) -> Rotation:
+        rotation: Rotation = self._model.model.rotary_emb(hidden, position_ids=positions[None])
+        return rotation

@@ -1,0 +1,117 @@
+"""Worker processes, their pipes, and one reader thread per worker that puts facts into the driver's inbox."""
+
+import multiprocessing
+import queue
+import signal
+import threading
+import time
+from collections.abc import Mapping
+from multiprocessing.connection import Connection
+from typing import Any, Final
+
+from realexec.messages import Died, FromWorker, Ready, ToWorker
+from realexec.worker import main
+from serving.errors import UserError
+
+Inbox = queue.Queue[tuple[int, FromWorker]]
+# How long to wait for the exit code of a process whose pipe has already closed.
+EXIT_WAIT_S: Final = 2.0
+
+
+class WorkerProcess:
+    """One worker: its handle, the driver's end of its pipe, and the thread that reads it."""
+
+    def __init__(
+        self, replica: int, inbox: Inbox, model: Mapping[str, Any], seed: int, batch_size: int
+    ) -> None:
+        # A fresh interpreter: forked children would share torch's threads and the parent's pipes.
+        context = multiprocessing.get_context("spawn")
+        self._connection, theirs = context.Pipe()
+        self.process = context.Process(
+            target=main,
+            args=(theirs, dict(model), seed, batch_size),
+            name=f"worker-{replica}",
+            daemon=True,
+        )
+        self.process.start()
+        theirs.close()  # else the end of the process would not end the stream
+        self._reader = threading.Thread(
+            target=_read, args=(replica, self._connection, self.process, inbox), daemon=True
+        )
+        self._reader.start()
+
+    def send(self, message: ToWorker) -> None:
+        """Send, unless the worker is gone: its end is on its way to the inbox as a fact."""
+        try:
+            self._connection.send(message)
+        except OSError:
+            return
+
+    def close(self) -> None:
+        """End the process now; it keeps nothing that would need saving."""
+        self.process.kill()
+        self.process.join()
+        self._reader.join()
+        self._connection.close()
+
+
+class WorkerPool:
+    """All workers of a run; a context manager that leaves no process behind."""
+
+    def __init__(self, workers: int, model: Mapping[str, Any], seed: int, batch_size: int) -> None:
+        self.inbox: Inbox = queue.Queue()
+        self.workers: list[WorkerProcess] = []
+        try:
+            for replica in range(workers):
+                self.workers.append(WorkerProcess(replica, self.inbox, model, seed, batch_size))
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> "WorkerPool":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def wait_ready(self, timeout_s: float) -> None:
+        """Return when every worker has built its model; UserError when one fails or takes too long."""
+        deadline_s = time.monotonic() + timeout_s
+        for ready in range(len(self.workers)):
+            try:
+                replica, message = self.inbox.get(timeout=max(deadline_s - time.monotonic(), 0))
+            except queue.Empty:
+                raise UserError(
+                    f"Only {ready} of {len(self.workers)} workers were ready after {timeout_s:g} s; "
+                    "start fewer workers or raise start_timeout_s."
+                ) from None
+            if not isinstance(message, Ready):
+                cause = message.cause if isinstance(message, Died) else str(message)
+                raise UserError(f"Worker {replica} did not start ({cause}); correct the cause and run again.")
+
+    def close(self) -> None:
+        """End every process, by its handle."""
+        for worker in self.workers:
+            worker.close()
+
+
+def _read(
+    replica: int, connection: Connection, process: multiprocessing.process.BaseProcess, inbox: Inbox
+) -> None:
+    try:
+        while True:
+            message = connection.recv()
+            inbox.put((replica, message))
+            if isinstance(message, Died):
+                return
+    except (EOFError, OSError):
+        process.join(EXIT_WAIT_S)
+        inbox.put((replica, Died(_exit_cause(process.exitcode))))
+
+
+def _exit_cause(exit_code: int | None) -> str:
+    if exit_code is None:
+        return "the worker closed its pipe"
+    if exit_code < 0:
+        return f"the worker process was ended by {signal.Signals(-exit_code).name}"
+    return f"the worker process ended with exit status {exit_code}"

@@ -1,0 +1,64 @@
+"""What a wall-clock run leaves behind."""
+
+from array import array
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """A finished request's token ids.
+
+    Before the first ``exact_tokens`` generated tokens nothing was recomputed, so they must equal an
+    undisturbed run; later ones may differ, because recomputed keys and values may differ in their last bits.
+    """
+
+    request: int
+    prompt: tuple[int, ...]
+    tokens: tuple[int, ...]
+    exact_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunReport:
+    """Counts, token ids and the driver's own costs.
+
+    ``wall_s`` runs from the moment all workers were ready; ``start_s`` is what that took. ``decide_ns`` has
+    one entry per handled event, ``lateness_ns`` one per arrival (how long after ``arrival_ns`` it was taken).
+    """
+
+    wall_s: float
+    start_s: float
+    arrived: int
+    refused: int
+    failed: int
+    preemptions: int
+    lost: tuple[tuple[int, str], ...]
+    generations: dict[int, Generation]
+    decide_ns: "array[int]"
+    lateness_ns: "array[int]"
+
+    @property
+    def finished(self) -> int:
+        """Requests that got their last token."""
+        return len(self.generations)
+
+    @property
+    def decide_ns_mean(self) -> float:
+        """Mean time in ``controller.handle``."""
+        return sum(self.decide_ns) / max(len(self.decide_ns), 1)
+
+    @property
+    def decide_ns_p99(self) -> int:
+        """99th percentile (nearest rank) of the time in ``controller.handle``."""
+        return percentile(self.decide_ns, 99)
+
+    @property
+    def lateness_ns_p99(self) -> int:
+        """99th percentile (nearest rank) of how late arrivals were handled."""
+        return percentile(self.lateness_ns, 99)
+
+
+def percentile(values: "array[int]", percent: int) -> int:
+    """Nearest-rank percentile; 0 when there are no values."""
+    ranked = sorted(values)
+    return ranked[(len(ranked) * percent + 99) // 100 - 1] if ranked else 0

@@ -1,0 +1,126 @@
+"""The driver's memory of requests: what a world knows and the controller must not, and what metrics need."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from realexec.messages import Hold, StepsDone
+from realexec.report import Generation
+from serving.recorder import Recorder
+from serving.request import Request
+from serving.units import FRACTION_BITS
+
+
+@dataclass(slots=True)
+class TrackedRequest:
+    """A request between arrival and end. Times are run-relative ns."""
+
+    request: Request
+    prompt: tuple[int, ...]
+    output_tokens: int
+    exact_tokens: int
+    tokens: list[int] = field(default_factory=list)
+    replica: int | None = None
+    preemptions: int = 0
+    first_token_ns: int = 0
+    last_token_ns: int = 0
+
+    def recompute(self) -> None:
+        """Its KV is gone: tokens after those it already has are no longer promised to be exact."""
+        if self.tokens:
+            self.exact_tokens = min(self.exact_tokens, len(self.tokens))
+
+
+class Tracker:
+    """Turns what workers report into recorder calls and generations."""
+
+    def __init__(self, recorder: Recorder, replicas: int) -> None:
+        self._recorder = recorder
+        self._open: dict[int, TrackedRequest] = {}
+        self._busy_ns = [0] * replicas
+        self.generations: dict[int, Generation] = {}
+        self.arrived = self.refused = self.failed = self.preemptions = 0
+
+    @property
+    def unfinished(self) -> int:
+        """Requests that arrived and have not ended."""
+        return len(self._open)
+
+    @property
+    def ended(self) -> int:
+        """Requests that finished, were refused or failed."""
+        return len(self.generations) + self.refused + self.failed
+
+    def arrive(self, request: Request, prompt: tuple[int, ...], output_tokens: int) -> None:
+        """``output_tokens`` is the true length, already cut to the client's cap."""
+        self._open[request.id] = TrackedRequest(request, prompt, output_tokens, output_tokens)
+        self.arrived += 1
+
+    def assign(self, request: int, replica: int) -> tuple[Hold, int | None]:
+        """The message that hands the request over, and the replica that held it before."""
+        held = self._open[request]
+        before, held.replica = held.replica, replica
+        held.recompute()
+        missing = held.output_tokens - len(held.tokens)
+        return Hold(request, held.prompt, tuple(held.tokens), missing), before
+
+    def preempt(self, request: int) -> None:
+        """The request loses its KV."""
+        held = self._open[request]
+        held.preemptions += 1
+        held.recompute()
+        self.preemptions += 1
+
+    def refuse(self, request: int, now_ns: int, reason: str) -> None:
+        """The controller rejected it."""
+        self._recorder.refused(self._open.pop(request).request, now_ns, reason)
+        self.refused += 1
+
+    def fail(self, request: int, now_ns: int, reason: str) -> int | None:
+        """The controller gave it up; returns the replica that held it."""
+        held = self._open.pop(request)
+        self._recorder.failed(held.request, now_ns, reason)
+        self.failed += 1
+        return held.replica
+
+    def ran(self, replica: int, done: StepsDone, start_ns: int) -> None:
+        """Account for a run; ``start_ns`` is the machine time of the run's time 0."""
+        if not done.ends_ns:
+            return
+        self._busy_ns[replica] += done.ends_ns[-1] - done.started_ns
+        ends_ns = [end_ns - start_ns for end_ns in done.ends_ns]
+        owned = [(self._open[request], row) for request, row in done.tokens.items() if request in self._open]
+        self._record_gaps([held for held, _ in owned], ends_ns)
+        for held, row in owned:
+            if not held.tokens:
+                held.first_token_ns = ends_ns[0]
+            held.tokens.extend(row)
+            held.last_token_ns = ends_ns[-1]
+        for request in done.finished:
+            if request in self._open:
+                self._finish(request, replica)
+
+    def close(self) -> None:
+        """Hand over what is only known at the end."""
+        for replica, busy_ns in enumerate(self._busy_ns):
+            self._recorder.busy(replica, busy_ns)
+
+    def _record_gaps(self, held: list[TrackedRequest], ends_ns: list[int]) -> None:
+        first = Counter(ends_ns[0] - one.last_token_ns for one in held if one.tokens)
+        for gap_ns, sequences in first.items():
+            self._recorder.gaps(gap_ns << FRACTION_BITS, 0, 1, sequences)
+        if held:
+            for before_ns, after_ns in pairwise(ends_ns):
+                self._recorder.gaps((after_ns - before_ns) << FRACTION_BITS, 0, 1, len(held))
+
+    def _finish(self, request: int, replica: int) -> None:
+        held = self._open.pop(request)
+        self.generations[request] = Generation(request, held.prompt, tuple(held.tokens), held.exact_tokens)
+        self._recorder.finished(
+            held.request,
+            len(held.tokens),
+            held.first_token_ns,
+            held.last_token_ns,
+            replica,
+            held.preemptions,
+        )

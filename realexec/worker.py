@@ -1,0 +1,95 @@
+"""The main loop of a worker process: one model, one pipe, no clock but the machine's monotonic one."""
+
+import signal
+import time
+import traceback
+from collections import deque
+from collections.abc import Mapping
+from multiprocessing.connection import Connection
+from typing import Any
+
+from realexec.messages import (
+    Died,
+    DropKV,
+    Forget,
+    FromWorker,
+    Hold,
+    Ready,
+    RunSteps,
+    StepsDone,
+    StopSteps,
+    ToWorker,
+)
+
+
+def main(connection: Connection, model: Mapping[str, Any], seed: int, batch_size: int) -> None:
+    """Build the model, then carry out messages until the driver goes away. Runs in a fresh process."""
+    # Ctrl-C reaches the whole process group; the driver decides when workers end.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        worker = Worker(connection, model, seed, batch_size)
+        connection.send(Ready())
+        worker.serve()
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        return  # the driver is gone, and with it everybody who could read a complaint
+    except Exception as error:
+        traceback.print_exc()
+        connection.send(Died(f"{type(error).__name__}: {error}"))
+
+
+class Worker:
+    """Takes messages in order; while steps run it only looks for a reason to stop, and keeps the rest."""
+
+    def __init__(self, connection: Connection, model: Mapping[str, Any], seed: int, batch_size: int) -> None:
+        # Imported here, so that the driver, which names `main`, need not load torch.
+        from realexec.model_runner import ModelRunner
+        from realexec.step_engine import StepEngine
+
+        self._connection = connection
+        self._engine = StepEngine(ModelRunner(model, seed, batch_size))
+        self._postponed: deque[ToWorker] = deque()
+
+    def serve(self) -> None:
+        """Never returns; EOFError says that the driver closed the pipe."""
+        while True:
+            self._carry_out(self._postponed.popleft() if self._postponed else self._connection.recv())
+
+    def _carry_out(self, message: ToWorker) -> None:
+        match message:
+            case Hold(request, prompt, generated, missing):
+                self._engine.assign(request, prompt, generated, missing)
+            case RunSteps():
+                self._send(self._run(message))
+            case DropKV(request):
+                self._engine.drop_kv(request)
+            case Forget(request):
+                self._engine.forget(request)
+            case StopSteps():
+                pass  # the run it meant ended by itself
+
+    def _run(self, run: RunSteps) -> StepsDone:
+        started_ns = time.monotonic_ns()
+        ends_ns: list[int] = []
+        tokens: dict[int, list[int]] = {}
+        finished: tuple[int, ...] = ()
+        limit = run.max_steps if run.chunks or (run.decode and self._engine.has_residents()) else 0
+        while len(ends_ns) < limit:
+            sampled, finished = self._engine.step(run.chunks if not ends_ns else (), run.decode)
+            ends_ns.append(time.monotonic_ns())
+            for request, token in sampled.items():
+                tokens.setdefault(request, []).append(token)
+            if finished or self._told_to_stop():
+                break
+        made = {request: tuple(row) for request, row in tokens.items()}
+        return StepsDone(run.epoch, started_ns, tuple(ends_ns), made, finished)
+
+    def _told_to_stop(self) -> bool:
+        while self._connection.poll():
+            message = self._connection.recv()
+            if isinstance(message, StopSteps):
+                return True
+            self._postponed.append(message)
+        return False
+
+    def _send(self, message: FromWorker) -> None:
+        self._connection.send(message)

@@ -1,0 +1,97 @@
+"""The controller: the only mutator of control state. It routes facts to the state machines they concern."""
+
+from collections.abc import Callable, Sequence
+
+from serving.actions import Action, Assign, Reject
+from serving.batch import Batcher
+from serving.engine import Engine, EngineState
+from serving.events import Arrived, Event, Lost, Ran
+from serving.fleet import Admission, Dispatcher, Fleet
+from serving.replica import Replica
+from serving.request import Request
+
+
+class Controller:
+    """Engines, fleets and the front door behind one method.
+
+    ``batcher_for`` is asked once per replica, so that a batcher may keep state of its own. With
+    ``coalesce`` False every decode run is one step (exact mode).
+    """
+
+    def __init__(
+        self,
+        replicas: Sequence[Replica],
+        dispatcher: Dispatcher,
+        batcher_for: Callable[[Replica], Batcher],
+        admission: Admission,
+        coalesce: bool = True,
+    ) -> None:
+        assert [replica.id for replica in replicas] == list(range(len(replicas)))
+        self.engines = [Engine(replica, batcher_for(replica), coalesce) for replica in replicas]
+        models = sorted({replica.model for replica in replicas})
+        self.fleets = {
+            model: Fleet(model, [replica for replica in replicas if replica.model == model])
+            for model in models
+        }
+        self.dispatcher = dispatcher
+        self.admission = admission
+        self.requests: dict[int, Request] = {}
+        self.counts = {"arrived": 0, "finished": 0, "rejected": 0, "failed": 0}
+        self._now_ns = 0
+
+    def handle(self, now_ns: int, event: Event) -> list[Action]:
+        """What the world should do about this fact. Raises AssertionError when the clock goes back."""
+        assert now_ns >= self._now_ns, "the clock went back"
+        self._now_ns = now_ns
+        actions: list[Action] = []
+        if type(event) is Ran:
+            engine = self.engines[event.replica]
+            if event.finished and event.epoch == engine.epoch:
+                self._depart(engine, event)
+            engine.ran(event, actions)
+        elif type(event) is Arrived:
+            self._arrived(now_ns, event.request, actions)
+        else:
+            assert type(event) is Lost
+            self._lost(event, actions)
+        return actions
+
+    def _arrived(self, now_ns: int, request: Request, actions: list[Action]) -> None:
+        self.counts["arrived"] += 1
+        fleet = self.fleets.get(request.model)
+        refusal = self._refusal(now_ns, request, fleet)
+        if refusal is not None or fleet is None:
+            self.counts["rejected"] += 1
+            actions.append(Reject(request.id, refusal or "no such model"))
+            return
+        replica, reason = self.dispatcher.dispatch(request, fleet)
+        self.requests[request.id] = request
+        fleet.assigned(replica, request)
+        actions.append(Assign(request.id, replica, reason))
+        self.engines[replica].enqueue(request, actions)
+
+    def _refusal(self, now_ns: int, request: Request, fleet: Fleet | None) -> str | None:
+        if fleet is None:
+            return f"model {request.model} is not served"
+        if not fleet.replicas:
+            return f"no replica of {request.model} is alive"
+        if request.prompt_tokens + request.max_new_tokens > fleet.longest_request_tokens:
+            return f"prompt + max_new_tokens exceed the {fleet.longest_request_tokens} KV tokens of a replica"
+        return self.admission.admit(now_ns, request, fleet)
+
+    def _depart(self, engine: Engine, event: Ran) -> None:
+        fleet = self.fleets[engine.replica.model]
+        for request in event.finished:
+            fleet.departed(event.replica, self.requests.pop(request))
+        self.counts["finished"] += len(event.finished)
+
+    def _lost(self, event: Lost, actions: list[Action]) -> None:
+        engine = self.engines[event.replica]
+        if engine.state is EngineState.LOST:
+            return
+        fleet = self.fleets[engine.replica.model]
+        failed = engine.lose(actions, event.cause)
+        for request in failed:
+            fleet.departed(event.replica, self.requests.pop(request))
+        self.counts["failed"] += len(failed)
+        fleet.lose(event.replica)

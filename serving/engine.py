@@ -1,0 +1,175 @@
+"""The engine of one replica: its queue, its running set and its KV memory, as a state machine.
+
+It applies what a batcher chooses and does not know which batcher that is. States and events:
+
+| state     | enqueue                           | ran                          | lost          |
+|-----------|-----------------------------------|------------------------------|---------------|
+| idle      | queue, choose a pass              | refused: nothing was running | fail everyone |
+| running   | queue; interrupt if it may matter | account, choose a pass       | fail everyone |
+| stopping  | queue                             | account, choose a pass       | fail everyone |
+| lost      | refused: the front door knows     | ignored: an old epoch        | ignored       |
+"""
+
+from collections import deque
+from enum import IntEnum
+
+from serving.actions import Action, Chunk, Fail, Interrupt, Preempt, Run
+from serving.batch import Batch, Batcher, ReplicaView
+from serving.events import Ran
+from serving.kv_ledger import KvLedger
+from serving.replica import Replica
+from serving.request import Request
+
+
+class EngineState(IntEnum):
+    """Where the replica stands between two facts."""
+
+    IDLE = 0
+    RUNNING = 1
+    STOPPING = 2
+    LOST = 3
+
+
+class Progress:
+    """How far one request is. ``generated`` is kept up to date only while the request does not decode."""
+
+    __slots__ = ("computed", "generated", "request")
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.computed = 0
+        self.generated = 0
+
+    @property
+    def known_tokens(self) -> int:
+        """Prompt and generated tokens: what must be computed before the next token is sampled."""
+        return self.request.prompt_tokens + self.generated
+
+
+class Engine:
+    """One replica's queue, batch and memory."""
+
+    __slots__ = (
+        "_batch",
+        "batcher",
+        "coalesce",
+        "epoch",
+        "ledger",
+        "preemptions",
+        "prefilling",
+        "replica",
+        "running",
+        "state",
+        "view",
+        "waiting",
+    )
+
+    def __init__(self, replica: Replica, batcher: Batcher, coalesce: bool = True) -> None:
+        self.replica = replica
+        self.batcher = batcher
+        self.coalesce = coalesce
+        self.epoch = 0
+        self.ledger = KvLedger(replica.kv_blocks, replica.block_tokens, replica.watermark_blocks)
+        self.waiting: deque[Progress] = deque()
+        self.running: dict[int, Progress] = {}
+        self.prefilling: dict[int, Progress] = {}
+        self.preemptions = 0
+        self.state = EngineState.IDLE
+        self._batch: Batch | None = None
+        self.view = ReplicaView(self)
+
+    def enqueue(self, request: Request, actions: list[Action]) -> None:
+        """A request was assigned to this replica."""
+        assert self.state is not EngineState.LOST, "the front door dispatched to a lost replica"
+        self.waiting.append(Progress(request))
+        if self.state is EngineState.IDLE:
+            self._start_pass(actions)
+        elif self.state is EngineState.RUNNING and self._batch.interruptible:  # type: ignore[union-attr]
+            self.state = EngineState.STOPPING
+            actions.append(Interrupt(self.replica.id, "arrival"))
+
+    def ran(self, event: Ran, actions: list[Action]) -> None:
+        """The replica reports a step boundary."""
+        if self.state is EngineState.LOST or event.epoch != self.epoch:
+            return
+        batch = self._batch
+        assert batch is not None, "a replica reported a pass nobody asked for"
+        assert 0 <= event.steps <= batch.max_steps
+        if event.steps:
+            if batch.decode and self.ledger.decoding:
+                self.ledger.advance(event.steps)
+            if batch.chunks:
+                self._computed(batch.chunks, event.finished)
+            for request in event.finished:
+                del self.running[request]
+                self.ledger.release(request)
+        self._start_pass(actions)
+
+    def lose(self, actions: list[Action], cause: str) -> list[int]:
+        """Everything this replica held is gone; returns the requests that fail with it."""
+        if self.state is EngineState.LOST:
+            return []
+        self.state = EngineState.LOST
+        self.epoch += 1
+        failed = sorted([*self.running, *(progress.request.id for progress in self.waiting)])
+        for request in self.running:
+            self.ledger.release(request)
+        self.running.clear()
+        self.prefilling.clear()
+        self.waiting.clear()
+        self._batch = None
+        actions.extend(Fail(request, cause) for request in failed)
+        return failed
+
+    def _computed(self, chunks: tuple[Chunk, ...], finished: tuple[int, ...]) -> None:
+        """Prompt chunks are in the KV cache; a whole prompt decodes from now on."""
+        for request, start, tokens in chunks:
+            progress = self.running[request]
+            progress.computed = computed = start + tokens
+            if computed == progress.request.prompt_tokens + progress.generated:
+                del self.prefilling[request]
+                if request not in finished:
+                    self.ledger.start_decoding(request, computed + 1)
+
+    def _start_pass(self, actions: list[Action]) -> None:
+        """Ask the batcher and apply its answer."""
+        batch = self.batcher.choose(self.view)
+        self._batch = batch
+        if batch is None:
+            assert not self.running and not self.waiting, "a batcher left work lying"
+            self.state = EngineState.IDLE
+            return
+        if batch.preempt:
+            self._preempt(batch.preempt, actions)
+        if batch.chunks:
+            self._admit(batch)
+        elif not self.coalesce and batch.max_steps > 1:
+            self._batch = batch = batch._replace(max_steps=1, interruptible=False)
+        self.state = EngineState.RUNNING
+        actions.append(
+            Run(self.replica.id, self.epoch, batch.chunks, batch.decode, batch.max_steps, batch.reason)
+        )
+
+    def _admit(self, batch: Batch) -> None:
+        """Reserve memory for the chunks and move admitted requests from the queue to the running set."""
+        assert batch.max_steps == 1, "a pass with chunks is one step"
+        for _ in range(batch.admit):
+            progress = self.waiting.popleft()
+            request = progress.request.id
+            self.running[request] = self.prefilling[request] = progress
+        for request, start, tokens in batch.chunks:
+            assert self.prefilling[request].computed == start
+            self.ledger.reserve(request, start + tokens)
+
+    def _preempt(self, victims: tuple[int, ...], actions: list[Action]) -> None:
+        """Drop the victims' KV and put them at the head of the queue, so that the oldest comes first."""
+        for request in victims:
+            progress = self.running.pop(request)
+            if self.prefilling.pop(request, None) is None:
+                generated = self.ledger.context_tokens(request) - progress.request.prompt_tokens
+                progress.generated = generated
+            progress.computed = 0
+            self.ledger.release(request)
+            self.waiting.appendleft(progress)
+            self.preemptions += 1
+            actions.append(Preempt(self.replica.id, request, "no free KV block"))

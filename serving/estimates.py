@@ -1,0 +1,38 @@
+"""What policies may assume about speed: built once by the experiment, the same in both worlds."""
+
+from dataclasses import asdict, dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ModelEstimates:
+    """Rates of one replica of one model.
+
+    ``prefill_tokens_per_s`` at a full prefill batch; ``decode_step_s`` at ``decode_sequences`` sequences of
+    ``decode_context_tokens`` each; ``kv_tokens`` the KV memory of one replica.
+    """
+
+    model: str
+    prefill_tokens_per_s: float
+    decode_step_s: float
+    decode_sequences: int
+    decode_context_tokens: int
+    kv_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Estimates:
+    """One entry per served model, and where the numbers come from."""
+
+    models: tuple[ModelEstimates, ...]
+    source: str
+
+    def of(self, model: str) -> ModelEstimates:
+        """The estimates of ``model``; KeyError when the experiment does not serve it."""
+        for entry in self.models:
+            if entry.model == model:
+                return entry
+        raise KeyError(model)
+
+    def as_dict(self) -> dict[str, object]:
+        """Plain data, for the journal header."""
+        return asdict(self)

@@ -1,0 +1,89 @@
+"""The journal: one line per event with the actions that answered it, as text and back.
+
+A line is a JSON array ``[now_ns, event, [action, ...]]``; events and actions are arrays that begin with
+their name and list their fields in order. The first line is a header object, the last a footer object. This
+module only converts; whoever runs a world does the writing.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from json.encoder import encode_basestring_ascii as quoted
+from typing import Any
+
+from serving.actions import Action, Assign, Fail, Interrupt, Preempt, Reject, Run
+from serving.events import Arrived, Event, Lost, Ran
+from serving.request import Request
+
+FORMAT = 1
+
+
+def _arrived(event: Arrived) -> str:
+    r = event.request
+    numbers = f"{r.id},{r.arrival_ns},{r.prompt_tokens},{r.max_new_tokens}"
+    return f'["arrived",{numbers},{quoted(r.model)},{r.priority}]'
+
+
+def _ran(event: Ran) -> str:
+    finished = ",".join(map(str, event.finished))
+    return f'["ran",{event.replica},{event.epoch},{event.steps},[{finished}]]'
+
+
+def _lost(event: Lost) -> str:
+    return f'["lost",{event.replica},{quoted(event.cause)}]'
+
+
+def _run(action: Run) -> str:
+    chunks = ",".join([f"[{request},{start},{tokens}]" for request, start, tokens in action.chunks])
+    decode = "true" if action.decode else "false"
+    what = f"[{chunks}],{decode},{action.max_steps}"
+    return f'["run",{action.replica},{action.epoch},{what},{quoted(action.reason)}]'
+
+
+_EVENT_TEXT: dict[type, Callable[[Any], str]] = {Arrived: _arrived, Ran: _ran, Lost: _lost}
+_ACTION_TEXT: dict[type, Callable[[Any], str]] = {
+    Run: _run,
+    Assign: lambda a: f'["assign",{a.request},{a.replica},{quoted(a.reason)}]',
+    Reject: lambda a: f'["reject",{a.request},{quoted(a.reason)}]',
+    Interrupt: lambda a: f'["interrupt",{a.replica},{quoted(a.reason)}]',
+    Preempt: lambda a: f'["preempt",{a.replica},{a.request},{quoted(a.reason)}]',
+    Fail: lambda a: f'["fail",{a.request},{quoted(a.reason)}]',
+}
+
+
+def event_text(event: Event) -> str:
+    """The event as a JSON array."""
+    return _EVENT_TEXT[type(event)](event)
+
+
+def action_text(action: Action) -> str:
+    """The action as a JSON array."""
+    return _ACTION_TEXT[type(action)](action)
+
+
+def line(now_ns: int, event: Event, actions: Sequence[Action]) -> str:
+    """One journal line, without the line end."""
+    text = ",".join([_ACTION_TEXT[type(action)](action) for action in actions])
+    return f"[{now_ns},{_EVENT_TEXT[type(event)](event)},[{text}]]"
+
+
+def parse_event(fields: Sequence[Any]) -> Event:
+    """The event of a parsed array. Raises ValueError or TypeError when it is none."""
+    name, *rest = fields
+    if name == "ran":
+        replica, epoch, steps, finished = rest
+        return Ran(replica, epoch, steps, tuple(finished))
+    if name == "arrived":
+        return Arrived(Request(*rest))
+    if name == "lost":
+        return Lost(*rest)
+    raise ValueError(f"no event is called {name!r}")
+
+
+def header_text(fields: dict[str, object]) -> str:
+    """The first line: format, source of the run, seed, hashes of configuration and estimates."""
+    return json.dumps({"servetwin_journal": FORMAT, **fields}, sort_keys=True, separators=(",", ":"))
+
+
+def footer_text(events: int, actions: int) -> str:
+    """The last line: how many events and actions the journal holds."""
+    return json.dumps({"actions": actions, "events": events}, sort_keys=True, separators=(",", ":"))

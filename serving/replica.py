@@ -1,0 +1,23 @@
+"""A replica: a group of GPUs that holds a contiguous layer range of one model."""
+
+from dataclasses import dataclass
+
+from serving.layers import LayerRange
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """Identity and extent. ``kv_blocks`` of ``block_tokens`` tokens is the KV memory of the whole group."""
+
+    id: int
+    model: str
+    layers: LayerRange
+    gpus: tuple[int, ...]
+    kv_blocks: int
+    block_tokens: int = 16
+    watermark_blocks: int = 0
+
+    @property
+    def longest_request_tokens(self) -> int:
+        """Prompt + output that surely fit, so that preemption by recompute can always come back."""
+        return (self.kv_blocks - self.watermark_blocks) * self.block_tokens

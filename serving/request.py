@@ -1,0 +1,15 @@
+"""A request as the control plane sees it: everything but the true output length, which only a world knows."""
+
+from serving.fact import fact
+
+
+@fact
+class Request:
+    """One request. ``max_new_tokens`` is the client's cap, already resolved to a number (> 0)."""
+
+    id: int
+    arrival_ns: int
+    prompt_tokens: int
+    max_new_tokens: int
+    model: str
+    priority: int = 0

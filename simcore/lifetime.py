@@ -1,0 +1,33 @@
+"""What only the world knows of a request: its true length and when its tokens appeared."""
+
+from serving.request import Request
+
+
+class Lifetime:
+    """One request between arrival and end. Token times are fixed point where sub-ns order matters.
+
+    ``end`` is the step counter of its machine at which it has all its tokens, -1 while it does not decode.
+    ``generated`` is kept up to date only then; ``base`` is its context minus the step counter.
+    """
+
+    __slots__ = (
+        "base",
+        "end",
+        "first_token_ns",
+        "generated",
+        "last_token_fixed",
+        "output_tokens",
+        "preemptions",
+        "request",
+    )
+
+    def __init__(self, request: Request, output_tokens: int) -> None:
+        assert 1 <= output_tokens <= request.max_new_tokens
+        self.request = request
+        self.output_tokens = output_tokens
+        self.generated = 0
+        self.base = 0
+        self.end = -1
+        self.first_token_ns = -1
+        self.last_token_fixed = -1
+        self.preemptions = 0

@@ -1,0 +1,251 @@
+"""One replica in virtual time: its resident requests and the run in progress.
+
+The step counter ``steps_done`` makes a run O(1): a decoding request keeps base = context - steps_done and
+ends when the counter reaches its ``end``, so n requests of total context sum_base + n * steps_done advance
+by one addition.
+"""
+
+from collections.abc import Sequence
+from heapq import heappop, heappush
+from typing import Protocol
+
+from serving.actions import Chunk, Run
+from serving.errors import UserError
+from serving.events import Ran
+from serving.recorder import Recorder
+from simcore.lifetime import Lifetime
+from simcore.segment import FRACTION_BITS, FRACTION_MASK, cost_of_steps, steps_to_reach
+
+Pieces = tuple[tuple[int, int, int], ...]
+
+
+class StepTimes(Protocol):
+    """Step times in fixed point (hwmodels.rows.StepRows)."""
+
+    def decode(self, n: int) -> Pieces:
+        """(context limit, intercept, slope) pieces of a decode step of ``n`` sequences."""
+
+    def mixed(self, n: int, context: int, chunks: Sequence[Chunk]) -> int:
+        """A step with prompt chunks and ``n`` decodes of total ``context``."""
+
+
+class Machine:
+    """Executes runs for one replica. Times given to it never go back."""
+
+    __slots__ = (
+        "_base_sum",
+        "_cost",
+        "_decoding",
+        "_ends",
+        "_first",
+        "_gaps",
+        "_lives",
+        "_recorder",
+        "_remainder",
+        "_rows",
+        "_slope",
+        "_stalled",
+        "_start_ns",
+        "_steps",
+        "_steps_done",
+        "busy_ns",
+        "due_ns",
+        "id",
+        "run",
+    )
+
+    def __init__(self, id: int, rows: StepTimes, lives: dict[int, Lifetime], recorder: Recorder) -> None:
+        self.id = id
+        self.busy_ns = 0
+        self.due_ns = -1
+        self._rows = rows
+        self._lives = lives
+        self._recorder = recorder
+        self._gaps = recorder.gaps
+        self._decoding = 0
+        self._base_sum = 0
+        self._steps_done = 0
+        self._ends: list[tuple[int, int]] = []
+        self.run: Run | None = None  # in progress
+        self._start_ns = 0
+        self._remainder = 0
+        self._first = self._slope = self._steps = self._cost = 0
+        # [time of last token in fixed point, requests]: who waits for its next token since before this pass
+        self._stalled: list[list[int]] = []
+
+    def start(self, now_ns: int, run: Run) -> int:
+        """Begin a run; returns when it is due."""
+        assert self.run is None, "one pass at a time"
+        self.run = run
+        self._start_ns = now_ns
+        if run.chunks:
+            self._plan_chunks(run)
+        else:
+            self._plan_decode(run.max_steps)
+        self.due_ns = due_ns = now_ns + ((self._remainder + self._cost) >> FRACTION_BITS)
+        return due_ns
+
+    def interrupt(self, now_ns: int) -> bool:
+        """Cut the run at the first boundary not before now; True when it became due earlier."""
+        if self.run is None or self._steps == 1:
+            return False
+        elapsed = ((now_ns - self._start_ns) << FRACTION_BITS) - self._remainder
+        steps = steps_to_reach(self._first, self._slope, elapsed)
+        if steps >= self._steps:
+            return False
+        self._steps = steps
+        self._cost = cost_of_steps(self._first, self._slope, steps)
+        self.due_ns = self._start_ns + ((self._remainder + self._cost) >> FRACTION_BITS)
+        return True
+
+    def complete(self) -> Ran:
+        """The run is due: account its steps and tell what happened."""
+        run, now_ns, residents = self.run, self.due_ns, self._decoding
+        assert run is not None
+        self.run = None
+        self.busy_ns += now_ns - self._start_ns
+        stalls = self._stalled or not run.decode
+        start_fixed = (self._start_ns << FRACTION_BITS) + self._remainder if stalls else 0
+        self._remainder = (self._remainder + self._cost) & FRACTION_MASK
+        finished: list[int] = []
+        if residents and run.decode:
+            if stalls:
+                self._end_stalls(start_fixed)
+            else:
+                self._gaps(self._first, self._slope, self._steps, residents)
+            self._steps_done += self._steps
+        if run.chunks:
+            self._sample(run.chunks, now_ns, finished)
+            if stalls and not run.decode and (residents or self._stalled):
+                self._stall(start_fixed, residents)
+        if self._ends and self._ends[0][0] <= self._steps_done:
+            self._finish_decodes(now_ns, finished)
+        if len(finished) > 1:
+            finished.sort()
+        return Ran(self.id, run.epoch, self._steps, tuple(finished))
+
+    def settle(self) -> None:
+        """Called when no run followed: the next one starts on a whole nanosecond."""
+        if self.run is None:
+            self._remainder = 0
+
+    def preempt(self, request: int) -> None:
+        """Take a request out at a step boundary; its generated tokens are kept."""
+        life = self._lives[request]
+        life.preemptions += 1
+        if life.end < 0:
+            return
+        life.generated = life.output_tokens - (life.end - self._steps_done)
+        life.last_token_fixed = self._last_token_of(life)
+        self._leave(life)
+
+    def _plan_chunks(self, run: Run) -> None:
+        decoding = self._decoding if run.decode else 0
+        context = self._base_sum + decoding * self._steps_done if decoding else 0
+        self._steps = 1
+        self._first = self._cost = self._rows.mixed(decoding, context, run.chunks)
+
+    def _plan_decode(self, max_steps: int) -> None:
+        decoding, ends = self._decoding, self._ends
+        assert decoding, "a decode run without resident requests"
+        while not self._is_live(ends[0]):
+            heappop(ends)
+        context = self._base_sum + decoding * self._steps_done
+        steps = min(max_steps, ends[0][0] - self._steps_done)
+        pieces = self._rows.decode(decoding)
+        limit, intercept, slope = pieces[0]
+        if context > limit:
+            limit, intercept, slope = self._later_piece(pieces, context)
+        if context + (steps - 1) * decoding > limit:
+            steps = (limit - context) // decoding + 1
+        self._first = first = intercept + slope * context
+        self._slope = slope = slope * decoding
+        self._steps = steps
+        self._cost = steps * first + slope * (steps * (steps - 1) >> 1)
+
+    def _later_piece(self, pieces: Pieces, context: int) -> tuple[int, int, int]:
+        for piece in pieces:
+            if context <= piece[0]:
+                return piece
+        raise UserError(
+            f"replica {self.id} decodes {self._decoding} sequences with {context} tokens of context, beyond "
+            f"the {pieces[-1][0]} its step-time model answers for: write a smaller engine.kv_tokens"
+        )
+
+    def _end_stalls(self, start_fixed: int) -> None:
+        """The first decode step after prefill passes: gaps reach back to each request's last token."""
+        first, slope, steps = self._first, self._slope, self._steps
+        for last_token_fixed, requests in self._stalled:
+            self._gaps(start_fixed + first - last_token_fixed, 0, 1, requests)
+        self._stalled.clear()
+        if steps > 1:
+            self._gaps(first + slope, slope, steps - 1, self._decoding)
+
+    def _stall(self, start_fixed: int, residents: int) -> None:
+        """A prefill-only pass kept ``residents`` waiting; those it added have waited for nothing yet."""
+        if not self._stalled:
+            self._stalled.append([start_fixed, residents])
+        joined = self._decoding - residents
+        if joined:
+            self._stalled.append([(self.due_ns << FRACTION_BITS) + self._remainder, joined])
+
+    def _sample(self, chunks: Sequence[Chunk], now_ns: int, finished: list[int]) -> None:
+        """Requests whose prompt is now computed get a token and decode from the next step on."""
+        for request, start, tokens in chunks:
+            life = self._lives[request]
+            known = life.request.prompt_tokens + life.generated
+            if start + tokens < known:
+                continue
+            token_fixed = (now_ns << FRACTION_BITS) + self._remainder
+            if life.generated:
+                self._gaps(token_fixed - life.last_token_fixed, 0, 1, 1)
+            else:
+                life.first_token_ns = now_ns
+            life.generated += 1
+            life.last_token_fixed = token_fixed
+            if life.generated == life.output_tokens:
+                self._finish(life, now_ns)
+                finished.append(request)
+                continue
+            life.base = known + 1 - self._steps_done
+            life.end = self._steps_done + life.output_tokens - life.generated
+            heappush(self._ends, (life.end, request))
+            self._decoding += 1
+            self._base_sum += life.base
+
+    def _finish_decodes(self, now_ns: int, finished: list[int]) -> None:
+        ends, lives, steps_done = self._ends, self._lives, self._steps_done
+        while ends and ends[0][0] <= steps_done:
+            entry = heappop(ends)
+            if not self._is_live(entry):
+                continue
+            request = entry[1]
+            life = lives[request]
+            self._leave(life)
+            self._finish(life, now_ns)
+            finished.append(request)
+
+    def _is_live(self, entry: tuple[int, int]) -> bool:
+        """Whether the request still ends then; preemption leaves entries that no longer hold."""
+        life = self._lives.get(entry[1])
+        return life is not None and life.end == entry[0]
+
+    def _finish(self, life: Lifetime, now_ns: int) -> None:
+        del self._lives[life.request.id]
+        self._recorder.finished(
+            life.request, life.output_tokens, life.first_token_ns, now_ns, self.id, life.preemptions
+        )
+
+    def _leave(self, life: Lifetime) -> None:
+        self._decoding -= 1
+        self._base_sum -= life.base
+        life.end = -1
+
+    def _last_token_of(self, life: Lifetime) -> int:
+        """When a resident's last token appeared, and one fewer waits since then."""
+        if not self._stalled:
+            return (self.due_ns << FRACTION_BITS) + self._remainder
+        last = max(life.last_token_fixed, self._stalled[0][0])
+        group = next(group for group in self._stalled if group[0] == last)
+        group[1] -= 1
+        return last

@@ -1,0 +1,33 @@
+"""A run of decode steps in closed form, exact to the nanosecond.
+
+Step i = 0..k-1 costs ``first + slope * i`` in fixed point (ns with 24 fraction bits); the boundary after j
+steps lies at ``t0 + ((rem + cost(j)) >> 24)``. Everything is an integer, so cutting a run at any boundary and
+going on from there gives the same boundaries.
+"""
+
+from math import sqrt
+
+FRACTION_BITS = 24
+FRACTION_MASK = (1 << FRACTION_BITS) - 1
+
+
+def cost_of_steps(first: int, slope: int, steps: int) -> int:
+    """Fixed-point cost of the first ``steps`` steps."""
+    return steps * first + slope * (steps * (steps - 1) >> 1)
+
+
+def steps_to_reach(first: int, slope: int, fixed: int) -> int:
+    """The least number of steps, at least 1, whose cost is at least ``fixed``."""
+    if fixed <= first:
+        return 1
+    if slope == 0:
+        return -(-fixed // first)
+    # Solve slope/2 j^2 + (first - slope/2) j = fixed in floats, then correct in integers.
+    half = first - slope / 2
+    guess = int(2 * fixed / (half + sqrt(half * half + 2.0 * slope * fixed)))
+    steps = max(1, guess)
+    while cost_of_steps(first, slope, steps) < fixed:
+        steps += 1
+    while steps > 1 and cost_of_steps(first, slope, steps - 1) >= fixed:
+        steps -= 1
+    return steps

@@ -1,0 +1,147 @@
+"""The SimPy driver: it turns arrivals and due runs into events, and carries out the controller's actions.
+
+Same-time order is (time, kind rank, replica id): arrivals in trace order, then completions by replica.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from simpy import Environment, Event
+
+from serving.actions import Action, Assign, Fail, Interrupt, Preempt, Reject, Run
+from serving.controller import Controller
+from serving.events import Arrived
+from serving.events import Event as Fact
+from serving.recorder import Recorder
+from serving.request import Request
+from simcore.lifetime import Lifetime
+from simcore.machine import Machine, StepTimes
+
+ARRIVAL_RANK = 0
+COMPLETION_RANK = 1  # + replica id
+
+
+class JournalSink(Protocol):
+    """Whoever writes the journal."""
+
+    def write(self, now_ns: int, event: Fact, actions: Sequence[Action]) -> None:
+        """One event and what was answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class SimReport:
+    """What the event loop itself can tell."""
+
+    events: int
+    end_ns: int
+
+
+class Simulation:
+    """One run in virtual time. Build it, call ``run`` once."""
+
+    def __init__(
+        self,
+        controller: Controller,
+        arrivals: Iterable[tuple[Request, int]],
+        rows: Sequence[StepTimes],
+        recorder: Recorder,
+        journal: JournalSink | None = None,
+        on_arrivals: Callable[[int], None] | None = None,
+    ) -> None:
+        """``arrivals`` yields (request, true output tokens) by arrival time; ``rows`` are per replica."""
+        self._env = Environment()
+        self._controller = controller
+        self._recorder = recorder
+        self._journal = journal
+        self._on_arrivals = on_arrivals
+        self._lives: dict[int, Lifetime] = {}
+        self._arrivals = iter(arrivals)
+        self._next: tuple[Request, int] | None = None
+        self._arrived = 0
+        self._events = 0
+        self._end_ns = 0
+        self._machines = [Machine(id, row, self._lives, recorder) for id, row in enumerate(rows)]
+        self._wakeups = [self._wakeup(machine) for machine in self._machines]
+        self._arrival = self._reusable(self._arrive)
+
+    def run(self) -> SimReport:
+        """Run until every request has ended."""
+        self._await_next_arrival()
+        self._env.run()
+        assert not self._lives, f"the world stopped with {len(self._lives)} requests in flight"
+        for machine in self._machines:
+            self._recorder.busy(machine.id, machine.busy_ns)
+        return SimReport(self._events, self._end_ns)
+
+    def _reusable(self, callback: Callable[[Event], None]) -> Event:
+        """A SimPy event that is scheduled again and again, with one callback list for ever."""
+        event = Event(self._env)
+        event._ok = True
+        event._value = None
+        event.callbacks = [callback]
+        return event
+
+    def _wakeup(self, machine: Machine) -> Event:
+        env, handle = self._env, self._handle
+
+        def due(event: Event) -> None:
+            event.callbacks = callbacks
+            # A run that was cut leaves its old wake-up in the queue; only the latest due time counts.
+            if env.now == machine.due_ns and machine.run is not None:
+                handle(machine.complete())
+                machine.settle()
+
+        event = self._reusable(due)
+        callbacks = event.callbacks
+        return event
+
+    def _await_next_arrival(self) -> None:
+        self._next = next(self._arrivals, None)
+        if self._next is not None:
+            delay = self._next[0].arrival_ns - self._env.now
+            assert type(delay) is int and delay >= 0, "arrivals must not go back in time"
+            self._env.schedule(self._arrival, ARRIVAL_RANK, delay)  # type: ignore[arg-type]
+
+    def _arrive(self, event: Event) -> None:
+        event.callbacks = [self._arrive]
+        assert self._next is not None
+        request, output_tokens = self._next
+        self._lives[request.id] = Lifetime(request, min(output_tokens, request.max_new_tokens))
+        self._handle(Arrived(request))
+        self._arrived += 1
+        if self._on_arrivals is not None and self._arrived % 256 == 0:
+            self._on_arrivals(self._arrived)
+        self._await_next_arrival()
+
+    def _handle(self, event: Fact) -> None:
+        now_ns: Any = self._env.now
+        self._events += 1
+        self._end_ns = now_ns
+        actions = self._controller.handle(now_ns, event)
+        if self._journal is not None:
+            self._journal.write(now_ns, event, actions)
+        for action in actions:
+            if type(action) is Run:
+                replica = action.replica
+                due_ns = self._machines[replica].start(now_ns, action)
+                self._env.schedule(self._wakeups[replica], COMPLETION_RANK + replica, due_ns - now_ns)  # type: ignore[arg-type]
+            elif type(action) is Assign:
+                pass  # the world has the request already; the queue is the controller's
+            elif type(action) is Interrupt:
+                machine = self._machines[action.replica]
+                if machine.interrupt(now_ns):
+                    wakeup = self._wakeups[machine.id]
+                    self._env.schedule(wakeup, COMPLETION_RANK + machine.id, machine.due_ns - now_ns)  # type: ignore[arg-type]
+            elif type(action) is Preempt:
+                self._machines[action.replica].preempt(action.request)
+            else:
+                self._drop(now_ns, action)
+
+    def _drop(self, now_ns: int, action: Action) -> None:
+        assert isinstance(action, Reject | Fail)
+        life = self._lives.pop(action.request)
+        if isinstance(action, Reject):
+            self._recorder.refused(life.request, now_ns, action.reason)
+        else:
+            self._recorder.failed(life.request, now_ns, action.reason)

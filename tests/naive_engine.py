@@ -1,0 +1,299 @@
+"""A reference serving engine for tests: one token, one block, one step at a time.
+
+It is the oracle for the coalescing simulator and shares no code with it. It is written to be checked by
+reading: every step is scheduled from scratch, every KV block is an object in exactly one list, and time moves
+by one step cost. Speed does not matter here.
+
+Step costs and remainders are fixed-point ns with 24 fraction bits; event times are integer ns.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+FRACTION_BITS = 24
+Chunk = tuple[int, int, int]  # request id, first position computed, tokens
+
+
+class Rows(Protocol):
+    """Where step costs come from."""
+
+    def decode(self, n: int) -> tuple[tuple[int, int, int], ...]:
+        """Pieces (limit, intercept, slope) of a decode step of n sequences."""
+
+    def mixed(self, n: int, context: int, chunks: Sequence[Chunk]) -> int:
+        """Cost of a step with chunks."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One experiment. ``requests`` are (arrival_ns, prompt, output, max_new_tokens), by arrival."""
+
+    batcher: str  # 'chunked' (vLLM v1) or 'prefill_first' (vLLM v0)
+    replicas: int
+    block_tokens: int
+    total_blocks: int
+    watermark_blocks: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    dispatch: str  # 'round_robin' or 'least_outstanding'
+    requests: tuple[tuple[int, int, int, int], ...]
+    rows: Rows
+
+    def __post_init__(self) -> None:
+        assert self.batcher in ("chunked", "prefill_first"), self.batcher
+        assert self.dispatch in ("round_robin", "least_outstanding"), self.dispatch
+        assert self.max_num_batched_tokens >= self.max_num_seqs
+        arrivals = [request[0] for request in self.requests]
+        assert arrivals == sorted(arrivals), "requests must be sorted by arrival"
+        assert all(min(request[1:]) >= 1 for request in self.requests), "lengths must be at least 1"
+
+    def blocks(self, tokens: int) -> int:
+        """KV blocks that hold ``tokens`` positions."""
+        return (tokens + self.block_tokens - 1) // self.block_tokens
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one request; a rejected one has no replica and no tokens."""
+
+    request: int
+    rejected: bool
+    replica: int | None
+    output_tokens: int
+    token_ns: tuple[int, ...]
+    token_fixed: tuple[int, ...]
+    preemptions: int
+
+
+class LoggedStep(NamedTuple):
+    """One step. ``decodes`` are ids in running order, ``preempted`` in the order they were thrown out."""
+
+    replica: int
+    start_ns: int
+    end_ns: int
+    decodes: tuple[int, ...]
+    chunks: tuple[Chunk, ...]
+    preempted: tuple[int, ...]
+
+
+@dataclass(eq=False)
+class _Request:
+    id: int
+    prompt: int
+    output: int  # already capped by max_new_tokens
+    replica: int | None = None
+    generated: int = 0
+    computed: int = 0
+    decoding: bool = False  # has sampled a token since its last admission
+    held: list[int] = field(default_factory=list)  # block ids
+    preemptions: int = 0
+    token_ns: list[int] = field(default_factory=list)
+    token_fixed: list[int] = field(default_factory=list)
+
+    @property
+    def known(self) -> int:
+        return self.prompt + self.generated
+
+
+@dataclass(eq=False)
+class _Replica:
+    id: int
+    free: list[int]  # block ids
+    waiting: list[_Request] = field(default_factory=list)
+    running: list[_Request] = field(default_factory=list)
+    step: list[tuple[_Request, int]] | None = None  # what is computed now; None when idle
+    end_ns: int = 0
+    remainder: int = 0  # of the step that ends at end_ns
+    accepted: int = 0
+    finished: int = 0
+
+
+def run_naive(case: Case) -> tuple[Outcome, ...]:
+    """Run ``case`` to the end; one outcome per request, in order."""
+    return run_naive_logged(case)[0]
+
+
+def run_naive_logged(case: Case) -> tuple[tuple[Outcome, ...], list[LoggedStep]]:
+    """As ``run_naive``, with every step in the order in which they started."""
+    requests = [_Request(i, prompt, min(out, cap)) for i, (_, prompt, out, cap) in enumerate(case.requests)]
+    replicas = [_Replica(i, list(range(case.total_blocks))) for i in range(case.replicas)]
+    log: list[LoggedStep] = []
+    arrived = 0
+    while True:
+        # At equal times arrivals come first, in list order, then completions by replica id.
+        busy = [(replica.end_ns, replica.id) for replica in replicas if replica.step is not None]
+        if arrived < len(requests) and (not busy or case.requests[arrived][0] <= min(busy)[0]):
+            _arrive(case, replicas, requests[arrived], log)
+            arrived += 1
+        elif busy:
+            _complete(case, replicas[min(busy)[1]], log)
+        else:
+            break
+    return tuple(_outcome(request) for request in requests), log
+
+
+def _arrive(case: Case, replicas: list[_Replica], request: _Request, log: list[LoggedStep]) -> None:
+    now_ns, prompt, _, max_new_tokens = case.requests[request.id]
+    if case.blocks(prompt + max_new_tokens) > case.total_blocks - case.watermark_blocks:
+        return
+    if case.dispatch == "round_robin":
+        replica = replicas[sum(r.accepted for r in replicas) % case.replicas]
+    else:
+        replica = min(replicas, key=lambda r: (r.accepted - r.finished, r.id))
+    request.replica = replica.id
+    replica.accepted += 1
+    replica.waiting.append(request)
+    if replica.step is None:
+        _start(case, replica, now_ns, 0, log)
+
+
+def _complete(case: Case, replica: _Replica, log: list[LoggedStep]) -> None:
+    assert replica.step is not None
+    for request, tokens in replica.step:
+        request.computed += tokens
+        assert request.computed <= request.known
+        if request.computed == request.known:
+            request.generated += 1
+            request.decoding = True
+            request.token_ns.append(replica.end_ns)
+            request.token_fixed.append((replica.end_ns << FRACTION_BITS) + replica.remainder)
+            if request.generated == request.output:
+                _release_blocks(replica, request)
+                replica.running.remove(request)
+                replica.finished += 1
+    replica.step = None
+    _check_blocks(case, replica)
+    if replica.running or replica.waiting:
+        _start(case, replica, replica.end_ns, replica.remainder, log)
+
+
+def _start(case: Case, replica: _Replica, now_ns: int, remainder: int, log: list[LoggedStep]) -> None:
+    preempted: list[int] = []
+    if case.batcher == "chunked":
+        step = _schedule_chunked(case, replica, preempted)
+    else:
+        step = _schedule_prefill_first(case, replica, preempted)
+    if not step:
+        raise RuntimeError(f"replica {replica.id} has work at {now_ns} ns and nothing can ever run")
+    decodes = [request for request, _ in step if request.decoding]
+    assert all(request.known - request.computed == 1 for request in decodes)
+    chunks = tuple((request.id, request.computed, tokens) for request, tokens in step if not request.decoding)
+    cost = _cost(case.rows, decodes, chunks)
+    assert cost >= 1
+    replica.step = step
+    replica.end_ns = now_ns + ((remainder + cost) >> FRACTION_BITS)
+    replica.remainder = (remainder + cost) & ((1 << FRACTION_BITS) - 1)
+    ids = tuple(request.id for request in decodes)
+    log.append(LoggedStep(replica.id, now_ns, replica.end_ns, ids, chunks, tuple(preempted)))
+
+
+def _cost(rows: Rows, decodes: list[_Request], chunks: tuple[Chunk, ...]) -> int:
+    context = sum(request.computed + 1 for request in decodes)
+    if chunks:
+        return rows.mixed(len(decodes), context, chunks)
+    for limit, intercept, slope in rows.decode(len(decodes)):
+        if context <= limit:
+            return intercept + slope * context
+    raise RuntimeError(f"no row holds {len(decodes)} decodes of context {context}")
+
+
+def _schedule_chunked(case: Case, replica: _Replica, preempted: list[int]) -> list[tuple[_Request, int]]:
+    step: list[tuple[_Request, int]] = []
+    budget = case.max_num_batched_tokens
+    for request in list(replica.running):
+        if budget == 0 or request not in replica.running:
+            break
+        tokens = min(request.known - request.computed, budget)
+        _make_room(case, replica, request, tokens, preempted)
+        if request not in replica.running:
+            break
+        _allocate(case, replica, request, tokens)
+        step.append((request, tokens))
+        budget -= tokens
+    while not preempted and replica.waiting and budget > 0 and len(replica.running) < case.max_num_seqs:
+        request = replica.waiting[0]
+        tokens = min(request.known - request.computed, budget)
+        if case.blocks(tokens) > len(replica.free):
+            break
+        replica.running.append(replica.waiting.pop(0))
+        _allocate(case, replica, request, tokens)
+        step.append((request, tokens))
+        budget -= tokens
+    return step
+
+
+def _schedule_prefill_first(
+    case: Case, replica: _Replica, preempted: list[int]
+) -> list[tuple[_Request, int]]:
+    step: list[tuple[_Request, int]] = []
+    while replica.waiting and len(replica.running) < case.max_num_seqs:
+        request = replica.waiting[0]
+        chosen = sum(tokens for _, tokens in step)
+        if step and chosen + request.known > case.max_num_batched_tokens:
+            break
+        if len(replica.free) - case.blocks(request.known) < case.watermark_blocks:
+            break
+        replica.running.append(replica.waiting.pop(0))
+        _allocate(case, replica, request, request.known)
+        step.append((request, request.known))
+    if step:
+        return step
+    for request in list(replica.running):
+        if request not in replica.running:
+            break
+        _make_room(case, replica, request, 1, preempted)
+        if request not in replica.running:
+            break
+        _allocate(case, replica, request, 1)
+        step.append((request, 1))
+    return step
+
+
+def _make_room(case: Case, replica: _Replica, request: _Request, tokens: int, preempted: list[int]) -> None:
+    """Preempt from the tail until ``tokens`` more fit; the request itself may be the one to go."""
+    while case.blocks(request.computed + tokens) - len(request.held) > len(replica.free):
+        victim = replica.running.pop()
+        _release_blocks(replica, victim)
+        victim.computed = 0
+        victim.decoding = False
+        victim.preemptions += 1
+        replica.waiting.insert(0, victim)
+        preempted.append(victim.id)
+        if victim is request:
+            return
+
+
+def _allocate(case: Case, replica: _Replica, request: _Request, tokens: int) -> None:
+    while len(request.held) < case.blocks(request.computed + tokens):
+        request.held.append(replica.free.pop())
+
+
+def _release_blocks(replica: _Replica, request: _Request) -> None:
+    replica.free.extend(request.held)
+    request.held = []
+
+
+def _check_blocks(case: Case, replica: _Replica) -> None:
+    """Every block is in exactly one place, and everyone holds exactly what its computed positions need."""
+    places = list(replica.free)
+    for request in replica.running + replica.waiting:
+        places.extend(request.held)
+        assert len(request.held) == case.blocks(request.computed)
+    assert sorted(places) == list(range(case.total_blocks)), "a KV block was lost or is held twice"
+    assert all(request.computed == 0 for request in replica.waiting)
+    assert len(replica.running) <= case.max_num_seqs
+
+
+def _outcome(request: _Request) -> Outcome:
+    rejected = request.replica is None
+    assert request.generated == (0 if rejected else request.output)
+    return Outcome(
+        request=request.id,
+        rejected=rejected,
+        replica=request.replica,
+        output_tokens=request.generated,
+        token_ns=tuple(request.token_ns),
+        token_fixed=tuple(request.token_fixed),
+        preemptions=request.preemptions,
+    )

@@ -1,0 +1,265 @@
+"""Composition: defaults, precedence, literal paths, round trip, and that nothing leaks between calls."""
+
+import dataclasses
+import shutil
+from pathlib import Path
+from random import Random
+
+import pytest
+import yaml
+from hydra import initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from experiments import compose
+from experiments.compose import load_config, load_resolved, option_groups, resolved_yaml
+from experiments.config import PolicyConfig, RunConfig, make_policy
+from serving.errors import UserError
+
+STRANGE_PATHS = [
+    "out dir",
+    "a=b,c",
+    "{x: 1}",
+    "'quoted'",
+    'say "hi"',
+    "$HOME/${seed}/${oc.env:HOME}",
+    "réplique/日本",
+    "[1,2]",
+    "null",
+    "seed=1,2",
+    "range(1,3)",
+    "a#b: c",
+    "line\nbreak",
+    "\udcff not utf-8",
+    "+plus",
+    "~tilde",
+    " spaces around ",
+]
+
+
+def simulated(*words: str) -> RunConfig:
+    return load_config(["out=OUT", *words], "simulate")
+
+
+def test_defaults_of_a_simulation() -> None:
+    config = simulated()
+    assert (config.engine.name, config.engine.max_num_seqs, config.engine.max_num_batched_tokens) == (
+        "vllm_v1",
+        256,
+        2048,
+    )
+    assert config.system.name == "vllm"
+    assert config.system.dispatch.policy == "policies.dispatch:LeastOutstanding"
+    assert config.system.admission.name == "none"
+    assert (config.model.name, config.model.tp) == ("llama3_8b", 1)
+    assert (config.cluster.name, config.cluster.gpus) == ("a100_x8", 8)
+    assert (config.trace.name, config.trace.limit, config.trace.tokens_scale) == ("azure_conv", None, 1.0)
+    assert (config.slo.ttft_ms, config.slo.tpot_ms) == (450.0, 150.0)
+    assert (config.seed, config.journal, config.overwrite, config.workers) == (0, False, False, None)
+
+
+def test_the_configuration_cannot_be_changed() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        simulated().seed = 1  # type: ignore[misc]
+
+
+def test_a_real_run_has_workers_and_they_are_its_cluster() -> None:
+    config = load_config(["out=OUT", "workers=3"], "realexec")
+    assert (config.workers, config.cluster.name, config.cluster.gpus) == (3, "local", 3)
+    assert config.model.name == "tiny_llama"
+
+
+def test_engine_default_takes_the_batcher_of_the_engine() -> None:
+    v1, v0 = simulated(), simulated("engine=vllm_v0", "engine.max_num_seqs=64")
+    assert v1.system.batcher.name == "chunked_prefill"
+    assert v0.system.batcher.name == "prefill_first"
+    assert v0.system.batcher.params == {"max_num_seqs": 64, "max_num_batched_tokens": 4096}
+    assert simulated("engine.batcher=prefill_first").system.batcher.name == "prefill_first"
+    chosen = simulated("engine=vllm_v0", "system/batcher=chunked_prefill")
+    assert chosen.system.batcher.name == "chunked_prefill"
+
+
+def test_policy_parameters_are_set_in_short_or_long_form() -> None:
+    short = simulated("system/admission=token_bucket", "system.admission.rate_per_s=2.5")
+    long = simulated("system/admission=token_bucket", "system.admission.params.rate_per_s=2.5")
+    assert short == long
+    assert short.system.admission.params == {"rate_per_s": 2.5, "burst": 1}
+
+
+@pytest.mark.parametrize("gpus", [1, 7, 8, 8192])
+def test_clusters_of_any_size_are_made_on_request(gpus: int) -> None:
+    cluster = simulated(f"cluster=a100_x{gpus}").cluster
+    assert (cluster.name, cluster.gpu, cluster.gpus) == (f"a100_x{gpus}", "a100_80g", gpus)
+
+
+@pytest.mark.parametrize(
+    ("word", "path", "value"),
+    [
+        ("trace.limit=1e3", "trace.limit", 1000),
+        ("seed=2.5e2", "seed", 250),
+        ("trace.limit=null", "trace.limit", None),
+        ("trace.tokens_scale=2", "trace.tokens_scale", 2.0),
+        ("trace.utilization=.5", "trace.utilization", 0.5),
+        ("engine.overhead_s=1e-3", "engine.overhead_s", 0.001),
+        ("journal=True", "journal", True),
+        ("engine.step_time='linear'", "engine.step_time", "linear"),
+        ("engine.kv_tokens=4096", "engine.kv_tokens", 4096),
+    ],
+)
+def test_values_are_typed(word: str, path: str, value: object) -> None:
+    found: object = simulated(word)
+    for part in path.split("."):
+        found = getattr(found, part)
+    assert found == value
+    assert type(found) is type(value)
+
+
+@pytest.mark.parametrize("path", STRANGE_PATHS)
+def test_paths_are_taken_literally_and_survive_the_round_trip(path: str, tmp_path: Path) -> None:
+    config = load_config([f"out={path}", f"trace.path={path}"], "simulate")
+    assert (config.out, config.trace.path) == (path, path)
+    file = tmp_path / "config.yaml"
+    file.write_text(resolved_yaml(config), encoding="utf-8")
+    assert load_resolved(file) == config
+
+
+@settings(max_examples=40, deadline=None)
+@given(out=st.text(min_size=1).filter(lambda text: text.strip() and "\0" not in text), seed=st.integers(0))
+def test_config_yaml_reads_back_equal(out: str, seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+    config = dataclasses.replace(BASE, out=out, seed=seed)
+    file = tmp_path_factory.mktemp("round") / "config.yaml"
+    file.write_text(resolved_yaml(config), encoding="utf-8")
+    assert load_resolved(file) == config
+
+
+BASE = load_config(["out=OUT"], "simulate")
+
+
+def test_a_real_run_reads_back_equal(tmp_path: Path) -> None:
+    config = load_config(["out=OUT", "workers=4", "trace.rate_per_s=1e-5"], "realexec")
+    (tmp_path / "config.yaml").write_text(resolved_yaml(config), encoding="utf-8")
+    assert load_resolved(tmp_path / "config.yaml") == config
+    assert "workers" not in resolved_yaml(BASE)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"seed": "abc"}, ["seed", "an integer"]),
+        ({"seed": True}, ["seed", "an integer"]),
+        ({"sed": 1}, ["unknown key sed"]),
+        ({"engine": 3}, ["engine", "mapping"]),
+        ({"model": {"name": "x"}}, ["model.tp", "missing"]),
+        (
+            {"slo": {"name": "x", "ttft_ms": float("nan"), "tpot_ms": 1, "source": ""}},
+            ["slo.ttft_ms", "number"],
+        ),
+        ({"kind": None}, ["kind"]),
+    ],
+)
+def test_an_edited_config_yaml_is_refused_by_key_and_file(
+    change: dict[str, object], words: list[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(yaml.safe_dump(yaml.safe_load(resolved_yaml(BASE)) | change), encoding="utf-8")
+    with pytest.raises(UserError) as refused:
+        load_resolved(file)
+    for word in [*words, str(file)]:
+        assert word in str(refused.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"[1, 2]", b"a: [", b"\xff\xfe\xfa", b"just text"])
+def test_a_file_that_is_no_config_is_refused(content: bytes, tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_bytes(content)
+    with pytest.raises(UserError, match=r"config\.yaml"):
+        load_resolved(file)
+    with pytest.raises(UserError, match="cannot be read"):
+        load_resolved(tmp_path / "nothing.yaml")
+
+
+def test_hydra_is_left_as_it_was_found(tmp_path: Path) -> None:
+    assert not GlobalHydra.instance().is_initialized()
+    simulated()
+    with pytest.raises(UserError):
+        simulated("system/admission=token_bucket")
+    assert not GlobalHydra.instance().is_initialized()
+    with initialize_config_dir(str(tmp_path), version_base="1.3"):
+        before = GlobalHydra.instance().hydra
+        simulated()
+        assert GlobalHydra.instance().hydra is before
+
+
+@pytest.fixture
+def own_conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "conf"
+    shutil.copytree(compose.CONF_DIR, folder)
+    monkeypatch.setattr(compose, "CONF_DIR", folder)
+    return folder
+
+
+def test_a_system_may_override_the_engine_and_the_user_wins(own_conf: Path) -> None:
+    text = (own_conf / "system" / "vllm.yaml").read_text().replace("name: vllm", "name: older")
+    text = text.replace("  - _self_", "  - override /engine@_global_.engine: vllm_v0\n  - _self_")
+    (own_conf / "system" / "older.yaml").write_text(text)
+    assert simulated("system=older").engine.name == "vllm_v0"
+    assert simulated("system=older", "engine=vllm_v1").engine.name == "vllm_v1"
+    assert simulated("system=older", "engine=vllm_v1").system.batcher.name == "chunked_prefill"
+
+
+def test_a_new_policy_is_one_class_and_one_file(
+    own_conf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my_dispatch.py").write_text(
+        "class Sticky:\n    def __init__(self, turns: int, random):\n        self.got = turns, random\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    (own_conf / "system" / "dispatch" / "sticky.yaml").write_text(
+        "name: sticky\npolicy: my_dispatch:Sticky\nparams: {turns: 3}\n"
+    )
+    config = simulated("system/dispatch=sticky", "system.dispatch.turns=5")
+    assert make_policy("system/dispatch", config.system.dispatch, random=7, unused=1).got == (5, 7)
+
+
+def test_a_broken_option_file_is_told_in_one_sentence(own_conf: Path) -> None:
+    (own_conf / "model" / "odd.yaml").write_text("name: odd\ntp: many\n")
+    with pytest.raises(UserError, match=r"option files .*tp") as refused:
+        simulated("model=odd")
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("group", "option"),
+    [
+        (group, option)
+        for group, options in option_groups().items()
+        if group.startswith("system/")
+        for option in options
+    ],
+)
+def test_every_policy_option_makes_its_policy(group: str, option: str) -> None:
+    extra = ["system.admission.rate_per_s=2"] if option == "token_bucket" else []
+    system = simulated(f"{group}={option}", *extra).system
+    assert make_policy(group, getattr(system, group.partition("/")[2]), random=Random(0)) is not None
+
+
+@pytest.mark.parametrize(
+    ("policy", "words"),
+    [
+        (PolicyConfig("x", "policies.nowhere:X", {}), ["cannot be found", "module:Class"]),
+        (PolicyConfig("x", "policies.dispatch:Nobody", {}), ["cannot be found"]),
+        (PolicyConfig("x", "", {}), ["cannot be found"]),
+        (PolicyConfig("x", "policies.admission:TokenBucket", {"speed": 1}), ["'speed'", "rate_per_s, burst"]),
+        (PolicyConfig("x", "policies.admission:TokenBucket", {"rate_per_s": 1.0}), ["burst"]),
+        (
+            PolicyConfig("x", "policies.admission:TokenBucket", {"rate_per_s": -1.0, "burst": 1}),
+            ["rate_per_s"],
+        ),
+    ],
+)
+def test_a_policy_that_cannot_be_made_is_refused(policy: PolicyConfig, words: list[str]) -> None:
+    with pytest.raises(UserError) as refused:
+        make_policy("system/admission", policy)
+    for word in ["system/admission=x", *words]:
+        assert word in str(refused.value)

@@ -1,0 +1,169 @@
+"""Every word a user can get wrong is answered with one sentence that names it and says what to write."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from experiments.compose import load_config
+from experiments.config import RunConfig
+from serving.errors import UserError
+
+# (words, what the sentence must hold)
+REFUSED: list[tuple[list[str], list[str]]] = [
+    # words that are no key=value
+    (["seed"], ["'seed'", "no '='", "write seed=VALUE"]),
+    (["--multirun"], ["'--multirun'", "no '='", "key=value"]),
+    (["=5"], ["'=5'", "key"]),
+    (["seed =5"], ["'seed =5'", "without spaces"]),
+    (["seed="], ["seed= has no value"]),
+    (["trace.path="], ["trace.path= has no value"]),
+    (["+seed=1"], ["'+seed=1'", "write seed=1"]),
+    (["++seed=1"], ["'++seed=1'", "write seed=1"]),
+    (["~trace"], ["'~trace'", "write trace=VALUE"]),
+    (["system/dispatch@x=round_robin"], ["system/dispatch@x", "key"]),
+    (["seed=1", "seed=2"], ["seed is given twice", "seed=1", "seed=2"]),
+    (["model=llama2_7b", "model=llama3_8b"], ["model is given twice"]),
+    (["out=B"], ["out is given twice"]),
+    (
+        [
+            "system/admission=token_bucket",
+            "system.admission.rate_per_s=1",
+            "system.admission.params.rate_per_s=2",
+        ],
+        ["system.admission.params.rate_per_s is given twice"],
+    ),
+    # keys nothing has
+    (["trace.limt=4"], ["'trace.limt'", "write trace.limit="]),
+    (["limit=4"], ["'limit'", "write trace.limit="]),
+    (["max_num_seq=4"], ["'max_num_seq'", "write engine.max_num_seqs="]),
+    (["modle=llama2_7b"], ["'modle'", "write model="]),
+    (["dispatch=least_kv"], ["'dispatch'", "system/dispatch"]),
+    (["qqq=4"], ["'qqq'", "engine, journal, model"]),
+    (["workers=2"], ["unknown key 'workers'", "realexec", "cluster=a100_x8"]),
+    (["kind=realexec"], ["unknown key 'kind'"]),
+    (["engine=vllm_v1", "engine.batcher.x=1"], ["'engine.batcher.x'"]),
+    # groups and options
+    (["cluster=a100_x9000"], ["cluster=a100_x9000", "a100_xN (N from 1 to 8192)", "local"]),
+    (["cluster=a100_x0"], ["cluster=a100_x0", "a100_xN"]),
+    (["cluster=a100_x08"], ["cluster=a100_x08", "a100_xN"]),
+    (["cluster=h900_x8"], ["cluster=h900_x8", "a100_xN"]),
+    (["engine=vllm"], ["engine=vllm", "vllm_v0, vllm_v1"]),
+    (["model=llama3_8"], ["model=llama3_8", "model=llama3_8b if that is meant"]),
+    (["system/dispatch=random"], ["system/dispatch=random", "least_kv, least_outstanding"]),
+    (["system.dispatch=least_kv"], ["write system/dispatch=least_kv"]),
+    (["model.name=other"], ["model.name belongs", "write model=OPTION", "llama2_7b"]),
+    (["slo.source=me"], ["slo.source belongs", "write slo=OPTION"]),
+    (["cluster.gpu=h100"], ["cluster.gpu belongs", "write cluster=OPTION"]),
+    (["system.dispatch.policy=os:system"], ["write system/dispatch=OPTION"]),
+    # types
+    (["seed=abc"], ["seed=abc", "an integer", "write"]),
+    (["seed=1.5"], ["seed=1.5", "an integer", "without a fraction"]),
+    (["seed=1e-3"], ["seed=1e-3", "an integer"]),
+    (["seed=1.5e0"], ["seed=1.5e0", "an integer"]),
+    (["seed=1e30"], ["seed=1e30", "below 2^63"]),
+    (["seed=" + "9" * 5000], ["seed=999", "an integer"]),
+    (["seed=٣"], ["seed=٣", "an integer"]),
+    (["seed=null"], ["seed=null", "an integer"]),
+    (["seed='5'"], ["seed='5'", "an integer"]),
+    (["seed=[1,2]"], ["seed=[1,2]", "an integer"]),
+    (["journal=yes"], ["journal=yes", "true or false", "journal=true"]),
+    (["journal=1"], ["journal=1", "true or false"]),
+    (["engine.kv_tokens=lots"], ["engine.kv_tokens=lots", "an integer or null"]),
+    (["engine.step_time=null"], ["engine.step_time=null", "a word"]),
+    (["engine.watermark=nan"], ["engine.watermark=nan", "finite"]),
+    (["slo.ttft_ms=inf"], ["slo.ttft_ms=inf", "finite"]),
+    (["slo.ttft_ms=1e999"], ["slo.ttft_ms=1e999", "a number"]),
+    (["trace.utilization=-inf"], ["trace.utilization=-inf", "finite"]),
+    (["seed=${model.tp}"], ["seed=${model.tp}", "write the value itself"]),
+    # sweeps
+    (["seed=1,2"], ["seed=1,2", "sweep", "later version", "seed=1"]),
+    (["seed=,"], ["seed=,", "sweep", "seed=VALUE"]),
+    (["engine=vllm_v0,vllm_v1"], ["sweep", "engine=vllm_v0"]),
+    (["seed=range(1,4)"], ["seed=range(1,4)", "sweep"]),
+    (["model=glob(*)"], ["model=glob(*)", "sweep"]),
+    # ranges
+    (["trace.limit=0"], ["trace.limit=0", "at least 1"]),
+    (["trace.tokens_scale=0"], ["trace.tokens_scale=0", "above 0"]),
+    (["trace.tokens_scale=-1"], ["trace.tokens_scale=-1", "above 0"]),
+    (["trace.utilization=0"], ["trace.utilization=0", "above 0 up to 10"]),
+    (["trace.utilization=10.5"], ["trace.utilization=10.5", "up to 10"]),
+    (["engine.watermark=1"], ["engine.watermark=1", "from 0 and below 1"]),
+    (["engine.watermark=-0.1"], ["engine.watermark=-0.1", "from 0"]),
+    (["engine.overhead_s=-1"], ["engine.overhead_s=-1", "at least 0"]),
+    (["engine.gpu_memory_utilization=1.1"], ["engine.gpu_memory_utilization=1.1", "up to 1"]),
+    (["engine.max_num_seqs=0"], ["engine.max_num_seqs=0", "at least 1"]),
+    (["engine.block_tokens=0"], ["engine.block_tokens=0", "at least 1"]),
+    (["engine.max_new_tokens=0"], ["engine.max_new_tokens=0", "at least 1"]),
+    (["model.tp=0"], ["model.tp=0", "at least 1"]),
+    (["slo.tpot_ms=0"], ["slo.tpot_ms=0", "above 0"]),
+    (["seed=-1"], ["seed=-1", "at least 0"]),
+    # contradictions
+    (["engine.max_num_batched_tokens=100"], ["engine.max_num_batched_tokens=100", "engine.max_num_seqs=256"]),
+    (["engine.kv_tokens=8"], ["engine.kv_tokens=8", "engine.kv_tokens=16"]),
+    (["model.tp=3"], ["model.tp=3", "8 GPUs", "cluster=a100_x8"]),
+    (["model=qwen2_5_72b", "cluster=a100_x2"], ["model.tp=4", "2 GPUs"]),
+    (["cluster.gpus=4"], ["cluster.gpus=4", "write cluster=a100_x4"]),
+    (["engine.batcher=fifo"], ["engine.batcher=fifo", "chunked_prefill, prefill_first"]),
+    (["engine.step_time=magic"], ["engine.step_time=magic", "auto, linear, roofline"]),
+    (["trace.requests=5"], ["trace.requests", "write trace.limit=5"]),
+    (["trace.rate_per_s=5"], ["trace.rate_per_s", "trace.utilization"]),
+    (["trace=azure_conv_like", "trace.path=x"], ["trace.path", "azure_conv_like"]),
+    (
+        ["trace=azure_conv_like", "trace.rate_per_s=2", "trace.utilization=0.5"],
+        ["trace.rate_per_s and trace.utilization", "only one"],
+    ),
+    (["system.dispatch.alpha=1"], ["'system.dispatch.alpha'", "least_outstanding", "no parameters"]),
+    (
+        ["system/admission=token_bucket", "system.admission.rate=1"],
+        ["'system.admission.rate'", "system.admission.burst, system.admission.rate_per_s"],
+    ),
+    (["system/admission=token_bucket"], ["write system.admission.rate_per_s=VALUE"]),
+    (["system.batcher.max_num_seqs=3"], ["write engine.max_num_seqs=VALUE"]),
+    (["trace.path=a\0b"], ["trace.path", "null character"]),
+]
+
+
+def refusal(words: list[str], kind: str = "simulate") -> str:
+    with pytest.raises(UserError) as refused:
+        load_config(words, kind)  # type: ignore[arg-type]
+    sentence = str(refused.value)
+    assert "\n" not in sentence
+    assert len(sentence) < 500
+    return sentence
+
+
+@pytest.mark.parametrize(("words", "told"), REFUSED, ids=[" ".join(words)[:50] for words, _ in REFUSED])
+def test_refused_with_a_sentence(words: list[str], told: list[str]) -> None:
+    sentence = refusal(["out=OUT", *words])
+    for part in told:
+        assert part in sentence
+
+
+@pytest.mark.parametrize("words", [[], ["out=  "]])
+def test_out_is_required(words: list[str]) -> None:
+    assert "write out=FOLDER" in refusal(words)
+
+
+def test_a_real_run_is_refused_what_it_cannot_do() -> None:
+    assert "write cluster=local" in refusal(["out=OUT", "cluster=a100_x2"], "realexec")
+    assert "write workers=VALUE" in refusal(["out=OUT", "cluster.gpus=4"], "realexec")
+    assert "workers=0" in refusal(["out=OUT", "workers=0"], "realexec")
+
+
+def test_an_own_objective_is_not_labelled_with_somebody_elses_source() -> None:
+    slo = load_config(["out=OUT", "slo.ttft_ms=300"], "simulate").slo
+    assert (slo.name, slo.ttft_ms, slo.tpot_ms) == ("custom", 300.0, 150.0)
+    assert "command line" in slo.source
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    key=st.sampled_from(["seed=", "engine.step_time=", "journal=", "cluster=", "slo.ttft_ms=", ""]),
+    text=st.text(),
+)
+def test_any_word_is_a_configuration_or_a_sentence(key: str, text: str) -> None:
+    word = key + text
+    try:
+        assert isinstance(load_config(["out=OUT", word], "simulate"), RunConfig)
+    except UserError as refused:
+        assert "\n" not in str(refused)

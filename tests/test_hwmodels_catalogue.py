@@ -1,0 +1,142 @@
+"""Catalogue entries, the bytes that follow from them, and the KV memory beside the weights."""
+
+from dataclasses import FrozenInstanceError, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hwmodels.catalogue import gpu_names, llm_names, load_all_reduce, load_gpu, load_llm, read_yaml
+from hwmodels.errors import HardwareError
+from hwmodels.kv_capacity import kv_capacity
+
+A100 = load_gpu("a100_80g")
+LLAMA3_8B = load_llm("llama3_8b")
+QWEN2_5_72B = load_llm("qwen2_5_72b")
+GIB = 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [("llama3_8b", 8_030_261_248), ("llama2_7b", 6_738_415_616), ("qwen2_5_72b", 72_706_203_648)],
+)
+def test_parameters_equal_the_published_counts(name: str, parameters: int) -> None:
+    assert load_llm(name).parameters == parameters
+
+
+@pytest.mark.parametrize(
+    ("name", "kv_bytes"),
+    [("llama3_8b", 131_072), ("llama2_7b", 524_288), ("qwen2_5_72b", 327_680), ("tiny_llama", 4_096)],
+)
+def test_kv_bytes_per_token(name: str, kv_bytes: int) -> None:
+    assert load_llm(name).kv_bytes_per_token == kv_bytes
+
+
+def test_weights_of_8b_are_about_16_gb() -> None:
+    assert 15.9e9 < LLAMA3_8B.weight_bytes < 16.2e9
+
+
+def test_tied_embeddings_are_counted_once() -> None:
+    tied = replace(LLAMA3_8B, tied_embeddings=True)
+    assert LLAMA3_8B.parameters - tied.parameters == LLAMA3_8B.vocab * LLAMA3_8B.hidden
+
+
+def test_every_number_of_every_gpu_has_a_source() -> None:
+    for name, entry in read_yaml("gpus.yaml").items():
+        for key, number in entry.items():
+            assert number["source"], f"{name}.{key}"
+        assert "memory_bytes" in load_gpu(name).source
+
+
+def test_every_model_and_linear_entry_has_a_source() -> None:
+    assert all(load_llm(name).source for name in llm_names())
+    assert all(entry["source"] for entry in read_yaml("linear.yaml"))
+
+
+def test_catalogue_entries_are_frozen() -> None:
+    with pytest.raises(FrozenInstanceError):
+        LLAMA3_8B.layers = 1  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(("typo", "meant"), [("a100", "a100_80g"), ("CPU-core", "cpu_core")])
+def test_unknown_gpu_names_the_nearest_and_all_others(typo: str, meant: str) -> None:
+    with pytest.raises(HardwareError) as refused:
+        load_gpu(typo)
+    assert f"write '{meant}'" in str(refused.value)
+    assert all(name in str(refused.value) for name in gpu_names())
+
+
+def test_unknown_model_names_the_nearest() -> None:
+    with pytest.raises(HardwareError, match="'llama-3-8b': write 'llama3_8b' or another of llama2_7b"):
+        load_llm("llama-3-8b")
+
+
+def test_all_reduce_refuses_an_unknown_group_size() -> None:
+    nvlink = load_all_reduce("a100_80g")
+    assert (nvlink.latency_s(1), nvlink.seconds_per_byte(1)) == (0.0, 0.0)
+    assert nvlink.latency_s(4) == pytest.approx(6e-6)
+    with pytest.raises(HardwareError, match="tp=16 on a100_80g; write one of: 2, 4, 8"):
+        nvlink.latency_s(16)
+    with pytest.raises(HardwareError, match="cpu_core"):
+        load_all_reduce("cpu_core").latency_s(2)
+
+
+def test_heads_that_do_not_divide_are_refused() -> None:
+    with pytest.raises(HardwareError, match="write one of 1, 2, 4, 8"):
+        LLAMA3_8B.require_tp(3)
+
+
+def test_kv_capacity_meets_what_vllm_reported() -> None:
+    """vLLM printed 53.29 GiB of KV for this model, GPU and utilization (its pull request 10511)."""
+    capacity = kv_capacity(A100, LLAMA3_8B, 1, 0.9, 16)
+    assert capacity.tokens == capacity.blocks * 16
+    assert capacity.tokens * LLAMA3_8B.kv_bytes_per_token / GIB == pytest.approx(53.29, abs=0.01)
+
+
+def test_kv_capacity_by_hand() -> None:
+    gpu = replace(A100, memory_bytes=1000 + LLAMA3_8B.weight_bytes + 10 * 16 * 131_072)
+    capacity = kv_capacity(gpu, LLAMA3_8B, 1, 1.0, 16, activation_reserve_bytes=1000)
+    assert (capacity.blocks, capacity.tokens) == (10, 160)
+    assert "10 blocks = 160 tokens" in capacity.arithmetic and "\n" not in capacity.arithmetic
+    assert kv_capacity(gpu, LLAMA3_8B, 1, 1.0, 16, activation_reserve_bytes=1001).blocks == 9
+
+
+@given(st.floats(0.5, 0.95), st.integers(0, 1 << 31), st.sampled_from([1, 2, 4, 8]))
+def test_kv_capacity_grows_with_memory_and_shrinks_with_the_reserve(
+    utilization: float, reserve: int, tp: int
+) -> None:
+    def blocks(utilization: float, reserve: int, tp: int) -> int:
+        return kv_capacity(A100, LLAMA3_8B, tp, utilization, 16, reserve).blocks
+
+    here = blocks(utilization, reserve, tp)
+    assert blocks(utilization + 0.05, reserve, tp) > here > blocks(utilization, reserve + (1 << 28), tp)
+    assert tp == 8 or blocks(utilization, reserve, 2 * tp) > here
+
+
+def test_too_large_a_model_names_bytes_and_the_smallest_tp() -> None:
+    with pytest.raises(HardwareError) as refused:
+        kv_capacity(A100, QWEN2_5_72B, 1, 0.9, 16)
+    needed = QWEN2_5_72B.weight_bytes + 16 * QWEN2_5_72B.kv_bytes_per_token
+    available = int(A100.memory_bytes * 0.9) - A100.activation_reserve_bytes
+    assert str(needed) in str(refused.value) and str(available) in str(refused.value)
+    assert "write tp=2, the smallest that fits" in str(refused.value)
+    assert kv_capacity(A100, QWEN2_5_72B, 2, 0.9, 16).blocks > 0
+
+
+def test_a_model_no_tp_fits_says_so() -> None:
+    with pytest.raises(HardwareError, match="no tp of 1, 2, 4, 8 fits"):
+        kv_capacity(replace(A100, memory_bytes=8 * GIB), QWEN2_5_72B, 1, 0.9, 16)
+
+
+@pytest.mark.parametrize(
+    ("settings", "key"),
+    [
+        ((0.0, 16, 0), "memory_utilization"),
+        ((1.1, 16, 0), "memory_utilization"),
+        ((0.9, 0, 0), "block_tokens"),
+        ((0.9, 16, -1), "activation_reserve_bytes"),
+    ],
+)
+def test_kv_settings_out_of_range_are_refused(settings: tuple[float, int, int], key: str) -> None:
+    with pytest.raises(HardwareError, match=key):
+        kv_capacity(A100, LLAMA3_8B, 1, *settings)

@@ -1,0 +1,322 @@
+"""Step-time models: monotonicity, closed forms, selection, and the integer rows compiled from them."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hwmodels.catalogue import load_all_reduce, load_gpu, load_llm
+from hwmodels.errors import HardwareError
+from hwmodels.linear_catalogue import LinearKey, linear_keys, linear_step_model
+from hwmodels.linear_step import LinearCoefficients, LinearStepModel
+from hwmodels.roofline_step import Efficiencies, RooflineStepModel, roofline_step_model
+from hwmodels.rows import FRACTION_BITS, StepRows
+from hwmodels.select import step_model
+from hwmodels.step_time import Piece, StepLimits, StepModel
+
+A100 = load_gpu("a100_80g")
+LLAMA3_8B = load_llm("llama3_8b")
+QWEN2_5_72B = load_llm("qwen2_5_72b")
+NVLINK = load_all_reduce("a100_80g")
+FIXED_PER_S = 1_000_000_000 << FRACTION_BITS
+MODELS: list[StepModel] = [
+    *(linear_step_model(key, overhead_s=1e-3) for key in linear_keys()),
+    roofline_step_model(A100, LLAMA3_8B, 1, 0.0, NVLINK),
+    roofline_step_model(A100, QWEN2_5_72B, 4, 5e-4, NVLINK),
+]
+
+models = st.sampled_from(MODELS)
+sequences = st.integers(1, 255)
+prompt_tokens = st.integers(1, 4095)
+
+
+class Knotted:
+    """Two pieces with different intercepts and slopes, 1 ms + 0.1 ms per token or sequence otherwise."""
+
+    limits = StepLimits(8, 1000, 100)
+    source = "test"
+    error_band = "none"
+
+    def dense_s(self, prefill_tokens: int, prefill_sequences: int, decode_sequences: int) -> float:
+        return 1e-3 + 1e-4 * (prefill_tokens + decode_sequences)
+
+    def decode_attention(self, decode_sequences: int) -> tuple[Piece, ...]:
+        return (Piece(500, 2e-3 * decode_sequences, 1e-6), Piece(1000, 0.0, 4e-6))
+
+    def prefill_attention_s(self, new_tokens: int, cached_tokens: int) -> float:
+        return 1e-8 * new_tokens * (new_tokens + 2 * cached_tokens)
+
+
+def decode_seconds(model: StepModel, n: int, context: int) -> float:
+    piece = next(piece for piece in model.decode_attention(n) if context <= piece.context_limit)
+    return model.dense_s(0, 0, n) + piece.intercept_s + piece.slope_s_per_token * context
+
+
+# Models: monotonicity and closed forms.
+
+
+@given(models, sequences, st.integers(1, 100_000))
+def test_decode_time_grows_with_sequences_and_context(model: StepModel, n: int, context: int) -> None:
+    here = decode_seconds(model, n, context)
+    assert decode_seconds(model, n + 1, context) >= here
+    assert decode_seconds(model, n, context + 1000) > here
+
+
+@given(models, prompt_tokens, st.integers(0, 255))
+def test_dense_time_grows_with_prefill_tokens_and_with_decodes(model: StepModel, tokens: int, n: int) -> None:
+    here = model.dense_s(tokens, 1, n)
+    assert model.dense_s(tokens + 1, 1, n) >= here >= model.dense_s(0, 0, max(n, 1)) * (n > 0)
+    assert model.dense_s(tokens, 1, n + 1) >= here
+
+
+@given(models, prompt_tokens, st.integers(0, 4000))
+def test_prefill_attention_grows_with_new_and_cached_tokens(model: StepModel, new: int, cached: int) -> None:
+    here = model.prefill_attention_s(new, cached)
+    assert model.prefill_attention_s(new + 1, cached) > here > 0.0
+    assert model.prefill_attention_s(new, cached + 1) > here
+
+
+@given(st.floats(1.01, 4.0), sequences, st.integers(1, 100_000), st.integers(1, 8192))
+def test_roofline_falls_with_bandwidth_and_compute(factor: float, n: int, context: int, tokens: int) -> None:
+    slow = roofline_step_model(A100, LLAMA3_8B, 1, 0.0, NVLINK)
+    bandwidth = replace(A100, memory_bandwidth_bytes_per_s=A100.memory_bandwidth_bytes_per_s * factor)
+    compute = replace(A100, flops_per_s=A100.flops_per_s * factor)
+    wide = roofline_step_model(bandwidth, LLAMA3_8B, 1, 0.0, NVLINK)
+    fast = roofline_step_model(compute, LLAMA3_8B, 1, 0.0, NVLINK)
+    assert decode_seconds(wide, n, context) < decode_seconds(slow, n, context)
+    assert fast.dense_s(tokens, 1, 0) <= slow.dense_s(tokens, 1, 0)
+    assert fast.dense_s(8192, 1, 0) < slow.dense_s(8192, 1, 0)
+
+
+@given(models, st.integers(1, 2000), st.integers(1, 2000))
+def test_square_terms_of_the_chunks_of_a_prompt_add_up(model: StepModel, first: int, second: int) -> None:
+    if isinstance(model, RooflineStepModel):
+        return  # its short chunks are bound by reading the cache, so cutting a prompt may only cost more
+    whole = model.prefill_attention_s(first + second, 0)
+    assert model.prefill_attention_s(first, 0) + model.prefill_attention_s(second, first) == pytest.approx(
+        whole
+    )
+
+
+@given(st.integers(1, 2000), st.integers(1, 2000))
+def test_cutting_a_prompt_never_makes_the_roofline_faster(first: int, second: int) -> None:
+    model = roofline_step_model(A100, LLAMA3_8B, 1, 0.0, NVLINK)
+    cut = model.prefill_attention_s(first, 0) + model.prefill_attention_s(second, first)
+    assert cut >= model.prefill_attention_s(first + second, 0) * (1 - 1e-12)
+
+
+def test_roofline_by_hand() -> None:
+    """Decode of one sequence reads matrices, head and KV once at 0.8 of the datasheet bandwidth."""
+    model = roofline_step_model(A100, LLAMA3_8B, 1, 0.25, NVLINK)
+    rate = 2.039e12 * 0.8
+    matrices = 32 * (2 * 4096 * 40 * 128 + 3 * 4096 * 14336) * 2
+    head = 128256 * 4096 * 2
+    assert model.dense_s(0, 0, 1) == pytest.approx(0.25 + (matrices + head) / rate)
+    assert decode_seconds(model, 1, 1000) - model.dense_s(0, 0, 1) == pytest.approx(131_072_000 / rate)
+    compute = 2 * (matrices / 2) * 8192 / (312e12 * 0.6)
+    assert model.dense_s(8192, 1, 0) == pytest.approx(0.25 + compute + head / rate)
+
+
+def test_tensor_parallelism_divides_work_and_adds_all_reduces() -> None:
+    one, four = (roofline_step_model(A100, QWEN2_5_72B, tp, 0.0, NVLINK) for tp in (2, 4))
+    assert four.layers_weight_read_s == pytest.approx(one.layers_weight_read_s / 2)
+    assert four.kv_read_s_per_token == pytest.approx(one.kv_read_s_per_token / 2)
+    assert four.all_reduce_latency_s == pytest.approx(2 * 80 * 6e-6)
+    assert four.all_reduce_s_per_token == pytest.approx(2 * 80 * 8192 * 2 * 1.5 / 170e9)
+    assert roofline_step_model(A100, LLAMA3_8B, 1, 0.0, NVLINK).all_reduce_latency_s == 0.0
+
+
+def test_linear_mixed_step_pays_the_larger_intercept_once() -> None:
+    limits = StepLimits(8, 1000, 1000)
+    coefficients = LinearCoefficients(4.0, 0.5, 1.0, 3.0, 0.25, 1.0)
+    model = LinearStepModel(coefficients, 0.125, limits, limits, "test", "none")
+    assert model.dense_s(0, 0, 2) == 0.125 + 4.0 + 1.0
+    assert model.dense_s(100, 1, 0) == 0.125 + 3.0 + 25.0
+    assert model.dense_s(100, 1, 2) == 0.125 + 4.0 + 25.0 + 1.0
+    # A short prompt is not cheaper than reading the weights once.
+    assert model.dense_s(1, 1, 0) == 0.125 + 4.0
+
+
+def test_linear_mixed_step_may_have_the_larger_prefill_intercept() -> None:
+    limits = StepLimits(8, 1000, 1000)
+    model = LinearStepModel(
+        LinearCoefficients(3.0, 0.5, 1.0, 4.0, 0.25, 1.0), 0.0, limits, limits, "t", "none"
+    )
+    assert model.dense_s(100, 1, 2) == 4.0 + 25.0 + 1.0
+
+
+def test_a_short_chunk_behind_a_long_cache_is_bound_by_reading_it() -> None:
+    model = roofline_step_model(A100, LLAMA3_8B, 1, 0.0, NVLINK)
+    assert model.prefill_attention_s(1, 3999) == pytest.approx(4000 * 131_072 / (2.039e12 * 0.8))
+    flops = 2 * 32 * 32 * 128 * 4000**2
+    assert model.prefill_attention_s(4000, 0) == pytest.approx(flops / (312e12 * 0.6))
+
+
+def test_the_weight_reading_floor_changes_nothing_on_the_fitted_grid() -> None:
+    """The shortest fitted prefill has 128 tokens; there the fitted line is above the floor."""
+    for key in linear_keys():
+        c = linear_step_model(key, 0.0).coefficients
+        assert c.prefill_s + 128 * c.prefill_per_token_s >= c.decode_s, key
+
+
+def test_the_72b_stand_in_scales_decode_attention_by_kv_bytes() -> None:
+    model = linear_step_model(LinearKey("a100_80g", "qwen2_5_72b", 4), 0.0)
+    assert model.coefficients.decode_per_context_token_s == pytest.approx(3.98692e-7 / 8)
+    assert "stand-in" in model.source
+
+
+# Selection and refusals.
+
+
+def test_auto_takes_linear_only_where_coefficients_exist() -> None:
+    assert isinstance(step_model("auto", A100, LLAMA3_8B, 1, 0.0), LinearStepModel)
+    assert isinstance(step_model("auto", A100, LLAMA3_8B, 2, 0.0), RooflineStepModel)
+    assert isinstance(step_model("roofline", A100, LLAMA3_8B, 1, 0.0), RooflineStepModel)
+    tiny = step_model("auto", load_gpu("cpu_core"), load_llm("tiny_llama"), 1, 0.0)
+    assert isinstance(tiny, LinearStepModel) and "rough" in tiny.source and "rough" in tiny.error_band
+
+
+def test_linear_without_coefficients_lists_what_exists() -> None:
+    with pytest.raises(HardwareError) as refused:
+        step_model("linear", A100, LLAMA3_8B, 2, 0.0)
+    assert "llama3_8b on a100_80g tp=2" in str(refused.value)
+    assert all(str(key) in str(refused.value) for key in linear_keys())
+
+
+@pytest.mark.parametrize(
+    ("kind", "tp", "overhead_s", "says"),
+    [
+        ("table", 1, 0.0, "write one of auto, linear, roofline"),
+        ("auto", 3, 0.0, "tp=3 does not divide"),
+        ("linear", 1, -1.0, "overhead_s=-1.0"),
+        ("roofline", 1, float("nan"), "overhead_s=nan"),
+    ],
+)
+def test_wrong_settings_are_refused(kind: str, tp: int, overhead_s: float, says: str) -> None:
+    with pytest.raises(HardwareError, match=says):
+        step_model(kind, A100, LLAMA3_8B, tp, overhead_s)
+
+
+def test_overhead_is_added_to_every_step() -> None:
+    for kind in ("linear", "roofline"):
+        bare, slow = (step_model(kind, A100, LLAMA3_8B, 1, overhead_s) for overhead_s in (0.0, 0.004))
+        for step in ((0, 0, 8), (512, 1, 0), (512, 1, 8)):
+            assert slow.dense_s(*step) - bare.dense_s(*step) == pytest.approx(0.004)
+
+
+def test_nonsense_coefficients_and_efficiencies_are_refused() -> None:
+    with pytest.raises(HardwareError, match="prefill_s=-1"):
+        LinearCoefficients(1.0, 0.0, 0.0, -1.0, 0.0, 0.0)
+    with pytest.raises(HardwareError, match=r"memory efficiency 1\.5"):
+        Efficiencies(memory=1.5)
+    with pytest.raises(HardwareError, match="does not fit into 1 x a100_80g"):
+        roofline_step_model(A100, QWEN2_5_72B, 1, 0.0, NVLINK)
+
+
+# Integer rows.
+
+
+@given(models, sequences, st.integers(1, 131_072))
+def test_decode_rows_are_integers_within_1e9_of_the_model(model: StepModel, n: int, context: int) -> None:
+    rows = StepRows(model)
+    assert all(type(number) is int for row in rows.decode(n) for number in row)
+    assert all(intercept >= 1 and slope >= 0 for _, intercept, slope in rows.decode(n))
+    cost = rows.decode_cost(n, context)
+    assert type(cost) is int
+    assert cost == pytest.approx(decode_seconds(model, n, context) * FIXED_PER_S, rel=1e-9)
+
+
+@given(
+    models,
+    st.integers(0, 255),
+    st.integers(255, 131_072),
+    st.lists(
+        st.tuples(st.integers(0, 9), st.integers(0, 3000), st.integers(1, 1024)), min_size=1, max_size=4
+    ),
+)
+def test_mixed_rows_are_integers_within_1e9_of_the_model(
+    model: StepModel, n: int, context: int, chunks: list[tuple[int, int, int]]
+) -> None:
+    seconds = model.dense_s(sum(tokens for _, _, tokens in chunks), len(chunks), n)
+    seconds += sum(model.prefill_attention_s(tokens, start) for _, start, tokens in chunks)
+    if n > 0:
+        seconds += decode_seconds(model, n, context) - model.dense_s(0, 0, n)
+    cost = StepRows(model).mixed(n, context, chunks)
+    assert type(cost) is int and cost >= 1
+    assert cost == pytest.approx(seconds * FIXED_PER_S, rel=1e-9)
+
+
+def test_the_first_piece_that_reaches_the_context_holds() -> None:
+    rows = StepRows(Knotted())
+    ms = FIXED_PER_S // 1000
+    assert [limit for limit, _, _ in rows.decode(2)] == [500, 1000]
+    assert rows.decode_cost(2, 500) == pytest.approx((1.2 + 4.0 + 0.5) * ms, rel=1e-9)
+    assert rows.decode_cost(2, 501) == pytest.approx((1.2 + 2.004) * ms, rel=1e-9)
+    assert rows.mixed(2, 501, [(7, 0, 10)]) == pytest.approx((2.2 + 2.004 + 0.001) * ms, rel=1e-9)
+
+
+def test_a_mixed_step_without_chunks_is_exactly_a_decode_step() -> None:
+    for model in MODELS:
+        rows = StepRows(model)
+        for n, context in ((1, 1), (7, 1234), (200, 99_999)):
+            assert rows.mixed(n, context, ()) == rows.decode_cost(n, context)
+
+
+def test_rows_are_compiled_once_per_count() -> None:
+    rows = StepRows(MODELS[0])
+    assert rows.decode(5) is rows.decode(5)
+    assert rows.decode(5) != rows.decode(6)
+
+
+def test_a_step_that_costs_nothing_still_takes_one_unit() -> None:
+    class Free(Knotted):
+        def dense_s(self, prefill_tokens: int, prefill_sequences: int, decode_sequences: int) -> float:
+            return 0.0
+
+        def decode_attention(self, decode_sequences: int) -> tuple[Piece, ...]:
+            return (Piece(1000, 0.0, 0.0),)
+
+        def prefill_attention_s(self, new_tokens: int, cached_tokens: int) -> float:
+            return 0.0
+
+    rows = StepRows(Free())
+    assert rows.decode_cost(1, 1) == 1
+    assert rows.mixed(0, 0, [(1, 0, 1)]) == 1
+
+
+@pytest.mark.parametrize(
+    ("n", "context", "chunks", "says"),
+    [
+        (9, 10, [(1, 0, 5)], "9 decoding sequences are outside the step model's 1 to 8"),
+        (-1, 10, [], "a step without prefill chunks"),
+        (2, 1001, [(1, 0, 5)], "1001 tokens of context are beyond the step model's 1000"),
+        (0, 0, [(1, 0, 60), (2, 0, 41)], "101 prefill tokens is beyond the step model's 100"),
+        (0, 0, [(4, 950, 60)], "chunk of request 4 covers prompt tokens 950 to 1010"),
+        (0, 0, [(4, 0, 0)], "chunk of request 4"),
+        (0, 0, [], "a step without prefill chunks and without decoding sequences"),
+    ],
+)
+def test_mixed_steps_out_of_range_are_refused(
+    n: int, context: int, chunks: list[tuple[int, int, int]], says: str
+) -> None:
+    with pytest.raises(HardwareError, match=says):
+        StepRows(Knotted()).mixed(n, context, chunks)
+
+
+def test_decode_steps_out_of_range_are_refused() -> None:
+    rows = StepRows(Knotted())
+    for n in (0, 9):
+        with pytest.raises(HardwareError, match=f"{n} decoding sequences are outside"):
+            rows.decode(n)
+    with pytest.raises(HardwareError, match="beyond the step model's 1000"):
+        rows.decode_cost(2, 1001)
+
+
+def test_pieces_out_of_order_are_a_programming_error() -> None:
+    class Disordered(Knotted):
+        def decode_attention(self, decode_sequences: int) -> tuple[Piece, ...]:
+            return (Piece(1000, 0.0, 1e-6), Piece(500, 0.0, 1e-6))
+
+    with pytest.raises(ValueError, match="increasing context limits"):
+        StepRows(Disordered()).decode(1)

@@ -1,0 +1,67 @@
+"""Where the trace files lie. Nothing is fetched here: the files belong to their publishers."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from traces.errors import TraceError
+
+FOLDERS_VARIABLE: Final = "SERVETWIN_TRACES"
+FILE_NAMES: Final = {
+    "azure_conv": "AzureLLMInferenceTrace_conv.csv",
+    "azure_code": "AzureLLMInferenceTrace_code.csv",
+}
+SYNTHETIC_NAMES: Final = ("azure_conv_like",)
+_LOCAL_FOLDERS: Final = ("data", "data/traces")
+
+
+@dataclass(frozen=True, slots=True)
+class FoundTrace:
+    """A trace file that exists, under the name the user calls it by."""
+
+    name: str
+    path: Path
+
+
+def find_trace(
+    name: str,
+    path: str | os.PathLike[str] | None = None,
+    *,
+    environ: Mapping[str, str] = os.environ,
+    current_folder: Path = Path(),
+) -> FoundTrace:
+    """The file of the trace ``name``: ``path`` if given, else the first hit in the folders.
+
+    Folders: each of $SERVETWIN_TRACES (separated as in $PATH), then data/ and data/traces/ of the current
+    folder; .csv before .csv.gz. Raises TraceError on an unknown name or when nothing is found.
+    """
+    if name not in FILE_NAMES:
+        known = ", ".join((*FILE_NAMES, *SYNTHETIC_NAMES))
+        raise TraceError(f"trace={name} is unknown: write one of {known}")
+    if path is not None:
+        explicit = Path(path).expanduser()
+        if not os.path.lexists(explicit):
+            raise TraceError(
+                f"trace.path={path} does not exist: check the path or leave it out to search for {name}"
+            )
+        return FoundTrace(name, explicit)
+    folders = trace_folders(environ, current_folder)
+    for folder in folders:
+        for suffix in ("", ".gz"):
+            candidate = folder / (FILE_NAMES[name] + suffix)
+            if candidate.is_file():
+                return FoundTrace(name, candidate)
+    looked = ", ".join(str(folder) + ("" if folder.is_dir() else " (no such folder)") for folder in folders)
+    raise TraceError(
+        f"{FILE_NAMES[name]}(.gz) was not found in {looked}: set {FOLDERS_VARIABLE} to its folder, put the"
+        " file into data/, write trace.path=FILE, or use trace=azure_conv_like, which needs no file"
+    )
+
+
+def trace_folders(environ: Mapping[str, str], current_folder: Path) -> tuple[Path, ...]:
+    """The folders searched, in order."""
+    named = [part for part in environ.get(FOLDERS_VARIABLE, "").split(os.pathsep) if part.strip()]
+    own = tuple(Path(part).expanduser() for part in named)
+    return own + tuple(current_folder / part for part in _LOCAL_FOLDERS)
