@@ -177,6 +177,6 @@ def arrivals_of(config: RunConfig, workload: Workload) -> Iterator[tuple[Request
         output = workload.output_tokens[rows].tolist()
         caps = workload.max_new_tokens
         limits = [cap] * len(arrival) if caps is None else caps[rows].tolist()
-        for offset in range(len(arrival)):
-            request = Request(rows.start + offset, arrival[offset], prompt[offset], limits[offset], model, 0)
-            yield request, output[offset]
+        ids = range(rows.start, rows.start + len(arrival))
+        for row in zip(ids, arrival, prompt, limits, output, strict=True):
+            yield Request(row[0], row[1], row[2], row[3], model), row[4]

@@ -15,6 +15,8 @@ from serving.request import Request
 if TYPE_CHECKING:
     import numpy as np
 
+    from experiments.config import SloConfig
+
 QUANTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
 FINISHED_FIELDS = (
     "request",
@@ -97,10 +99,8 @@ class RunMetrics:
 def summarize(
     metrics: RunMetrics,
     columns: dict[str, np.ndarray],
-    *,
     dropped: dict[str, int],
-    ttft_slo_ms: float,
-    tpot_slo_ms: float,
+    slo: SloConfig,
     gpus: int,
     instances: int,
 ) -> dict[str, Any]:
@@ -123,7 +123,7 @@ def summarize(
         "tpot_ms": _spread(columns["tpot_ms"]),
         "itl_ms": _gaps(metrics, columns),
         "e2e_ms": _spread(columns["e2e_ms"]),
-        "slo": _slo(columns, finished + rejected + failed, ttft_slo_ms, tpot_slo_ms, span_s),
+        "slo": _slo(columns, finished + rejected + failed, slo, span_s),
         "throughput": {
             "req_per_s": finished / span_s if span_s else None,
             "output_tokens_per_s": int(columns["output_tokens"].sum()) / span_s if span_s else None,
@@ -166,22 +166,22 @@ def _gaps(metrics: RunMetrics, columns: dict[str, np.ndarray]) -> dict[str, floa
 
 
 def _slo(
-    columns: dict[str, np.ndarray], handed_over: int, ttft_slo_ms: float, tpot_slo_ms: float, span_s: float
+    columns: dict[str, np.ndarray], handed_over: int, slo: SloConfig, span_s: float
 ) -> dict[str, float | None]:
     """Shares of the requests handed to the controller; a rejected or failed one meets no objective."""
     import numpy as np
 
-    first = columns["ttft_ms"] <= ttft_slo_ms
+    first = columns["ttft_ms"] <= slo.ttft_ms
     # A one-token answer has no time per output token, so it cannot miss that objective.
-    rest = np.isnan(columns["tpot_ms"]) | (columns["tpot_ms"] <= tpot_slo_ms)
+    rest = np.isnan(columns["tpot_ms"]) | (columns["tpot_ms"] <= slo.tpot_ms)
     good = int((first & rest).sum())
 
     def share(count: int) -> float | None:
         return count / handed_over if handed_over else None
 
     return {
-        "ttft_ms": ttft_slo_ms,
-        "tpot_ms": tpot_slo_ms,
+        "ttft_ms": slo.ttft_ms,
+        "tpot_ms": slo.tpot_ms,
         "ttft_attainment": share(int(first.sum())),
         "tpot_attainment": share(int(rest.sum())),
         "attainment": share(good),

@@ -5,12 +5,11 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import yaml
 
-from experiments import plots, series
+from experiments.report_figures import figures
 from experiments.report_style import STYLE
-from experiments.series import Columns, Floats, Requests
+from experiments.series import Columns, Requests
 from experiments.table import (
     LATENCIES,
     NOTHING,
@@ -18,11 +17,12 @@ from experiments.table import (
     count,
     duration,
     facts,
-    is_known,
     lost,
     number,
     section,
     share,
+    step_time_error,
+    step_time_source,
 )
 
 _KINDS = {"simulate": "Simulation", "realexec": "Real workers"}
@@ -35,9 +35,9 @@ def write_report(
 ) -> None:
     """Write the page for one run.
 
-    ``summary`` is the content of summary.json: missing parts and None show as a dash; ``commit`` and
-    ``replica_busy_share`` (fractions by replica id) are shown where given. ``columns`` are those of
-    requests.parquet, one row per finished request, times in ns.
+    ``summary`` is the content of summary.json: missing parts and None show as a dash; ``code``,
+    ``kv_capacity`` and ``replica_busy_share`` (fractions by replica id) are shown where given. ``columns``
+    are those of requests.parquet, one row per finished request, times in ns.
     """
     config = _mapping(config_yaml)
     requests = Requests.of(columns)
@@ -46,9 +46,9 @@ def write_report(
         _header(title, config, summary, notes),
         _tiles(summary),
         _numbers(summary),
-        _figures(requests, config, summary),
+        figures(requests, config, summary),
         _losses(summary),
-        _workload(summary),
+        _sources(summary),
         '<h2>Configuration</h2><details class="card"><summary>Every value of this run (config.yaml)</summary>'
         f"<pre>{escape(config_yaml)}</pre></details>",
         "<footer>ServeTwin run report. Latencies are those of finished requests; docs/METRICS.md defines "
@@ -79,7 +79,7 @@ def _name(config: Mapping[str, Any], group: str) -> str:
 
 def _header(title: str, config: Mapping[str, Any], summary: Mapping[str, Any], notes: Sequence[str]) -> str:
     model, cluster, system = (section(config, group) for group in ("model", "cluster", "system"))
-    step_time, trace = section(summary, "step_time"), section(summary, "trace")
+    trace = section(summary, "trace")
     policies = [
         section(system, part).get("name")
         for part in ("dispatch", "batcher", "admission")
@@ -90,21 +90,19 @@ def _header(title: str, config: Mapping[str, Any], summary: Mapping[str, Any], n
         f"{_name(config, 'system')} serving {_name(config, 'model')}, engine {_name(config, 'engine')}, "
         f"on {gpus} GPU{'' if gpus == 1 else 's'} of type {cluster.get('gpu', '?')}, {tp} per replica."
     )
-    error = step_time.get("error_band") or "unknown"
-    step_kind, step_source = step_time.get("kind") or "unknown", step_time.get("source") or "source unknown"
     shown = [
         ("Trace", f"{_name(config, 'trace')} ({trace.get('source') or 'source unknown'})"),
         ("Policies", ", ".join(map(str, policies)) or NOTHING),
-        ("Step time", f"{step_kind} ({step_source}), error {error}"),
         ("Seed", str(config.get("seed", "unknown"))),
-        ("Commit", str(summary.get("commit") or "unknown")),
+        ("Code", _code(summary)),
     ]
     items = "".join(f"<li><span>{name}</span><b>{escape(text)}</b></li>" for name, text in shown)
     kind = _KINDS.get(str(config.get("kind")), "Run")
+    chips = "".join(f'<span class="chip">{escape(label)}</span>' for label in _labels(summary))
     warnings = "".join(f'<p class="note">{escape(note)}</p>' for note in notes)
     return (
         f'<header><p class="kind">{kind}</p><h1>{escape(title)}</h1><p class="claim">{escape(claim)}</p>'
-        f'<ul class="facts">{items}</ul>{warnings}</header>'
+        f'<ul class="facts">{items}</ul><p class="chips">{chips}</p>{warnings}</header>'
     )
 
 
@@ -140,137 +138,6 @@ def _numbers(summary: Mapping[str, Any]) -> str:
     )
 
 
-def _figures(requests: Requests, config: Mapping[str, Any], summary: Mapping[str, Any]) -> str:
-    if not len(requests):
-        empty = "No request finished: there is nothing to plot."
-        return f'<h2>Latency and load</h2><div class="card soft">{empty}</div>'
-    slo = section(config, "slo")
-    ttft_slo, tpot_slo = slo.get("ttft_ms"), slo.get("tpot_ms")
-    latency = [
-        _distributions(requests, ttft_slo, tpot_slo),
-        _over_time("TTFT by arrival time", requests, requests.ttft_ms, ttft_slo, 1),
-        _over_time("TPOT by arrival time", requests, requests.tpot_ms, tpot_slo, 2),
-    ]
-    load = [
-        _level(
-            "Requests waiting for their first token", requests, requests.arrival_s, requests.first_token_s, 1
-        ),
-        _level("Requests decoding", requests, requests.first_token_s, requests.finish_s, 2),
-        _arrivals(requests, wide=bool(summary.get("replica_busy_share"))),
-        _finished_by_replica(requests),
-        _busy_by_replica(summary),
-    ]
-    return (
-        f'<h2>Latency</h2><section class="grid2">{"".join(latency)}</section>'
-        f'<h2>Load</h2><section class="grid2">{"".join(load)}</section>'
-    )
-
-
-def _figure(
-    caption: str, detail: str, svg: str, key: Sequence[tuple[int, str]] = (), wide: bool = False
-) -> str:
-    entries = "".join(f'<span><i class="b{color}"></i>{escape(label)}</span>' for color, label in key)
-    legend = f'<div class="key">{entries}</div>' if entries else ""
-    small = f"<small>{escape(detail)}</small>" if detail else ""
-    style = "card full" if wide else "card"
-    return f'<figure class="{style}"><figcaption>{escape(caption)}{small}</figcaption>{legend}{svg}</figure>'
-
-
-def _distributions(requests: Requests, ttft_slo: Any, tpot_slo: Any) -> str:
-    """Cumulative distributions of the three latencies with the objectives as dashed lines."""
-    drawn, shown = [], []
-    for color, (label, values) in enumerate(
-        (("TTFT", requests.ttft_ms), ("TPOT", requests.tpot_ms), ("E2E", requests.e2e_ms)), start=1
-    ):
-        x, y = series.distribution(values)
-        shown.append(x)
-        # From the bottom up, so that one request (or many equal ones) still draws a line.
-        drawn.append(
-            plots.Series(label, np.append(x[:1], x), np.append(np.zeros(len(y[:1])), 100 * y), color)
-        )
-    rules = [
-        plots.Rule("x", float(value), f"{label} SLO {duration(value)}", color)
-        for color, label, value in ((1, "TTFT", ttft_slo), (2, "TPOT", tpot_slo))
-        if is_known(value)
-    ]
-    x_axis = plots.log_axis("latency", *shown, np.array([rule.value for rule in rules]), write=duration)
-    y_axis = plots.Axis("% of requests", 0.0, 100.0)
-    svg = plots.line_plot("Latency distributions", drawn, x_axis, y_axis, rules, plots.WIDE)
-    key = [(one.color, one.label) for one in drawn]
-    return _figure(
-        "Latency distribution", "share of finished requests at or below a latency", svg, key, wide=True
-    )
-
-
-def _over_time(caption: str, requests: Requests, values_ms: Floats, slo_ms: Any, color: int) -> str:
-    """Every request as a point, or P50 and P99 of time bins when there are many."""
-    time, unit_s = plots.time_axis(requests.end_s)
-    rules = [plots.Rule("y", float(slo_ms), f"SLO {duration(slo_ms)}")] if is_known(slo_ms) else []
-    if len(requests) <= series.MOST_POINTS:
-        drawn = [plots.Series("", requests.arrival_s / unit_s, _positive(values_ms), color, "points")]
-        detail, key = "one point per request", []
-    else:
-        x, (p50, p99) = series.binned_percentiles(requests.arrival_s, values_ms, [50, 99])
-        other = 3 if color != 3 else 1
-        drawn = [
-            plots.Series("P99", x / unit_s, _positive(p99), color),
-            plots.Series("P50", x / unit_s, _positive(p50), other),
-        ]
-        detail, key = "percentiles of equal stretches of time", [(color, "P99"), (other, "P50")]
-    y_axis = plots.log_axis(
-        "", *(one.y for one in drawn), np.array([rule.value for rule in rules]), write=duration
-    )
-    return _figure(caption, detail, plots.line_plot(caption, drawn, time, y_axis, rules), key)
-
-
-def _positive(values: Floats) -> Floats:
-    """Zero has no place on a log axis: it is drawn at the lowest edge the other values make."""
-    positive = values[np.isfinite(values) & (values > 0)]
-    return np.where(values <= 0, positive.min() if len(positive) else 1.0, values)
-
-
-def _level(caption: str, requests: Requests, starts_s: Floats, ends_s: Floats, color: int) -> str:
-    time, unit_s = plots.time_axis(requests.end_s)
-    x, most = series.level(starts_s, ends_s, requests.end_s)
-    drawn = plots.Series("", x / unit_s, most, color, "area")
-    svg = plots.line_plot(caption, [drawn], time, plots.linear_axis("", most, whole=True))
-    return _figure(caption, "the most at once within each stretch of time", svg)
-
-
-def _arrivals(requests: Requests, wide: bool) -> str:
-    caption = "Arrivals of finished requests"
-    time, unit_s = plots.time_axis(requests.end_s)
-    x, per_s = series.rate(requests.arrival_s, requests.end_s)
-    drawn = plots.Series("", x / unit_s, per_s, 3, "area")
-    width = plots.WIDE if wide else plots.HALF
-    svg = plots.line_plot(caption, [drawn], time, plots.linear_axis("", per_s), width=width)
-    return _figure(caption, "per second", svg, wide=wide)
-
-
-def _finished_by_replica(requests: Requests) -> str:
-    finished = np.bincount(requests.replica[requests.replica >= 0]).astype(np.float64)
-    return _bars("Finished requests by replica", finished, 1, count, whole=True)
-
-
-def _busy_by_replica(summary: Mapping[str, Any]) -> str:
-    """Empty when the run did not say (``replica_busy_share``: a list of fractions, by replica id)."""
-    busy = summary.get("replica_busy_share")
-    if not busy:
-        return ""
-    percent = 100 * np.array([value if is_known(value) else 0.0 for value in busy])
-    return _bars("Busy share by replica", percent, 3, lambda value: f"{number(value)} %")
-
-
-def _bars(caption: str, values: Floats, color: int, write: Any, whole: bool = False) -> str:
-    labels, heights = series.per_replica(values)
-    detail = (
-        "" if len(labels) == len(values) else f"mean of groups of neighbouring replicas, {len(values)} in all"
-    )
-    y_axis = plots.linear_axis("", heights, write=write, whole=whole)
-    svg = plots.bar_plot(caption, labels, heights, "replica", y_axis, color=color)
-    return _figure(caption, detail, svg)
-
-
 def _losses(summary: Mapping[str, Any]) -> str:
     rows = "".join(
         f'<tr><td class="name">{escape(what)}</td><td class="text">{escape(reason)}</td><td>{times}</td></tr>'
@@ -284,11 +151,33 @@ def _losses(summary: Mapping[str, Any]) -> str:
     )
 
 
-def _workload(summary: Mapping[str, Any]) -> str:
-    """Where the trace comes from and how it was changed."""
+def _code(summary: Mapping[str, Any]) -> str:
+    """Version and commit, the latter short."""
+    code = section(summary, "code")
+    commit, _, changes = str(code.get("commit") or "unknown").partition("+")
+    return f"{code.get('version', 'unknown')}, commit {commit[:12]}{' + changes' if changes else ''}"
+
+
+def _labels(summary: Mapping[str, Any]) -> list[str]:
+    """What makes this workload other than the recorded one."""
     trace = section(summary, "trace")
-    chips = "".join(f'<span class="chip">{escape(str(label))}</span>' for label in trace.get("labels") or ())
-    chips = chips or '<span class="soft">as recorded, nothing changed</span>'
-    source = escape(str(trace.get("source") or "source unknown"))
-    name = escape(str(trace.get("name") or "unknown trace"))
-    return f'<h2>Workload</h2><div class="card"><p class="from"><b>{name}</b>: {source}</p>{chips}</div>'
+    labels = [str(label) for label in trace.get("labels") or ()]
+    if trace.get("truncated_outputs"):
+        labels.append(f"{count(trace['truncated_outputs'])} outputs cut at max_new_tokens")
+    return labels
+
+
+def _sources(summary: Mapping[str, Any]) -> str:
+    """Where the trace and the times come from, how they were changed, and how far they may be off."""
+    trace = section(summary, "trace")
+    rows = [
+        ("trace", f"{trace.get('name') or 'unknown'}: {trace.get('source') or 'source unknown'}"),
+        ("changes to it", "; ".join(_labels(summary)) or "none"),
+        ("step time", step_time_source(summary)),
+        ("its error", step_time_error(summary)),
+        ("KV memory of a replica", str(summary.get("kv_capacity") or "unknown")),
+    ]
+    cells = "".join(
+        f'<tr><td class="name">{name}</td><td class="text">{escape(text)}</td></tr>' for name, text in rows
+    )
+    return f'<h2>Where the numbers come from</h2><div class="card"><table class="from">{cells}</table></div>'

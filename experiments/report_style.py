@@ -43,10 +43,11 @@ border-bottom:1px solid var(--line)}
 dt{color:var(--soft)}dd{margin:0;font-weight:600;text-align:right;font-variant-numeric:tabular-nums}
 .chip{display:inline-block;background:var(--chip);border-radius:6px;padding:2px 9px;margin:0 6px 6px 0;
 font-size:13px}
+.chips{margin:10px 0 0}
 .note{background:var(--warnbg);border-left:3px solid var(--warn);border-radius:6px;padding:9px 14px;
 margin:12px 0 0;
 font-size:14px;overflow-wrap:anywhere}
-.from{margin:0 0 8px}
+.from td{vertical-align:top}.from .name{white-space:nowrap;width:1%;padding-right:20px}
 svg{display:block;width:100%;height:auto}svg text{font-size:11.5px;fill:var(--soft)}
 .grid{stroke:var(--line);stroke-width:1;fill:none}.axis{stroke:var(--soft);stroke-width:1;fill:none}
 .l1,.l2,.l3{fill:none;stroke-width:2;stroke-linejoin:round}.l1{stroke:var(--c1)}.l2{stroke:var(--c2)}

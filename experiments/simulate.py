@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import gc
-import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter, process_time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from experiments import build
 from experiments.compose import resolved_yaml
@@ -19,58 +19,93 @@ from experiments.metrics import RunMetrics, summarize
 from experiments.results import write_results
 from experiments.version import code_version
 from serving.estimates import Estimates
-from simcore.simulation import Simulation
+from serving.replica import Replica
+from simcore.simulation import JournalSink, Simulation
 from traces.workload import Workload
+
+if TYPE_CHECKING:
+    import numpy as np
 
 Progress = Callable[[int, int], None]  # (requests arrived, requests in all)
 
 
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Everything of a run that is known before it starts."""
+
+    config: RunConfig
+    hardware: build.Hardware
+    replicas: list[Replica]
+    estimates: Estimates
+    workload: Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Simulated:
+    """What the run gave, and what it cost the machine."""
+
+    summary: dict[str, Any]
+    columns: dict[str, np.ndarray]
+    wall_s: float
+    cpu_s: float
+    events: int
+
+
 def simulate(config: RunConfig, folder: Path, on_progress: Progress | None = None) -> dict[str, Any]:
     """Run, write every file into ``folder``, and return the summary."""
+    prepared = prepare(config)
+    config_yaml = resolved_yaml(config)
+    with ExitStack() as stack:
+        journal = None
+        if config.journal:
+            header = header_fields("simulated", config.seed, config_yaml, prepared.estimates)
+            journal = stack.enter_context(JournalFile(folder / JOURNAL_NAME, header))
+        done = execute(prepared, journal, on_progress)
+    summary = done.summary | provenance(prepared)
+    summary["sim"] = {
+        "wall_s": done.wall_s,
+        "cpu_s": done.cpu_s,
+        "process_cpu_s": process_time(),
+        "requests_per_cpu_s": len(prepared.workload) / done.cpu_s,
+        "events": done.events,
+    }
+    write_results(folder, summary, done.columns, config_yaml)
+    return summary
+
+
+def prepare(config: RunConfig) -> Prepared:
+    """Read the trace and build what both worlds share. Raises UserError, TraceError, HardwareError."""
     hardware = build.hardware_of(config)
     replicas = build.replicas_of(config, hardware)
     estimates = build.estimates_of(config, hardware)
     workload = build.workload_of(config, estimates.models[0], len(replicas))
     build.check_lengths(workload, hardware)
-    config_yaml = resolved_yaml(config)
+    return Prepared(config, hardware, replicas, estimates, workload)
+
+
+def execute(
+    prepared: Prepared, journal: JournalSink | None = None, on_progress: Progress | None = None
+) -> Simulated:
+    """The event loop and the metrics, timed from the first event to the last metric."""
+    config, workload = prepared.config, prepared.workload
     metrics = RunMetrics()
-    with ExitStack() as stack:
-        journal = None
-        if config.journal:
-            header = header_fields("simulated", config.seed, config_yaml, estimates)
-            journal = stack.enter_context(JournalFile(folder / JOURNAL_NAME, header))
-        simulation = Simulation(
-            build.controller_of(config, replicas),
-            build.arrivals_of(config, workload),
-            [hardware.rows] * len(replicas),
-            metrics,
-            journal,
-            None if on_progress is None else lambda arrived: on_progress(arrived, len(workload)),
-        )
+    simulation = Simulation(
+        build.controller_of(config, prepared.replicas),
+        build.arrivals_of(config, workload),
+        [prepared.hardware.rows] * len(prepared.replicas),
+        metrics,
+        journal,
+        None if on_progress is None else lambda arrived: on_progress(arrived, len(workload)),
+    )
+    with undisturbed():
         wall_s, cpu_s = perf_counter(), process_time()
-        with undisturbed():
-            report = simulation.run()
+        report = simulation.run()
         columns = metrics.columns()
         summary = summarize(
-            metrics,
-            columns,
-            dropped=workload.dropped,
-            ttft_slo_ms=config.slo.ttft_ms,
-            tpot_slo_ms=config.slo.tpot_ms,
-            gpus=config.cluster.gpus,
-            instances=len(replicas),
+            metrics, columns, workload.dropped, config.slo, config.cluster.gpus, len(prepared.replicas)
         )
         cpu_s, wall_s = process_time() - cpu_s, perf_counter() - wall_s
-    summary |= provenance(config, workload, hardware, estimates, len(replicas))
-    summary["sim"] = {
-        "wall_s": wall_s,
-        "cpu_s": cpu_s,
-        "process_cpu_s": process_time(),
-        "requests_per_cpu_s": len(workload) / cpu_s,
-        "events": report.events,
-    }
-    write_results(folder, summary, columns, config_yaml)
-    return summary
+    return Simulated(summary, columns, wall_s, cpu_s, report.events)
 
 
 @contextmanager
@@ -86,11 +121,10 @@ def undisturbed() -> Iterator[None]:
         gc.unfreeze()
 
 
-def provenance(
-    config: RunConfig, workload: Workload, hardware: build.Hardware, estimates: Estimates, replicas: int
-) -> dict[str, Any]:
+def provenance(prepared: Prepared) -> dict[str, Any]:
     """Where the numbers come from: names, sources, labels, and what was assumed."""
-    entry = estimates.models[0]
+    config, workload, step = prepared.config, prepared.workload, prepared.hardware.step
+    estimates = prepared.estimates.models[0]
     return {
         "system": config.system.name,
         "model": config.model.name,
@@ -105,9 +139,13 @@ def provenance(
             "dropped": dict(sorted(workload.dropped.items())),
             "truncated_outputs": build.truncated(config, workload),
             "mean_rate_per_s": workload.mean_rate_per_s,
-            "capacity_req_per_s": build.capacity_req_per_s(entry, replicas, workload),
+            "capacity_req_per_s": build.capacity_req_per_s(estimates, len(prepared.replicas), workload),
         },
-        "step_time": {"source": hardware.step.source, "error_band": hardware.step.error_band},
-        "kv_capacity": hardware.kv_arithmetic,
-        "estimates": json.loads(json.dumps(estimates.as_dict())),
+        "step_time": {
+            "kind": step.source.partition(":")[0],
+            "source": step.source,
+            "error_band": step.error_band,
+        },
+        "kv_capacity": prepared.hardware.kv_arithmetic,
+        "estimates": prepared.estimates.as_dict(),
     }

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
 STATISTICS: Final = ("mean", "p50", "p90", "p95", "p99", "max")
 LATENCIES: Final = (("ttft_ms", "TTFT"), ("tpot_ms", "TPOT"), ("itl_ms", "ITL"), ("e2e_ms", "E2E"))
 NOTHING: Final = "–"  # noqa: RUF001 (a dash is what a reader expects where there is no data)
+_LONGEST_LINE: Final = 150
 
 Number = float | int | None
 
@@ -87,6 +89,18 @@ def lost(summary: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     return rows
 
 
+def step_time_source(summary: Mapping[str, Any]) -> str:
+    """Which step-time model the run used and where it comes from."""
+    step_time = section(summary, "step_time")
+    kind, source = str(step_time.get("kind") or ""), str(step_time.get("source") or "unknown")
+    return source if not kind or source.startswith(kind) else f"{kind}: {source}"
+
+
+def step_time_error(summary: Mapping[str, Any]) -> str:
+    """How far the step times may be off."""
+    return str(section(summary, "step_time").get("error_band") or "unknown")
+
+
 def facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Name and value of the numbers that are not latency percentiles."""
     requests, slo = section(summary, "requests"), section(summary, "slo")
@@ -121,13 +135,10 @@ def print_summary(summary: Mapping[str, Any], console: "Console | None" = None) 
     console.print(_fact_table(summary))
     for what, reason, times in lost(summary):
         console.print(Text(f"  {times} {what}: {reason}", style="yellow"))
-    step_time = section(summary, "step_time")
-    if step_time:
-        band = step_time.get("error_band")
-        error = f", error {band}" if band else ", error unknown"
-        console.print(
-            Text(f"  step time: {step_time.get('kind')} ({step_time.get('source')}){error}", style="dim")
-        )
+    if section(summary, "step_time"):
+        text = f"step time: {step_time_source(summary)}; error {step_time_error(summary)}"
+        told = shorten(text, _LONGEST_LINE, placeholder=" ... (see report)")
+        console.print(Text(f"  {told}", style="dim"))
 
 
 def _latency_table(summary: Mapping[str, Any]) -> "Table":

@@ -4,40 +4,39 @@ ChunkedPrefill follows the vLLM v1 scheduler, PrefillFirst the v0 scheduler (vLL
 described in its documentation); both preempt by recompute, newest first.
 """
 
-from typing import NamedTuple
-
 from serving.actions import Chunk
 from serving.batch import Batch, ReplicaView
 
 
-class Room(NamedTuple):
-    """Memory for the resident set's next step, after ``victims`` have left (newest first)."""
+def room_for_decode(view: ReplicaView) -> tuple[tuple[int, ...], int, int]:
+    """Preempt from the tail of the running set until every remaining decode has its block.
 
-    victims: tuple[int, ...]
-    decoding: int
-    free_blocks: int  # left after the decode step took its blocks
-
-
-def room_for_decode(view: ReplicaView) -> Room:
-    """Preempt from the tail of the running set until every remaining decode has its block."""
-    need, free, decoding = view.step_blocks(), view.free_blocks, view.decoding
+    Returns (victims newest first, requests left decoding, free blocks after their step).
+    """
+    kv = view.kv
+    need, free, decoding = kv.step_blocks(), kv.free_blocks, kv.decoding
     if need <= free:
-        return Room((), decoding, free - need)
+        return (), decoding, free - need
     victims = []
     newest = view.newest_first()
     while need > free:
         victim = next(newest)
         victims.append(victim)
-        free += view.held_blocks(victim)
-        if view.is_decoding(victim):
-            need -= view.takes_block_next_step(victim)
+        free += kv.held_blocks(victim)
+        if victim not in view.prefilling:
+            need -= kv.takes_block_next_step(victim)
             decoding -= 1
-    return Room(tuple(victims), decoding, free - need)
+    return tuple(victims), decoding, free - need
 
 
 def decode_batch(steps: int, interruptible: bool) -> Batch:
     """The resident set decodes, undisturbed, for up to ``steps`` steps."""
     return Batch((), (), 0, True, steps, interruptible and steps > 1, "decode")
+
+
+def after_preemption(victims: tuple[int, ...]) -> Batch:
+    """One step of those left; what the victims' blocks are good for is decided after it."""
+    return Batch(victims, (), 0, True, 1, False, "decode after preemption")
 
 
 class ChunkedPrefill:
@@ -54,66 +53,79 @@ class ChunkedPrefill:
 
     def choose(self, view: ReplicaView) -> Batch | None:
         """Running requests in order, then the queue while budget, sequences and memory last."""
-        running = view.running
-        if view.only_decodes:
+        running, waiting = len(view.running), len(view.waiting)
+        if not waiting and not view.prefilling:
             if not running:
                 return None
-            steps = view.steps_until_full()
+            steps = view.kv.steps_until_full()
             if steps:
                 return decode_batch(steps, running < self.max_num_seqs)
+        return self._choose_chunks(view, running, waiting)
+
+    def _choose_chunks(self, view: ReplicaView, running: int, waiting: int) -> Batch:
         victims, decoding, free = room_for_decode(view)
         budget = self.max_num_batched_tokens - decoding
         chunks: list[Chunk] = []
-        if running > view.decoding:
-            victims, chunks, budget, free = self._continue_prompts(view, victims, budget, free)
+        if view.prefilling:
+            victims, budget, free = self._continue_prompts(view, chunks, victims, budget, free)
         admit = 0
-        if not victims and view.waiting and budget > 0:
-            admit = self._admit(view, chunks, budget, free)
-        if chunks:
-            return Batch(victims, tuple(chunks), admit, True, 1, False, "chunked")
-        if victims:
-            return Batch(victims, (), 0, True, 1, False, "decode after preemption")
-        return decode_batch(view.steps_until_full(), False)
+        if waiting and not victims:
+            admit, budget, free = self._admit(view, chunks, self.max_num_seqs - running, budget, free)
+        if not chunks:
+            return after_preemption(victims) if victims else decode_batch(view.kv.steps_until_full(), False)
+        steps = 1
+        # With budget left over every prompt in hand is complete, so only decoding follows: as many steps as
+        # a block has tokens take one block per request, wherever each of them stands.
+        if budget and admit == waiting and not victims:
+            steps += free // (decoding + len(chunks)) * view.kv.block_tokens
+        interruptible = steps > 1 and running + admit < self.max_num_seqs
+        return Batch(victims, tuple(chunks), admit, True, steps, interruptible, "chunked")
 
     def _continue_prompts(
-        self, view: ReplicaView, victims: tuple[int, ...], budget: int, free: int
-    ) -> tuple[tuple[int, ...], list[Chunk], int, int]:
-        """Chunks of prompts begun earlier; returns (victims, chunks, budget left, free blocks left).
+        self, view: ReplicaView, chunks: list[Chunk], victims: tuple[int, ...], budget: int, free: int
+    ) -> tuple[tuple[int, ...], int, int]:
+        """Append chunks of prompts begun earlier; returns (victims, budget left, free blocks left).
 
         A prompt stays unfinished only when it used up a step's budget, so nothing was admitted behind it:
         the newest running request is the one to give way, and that is the prompt itself.
         """
-        chunks: list[Chunk] = []
-        for request, start, remaining in view.prefilling():
+        kv = view.kv
+        for progress in view.prefilling.values():
+            request, start = progress.id, progress.computed
             if request in victims:
                 continue
-            tokens = min(remaining, budget)
-            extra = view.blocks_for(start + tokens) - view.held_blocks(request)
+            tokens = min(progress.known_tokens - start, budget)
+            held = kv.held_blocks(request)
+            extra = -(-(start + tokens) // kv.block_tokens) - held
             if extra > free:
-                free += view.held_blocks(request)
+                free += held
                 victims = (*victims, request)
                 continue
             free -= extra
             budget -= tokens
             chunks.append((request, start, tokens))
-        return victims, chunks, budget, free
+        return victims, budget, free
 
-    def _admit(self, view: ReplicaView, chunks: list[Chunk], budget: int, free: int) -> int:
-        """Append chunks for admitted queue heads; returns how many were admitted."""
-        seats = self.max_num_seqs - view.running
+    def _admit(
+        self, view: ReplicaView, chunks: list[Chunk], seats: int, budget: int, free: int
+    ) -> tuple[int, int, int]:
+        """Append chunks for admitted queue heads; returns (admitted, budget left, free blocks left)."""
+        block = view.kv.block_tokens
         admitted = 0
-        for request, tokens in view.queue():
-            if admitted == seats or budget == 0:
+        for progress in view.waiting:
+            if admitted == seats or not budget:
                 break
-            tokens = min(tokens, budget)
-            blocks = view.blocks_for(tokens)
+            tokens = progress.known_tokens
+            if tokens > budget:
+                tokens = budget
+            blocks = -(-tokens // block)
             if blocks > free:
                 break
             free -= blocks
             budget -= tokens
-            chunks.append((request, 0, tokens))
+            chunks.append((progress.id, 0, tokens))
             admitted += 1
-        return admitted
+        return admitted, budget, free
 
 
 class PrefillFirst:
@@ -130,30 +142,42 @@ class PrefillFirst:
 
     def choose(self, view: ReplicaView) -> Batch | None:
         """A prefill pass when the queue's head fits, else a decode pass."""
-        running = view.running
-        if view.waiting:
-            chunks = self._prompts(view)
-            if chunks:
-                return Batch((), chunks, len(chunks), False, 1, False, "prefill")
+        running, waiting = len(view.running), len(view.waiting)
+        if waiting:
+            batch = self._prefill(view, running, waiting)
+            if batch is not None:
+                return batch
         if not running:
             return None
-        steps = view.steps_until_full()
+        steps = view.kv.steps_until_full()
         if steps:
-            return decode_batch(steps, not view.waiting and running < self.max_num_seqs)
-        return Batch(room_for_decode(view).victims, (), 0, True, 1, False, "decode after preemption")
+            return decode_batch(steps, not waiting and running < self.max_num_seqs)
+        return after_preemption(room_for_decode(view)[0])
 
-    def _prompts(self, view: ReplicaView) -> tuple[Chunk, ...]:
-        """Whole prompts from the head of the queue."""
+    def _prefill(self, view: ReplicaView, running: int, waiting: int) -> Batch | None:
+        """Whole prompts from the head of the queue; if that empties it, decoding follows in the same pass."""
+        chunks, free = self._prompts(view, self.max_num_seqs - running)
+        if not chunks:
+            return None
+        steps, decoding = 1, running + len(chunks)
+        if len(chunks) == waiting:
+            steps += free // decoding * view.kv.block_tokens
+        interruptible = steps > 1 and decoding < self.max_num_seqs
+        return Batch((), chunks, len(chunks), False, steps, interruptible, "prefill")
+
+    def _prompts(self, view: ReplicaView, seats: int) -> tuple[tuple[Chunk, ...], int]:
+        """As many whole prompts as seats, tokens and memory allow, and the free blocks they leave."""
         chunks: list[Chunk] = []
-        seats = self.max_num_seqs - view.running
-        room = view.free_blocks - view.watermark_blocks
+        kv = view.kv
+        room = kv.free_blocks - kv.watermark_blocks
         batched = 0
-        for request, tokens in view.queue():
-            blocks = view.blocks_for(tokens)
+        for progress in view.waiting:
+            tokens = progress.known_tokens
+            blocks = -(-tokens // kv.block_tokens)
             full = bool(chunks) and batched + tokens > self.max_num_batched_tokens
             if full or len(chunks) == seats or blocks > room:
                 break
             room -= blocks
             batched += tokens
-            chunks.append((request, 0, tokens))
-        return tuple(chunks)
+            chunks.append((progress.id, 0, tokens))
+        return tuple(chunks), room + kv.watermark_blocks

@@ -61,12 +61,12 @@ def execute(
         raise UserError("workers and batch_size must both be at least 1.")
     if "vocab_size" not in model:
         raise UserError("model.vocab_size is missing; write the number of token ids prompts may use.")
+    arrivals = _Arrivals(requests, seed, model["vocab_size"])
     launched_ns = time.monotonic_ns()
     with WorkerPool(workers, model, seed, batch_size) as pool:
         pool.wait_ready(start_timeout_s)
         execution = _Execution(controller, pool, Tracker(recorder, workers), journal)
         start_s = (execution.start_ns - launched_ns) / NS_PER_S
-        arrivals = _Arrivals(requests, seed, model["vocab_size"])
         return execution.run(arrivals, on_progress, start_s)
 
 

@@ -10,9 +10,9 @@ import torch
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
-# torch's CPU flash attention (2.13, FlashAttentionKernel.cpp) takes keys in blocks of 512 positions. Queries it
-# takes in blocks of 256 when there are at least 768, else in smaller ones. Cut at a multiple of KEY_BLOCK that is
-# at least FEWEST_CUT, a prompt is blocked as if it went on.
+# torch's CPU flash attention (2.13, FlashAttentionKernel.cpp) takes keys in blocks of 512 positions; queries
+# in blocks of 256 when there are at least 768, else in smaller ones. Cut at a multiple of KEY_BLOCK, and not
+# below FEWEST_CUT, a prompt is blocked as if it went on.
 KEY_BLOCK: Final = 512
 FEWEST_CUT: Final = 1024
 

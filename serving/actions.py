@@ -25,13 +25,13 @@ class Reject:
 
 @fact
 class Run:
-    """Run steps on a replica over its whole layer range.
+    """Run up to ``max_steps`` steps on a replica over its whole layer range.
 
-    Every step decodes one token for each resident decoding request (implicit), and the first step also
-    computes ``chunks``. A request whose last prompt chunk is computed samples a token and is resident from
-    the next step on. Without chunks the replica steps up to ``max_steps`` times and stops after the first
-    step in which a request finishes; with chunks ``max_steps`` is 1. ``decode`` False leaves the resident
-    set out of this step (prefill-first batching).
+    The first step also computes ``chunks``; a request whose prompt they complete samples a token and decodes
+    from the next step on. Every step decodes one token for each resident decoding request (implicit), except
+    that ``decode`` False leaves them out of the first one (prefill-first batching). The replica stops after
+    the first step in which a request finishes. More than one step with chunks only if they complete every
+    prompt they touch.
     """
 
     replica: int

@@ -36,7 +36,7 @@ class Controller:
         self.dispatcher = dispatcher
         self.admission = admission
         self.requests: dict[int, Request] = {}
-        self.counts = {"arrived": 0, "finished": 0, "rejected": 0, "failed": 0}
+        self.arrived = self.finished = self.rejected = self.failed = 0
         self._now_ns = 0
 
     def handle(self, now_ns: int, event: Event) -> list[Action]:
@@ -57,11 +57,11 @@ class Controller:
         return actions
 
     def _arrived(self, now_ns: int, request: Request, actions: list[Action]) -> None:
-        self.counts["arrived"] += 1
+        self.arrived += 1
         fleet = self.fleets.get(request.model)
         refusal = self._refusal(now_ns, request, fleet)
         if refusal is not None or fleet is None:
-            self.counts["rejected"] += 1
+            self.rejected += 1
             actions.append(Reject(request.id, refusal or "no such model"))
             return
         replica, reason = self.dispatcher.dispatch(request, fleet)
@@ -83,7 +83,7 @@ class Controller:
         fleet = self.fleets[engine.replica.model]
         for request in event.finished:
             fleet.departed(event.replica, self.requests.pop(request))
-        self.counts["finished"] += len(event.finished)
+        self.finished += len(event.finished)
 
     def _lost(self, event: Lost, actions: list[Action]) -> None:
         engine = self.engines[event.replica]
@@ -93,5 +93,5 @@ class Controller:
         failed = engine.lose(actions, event.cause)
         for request in failed:
             fleet.departed(event.replica, self.requests.pop(request))
-        self.counts["failed"] += len(failed)
+        self.failed += len(failed)
         fleet.lose(event.replica)

@@ -13,7 +13,7 @@ It applies what a batcher chooses and does not know which batcher that is. State
 from collections import deque
 from enum import IntEnum
 
-from serving.actions import Action, Chunk, Fail, Interrupt, Preempt, Run
+from serving.actions import Action, Fail, Interrupt, Preempt, Run
 from serving.batch import Batch, Batcher, ReplicaView
 from serving.events import Ran
 from serving.kv_ledger import KvLedger
@@ -31,19 +31,14 @@ class EngineState(IntEnum):
 
 
 class Progress:
-    """How far one request is. ``generated`` is kept up to date only while the request does not decode."""
+    """How far one request is; ``known_tokens`` (prompt and generated) stands still while it decodes."""
 
-    __slots__ = ("computed", "generated", "request")
+    __slots__ = ("computed", "id", "known_tokens")
 
     def __init__(self, request: Request) -> None:
-        self.request = request
+        self.id = request.id
+        self.known_tokens = request.prompt_tokens
         self.computed = 0
-        self.generated = 0
-
-    @property
-    def known_tokens(self) -> int:
-        """Prompt and generated tokens: what must be computed before the next token is sampled."""
-        return self.request.prompt_tokens + self.generated
 
 
 class Engine:
@@ -76,7 +71,7 @@ class Engine:
         self.preemptions = 0
         self.state = EngineState.IDLE
         self._batch: Batch | None = None
-        self.view = ReplicaView(self)
+        self.view = ReplicaView(self.running, self.prefilling, self.waiting, self.ledger)
 
     def enqueue(self, request: Request, actions: list[Action]) -> None:
         """A request was assigned to this replica."""
@@ -96,10 +91,12 @@ class Engine:
         assert batch is not None, "a replica reported a pass nobody asked for"
         assert 0 <= event.steps <= batch.max_steps
         if event.steps:
-            if batch.decode and self.ledger.decoding:
-                self.ledger.advance(event.steps)
+            steps = event.steps
             if batch.chunks:
-                self._computed(batch.chunks, event.finished)
+                self._first_step(batch, event)
+                steps -= 1
+            if steps:
+                self.ledger.advance(steps)
             for request in event.finished:
                 del self.running[request]
                 self.ledger.release(request)
@@ -111,7 +108,7 @@ class Engine:
             return []
         self.state = EngineState.LOST
         self.epoch += 1
-        failed = sorted([*self.running, *(progress.request.id for progress in self.waiting)])
+        failed = sorted([*self.running, *(progress.id for progress in self.waiting)])
         for request in self.running:
             self.ledger.release(request)
         self.running.clear()
@@ -121,15 +118,19 @@ class Engine:
         actions.extend(Fail(request, cause) for request in failed)
         return failed
 
-    def _computed(self, chunks: tuple[Chunk, ...], finished: tuple[int, ...]) -> None:
-        """Prompt chunks are in the KV cache; a whole prompt decodes from now on."""
-        for request, start, tokens in chunks:
+    def _first_step(self, batch: Batch, event: Ran) -> None:
+        """Prompt chunks are in the KV cache; a whole prompt decodes from the next step on."""
+        ledger = self.ledger
+        if batch.decode and ledger.decoding:
+            ledger.advance(1)
+        ended = event.finished if event.steps == 1 else ()
+        for request, start, tokens in batch.chunks:
             progress = self.running[request]
             progress.computed = computed = start + tokens
-            if computed == progress.request.prompt_tokens + progress.generated:
+            if computed == progress.known_tokens:
                 del self.prefilling[request]
-                if request not in finished:
-                    self.ledger.start_decoding(request, computed + 1)
+                if request not in ended:
+                    ledger.start_decoding(request, computed + 1)
 
     def _start_pass(self, actions: list[Action]) -> None:
         """Ask the batcher and apply its answer."""
@@ -143,7 +144,7 @@ class Engine:
             self._preempt(batch.preempt, actions)
         if batch.chunks:
             self._admit(batch)
-        elif not self.coalesce and batch.max_steps > 1:
+        if not self.coalesce and batch.max_steps > 1:
             self._batch = batch = batch._replace(max_steps=1, interruptible=False)
         self.state = EngineState.RUNNING
         actions.append(
@@ -152,11 +153,9 @@ class Engine:
 
     def _admit(self, batch: Batch) -> None:
         """Reserve memory for the chunks and move admitted requests from the queue to the running set."""
-        assert batch.max_steps == 1, "a pass with chunks is one step"
         for _ in range(batch.admit):
             progress = self.waiting.popleft()
-            request = progress.request.id
-            self.running[request] = self.prefilling[request] = progress
+            self.running[progress.id] = self.prefilling[progress.id] = progress
         for request, start, tokens in batch.chunks:
             assert self.prefilling[request].computed == start
             self.ledger.reserve(request, start + tokens)
@@ -166,8 +165,7 @@ class Engine:
         for request in victims:
             progress = self.running.pop(request)
             if self.prefilling.pop(request, None) is None:
-                generated = self.ledger.context_tokens(request) - progress.request.prompt_tokens
-                progress.generated = generated
+                progress.known_tokens = self.ledger.context_tokens(request)
             progress.computed = 0
             self.ledger.release(request)
             self.waiting.appendleft(progress)

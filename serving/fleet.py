@@ -19,29 +19,39 @@ Signal = Literal[
 class Fleet:
     """Alive replicas of one model. An order is kept only for signals somebody asked for."""
 
-    __slots__ = ("_alive", "_loads", "_orders", "longest_request_tokens", "model")
+    __slots__ = (
+        "_alive",
+        "_kv_demand",
+        "_loads",
+        "_orders",
+        "_outstanding",
+        "longest_request_tokens",
+        "model",
+    )
 
     def __init__(self, model: str, replicas: Sequence[Replica]) -> None:
         self.model = model
         self.longest_request_tokens = min(replica.longest_request_tokens for replica in replicas)
         self._alive = sorted(replica.id for replica in replicas)
+        self._outstanding = dict.fromkeys(self._alive, 0)
+        self._kv_demand = dict.fromkeys(self._alive, 0)
         self._loads: dict[Signal, dict[int, int]] = {
-            "outstanding": dict.fromkeys(self._alive, 0),
-            "kv_demand": dict.fromkeys(self._alive, 0),
+            "outstanding": self._outstanding,
+            "kv_demand": self._kv_demand,
         }
         self._orders: dict[Signal, LeastIndex] = {}
 
     def assigned(self, replica: int, request: Request) -> None:
         """A request joined a replica."""
-        self._change(replica, 1, request.prompt_tokens + request.max_new_tokens)
+        self._outstanding[replica] += 1
+        self._kv_demand[replica] += request.prompt_tokens + request.max_new_tokens
+        for order in self._orders.values():
+            order.changed(replica)
 
     def departed(self, replica: int, request: Request) -> None:
         """A request left a replica, finished or failed."""
-        self._change(replica, -1, -request.prompt_tokens - request.max_new_tokens)
-
-    def _change(self, replica: int, requests: int, tokens: int) -> None:
-        self._loads["outstanding"][replica] += requests
-        self._loads["kv_demand"][replica] += tokens
+        self._outstanding[replica] -= 1
+        self._kv_demand[replica] -= request.prompt_tokens + request.max_new_tokens
         for order in self._orders.values():
             order.changed(replica)
 

@@ -10,10 +10,10 @@ class InvariantError(AssertionError):
 
 def check(controller: Controller) -> None:
     """Check every invariant the control plane can see by itself. O(requests in flight)."""
-    counts = controller.counts
     in_flight = len(controller.requests)
-    ended = counts["finished"] + counts["rejected"] + counts["failed"]
-    _demand(1, counts["arrived"] == ended + in_flight, f"requests conserved: {counts}, {in_flight} in flight")
+    ended = controller.finished + controller.rejected + controller.failed
+    sentence = f"requests conserved: {controller.arrived} arrived, {ended} ended, {in_flight} in flight"
+    _demand(1, controller.arrived == ended + in_flight, sentence)
     held = 0
     for engine in controller.engines:
         _check_engine(engine)
@@ -30,7 +30,7 @@ def _check_engine(engine: Engine) -> None:
     _demand(2, set(ledger.holders()) <= set(engine.running), "only admitted requests hold KV blocks")
     _demand(2, engine.prefilling.keys() <= engine.running.keys(), "a prompt in progress is admitted")
     _demand(2, ledger.decoding == len(engine.running) - len(engine.prefilling), "decoding set counted")
-    order = [*engine.running, *(progress.request.id for progress in engine.waiting)]
+    order = [*engine.running, *(progress.id for progress in engine.waiting)]
     _demand(1, len(order) == len(set(order)), "no request is on a replica twice")
     idle = engine.state in (EngineState.IDLE, EngineState.LOST)
     _demand(10, not (idle and order), f"work conservation: replica {replica.id} idles with requests")

@@ -1,10 +1,11 @@
 """The paged KV memory of one replica, kept in O(1) per run instead of O(1) per token.
 
-A step counter ``steps_done`` ages every decoding request at once: one that joined with context c at
-counter s keeps ``base = c - s`` and has context ``base + steps_done`` ever after. Context counts the token
-the next step feeds, so the positions stored are context - 1 and a step needs a new block exactly when
-context - 1 is a multiple of the block size. Requests are therefore counted by ``-base mod block``: the bin
-whose turn it is tells how many blocks a step takes, and a full round over the bins takes one per request.
+A step counter ages every decoding request at once: one that joined with context c at counter s keeps
+``base = c - s`` and has context ``base + steps_done`` ever after. Context counts the token the next step
+feeds, so a request stores base + steps_done - 1 positions. Write base - 1 as ``block * whole - turn`` with
+turn in 0..block-1; then it holds ``whole + ceil((steps_done - turn) / block)`` blocks, and takes a new one in
+the steps whose counter is ``turn`` modulo the block size. A histogram over the turns therefore tells the
+blocks of everybody, and what any number of steps will take.
 """
 
 
@@ -14,10 +15,11 @@ class KvLedger:
     __slots__ = (
         "_bases",
         "_held",
+        "_reserved",
         "_turns",
+        "_wholes",
         "block_tokens",
         "decoding",
-        "free_blocks",
         "steps_done",
         "total_blocks",
         "watermark_blocks",
@@ -29,12 +31,20 @@ class KvLedger:
         self.total_blocks = total_blocks
         self.block_tokens = block_tokens
         self.watermark_blocks = watermark_blocks
-        self.free_blocks = total_blocks
         self.steps_done = 0
         self.decoding = 0
         self._turns = [0] * block_tokens
+        self._wholes = 0  # sum of ``whole`` over the decoding requests
+        self._reserved = 0  # blocks of prompts in progress
         self._held: dict[int, int] = {}
         self._bases: dict[int, int] = {}
+
+    @property
+    def free_blocks(self) -> int:
+        """Blocks nobody holds."""
+        rounds, turn = divmod(self.steps_done, self.block_tokens)
+        decoding = self._wholes + self.decoding * rounds + sum(self._turns[:turn])
+        return self.total_blocks - self._reserved - decoding
 
     def blocks_for(self, tokens: int) -> int:
         """Blocks that ``tokens`` KV positions occupy."""
@@ -52,78 +62,62 @@ class KvLedger:
         return self._bases[request] + self.steps_done
 
     def reserve(self, request: int, tokens: int) -> None:
-        """Give the request blocks for its first ``tokens`` positions."""
+        """Give a prompt blocks for its first ``tokens`` positions."""
         before = self._held.get(request, 0)
-        after = self.blocks_for(tokens)
+        after = -(-tokens // self.block_tokens)
         assert before <= after, "a prompt chunk never gives blocks back"
-        self.free_blocks -= after - before
-        assert self.free_blocks >= 0, "a batcher handed out blocks that are not there"
+        self._reserved += after - before
         self._held[request] = after
 
     def start_decoding(self, request: int, context_tokens: int) -> None:
         """The request joins the decoding set; its context counts the token just sampled."""
+        block = self.block_tokens
         held = self._held.pop(request)
-        assert held == self.blocks_for(context_tokens - 1)
-        base = context_tokens - self.steps_done
-        self._bases[request] = base
-        self._turns[-base % self.block_tokens] += 1
+        self._bases[request] = base = context_tokens - self.steps_done
+        turn = (1 - base) % block
+        self._reserved -= held
+        self._wholes += (base - 1 + turn) // block
+        self._turns[turn] += 1
         self.decoding += 1
 
     def step_blocks(self) -> int:
         """Blocks the next decode step takes."""
-        return self._turns[(self.steps_done - 1) % self.block_tokens]
+        return self._turns[self.steps_done % self.block_tokens]
 
     def takes_block_next_step(self, request: int) -> bool:
         """Whether a decoding request needs a new block in the next step."""
         base = self._bases.get(request)
         return base is not None and (base + self.steps_done - 1) % self.block_tokens == 0
 
-    def blocks_of_steps(self, steps: int) -> int:
-        """Blocks that the next ``steps`` decode steps take, with nobody joining or leaving."""
-        rounds, rest = divmod(steps, self.block_tokens)
-        taken = rounds * self.decoding
-        if rest:
-            turns = self._turns
-            start = (self.steps_done - 1) % self.block_tokens
-            end = start + rest
-            taken += sum(turns[start:end])
-            if end > self.block_tokens:
-                taken += sum(turns[: end - self.block_tokens])
-        return taken
-
     def steps_until_full(self) -> int:
         """Decode steps that surely have blocks: whole rounds when there is room for one, else to the step.
 
         0 when the next step already lacks one.
         """
-        rounds = self.free_blocks // self.decoding
+        block, free = self.block_tokens, self.free_blocks
+        rounds = free // self.decoding
         if rounds:
-            return rounds * self.block_tokens
-        left = self.free_blocks
-        start = (self.steps_done - 1) % self.block_tokens
-        for step in range(self.block_tokens):
-            left -= self._turns[(start + step) % self.block_tokens]
-            if left < 0:
+            return rounds * block
+        for step in range(block):
+            free -= self._turns[(self.steps_done + step) % block]
+            if free < 0:
                 return step
         raise AssertionError("a round of steps takes one block per request, and fewer are free")
 
     def advance(self, steps: int) -> None:
         """``steps`` decode steps have run."""
-        if steps == 1:
-            self.free_blocks -= self._turns[(self.steps_done - 1) % self.block_tokens]
-        else:
-            self.free_blocks -= self.blocks_of_steps(steps)
-        assert self.free_blocks >= 0, "more decode steps ran than there were blocks for"
         self.steps_done += steps
 
     def release(self, request: int) -> None:
         """Everything the request holds is free again."""
         base = self._bases.pop(request, None)
         if base is None:
-            self.free_blocks += self._held.pop(request, 0)
+            self._reserved -= self._held.pop(request, 0)
             return
-        self.free_blocks += -(-(base + self.steps_done - 1) // self.block_tokens)
-        self._turns[-base % self.block_tokens] -= 1
+        block = self.block_tokens
+        turn = (1 - base) % block
+        self._wholes -= (base - 1 + turn) // block
+        self._turns[turn] -= 1
         self.decoding -= 1
 
     def holders(self) -> tuple[int, ...]:

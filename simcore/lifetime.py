@@ -22,7 +22,6 @@ class Lifetime:
     )
 
     def __init__(self, request: Request, output_tokens: int) -> None:
-        assert 1 <= output_tokens <= request.max_new_tokens
         self.request = request
         self.output_tokens = output_tokens
         self.generated = 0

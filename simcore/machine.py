@@ -39,6 +39,7 @@ class Machine:
         "_ends",
         "_first",
         "_gaps",
+        "_head",
         "_lives",
         "_recorder",
         "_remainder",
@@ -69,7 +70,8 @@ class Machine:
         self.run: Run | None = None  # in progress
         self._start_ns = 0
         self._remainder = 0
-        self._first = self._slope = self._steps = self._cost = 0
+        # The run in progress: a first step with chunks (0 without), then steps of cost first + i * slope.
+        self._head = self._first = self._slope = self._steps = self._cost = 0
         # [time of last token in fixed point, requests]: who waits for its next token since before this pass
         self._stalled: list[list[int]] = []
 
@@ -81,53 +83,54 @@ class Machine:
         if run.chunks:
             self._plan_chunks(run)
         else:
-            self._plan_decode(run.max_steps)
-        self.due_ns = due_ns = now_ns + ((self._remainder + self._cost) >> FRACTION_BITS)
+            assert self._decoding, "a decode run without resident requests"
+            steps = min(run.max_steps, self._next_end() - self._steps_done)
+            self._head = 0
+            self._plan_decode(self._decoding, self._base_sum + self._decoding * self._steps_done, steps)
+        steps = self._steps
+        self._cost = cost = self._head + steps * self._first + self._slope * (steps * (steps - 1) >> 1)
+        self.due_ns = due_ns = now_ns + ((self._remainder + cost) >> FRACTION_BITS)
         return due_ns
 
     def interrupt(self, now_ns: int) -> bool:
         """Cut the run at the first boundary not before now; True when it became due earlier."""
-        if self.run is None or self._steps == 1:
+        if self.run is None or not self._steps:
             return False
-        elapsed = ((now_ns - self._start_ns) << FRACTION_BITS) - self._remainder
-        steps = steps_to_reach(self._first, self._slope, elapsed)
+        elapsed = ((now_ns - self._start_ns) << FRACTION_BITS) - self._remainder - self._head
+        steps = 0 if elapsed <= 0 and self._head else steps_to_reach(self._first, self._slope, elapsed)
         if steps >= self._steps:
             return False
         self._steps = steps
-        self._cost = cost_of_steps(self._first, self._slope, steps)
+        self._cost = self._head + cost_of_steps(self._first, self._slope, steps)
         self.due_ns = self._start_ns + ((self._remainder + self._cost) >> FRACTION_BITS)
         return True
 
     def complete(self) -> Ran:
         """The run is due: account its steps and tell what happened."""
-        run, now_ns, residents = self.run, self.due_ns, self._decoding
+        run, now_ns, steps = self.run, self.due_ns, self._steps
         assert run is not None
         self.run = None
         self.busy_ns += now_ns - self._start_ns
-        stalls = self._stalled or not run.decode
-        start_fixed = (self._start_ns << FRACTION_BITS) + self._remainder if stalls else 0
-        self._remainder = (self._remainder + self._cost) & FRACTION_MASK
         finished: list[int] = []
-        if residents and run.decode:
-            if stalls:
-                self._end_stalls(start_fixed)
-            else:
-                self._gaps(self._first, self._slope, self._steps, residents)
-            self._steps_done += self._steps
+        tail_start = (self._start_ns << FRACTION_BITS) + self._remainder + self._head
+        self._remainder = (self._remainder + self._cost) & FRACTION_MASK
         if run.chunks:
-            self._sample(run.chunks, now_ns, finished)
-            if stalls and not run.decode and (residents or self._stalled):
-                self._stall(start_fixed, residents)
+            self._first_step(run, tail_start, finished)
+        if steps:
+            if self._stalled:
+                self._end_stalls(tail_start)
+            else:
+                self._gaps(self._first, self._slope, steps, self._decoding)
+            self._steps_done += steps
         if self._ends and self._ends[0][0] <= self._steps_done:
             self._finish_decodes(now_ns, finished)
         if len(finished) > 1:
             finished.sort()
-        return Ran(self.id, run.epoch, self._steps, tuple(finished))
+        return Ran(self.id, run.epoch, steps + 1 if run.chunks else steps, tuple(finished))
 
-    def settle(self) -> None:
-        """Called when no run followed: the next one starts on a whole nanosecond."""
-        if self.run is None:
-            self._remainder = 0
+    def idle(self) -> None:
+        """No run followed the last one: the next one starts on a whole nanosecond."""
+        self._remainder = 0
 
     def preempt(self, request: int) -> None:
         """Take a request out at a step boundary; its generated tokens are kept."""
@@ -140,28 +143,45 @@ class Machine:
         self._leave(life)
 
     def _plan_chunks(self, run: Run) -> None:
-        decoding = self._decoding if run.decode else 0
-        context = self._base_sum + decoding * self._steps_done if decoding else 0
-        self._steps = 1
-        self._first = self._cost = self._rows.mixed(decoding, context, run.chunks)
+        """The first step, and what the decode steps after it will cost if there are any."""
+        decoding, steps_done = self._decoding, self._steps_done
+        residents = decoding if run.decode else 0
+        context = self._base_sum + decoding * steps_done
+        self._head = self._rows.mixed(residents, context, run.chunks)
+        self._first = self._slope = self._steps = 0
+        if run.max_steps == 1:
+            return
+        after = context + residents
+        longest = self._next_end() - steps_done - (1 if residents else 0) if decoding else run.max_steps
+        for request, _, _ in run.chunks:
+            life = self._lives[request]
+            generated = life.generated + 1
+            after += life.request.prompt_tokens + generated
+            longest = min(longest, life.output_tokens - generated)
+        if longest:
+            self._plan_decode(decoding + len(run.chunks), after, min(longest, run.max_steps - 1))
 
-    def _plan_decode(self, max_steps: int) -> None:
-        decoding, ends = self._decoding, self._ends
-        assert decoding, "a decode run without resident requests"
-        while not self._is_live(ends[0]):
-            heappop(ends)
-        context = self._base_sum + decoding * self._steps_done
-        steps = min(max_steps, ends[0][0] - self._steps_done)
+    def _plan_decode(self, decoding: int, context: int, steps: int) -> None:
+        """Decode steps of ``decoding`` requests with total ``context``, while one straight piece holds."""
         pieces = self._rows.decode(decoding)
         limit, intercept, slope = pieces[0]
         if context > limit:
             limit, intercept, slope = self._later_piece(pieces, context)
         if context + (steps - 1) * decoding > limit:
             steps = (limit - context) // decoding + 1
-        self._first = first = intercept + slope * context
-        self._slope = slope = slope * decoding
+        self._first = intercept + slope * context
+        self._slope = slope * decoding
         self._steps = steps
-        self._cost = steps * first + slope * (steps * (steps - 1) >> 1)
+
+    def _next_end(self) -> int:
+        """The step counter at which the next resident request has all its tokens."""
+        ends, lives = self._ends, self._lives
+        while True:
+            end, request = ends[0]
+            life = lives.get(request)
+            if life is not None and life.end == end:
+                return end
+            heappop(ends)  # left by preemption
 
     def _later_piece(self, pieces: Pieces, context: int) -> tuple[int, int, int]:
         for piece in pieces:
@@ -172,6 +192,20 @@ class Machine:
             f"the {pieces[-1][0]} its step-time model answers for: write a smaller engine.kv_tokens"
         )
 
+    def _first_step(self, run: Run, end_fixed: int, finished: list[int]) -> None:
+        """The step with chunks has ended: residents got a token, or were kept waiting."""
+        residents = self._decoding
+        if residents and run.decode:
+            self._gaps(self._head, 0, 1, residents)
+            self._steps_done += 1
+        self._sample(run.chunks, end_fixed, finished)
+        if not run.decode and (residents or self._stalled):
+            if not self._stalled:
+                self._stalled.append([end_fixed - self._head, residents])
+            joined = self._decoding - residents
+            if joined:
+                self._stalled.append([end_fixed, joined])
+
     def _end_stalls(self, start_fixed: int) -> None:
         """The first decode step after prefill passes: gaps reach back to each request's last token."""
         first, slope, steps = self._first, self._slope, self._steps
@@ -181,30 +215,21 @@ class Machine:
         if steps > 1:
             self._gaps(first + slope, slope, steps - 1, self._decoding)
 
-    def _stall(self, start_fixed: int, residents: int) -> None:
-        """A prefill-only pass kept ``residents`` waiting; those it added have waited for nothing yet."""
-        if not self._stalled:
-            self._stalled.append([start_fixed, residents])
-        joined = self._decoding - residents
-        if joined:
-            self._stalled.append([(self.due_ns << FRACTION_BITS) + self._remainder, joined])
-
-    def _sample(self, chunks: Sequence[Chunk], now_ns: int, finished: list[int]) -> None:
+    def _sample(self, chunks: Sequence[Chunk], token_fixed: int, finished: list[int]) -> None:
         """Requests whose prompt is now computed get a token and decode from the next step on."""
         for request, start, tokens in chunks:
             life = self._lives[request]
             known = life.request.prompt_tokens + life.generated
             if start + tokens < known:
                 continue
-            token_fixed = (now_ns << FRACTION_BITS) + self._remainder
             if life.generated:
                 self._gaps(token_fixed - life.last_token_fixed, 0, 1, 1)
             else:
-                life.first_token_ns = now_ns
+                life.first_token_ns = token_fixed >> FRACTION_BITS
             life.generated += 1
             life.last_token_fixed = token_fixed
             if life.generated == life.output_tokens:
-                self._finish(life, now_ns)
+                self._finish(life, token_fixed >> FRACTION_BITS)
                 finished.append(request)
                 continue
             life.base = known + 1 - self._steps_done
@@ -216,19 +241,12 @@ class Machine:
     def _finish_decodes(self, now_ns: int, finished: list[int]) -> None:
         ends, lives, steps_done = self._ends, self._lives, self._steps_done
         while ends and ends[0][0] <= steps_done:
-            entry = heappop(ends)
-            if not self._is_live(entry):
-                continue
-            request = entry[1]
-            life = lives[request]
-            self._leave(life)
-            self._finish(life, now_ns)
-            finished.append(request)
-
-    def _is_live(self, entry: tuple[int, int]) -> bool:
-        """Whether the request still ends then; preemption leaves entries that no longer hold."""
-        life = self._lives.get(entry[1])
-        return life is not None and life.end == entry[0]
+            end, request = heappop(ends)
+            life = lives.get(request)
+            if life is not None and life.end == end:  # else left by preemption
+                self._leave(life)
+                self._finish(life, now_ns)
+                finished.append(request)
 
     def _finish(self, life: Lifetime, now_ns: int) -> None:
         del self._lives[life.request.id]

@@ -24,10 +24,14 @@ def steps_to_reach(first: int, slope: int, fixed: int) -> int:
         return -(-fixed // first)
     # Solve slope/2 j^2 + (first - slope/2) j = fixed in floats, then correct in integers.
     half = first - slope / 2
-    guess = int(2 * fixed / (half + sqrt(half * half + 2.0 * slope * fixed)))
-    steps = max(1, guess)
-    while cost_of_steps(first, slope, steps) < fixed:
+    steps = int(2 * fixed / (half + sqrt(half * half + 2.0 * slope * fixed))) or 1
+    cost = cost_of_steps(first, slope, steps)
+    while cost < fixed:
+        cost += first + slope * steps
         steps += 1
-    while steps > 1 and cost_of_steps(first, slope, steps - 1) >= fixed:
+    while steps > 1:
+        cost -= first + slope * (steps - 1)
+        if cost < fixed:
+            break
         steps -= 1
     return steps

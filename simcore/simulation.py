@@ -64,6 +64,7 @@ class Simulation:
         self._machines = [Machine(id, row, self._lives, recorder) for id, row in enumerate(rows)]
         self._wakeups = [self._wakeup(machine) for machine in self._machines]
         self._arrival = self._reusable(self._arrive)
+        self._arrival_callbacks = self._arrival.callbacks
 
     def run(self) -> SimReport:
         """Run until every request has ended."""
@@ -90,7 +91,8 @@ class Simulation:
             # A run that was cut leaves its old wake-up in the queue; only the latest due time counts.
             if env.now == machine.due_ns and machine.run is not None:
                 handle(machine.complete())
-                machine.settle()
+                if machine.run is None:
+                    machine.idle()
 
         event = self._reusable(due)
         callbacks = event.callbacks
@@ -104,7 +106,7 @@ class Simulation:
             self._env.schedule(self._arrival, ARRIVAL_RANK, delay)  # type: ignore[arg-type]
 
     def _arrive(self, event: Event) -> None:
-        event.callbacks = [self._arrive]
+        event.callbacks = self._arrival_callbacks
         assert self._next is not None
         request, output_tokens = self._next
         self._lives[request.id] = Lifetime(request, min(output_tokens, request.max_new_tokens))

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tests.naive_engine import Case, run_naive
 from tests.strategies import cases
-from tests.world import Collected, RandomCuts, controller_of, simulate
+from tests.world import Collected, RandomCuts, simulate
 
 
 def assert_same(case: Case, recorder: Collected) -> None:

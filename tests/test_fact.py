@@ -21,7 +21,7 @@ def test_fields_cannot_be_set_or_added() -> None:
 
 
 def test_equality_is_by_type_and_value() -> None:
-    assert RUN == replace(RUN) and hash(RUN) == hash(replace(RUN))
+    assert replace(RUN) == RUN and hash(RUN) == hash(replace(RUN))
     assert replace(RUN, max_steps=2) != RUN
     assert Interrupt(1, "x") != Ran(1, 0, 0, ())
 

@@ -39,11 +39,12 @@ SUMMARY: dict[str, Any] = {
         "source": "Azure <trace>",
         "labels": ["half & half"],
         "dropped": {"empty": 1},
+        "truncated_outputs": 4321,
     },
     "rejected_reasons": {"beyond KV [memory]": 7},
     "failed_reasons": {"worker lost": 2},
     "step_time": {"kind": "linear", "source": "profile", "error_band": "9 %"},
-    "commit": "abc1234",
+    "code": {"version": "0.1", "commit": "0123456789abcdef+changes"},
     "replica_busy_share": [0.5, 0.25],
 }
 
@@ -117,7 +118,8 @@ def test_a_report_shows_its_run_and_fetches_nothing(tmp_path: Path, rows: int) -
         "vllm · llama3_8b · a100_x8 · azure_conv",
         "Azure <trace>",
         "half & half",
-        "abc1234",
+        "commit 0123456789ab + changes",
+        "4,321 outputs cut",
         "96.12 %",
     ):
         assert text in found.text
@@ -246,7 +248,7 @@ def test_the_terminal_table_fits_and_tells_the_main_numbers() -> None:
         "1 dropped from the trace: empty",
     ):
         assert part in text
-    assert "linear (profile), error 9 %" in text
+    assert "linear: profile; error 9 %" in text
 
 
 def test_the_terminal_table_of_no_data_is_dashes() -> None:

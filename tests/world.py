@@ -14,7 +14,7 @@ from serving.journal import line
 from serving.layers import LayerRange
 from serving.replica import Replica
 from serving.request import Request
-from simcore.simulation import Simulation, SimReport
+from simcore.simulation import SimReport, Simulation
 from tests.naive_engine import Case
 
 
@@ -28,7 +28,12 @@ class Collected:
     busy_ns: dict[int, int] = field(default_factory=dict)
 
     def finished(
-        self, request: Request, output_tokens: int, first_token_ns: int, finish_ns: int, replica: int,
+        self,
+        request: Request,
+        output_tokens: int,
+        first_token_ns: int,
+        finish_ns: int,
+        replica: int,
         preemptions: int,
     ) -> None:
         assert request.id not in self.done, "a request finished twice"

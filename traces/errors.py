@@ -2,4 +2,4 @@
 
 
 class TraceError(Exception):
-    """One sentence that names the file, row or key and says what to write instead; commands exit with status 2."""
+    """One sentence that names the file, row or key and says what to write instead; commands exit with 2."""

@@ -1,0 +1,94 @@
+"""How fast the simulator is, in raw SimPy timeouts per request (see benchmarks/README.md).
+
+python -m benchmarks.speed            all scenarios but the large one
+python -m benchmarks.speed static     one of them
+python -m benchmarks.speed large      1.43 million requests, with peak memory
+"""
+
+import resource
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import process_time
+
+from benchmarks.raw import raw_timeout_s
+from experiments.compose import load_config
+from experiments.journal_file import JournalFile
+from experiments.simulate import Prepared, execute, prepare
+
+REPEATS = 7
+BASE = ["system=vllm", "model=llama3_8b", "out=unused"]
+REAL = ["trace=azure_conv", "trace.limit=10000", "cluster=a100_x8"]
+LIKE = ["trace=azure_conv_like", "trace.requests=10000"]
+
+# name -> (overrides, budget in raw per request; None where the budget is relative to another scenario)
+SCENARIOS: dict[str, tuple[list[str], float | None]] = {
+    "static": (REAL, 55),
+    "prefill_first": ([*REAL, "engine=vllm_v0"], None),
+    "utilization_80": ([*LIKE, "cluster=a100_x8", "trace.utilization=0.8"], 82.5),
+    "journal": (REAL, 75),
+    "replicas_8": ([*LIKE, "cluster=a100_x8", "trace.utilization=0.3"], None),
+    "replicas_1024": (
+        ["trace=azure_conv_like", "trace.requests=100000", "cluster=a100_x1024", "trace.utilization=0.3"],
+        None,
+    ),
+    "replicas_1024_light": (
+        ["trace=azure_conv_like", "trace.requests=100000", "cluster=a100_x1024", "trace.rate_per_s=707.84"],
+        None,
+    ),
+}
+
+
+def measure(name: str) -> tuple[float, float]:
+    """(raw timeouts per request, CPU seconds of one raw timeout): the best of several runs."""
+    overrides, _ = SCENARIOS[name]
+    prepared = prepare(load_config([*BASE, *overrides], "simulate"))
+    repeats = 2 if len(prepared.workload) > 50_000 else REPEATS
+    best = min(_once(prepared, name == "journal") for _ in range(repeats))
+    return best
+
+
+def _once(prepared: Prepared, journal: bool) -> tuple[float, float]:
+    before = raw_timeout_s()
+    with TemporaryDirectory() as folder:
+        if journal:
+            with JournalFile(Path(folder) / "journal", {}) as file:
+                cpu_s = execute(prepared, file).cpu_s
+        else:
+            cpu_s = execute(prepared).cpu_s
+    raw_s = min(before, raw_timeout_s())
+    return cpu_s / len(prepared.workload) / raw_s, raw_s
+
+
+def large() -> None:
+    """The size of BurstGPT: is the cost per request the same, and does memory stay below 1 GB?"""
+    overrides = [*BASE, "trace=azure_conv_like", "cluster=a100_x8"]
+    rows = []
+    for requests in (10_000, 100_000, 1_430_000):
+        config = load_config([*overrides, f"trace.requests={requests}"], "simulate")
+        raw_s = raw_timeout_s()
+        started = process_time()
+        done = execute(prepare(config))
+        peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        rows.append((requests, done.cpu_s / requests / raw_s, process_time() - started, peak_mb))
+        print("%9d requests: %5.1f raw per request, %6.1f s CPU, peak %4.0f MB" % rows[-1], flush=True)
+
+
+def main(names: list[str]) -> None:
+    """Print one line per scenario."""
+    if names == ["large"]:
+        return large()
+    for name in names or SCENARIOS:
+        raw_per_request, raw_s = measure(name)
+        budget = SCENARIOS[name][1]
+        print(
+            f"{name:20s} {raw_per_request:6.1f} raw per request   "
+            f"{1 / (raw_per_request * raw_s):9,.0f} requests per CPU-s   raw {raw_s * 1e6:.3f} us   "
+            f"budget {budget or '-'}",
+            flush=True,
+        )
+    return None
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

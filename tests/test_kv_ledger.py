@@ -1,0 +1,206 @@
+"""The O(1) ledger against a pool in which every block is an object and every token takes its place alone."""
+
+from copy import deepcopy
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from serving.kv_ledger import KvLedger
+
+HORIZON_STEPS = 200  # beyond what a pool of 24 blocks of 32 tokens lets two requests do in these tests
+
+
+class Pool:
+    """Who holds which block, and how many positions of it are written."""
+
+    def __init__(self, blocks: int, block_tokens: int) -> None:
+        self.block_tokens = block_tokens
+        self.free = list(range(blocks))
+        self.held: dict[int, list[int]] = {}
+        self.stored: dict[int, int] = {}  # positions written
+        self.decoding: set[int] = set()
+
+    def copy(self) -> "Pool":
+        twin = Pool(0, self.block_tokens)
+        twin.free = list(self.free)
+        twin.held = {request: list(blocks) for request, blocks in self.held.items()}
+        twin.stored = dict(self.stored)
+        twin.decoding = set(self.decoding)
+        return twin
+
+    def lacks_block(self, request: int) -> bool:
+        return self.stored[request] == len(self.held[request]) * self.block_tokens
+
+    def write(self, request: int) -> bool:
+        """One more position; False when it needs a block and there is none."""
+        if self.lacks_block(request):
+            if not self.free:
+                return False
+            self.held[request].append(self.free.pop())
+        self.stored[request] += 1
+        return True
+
+    def step(self) -> int | None:
+        """Every decoding request writes one position; the blocks taken, None when one was missing."""
+        before = len(self.free)
+        if all([self.write(request) for request in sorted(self.decoding)]):
+            return before - len(self.free)
+        return None
+
+    def blocks_of_steps(self, steps: int) -> int | None:
+        twin = self.copy()
+        taken = [twin.step() for _ in range(steps)]
+        return None if None in taken else sum(filter(None, taken))
+
+    def longest_run(self) -> int:
+        """Steps until one lacks a block, up to the horizon."""
+        twin = self.copy()
+        for steps in range(HORIZON_STEPS):
+            if twin.step() is None:
+                return steps
+        return HORIZON_STEPS
+
+    def release(self, request: int) -> None:
+        self.free += self.held.pop(request)
+        del self.stored[request]
+        self.decoding.discard(request)
+
+
+class LedgerAgainstPool(RuleBasedStateMachine):
+    """Requests come, compute prompts in chunks, decode in runs and leave, in any order."""
+
+    ledger: KvLedger
+    pool: Pool
+
+    @initialize(blocks=st.integers(1, 24), block_tokens=st.sampled_from((1, 2, 3, 16, 32)))
+    def start(self, blocks: int, block_tokens: int) -> None:
+        self.ledger = KvLedger(blocks, block_tokens)
+        self.pool = Pool(blocks, block_tokens)
+        self.next_request = 0
+
+    def _compute(self, request: int, tokens: int) -> None:
+        """A prompt chunk of at most ``tokens``, as far as memory reaches."""
+        for _ in range(tokens):
+            if not self.pool.write(request):
+                break
+        self.ledger.reserve(request, self.pool.stored[request])
+
+    @precondition(lambda self: self.pool.free)
+    @rule(tokens=st.integers(1, 70))
+    def admit(self, tokens: int) -> None:
+        request = self.next_request
+        self.next_request += 1
+        self.pool.held[request] = []
+        self.pool.stored[request] = 0
+        self._compute(request, tokens)
+
+    @precondition(lambda self: self._prefilling())
+    @rule(data=st.data(), tokens=st.integers(1, 70))
+    def compute_more(self, data: st.DataObject, tokens: int) -> None:
+        self._compute(data.draw(st.sampled_from(self._prefilling())), tokens)
+
+    @precondition(lambda self: self._prefilling())
+    @rule(data=st.data())
+    def start_decoding(self, data: st.DataObject) -> None:
+        request = data.draw(st.sampled_from(self._prefilling()))
+        self.pool.decoding.add(request)
+        self.ledger.start_decoding(request, self.pool.stored[request] + 1)
+
+    @precondition(lambda self: self.pool.decoding and self.pool.longest_run())
+    @rule(data=st.data())
+    def decode(self, data: st.DataObject) -> None:
+        steps = data.draw(st.integers(1, self.pool.longest_run()))
+        self.ledger.advance(steps)
+        for _ in range(steps):
+            assert self.pool.step() is not None
+
+    @precondition(lambda self: self.pool.held)
+    @rule(data=st.data())
+    def release(self, data: st.DataObject) -> None:
+        request = data.draw(st.sampled_from(sorted(self.pool.held)))
+        self.pool.release(request)
+        self.ledger.release(request)
+
+    def _prefilling(self) -> list[int]:
+        return sorted(self.pool.held.keys() - self.pool.decoding)
+
+    @invariant()
+    def blocks_are_conserved(self) -> None:
+        ledger, pool = self.ledger, self.pool
+        assert ledger.free_blocks == len(pool.free)
+        assert sorted(ledger.holders()) == sorted(pool.held)
+        assert sum(map(ledger.held_blocks, ledger.holders())) + ledger.free_blocks == ledger.total_blocks
+
+    @invariant()
+    def every_request_holds_what_its_positions_need(self) -> None:
+        for request, blocks in self.pool.held.items():
+            assert self.ledger.held_blocks(request) == len(blocks)
+            assert self.ledger.blocks_for(self.pool.stored[request]) == len(blocks)
+
+    @invariant()
+    def the_next_step_is_known(self) -> None:
+        ledger, pool = self.ledger, self.pool
+        assert ledger.decoding == len(pool.decoding)
+        wanting = {request for request in pool.decoding if pool.lacks_block(request)}
+        assert ledger.step_blocks() == len(wanting)
+        for request in pool.held:
+            assert ledger.takes_block_next_step(request) == (request in wanting)
+        for request in pool.decoding:
+            assert ledger.context_tokens(request) == pool.stored[request] + 1
+
+    @invariant()
+    def the_blocks_of_a_run_are_known(self) -> None:
+        """Before it happens: steps are told in one go, where decode tells them to a pool one by one."""
+        for steps in {0, 1, 2, self.pool.block_tokens, self.pool.block_tokens + 1, self.pool.longest_run()}:
+            expected = self.pool.blocks_of_steps(steps)
+            if expected is not None:
+                twin = deepcopy(self.ledger)
+                twin.advance(steps)
+                assert self.ledger.free_blocks - twin.free_blocks == expected
+
+    @invariant()
+    def a_run_is_never_promised_too_many_steps(self) -> None:
+        if not self.pool.decoding:
+            return
+        longest = self.pool.longest_run()
+        rounds = len(self.pool.free) // len(self.pool.decoding)
+        promised = self.ledger.steps_until_full()
+        assert min(promised, HORIZON_STEPS) <= longest
+        assert (promised == 0) == (longest == 0)
+        # Worth having: exact where no whole round fits, else all the whole rounds.
+        assert promised == (rounds * self.pool.block_tokens or longest)
+
+
+TestLedgerAgainstPool = LedgerAgainstPool.TestCase
+TestLedgerAgainstPool.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+
+
+@pytest.mark.parametrize(("blocks", "tokens", "watermark"), [(0, 16, 0), (4, 0, 0), (4, 16, 4), (4, 16, -1)])
+def test_a_pool_without_memory_is_refused(blocks: int, tokens: int, watermark: int) -> None:
+    with pytest.raises(ValueError, match="no KV memory"):
+        KvLedger(blocks, tokens, watermark)
+
+
+def test_a_prompt_chunk_gives_no_block_back() -> None:
+    ledger = KvLedger(4, 16)
+    ledger.reserve(0, 33)
+    with pytest.raises(AssertionError):
+        ledger.reserve(0, 32)
+
+
+def test_what_is_handed_out_beyond_the_pool_shows_as_negative() -> None:
+    ledger = KvLedger(2, 16)
+    ledger.reserve(0, 16)
+    ledger.start_decoding(0, 17)
+    ledger.advance(16)
+    assert ledger.free_blocks == 0
+    ledger.advance(1)
+    assert ledger.free_blocks == -1
+
+
+def test_releasing_somebody_unknown_frees_nothing() -> None:
+    ledger = KvLedger(4, 16)
+    ledger.release(3)
+    assert (ledger.free_blocks, ledger.held_blocks(3)) == (4, 0)

@@ -1,0 +1,104 @@
+"""House rules that a machine can check, over every product file."""
+
+import ast
+import io
+import tokenize
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ("serving", "policies", "hwmodels", "simcore", "realexec", "traces", "experiments")
+SILENT_PACKAGES = ("serving", "policies", "hwmodels", "simcore")
+MAX_FILE_LINES = 320
+MAX_FUNCTION_LINES = 70
+LONG_FUNCTION_LINES = 25
+MAX_LONG_SHARE = 0.10
+UNFINISHED_WORDS = ("TODO", "FIXME", "XXX", "NotImplementedError", "NotImplemented")
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+FILES = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+SILENT_FILES = [path for path in FILES if path.relative_to(ROOT).parts[0] in SILENT_PACKAGES]
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"), str(path))
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+each_file = pytest.mark.parametrize("path", FILES, ids=name_of)
+
+
+def functions_of(path: Path) -> Iterator[tuple[str, int]]:
+    """(place, lines from ``def`` to the last line) of every function, nested ones too."""
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, Function):
+            assert node.end_lineno is not None
+            yield f"{name_of(path)}:{node.lineno} {node.name}", node.end_lineno - node.lineno + 1
+
+
+def without_docstring(node: ast.Module | ast.ClassDef, prefix: str) -> Iterator[str]:
+    """Public classes, functions and methods that say nothing about themselves."""
+    for child in node.body:
+        if not isinstance(child, ast.ClassDef | Function) or child.name.startswith("_"):
+            continue
+        if ast.get_docstring(child) is None:
+            yield f"{prefix}:{child.lineno} {child.name}"
+        if isinstance(child, ast.ClassDef):
+            yield from without_docstring(child, prefix)
+
+
+def test_every_package_is_looked_at() -> None:
+    assert {path.relative_to(ROOT).parts[0] for path in FILES} == set(PACKAGES)
+
+
+@each_file
+def test_files_stay_small(path: Path) -> None:
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= MAX_FILE_LINES
+
+
+@each_file
+def test_no_function_is_long(path: Path) -> None:
+    assert [place for place, lines in functions_of(path) if lines > MAX_FUNCTION_LINES] == []
+
+
+def test_most_functions_are_short() -> None:
+    lengths = [lines for path in FILES for _, lines in functions_of(path)]
+    long = sum(lines > LONG_FUNCTION_LINES for lines in lengths)
+    assert long <= MAX_LONG_SHARE * len(lengths), f"{long} of {len(lengths)} functions are long"
+
+
+@each_file
+def test_everything_public_is_documented(path: Path) -> None:
+    tree = tree_of(path)
+    assert not tree.body or ast.get_docstring(tree), "the module has no docstring"
+    assert list(without_docstring(tree, name_of(path))) == []
+
+
+@pytest.mark.parametrize("path", SILENT_FILES, ids=name_of)
+def test_libraries_do_not_print(path: Path) -> None:
+    calls = [
+        node.lineno
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.Name) and node.id == "print"
+    ]
+    assert calls == []
+
+
+@each_file
+def test_nothing_is_left_unfinished(path: Path) -> None:
+    tokens = tokenize.generate_tokens(io.StringIO(path.read_text(encoding="utf-8")).readline)
+    found = [
+        f"{token.start[0]}: {word}"
+        for token in tokens
+        if token.type in (tokenize.NAME, tokenize.COMMENT, tokenize.STRING)
+        for word in UNFINISHED_WORDS
+        if word in token.string
+    ]
+    assert found == []
