@@ -19,10 +19,22 @@ Row = tuple[int, int, int]
 class StepRows:
     """Integer step costs of one replica; compiled per number of decoding sequences, on first use."""
 
-    __slots__ = ("_attention", "_decode", "_max_decode", "_max_prefill", "_max_prompt", "_model", "limits")
+    __slots__ = (
+        "_attention",
+        "_decode",
+        "_dense_s",
+        "_max_decode",
+        "_max_prefill",
+        "_max_prompt",
+        "_model",
+        "_prefill_attention_s",
+        "limits",
+    )
 
     def __init__(self, model: StepModel) -> None:
         self._model = model
+        self._dense_s = model.dense_s
+        self._prefill_attention_s = model.prefill_attention_s
         self.limits: StepLimits = model.limits
         self._max_decode = self.limits.max_decode_sequences
         self._max_prefill = self.limits.max_prefill_tokens
@@ -56,25 +68,24 @@ class StepRows:
 
         ``context`` is the total context of the n sequences; it is ignored when n is 0.
         """
-        model = self._model
-        cost = 0
         tokens = 0
+        seconds = 0.0
         for request, start, new in chunks:
             if new < 1 or start < 0 or start + new > self._max_prompt:
                 raise self._bad_chunk(request, start, new)
             tokens += new
-            cost += _fixed(model.prefill_attention_s(new, start))
+            seconds += self._prefill_attention_s(new, start)
         if tokens > self._max_prefill:
             raise HardwareError(
                 f"a step with {tokens} prefill tokens is beyond the step model's {self._max_prefill}; "
                 "lower the engine's prefill batch"
             )
+        if n <= 0 and not tokens:
+            raise HardwareError("a step without prefill chunks and without decoding sequences has no time")
+        cost = _fixed(seconds + self._dense_s(tokens, len(chunks), n))
         if n > 0:
             cost += self._attention_cost(n, context)
-        elif not tokens:
-            raise HardwareError("a step without prefill chunks and without decoding sequences has no time")
-        cost += _fixed(model.dense_s(tokens, len(chunks), n))
-        return cost if cost > 0 else 1
+        return cost or 1
 
     def out_of_context(self, n: int, context: int) -> HardwareError:
         """The error of a step whose total context is beyond the model's range."""

@@ -85,18 +85,15 @@ class Engine:
 
     def ran(self, event: Ran, actions: list[Action]) -> None:
         """The replica reports a step boundary."""
-        if self.state is EngineState.LOST or event.epoch != self.epoch:
-            return
-        batch = self._batch
-        assert batch is not None, "a replica reported a pass nobody asked for"
-        assert 0 <= event.steps <= batch.max_steps
-        if event.steps:
-            steps = event.steps
+        if event.epoch != self.epoch:
+            return  # from before the replica was lost
+        batch, steps = self._batch, event.steps
+        assert batch is not None and steps <= batch.max_steps, "a replica ran what nobody asked for"
+        if steps:
             if batch.chunks:
                 self._first_step(batch, event)
                 steps -= 1
-            if steps:
-                self.ledger.advance(steps)
+            self.ledger.steps_done += steps
             for request in event.finished:
                 del self.running[request]
                 self.ledger.release(request)
@@ -122,7 +119,7 @@ class Engine:
         """Prompt chunks are in the KV cache; a whole prompt decodes from the next step on."""
         ledger = self.ledger
         if batch.decode and ledger.decoding:
-            ledger.advance(1)
+            ledger.steps_done += 1
         ended = event.finished if event.steps == 1 else ()
         for request, start, tokens in batch.chunks:
             progress = self.running[request]

@@ -23,6 +23,7 @@ class Fleet:
         "_alive",
         "_kv_demand",
         "_loads",
+        "_order_by",
         "_orders",
         "_outstanding",
         "longest_request_tokens",
@@ -39,21 +40,20 @@ class Fleet:
             "outstanding": self._outstanding,
             "kv_demand": self._kv_demand,
         }
-        self._orders: dict[Signal, LeastIndex] = {}
+        self._order_by: dict[Signal, LeastIndex] = {}
+        self._orders: list[LeastIndex] = []
 
     def assigned(self, replica: int, request: Request) -> None:
         """A request joined a replica."""
         self._outstanding[replica] += 1
         self._kv_demand[replica] += request.prompt_tokens + request.max_new_tokens
-        for order in self._orders.values():
-            order.changed(replica)
 
     def departed(self, replica: int, request: Request) -> None:
         """A request left a replica, finished or failed."""
         self._outstanding[replica] -= 1
         self._kv_demand[replica] -= request.prompt_tokens + request.max_new_tokens
-        for order in self._orders.values():
-            order.changed(replica)
+        for order in self._orders:
+            order.shrank(replica)
 
     def lose(self, replica: int) -> None:
         """A replica is gone."""
@@ -63,9 +63,10 @@ class Fleet:
 
     def least(self, signal: Signal) -> int:
         """The alive replica with the least load, the lowest id among equals."""
-        order = self._orders.get(signal)
+        order = self._order_by.get(signal)
         if order is None:
-            order = self._orders[signal] = LeastIndex(self._loads[signal])
+            order = self._order_by[signal] = LeastIndex(self._loads[signal])
+            self._orders.append(order)
         return order.least()
 
     def load(self, replica: int, signal: Signal) -> int:

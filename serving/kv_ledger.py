@@ -31,7 +31,7 @@ class KvLedger:
         self.total_blocks = total_blocks
         self.block_tokens = block_tokens
         self.watermark_blocks = watermark_blocks
-        self.steps_done = 0
+        self.steps_done = 0  # whoever runs decode steps adds them here
         self.decoding = 0
         self._turns = [0] * block_tokens
         self._wholes = 0  # sum of ``whole`` over the decoding requests
@@ -42,8 +42,8 @@ class KvLedger:
     @property
     def free_blocks(self) -> int:
         """Blocks nobody holds."""
-        rounds, turn = divmod(self.steps_done, self.block_tokens)
-        decoding = self._wholes + self.decoding * rounds + sum(self._turns[:turn])
+        block, steps = self.block_tokens, self.steps_done
+        decoding = self._wholes + self.decoding * (steps // block) + sum(self._turns[: steps % block])
         return self.total_blocks - self._reserved - decoding
 
     def blocks_for(self, tokens: int) -> int:
@@ -103,10 +103,6 @@ class KvLedger:
             if free < 0:
                 return step
         raise AssertionError("a round of steps takes one block per request, and fewer are free")
-
-    def advance(self, steps: int) -> None:
-        """``steps`` decode steps have run."""
-        self.steps_done += steps
 
     def release(self, request: int) -> None:
         """Everything the request holds is free again."""

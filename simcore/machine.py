@@ -84,7 +84,9 @@ class Machine:
             self._plan_chunks(run)
         else:
             assert self._decoding, "a decode run without resident requests"
-            steps = min(run.max_steps, self._next_end() - self._steps_done)
+            steps = self._next_end() - self._steps_done
+            if steps > run.max_steps:
+                steps = run.max_steps
             self._head = 0
             self._plan_decode(self._decoding, self._base_sum + self._decoding * self._steps_done, steps)
         steps = self._steps
@@ -140,7 +142,9 @@ class Machine:
             return
         life.generated = life.output_tokens - (life.end - self._steps_done)
         life.last_token_fixed = self._last_token_of(life)
-        self._leave(life)
+        life.end = -1
+        self._decoding -= 1
+        self._base_sum -= life.base
 
     def _plan_chunks(self, run: Run) -> None:
         """The first step, and what the decode steps after it will cost if there are any."""
@@ -157,9 +161,13 @@ class Machine:
             life = self._lives[request]
             generated = life.generated + 1
             after += life.request.prompt_tokens + generated
-            longest = min(longest, life.output_tokens - generated)
+            missing = life.output_tokens - generated
+            if missing < longest:
+                longest = missing
+        if longest >= run.max_steps:
+            longest = run.max_steps - 1
         if longest:
-            self._plan_decode(decoding + len(run.chunks), after, min(longest, run.max_steps - 1))
+            self._plan_decode(decoding + len(run.chunks), after, longest)
 
     def _plan_decode(self, decoding: int, context: int, steps: int) -> None:
         """Decode steps of ``decoding`` requests with total ``context``, while one straight piece holds."""
@@ -244,7 +252,8 @@ class Machine:
             end, request = heappop(ends)
             life = lives.get(request)
             if life is not None and life.end == end:  # else left by preemption
-                self._leave(life)
+                self._decoding -= 1
+                self._base_sum -= life.base
                 self._finish(life, now_ns)
                 finished.append(request)
 
@@ -253,11 +262,6 @@ class Machine:
         self._recorder.finished(
             life.request, life.output_tokens, life.first_token_ns, now_ns, self.id, life.preemptions
         )
-
-    def _leave(self, life: Lifetime) -> None:
-        self._decoding -= 1
-        self._base_sum -= life.base
-        life.end = -1
 
     def _last_token_of(self, life: Lifetime) -> int:
         """When a resident's last token appeared, and one fewer waits since then."""

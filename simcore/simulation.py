@@ -5,7 +5,7 @@ Same-time order is (time, kind rank, replica id): arrivals in trace order, then 
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from simpy import Environment, Event
 
@@ -51,7 +51,8 @@ class Simulation:
     ) -> None:
         """``arrivals`` yields (request, true output tokens) by arrival time; ``rows`` are per replica."""
         self._env = Environment()
-        self._controller = controller
+        self._schedule: Callable[[Event, int, int], None] = self._env.schedule  # type: ignore[assignment]
+        self._decide = controller.handle
         self._recorder = recorder
         self._journal = journal
         self._on_arrivals = on_arrivals
@@ -60,6 +61,7 @@ class Simulation:
         self._next: tuple[Request, int] | None = None
         self._arrived = 0
         self._events = 0
+        self._now_ns = 0  # of the last arrival
         self._end_ns = 0
         self._machines = [Machine(id, row, self._lives, recorder) for id, row in enumerate(rows)]
         self._wakeups = [self._wakeup(machine) for machine in self._machines]
@@ -90,7 +92,7 @@ class Simulation:
             event.callbacks = callbacks
             # A run that was cut leaves its old wake-up in the queue; only the latest due time counts.
             if env.now == machine.due_ns and machine.run is not None:
-                handle(machine.complete())
+                handle(machine.due_ns, machine.complete())
                 if machine.run is None:
                     machine.idle()
 
@@ -99,42 +101,42 @@ class Simulation:
         return event
 
     def _await_next_arrival(self) -> None:
-        self._next = next(self._arrivals, None)
-        if self._next is not None:
-            delay = self._next[0].arrival_ns - self._env.now
+        self._next = arrival = next(self._arrivals, None)
+        if arrival is not None:
+            delay = arrival[0].arrival_ns - self._now_ns
             assert type(delay) is int and delay >= 0, "arrivals must not go back in time"
-            self._env.schedule(self._arrival, ARRIVAL_RANK, delay)  # type: ignore[arg-type]
+            self._schedule(self._arrival, ARRIVAL_RANK, delay)
 
     def _arrive(self, event: Event) -> None:
         event.callbacks = self._arrival_callbacks
         assert self._next is not None
         request, output_tokens = self._next
         self._lives[request.id] = Lifetime(request, min(output_tokens, request.max_new_tokens))
-        self._handle(Arrived(request))
+        self._now_ns = request.arrival_ns
+        self._handle(request.arrival_ns, Arrived(request))
         self._arrived += 1
         if self._on_arrivals is not None and self._arrived % 256 == 0:
             self._on_arrivals(self._arrived)
         self._await_next_arrival()
 
-    def _handle(self, event: Fact) -> None:
-        now_ns: Any = self._env.now
+    def _handle(self, now_ns: int, event: Fact) -> None:
         self._events += 1
         self._end_ns = now_ns
-        actions = self._controller.handle(now_ns, event)
+        actions = self._decide(now_ns, event)
         if self._journal is not None:
             self._journal.write(now_ns, event, actions)
         for action in actions:
             if type(action) is Run:
                 replica = action.replica
                 due_ns = self._machines[replica].start(now_ns, action)
-                self._env.schedule(self._wakeups[replica], COMPLETION_RANK + replica, due_ns - now_ns)  # type: ignore[arg-type]
+                self._schedule(self._wakeups[replica], COMPLETION_RANK + replica, due_ns - now_ns)
             elif type(action) is Assign:
                 pass  # the world has the request already; the queue is the controller's
             elif type(action) is Interrupt:
-                machine = self._machines[action.replica]
+                replica = action.replica
+                machine = self._machines[replica]
                 if machine.interrupt(now_ns):
-                    wakeup = self._wakeups[machine.id]
-                    self._env.schedule(wakeup, COMPLETION_RANK + machine.id, machine.due_ns - now_ns)  # type: ignore[arg-type]
+                    self._schedule(self._wakeups[replica], COMPLETION_RANK + replica, machine.due_ns - now_ns)
             elif type(action) is Preempt:
                 self._machines[action.replica].preempt(action.request)
             else:

@@ -68,24 +68,17 @@ class System:
 
     @property
     def warmup(self) -> int:
-        """Arrivals in ten relaxation times 1 / (mu (1 - sqrt(load))^2) of M/M/1 (Cohen 1982, III.7.3)."""
+        """Arrivals in ten relaxation times 1 / (mu (1 - sqrt(load))^2) of M/M/1 (Cohen 1982)."""
         return ceil(10 * self.load / (1 - sqrt(self.load)) ** 2) * self.replicas
 
 
 def draw(system: System, count: int, seed: int, replication: int) -> tuple[np.ndarray, np.ndarray]:
     """Poisson arrivals in ns, and service times in steps."""
-    gaps = np.random.default_rng([seed, replication, 0]).exponential(
-        SERVICE_NS / system.arrivals_per_service, count
-    )
-    if system.lengths == "constant":
-        return _whole(gaps.cumsum()), np.full(count, SERVICE_STEPS)
-    return _whole(gaps.cumsum()), np.random.default_rng([seed, replication, 1]).geometric(
-        1 / SERVICE_STEPS, count
-    )
-
-
-def _whole(values: np.ndarray) -> np.ndarray:
-    return np.rint(values).astype(np.int64)
+    gaps, services = (np.random.default_rng([seed, replication, stream]) for stream in (0, 1))
+    arrival_ns = gaps.exponential(SERVICE_NS / system.arrivals_per_service, count).cumsum()
+    constant = system.lengths == "constant"
+    steps = np.full(count, SERVICE_STEPS) if constant else services.geometric(1 / SERVICE_STEPS, count)
+    return np.rint(arrival_ns).astype(np.int64), steps
 
 
 def controller_of(system: System) -> Controller:
@@ -125,13 +118,17 @@ def simulate(
 
 
 class Watched:
-    """A controller that also adds up, in request-nanoseconds, what its own books hold per replica."""
+    """A controller that also adds up over time, per replica, what its own books hold.
+
+    Request-nanoseconds outstanding and waiting, and the nanoseconds with anything outstanding at all.
+    """
 
     def __init__(self, controller: Controller) -> None:
         replicas = range(len(controller.engines))
         self.controller = controller
         self.outstanding_area = [0 for _ in replicas]
         self.waiting_area = [0 for _ in replicas]
+        self.occupied_ns = [0 for _ in replicas]
         self._since_ns = 0
 
     def handle(self, now_ns: int, event: Event) -> list[Action]:
@@ -139,7 +136,9 @@ class Watched:
         elapsed, self._since_ns = now_ns - self._since_ns, now_ns
         fleet = self.controller.fleets["m"]
         for replica, engine in enumerate(self.controller.engines):
-            self.outstanding_area[replica] += elapsed * fleet.load(replica, "outstanding")
+            outstanding = fleet.load(replica, "outstanding")
+            self.outstanding_area[replica] += elapsed * outstanding
+            self.occupied_ns[replica] += elapsed if outstanding else 0
             self.waiting_area[replica] += elapsed * len(engine.waiting)
         return self.controller.handle(now_ns, event)
 

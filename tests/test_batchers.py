@@ -80,7 +80,7 @@ def written(actions: list[Action], decodes: list[int]) -> str:
     return " ".join(words)
 
 
-# --- vLLM v1: chunked prefill ---------------------------------------------------------------------------------
+# --- vLLM v1: chunked prefill ---
 
 
 def test_v1_running_requests_are_served_before_the_waiting_queue() -> None:
@@ -183,7 +183,7 @@ def test_v1_recomputation_is_chunked_too() -> None:
     ]
 
 
-# --- vLLM v0: whole prompts first -----------------------------------------------------------------------------
+# --- vLLM v0: whole prompts first ---
 
 
 def test_v0_prompts_come_before_decodes() -> None:
@@ -240,8 +240,8 @@ def test_v0_decodes_may_use_the_watermark() -> None:
 
 
 def test_v0_preempts_the_last_and_recomputes_it_before_it_decodes_again() -> None:
-    """`_schedule_running` preempts from the tail by recomputation (`_preempt_by_recompute`); the request comes
-    back as a prompt, before the others decode on, once there is memory."""
+    """`_schedule_running` preempts from the tail (`_preempt_by_recompute`); the request comes back as a prompt,
+    before the others decode on, once there is memory."""
     arrivals = [(0, 4, 2), (1, 4, 4), (1, 4, 3)]
     assert schedule(PrefillFirst(4, 16), arrivals, Memory(blocks=5)) == [
         "c:0[0+4]",

@@ -32,7 +32,10 @@ class Cluster:
             Replica(id, model, LayerRange(0, 2), (id,), kv_blocks[id], 4) for id, model in enumerate(models)
         ]
         self.controller = Controller(
-            replicas, dispatcher or LeastOutstanding(), lambda _: ChunkedPrefill(4, 8), admission or AdmitAll()
+            replicas,
+            dispatcher or LeastOutstanding(),
+            lambda _: ChunkedPrefill(4, 8),
+            admission or AdmitAll(),
         )
         self.now_ns = 0
 
@@ -49,7 +52,9 @@ class Cluster:
 
     @property
     def counts(self) -> dict[str, int]:
-        return {name: getattr(self.controller, name) for name in ("arrived", "finished", "rejected", "failed")}
+        return {
+            name: getattr(self.controller, name) for name in ("arrived", "finished", "rejected", "failed")
+        }
 
     def _told(self, event: Arrived | Ran | Lost) -> list[Action]:
         self.now_ns += 1

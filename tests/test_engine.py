@@ -205,6 +205,25 @@ def test_a_run_cut_before_its_first_step_is_asked_for_again() -> None:
     assert script.ran(0) == [chunk_run((1, 0, 2), max_steps=1 + 12 // 2 * 4)]
 
 
+def test_a_prompt_cut_before_its_first_step_is_asked_for_again() -> None:
+    script = Script(chunked())
+    run = script.arrive(0, 6)
+    assert script.ran(0) == run
+    script = Script(chunked())
+    run = script.arrive(0, 20)
+    script.arrive(1, 2)
+    assert script.ran(0) == run
+
+
+@pytest.mark.xfail(
+    strict=True, raises=ZeroDivisionError, reason="prefill-first forgets a prompt that was cut"
+)
+def test_a_whole_prompt_cut_before_its_first_step_is_asked_for_again() -> None:
+    script = Script(PrefillFirst(4, 8))
+    run = script.arrive(0, 6)
+    assert script.ran(0) == run
+
+
 def test_preemption_takes_the_newest_first_and_queues_the_oldest_at_the_head() -> None:
     script = Script(chunked(4, 16), blocks=5)
     script.arrive(0, 4)
@@ -315,7 +334,7 @@ def test_losing_a_replica_fails_running_and_waiting_requests_ascending() -> None
     assert (script.free, script.engine.ledger.decoding) == (16, 0)
 
 
-# --- the state x event table of serving/engine.py -------------------------------------------------------------
+# --- the state x event table of serving/engine.py ---
 
 EVENTS = ("enqueue", "ran", "lost")
 
@@ -361,7 +380,9 @@ CELLS: dict[tuple[EngineState, str], tuple[list[Action], EngineState] | str] = {
 
 
 @pytest.mark.parametrize(
-    ("state", "event"), list(itertools.product(EngineState, EVENTS)), ids=lambda value: getattr(value, "name", value)
+    ("state", "event"),
+    list(itertools.product(EngineState, EVENTS)),
+    ids=lambda value: getattr(value, "name", value),
 )
 def test_every_state_answers_every_event(state: EngineState, event: str) -> None:
     script = script_in(state)

@@ -201,10 +201,12 @@ def test_little_at_the_seats_and_in_the_queue() -> None:
     system = System(0.8, servers=4)
     arrival_ns, steps = laws.draw(system, 3000, SEED, 0)
     watched = laws.Watched(laws.controller_of(system))
-    columns = laws.simulate(system, arrival_ns, steps, watched).columns()
+    metrics = laws.simulate(system, arrival_ns, steps, watched)
+    columns = metrics.columns()
     in_service = watched.outstanding_area[0] - watched.waiting_area[0]
     assert watched.waiting_area[0] == laws.wait_ns(columns).sum() > 0
     assert in_service == steps.sum() * STEP_NS
+    assert metrics.busy_ns == dict(enumerate(watched.occupied_ns))
 
 
 MS = 1_000_000 << FRACTION_BITS
@@ -247,6 +249,9 @@ def test_little_on_replicas_that_preempt_and_refuse(
     assert columns["preemptions"].sum() > 20 and metrics.rejected_reasons.total() > 20
     for replica, area in enumerate(watched.outstanding_area):
         assert area == sojourn[columns["replica"] == replica].sum() > 0
+    # Work conservation: no replica pauses while it has a request.
+    for replica, occupied_ns in enumerate(watched.occupied_ns):
+        assert metrics.busy_ns[replica] == occupied_ns
     finish = columns["finish_ns"]
     assert sum(watched.outstanding_area) == laws.in_system_area(columns, 0, int(finish.max()))
     start, end = (int(finish.max() * share) for share in (0.1, 0.9))

@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from realexec.model_runner import ModelRunner, padded_rows
+from realexec.model_runner import DecodeRow, ModelRunner, padded_rows
 from realexec.models import build_model
 from realexec.report import Generation
 from realexec.step_engine import StepEngine
@@ -102,6 +102,24 @@ def test_chunks_leave_the_same_bits_in_the_kv(bounds: list[int]) -> None:
     for layer in range(TINY["num_hidden_layers"]):
         for ours, theirs in zip(parts.read(layer, len(ids)), whole.read(layer, len(ids))):
             assert torch.equal(ours, theirs)
+
+
+def test_neighbours_leave_the_same_bits_in_the_kv() -> None:
+    import torch
+
+    runner = ModelRunner(TINY, SEED, BATCH_SIZE)
+
+    def decoded(neighbours: int) -> torch.Tensor:
+        rows = []
+        for length in [30, *range(7, 7 + neighbours)]:
+            kv = runner.new_kv(length + 1)
+            runner.prefill(prompt(length), 0, length, kv)
+            rows.append(DecodeRow(11, length, kv))
+        runner.decode(rows)
+        return torch.stack([part for layer in range(3) for part in rows[0].kv.read(layer, 31)])
+
+    alone = decoded(0)
+    assert torch.equal(decoded(1), alone) and torch.equal(decoded(3), alone)
 
 
 @pytest.mark.parametrize("family", ["mistral", "qwen2", "qwen3"])

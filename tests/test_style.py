@@ -84,9 +84,7 @@ def test_everything_public_is_documented(path: Path) -> None:
 @pytest.mark.parametrize("path", SILENT_FILES, ids=name_of)
 def test_libraries_do_not_print(path: Path) -> None:
     calls = [
-        node.lineno
-        for node in ast.walk(tree_of(path))
-        if isinstance(node, ast.Name) and node.id == "print"
+        node.lineno for node in ast.walk(tree_of(path)) if isinstance(node, ast.Name) and node.id == "print"
     ]
     assert calls == []
 

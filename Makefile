@@ -1,0 +1,61 @@
+# ServeTwin. `make run` and `make test` need nothing but Python 3.11-3.13 (with venv) and make.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+OUT ?= out/first
+
+.PHONY: run test test-real laws lint bench lock clean
+
+run: $(VENV)/.installed
+	@sh scripts/first_run.sh $(BIN) $(OUT)
+
+test: $(VENV)/.test
+	$(BIN)/python -m pytest -m "not real and not laws"
+
+test-real: $(VENV)/.real
+	$(BIN)/python -m pytest -m real
+
+laws: $(VENV)/.test
+	$(BIN)/python -m pytest -m laws
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/.test
+	$(BIN)/python -m benchmarks.speed
+	$(BIN)/python -m benchmarks.speed large
+
+# uv.lock is the lock; constraints.txt is the same for pip.
+lock:
+	uv lock
+	uv export --no-hashes --no-emit-project --all-extras --all-groups --no-annotate --no-header -q -o constraints.txt
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 11) <= v < (3, 14) else \
+	  f"ServeTwin needs Python 3.11 to 3.13 and {sys.executable} is {v[0]}.{v[1]}: run make PYTHON=python3.12")'
+	@$(PYTHON) -m venv $(VENV) || { echo "python3-venv is missing: install it (Debian: apt-get install python3-venv)"; exit 1; }
+
+$(VENV)/.installed: $(VENV)/bin/python pyproject.toml constraints.txt
+	@echo "installing ServeTwin into $(VENV)"
+	@$(PIP) --editable .
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.installed
+	@$(PIP) pytest hypothesis
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.test
+	@$(PIP) ruff mypy types-networkx types-PyYAML
+	@touch $@
+
+# torch: where a CPU build is offered this takes it; from the default index it is the CUDA build.
+$(VENV)/.real: $(VENV)/.test
+	@$(PIP) --editable ".[real]"
+	@touch $@
+
+clean:
+	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

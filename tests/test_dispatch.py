@@ -1,0 +1,258 @@
+"""Who serves a request: ties, orders kept by change, and no copy per decision."""
+
+from collections.abc import Iterator
+from math import log2
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from policies.dispatch import LeastKv, LeastOutstanding, PowerOfTwoChoices, RoundRobin
+from serving.fleet import Dispatcher, Fleet
+from serving.layers import LayerRange
+from serving.least_index import LeastIndex
+from serving.replica import Replica
+from serving.request import Request
+
+
+def fleet_of(*ids: int, model: str = "m") -> Fleet:
+    return Fleet(model, [Replica(id, model, LayerRange(0, 2), (id,), 64) for id in ids])
+
+
+def request_of(prompt_tokens: int = 1, max_new_tokens: int = 1, model: str = "m") -> Request:
+    return Request(0, 0, prompt_tokens, max_new_tokens, model)
+
+
+def dispatched(dispatcher: Dispatcher, fleet: Fleet, request: Request) -> tuple[int, str]:
+    """What the controller does with an arrival."""
+    replica, reason = dispatcher.dispatch(request, fleet)
+    fleet.assigned(replica, request)
+    return replica, reason
+
+
+# --- the policies ---
+
+
+@pytest.mark.parametrize("dispatcher", [LeastOutstanding(), LeastKv()], ids=lambda d: type(d).__name__)
+def test_least_loaded_ties_go_to_the_lowest_id(dispatcher: Dispatcher) -> None:
+    fleet = fleet_of(9, 4, 6)
+    assert [dispatched(dispatcher, fleet, request_of())[0] for _ in range(7)] == [4, 6, 9, 4, 6, 9, 4]
+
+
+def test_least_outstanding_counts_requests_and_tells_the_load() -> None:
+    fleet = fleet_of(0, 1)
+    long, short = request_of(1000), request_of(1)
+    assert dispatched(LeastOutstanding(), fleet, long) == (0, "0 outstanding")
+    assert dispatched(LeastOutstanding(), fleet, short) == (1, "0 outstanding")
+    assert dispatched(LeastOutstanding(), fleet, short) == (0, "1 outstanding")
+    fleet.departed(1, short)
+    assert dispatched(LeastOutstanding(), fleet, short) == (1, "0 outstanding")
+
+
+def test_least_kv_counts_prompt_and_cap_and_tells_the_demand() -> None:
+    fleet = fleet_of(0, 1)
+    assert dispatched(LeastKv(), fleet, request_of(100, 50)) == (0, "0 KV tokens demanded")
+    for _ in range(3):
+        assert dispatched(LeastKv(), fleet, request_of(30, 20))[0] == 1
+    # 150 tokens each: the lower id, and it says so.
+    assert dispatched(LeastKv(), fleet, request_of(1, 1)) == (0, "150 KV tokens demanded")
+    assert dispatched(LeastKv(), fleet, request_of(1, 1)) == (1, "150 KV tokens demanded")
+    fleet.departed(0, request_of(100, 50))
+    assert dispatched(LeastKv(), fleet, request_of(1, 1)) == (0, "2 KV tokens demanded")
+
+
+def test_round_robin_turns_per_model() -> None:
+    dispatcher = RoundRobin()
+    one, other = fleet_of(0, 2, 4, model="a"), fleet_of(1, 3, model="b")
+    turns = [
+        dispatched(dispatcher, fleet, request_of(model=fleet.model))
+        for fleet in (one, other, one, other, one, other, one)
+    ]
+    assert turns == [(id, "its turn") for id in (0, 1, 2, 3, 4, 1, 0)]
+
+
+def test_round_robin_goes_on_when_replicas_are_lost() -> None:
+    dispatcher, fleet = RoundRobin(), fleet_of(0, 1, 2)
+    for _ in range(2):
+        dispatched(dispatcher, fleet, request_of())
+    fleet.lose(2)
+    assert [dispatched(dispatcher, fleet, request_of())[0] for _ in range(3)] == [0, 1, 0]
+
+
+def test_power_of_two_choices_takes_the_less_loaded_of_its_draws() -> None:
+    fleet = fleet_of(*range(8))
+    dispatcher = PowerOfTwoChoices(Random(5))
+    drawn = Random(5)
+    for _ in range(200):
+        pair = [int(drawn.random() * 8), int(drawn.random() * 8)]
+        loads = {id: fleet.load(id, "outstanding") for id in pair}
+        best = min(loads, key=lambda id: (loads[id], id))
+        reason = f"{loads[best]} outstanding, drawn {pair[0]} and {pair[1]}"
+        assert dispatched(dispatcher, fleet, request_of()) == (best, reason)
+
+
+def test_power_of_two_choices_is_deterministic_in_its_seed() -> None:
+    def choices(seed: int) -> list[tuple[int, str]]:
+        fleet, dispatcher = fleet_of(*range(16)), PowerOfTwoChoices(Random(seed))
+        return [dispatched(dispatcher, fleet, request_of()) for _ in range(50)]
+
+    assert choices(1) == choices(1)
+    assert choices(1) != choices(2)
+
+
+def test_power_of_two_choices_draws_every_alive_replica_and_no_other() -> None:
+    fleet = fleet_of(*range(0, 24, 2))
+    for lost in (0, 10, 22):
+        fleet.lose(lost)
+    dispatcher = PowerOfTwoChoices(Random(0))
+    chosen = {dispatched(dispatcher, fleet, request_of())[0] for _ in range(500)}
+    assert chosen == {2, 4, 6, 8, 12, 14, 16, 18, 20}
+
+
+@pytest.mark.parametrize(
+    "dispatcher", [LeastOutstanding(), LeastKv(), RoundRobin(), PowerOfTwoChoices(Random(0))]
+)
+def test_the_last_replica_serves_everyone(dispatcher: Dispatcher) -> None:
+    fleet = fleet_of(0, 1, 2)
+    dispatched(dispatcher, fleet, request_of())
+    fleet.lose(0)
+    fleet.lose(2)
+    assert {dispatched(dispatcher, fleet, request_of())[0] for _ in range(9)} == {1}
+
+
+# --- the order behind ``least`` ---
+
+
+class Touched(dict[int, int]):
+    """Loads that count how often an entry is read, and how often all of them are gone through."""
+
+    reads = 0
+    walks = 0
+
+    def __getitem__(self, member: int) -> int:
+        self.reads += 1
+        return super().__getitem__(member)
+
+    def get(self, member: int, default: int | None = None) -> int | None:  # type: ignore[override]
+        self.reads += 1
+        return super().get(member, default)
+
+    def __iter__(self) -> Iterator[int]:
+        self.walks += 1
+        return super().__iter__()
+
+    def keys(self):  # type: ignore[no-untyped-def]
+        self.walks += 1
+        return super().keys()
+
+    def values(self):  # type: ignore[no-untyped-def]
+        self.walks += 1
+        return super().values()
+
+    def items(self):  # type: ignore[no-untyped-def]
+        self.walks += 1
+        return super().items()
+
+
+def set_load(index: LeastIndex, loads: dict[int, int], member: int, load: int) -> None:
+    """As a fleet does: only a load that shrank is told."""
+    before = dict.__getitem__(loads, member)
+    dict.__setitem__(loads, member, load)
+    if load < before:
+        index.shrank(member)
+
+
+change = st.tuples(st.just("change"), st.integers(0, 11), st.integers(0, 4))
+remove = st.tuples(st.just("remove"), st.integers(0, 11), st.just(0))
+
+
+@given(
+    loads=st.dictionaries(st.integers(0, 11), st.integers(0, 4), min_size=1),
+    operations=st.lists(st.one_of(change, change, change, remove), max_size=300),
+    patience=st.integers(1, 9),
+)
+@settings(max_examples=200, deadline=None)
+def test_least_index_is_min_by_load_and_id(
+    loads: dict[int, int], operations: list[tuple[str, int, int]], patience: int
+) -> None:
+    """Asked after every change, or only now and then, so that stale entries gather."""
+    index = LeastIndex(loads)
+    for turn, (kind, member, load) in enumerate(operations):
+        if kind == "change" and member in loads:
+            set_load(index, loads, member, load)
+        elif kind == "remove" and len(loads) > 1:
+            loads.pop(member, None)
+        if turn % patience == 0:
+            assert index.least() == min(loads, key=lambda id: (loads[id], id))
+    assert index.least() == min(loads, key=lambda id: (loads[id], id))
+
+
+def test_least_index_of_nobody() -> None:
+    loads = {3: 0}
+    index = LeastIndex(loads)
+    del loads[3]
+    with pytest.raises(IndexError):
+        index.least()
+
+
+@pytest.mark.parametrize("ask", [False, True])
+def test_least_index_stays_about_as_small_as_its_group(ask: bool) -> None:
+    random = Random(0)
+    loads = dict.fromkeys(range(20), 0)
+    index = LeastIndex(loads)
+    largest = 0
+    for _ in range(5000):
+        member = random.randrange(20)
+        set_load(index, loads, member, loads[member] + random.choice((-1, 1)))
+        largest = max(largest, len(index._heap))
+        if ask:
+            assert index.least() == min(loads, key=lambda id: (loads[id], id))
+    assert largest <= 4 * 20 + 64
+
+
+def test_a_least_decision_touches_few_of_1024_replicas() -> None:
+    random, decisions = Random(1), 20_000
+    loads = Touched(dict.fromkeys(range(1024), 0))
+    index = LeastIndex(loads)
+    index.least()
+    loads.reads = loads.walks = most = 0
+    assigned: list[int] = []
+    for _ in range(decisions):
+        reads, walks = loads.reads, loads.walks
+        member = index.least()
+        most = max(most, loads.reads - reads)
+        assert loads.walks == walks, "a decision went through every replica"
+        set_load(index, loads, member, dict.__getitem__(loads, member) + 1)
+        assigned.append(member)
+        if random.random() < 0.9:
+            leaver = assigned.pop(random.randrange(len(assigned)))
+            set_load(index, loads, leaver, dict.__getitem__(loads, leaver) - 1)
+    # Stale entries included: a few reads per decision on average, and never many at once.
+    assert loads.reads <= 4 * decisions
+    assert most <= 4 * log2(1024)
+    # The order is rebuilt only after as many changes as it has room for, 3 * 1024 and more.
+    assert loads.walks <= 2 * decisions / (3 * 1024)
+
+
+def test_a_fleet_of_1024_decides_without_going_through_its_replicas() -> None:
+    """Through the policy and the fleet, with the loads swapped for counting ones."""
+    fleet = fleet_of(*range(1024))
+    fleet._loads["outstanding"] = fleet._outstanding = loads = Touched(fleet._outstanding)
+    fleet.least("outstanding")
+    loads.reads = loads.walks = 0
+    for _ in range(2048):
+        dispatched(LeastOutstanding(), fleet, request_of())
+    assert loads.walks == 0
+    # Per decision: a stale entry, the true one, the reason and the change.
+    assert loads.reads <= 6 * 2048
+    assert sorted(fleet.load(id, "outstanding") for id in range(1024)) == [2] * 1024
+
+
+def test_an_order_nobody_asked_for_is_not_kept() -> None:
+    fleet = fleet_of(0, 1)
+    dispatched(RoundRobin(), fleet, request_of())
+    assert len(fleet._orders) == 0
+    for _ in range(2):
+        fleet.least("kv_demand")
+    assert len(fleet._orders) == 1

@@ -1,0 +1,224 @@
+"""Who may import whom (DESIGN section 3), read from every module's source, and what a run really loads."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ("serving", "policies", "hwmodels", "simcore", "realexec", "traces", "experiments")
+
+
+@dataclass(frozen=True)
+class Contract:
+    """Beside the standard library and the package itself: what its modules may import.
+
+    ``lazy`` only inside a function or class; ``named`` only in the modules listed. ``no_stdlib`` not at all.
+    """
+
+    own: frozenset[str] = frozenset()
+    third: frozenset[str] = frozenset()
+    lazy: frozenset[str] = frozenset()
+    named: dict[str, frozenset[str]] = field(default_factory=dict)
+    no_stdlib: frozenset[str] = frozenset()
+
+
+def names(*words: str) -> frozenset[str]:
+    return frozenset(words)
+
+
+CLOCKS_AND_IO = names(
+    "asyncio", "concurrent", "datetime", "io", "multiprocessing", "os", "pathlib", "random", "secrets", 
+    "select", "shutil", "signal", "socket", "subprocess", "sys", "tempfile", "threading", "time", "uuid",
+)  # fmt: skip
+CLOCKS_AND_PROCESSES = names(
+    "asyncio", "datetime", "multiprocessing", "socket", "subprocess", "threading", "time"
+)
+CATALOGUE_MODULES = names("hwmodels.catalogue", "hwmodels.linear_catalogue", "hwmodels.fit")
+
+CONTRACTS = {
+    "serving": Contract(no_stdlib=CLOCKS_AND_IO),
+    "policies": Contract(
+        own=names("serving"),
+        lazy=names("numpy", "networkx", "ortools", "torch"),
+        no_stdlib=CLOCKS_AND_IO - {"random"},
+    ),
+    "hwmodels": Contract(
+        third=names("numpy", "networkx"),
+        named={"pandas": CATALOGUE_MODULES, "yaml": CATALOGUE_MODULES},
+        no_stdlib=CLOCKS_AND_PROCESSES | {"random"},
+    ),
+    "simcore": Contract(
+        own=names("serving", "hwmodels"), third=names("simpy", "numpy"), no_stdlib=CLOCKS_AND_IO - {"random"}
+    ),
+    "realexec": Contract(own=names("serving"), third=names("torch", "transformers", "safetensors", "numpy")),
+    "traces": Contract(
+        third=names("numpy", "pandas"), no_stdlib=names("random", "time", "asyncio", "threading")
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Import:
+    module: str  # importing, dotted
+    line: int
+    target: str  # imported, dotted
+    name: str  # what of it, "" for the module
+    nested: bool
+
+    @property
+    def top(self) -> str:
+        return self.target.partition(".")[0]
+
+    def __str__(self) -> str:
+        return f"{self.module}:{self.line} imports {self.target}"
+
+
+def module_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports_in(tree: ast.Module, module: str) -> Iterator[Import]:
+    """Every import, wherever it stands; one under ``if TYPE_CHECKING`` counts as any other at the top."""
+    nested = {
+        inner
+        for outer in ast.walk(tree)
+        if isinstance(outer, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        for inner in ast.walk(outer)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield Import(module, node.lineno, alias.name, "", node in nested)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module}:{node.lineno}: write the whole name of what is imported"
+            for alias in node.names:
+                yield Import(module, node.lineno, node.module or "", alias.name, node in nested)
+
+
+def paths_of(package: str) -> list[Path]:
+    return sorted((ROOT / package).rglob("*.py"))
+
+
+def imports_of(package: str) -> list[Import]:
+    found: list[Import] = []
+    for path in paths_of(package):
+        found += imports_in(ast.parse(path.read_text(encoding="utf-8")), module_of(path))
+    return found
+
+
+def breaks(contract: Contract, package: str, found: Import) -> bool:
+    top = found.top
+    if top == package or top in contract.own or top in contract.third:
+        return False
+    if top in sys.stdlib_module_names:
+        return top in contract.no_stdlib
+    if top in contract.lazy:
+        return not found.nested
+    return found.module not in contract.named.get(top, ())
+
+
+@pytest.mark.parametrize("package", CONTRACTS)
+def test_imports_keep_the_contract(package: str) -> None:
+    assert paths_of(package)
+    assert [str(found) for found in imports_of(package) if breaks(CONTRACTS[package], package, found)] == []
+
+
+def test_every_package_but_experiments_has_a_contract() -> None:
+    assert {*CONTRACTS, "experiments"} == set(PACKAGES)
+    assert {path.parent.name for path in ROOT.glob("*/__init__.py")} - {"tests", "benchmarks"} == set(
+        PACKAGES
+    )
+
+
+@pytest.mark.parametrize(
+    ("package", "source", "refused"),
+    [
+        ("serving", "import json", False),
+        ("serving", "import time", True),
+        ("serving", "def f():\n    import random", True),
+        ("serving", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import numpy", True),
+        ("serving", "import serving.units", False),
+        ("serving", "import policies", True),
+        ("policies", "import numpy", True),
+        ("policies", "def f():\n    import numpy", False),
+        ("policies", "import simcore", True),
+        ("hwmodels", "import serving", True),
+        ("hwmodels", "import yaml", True),
+        ("simcore", "import simpy.core", False),
+        ("simcore", "import policies", True),
+        ("realexec", "from hwmodels import rows", True),
+        ("traces", "import serving", True),
+    ],
+)
+def test_the_contract_sees_each_kind_of_import(package: str, source: str, refused: bool) -> None:
+    found = imports_in(ast.parse(source), f"{package}.made_up")
+    assert any(breaks(CONTRACTS[package], package, one) for one in found) == refused
+
+
+@pytest.mark.parametrize("package", ["serving", "policies", "simcore", "hwmodels"])
+def test_randomness_is_handed_in(package: str) -> None:
+    """Only the class of a stream may be named, for its type: the module's own functions are global state."""
+    drawn = [str(found) for found in imports_of(package) if found.top == "random" and found.name != "Random"]
+    assert drawn == []
+
+
+CALLS_OF_THE_WORLD = names("open", "print", "input", "breakpoint", "__import__", "eval", "compile", "globals")
+
+
+@pytest.mark.parametrize("path", paths_of("serving"), ids=module_of)
+def test_serving_does_no_io(path: Path) -> None:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    used = [f"{node.lineno}: {node.id}" for node in ast.walk(tree) if isinstance(node, ast.Name)
+            and node.id in CALLS_OF_THE_WORLD]  # fmt: skip
+    assert used == []
+
+
+@pytest.mark.parametrize(
+    "path", [*paths_of("serving"), *paths_of("policies"), *paths_of("simcore")], ids=module_of
+)
+def test_no_global_state(path: Path) -> None:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    assert not [node.lineno for node in ast.walk(tree) if isinstance(node, ast.Global)]
+
+
+def loaded_after(code: str) -> set[str]:
+    """Top-level packages in ``sys.modules`` after a fresh interpreter has run the code."""
+    code += "\nimport sys\nprint('\\n' + ' '.join({name.partition('.')[0] for name in sys.modules}))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60
+    )
+    return set(done.stdout.splitlines()[-1].split())
+
+
+HEAVY = {"pandas", "pyarrow", "matplotlib", "hydra", "omegaconf", "torch", "transformers", "scipy", "rich"}
+
+
+def test_the_simulator_itself_loads_nothing_heavy() -> None:
+    loaded = loaded_after("import simcore.simulation, policies, hwmodels.rows, serving.controller")
+    loaded |= loaded_after("import policies.batching, policies.dispatch, policies.admission")
+    assert {"simcore", "policies", "hwmodels", "serving", "simpy"} <= loaded
+    assert loaded & HEAVY == set()
+
+
+def test_serving_loads_only_itself() -> None:
+    modules = ", ".join(module_of(path) for path in paths_of("serving"))
+    third = loaded_after(f"import {modules}") - set(sys.stdlib_module_names) - {"serving"}
+    bare = loaded_after("pass")
+    assert third <= bare, "what an interpreter loads by itself (site, .pth files) does not count"
+
+
+def test_the_command_line_loads_nothing_heavy_until_asked() -> None:
+    assert loaded_after("import experiments.cli") & HEAVY == set()
+
+
+def test_a_simulated_run_never_loads_torch(tmp_path: Path) -> None:
+    words = ["simulate", "trace=azure_conv_like", "trace.requests=5", f"out={tmp_path / 'run'}"]
+    loaded = loaded_after(f"from experiments.cli import run\nassert run({words!r}) == 0")
+    assert {"pyarrow", "hydra", "simcore"} <= loaded
+    assert loaded & {"torch", "transformers", "realexec", "ortools"} == set()

@@ -1,0 +1,229 @@
+"""The checks of serving/invariants.py see what they are for. Test names carry the invariant's number."""
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from policies.admission import AdmitAll
+from policies.batching import ChunkedPrefill
+from policies.dispatch import RoundRobin
+from serving.actions import Run
+from serving.controller import Controller
+from serving.engine import Engine, EngineState, Progress
+from serving.events import Arrived, Lost, Ran
+from serving.invariants import InvariantError, check
+from serving.layers import LayerRange
+from serving.replica import Replica
+from serving.request import Request
+
+
+def busy_controller() -> Controller:
+    """Replica 0 decodes request 0 and has computed 7 of 20 tokens of request 2; 4 waits behind a full budget.
+    Replica 1 has begun the prompt of request 1. Replica 2 is idle."""
+    replicas = [Replica(id, "m", LayerRange(0, 2), (id,), 16, 4) for id in range(3)]
+    controller = Controller(replicas, RoundRobin(), lambda _: ChunkedPrefill(4, 8), AdmitAll())
+    for id, prompt_tokens in enumerate((8, 20, 1, 20, 20, 1, 3)):
+        controller.handle(0, Arrived(Request(id, 0, prompt_tokens, 30, "m")))
+    controller.handle(1, Ran(0, 0, 1, ()))
+    controller.handle(2, Ran(0, 0, 1, ()))
+    controller.handle(3, Ran(2, 0, 1, (2,)))
+    controller.handle(4, Ran(2, 0, 1, (5,)))
+    check(controller)
+    return controller
+
+
+def test_the_case_has_everything_to_break() -> None:
+    controller = busy_controller()
+    assert [engine.state for engine in controller.engines] == [
+        EngineState.RUNNING,
+        EngineState.RUNNING,
+        EngineState.IDLE,
+    ]
+    first = controller.engines[0]
+    assert list(first.running) == [0, 3]
+    assert list(first.prefilling) == [3] and first.prefilling[3].computed == 7
+    assert [progress.id for progress in first.waiting] == [6]
+    assert list(controller.requests) == [0, 1, 3, 4, 6]
+
+
+def lose_a_request(controller: Controller) -> None:
+    del controller.requests[6]
+
+
+def count_a_finish_twice(controller: Controller) -> None:
+    controller.finished += 1
+
+
+def forget_a_waiting_request(controller: Controller) -> None:
+    controller.engines[0].waiting.clear()
+
+
+def queue_on_two_replicas(controller: Controller) -> None:
+    controller.engines[1].waiting.append(controller.engines[0].waiting[0])
+
+
+def queue_while_running(controller: Controller) -> None:
+    first = controller.engines[0]
+    first.waiting.clear()
+    first.waiting.append(first.running[0])
+
+
+def take_blocks_twice(controller: Controller) -> None:
+    ledger = controller.engines[0].ledger
+    ledger.reserve(3, 4 * 40)
+
+
+def leak_blocks(controller: Controller) -> None:
+    controller.engines[0].ledger.total_blocks += 1
+    controller.engines[0].ledger._reserved += 2
+
+
+def free_too_many(controller: Controller) -> None:
+    controller.engines[2].ledger._reserved -= 1
+
+
+def hold_without_admission(controller: Controller) -> None:
+    controller.engines[0].ledger.reserve(6, 3)
+
+
+def keep_blocks_of_the_departed(controller: Controller) -> None:
+    controller.engines[2].ledger.reserve(2, 1)
+
+
+def prefill_somebody_unknown(controller: Controller) -> None:
+    first = controller.engines[0]
+    first.prefilling[6] = first.waiting[0]
+
+
+def decode_before_the_prompt_is_done(controller: Controller) -> None:
+    controller.engines[0].ledger.start_decoding(3, 8)
+
+
+def skip_a_prompt_position(controller: Controller) -> None:
+    controller.engines[0].prefilling[3].computed = 20
+
+
+def negative_prompt_position(controller: Controller) -> None:
+    controller.engines[0].prefilling[3].computed = -1
+
+
+def idle_with_a_queue(controller: Controller) -> None:
+    controller.engines[2].waiting.append(controller.engines[0].waiting.pop())
+
+
+def stop_with_work(controller: Controller) -> None:
+    controller.engines[0].state = EngineState.IDLE
+
+
+def keep_work_on_a_lost_replica(controller: Controller) -> None:
+    controller.engines[1].state = EngineState.LOST
+
+
+BROKEN = {
+    1: (
+        lose_a_request,
+        count_a_finish_twice,
+        forget_a_waiting_request,
+        queue_on_two_replicas,
+        queue_while_running,
+    ),
+    2: (
+        take_blocks_twice,
+        leak_blocks,
+        free_too_many,
+        hold_without_admission,
+        keep_blocks_of_the_departed,
+        prefill_somebody_unknown,
+        decode_before_the_prompt_is_done,
+    ),
+    4: (skip_a_prompt_position, negative_prompt_position),
+    10: (idle_with_a_queue, stop_with_work, keep_work_on_a_lost_replica),
+}
+
+
+@pytest.mark.parametrize(
+    ("number", "damage"),
+    [(number, damage) for number, damages in BROKEN.items() for damage in damages],
+    ids=lambda value: getattr(value, "__name__", value),
+)
+def test_a_broken_invariant_is_named_by_number(number: int, damage: Callable[[Controller], None]) -> None:
+    controller = busy_controller()
+    damage(controller)
+    with pytest.raises(InvariantError, match=rf"^invariant {number}: "):
+        check(controller)
+
+
+def test_a_fresh_controller_holds_every_invariant() -> None:
+    replicas = [Replica(0, "m", LayerRange(0, 2), (0,), 16, 4)]
+    check(Controller(replicas, RoundRobin(), lambda _: ChunkedPrefill(4, 8), AdmitAll()))
+
+
+MAX_NEW_TOKENS = 8
+
+
+class World:
+    """Answers runs with any number of steps that was allowed, finishes whom it likes and loses replicas."""
+
+    def __init__(self, controller: Controller) -> None:
+        self.controller = controller
+        self.runs: dict[int, Run] = {}
+        self.left: dict[int, int] = {}  # tokens that a request may still sample
+        self.now_ns = 0
+
+    def tell(self, event: Arrived | Ran | Lost) -> None:
+        self.now_ns += 1
+        for action in self.controller.handle(self.now_ns, event):
+            if isinstance(action, Run):
+                assert action.replica not in self.runs, "one pass at a time"
+                self.runs[action.replica] = action
+        check(self.controller)
+
+    def arrive(self, id: int, prompt_tokens: int) -> None:
+        self.left[id] = MAX_NEW_TOKENS
+        self.tell(Arrived(Request(id, 0, prompt_tokens, MAX_NEW_TOKENS, "m")))
+
+    def complete(self, replica: int, wanted_steps: int, leavers: set[int]) -> None:
+        """The run ends after as many steps as the caps allow; ``leavers`` finish if they sampled last."""
+        run, engine = self.runs.pop(replica), self.controller.engines[replica]
+        first = {id for id, start, tokens in run.chunks if start + tokens == engine.running[id].known_tokens}
+        residents = set(engine.running) - set(engine.prefilling)
+        later = first | residents
+        first |= residents if run.decode else set()
+        steps = min([wanted_steps, run.max_steps, *(self.left[id] + (id not in first) for id in later)])
+        for id in later:
+            self.left[id] -= steps - (id not in first)
+        sampled_last = later if steps > 1 else first
+        finished = sorted(id for id in sampled_last if id in leavers or not self.left[id])
+        self.tell(Ran(replica, run.epoch, steps, tuple(finished)))
+
+
+def progress_of(engine: Engine) -> list[Progress]:
+    return [*engine.running.values(), *engine.waiting]
+
+
+@given(data=st.data())
+@settings(max_examples=100, deadline=None)
+def test_invariants_1_2_4_10_hold_whatever_the_world_does(data: st.DataObject) -> None:
+    blocks = data.draw(st.integers(8, 20))
+    replicas = [Replica(id, "m", LayerRange(0, 2), (id,), blocks, 4) for id in range(2)]
+    controller = Controller(replicas, RoundRobin(), lambda _: ChunkedPrefill(4, 8), AdmitAll())
+    world = World(controller)
+    for id in range(data.draw(st.integers(5, 40))):
+        kind = data.draw(st.sampled_from(("arrive", "arrive", "run", "run", "run", "run", "lose", "late")))
+        if kind == "arrive":
+            world.arrive(id, data.draw(st.integers(1, 24)))
+        elif kind == "run" and world.runs:
+            replica = data.draw(st.sampled_from(sorted(world.runs)))
+            leavers = data.draw(st.sets(st.integers(0, id), max_size=4))
+            world.complete(replica, data.draw(st.integers(1, 9)), leavers)
+        elif kind == "lose" and data.draw(st.integers(0, 5)) == 0:
+            replica = data.draw(st.integers(0, 1))
+            world.runs.pop(replica, None)
+            world.tell(Lost(replica, "gone"))
+            assert progress_of(controller.engines[replica]) == []
+        elif kind == "late":
+            for engine in controller.engines:
+                if engine.state is EngineState.LOST:
+                    world.tell(Ran(engine.replica.id, engine.epoch - 1, 1, (id,)))

@@ -1,0 +1,164 @@
+"""The journal's text: every event and action there and back, and the file that holds them."""
+
+import json
+from dataclasses import astuple
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from experiments.journal_file import JournalFile, header_fields
+from serving.actions import Action, Assign, Fail, Interrupt, Preempt, Reject, Run
+from serving.estimates import Estimates, ModelEstimates
+from serving.events import Arrived, Event, Lost, Ran
+from serving.journal import FORMAT, action_text, event_text, footer_text, header_text, line, parse_event
+from serving.replay import read_header
+from serving.request import Request
+
+numbers = st.integers(0, 2**63)
+ids = st.lists(numbers, max_size=4).map(tuple)
+chunks = st.lists(st.tuples(numbers, numbers, numbers), max_size=4).map(tuple)
+words = st.text(max_size=30) | st.sampled_from(
+    ['say "no"', "back\\slash", "line\nend", "\x00", "\u2028", "é", "😀"]
+)
+
+events = st.one_of(
+    st.builds(Arrived, st.builds(Request, numbers, numbers, numbers, numbers, words, st.integers(-5, 5))),
+    st.builds(Ran, numbers, numbers, numbers, ids),
+    st.builds(Lost, numbers, words),
+)
+actions = st.one_of(
+    st.builds(Assign, numbers, numbers, words),
+    st.builds(Reject, numbers, words),
+    st.builds(Run, numbers, numbers, chunks, st.booleans(), numbers, words),
+    st.builds(Interrupt, numbers, words),
+    st.builds(Preempt, numbers, numbers, words),
+    st.builds(Fail, numbers, words),
+)
+
+
+def as_json(fact: Event | Action) -> list[Any]:
+    """What a journal line should say of it: its name, then its fields in order."""
+    fields = astuple(fact)
+    if isinstance(fact, Arrived):
+        fields = fields[0]
+    plain: list[Any] = json.loads(json.dumps([type(fact).__name__.lower(), *fields]))
+    return plain
+
+
+def canonical(text: str) -> str:
+    return json.dumps(json.loads(text), separators=(",", ":"))
+
+
+def test_the_strategies_know_every_event_and_action() -> None:
+    assert get_args(Event) == (Arrived, Ran, Lost)
+    assert set(get_args(Action)) == {Assign, Reject, Run, Interrupt, Preempt, Fail}
+
+
+@given(event=events)
+@settings(max_examples=200)
+def test_events_come_back_as_they_were(event: Event) -> None:
+    text = event_text(event)
+    assert json.loads(text) == as_json(event)
+    assert parse_event(json.loads(text)) == event
+    assert event_text(parse_event(json.loads(text))) == text
+
+
+@given(action=actions)
+@settings(max_examples=200)
+def test_action_text_is_canonical_json(action: Action) -> None:
+    text = action_text(action)
+    assert json.loads(text) == as_json(action)
+    assert canonical(text) == text, "replay compares texts, so equal actions must have equal texts"
+
+
+@given(now_ns=numbers, event=events, answered=st.lists(actions, max_size=4))
+@settings(max_examples=200)
+def test_a_line_is_one_json_array_in_ascii(now_ns: int, event: Event, answered: list[Action]) -> None:
+    text = line(now_ns, event, answered)
+    assert text.isascii() and text.isprintable()
+    assert json.loads(text) == [now_ns, as_json(event), [as_json(action) for action in answered]]
+    assert canonical(text) == text
+
+
+@given(first=actions, second=actions)
+def test_different_actions_have_different_texts(first: Action, second: Action) -> None:
+    assert (action_text(first) == action_text(second)) == (first == second)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        [],
+        ["gone", 1],
+        ["Ran", 0, 0, 1, []],
+        ["ran", 0, 0, 1],
+        ["ran", 0, 0, 1, [], 0],
+        ["ran", 0, 0, 1, None],
+        ["arrived", 1],
+        ["arrived", 0, 0, 1, 1, "m", 0, 0],
+        ["lost", 1],
+        ["lost", 1, "cause", "cause"],
+        [["ran"], 0, 0, 1, []],
+    ],
+)
+def test_what_is_no_event_is_refused(fields: list[Any]) -> None:
+    with pytest.raises((ValueError, TypeError)):
+        parse_event(fields)
+
+
+def test_header_and_footer_are_sorted_json_objects() -> None:
+    assert (
+        header_text({"source": "simulated", "seed": 3})
+        == '{"seed":3,"servetwin_journal":1,"source":"simulated"}'
+    )
+    assert read_header(json.loads(header_text({"seed": 3})), "journal") == {
+        "servetwin_journal": FORMAT,
+        "seed": 3,
+    }
+    assert footer_text(4, 9) == '{"actions":9,"events":4}'
+
+
+EVENT = Lost(0, "gone")
+
+
+def test_a_journal_file_has_header_lines_and_footer(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    with JournalFile(path, {"seed": 1}) as journal:
+        journal.write(5, EVENT, [Fail(2, "gone"), Fail(3, "gone")])
+        journal.write(6, EVENT, [])
+    assert path.read_text(encoding="ascii").split("\n") == [
+        '{"seed":1,"servetwin_journal":1}',
+        '[5,["lost",0,"gone"],[["fail",2,"gone"],["fail",3,"gone"]]]',
+        '[6,["lost",0,"gone"],[]]',
+        '{"actions":2,"events":2}',
+        "",
+    ]
+
+
+def test_a_run_that_fails_leaves_a_journal_without_footer(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    with pytest.raises(KeyboardInterrupt), JournalFile(path, {}) as journal:
+        journal.write(5, EVENT, [])
+        raise KeyboardInterrupt
+    assert path.read_text(encoding="ascii") == '{"servetwin_journal":1}\n[5,["lost",0,"gone"],[]]\n'
+
+
+def estimates_of(decode_step_s: float = 0.01, source: str = "made up") -> Estimates:
+    return Estimates((ModelEstimates("m", 1000.0, decode_step_s, 8, 1024, 9000),), source)
+
+
+def test_the_header_tells_seed_configuration_and_estimates_apart() -> None:
+    same = header_fields("simulated", 1, "a: 1\n", estimates_of())
+    assert same == header_fields("simulated", 1, "a: 1\n", estimates_of())
+    others = [
+        ("source", header_fields("real", 1, "a: 1\n", estimates_of())),
+        ("seed", header_fields("simulated", 2, "a: 1\n", estimates_of())),
+        ("config_sha256", header_fields("simulated", 1, "a: 2\n", estimates_of())),
+        ("estimates_sha256", header_fields("simulated", 1, "a: 1\n", estimates_of(0.02))),
+        ("estimates_sha256", header_fields("simulated", 1, "a: 1\n", estimates_of(source="else"))),
+    ]
+    for key, other in others:
+        assert [name for name in same if same[name] != other[name]] == [key]
