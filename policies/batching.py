@@ -30,7 +30,7 @@ def room_for_decode(view: ReplicaView) -> tuple[tuple[int, ...], int, int]:
 
 
 def decode_batch(steps: int, interruptible: bool) -> Batch:
-    """The resident set decodes, undisturbed, for up to ``steps`` steps."""
+    """The resident set decodes for up to ``steps`` steps."""
     return Batch((), (), 0, True, steps, interruptible and steps > 1, "decode")
 
 

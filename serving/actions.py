@@ -29,9 +29,9 @@ class Run:
 
     The first step also computes ``chunks``; a request whose prompt they complete samples a token and decodes
     from the next step on. Every step decodes one token for each resident decoding request (implicit), except
-    that ``decode`` False leaves them out of the first one (prefill-first batching). The replica stops after
-    the first step in which a request finishes. More than one step with chunks only if they complete every
-    prompt they touch.
+    that ``decode`` False leaves them out of the first one (prefill-first batching). More than one step with
+    chunks only if they complete every prompt they touch. Steps in which requests finish are reported; the
+    run then ends if ``until_finish``, and else goes on with those left, for as long as there are any.
     """
 
     replica: int
@@ -39,6 +39,7 @@ class Run:
     chunks: tuple[Chunk, ...]
     decode: bool
     max_steps: int
+    until_finish: bool
     reason: str
 
 

@@ -2,19 +2,19 @@
 
 It applies what a batcher chooses and does not know which batcher that is. States and events:
 
-| state     | enqueue                           | ran                          | lost          |
-|-----------|-----------------------------------|------------------------------|---------------|
-| idle      | queue, choose a pass              | refused: nothing was running | fail everyone |
-| running   | queue; interrupt if it may matter | account, choose a pass       | fail everyone |
-| stopping  | queue                             | account, choose a pass       | fail everyone |
-| lost      | refused: the front door knows     | ignored: an old epoch        | ignored       |
+| state    | enqueue                           | ran                                        | lost          |
+|----------|-----------------------------------|--------------------------------------------|---------------|
+| idle     | queue, choose a pass              | refused: nothing was running               | fail everyone |
+| running  | queue; interrupt if it may matter | account; choose a pass unless it goes on   | fail everyone |
+| stopping | queue                             | account; choose a pass unless it goes on   | fail everyone |
+| lost     | refused: the front door knows     | ignored: an old epoch                      | ignored       |
 """
 
 from collections import deque
 from enum import IntEnum
 
-from serving.actions import Action, Fail, Interrupt, Preempt, Run
-from serving.batch import Batch, Batcher, ReplicaView
+from serving.actions import Action, Chunk, Fail, Interrupt, Preempt, Run
+from serving.batch import Batcher, ReplicaView
 from serving.events import Ran
 from serving.kv_ledger import KvLedger
 from serving.replica import Replica
@@ -45,7 +45,10 @@ class Engine:
     """One replica's queue, batch and memory."""
 
     __slots__ = (
-        "_batch",
+        "_chunks",
+        "_decode_first",
+        "_interruptible",
+        "_steps_left",
         "batcher",
         "coalesce",
         "epoch",
@@ -70,7 +73,12 @@ class Engine:
         self.prefilling: dict[int, Progress] = {}
         self.preemptions = 0
         self.state = EngineState.IDLE
-        self._batch: Batch | None = None
+        # The pass in progress: chunks not yet reported, whether residents take part in its first step, steps
+        # it may still run, and whether an arrival should stop it.
+        self._chunks: tuple[Chunk, ...] = ()
+        self._decode_first = True
+        self._steps_left = 0
+        self._interruptible = False
         self.view = ReplicaView(self.running, self.prefilling, self.waiting, self.ledger)
 
     def enqueue(self, request: Request, actions: list[Action]) -> None:
@@ -79,7 +87,8 @@ class Engine:
         self.waiting.append(Progress(request))
         if self.state is EngineState.IDLE:
             self._start_pass(actions)
-        elif self.state is EngineState.RUNNING and self._batch.interruptible:  # type: ignore[union-attr]
+        elif self._interruptible:
+            self._interruptible = False
             self.state = EngineState.STOPPING
             actions.append(Interrupt(self.replica.id, "arrival"))
 
@@ -87,17 +96,19 @@ class Engine:
         """The replica reports a step boundary."""
         if event.epoch != self.epoch:
             return  # from before the replica was lost
-        batch, steps = self._batch, event.steps
-        assert batch is not None and steps <= batch.max_steps, "a replica ran what nobody asked for"
+        steps = event.steps
+        self._steps_left -= steps
+        assert self._steps_left >= 0, "a replica ran what nobody asked for"
         if steps:
-            if batch.chunks:
-                self._first_step(batch, event)
+            if self._chunks:
+                self._first_step(event)
                 steps -= 1
             self.ledger.steps_done += steps
             for request in event.finished:
                 del self.running[request]
                 self.ledger.release(request)
-        self._start_pass(actions)
+        if not event.running:
+            self._start_pass(actions)
 
     def lose(self, actions: list[Action], cause: str) -> list[int]:
         """Everything this replica held is gone; returns the requests that fail with it."""
@@ -111,49 +122,53 @@ class Engine:
         self.running.clear()
         self.prefilling.clear()
         self.waiting.clear()
-        self._batch = None
+        self._chunks = ()
+        self._interruptible = False
         actions.extend(Fail(request, cause) for request in failed)
         return failed
 
-    def _first_step(self, batch: Batch, event: Ran) -> None:
+    def _first_step(self, event: Ran) -> None:
         """Prompt chunks are in the KV cache; a whole prompt decodes from the next step on."""
         ledger = self.ledger
-        if batch.decode and ledger.decoding:
+        if self._decode_first and ledger.decoding:
             ledger.steps_done += 1
         ended = event.finished if event.steps == 1 else ()
-        for request, start, tokens in batch.chunks:
+        for request, start, tokens in self._chunks:
             progress = self.running[request]
             progress.computed = computed = start + tokens
             if computed == progress.known_tokens:
                 del self.prefilling[request]
                 if request not in ended:
                     ledger.start_decoding(request, computed + 1)
+        self._chunks = ()
 
     def _start_pass(self, actions: list[Action]) -> None:
         """Ask the batcher and apply its answer."""
         batch = self.batcher.choose(self.view)
-        self._batch = batch
+        self._interruptible = False
         if batch is None:
             assert not self.running and not self.waiting, "a batcher left work lying"
             self.state = EngineState.IDLE
             return
-        if batch.preempt:
-            self._preempt(batch.preempt, actions)
-        if batch.chunks:
-            self._admit(batch)
-        if not self.coalesce and batch.max_steps > 1:
-            self._batch = batch = batch._replace(max_steps=1, interruptible=False)
+        preempt, chunks, admit, decode, max_steps, interruptible, reason = batch
+        if preempt:
+            self._preempt(preempt, actions)
+        if chunks:
+            self._admit(chunks, admit)
+        if not self.coalesce:
+            max_steps, interruptible = 1, False
         self.state = EngineState.RUNNING
-        actions.append(
-            Run(self.replica.id, self.epoch, batch.chunks, batch.decode, batch.max_steps, batch.reason)
-        )
+        self._chunks, self._decode_first, self._steps_left = chunks, decode, max_steps
+        self._interruptible = interruptible
+        until_finish = not interruptible
+        actions.append(Run(self.replica.id, self.epoch, chunks, decode, max_steps, until_finish, reason))
 
-    def _admit(self, batch: Batch) -> None:
+    def _admit(self, chunks: tuple[Chunk, ...], admit: int) -> None:
         """Reserve memory for the chunks and move admitted requests from the queue to the running set."""
-        for _ in range(batch.admit):
+        for _ in range(admit):
             progress = self.waiting.popleft()
             self.running[progress.id] = self.prefilling[progress.id] = progress
-        for request, start, tokens in batch.chunks:
+        for request, start, tokens in chunks:
             assert self.prefilling[request].computed == start
             self.ledger.reserve(request, start + tokens)
 

@@ -13,17 +13,19 @@ class Arrived:
 
 @fact
 class Ran:
-    """A replica stopped at a step boundary.
+    """A replica reports at a step boundary.
 
-    ``steps`` says how many steps really ran (an interrupted run reports fewer than it was allowed; a run
-    cancelled before its first step reports 0). ``finished`` lists the requests that produced their last
-    token in the last of these steps, ascending. ``epoch`` is the epoch of the ``Run`` it answers.
+    ``steps`` is how many steps have run since its last report (an interrupted run stops early; one cancelled
+    before its first step reports 0). ``finished`` lists the requests that produced their last token in the
+    last of these steps, ascending. ``epoch`` is that of the ``Run`` it answers. ``running``: the run goes on,
+    no new one is needed.
     """
 
     replica: int
     epoch: int
     steps: int
     finished: tuple[int, ...]
+    running: bool = False
 
 
 @fact

@@ -25,7 +25,8 @@ def _arrived(event: Arrived) -> str:
 
 def _ran(event: Ran) -> str:
     finished = ",".join(map(str, event.finished))
-    return f'["ran",{event.replica},{event.epoch},{event.steps},[{finished}]]'
+    running = "true" if event.running else "false"
+    return f'["ran",{event.replica},{event.epoch},{event.steps},[{finished}],{running}]'
 
 
 def _lost(event: Lost) -> str:
@@ -35,7 +36,8 @@ def _lost(event: Lost) -> str:
 def _run(action: Run) -> str:
     chunks = ",".join([f"[{request},{start},{tokens}]" for request, start, tokens in action.chunks])
     decode = "true" if action.decode else "false"
-    what = f"[{chunks}],{decode},{action.max_steps}"
+    until_finish = "true" if action.until_finish else "false"
+    what = f"[{chunks}],{decode},{action.max_steps},{until_finish}"
     return f'["run",{action.replica},{action.epoch},{what},{quoted(action.reason)}]'
 
 
@@ -70,8 +72,8 @@ def parse_event(fields: Sequence[Any]) -> Event:
     """The event of a parsed array. Raises ValueError or TypeError when it is none."""
     name, *rest = fields
     if name == "ran":
-        replica, epoch, steps, finished = rest
-        return Ran(replica, epoch, steps, tuple(finished))
+        replica, epoch, steps, finished, running = rest
+        return Ran(replica, epoch, steps, tuple(finished), running)
     if name == "arrived":
         return Arrived(Request(*rest))
     if name == "lost":

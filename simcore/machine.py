@@ -40,6 +40,7 @@ class Machine:
         "_first",
         "_gaps",
         "_head",
+        "_left",
         "_lives",
         "_recorder",
         "_remainder",
@@ -49,6 +50,7 @@ class Machine:
         "_start_ns",
         "_steps",
         "_steps_done",
+        "_stop",
         "busy_ns",
         "due_ns",
         "id",
@@ -72,6 +74,8 @@ class Machine:
         self._remainder = 0
         # The run in progress: a first step with chunks (0 without), then steps of cost first + i * slope.
         self._head = self._first = self._slope = self._steps = self._cost = 0
+        self._left = 0  # steps it may still run after those with chunks
+        self._stop = False  # it ends at the boundary it is due at
         # [time of last token in fixed point, requests]: who waits for its next token since before this pass
         self._stalled: list[list[int]] = []
 
@@ -79,24 +83,22 @@ class Machine:
         """Begin a run; returns when it is due."""
         assert self.run is None, "one pass at a time"
         self.run = run
-        self._start_ns = now_ns
+        self._stop = run.max_steps == 1
         if run.chunks:
+            self._left = run.max_steps - 1
             self._plan_chunks(run)
+            self._begin(now_ns)
         else:
-            assert self._decoding, "a decode run without resident requests"
-            steps = self._next_end() - self._steps_done
-            if steps > run.max_steps:
-                steps = run.max_steps
-            self._head = 0
-            self._plan_decode(self._decoding, self._base_sum + self._decoding * self._steps_done, steps)
-        steps = self._steps
-        self._cost = cost = self._head + steps * self._first + self._slope * (steps * (steps - 1) >> 1)
-        self.due_ns = due_ns = now_ns + ((self._remainder + cost) >> FRACTION_BITS)
-        return due_ns
+            self._left = run.max_steps
+            self._go_on(now_ns)
+        return self.due_ns
 
     def interrupt(self, now_ns: int) -> bool:
-        """Cut the run at the first boundary not before now; True when it became due earlier."""
-        if self.run is None or not self._steps:
+        """End the run at the first boundary not before now; True when it became due earlier."""
+        if self.run is None:
+            return False
+        self._stop = True
+        if not self._steps:
             return False
         elapsed = ((now_ns - self._start_ns) << FRACTION_BITS) - self._remainder - self._head
         steps = 0 if elapsed <= 0 and self._head else steps_to_reach(self._first, self._slope, elapsed)
@@ -108,15 +110,15 @@ class Machine:
         return True
 
     def complete(self) -> Ran:
-        """The run is due: account its steps and tell what happened."""
+        """The run is due: account its steps and tell what happened. ``run`` is None unless it goes on."""
         run, now_ns, steps = self.run, self.due_ns, self._steps
         assert run is not None
-        self.run = None
         self.busy_ns += now_ns - self._start_ns
         finished: list[int] = []
-        tail_start = (self._start_ns << FRACTION_BITS) + self._remainder + self._head
+        head = self._head
+        tail_start = (self._start_ns << FRACTION_BITS) + self._remainder + head
         self._remainder = (self._remainder + self._cost) & FRACTION_MASK
-        if run.chunks:
+        if head:
             self._first_step(run, tail_start, finished)
         if steps:
             if self._stalled:
@@ -124,11 +126,17 @@ class Machine:
             else:
                 self._gaps(self._first, self._slope, steps, self._decoding)
             self._steps_done += steps
+            self._left -= steps
         if self._ends and self._ends[0][0] <= self._steps_done:
             self._finish_decodes(now_ns, finished)
         if len(finished) > 1:
             finished.sort()
-        return Ran(self.id, run.epoch, steps + 1 if run.chunks else steps, tuple(finished))
+        steps = steps + 1 if head else steps
+        if self._stop or not self._left or not self._decoding or (finished and run.until_finish):
+            self.run = None
+            return Ran(self.id, run.epoch, steps, tuple(finished))
+        self._go_on(now_ns)
+        return Ran(self.id, run.epoch, steps, tuple(finished), True)
 
     def idle(self) -> None:
         """No run followed the last one: the next one starts on a whole nanosecond."""
@@ -146,17 +154,38 @@ class Machine:
         self._decoding -= 1
         self._base_sum -= life.base
 
+    def _begin(self, now_ns: int) -> None:
+        """The steps planned start now."""
+        steps = self._steps
+        self._start_ns = now_ns
+        self._cost = cost = self._head + steps * self._first + self._slope * (steps * (steps - 1) >> 1)
+        self.due_ns = now_ns + ((self._remainder + cost) >> FRACTION_BITS)
+
+    def _go_on(self, now_ns: int) -> None:
+        """Decode until the next request finishes, or the steps allowed are done."""
+        assert self._decoding, "a decode run without resident requests"
+        steps = self._next_end() - self._steps_done
+        self._head = 0
+        self._plan_decode(
+            self._decoding,
+            self._base_sum + self._decoding * self._steps_done,
+            steps if steps < self._left else self._left,
+        )
+        self._begin(now_ns)
+
     def _plan_chunks(self, run: Run) -> None:
-        """The first step, and what the decode steps after it will cost if there are any."""
+        """The first step, and what the decode steps after it will cost until one finishes."""
         decoding, steps_done = self._decoding, self._steps_done
         residents = decoding if run.decode else 0
         context = self._base_sum + decoding * steps_done
         self._head = self._rows.mixed(residents, context, run.chunks)
         self._first = self._slope = self._steps = 0
-        if run.max_steps == 1:
+        longest = self._left
+        if not longest:
             return
         after = context + residents
-        longest = self._next_end() - steps_done - (1 if residents else 0) if decoding else run.max_steps
+        if decoding:
+            longest = min(longest, self._next_end() - steps_done - (1 if residents else 0))
         for request, _, _ in run.chunks:
             life = self._lives[request]
             generated = life.generated + 1
@@ -164,8 +193,6 @@ class Machine:
             missing = life.output_tokens - generated
             if missing < longest:
                 longest = missing
-        if longest >= run.max_steps:
-            longest = run.max_steps - 1
         if longest:
             self._plan_decode(decoding + len(run.chunks), after, longest)
 

@@ -86,13 +86,18 @@ class Simulation:
         return event
 
     def _wakeup(self, machine: Machine) -> Event:
-        env, handle = self._env, self._handle
+        env, handle, schedule = self._env, self._handle, self._schedule
+        rank = COMPLETION_RANK + machine.id
 
         def due(event: Event) -> None:
             event.callbacks = callbacks
+            now_ns = machine.due_ns
             # A run that was cut leaves its old wake-up in the queue; only the latest due time counts.
-            if env.now == machine.due_ns and machine.run is not None:
-                handle(machine.due_ns, machine.complete())
+            if env.now == now_ns and machine.run is not None:
+                report = machine.complete()
+                if report.running:
+                    schedule(event, rank, machine.due_ns - now_ns)
+                handle(now_ns, report)
                 if machine.run is None:
                     machine.idle()
 

@@ -240,8 +240,8 @@ def test_v0_decodes_may_use_the_watermark() -> None:
 
 
 def test_v0_preempts_the_last_and_recomputes_it_before_it_decodes_again() -> None:
-    """`_schedule_running` preempts from the tail (`_preempt_by_recompute`); the request comes back as a prompt,
-    before the others decode on, once there is memory."""
+    """`_schedule_running` preempts from the tail (`_preempt_by_recompute`); the request comes back as a
+    prompt, before the others decode on, once there is memory."""
     arrivals = [(0, 4, 2), (1, 4, 4), (1, 4, 3)]
     assert schedule(PrefillFirst(4, 16), arrivals, Memory(blocks=5)) == [
         "c:0[0+4]",
