@@ -162,9 +162,10 @@ class _Execution:
 
     def _fact(self, replica: int, message: FromWorker) -> Event | None:
         if isinstance(message, StepsDone):
-            self._runs_in_flight[replica] -= 1
+            self._runs_in_flight[replica] -= not message.running
             self._tracker.ran(replica, message, self.start_ns)
-            return Ran(replica, message.epoch, len(message.ends_ns), message.finished)
+            steps = len(message.ends_ns)
+            return Ran(replica, message.epoch, steps, message.finished, message.running)
         if isinstance(message, Died):
             self._runs_in_flight[replica] = 0
             self._lost.append((replica, message.cause))
@@ -184,9 +185,9 @@ class _Execution:
     def _carry_out(self, action: Action, now_ns: int) -> None:
         workers = self._pool.workers
         match action:
-            case Run(replica, epoch, chunks, decode, max_steps):
+            case Run(replica, epoch, chunks, decode, max_steps, until_finish):
                 self._runs_in_flight[replica] += 1
-                workers[replica].send(RunSteps(epoch, chunks, decode, max_steps))
+                workers[replica].send(RunSteps(epoch, chunks, decode, max_steps, until_finish))
             case Assign(request, replica):
                 hold, before = self._tracker.assign(request, replica)
                 if before is not None and before != replica:

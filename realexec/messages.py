@@ -21,6 +21,7 @@ class RunSteps(NamedTuple):
     chunks: tuple[Chunk, ...]
     decode: bool
     max_steps: int
+    until_finish: bool
 
 
 class StopSteps(NamedTuple):
@@ -44,13 +45,17 @@ class Ready(NamedTuple):
 
 
 class StepsDone(NamedTuple):
-    """From a worker: a run ended. ``tokens`` holds one token per step for each request that got any."""
+    """From a worker: steps since its last report; ``running`` when the run goes on.
+
+    ``tokens`` holds, for each request that got any, one token per step from its first one to the last step.
+    """
 
     epoch: int
     started_ns: int
     ends_ns: tuple[int, ...]
     tokens: dict[int, tuple[int, ...]]
     finished: tuple[int, ...]
+    running: bool
 
 
 class Died(NamedTuple):

@@ -90,10 +90,10 @@ class Tracker:
         self._busy_ns[replica] += done.ends_ns[-1] - done.started_ns
         ends_ns = [end_ns - start_ns for end_ns in done.ends_ns]
         owned = [(self._open[request], row) for request, row in done.tokens.items() if request in self._open]
-        self._record_gaps([held for held, _ in owned], ends_ns)
+        self._record_gaps([(held, len(row)) for held, row in owned], ends_ns)
         for held, row in owned:
             if not held.tokens:
-                held.first_token_ns = ends_ns[0]
+                held.first_token_ns = ends_ns[-len(row)]
             held.tokens.extend(row)
             held.last_token_ns = ends_ns[-1]
         for request in done.finished:
@@ -105,13 +105,15 @@ class Tracker:
         for replica, busy_ns in enumerate(self._busy_ns):
             self._recorder.busy(replica, busy_ns)
 
-    def _record_gaps(self, held: list[TrackedRequest], ends_ns: list[int]) -> None:
-        first = Counter(ends_ns[0] - one.last_token_ns for one in held if one.tokens)
+    def _record_gaps(self, held: list[tuple[TrackedRequest, int]], ends_ns: list[int]) -> None:
+        """Gaps of requests that got a token in each of the last so many steps."""
+        first = Counter(ends_ns[-tokens] - one.last_token_ns for one, tokens in held if one.tokens)
         for gap_ns, sequences in first.items():
             self._recorder.gaps(gap_ns << FRACTION_BITS, 0, 1, sequences)
-        if held:
-            for before_ns, after_ns in pairwise(ends_ns):
-                self._recorder.gaps((after_ns - before_ns) << FRACTION_BITS, 0, 1, len(held))
+        for step, (before_ns, after_ns) in enumerate(pairwise(ends_ns), start=1):
+            sequences = sum(tokens > len(ends_ns) - step for _, tokens in held)
+            if sequences:
+                self._recorder.gaps((after_ns - before_ns) << FRACTION_BITS, 0, 1, sequences)
 
     def _finish(self, request: int, replica: int) -> None:
         held = self._open.pop(request)

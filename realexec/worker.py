@@ -68,20 +68,19 @@ class Worker:
                 pass  # the run it meant ended by itself
 
     def _run(self, run: RunSteps) -> StepsDone:
-        started_ns = time.monotonic_ns()
-        ends_ns: list[int] = []
-        tokens: dict[int, list[int]] = {}
-        finished: tuple[int, ...] = ()
-        limit = run.max_steps if run.chunks or (run.decode and self._engine.has_residents()) else 0
-        while len(ends_ns) < limit:
-            sampled, finished = self._engine.step(run.chunks if not ends_ns else (), run.decode)
-            ends_ns.append(time.monotonic_ns())
-            for request, token in sampled.items():
-                tokens.setdefault(request, []).append(token)
-            if finished or self._told_to_stop():
+        """Run it to its end; returns the last report, after sending one for each finish on the way."""
+        left = run.max_steps if run.chunks or self._engine.has_residents() else 0
+        chunks, decode = run.chunks, run.decode
+        steps = _Steps(run.epoch)
+        while left:
+            finished = steps.add(self._engine.step(chunks, decode))
+            chunks, decode, left = (), True, left - 1
+            if self._told_to_stop() or not self._engine.has_residents() or (finished and run.until_finish):
                 break
-        made = {request: tuple(row) for request, row in tokens.items()}
-        return StepsDone(run.epoch, started_ns, tuple(ends_ns), made, finished)
+            if finished and left:
+                self._send(steps.report(running=True))
+                steps = _Steps(run.epoch)
+        return steps.report(running=False)
 
     def _told_to_stop(self) -> bool:
         while self._connection.poll():
@@ -93,3 +92,26 @@ class Worker:
 
     def _send(self, message: FromWorker) -> None:
         self._connection.send(message)
+
+
+class _Steps:
+    """The steps since the last report."""
+
+    def __init__(self, epoch: int) -> None:
+        self._epoch = epoch
+        self._started_ns = time.monotonic_ns()
+        self._ends_ns: list[int] = []
+        self._tokens: dict[int, list[int]] = {}
+        self._finished: tuple[int, ...] = ()
+
+    def add(self, step: tuple[dict[int, int], tuple[int, ...]]) -> tuple[int, ...]:
+        """A step has just ended; returns who finished in it."""
+        sampled, self._finished = step
+        self._ends_ns.append(time.monotonic_ns())
+        for request, token in sampled.items():
+            self._tokens.setdefault(request, []).append(token)
+        return self._finished
+
+    def report(self, running: bool) -> StepsDone:
+        tokens = {request: tuple(row) for request, row in self._tokens.items()}
+        return StepsDone(self._epoch, self._started_ns, tuple(self._ends_ns), tokens, self._finished, running)

@@ -52,6 +52,7 @@ class Engine:
         "batcher",
         "coalesce",
         "epoch",
+        "id",
         "ledger",
         "preemptions",
         "prefilling",
@@ -63,6 +64,7 @@ class Engine:
     )
 
     def __init__(self, replica: Replica, batcher: Batcher, coalesce: bool = True) -> None:
+        self.id = replica.id
         self.replica = replica
         self.batcher = batcher
         self.coalesce = coalesce
@@ -90,7 +92,7 @@ class Engine:
         elif self._interruptible:
             self._interruptible = False
             self.state = EngineState.STOPPING
-            actions.append(Interrupt(self.replica.id, "arrival"))
+            actions.append(Interrupt(self.id, "arrival"))
 
     def ran(self, event: Ran, actions: list[Action]) -> None:
         """The replica reports a step boundary."""
@@ -161,7 +163,7 @@ class Engine:
         self._chunks, self._decode_first, self._steps_left = chunks, decode, max_steps
         self._interruptible = interruptible
         until_finish = not interruptible
-        actions.append(Run(self.replica.id, self.epoch, chunks, decode, max_steps, until_finish, reason))
+        actions.append(Run(self.id, self.epoch, chunks, decode, max_steps, until_finish, reason))
 
     def _admit(self, chunks: tuple[Chunk, ...], admit: int) -> None:
         """Reserve memory for the chunks and move admitted requests from the queue to the running set."""

@@ -65,7 +65,7 @@ class Cluster:
 
 def prompt_run(replica: int, request: int, max_steps: int = 57) -> Run:
     """The run that an arrival of 6 tokens starts on an idle replica: 14 free blocks, 4 steps each."""
-    return Run(replica, 0, ((request, 0, 6),), True, max_steps, "chunked")
+    return Run(replica, 0, ((request, 0, 6),), True, max_steps, False, "chunked")
 
 
 def test_arrivals_go_to_the_least_loaded_replica_with_reasons() -> None:
@@ -139,7 +139,7 @@ def test_a_loss_fails_everyone_on_the_replica_and_nobody_else() -> None:
     assert cluster.counts == {"arrived": 3, "finished": 0, "rejected": 0, "failed": 2}
     assert list(cluster.controller.requests) == [3]
     # 62 of its 64 positions are taken.
-    assert cluster.ran(1, 57) == [Run(1, 0, (), True, 2, "decode")]
+    assert cluster.ran(1, 57) == [Run(1, 0, (), True, 2, False, "decode")]
 
 
 @pytest.mark.parametrize("finished", [(), (4,)])

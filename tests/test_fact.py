@@ -9,7 +9,7 @@ from serving.actions import Interrupt, Run
 from serving.events import Arrived, Ran
 from serving.request import Request
 
-RUN = Run(1, 0, ((5, 0, 16),), True, 1, "chunked")
+RUN = Run(1, 0, ((5, 0, 16),), True, 1, False, "chunked")
 
 
 def test_fields_cannot_be_set_or_added() -> None:

@@ -1,6 +1,7 @@
 """The checks of serving/invariants.py see what they are for. Test names carry the invariant's number."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -184,7 +185,7 @@ class World:
         self.left[id] = MAX_NEW_TOKENS
         self.tell(Arrived(Request(id, 0, prompt_tokens, MAX_NEW_TOKENS, "m")))
 
-    def complete(self, replica: int, wanted_steps: int, leavers: set[int]) -> None:
+    def complete(self, replica: int, wanted_steps: int, leavers: set[int], goes_on: bool) -> None:
         """The run ends after as many steps as the caps allow; ``leavers`` finish if they sampled last."""
         run, engine = self.runs.pop(replica), self.controller.engines[replica]
         first = {id for id, start, tokens in run.chunks if start + tokens == engine.running[id].known_tokens}
@@ -196,7 +197,10 @@ class World:
             self.left[id] -= steps - (id not in first)
         sampled_last = later if steps > 1 else first
         finished = sorted(id for id in sampled_last if id in leavers or not self.left[id])
-        self.tell(Ran(replica, run.epoch, steps, tuple(finished)))
+        goes_on = goes_on and not run.until_finish and steps < run.max_steps and later > set(finished)
+        if goes_on:
+            self.runs[replica] = replace(run, chunks=(), decode=True, max_steps=run.max_steps - steps)
+        self.tell(Ran(replica, run.epoch, steps, tuple(finished), goes_on))
 
 
 def progress_of(engine: Engine) -> list[Progress]:
@@ -217,7 +221,7 @@ def test_invariants_1_2_4_10_hold_whatever_the_world_does(data: st.DataObject) -
         elif kind == "run" and world.runs:
             replica = data.draw(st.sampled_from(sorted(world.runs)))
             leavers = data.draw(st.sets(st.integers(0, id), max_size=4))
-            world.complete(replica, data.draw(st.integers(1, 9)), leavers)
+            world.complete(replica, data.draw(st.integers(1, 9)), leavers, data.draw(st.booleans()))
         elif kind == "lose" and data.draw(st.integers(0, 5)) == 0:
             replica = data.draw(st.integers(0, 1))
             world.runs.pop(replica, None)

@@ -26,13 +26,13 @@ words = st.text(max_size=30) | st.sampled_from(
 
 events = st.one_of(
     st.builds(Arrived, st.builds(Request, numbers, numbers, numbers, numbers, words, st.integers(-5, 5))),
-    st.builds(Ran, numbers, numbers, numbers, ids),
+    st.builds(Ran, numbers, numbers, numbers, ids, st.booleans()),
     st.builds(Lost, numbers, words),
 )
 actions = st.one_of(
     st.builds(Assign, numbers, numbers, words),
     st.builds(Reject, numbers, words),
-    st.builds(Run, numbers, numbers, chunks, st.booleans(), numbers, words),
+    st.builds(Run, numbers, numbers, chunks, st.booleans(), numbers, st.booleans(), words),
     st.builds(Interrupt, numbers, words),
     st.builds(Preempt, numbers, numbers, words),
     st.builds(Fail, numbers, words),
@@ -93,15 +93,15 @@ def test_different_actions_have_different_texts(first: Action, second: Action) -
     [
         [],
         ["gone", 1],
-        ["Ran", 0, 0, 1, []],
-        ["ran", 0, 0, 1],
-        ["ran", 0, 0, 1, [], 0],
-        ["ran", 0, 0, 1, None],
+        ["Ran", 0, 0, 1, [], False],
+        ["ran", 0, 0, 1, []],
+        ["ran", 0, 0, 1, [], False, 0],
+        ["ran", 0, 0, 1, None, False],
         ["arrived", 1],
         ["arrived", 0, 0, 1, 1, "m", 0, 0],
         ["lost", 1],
         ["lost", 1, "cause", "cause"],
-        [["ran"], 0, 0, 1, []],
+        [["ran"], 0, 0, 1, [], False],
     ],
 )
 def test_what_is_no_event_is_refused(fields: list[Any]) -> None:

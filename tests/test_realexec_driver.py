@@ -99,7 +99,7 @@ class FakeController:
             chunks = ((head.id, replica.start, min(CHUNK, head.prompt_tokens - replica.start)),)
         replica.running = None
         if chunks or replica.residents:
-            replica.running = Run(index, 0, chunks, True, 1 if chunks else 64, "test")
+            replica.running = Run(index, 0, chunks, True, 1 if chunks else 64, True, "test")
             return [replica.running]
         return []
 

@@ -1,0 +1,66 @@
+"""The ``realexec`` command."""
+
+import sys
+from collections.abc import Sequence
+
+from experiments.cli import dispatch
+from serving.errors import UserError
+
+USAGE = """realexec: the policies of a simulation on real worker processes
+
+  realexec run KEY=VALUE ... out=DIR    run a trace on CPU workers of this machine
+  realexec probe                        what this machine has, and what is missing
+
+Example: realexec run system=vllm cluster=local workers=2 model=tiny_llama trace=azure_conv_like \\
+           trace.limit=30 trace.tokens_scale=0.1 journal=true out=out/real
+A journal of a real run replays like one of a simulation: servetwin replay out/real
+"""
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(words: Sequence[str]) -> int:
+    """Exit status: 0 done, 1 some checked token differs, 2 the user must change something, 130 Ctrl-C."""
+    return dispatch(words, {"run": _run, "probe": _probe}, USAGE, "realexec")
+
+
+def _run(words: Sequence[str]) -> int:
+    from experiments.compose import load_config
+    from experiments.progress import progress_bar
+    from experiments.real_run import real_run
+    from experiments.result_folder import ResultFolder
+    from experiments.table import print_summary
+
+    config = load_config(words, "realexec")
+    with ResultFolder(config.out, config.overwrite) as folder:
+        with progress_bar("running for real") as on_progress:
+            summary = real_run(config, folder.path, on_progress)
+        target = folder.commit()
+    print_summary(summary)
+    real = summary["real"]
+    print(
+        f"tokens: {real['tokens_checked']} checked against generate, {real['tokens_different']} differ; "
+        f"{real['tokens_recomputed']} recomputed after preemption, {real['tokens_unchecked']} not checked"
+    )
+    if real["first_difference"] is not None:
+        print(f"first difference: {real['first_difference']}")
+    print(f"results in {target} (open report.html)")
+    return 1 if real["tokens_different"] else 0
+
+
+def _probe(words: Sequence[str]) -> int:
+    import json
+
+    from realexec.probe import probe
+
+    if words:
+        raise UserError("probe takes no further words: write realexec probe")
+    print(json.dumps(probe(), indent=2))
+    return 0
+
+
+if __name__ == "__main__":
+    main()
