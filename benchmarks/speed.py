@@ -44,8 +44,7 @@ def measure(name: str) -> tuple[float, float]:
     overrides, _ = SCENARIOS[name]
     prepared = prepare(load_config([*BASE, *overrides], "simulate"))
     repeats = 2 if len(prepared.workload) > 50_000 else REPEATS
-    best = min(_once(prepared, name == "journal") for _ in range(repeats))
-    return best
+    return min(_once(prepared, name == "journal") for _ in range(repeats))
 
 
 def _once(prepared: Prepared, journal: bool) -> tuple[float, float]:
@@ -63,15 +62,17 @@ def _once(prepared: Prepared, journal: bool) -> tuple[float, float]:
 def large() -> None:
     """The size of BurstGPT: is the cost per request the same, and does memory stay below 1 GB?"""
     overrides = [*BASE, "trace=azure_conv_like", "cluster=a100_x8"]
-    rows = []
     for requests in (10_000, 100_000, 1_430_000):
         config = load_config([*overrides, f"trace.requests={requests}"], "simulate")
         raw_s = raw_timeout_s()
         started = process_time()
         done = execute(prepare(config))
         peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        rows.append((requests, done.cpu_s / requests / raw_s, process_time() - started, peak_mb))
-        print("%9d requests: %5.1f raw per request, %6.1f s CPU, peak %4.0f MB" % rows[-1], flush=True)
+        print(
+            f"{requests:9d} requests: {done.cpu_s / requests / raw_s:5.1f} raw per request, "
+            f"{process_time() - started:6.1f} s CPU, peak {peak_mb:4.0f} MB",
+            flush=True,
+        )
 
 
 def main(names: list[str]) -> None:

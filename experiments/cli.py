@@ -1,8 +1,14 @@
-"""The ``servetwin`` command."""
+"""The ``servetwin`` command, and what both commands do about errors, signals and closed streams."""
 
+import io
+import os
+import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
+from typing import Final, NoReturn
 
 from hwmodels.errors import HardwareError
 from serving.errors import UserError
@@ -10,7 +16,7 @@ from traces.errors import TraceError
 
 USAGE = """servetwin: a laboratory for elastic LLM serving
 
-  servetwin simulate KEY=VALUE ... out=DIR    run a trace on a simulated cluster
+  servetwin simulate KEY=VALUE ... out=DIR    run a trace on a simulated cluster (simulate --help: every key)
   servetwin replay DIR                        feed a run's journal to a fresh controller, compare every action
 
 Groups: engine, system (system/dispatch, system/batcher, system/admission), model, cluster, trace, slo.
@@ -18,35 +24,153 @@ Example: servetwin simulate system=vllm cluster=a100_x8 model=llama3_8b trace=az
 Real workers on this machine: realexec run ...
 """
 
+TRACEBACK_VARIABLE: Final = "SERVETWIN_TRACEBACK"
+_ASKING: Final = ("-h", "--help")
+_LONGEST_SENTENCE: Final = 1500
+
+Command = Callable[[Sequence[str]], int]
+
+
+class Terminated(BaseException):
+    """SIGTERM or SIGHUP, as an exception, so that everything is put away; ``number`` is the signal's."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
 
 def main() -> None:
     """Entry point of the console script."""
-    sys.exit(run(sys.argv[1:]))
+    sys.exit(as_process(run))
 
 
 def run(words: Sequence[str]) -> int:
-    """Exit status: 0 done, 1 replay found differences, 2 the user must change something, 130 Ctrl-C."""
+    """Exit status: 0 done, 1 replay found differences, 2 the user must change something, 3 a fault of ours.
+
+    130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP.
+    """
     return dispatch(words, {"simulate": _simulate, "replay": _replay}, USAGE, "servetwin")
 
 
-def dispatch(
-    words: Sequence[str], commands: dict[str, Callable[[Sequence[str]], int]], usage: str, name: str
-) -> int:
-    """Run the command that the first word names; every expected failure is one sentence on stderr."""
-    if not words or words[0] in ("-h", "--help", "help"):
-        print(usage, end="")
-        return 0 if words else 2
-    command = commands.get(words[0])
+def as_process(command: Command) -> int:
+    """``command`` on this process's words: signals end it in order, any character can be printed."""
+    for name in ("SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)  # Windows has no SIGHUP
+        if number is not None and signal.getsignal(number) != signal.SIG_IGN:  # as nohup leaves it
+            signal.signal(number, _terminate)
+    out = sys.stdout
+    if isinstance(out, io.TextIOWrapper) and (out.errors == "strict" or out.encoding.lower() != "utf-8"):
+        out.reconfigure(errors="backslashreplace")
+    return command(sys.argv[1:])
+
+
+def dispatch(words: Sequence[str], commands: Mapping[str, Command], usage: str, name: str) -> int:
+    """Run the command that the first word names; every failure is one sentence on stderr, no traceback."""
     try:
-        if command is None:
-            raise UserError(f"there is no command {words[0]!r}: write {name} {' | '.join(commands)}")
-        return command(words[1:])
+        return _chosen(words, commands, usage, name)
     except (UserError, HardwareError, TraceError) as error:
-        print(f"{name}: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print(f"{name}: stopped; nothing was written", file=sys.stderr)
-        return 130
+        return _refused(name, str(error), 2)
+    except (KeyboardInterrupt, Terminated) as stop:
+        notes = getattr(stop, "__notes__", [])
+        return _refused(name, "; ".join(["stopped", *notes]), _status_of(stop))
+    except MemoryError:
+        less = "write a smaller trace.limit, trace.requests or cluster"
+        return _refused(name, f"this run needs more memory than there is: {less}", 2)
+    except OSError as error:
+        return _refused(name, f"{system_reason(error)}: put that right and run again", 2)
+    except Exception as error:
+        return _refused(name, _fault(error), 3)
+
+
+@contextmanager
+def telling(kept: str = "") -> Iterator[None]:
+    """Around printing: a reader that went away (``| head``) is no error, a full disk is said once."""
+    try:
+        yield
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        _silence(sys.stdout)
+    except OSError as error:
+        _silence(sys.stdout)
+        remedy = "send standard output to another place"
+        raise UserError(
+            f"the output could not be written ({os.strerror(error.errno)}): {remedy}{kept}"
+        ) from None
+
+
+def system_reason(error: OSError) -> str:
+    """What the operating system said, and of which file."""
+    reason = os.strerror(error.errno) if error.errno else str(error)
+    return reason if error.filename is None else f"{reason} ({error.filename})"
+
+
+def _chosen(words: Sequence[str], commands: Mapping[str, Command], usage: str, name: str) -> int:
+    if not words or words[0] in (*_ASKING, "help"):
+        with telling():
+            print(usage, end="")
+        return 0 if words else 2
+    if words[0] == "--version":
+        from experiments.version import code_version
+
+        with telling():
+            print(name, *(part for part in code_version().values() if part is not None))
+        return 0
+    if words[0] not in commands:
+        raise UserError(f"there is no command {words[0]!r}: write {name} {' | '.join(commands)}")
+    if any(word in _ASKING for word in words[1:]):
+        with telling():
+            print(usage, end="")
+            if words[0] in ("simulate", "run"):
+                from experiments.key_list import key_list
+
+                print("\n" + key_list("simulate" if words[0] == "simulate" else "realexec"), end="")
+        return 0
+    return commands[words[0]](words[1:])
+
+
+def _refused(name: str, sentence: str, status: int) -> int:
+    """Say it on stderr, in one printable line, whatever a path in it holds; returns ``status``."""
+    line = "".join(char if char.isprintable() else repr(char)[1:-1] for char in sentence)
+    if len(line) > _LONGEST_SENTENCE:
+        line = f"{line[: _LONGEST_SENTENCE // 2]} ... {line[-_LONGEST_SENTENCE // 2 :]}"
+    if sys.stderr is not None:
+        try:
+            print(f"{name}: {line}", file=sys.stderr, flush=True)
+        except OSError:  # nobody can read it; the exit status still says so
+            _silence(sys.stderr)
+    return status
+
+
+def _status_of(stop: BaseException) -> int:
+    """As a shell counts: 128 and the signal's number."""
+    return 128 + (stop.number if isinstance(stop, Terminated) else signal.SIGINT)
+
+
+def _terminate(number: int, frame: FrameType | None) -> NoReturn:
+    raise Terminated(number)
+
+
+def _fault(error: Exception) -> str:
+    import traceback
+
+    if os.environ.get(TRACEBACK_VARIABLE):
+        traceback.print_exception(error)
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    return (
+        f"a fault of this program ({type(error).__name__}: {error}, at {Path(place.filename).name} line "
+        f"{place.lineno}), which you can report with the command you wrote; {TRACEBACK_VARIABLE}=1 shows its way"
+    )
+
+
+def _silence(stream: io.TextIOBase | None) -> None:
+    """Let what is still buffered go nowhere, else the interpreter complains about it when it ends."""
+    try:
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, stream.fileno())  # type: ignore[union-attr]
+        os.close(null)
+    except (AttributeError, OSError, ValueError):  # no such stream, or one without a file
+        return
 
 
 def _simulate(words: Sequence[str]) -> int:
@@ -61,8 +185,9 @@ def _simulate(words: Sequence[str]) -> int:
         with progress_bar("simulating") as on_progress:
             summary = simulate(config, folder.path, on_progress)
         target = folder.commit()
-    print_summary(summary)
-    print(f"results in {target} (open report.html)")
+    with telling(f"; the results are in {target}"):
+        print_summary(summary)
+        print(f"results in {target} (open report.html)")
     return 0
 
 
@@ -72,7 +197,8 @@ def _replay(words: Sequence[str]) -> int:
     if len(words) != 1:
         raise UserError("replay takes one folder: write servetwin replay DIR with the out= of a run")
     report = replay_run(Path(words[0]))
-    print(f"{report.actions} actions of {report.events} events compared, {report.different} differ")
-    if report.first_difference is not None:
-        print(f"first difference: {report.first_difference}")
+    with telling():
+        print(f"{report.actions} actions of {report.events} events compared, {report.different} differ")
+        if report.first_difference is not None:
+            print(f"first difference: {report.first_difference}")
     return 1 if report.different else 0

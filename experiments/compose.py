@@ -26,6 +26,7 @@ from experiments.overrides import (
     Wanted,
     canonical,
     closest,
+    declared,
     echo,
     leaves,
     parse_value,
@@ -53,8 +54,14 @@ def load_config(overrides: Sequence[str], kind: Kind) -> RunConfig:
 
     Raises UserError for every word, option or value that cannot be used.
     """
-    words = parse_words(overrides)
+    try:
+        Path.cwd()
+    except OSError as error:
+        raise UserError("the folder you are in was removed: cd to one that exists and run again") from error
     groups = option_groups()
+    for word in overrides:
+        _refuse_bare_option(word, groups)
+    words = parse_words(overrides)
     choices = [word for word in words if word.key in groups]
     values = [word for word in words if word.key not in groups]
     for choice in choices:
@@ -105,6 +112,22 @@ def option_groups() -> dict[str, list[str]]:
     for file in sorted(CONF_DIR.glob("*/**/*.yaml")):
         groups.setdefault(file.parent.relative_to(CONF_DIR).as_posix(), []).append(file.stem)
     return groups
+
+
+def defaults(kind: Kind) -> dict[str, tuple[Any, Wanted]]:
+    """Every key a user may set -> its default (None where there is none) and what it takes."""
+    tree = _compose(kind, [])
+    return {
+        key: (OmegaConf.select(tree, path, throw_on_missing=False), wanted)
+        for key, (path, wanted) in _settable(tree, kind).items()
+    }
+
+
+def _refuse_bare_option(word: str, groups: dict[str, list[str]]) -> None:
+    """An option's name without its group in front."""
+    for group, options in groups.items():
+        if word in options or (group == "cluster" and "=" not in word and _make_cluster(word)):
+            raise UserError(f"'{word}' has no '=': write {group}={word}")
 
 
 def _check_choice(choice: Override, groups: dict[str, list[str]]) -> None:
@@ -216,7 +239,9 @@ def _settable(tree: DictConfig, kind: Kind) -> dict[str, tuple[str, Wanted]]:
         params = OmegaConf.select(tree, f"system.{group}.params")
         for name in params or ():
             default = None if OmegaConf.is_missing(params, name) else params[name]
-            wanted = Wanted(type(default)) if default is not None else Wanted(Any)
+            wanted = declared(tree.system[group].policy, name)
+            if default is not None:
+                wanted = Wanted(type(default))
             keys[f"system.{group}.{name}"] = (f"system.{group}.params.{name}", wanted)
     return keys
 

@@ -12,23 +12,26 @@ from serving.events import Event
 from serving.journal import footer_text, header_text, line
 
 NAME = "journal"
+_LINES_AT_ONCE = 2048
 
 
 class JournalFile:
     """Use as a context manager; the footer is written on a clean exit only, so a cut journal shows."""
 
     def __init__(self, path: Path, header: dict[str, object]) -> None:
-        self._file = path.open("w", encoding="ascii", buffering=1 << 20)
-        self._write = self._file.write
+        self._file = path.open("wb")
+        self._digest = sha256()
+        self._lines = [header_text(header)]
         self._events = 0
         self._actions = 0
-        self._write(header_text(header) + "\n")
 
     def write(self, now_ns: int, event: Event, actions: Sequence[Action]) -> None:
         """One event and the actions that answered it."""
-        self._write(line(now_ns, event, actions) + "\n")
+        self._lines.append(line(now_ns, event, actions))
         self._events += 1
         self._actions += len(actions)
+        if len(self._lines) >= _LINES_AT_ONCE:
+            self._flush()
 
     def __enter__(self) -> "JournalFile":
         return self
@@ -36,9 +39,19 @@ class JournalFile:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is None:
-            self._write(footer_text(self._events, self._actions) + "\n")
-        self._file.close()
+        try:
+            self._flush()
+            if kind is None:
+                footer = footer_text(self._events, self._actions, self._digest.hexdigest())
+                self._file.write(footer.encode() + b"\n")
+        finally:
+            self._file.close()
+
+    def _flush(self) -> None:
+        text = ("\n".join(self._lines) + "\n").encode() if self._lines else b""
+        self._digest.update(text)
+        self._file.write(text)
+        self._lines.clear()
 
 
 def header_fields(source: str, seed: int, config_yaml: str, estimates: Estimates) -> dict[str, object]:

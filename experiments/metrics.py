@@ -131,6 +131,10 @@ def summarize(
         "duration_s": span_s,
         "gpu_seconds": gpus * span_s,
         "gpu_busy_share": sum(metrics.busy_ns.values()) / NS_PER_S / instances / span_s if span_s else None,
+        "replica_busy_share": [
+            metrics.busy_ns[replica] / NS_PER_S / span_s if span_s else 0.0
+            for replica in sorted(metrics.busy_ns)
+        ],
         "instances": {"mean": float(instances), "max": instances},
         "preemptions": int(columns["preemptions"].sum()),
     }

@@ -1,6 +1,8 @@
 """Command-line words ``key=value``: taken apart, typed, and refused with a sentence when they cannot be."""
 
 import difflib
+import importlib
+import inspect
 import math
 import re
 import types
@@ -81,8 +83,10 @@ def _parse_word(word: str) -> Override:
             f"write {echo(plain) if '=' in plain else echo(plain) + '=VALUE'} to set one"
         )
     if not equals:
-        wanted = f"write {word}=VALUE" if _KEY.fullmatch(word) else "write key=value"
+        wanted = f"write {word}=VALUE" if _KEY.fullmatch(word) else "write key=value, such as seed=1"
         raise UserError(f"'{echo(word)}' has no '=': {wanted}")
+    if _KEY.fullmatch(key.lstrip("-")) and key[0] == "-":
+        raise UserError(f"'{echo(word)}' is no flag of this command: write {echo(word.lstrip('-'))}")
     if not _KEY.fullmatch(key):
         raise UserError(
             f"'{echo(word)}' does not start with a key: write key=value without spaces around '=', "
@@ -138,6 +142,17 @@ def wanted_by(hint: Any) -> Wanted:
         (inner,) = (part for part in hint.__args__ if part is not types.NoneType)
         return Wanted(inner, optional=True)
     return Wanted(hint)
+
+
+def declared(policy: str, parameter: str) -> Wanted:
+    """What the policy class ("module:Class") declares for a parameter whose YAML file gives no default."""
+    module, _, class_name = policy.partition(":")
+    try:
+        factory = getattr(importlib.import_module(module), class_name)
+        annotation = inspect.signature(factory, eval_str=True).parameters[parameter].annotation
+    except (ImportError, AttributeError, KeyError, NameError, TypeError, ValueError):
+        return Wanted(Any)  # whoever makes the policy says what is wrong with it
+    return Wanted(annotation) if annotation in (int, float, bool, str) else Wanted(Any)
 
 
 def parse_value(override: Override, wanted: Wanted) -> Any:
@@ -231,8 +246,9 @@ def closest(word: str, known: Iterable[str]) -> str | None:
     last_parts: dict[str, str] = {}
     for name in names:
         last_parts.setdefault(re.split(r"[./]", name)[-1], name)
-    if near := difflib.get_close_matches(word, names, n=1, cutoff=0.75):
-        return near[0]
+    plain = {name.lower(): name for name in names}
+    if near := difflib.get_close_matches(word.lower(), list(plain), n=1, cutoff=0.75):
+        return plain[near[0]]
     if near := difflib.get_close_matches(word.rpartition(".")[2], list(last_parts), n=1, cutoff=0.75):
         return last_parts[near[0]]
     return None

@@ -51,8 +51,7 @@ def real_run(
             journal=journal,
             on_progress=None if on_progress is None else lambda ended, _: on_progress(ended, total),
         )
-    summary = _summary(prepared, metrics, report, folder, config_yaml, model)
-    return summary
+    return _summary(prepared, metrics, report, folder, config_yaml, model)
 
 
 def transformers_config(name: str) -> dict[str, Any]:

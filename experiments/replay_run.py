@@ -12,6 +12,10 @@ from serving.replay import ReplayReport, read_header, replay
 
 def replay_run(folder: Path) -> ReplayReport:
     """Compare every action of ``folder``'s journal. Raises UserError when the folder cannot be replayed."""
+    try:
+        folder = folder.expanduser()
+    except RuntimeError:
+        raise UserError(f"{folder} names a home that does not exist: write servetwin replay DIR") from None
     path = folder / NAME
     if not folder.is_dir():
         raise UserError(f"{folder} is not a folder: write servetwin replay DIR with the out= of a run")

@@ -1,5 +1,6 @@
 """The folder of one run's results: complete under its name, or not there at all."""
 
+import errno
 import os
 import secrets
 import shutil
@@ -11,6 +12,9 @@ from serving.errors import UserError
 
 # Lists the files the run wrote, so that overwriting never removes a file somebody else put there.
 MARKER: Final = ".servetwin-result"
+
+# The place is at fault and not the run: another out= helps.
+_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO})
 
 
 class ResultFolder:
@@ -24,6 +28,7 @@ class ResultFolder:
         self.target = _absolute(str(path))
         self.overwrite = overwrite
         self._temporary: Path | None = None
+        self._new_parents: list[Path] = []
 
     @property
     def path(self) -> Path:
@@ -38,14 +43,18 @@ class ResultFolder:
         parent = self.target.parent
         temporary = parent / f".servetwin-unfinished-{secrets.token_hex(6)}"
         try:
+            self._new_parents = _missing(parent)
+            self._temporary = temporary  # before it is there, so that Ctrl-C finds it
             parent.mkdir(parents=True, exist_ok=True)
             temporary.mkdir()
         except OSError as error:
+            self.discard()
+            place = parent if error.filename == str(temporary) else error.filename
+            what = "a file and not a folder" if Path(place).is_file() else error.strerror
             raise UserError(
-                f"out={self.target} cannot be made ({error.strerror} at {error.filename}): "
+                f"out={self.target} cannot be made ({place}: {what}): "
                 "write out= with a folder in a place you may write to"
             ) from error
-        self._temporary = temporary
         return temporary
 
     def commit(self) -> Path:
@@ -62,24 +71,48 @@ class ResultFolder:
             kept = _free_name(self.target)
             written.rename(kept)
             self._temporary = None
+            self._new_parents = []
             raise UserError(f"{error}; this run's results were kept in {kept}") from error
         self._temporary = None
+        self._new_parents = []
         return self.target
 
     def discard(self) -> None:
-        """Remove the temporary folder, if there is one."""
-        if self._temporary is not None:
+        """Remove the temporary folder, if there is one, and the folders made above it."""
+        if self._temporary is None:
+            return
+        try:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+        finally:  # a second Ctrl-C may have cut the first attempt
             shutil.rmtree(self._temporary, ignore_errors=True)
             self._temporary = None
+            _remove_empty(self._new_parents)
 
     def __enter__(self) -> "ResultFolder":
-        self.prepare()
+        try:
+            self.prepare()
+        except BaseException:
+            self.discard()
+            raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._temporary is None:
+            return
+        gone = not self._temporary.exists()
         self.discard()
+        if isinstance(error, OSError) and (gone or error.errno in _NO_ROOM):
+            reason = "it was removed during the run" if gone else os.strerror(error.errno)
+            remedy = (
+                "leave it alone while a run goes on" if gone else "free space there or write another out="
+            )
+            raise UserError(
+                f"the results could not be written to out={self.target} ({reason}): {remedy}"
+            ) from error
+        if error is not None and not isinstance(error, Exception):
+            error.add_note("nothing was written")
 
     def _check_target(self) -> None:
         """Only nothing, an empty folder, or (with overwrite) an untouched earlier result may be there."""
@@ -120,11 +153,28 @@ class ResultFolder:
 def _absolute(text: str) -> Path:
     """The folder meant, symbolic links followed, for a rename replaces a link and not what it points to."""
     try:
-        return Path(text).resolve()
+        return Path(text).expanduser().resolve()
     except (OSError, RuntimeError, ValueError) as error:
+        reason = str(error).rstrip(".")
         raise UserError(
-            f"out={text!r} is not a usable path ({error}): write out= with another folder"
+            f"out={text!r} is not a usable path ({reason}): write out= with another folder"
         ) from error
+
+
+def _missing(folder: Path) -> list[Path]:
+    """Those of the folder and its parents that do not exist, deepest first."""
+    return [place for place in (folder, *folder.parents) if not place.exists()]
+
+
+def _remove_empty(folders: list[Path]) -> None:
+    """Deepest first; one that somebody else uses by now stays, and so do those above it."""
+    for folder in folders:
+        try:
+            folder.rmdir()
+        except FileNotFoundError:
+            continue
+        except OSError:
+            return
 
 
 def _write_marker(folder: Path) -> None:

@@ -20,6 +20,7 @@ from experiments.results import write_results
 from experiments.version import code_version
 from serving.estimates import Estimates
 from serving.replica import Replica
+from serving.request import Request
 from simcore.simulation import JournalSink, Simulation
 from traces.workload import Workload
 
@@ -91,11 +92,10 @@ def execute(
     metrics = RunMetrics()
     simulation = Simulation(
         build.controller_of(config, prepared.replicas),
-        build.arrivals_of(config, workload),
+        _watched(build.arrivals_of(config, workload), len(workload), on_progress),
         [prepared.hardware.rows] * len(prepared.replicas),
         metrics,
         journal,
-        None if on_progress is None else lambda arrived: on_progress(arrived, len(workload)),
     )
     with undisturbed():
         wall_s, cpu_s = perf_counter(), process_time()
@@ -106,6 +106,22 @@ def execute(
         )
         cpu_s, wall_s = process_time() - cpu_s, perf_counter() - wall_s
     return Simulated(summary, columns, wall_s, cpu_s, report.events)
+
+
+def _watched(
+    arrivals: Iterator[tuple[Request, int]], total: int, on_progress: Progress | None
+) -> Iterator[tuple[Request, int]]:
+    """The same arrivals; ``on_progress`` is told now and then how far they are."""
+    return arrivals if on_progress is None else _told(arrivals, total, on_progress)
+
+
+def _told(
+    arrivals: Iterator[tuple[Request, int]], total: int, on_progress: Progress
+) -> Iterator[tuple[Request, int]]:
+    for arrived, arrival in enumerate(arrivals, start=1):
+        if arrived % 256 == 0 or arrived == total:
+            on_progress(arrived, total)
+        yield arrival
 
 
 @contextmanager

@@ -143,6 +143,8 @@ class PrefillFirst:
     def choose(self, view: ReplicaView) -> Batch | None:
         """A prefill pass when the queue's head fits, else a decode pass."""
         running, waiting = len(view.running), len(view.waiting)
+        if view.prefilling:
+            return self._prefill_again(view)
         if waiting:
             batch = self._prefill(view, running, waiting)
             if batch is not None:
@@ -164,6 +166,14 @@ class PrefillFirst:
             steps += free // decoding * view.kv.block_tokens
         interruptible = steps > 1 and decoding < self.max_num_seqs
         return Batch((), chunks, len(chunks), False, steps, interruptible, "prefill")
+
+    def _prefill_again(self, view: ReplicaView) -> Batch:
+        """A prefill pass was cancelled before its first step: its prompts have their memory and no KV."""
+        chunks = tuple(
+            (progress.id, progress.computed, progress.known_tokens - progress.computed)
+            for progress in view.prefilling.values()
+        )
+        return Batch((), chunks, 0, False, 1, False, "prefill again")
 
     def _prompts(self, view: ReplicaView, seats: int) -> tuple[tuple[Chunk, ...], int]:
         """As many whole prompts as seats, tokens and memory allow, and the free blocks they leave."""

@@ -33,6 +33,7 @@ class Controller:
             model: Fleet(model, [replica for replica in replicas if replica.model == model])
             for model in models
         }
+        self._fleet_of = [self.fleets[replica.model] for replica in replicas]
         self.dispatcher = dispatcher
         self.admission = admission
         self.requests: dict[int, Request] = {}
@@ -47,7 +48,7 @@ class Controller:
         if type(event) is Ran:
             engine = self.engines[event.replica]
             if event.finished and event.epoch == engine.epoch:
-                self._depart(engine, event)
+                self._depart(event)
             engine.ran(event, actions)
         elif type(event) is Arrived:
             self._arrived(now_ns, event.request, actions)
@@ -79,17 +80,17 @@ class Controller:
             return f"prompt + max_new_tokens exceed the {fleet.longest_request_tokens} KV tokens of a replica"
         return self.admission.admit(now_ns, request, fleet)
 
-    def _depart(self, engine: Engine, event: Ran) -> None:
-        fleet = self.fleets[engine.replica.model]
+    def _depart(self, event: Ran) -> None:
+        fleet, requests = self._fleet_of[event.replica], self.requests
         for request in event.finished:
-            fleet.departed(event.replica, self.requests.pop(request))
+            fleet.departed(event.replica, requests.pop(request))
         self.finished += len(event.finished)
 
     def _lost(self, event: Lost, actions: list[Action]) -> None:
         engine = self.engines[event.replica]
         if engine.state is EngineState.LOST:
             return
-        fleet = self.fleets[engine.replica.model]
+        fleet = self._fleet_of[event.replica]
         failed = engine.lose(actions, event.cause)
         for request in failed:
             fleet.departed(event.replica, self.requests.pop(request))

@@ -111,6 +111,8 @@ class Engine:
                 self.ledger.release(request)
         if not event.running:
             self._start_pass(actions)
+        else:
+            assert self.running and self._steps_left, "a run goes on with nobody in it"
 
     def lose(self, actions: list[Action], cause: str) -> list[int]:
         """Everything this replica held is gone; returns the requests that fail with it."""

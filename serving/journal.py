@@ -6,7 +6,8 @@ module only converts; whoever runs a world does the writing.
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from hashlib import sha256
 from json.encoder import encode_basestring_ascii as quoted
 from typing import Any
 
@@ -73,10 +74,14 @@ def parse_event(fields: Sequence[Any]) -> Event:
     name, *rest = fields
     if name == "ran":
         replica, epoch, steps, finished, running = rest
+        if replica < 0 or steps < 0:
+            raise ValueError(f"replica {replica} ran {steps} steps")
         return Ran(replica, epoch, steps, tuple(finished), running)
     if name == "arrived":
         return Arrived(Request(*rest))
     if name == "lost":
+        if rest[0] < 0:
+            raise ValueError(f"replica {rest[0]} was lost")
         return Lost(*rest)
     raise ValueError(f"no event is called {name!r}")
 
@@ -86,6 +91,21 @@ def header_text(fields: dict[str, object]) -> str:
     return json.dumps({"servetwin_journal": FORMAT, **fields}, sort_keys=True, separators=(",", ":"))
 
 
-def footer_text(events: int, actions: int) -> str:
-    """The last line: how many events and actions the journal holds."""
-    return json.dumps({"actions": actions, "events": events}, sort_keys=True, separators=(",", ":"))
+def footer_text(events: int, actions: int, digest: str) -> str:
+    """The last line: how many events and actions the journal holds, and the digest of the lines above."""
+    footer = {"actions": actions, "events": events, "sha256": digest}
+    return json.dumps(footer, sort_keys=True, separators=(",", ":"))
+
+
+def whole(header: dict[str, object], lines: Sequence[str], actions: int) -> list[str]:
+    """A complete journal from its event lines, for journals that are made in memory."""
+    text = [header_text(header), *lines]
+    return [*text, footer_text(len(lines), actions, digest_of(text))]
+
+
+def digest_of(lines: Iterable[str]) -> str:
+    """SHA-256 over the lines, each with its line end."""
+    digest = sha256()
+    for text in lines:
+        digest.update(text.encode() + b"\n")
+    return digest.hexdigest()

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any
 
 from serving.controller import Controller
@@ -26,31 +27,101 @@ def replay(lines: Iterable[str], controller: Controller, name: str = "journal") 
     The controller must be as fresh and as configured as the recorded one. After the first difference the
     two runs need not make sense together, so comparison stops where the controller can no longer follow.
     """
-    records = _records(lines, name)
-    read_header(next(records, (0, None))[1], name)
-    events = actions = different = 0
-    first: str | None = None
-    footer: dict[str, int] | None = None
-    for number, record in records:
-        if isinstance(record, dict):
-            footer = record
-            continue
-        if footer is not None:
-            raise UserError(f"{name}: line {number} follows the footer; use a journal as it was written")
-        wanted = _wanted(record, name, number)
+    journal = _Journal(lines, name)
+    report = _Report()
+    for number, now_ns, event, wanted in journal.entries():
         try:
-            got = [action_text(a) for a in controller.handle(record[0], parse_event(record[1]))]
-        except (AssertionError, LookupError, TypeError, ValueError) as error:
-            if first is None:
-                first = f"line {number}: this event cannot follow what came before ({_words(error)})"
-            return ReplayReport(events, actions, different + max(1, len(wanted)), first)
-        events += 1
-        actions += len(wanted)
+            got = [action_text(action) for action in controller.handle(now_ns, parse_event(event))]
+        except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as error:
+            words = f"{type(error).__name__} {error}".strip()
+            report.differ(
+                f"line {number}: this event cannot follow what came before ({words})", max(1, len(wanted))
+            )
+            return report.result()
+        report.events += 1
+        report.actions += len(wanted)
         if got != wanted:
             pairs = differences(wanted, got)
-            different += len(pairs)
-            first = first or f"line {number}: {pairs[0]}"
-    return _closed(ReplayReport(events, actions, different, first), footer, name)
+            report.differ(f"line {number}: {pairs[0]}", len(pairs))
+    if report.first is None:
+        for sentence in journal.complaints(report.events, report.actions, len(controller.requests)):
+            report.differ(sentence, 1)
+    return report.result()
+
+
+class _Report:
+    """A ReplayReport in the making."""
+
+    def __init__(self) -> None:
+        self.events = self.actions = self.different = 0
+        self.first: str | None = None
+
+    def differ(self, sentence: str, times: int) -> None:
+        self.different += times
+        self.first = self.first or sentence
+
+    def result(self) -> ReplayReport:
+        return ReplayReport(self.events, self.actions, self.different, self.first)
+
+
+class _Journal:
+    """The text of a journal: header, entries, footer; UserError for what is not a whole journal."""
+
+    def __init__(self, lines: Iterable[str], name: str) -> None:
+        self._lines = enumerate(lines, start=1)
+        self._name = name
+        self._digest = sha256()
+        self._footer: dict[str, Any] = {}
+
+    def entries(self) -> Iterator[tuple[int, int, list[Any], list[str]]]:
+        """(line number, time, event as an array, actions as canonical text) between header and footer."""
+        _, text = next(self._lines, (0, ""))
+        read_header(self._parsed(1, text), self._name)
+        self._hash(text)
+        for number, text in self._lines:
+            match self._parsed(number, text):
+                case [int(now_ns), list(event), list(actions)]:
+                    self._hash(text)
+                    wanted = [json.dumps(action, separators=(",", ":")) for action in actions]
+                    yield number, now_ns, event, wanted
+                case dict(footer):
+                    self._footer = footer
+                    self._end()
+                    return
+                case _:
+                    raise self._altered(number, "it is not [time, event, actions]")
+        raise UserError(f"{self._name}: the last line is missing, so the run was cut; record it again")
+
+    def complaints(self, events: int, actions: int, in_flight: int) -> Iterator[str]:
+        """What is wrong though every action is as recorded."""
+        counted = {"events": events, "actions": actions}
+        if any(self._footer.get(key) != value for key, value in counted.items()):
+            yield f"footer: it counts {self._footer}, the journal holds {counted}"
+        elif in_flight:
+            yield f"after the last line: {in_flight} requests are still in flight"
+        elif self._footer.get("sha256") != self._digest.hexdigest():
+            yield "footer: the lines above are not those that were written (their sha256 differs)"
+
+    def _end(self) -> None:
+        for number, text in self._lines:
+            if text.strip():
+                raise UserError(
+                    f"{self._name}: line {number} follows the footer; use a journal as it was written"
+                )
+
+    def _hash(self, text: str) -> None:
+        self._digest.update(text.rstrip("\n").encode(errors="surrogatepass") + b"\n")
+
+    def _parsed(self, number: int, text: str) -> Any:
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise self._altered(number, str(error)) from None
+
+    def _altered(self, number: int, why: str) -> UserError:
+        return UserError(
+            f"{self._name}: line {number} is cut or altered ({why}); use a journal as it was written"
+        )
 
 
 def differences(wanted: list[str], got: list[str]) -> list[str]:
@@ -69,36 +140,3 @@ def read_header(record: object, name: str) -> dict[str, object]:
     if not isinstance(record, dict) or record.get("servetwin_journal") != FORMAT:
         raise UserError(f"{name}: the first line is not a ServeTwin journal header of format {FORMAT}")
     return record
-
-
-def _records(lines: Iterable[str], name: str) -> Iterator[tuple[int, Any]]:
-    for number, text in enumerate(lines, start=1):
-        try:
-            yield number, json.loads(text)
-        except ValueError as error:
-            raise UserError(
-                f"{name}: line {number} is cut or altered ({error}); use a journal as it was written"
-            ) from None
-
-
-def _wanted(record: object, name: str, number: int) -> list[str]:
-    """The recorded actions in canonical text."""
-    match record:
-        case [int(), list(), list(actions)]:
-            return [json.dumps(action, separators=(",", ":")) for action in actions]
-    raise UserError(f"{name}: line {number} is not [time, event, actions]; use a journal as it was written")
-
-
-def _closed(report: ReplayReport, footer: dict[str, int] | None, name: str) -> ReplayReport:
-    """A journal without its footer was cut; one whose footer counts otherwise was altered."""
-    if footer is None:
-        raise UserError(f"{name}: the last line is missing, so the run was cut; record it again")
-    counted = {"events": report.events, "actions": report.actions}
-    if footer != counted and report.first_difference is None:
-        sentence = f"footer: it counts {footer}, the journal holds {counted}"
-        return ReplayReport(report.events, report.actions, report.different + 1, sentence)
-    return report
-
-
-def _words(error: Exception) -> str:
-    return f"{type(error).__name__} {error}".strip()

@@ -7,11 +7,10 @@ class Lifetime:
     """One request between arrival and end. Token times are fixed point where sub-ns order matters.
 
     ``end`` is the step counter of its machine at which it has all its tokens, -1 while it does not decode.
-    ``generated`` is kept up to date only then; ``base`` is its context minus the step counter.
+    ``generated`` is kept up to date only then.
     """
 
     __slots__ = (
-        "base",
         "end",
         "first_token_ns",
         "generated",
@@ -25,7 +24,6 @@ class Lifetime:
         self.request = request
         self.output_tokens = output_tokens
         self.generated = 0
-        self.base = 0
         self.end = -1
         self.first_token_ns = -1
         self.last_token_fixed = -1

@@ -1,8 +1,8 @@
 """One replica in virtual time: its resident requests and the run in progress.
 
-The step counter ``steps_done`` makes a run O(1): a decoding request keeps base = context - steps_done and
-ends when the counter reaches its ``end``, so n requests of total context sum_base + n * steps_done advance
-by one addition.
+A step counter makes a run O(1): a resident request ends when the counter reaches its ``end``, and n of them
+advance k steps by adding k to the counter and n * k to their total context. Time is fixed point throughout,
+so back-to-back runs carry their fractions of a nanosecond along.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from serving.errors import UserError
 from serving.events import Ran
 from serving.recorder import Recorder
 from simcore.lifetime import Lifetime
-from simcore.segment import FRACTION_BITS, FRACTION_MASK, cost_of_steps, steps_to_reach
+from simcore.segment import FRACTION_BITS, steps_to_reach
 
 Pieces = tuple[tuple[int, int, int], ...]
 
@@ -33,9 +33,10 @@ class Machine:
     """Executes runs for one replica. Times given to it never go back."""
 
     __slots__ = (
-        "_base_sum",
-        "_cost",
+        "_busy_since_ns",
+        "_context",
         "_decoding",
+        "_due_fixed",
         "_ends",
         "_first",
         "_gaps",
@@ -43,11 +44,10 @@ class Machine:
         "_left",
         "_lives",
         "_recorder",
-        "_remainder",
         "_rows",
         "_slope",
         "_stalled",
-        "_start_ns",
+        "_start_fixed",
         "_steps",
         "_steps_done",
         "_stop",
@@ -59,38 +59,44 @@ class Machine:
 
     def __init__(self, id: int, rows: StepTimes, lives: dict[int, Lifetime], recorder: Recorder) -> None:
         self.id = id
-        self.busy_ns = 0
-        self.due_ns = -1
         self._rows = rows
         self._lives = lives
         self._recorder = recorder
         self._gaps = recorder.gaps
+        # The resident requests: how many, the sum of their contexts (each counts the token its next step
+        # feeds), and (step counter, request) of their ends, some of which preemption has made void.
         self._decoding = 0
-        self._base_sum = 0
-        self._steps_done = 0
+        self._context = 0
         self._ends: list[tuple[int, int]] = []
-        self.run: Run | None = None  # in progress
-        self._start_ns = 0
-        self._remainder = 0
-        # The run in progress: a first step with chunks (0 without), then steps of cost first + i * slope.
-        self._head = self._first = self._slope = self._steps = self._cost = 0
-        self._left = 0  # steps it may still run after those with chunks
-        self._stop = False  # it ends at the boundary it is due at
+        self._steps_done = 0
+        # The run in progress, from start to due: a first step with chunks (0 without), then steps of cost
+        # first + i * slope. It ends there if told to stop, else after at most ``left`` more steps.
+        self.run: Run | None = None
+        self._head = self._first = self._slope = self._steps = 0
+        self._start_fixed = self._due_fixed = 0
+        self._left = 0
+        self._stop = False
+        self.due_ns = -1
+        self.busy_ns = 0
+        self._busy_since_ns = -1  # -1 while idle
         # [time of last token in fixed point, requests]: who waits for its next token since before this pass
         self._stalled: list[list[int]] = []
 
     def start(self, now_ns: int, run: Run) -> int:
         """Begin a run; returns when it is due."""
         assert self.run is None, "one pass at a time"
+        if self._busy_since_ns < 0:
+            self._busy_since_ns = now_ns
+            self._start_fixed = now_ns << FRACTION_BITS
         self.run = run
-        self._stop = run.max_steps == 1
+        max_steps = run.max_steps
+        self._stop = max_steps == 1
         if run.chunks:
-            self._left = run.max_steps - 1
+            self._left = max_steps - 1
             self._plan_chunks(run)
-            self._begin(now_ns)
         else:
-            self._left = run.max_steps
-            self._go_on(now_ns)
+            self._left = max_steps
+            self._plan_decodes()
         return self.due_ns
 
     def interrupt(self, now_ns: int) -> bool:
@@ -100,47 +106,48 @@ class Machine:
         self._stop = True
         if not self._steps:
             return False
-        elapsed = ((now_ns - self._start_ns) << FRACTION_BITS) - self._remainder - self._head
+        elapsed = (now_ns << FRACTION_BITS) - self._start_fixed - self._head
         steps = 0 if elapsed <= 0 and self._head else steps_to_reach(self._first, self._slope, elapsed)
         if steps >= self._steps:
             return False
         self._steps = steps
-        self._cost = self._head + cost_of_steps(self._first, self._slope, steps)
-        self.due_ns = self._start_ns + ((self._remainder + self._cost) >> FRACTION_BITS)
+        self._fix_due()
         return True
 
     def complete(self) -> Ran:
         """The run is due: account its steps and tell what happened. ``run`` is None unless it goes on."""
-        run, now_ns, steps = self.run, self.due_ns, self._steps
+        run, steps, head = self.run, self._steps, self._head
         assert run is not None
-        self.busy_ns += now_ns - self._start_ns
         finished: list[int] = []
-        head = self._head
-        tail_start = (self._start_ns << FRACTION_BITS) + self._remainder + head
-        self._remainder = (self._remainder + self._cost) & FRACTION_MASK
         if head:
-            self._first_step(run, tail_start, finished)
+            self._first_step(run, finished)
         if steps:
+            decoding = self._decoding
             if self._stalled:
-                self._end_stalls(tail_start)
+                self._end_stalls()
             else:
-                self._gaps(self._first, self._slope, steps, self._decoding)
+                self._gaps(self._first, self._slope, steps, decoding)
             self._steps_done += steps
+            self._context += steps * decoding
             self._left -= steps
-        if self._ends and self._ends[0][0] <= self._steps_done:
-            self._finish_decodes(now_ns, finished)
-        if len(finished) > 1:
+        self._start_fixed = self._due_fixed
+        ends = self._ends
+        if ends and ends[0][0] <= self._steps_done:
+            self._finish_decodes(finished)
             finished.sort()
-        steps = steps + 1 if head else steps
-        if self._stop or not self._left or not self._decoding or (finished and run.until_finish):
+        if head:
+            steps += 1
+        goes_on = self._left and self._decoding and not self._stop and not (finished and run.until_finish)
+        if not goes_on:
             self.run = None
             return Ran(self.id, run.epoch, steps, tuple(finished))
-        self._go_on(now_ns)
+        self._plan_decodes()
         return Ran(self.id, run.epoch, steps, tuple(finished), True)
 
     def idle(self) -> None:
         """No run followed the last one: the next one starts on a whole nanosecond."""
-        self._remainder = 0
+        self.busy_ns += self.due_ns - self._busy_since_ns
+        self._busy_since_ns = -1
 
     def preempt(self, request: int) -> None:
         """Take a request out at a step boundary; its generated tokens are kept."""
@@ -152,51 +159,47 @@ class Machine:
         life.last_token_fixed = self._last_token_of(life)
         life.end = -1
         self._decoding -= 1
-        self._base_sum -= life.base
+        self._context -= life.request.prompt_tokens + life.generated
 
-    def _begin(self, now_ns: int) -> None:
-        """The steps planned start now."""
+    def _fix_due(self) -> None:
         steps = self._steps
-        self._start_ns = now_ns
-        self._cost = cost = self._head + steps * self._first + self._slope * (steps * (steps - 1) >> 1)
-        self.due_ns = now_ns + ((self._remainder + cost) >> FRACTION_BITS)
+        cost = steps * self._first + self._slope * (steps * (steps - 1) >> 1)
+        self._due_fixed = due_fixed = self._start_fixed + self._head + cost
+        self.due_ns = due_fixed >> FRACTION_BITS
 
-    def _go_on(self, now_ns: int) -> None:
+    def _plan_decodes(self) -> None:
         """Decode until the next request finishes, or the steps allowed are done."""
         assert self._decoding, "a decode run without resident requests"
         steps = self._next_end() - self._steps_done
         self._head = 0
-        self._plan_decode(
-            self._decoding,
-            self._base_sum + self._decoding * self._steps_done,
-            steps if steps < self._left else self._left,
-        )
-        self._begin(now_ns)
+        self._plan_steps(self._decoding, self._context, steps if steps < self._left else self._left)
+        self._fix_due()
 
     def _plan_chunks(self, run: Run) -> None:
-        """The first step, and what the decode steps after it will cost until one finishes."""
-        decoding, steps_done = self._decoding, self._steps_done
+        """The first step, and what the decode steps after it will cost until a request finishes."""
+        decoding, context = self._decoding, self._context
         residents = decoding if run.decode else 0
-        context = self._base_sum + decoding * steps_done
         self._head = self._rows.mixed(residents, context, run.chunks)
         self._first = self._slope = self._steps = 0
-        longest = self._left
-        if not longest:
-            return
-        after = context + residents
-        if decoding:
-            longest = min(longest, self._next_end() - steps_done - (1 if residents else 0))
-        for request, _, _ in run.chunks:
-            life = self._lives[request]
-            generated = life.generated + 1
-            after += life.request.prompt_tokens + generated
-            missing = life.output_tokens - generated
-            if missing < longest:
-                longest = missing
-        if longest:
-            self._plan_decode(decoding + len(run.chunks), after, longest)
+        steps = self._left
+        if steps:
+            context += residents
+            if decoding:
+                missing = self._next_end() - self._steps_done - (1 if residents else 0)
+                if missing < steps:
+                    steps = missing
+            for request, _, _ in run.chunks:
+                life = self._lives[request]
+                generated = life.generated + 1
+                context += life.request.prompt_tokens + generated
+                missing = life.output_tokens - generated
+                if missing < steps:
+                    steps = missing
+            if steps:
+                self._plan_steps(decoding + len(run.chunks), context, steps)
+        self._fix_due()
 
-    def _plan_decode(self, decoding: int, context: int, steps: int) -> None:
+    def _plan_steps(self, decoding: int, context: int, steps: int) -> None:
         """Decode steps of ``decoding`` requests with total ``context``, while one straight piece holds."""
         pieces = self._rows.decode(decoding)
         limit, intercept, slope = pieces[0]
@@ -216,7 +219,7 @@ class Machine:
             life = lives.get(request)
             if life is not None and life.end == end:
                 return end
-            heappop(ends)  # left by preemption
+            heappop(ends)
 
     def _later_piece(self, pieces: Pieces, context: int) -> tuple[int, int, int]:
         for piece in pieces:
@@ -227,73 +230,75 @@ class Machine:
             f"the {pieces[-1][0]} its step-time model answers for: write a smaller engine.kv_tokens"
         )
 
-    def _first_step(self, run: Run, end_fixed: int, finished: list[int]) -> None:
+    def _first_step(self, run: Run, finished: list[int]) -> None:
         """The step with chunks has ended: residents got a token, or were kept waiting."""
         residents = self._decoding
+        end_fixed = self._start_fixed + self._head
         if residents and run.decode:
             self._gaps(self._head, 0, 1, residents)
             self._steps_done += 1
-        self._sample(run.chunks, end_fixed, finished)
+            self._context += residents
+        for request, start, tokens in run.chunks:
+            life = self._lives[request]
+            if start + tokens == life.request.prompt_tokens + life.generated:
+                self._sample(life, end_fixed, finished)
         if not run.decode and (residents or self._stalled):
             if not self._stalled:
-                self._stalled.append([end_fixed - self._head, residents])
+                self._stalled.append([self._start_fixed, residents])
             joined = self._decoding - residents
             if joined:
                 self._stalled.append([end_fixed, joined])
 
-    def _end_stalls(self, start_fixed: int) -> None:
+    def _sample(self, life: Lifetime, token_fixed: int, finished: list[int]) -> None:
+        """A prompt is computed: its request gets a token and decodes from the next step on."""
+        if life.generated:
+            self._gaps(token_fixed - life.last_token_fixed, 0, 1, 1)
+        else:
+            life.first_token_ns = token_fixed >> FRACTION_BITS
+        life.generated = generated = life.generated + 1
+        life.last_token_fixed = token_fixed
+        missing = life.output_tokens - generated
+        if not missing:
+            self._finish(life, token_fixed >> FRACTION_BITS)
+            finished.append(life.request.id)
+            return
+        life.end = end = self._steps_done + missing
+        heappush(self._ends, (end, life.request.id))
+        self._decoding += 1
+        self._context += life.request.prompt_tokens + generated
+
+    def _end_stalls(self) -> None:
         """The first decode step after prefill passes: gaps reach back to each request's last token."""
         first, slope, steps = self._first, self._slope, self._steps
+        end_fixed = self._start_fixed + self._head + first
         for last_token_fixed, requests in self._stalled:
-            self._gaps(start_fixed + first - last_token_fixed, 0, 1, requests)
+            self._gaps(end_fixed - last_token_fixed, 0, 1, requests)
         self._stalled.clear()
         if steps > 1:
             self._gaps(first + slope, slope, steps - 1, self._decoding)
 
-    def _sample(self, chunks: Sequence[Chunk], token_fixed: int, finished: list[int]) -> None:
-        """Requests whose prompt is now computed get a token and decode from the next step on."""
-        for request, start, tokens in chunks:
-            life = self._lives[request]
-            known = life.request.prompt_tokens + life.generated
-            if start + tokens < known:
-                continue
-            if life.generated:
-                self._gaps(token_fixed - life.last_token_fixed, 0, 1, 1)
-            else:
-                life.first_token_ns = token_fixed >> FRACTION_BITS
-            life.generated += 1
-            life.last_token_fixed = token_fixed
-            if life.generated == life.output_tokens:
-                self._finish(life, token_fixed >> FRACTION_BITS)
-                finished.append(request)
-                continue
-            life.base = known + 1 - self._steps_done
-            life.end = self._steps_done + life.output_tokens - life.generated
-            heappush(self._ends, (life.end, request))
-            self._decoding += 1
-            self._base_sum += life.base
-
-    def _finish_decodes(self, now_ns: int, finished: list[int]) -> None:
+    def _finish_decodes(self, finished: list[int]) -> None:
         ends, lives, steps_done = self._ends, self._lives, self._steps_done
         while ends and ends[0][0] <= steps_done:
             end, request = heappop(ends)
             life = lives.get(request)
-            if life is not None and life.end == end:  # else left by preemption
+            if life is not None and life.end == end:
                 self._decoding -= 1
-                self._base_sum -= life.base
-                self._finish(life, now_ns)
+                self._context -= life.request.prompt_tokens + life.output_tokens
+                self._finish(life, self.due_ns)
                 finished.append(request)
 
     def _finish(self, life: Lifetime, now_ns: int) -> None:
-        del self._lives[life.request.id]
+        request = life.request
+        del self._lives[request.id]
         self._recorder.finished(
-            life.request, life.output_tokens, life.first_token_ns, now_ns, self.id, life.preemptions
+            request, life.output_tokens, life.first_token_ns, now_ns, self.id, life.preemptions
         )
 
     def _last_token_of(self, life: Lifetime) -> int:
         """When a resident's last token appeared, and one fewer waits since then."""
         if not self._stalled:
-            return (self.due_ns << FRACTION_BITS) + self._remainder
+            return self._due_fixed
         last = max(life.last_token_fixed, self._stalled[0][0])
         group = next(group for group in self._stalled if group[0] == last)
         group[1] -= 1

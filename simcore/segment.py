@@ -1,14 +1,13 @@
 """A run of decode steps in closed form, exact to the nanosecond.
 
 Step i = 0..k-1 costs ``first + slope * i`` in fixed point (ns with 24 fraction bits); the boundary after j
-steps lies at ``t0 + ((rem + cost(j)) >> 24)``. Everything is an integer, so cutting a run at any boundary and
+steps lies at ``(start + cost(j)) >> 24`` ns. Everything is an integer, so cutting a run at any boundary and
 going on from there gives the same boundaries.
 """
 
 from math import sqrt
 
 FRACTION_BITS = 24
-FRACTION_MASK = (1 << FRACTION_BITS) - 1
 
 
 def cost_of_steps(first: int, slope: int, steps: int) -> int:

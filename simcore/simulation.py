@@ -47,7 +47,6 @@ class Simulation:
         rows: Sequence[StepTimes],
         recorder: Recorder,
         journal: JournalSink | None = None,
-        on_arrivals: Callable[[int], None] | None = None,
     ) -> None:
         """``arrivals`` yields (request, true output tokens) by arrival time; ``rows`` are per replica."""
         self._env = Environment()
@@ -55,13 +54,10 @@ class Simulation:
         self._decide = controller.handle
         self._recorder = recorder
         self._journal = journal
-        self._on_arrivals = on_arrivals
         self._lives: dict[int, Lifetime] = {}
         self._arrivals = iter(arrivals)
         self._next: tuple[Request, int] | None = None
-        self._arrived = 0
         self._events = 0
-        self._now_ns = 0  # of the last arrival
         self._end_ns = 0
         self._machines = [Machine(id, row, self._lives, recorder) for id, row in enumerate(rows)]
         self._wakeups = [self._wakeup(machine) for machine in self._machines]
@@ -70,7 +66,7 @@ class Simulation:
 
     def run(self) -> SimReport:
         """Run until every request has ended."""
-        self._await_next_arrival()
+        self._await_next_arrival(0)
         self._env.run()
         assert not self._lives, f"the world stopped with {len(self._lives)} requests in flight"
         for machine in self._machines:
@@ -93,7 +89,7 @@ class Simulation:
             event.callbacks = callbacks
             now_ns = machine.due_ns
             # A run that was cut leaves its old wake-up in the queue; only the latest due time counts.
-            if env.now == now_ns and machine.run is not None:
+            if env._now == now_ns and machine.run is not None:
                 report = machine.complete()
                 if report.running:
                     schedule(event, rank, machine.due_ns - now_ns)
@@ -105,10 +101,10 @@ class Simulation:
         callbacks = event.callbacks
         return event
 
-    def _await_next_arrival(self) -> None:
+    def _await_next_arrival(self, now_ns: int) -> None:
         self._next = arrival = next(self._arrivals, None)
         if arrival is not None:
-            delay = arrival[0].arrival_ns - self._now_ns
+            delay = arrival[0].arrival_ns - now_ns
             assert type(delay) is int and delay >= 0, "arrivals must not go back in time"
             self._schedule(self._arrival, ARRIVAL_RANK, delay)
 
@@ -116,13 +112,11 @@ class Simulation:
         event.callbacks = self._arrival_callbacks
         assert self._next is not None
         request, output_tokens = self._next
-        self._lives[request.id] = Lifetime(request, min(output_tokens, request.max_new_tokens))
-        self._now_ns = request.arrival_ns
-        self._handle(request.arrival_ns, Arrived(request))
-        self._arrived += 1
-        if self._on_arrivals is not None and self._arrived % 256 == 0:
-            self._on_arrivals(self._arrived)
-        self._await_next_arrival()
+        cap = request.max_new_tokens
+        self._lives[request.id] = Lifetime(request, output_tokens if output_tokens < cap else cap)
+        now_ns = request.arrival_ns
+        self._handle(now_ns, Arrived(request))
+        self._await_next_arrival(now_ns)
 
     def _handle(self, now_ns: int, event: Fact) -> None:
         self._events += 1

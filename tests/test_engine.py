@@ -66,9 +66,13 @@ def chunked(max_num_seqs: int = 4, max_num_batched_tokens: int = 8) -> ChunkedPr
     return ChunkedPrefill(max_num_seqs, max_num_batched_tokens)
 
 
-def run(chunks: tuple[Chunk, ...], decode: bool, max_steps: int, until_finish: bool | None, reason: str) -> Run:
-    """Unless told otherwise a run of several steps is open to arrivals, and goes on when somebody finishes."""
-    return Run(ID, 0, chunks, decode, max_steps, max_steps == 1 if until_finish is None else until_finish, reason)
+def run(
+    chunks: tuple[Chunk, ...], decode: bool, max_steps: int, until_finish: bool | None, reason: str
+) -> Run:
+    """Unless told otherwise a run of several steps is open to arrivals and goes on past a finish."""
+    return Run(
+        ID, 0, chunks, decode, max_steps, max_steps == 1 if until_finish is None else until_finish, reason
+    )
 
 
 def chunk_run(*chunks: Chunk, max_steps: int = 1, until_finish: bool | None = None) -> Run:
@@ -267,13 +271,12 @@ def test_a_prompt_cut_before_its_first_step_is_asked_for_again() -> None:
     assert script.ran(0) == run
 
 
-@pytest.mark.xfail(
-    strict=True, raises=ZeroDivisionError, reason="prefill-first forgets a prompt that was cut"
-)
 def test_a_whole_prompt_cut_before_its_first_step_is_asked_for_again() -> None:
     script = Script(PrefillFirst(4, 8))
-    run = script.arrive(0, 6)
-    assert script.ran(0) == run
+    script.arrive(0, 6)
+    assert script.arrive(1, 2) == [INTERRUPT]
+    assert script.ran(0) == [run(((0, 0, 6),), False, 1, None, "prefill again")]
+    assert script.ran(1) == [prefill_run((1, 0, 2), max_steps=1 + 13 // 2 * 4)]
 
 
 def test_preemption_takes_the_newest_first_and_queues_the_oldest_at_the_head() -> None:
@@ -500,12 +503,18 @@ def test_an_idle_engine_has_no_steps_left_to_report() -> None:
         script.ran(1)
 
 
-@pytest.mark.xfail(strict=True, reason="the engine waits for ever for a report of a run that nobody is in")
 def test_a_run_without_requests_cannot_go_on() -> None:
     script = Script(chunked())
     script.arrive(0, 6)
-    with pytest.raises(AssertionError):
+    with pytest.raises(AssertionError, match="goes on with nobody in it"):
         script.ran(1, 0, goes_on=True)
+
+
+def test_a_run_without_steps_left_cannot_go_on() -> None:
+    script = Script(chunked())
+    script.arrive(0, 20)
+    with pytest.raises(AssertionError):
+        script.ran(1, goes_on=True)
 
 
 def test_an_old_epoch_is_ignored_even_by_a_running_engine() -> None:

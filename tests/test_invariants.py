@@ -96,6 +96,7 @@ def keep_blocks_of_the_departed(controller: Controller) -> None:
 def prefill_somebody_unknown(controller: Controller) -> None:
     first = controller.engines[0]
     first.prefilling[6] = first.waiting[0]
+    del first.prefilling[3]
 
 
 def decode_before_the_prompt_is_done(controller: Controller) -> None:

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import astuple
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, get_args
 
@@ -13,7 +14,17 @@ from experiments.journal_file import JournalFile, header_fields
 from serving.actions import Action, Assign, Fail, Interrupt, Preempt, Reject, Run
 from serving.estimates import Estimates, ModelEstimates
 from serving.events import Arrived, Event, Lost, Ran
-from serving.journal import FORMAT, action_text, event_text, footer_text, header_text, line, parse_event
+from serving.journal import (
+    FORMAT,
+    action_text,
+    digest_of,
+    event_text,
+    footer_text,
+    header_text,
+    line,
+    parse_event,
+    whole,
+)
 from serving.replay import read_header
 from serving.request import Request
 
@@ -100,6 +111,9 @@ def test_different_actions_have_different_texts(first: Action, second: Action) -
         ["arrived", 1],
         ["arrived", 0, 0, 1, 1, "m", 0, 0],
         ["lost", 1],
+        ["lost", -1, "cause"],
+        ["ran", -1, 0, 1, [], False],
+        ["ran", 0, 0, -1, [], False],
         ["lost", 1, "cause", "cause"],
         [["ran"], 0, 0, 1, [], False],
     ],
@@ -118,7 +132,7 @@ def test_header_and_footer_are_sorted_json_objects() -> None:
         "servetwin_journal": FORMAT,
         "seed": 3,
     }
-    assert footer_text(4, 9) == '{"actions":9,"events":4}'
+    assert footer_text(4, 9, "ab") == '{"actions":9,"events":4,"sha256":"ab"}'
 
 
 EVENT = Lost(0, "gone")
@@ -129,13 +143,29 @@ def test_a_journal_file_has_header_lines_and_footer(tmp_path: Path) -> None:
     with JournalFile(path, {"seed": 1}) as journal:
         journal.write(5, EVENT, [Fail(2, "gone"), Fail(3, "gone")])
         journal.write(6, EVENT, [])
-    assert path.read_text(encoding="ascii").split("\n") == [
+    text = path.read_text(encoding="ascii")
+    *lines, footer, end = text.split("\n")
+    assert lines == [
         '{"seed":1,"servetwin_journal":1}',
         '[5,["lost",0,"gone"],[["fail",2,"gone"],["fail",3,"gone"]]]',
         '[6,["lost",0,"gone"],[]]',
-        '{"actions":2,"events":2}',
-        "",
     ]
+    assert (footer, end) == (footer_text(2, 2, digest_of(lines)), "")
+    assert [*lines, footer] == whole({"seed": 1}, lines[1:], 2)
+
+
+@pytest.mark.parametrize("events", [0, 1, 2046, 2047, 2048, 2049, 5000])
+def test_a_journal_file_of_any_length_is_whole(tmp_path: Path, events: int) -> None:
+    path = tmp_path / "journal"
+    with JournalFile(path, {}) as journal:
+        for now_ns in range(events):
+            journal.write(now_ns, EVENT, [Fail(2, "gone")])
+    written = path.read_bytes()
+    lines = written.splitlines(keepends=True)
+    assert len(lines) == events + 2
+    assert [json.loads(text)[0] for text in lines[1:-1]] == list(range(events))
+    digest = sha256(b"".join(lines[:-1])).hexdigest()
+    assert json.loads(lines[-1]) == {"events": events, "actions": events, "sha256": digest}
 
 
 def test_a_run_that_fails_leaves_a_journal_without_footer(tmp_path: Path) -> None:

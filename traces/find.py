@@ -41,7 +41,7 @@ def find_trace(
         known = ", ".join((*FILE_NAMES, *SYNTHETIC_NAMES))
         raise TraceError(f"trace={name} is unknown: write one of {known}")
     if path is not None:
-        explicit = Path(path).expanduser()
+        explicit = _expanded(path, "trace.path")
         if not os.path.lexists(explicit):
             raise TraceError(
                 f"trace.path={path} does not exist: check the path or leave it out to search for {name}"
@@ -63,5 +63,13 @@ def find_trace(
 def trace_folders(environ: Mapping[str, str], current_folder: Path) -> tuple[Path, ...]:
     """The folders searched, in order."""
     named = [part for part in environ.get(FOLDERS_VARIABLE, "").split(os.pathsep) if part.strip()]
-    own = tuple(Path(part).expanduser() for part in named)
+    own = tuple(_expanded(part, FOLDERS_VARIABLE) for part in named)
     return own + tuple(current_folder / part for part in _LOCAL_FOLDERS)
+
+
+def _expanded(path: str | os.PathLike[str], key: str) -> Path:
+    """``path`` with a leading ~ followed."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        raise TraceError(f"{key}={path} names a home that does not exist: write the whole path") from error

@@ -29,7 +29,7 @@ def load(
     rate_per_s, requests: of the synthetic trace only (default: those of the file it stands in for).
     Raises TraceError on an unknown name, a missing or damaged file, or an option that does not apply.
     """
-    positive_number("tokens_scale", tokens_scale)  # before a long read, not after it
+    positive_number("trace.tokens_scale", tokens_scale)  # before a long read, not after it
     if name == "azure_conv_like":
         workload = _synthetic(name, path, seed, rate_per_s, requests)
     else:

@@ -18,7 +18,7 @@ def scale_tokens(workload: Workload, factor: float) -> Workload:
 
     Raises TraceError when ``factor`` is not above 0 or a length would pass 10 million tokens.
     """
-    scale = positive_number("tokens_scale", factor)
+    scale = positive_number("trace.tokens_scale", factor)
     if scale == 1.0:
         return workload
     caps = workload.max_new_tokens
@@ -35,7 +35,7 @@ def _scaled(tokens: NDArray[np.int64], scale: float) -> NDArray[np.int64]:
     longest = int(tokens.max())
     if longest * scale > MAX_TOKENS:
         raise TraceError(
-            f"tokens_scale={short_number(scale)} makes {longest} tokens more than {MAX_TOKENS}:"
+            f"trace.tokens_scale={short_number(scale)} makes {longest} tokens more than {MAX_TOKENS}:"
             " write a smaller one"
         )
     return np.asarray(np.maximum(np.rint(tokens * scale), 1), dtype=np.int64)
@@ -58,13 +58,13 @@ def scale_rate(workload: Workload, factor: float, seed: int) -> Workload:
         if not kept.any():
             raise TraceError(
                 f"rate_scale={short_number(scale)} leaves none of the {len(workload)} requests of"
-                f" {workload.name}: write a larger one"
+                f" {workload.name}: write a larger trace.utilization"
             )
         return workload.taking(kept, f"thinned to {short_number(scale)}x")
     if scale * len(workload) > MAX_ROWS:
         raise TraceError(
-            f"rate_scale={short_number(scale)} makes more than {MAX_ROWS} requests of {len(workload)}:"
-            " write a smaller one"
+            f"rate_scale={short_number(scale)} makes more than {MAX_ROWS} requests of"
+            f" {len(workload)}: write a smaller trace.utilization"
         )
     return _replicated(workload, scale, seed)
 

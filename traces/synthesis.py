@@ -68,8 +68,8 @@ def azure_conv_like(
     their mean, here about gap_cv**2), and the file's weak length correlation (-0.11).
     Raises TraceError on bad parameters.
     """
-    count = whole_number("requests", requests, 1, MAX_ROWS)
-    rate = positive_number("rate_per_s", rate_per_s)
+    count = whole_number("trace.requests", requests, 1, MAX_ROWS)
+    rate = positive_number("trace.rate_per_s", rate_per_s)
     cv = positive_number("gap_cv", gap_cv)
     return Workload(
         arrival_ns=gamma_arrivals_ns(stream(seed, "azure_conv_like/arrivals"), count, rate, cv),
@@ -102,7 +102,8 @@ def gamma_arrivals_ns(
     gaps_s = generator.standard_gamma(shape, size=count - 1) / (shape * rate_per_s)
     if not gaps_s.sum() <= _LONGEST_S:
         raise TraceError(
-            f"rate_per_s={rate_per_s!r} spreads {count} requests over more than 31 years: write a higher rate"
+            f"rate_per_s={rate_per_s!r} spreads {count} requests over more than 31 years: write a larger"
+            " trace.rate_per_s or trace.utilization"
         )
     gaps_ns = np.rint(gaps_s * NS_PER_S).astype(np.int64)
     return np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(gaps_ns)))

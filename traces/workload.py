@@ -72,7 +72,7 @@ class Workload:
 
     def limited(self, n: int) -> "Workload":
         """The first ``n`` requests (at least 1, otherwise TraceError); all of them when there are fewer."""
-        count = whole_number("limit", n, 1, MAX_ROWS)
+        count = whole_number("trace.limit", n, 1, MAX_ROWS)
         if count >= len(self):
             return self
         return self.taking(slice(0, count), f"first {count} of {len(self)} requests")
