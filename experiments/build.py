@@ -178,5 +178,5 @@ def arrivals_of(config: RunConfig, workload: Workload) -> Iterator[tuple[Request
         caps = workload.max_new_tokens
         limits = [cap] * len(arrival) if caps is None else caps[rows].tolist()
         ids = range(rows.start, rows.start + len(arrival))
-        for row in zip(ids, arrival, prompt, limits, output, strict=True):
-            yield Request(row[0], row[1], row[2], row[3], model), row[4]
+        for id, at_ns, tokens, limit, true in zip(ids, arrival, prompt, limits, output, strict=True):
+            yield Request(id, at_ns, tokens, limit, model), true

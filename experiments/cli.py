@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Final, NoReturn
+from typing import Final, NoReturn, TextIO
 
 from hwmodels.errors import HardwareError
 from serving.errors import UserError
@@ -89,13 +89,13 @@ def telling(kept: str = "") -> Iterator[None]:
         yield
         if sys.stdout is not None:
             sys.stdout.flush()
-    except BrokenPipeError:
+    except (BrokenPipeError, SystemExit):  # rich turns the one into the other
         _silence(sys.stdout)
     except OSError as error:
         _silence(sys.stdout)
-        remedy = "send standard output to another place"
+        reason = os.strerror(error.errno or 0)
         raise UserError(
-            f"the output could not be written ({os.strerror(error.errno)}): {remedy}{kept}"
+            f"the output could not be written ({reason}): send standard output to another place{kept}"
         ) from None
 
 
@@ -158,12 +158,13 @@ def _fault(error: Exception) -> str:
         traceback.print_exception(error)
     place = traceback.extract_tb(error.__traceback__)[-1]
     return (
-        f"a fault of this program ({type(error).__name__}: {error}, at {Path(place.filename).name} line "
-        f"{place.lineno}), which you can report with the command you wrote; {TRACEBACK_VARIABLE}=1 shows its way"
+        f"a fault of this program, not of yours ({type(error).__name__}: {error}, at "
+        f"{Path(place.filename).name} line {place.lineno}): report it with the command you wrote, and with "
+        f"what {TRACEBACK_VARIABLE}=1 in the environment shows"
     )
 
 
-def _silence(stream: io.TextIOBase | None) -> None:
+def _silence(stream: TextIO | None) -> None:
     """Let what is still buffered go nowhere, else the interpreter complains about it when it ends."""
     try:
         null = os.open(os.devnull, os.O_WRONLY)

@@ -25,6 +25,7 @@ from experiments.overrides import (
     Override,
     Wanted,
     canonical,
+    checked_value,
     closest,
     declared,
     echo,
@@ -54,10 +55,6 @@ def load_config(overrides: Sequence[str], kind: Kind) -> RunConfig:
 
     Raises UserError for every word, option or value that cannot be used.
     """
-    try:
-        Path.cwd()
-    except OSError as error:
-        raise UserError("the folder you are in was removed: cd to one that exists and run again") from error
     groups = option_groups()
     for word in overrides:
         _refuse_bare_option(word, groups)
@@ -70,6 +67,8 @@ def load_config(overrides: Sequence[str], kind: Kind) -> RunConfig:
         tree = _compose(kind, choices)
         literals = _apply(tree, values, kind, groups)
         data = _resolve(tree, literals)
+    except FileNotFoundError as error:  # Hydra asks for the current folder
+        raise UserError("the folder you are in was removed: cd to one that exists and run again") from error
     except (HydraException, OmegaConfBaseException, yaml.YAMLError) as error:
         reason = " ".join(str(error).split())
         raise UserError(
@@ -85,14 +84,16 @@ def resolved_yaml(config: RunConfig) -> str:
     data = dataclasses.asdict(config)
     if config.workers is None:
         del data["workers"]
-    return _HEADER + str(yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=1000))
+    # YAML reads some unprintable characters back as others, unless all that is not ASCII is escaped.
+    plain = (config.out + (config.trace.path or "")).isprintable()
+    return _HEADER + str(yaml.safe_dump(data, sort_keys=False, allow_unicode=plain, width=1000))
 
 
 def load_resolved(path: Path | str) -> RunConfig:
     """The RunConfig in a result folder's ``config.yaml``; UserError when the file is not one."""
     try:
         data = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, ValueError) as error:
+    except (OSError, RecursionError, UnicodeDecodeError, ValueError) as error:
         raise UserError(
             f"{path} cannot be read ({error}): give the config.yaml of a result folder"
         ) from error
@@ -302,7 +303,7 @@ def _build(config_class: type, data: Any, prefix: str, source: str) -> Any:
         elif config_class is PolicyConfig and name == "params":
             values[name] = _parameters(data[name], f"{prefix}{name}", source)
         else:
-            values[name] = _typed(data[name], wanted_by(hint), f"{prefix}{name}", source)
+            values[name] = checked_value(data[name], wanted_by(hint), f"{prefix}{name}", source)
     return config_class(**values)
 
 
@@ -312,13 +313,3 @@ def _parameters(data: Any, key: str, source: str) -> dict[str, Any]:
             f"{key} in {source} is not a mapping: write a mapping of parameter names to values, or {{}}"
         )
     return dict(data)
-
-
-def _typed(value: Any, wanted: Wanted, key: str, source: str) -> Any:
-    if value is None and wanted.optional:
-        return None
-    if wanted.type is float and type(value) is int:
-        value = float(value)
-    if type(value) is not wanted.type or value != value or value in (float("inf"), float("-inf")):
-        raise UserError(f"{key}={value!r} in {source} is wrong: write {wanted}")
-    return value

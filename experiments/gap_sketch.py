@@ -21,7 +21,7 @@ LEAST_NS = 100
 GREATEST_NS = 4 * 10**11  # 400 s; longer gaps share the last bucket (and int64 ends at 549 s)
 NS_PER_MS = 1e6
 _GREATEST_FIXED = GREATEST_NS << FRACTION_BITS
-_BUFFER = 4 * 50_000
+GAPS_BUFFERED = 4 * 50_000  # numbers; four for each run noted
 
 
 @cache
@@ -39,11 +39,11 @@ def _edges() -> np.ndarray:
 class GapSketch:
     """Counts of gaps per bucket."""
 
-    __slots__ = ("_buffer", "_counts", "_largest", "_note", "_over")
+    __slots__ = ("_counts", "_largest", "_note", "_over", "buffer")
 
     def __init__(self) -> None:
-        self._buffer = array("q")
-        self._note = self._buffer.extend
+        self.buffer = array("q")
+        self._note = self.buffer.extend
         self._counts: np.ndarray | None = None
         self._largest = 0
         self._over = 0
@@ -57,9 +57,8 @@ class GapSketch:
             self._largest = max(self._largest, first + slope * (steps - 1))
 
     def settle(self) -> None:
-        """Count what was noted, if it is much; call it now and then."""
-        if len(self._buffer) >= _BUFFER:
-            self._count()
+        """Count what was noted; worth a call when ``buffer`` is longer than GAPS_BUFFERED."""
+        self._count()
 
     def summary_ms(self, quantiles: dict[str, float]) -> dict[str, float | None]:
         """The quantiles asked for, and max; None where there are no gaps."""
@@ -91,11 +90,11 @@ class GapSketch:
         edges = _edges()
         if self._counts is None:
             self._counts = np.zeros(len(edges) + 1, dtype=np.int64)
-        if self._buffer:
-            first, slope, steps, sequences = np.array(self._buffer, dtype=np.int64).reshape(-1, 4).T
+        if self.buffer:
+            first, slope, steps, sequences = np.array(self.buffer, dtype=np.int64).reshape(-1, 4).T
             self._largest = max(self._largest, int((first + slope * (steps - 1)).max()))
             self._spread(edges, first, slope, steps, sequences)
-            del self._buffer[:]
+            del self.buffer[:]
         self._counts[-1] += self._over
         self._over = 0
         return self._counts

@@ -9,7 +9,7 @@ from array import array
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from experiments.gap_sketch import GapSketch
+from experiments.gap_sketch import GAPS_BUFFERED, GapSketch
 from serving.request import Request
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ class RunMetrics:
         self._extend = self._finished.extend
         self.gap_sketch = GapSketch()
         self.gaps = self.gap_sketch.add  # one call less on the hot path
+        self._noted = self.gap_sketch.buffer
         self.rejected_reasons: Counter[str] = Counter()
         self.failed_reasons: Counter[str] = Counter()
         self.busy_ns: dict[int, int] = {}
@@ -66,7 +67,8 @@ class RunMetrics:
                 preemptions,
             )
         )
-        self.gap_sketch.settle()
+        if len(self._noted) > GAPS_BUFFERED:
+            self.gap_sketch.settle()
 
     def refused(self, request: Request, now_ns: int, reason: str) -> None:
         """A request was rejected."""

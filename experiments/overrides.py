@@ -95,6 +95,8 @@ def _parse_word(word: str) -> Override:
     if not text:
         raise UserError(f"{key}= has no value: write {key}=VALUE")
     if key not in LITERAL_KEYS:
+        if not text.isprintable():
+            raise UserError(f"{Override(key, text)} has a character that cannot be printed: write it without")
         _refuse_grammar(Override(key, text))
     return Override(key, text)
 
@@ -223,6 +225,17 @@ _PARSERS: Final[dict[Any, Any]] = {
     bool: _parse_bool,
     str: _parse_text,
 }
+
+
+def checked_value(value: Any, wanted: Wanted, key: str, source: str) -> Any:
+    """A value as a file has it, if it is what the key takes; UserError naming key and file otherwise."""
+    if value is None and wanted.optional:
+        return None
+    if wanted.type is float and type(value) is int:
+        value = float(value)
+    if type(value) is not wanted.type or value != value or value in (float("inf"), float("-inf")):
+        raise UserError(f"{key}={value!r} in {source} is wrong: write {wanted}")
+    return value
 
 
 def unknown_key(key: str, known: Iterable[str], kind: str) -> UserError:

@@ -1,14 +1,15 @@
 """The ``realexec`` command."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from experiments.cli import dispatch
+from experiments.cli import as_process, dispatch, telling
 from serving.errors import UserError
 
 USAGE = """realexec: the policies of a simulation on real worker processes
 
-  realexec run KEY=VALUE ... out=DIR    run a trace on CPU workers of this machine
+  realexec run KEY=VALUE ... out=DIR    run a trace on CPU workers of this machine (run --help: every key)
   realexec probe                        what this machine has, and what is missing
 
 Example: realexec run system=vllm cluster=local workers=2 model=tiny_llama trace=azure_conv_like \\
@@ -19,11 +20,11 @@ A journal of a real run replays like one of a simulation: servetwin replay out/r
 
 def main() -> None:
     """Entry point of the console script."""
-    sys.exit(run(sys.argv[1:]))
+    sys.exit(as_process(run))
 
 
 def run(words: Sequence[str]) -> int:
-    """Exit status: 0 done, 1 some checked token differs, 2 the user must change something, 130 Ctrl-C."""
+    """Exit status: 0 done, 1 some checked token differs, otherwise as ``experiments.cli.run``."""
     return dispatch(words, {"run": _run, "probe": _probe}, USAGE, "realexec")
 
 
@@ -39,16 +40,21 @@ def _run(words: Sequence[str]) -> int:
         with progress_bar("running for real") as on_progress:
             summary = real_run(config, folder.path, on_progress)
         target = folder.commit()
-    print_summary(summary)
     real = summary["real"]
-    print(
+    with telling(f"; the results are in {target}"):
+        print_summary(summary)
+        print(_token_line(real))
+        if real["first_difference"] is not None:
+            print(f"first difference: {real['first_difference']}")
+        print(f"results in {target} (open report.html)")
+    return 1 if real["tokens_different"] else 0
+
+
+def _token_line(real: Mapping[str, Any]) -> str:
+    return (
         f"tokens: {real['tokens_checked']} checked against generate, {real['tokens_different']} differ; "
         f"{real['tokens_recomputed']} recomputed after preemption, {real['tokens_unchecked']} not checked"
     )
-    if real["first_difference"] is not None:
-        print(f"first difference: {real['first_difference']}")
-    print(f"results in {target} (open report.html)")
-    return 1 if real["tokens_different"] else 0
 
 
 def _probe(words: Sequence[str]) -> int:
@@ -58,7 +64,9 @@ def _probe(words: Sequence[str]) -> int:
 
     if words:
         raise UserError("probe takes no further words: write realexec probe")
-    print(json.dumps(probe(), indent=2))
+    found = json.dumps(probe(), indent=2)
+    with telling():
+        print(found)
     return 0
 
 

@@ -47,12 +47,13 @@ class ResultFolder:
             self._temporary = temporary  # before it is there, so that Ctrl-C finds it
             parent.mkdir(parents=True, exist_ok=True)
             temporary.mkdir()
+            self.target.exists()  # its parents did not, so only now a name that is too long shows
         except OSError as error:
             self.discard()
-            place = parent if error.filename == str(temporary) else error.filename
-            what = "a file and not a folder" if Path(place).is_file() else error.strerror
+            there = next(place for place in (parent, *parent.parents) if os.path.lexists(place))
+            why = f"takes no such folder: {error.strerror}" if there.is_dir() else "is no folder"
             raise UserError(
-                f"out={self.target} cannot be made ({place}: {what}): "
+                f"out={self.target} cannot be made ({there} {why}): "
                 "write out= with a folder in a place you may write to"
             ) from error
         return temporary
@@ -104,7 +105,7 @@ class ResultFolder:
         gone = not self._temporary.exists()
         self.discard()
         if isinstance(error, OSError) and (gone or error.errno in _NO_ROOM):
-            reason = "it was removed during the run" if gone else os.strerror(error.errno)
+            reason = "it was removed during the run" if gone else os.strerror(error.errno or 0)
             remedy = (
                 "leave it alone while a run goes on" if gone else "free space there or write another out="
             )
@@ -163,7 +164,7 @@ def _absolute(text: str) -> Path:
 
 def _missing(folder: Path) -> list[Path]:
     """Those of the folder and its parents that do not exist, deepest first."""
-    return [place for place in (folder, *folder.parents) if not place.exists()]
+    return [place for place in (folder, *folder.parents) if not os.path.lexists(place)]
 
 
 def _remove_empty(folders: list[Path]) -> None:

@@ -105,6 +105,7 @@ def facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Name and value of the numbers that are not latency percentiles."""
     requests, slo = section(summary, "requests"), section(summary, "slo")
     throughput, sim = section(summary, "throughput"), section(summary, "sim")
+    real = section(summary, "real")
     instances = section(summary, "instances")
     gpu_seconds = summary.get("gpu_seconds")
     gpu_hours = gpu_seconds / 3600 if gpu_seconds is not None and is_known(gpu_seconds) else None
@@ -120,8 +121,21 @@ def facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("GPU time", f"{number(gpu_hours)} GPU-hours"),
         ("GPUs busy", share(summary.get("gpu_busy_share"))),
         ("preemptions", count(summary.get("preemptions"))),
+        *(_cost_of_workers(real) if real else _cost_of_simulation(sim)),
+    ]
+
+
+def _cost_of_simulation(sim: Mapping[str, Any]) -> list[tuple[str, str]]:
+    return [
         ("run took", f"{number(sim.get('wall_s'))} s ({number(sim.get('process_cpu_s'))} s CPU)"),
         ("speed", f"{count(sim.get('requests_per_cpu_s'))} req/CPU-s"),
+    ]
+
+
+def _cost_of_workers(real: Mapping[str, Any]) -> list[tuple[str, str]]:
+    return [
+        ("run took", f"{number(real.get('wall_s'))} s"),
+        ("workers", f"{count(real.get('workers'))}, ready in {number(real.get('start_s'))} s"),
     ]
 
 
@@ -135,6 +149,10 @@ def print_summary(summary: Mapping[str, Any], console: "Console | None" = None) 
     console.print(_fact_table(summary))
     for what, reason, times in lost(summary):
         console.print(Text(f"  {times} {what}: {reason}", style="yellow"))
+    if cut := section(summary, "trace").get("truncated_outputs"):
+        console.print(Text(f"  {count(cut)} outputs longer than max_new_tokens, cut there", style="yellow"))
+    if labels := section(summary, "trace").get("labels"):
+        console.print(Text(f"  trace: {'; '.join(str(label) for label in labels)}", style="yellow"))
     if section(summary, "step_time"):
         text = f"step time: {step_time_source(summary)}; error {step_time_error(summary)}"
         told = shorten(text, _LONGEST_LINE, placeholder=" ... (see report)")

@@ -1,4 +1,4 @@
-"""Fit the linear rung to a table of iteration times: ``python -m hwmodels.fit CSV``.
+"""Fit the linear rung to a table of iteration times: ``python -m scripts.fit_step_times CSV``.
 
 Non-negative least squares on *relative* error, so that a 10 ms decode step weighs as much as a 1 s prefill.
 Three coefficients per phase: intercept, per sequence (decode) or per token (prefill), and per token of total
@@ -6,7 +6,6 @@ context (decode) or per squared prompt token (prefill).
 """
 
 import csv
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -158,20 +157,3 @@ def report(path: Path) -> str:
         errors = f"{fit.fitted.mean:.2f}/{fit.fitted.p95:.2f}, {fit.held_out.mean:.2f}/{fit.held_out.p95:.2f}"
         lines.append(f"{' '.join(map(str, key))} {fit.rows}: {numbers} | {errors}")
     return "\n".join(lines)
-
-
-def main(arguments: Sequence[str]) -> int:
-    """Print the report; 2 when the call or the file is wrong."""
-    if len(arguments) != 1:
-        print("usage: python -m hwmodels.fit CSV", file=sys.stderr)
-        return 2
-    try:
-        print(report(Path(arguments[0])))
-    except HardwareError as error:
-        print(error, file=sys.stderr)
-        return 2
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

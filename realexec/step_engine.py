@@ -20,6 +20,7 @@ class HeldRequest:
 
     @property
     def finished(self) -> bool:
+        """Whether it has all its tokens."""
         return len(self.tokens) >= self.last_tokens
 
 

@@ -79,7 +79,7 @@ class Engine:
         # it may still run, and whether an arrival should stop it.
         self._chunks: tuple[Chunk, ...] = ()
         self._decode_first = True
-        self._steps_left = 0
+        self._steps_left = -1  # while nothing runs
         self._interruptible = False
         self.view = ReplicaView(self.running, self.prefilling, self.waiting, self.ledger)
 
@@ -100,7 +100,7 @@ class Engine:
             return  # from before the replica was lost
         steps = event.steps
         self._steps_left -= steps
-        assert self._steps_left >= 0, "a replica ran what nobody asked for"
+        assert steps >= 0 and self._steps_left >= 0, "a replica ran what nobody asked for"
         if steps:
             if self._chunks:
                 self._first_step(event)
@@ -153,6 +153,7 @@ class Engine:
         if batch is None:
             assert not self.running and not self.waiting, "a batcher left work lying"
             self.state = EngineState.IDLE
+            self._steps_left = -1
             return
         preempt, chunks, admit, decode, max_steps, interruptible, reason = batch
         if preempt:

@@ -23,6 +23,7 @@ class Fleet:
         "_alive",
         "_kv_demand",
         "_loads",
+        "_longest",
         "_order_by",
         "_orders",
         "_outstanding",
@@ -32,7 +33,8 @@ class Fleet:
 
     def __init__(self, model: str, replicas: Sequence[Replica]) -> None:
         self.model = model
-        self.longest_request_tokens = min(replica.longest_request_tokens for replica in replicas)
+        self._longest = {replica.id: replica.longest_request_tokens for replica in replicas}
+        self.longest_request_tokens = min(self._longest.values())
         self._alive = sorted(replica.id for replica in replicas)
         self._outstanding = dict.fromkeys(self._alive, 0)
         self._kv_demand = dict.fromkeys(self._alive, 0)
@@ -58,6 +60,8 @@ class Fleet:
     def lose(self, replica: int) -> None:
         """A replica is gone."""
         self._alive.remove(replica)
+        del self._longest[replica]
+        self.longest_request_tokens = min(self._longest.values(), default=0)
         for loads in self._loads.values():
             del loads[replica]
 

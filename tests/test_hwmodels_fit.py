@@ -1,5 +1,6 @@
 """The constrained fit on made-up tables, and the committed coefficients against the table they came from."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,13 +13,13 @@ from hwmodels.fit import (
     error_percent,
     fit_coefficients,
     fit_phase,
-    main,
     read_iterations,
     relative_errors,
 )
 from hwmodels.linear_catalogue import LinearKey, fitted_coefficients, linear_entry, linear_keys
+from scripts import fit_step_times
 
-TABLE = Path(__file__).parents[2] / "shared" / "data" / "profiles" / "iteration_times_shared.csv"
+TABLE = Path(os.environ.get("SERVETWIN_PROFILES", "")) / "iteration_times_shared.csv"
 FITTED = [key for key in linear_keys() if "fitted_to" in linear_entry(key)]
 
 
@@ -82,12 +83,12 @@ def test_a_bad_row_is_named(tmp_path: Path, row: str, problem: str) -> None:
 
 
 def test_the_command_exits_2_on_a_missing_file(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["nowhere.csv"]) == 2
+    assert fit_step_times.main(["nowhere.csv"]) == 2
     assert "cannot read nowhere.csv" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(
-    not TABLE.exists(), reason="the shared table of iteration times is not beside this checkout"
+    not TABLE.exists(), reason="SERVETWIN_PROFILES names no folder with the table of iteration times"
 )
 @pytest.mark.parametrize("key", FITTED, ids=str)
 @pytest.mark.parametrize("phase", ["decode", "prefill"])

@@ -32,21 +32,9 @@ def name_of(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
-# Rules that a file breaks today, and how.
-BROKEN = {
-    ("documented", "realexec/step_engine.py"): "the property HeldRequest.finished has no docstring",
-    ("silent", "hwmodels/fit.py"): "its main() prints, a command inside a library package",
-}
-
-
-def over(paths: list[Path], rule: str = "") -> pytest.MarkDecorator:
-    """One test per file; a file known to break the rule must break it, or its entry goes."""
-    cases = []
-    for path in paths:
-        reason = BROKEN.get((rule, name_of(path)))
-        marks = () if reason is None else (pytest.mark.xfail(strict=True, reason=reason),)
-        cases.append(pytest.param(path, id=name_of(path), marks=marks))
-    return pytest.mark.parametrize("path", cases)
+def over(paths: list[Path]) -> pytest.MarkDecorator:
+    """One test per file."""
+    return pytest.mark.parametrize("path", [pytest.param(path, id=name_of(path)) for path in paths])
 
 
 def functions_of(path: Path) -> Iterator[tuple[str, int]]:
@@ -94,14 +82,14 @@ def test_most_functions_are_short() -> None:
     assert long <= MAX_LONG_SHARE * len(lengths), f"{long} of {len(lengths)} functions are long"
 
 
-@over(FILES, "documented")
+@over(FILES)
 def test_everything_public_is_documented(path: Path) -> None:
     tree = tree_of(path)
     assert not tree.body or ast.get_docstring(tree), "the module has no docstring"
     assert list(without_docstring(tree, name_of(path))) == []
 
 
-@over(SILENT_FILES, "silent")
+@over(SILENT_FILES)
 def test_libraries_do_not_print(path: Path) -> None:
     calls = [
         node.lineno for node in ast.walk(tree_of(path)) if isinstance(node, ast.Name) and node.id == "print"

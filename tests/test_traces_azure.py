@@ -298,7 +298,7 @@ def test_an_unreadable_file_is_explained(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", list(FILE_NAMES))
 def test_the_published_file_agrees_with_the_csv_module(name: str) -> None:
-    folders = (*trace_folders(os.environ, REPOSITORY), REPOSITORY.parent / "shared" / "data" / "traces")
+    folders = trace_folders(os.environ, REPOSITORY)
     path = next((f / FILE_NAMES[name] for f in folders if (f / FILE_NAMES[name]).is_file()), None)
     if path is None:
         pytest.skip(f"{FILE_NAMES[name]} is not in {', '.join(map(str, folders))}: set SERVETWIN_TRACES")
