@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random
+from typing import TYPE_CHECKING
 
 from experiments.config import RunConfig, make_policy
 from experiments.streams import seed_of
@@ -24,6 +25,10 @@ from traces.errors import TraceError
 from traces.load import load
 from traces.scaling import scale_rate
 from traces.workload import Workload
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 # The state in which decode speed is estimated: contexts of this length, as many as fit or may run.
 ESTIMATE_CONTEXT_TOKENS = 1024
@@ -84,16 +89,22 @@ def replicas_of(config: RunConfig, hardware: Hardware) -> list[Replica]:
     ]
 
 
-def controller_of(config: RunConfig, replicas: list[Replica]) -> Controller:
-    """A fresh controller with the configured policies; the same object type drives both worlds."""
-    system = config.system
+def controller_of(config: RunConfig, replicas: list[Replica], estimates: Estimates) -> Controller:
+    """A fresh controller with the configured policies; the same object type drives both worlds.
+
+    A policy whose constructor has a parameter ``random`` or ``estimates`` is given that: a random stream of
+    its own, or what may be assumed about speed.
+    """
+    system, known = config.system, {"estimates": estimates}
     dispatcher = make_policy(
-        "system/dispatch", system.dispatch, random=Random(seed_of(config.seed, "dispatch"))
+        "system/dispatch", system.dispatch, random=Random(seed_of(config.seed, "dispatch")), **known
     )
-    admission = make_policy("system/admission", system.admission)
+    admission = make_policy(
+        "system/admission", system.admission, random=Random(seed_of(config.seed, "admission")), **known
+    )
 
     def batcher_for(replica: Replica) -> Batcher:
-        batcher: Batcher = make_policy("system/batcher", system.batcher)
+        batcher: Batcher = make_policy("system/batcher", system.batcher, **known)
         return batcher
 
     return Controller(replicas, dispatcher, batcher_for, admission, coalesce=not config.engine.exact)
@@ -149,8 +160,8 @@ def workload_of(config: RunConfig, estimates: ModelEstimates, replicas: int) -> 
     return scale_rate(workload, wanted_per_s / present_per_s, seed)
 
 
-def check_lengths(workload: Workload, hardware: Hardware) -> None:
-    """Refuse a trace with prompts the step-time model does not answer for."""
+def check_lengths(config: RunConfig, workload: Workload, hardware: Hardware, replicas: list[Replica]) -> None:
+    """Refuse a trace with prompts the step-time model does not answer for, or none of which fits."""
     longest = hardware.step.limits.prompt_tokens
     row = int(workload.prompt_tokens.argmax())
     if workload.prompt_tokens[row] > longest:
@@ -159,12 +170,24 @@ def check_lengths(workload: Workload, hardware: Hardware) -> None:
             f"the {longest} the step-time model answers for: write trace.tokens_scale below 1 or "
             "engine.step_time=roofline"
         )
+    room = min(replica.longest_request_tokens for replica in replicas)
+    shortest = int((workload.prompt_tokens + caps_of(config, workload)).min())
+    if shortest > room:
+        raise UserError(
+            f"the KV memory of a replica holds {room} tokens and no request of {workload.name} fits: the "
+            f"shortest needs {shortest} with max_new_tokens; write a larger engine.kv_tokens or a smaller "
+            "engine.max_new_tokens"
+        )
+
+
+def caps_of(config: RunConfig, workload: Workload) -> NDArray[np.int64] | int:
+    """max_new_tokens of every request: the trace's, else the engine's for all."""
+    return config.engine.max_new_tokens if workload.max_new_tokens is None else workload.max_new_tokens
 
 
 def truncated(config: RunConfig, workload: Workload) -> int:
     """How many outputs are longer than their max_new_tokens and are cut there."""
-    caps = config.engine.max_new_tokens if workload.max_new_tokens is None else workload.max_new_tokens
-    return int((workload.output_tokens > caps).sum())
+    return int((workload.output_tokens > caps_of(config, workload)).sum())
 
 
 def arrivals_of(config: RunConfig, workload: Workload) -> Iterator[tuple[Request, int]]:

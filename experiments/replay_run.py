@@ -1,6 +1,7 @@
 """servetwin replay: the recorded run's events into a fresh controller, from the run's own config.yaml."""
 
 import json
+import os
 from pathlib import Path
 
 from experiments import build
@@ -17,19 +18,22 @@ def replay_run(folder: Path) -> ReplayReport:
     except RuntimeError:
         raise UserError(f"{folder} names a home that does not exist: write servetwin replay DIR") from None
     path = folder / NAME
-    if not folder.is_dir():
+    if not os.path.isdir(folder):  # noqa: PTH112 (Path.is_dir raises for a name that is too long)
         raise UserError(f"{folder} is not a folder: write servetwin replay DIR with the out= of a run")
     if not path.is_file():
         raise UserError(f"{folder} has no journal: run again with journal=true")
+    if not (folder / "config.yaml").is_file():
+        raise UserError(
+            f"{folder} has no config.yaml: put the one beside the journal that the run wrote with it"
+        )
     config = load_resolved(folder / "config.yaml")
     hardware = build.hardware_of(config)
     replicas = build.replicas_of(config, hardware)
+    estimates = build.estimates_of(config, hardware)
     try:
         with path.open(encoding="ascii") as file:
             header = read_header(_first(file.readline(), path), str(path))
-            expected = header_fields(
-                "", config.seed, resolved_yaml(config), build.estimates_of(config, hardware)
-            )
+            expected = header_fields("", config.seed, resolved_yaml(config), estimates)
             for key in ("seed", "config_sha256", "estimates_sha256"):
                 if header.get(key) != expected[key]:
                     raise UserError(
@@ -37,7 +41,7 @@ def replay_run(folder: Path) -> ReplayReport:
                         "together, as the run wrote them and with the version that ran it"
                     )
             file.seek(0)
-            return replay(file, build.controller_of(config, replicas), str(path))
+            return replay(file, build.controller_of(config, replicas, estimates), str(path))
     except UnicodeDecodeError as error:
         raise UserError(f"{path} is not text ({error.reason}): use a journal as it was written") from None
 
@@ -45,5 +49,5 @@ def replay_run(folder: Path) -> ReplayReport:
 def _first(text: str, path: Path) -> object:
     try:
         return json.loads(text)
-    except ValueError:
+    except (RecursionError, ValueError):
         raise UserError(f"{path}: the first line is not a ServeTwin journal header") from None

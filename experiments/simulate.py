@@ -80,7 +80,7 @@ def prepare(config: RunConfig) -> Prepared:
     replicas = build.replicas_of(config, hardware)
     estimates = build.estimates_of(config, hardware)
     workload = build.workload_of(config, estimates.models[0], len(replicas))
-    build.check_lengths(workload, hardware)
+    build.check_lengths(config, workload, hardware, replicas)
     return Prepared(config, hardware, replicas, estimates, workload)
 
 
@@ -91,7 +91,7 @@ def execute(
     config, workload = prepared.config, prepared.workload
     metrics = RunMetrics()
     simulation = Simulation(
-        build.controller_of(config, prepared.replicas),
+        build.controller_of(config, prepared.replicas, prepared.estimates),
         _watched(build.arrivals_of(config, workload), len(workload), on_progress),
         [prepared.hardware.rows] * len(prepared.replicas),
         metrics,

@@ -119,7 +119,7 @@ def facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("goodput", f"{number(slo.get('goodput_req_per_s'))} req/s"),
         ("instances mean/max", f"{number(_whole(instances.get('mean')))} / {number(instances.get('max'))}"),
         ("GPU time", f"{number(gpu_hours)} GPU-hours"),
-        ("GPUs busy", share(summary.get("gpu_busy_share"))),
+        ("GPUs in a step", share(summary.get("gpu_busy_share"))),
         ("preemptions", count(summary.get("preemptions"))),
         *(_cost_of_workers(real) if real else _cost_of_simulation(sim)),
     ]

@@ -83,7 +83,7 @@ class WorkerPool:
             except queue.Empty:
                 raise UserError(
                     f"Only {ready} of {len(self.workers)} workers were ready after {timeout_s:g} s; "
-                    "start fewer workers or raise start_timeout_s."
+                    "start fewer workers, or end what else keeps the cores busy."
                 ) from None
             if not isinstance(message, Ready):
                 cause = message.cause if isinstance(message, Died) else str(message)

@@ -19,13 +19,3 @@ class LayerRange:
 
     def __len__(self) -> int:
         return self.last - self.first
-
-
-@dataclass(frozen=True, slots=True)
-class ModelShape:
-    """The little the control plane must know of a model."""
-
-    name: str
-    layers: int
-    kv_bytes_per_token: int
-    parameter_bytes: int

@@ -3,6 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+import hwmodels.rows
+import serving.units
 from simcore.segment import FRACTION_BITS, cost_of_steps, steps_to_reach
 
 fixed = st.integers(1, 1 << 60)
@@ -26,7 +28,5 @@ def test_a_boundary_is_reached_by_its_own_step(first: int, slope: int, steps: in
     assert steps_to_reach(first, slope, cost_of_steps(first, slope, steps)) == steps
 
 
-def test_fraction_bits_are_those_of_serving() -> None:
-    from serving.units import FRACTION_BITS as SERVING_BITS
-
-    assert FRACTION_BITS == SERVING_BITS
+def test_fraction_bits_are_the_same_everywhere() -> None:
+    assert FRACTION_BITS == hwmodels.rows.FRACTION_BITS == serving.units.FRACTION_BITS

@@ -111,3 +111,15 @@ def test_loading_a_trace_does_not_import_pandas() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+def test_a_limit_counts_rows_of_the_file_dropped_ones_included(tmp_path: Path) -> None:
+    rows = [
+        f"2023-11-16 18:15:4{second}.0000000,10,{output}" for second, output in enumerate([5, 0, 7, 0, 9])
+    ]
+    path = tmp_path / "trace.csv"
+    path.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n" + "\n".join(rows) + "\n")
+    workload = load("azure_conv", path=path, limit=3)
+    assert workload.output_tokens.tolist() == [5, 7]
+    assert workload.dropped == {"zero output tokens": 1}
+    assert workload.labels == ("first 3 of 5 requests",)

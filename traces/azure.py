@@ -10,11 +10,12 @@ from pathlib import Path
 
 import numpy as np
 
+from traces.checks import whole_number
 from traces.csv_blocks import file_digest, line_blocks
 from traces.csv_line import HEADER, OUTPUT, STAMP, Place, header_order, read_line
 from traces.csv_rows import Bools, Ints, Rows, read_rows
 from traces.errors import TraceError
-from traces.workload import NS_PER_S, Workload
+from traces.workload import MAX_ROWS, NS_PER_S, Workload
 
 DROPPED_ZERO_OUTPUT = "zero output tokens"
 _HEADER_LINES = 1
@@ -28,29 +29,39 @@ class _Columns:
     zoned: Bools
 
 
-def read_azure(path: str | Path, *, name: str | None = None) -> Workload:
+def read_azure(path: str | Path, *, name: str | None = None, limit: int | None = None) -> Workload:
     """The requests of one file, with arrivals from the file's first timestamp on, exact to the nanosecond.
+
+    ``limit`` takes the file's first rows only, those to be dropped included; the whole file is still judged.
 
     Rows with zero output tokens are left out and counted in ``dropped``; equal timestamps keep their order.
     Raises TraceError naming file, line (the header is line 1), column and remedy for anything else that is
     not a request: a wrong row is never passed on.
     """
+    if limit is not None:
+        whole_number("trace.limit", limit, 1, MAX_ROWS)
     file = Path(path)
     digest = file_digest(file)
     columns = _joined(list(_parts(file)), file)
     _check_order(columns.stamp_ns, file)
-    kept = columns.output_tokens > 0
+    rows = len(columns.stamp_ns)
+    labels: tuple[str, ...] = ()
+    if limit is not None and limit < rows:
+        labels = (f"first {limit} of {rows} requests",)
+        rows = limit
+    kept = columns.output_tokens[:rows] > 0
     if not kept.any():
         raise TraceError(f"{file}, column {OUTPUT}: every row has 0: name a trace with generated tokens")
     dropped = int(len(kept) - kept.sum())
     return Workload(
-        arrival_ns=(columns.stamp_ns - columns.stamp_ns[0])[kept],
-        prompt_tokens=columns.prompt_tokens[kept],
-        output_tokens=columns.output_tokens[kept],
+        arrival_ns=(columns.stamp_ns[:rows] - columns.stamp_ns[0])[kept],
+        prompt_tokens=columns.prompt_tokens[:rows][kept],
+        output_tokens=columns.output_tokens[:rows][kept],
         name=name or file.name.removesuffix(".gz").removesuffix(".csv"),
         source=f"{file.name} sha256={digest}",
         dropped={DROPPED_ZERO_OUTPUT: dropped} if dropped else {},
         rows_read=len(kept),
+        labels=labels,
     )
 
 

@@ -32,6 +32,8 @@ def load(
     positive_number("trace.tokens_scale", tokens_scale)  # before a long read, not after it
     if name == "azure_conv_like":
         workload = _synthetic(name, path, seed, rate_per_s, requests)
+        if limit is not None:
+            workload = workload.limited(limit)
     else:
         for key, value in (("rate_per_s", rate_per_s), ("requests", requests)):
             if value is not None:
@@ -40,9 +42,7 @@ def load(
                     " leave it out (limit and the rate scale do), or write trace=azure_conv_like"
                 )
         found = find_trace(name, path, environ=environ)
-        workload = read_azure(found.path, name=found.name)
-    if limit is not None:
-        workload = workload.limited(limit)
+        workload = read_azure(found.path, name=found.name, limit=limit)
     return scale_tokens(workload, tokens_scale)
 
 
