@@ -21,11 +21,10 @@ class Fleet:
 
     __slots__ = (
         "_alive",
+        "_by_kv_demand",
+        "_by_outstanding",
         "_kv_demand",
-        "_loads",
         "_longest",
-        "_order_by",
-        "_orders",
         "_outstanding",
         "longest_request_tokens",
         "model",
@@ -38,44 +37,51 @@ class Fleet:
         self._alive = sorted(replica.id for replica in replicas)
         self._outstanding = dict.fromkeys(self._alive, 0)
         self._kv_demand = dict.fromkeys(self._alive, 0)
-        self._loads: dict[Signal, dict[int, int]] = {
-            "outstanding": self._outstanding,
-            "kv_demand": self._kv_demand,
-        }
-        self._order_by: dict[Signal, LeastIndex] = {}
-        self._orders: list[LeastIndex] = []
+        self._by_outstanding: LeastIndex | None = None
+        self._by_kv_demand: LeastIndex | None = None
 
     def assigned(self, replica: int, request: Request) -> None:
         """A request joined a replica."""
-        self._outstanding[replica] += 1
-        self._kv_demand[replica] += request.prompt_tokens + request.max_new_tokens
+        self._change(replica, 1, request.prompt_tokens + request.max_new_tokens)
 
     def departed(self, replica: int, request: Request) -> None:
         """A request left a replica, finished or failed."""
-        self._outstanding[replica] -= 1
-        self._kv_demand[replica] -= request.prompt_tokens + request.max_new_tokens
-        for order in self._orders:
-            order.shrank(replica)
+        self._change(replica, -1, -request.prompt_tokens - request.max_new_tokens)
+
+    def _change(self, replica: int, requests: int, tokens: int) -> None:
+        old = self._outstanding[replica]
+        self._outstanding[replica] = new = old + requests
+        if self._by_outstanding is not None:
+            self._by_outstanding.move(replica, old, new)
+        old = self._kv_demand[replica]
+        self._kv_demand[replica] = new = old + tokens
+        if self._by_kv_demand is not None:
+            self._by_kv_demand.move(replica, old, new)
 
     def lose(self, replica: int) -> None:
         """A replica is gone."""
         self._alive.remove(replica)
         del self._longest[replica]
         self.longest_request_tokens = min(self._longest.values(), default=0)
-        for loads in self._loads.values():
-            del loads[replica]
+        outstanding, kv_demand = self._outstanding.pop(replica), self._kv_demand.pop(replica)
+        if self._by_outstanding is not None:
+            self._by_outstanding.remove(replica, outstanding)
+        if self._by_kv_demand is not None:
+            self._by_kv_demand.remove(replica, kv_demand)
 
     def least(self, signal: Signal) -> int:
         """The alive replica with the least load, the lowest id among equals."""
-        order = self._order_by.get(signal)
-        if order is None:
-            order = self._order_by[signal] = LeastIndex(self._loads[signal])
-            self._orders.append(order)
-        return order.least()
+        if signal == "outstanding":
+            if self._by_outstanding is None:
+                self._by_outstanding = LeastIndex(self._outstanding)
+            return self._by_outstanding.least()
+        if self._by_kv_demand is None:
+            self._by_kv_demand = LeastIndex(self._kv_demand)
+        return self._by_kv_demand.least()
 
     def load(self, replica: int, signal: Signal) -> int:
         """One replica's load."""
-        return self._loads[signal][replica]
+        return (self._outstanding if signal == "outstanding" else self._kv_demand)[replica]
 
     @property
     def replicas(self) -> int:

@@ -1,45 +1,53 @@
 """The least loaded member of a group, without looking at every member."""
 
 from collections.abc import Mapping
-from heapq import heapify, heappop, heappush, heapreplace
+from heapq import heapify, heappop, heappush
 
 
 class LeastIndex:
-    """An order over somebody else's loads. Ties go to the lowest id.
+    """Members ordered by an integer load. Ties go to the lowest id.
 
-    A lazy heap. A load that grew leaves an entry that is too low, which is put right when it surfaces; a load
-    that shrank is pushed, and what is too high is dropped when it surfaces. So every member always has an
-    entry that is right or too low. The heap is rebuilt when it has grown to several times the group.
+    For each load a bit mask of the members that have it, and a heap of the loads. A load whose mask has become
+    empty is dropped when it surfaces, or when the heap has grown to several times the group.
     """
 
-    __slots__ = ("_heap", "_limit", "_loads")
+    __slots__ = ("_heap", "_limit", "_masks")
 
     def __init__(self, loads: Mapping[int, int]) -> None:
-        self._loads = loads
+        self._masks: dict[int, int] = {}
+        for member, load in loads.items():
+            self._masks[load] = self._masks.get(load, 0) | 1 << member
+        self._heap = list(self._masks)
+        heapify(self._heap)
         self._limit = 4 * len(loads) + 64
-        self._rebuild()
 
-    def shrank(self, member: int) -> None:
-        """The member's load is less than it was."""
-        heap = self._heap
-        if len(heap) >= self._limit:
-            self._rebuild()
+    def move(self, member: int, old: int, new: int) -> None:
+        """The member's load was ``old`` and is ``new``."""
+        masks, bit = self._masks, 1 << member
+        masks[old] ^= bit
+        mask = masks.get(new)
+        if mask is None:
+            masks[new] = bit
+            heappush(self._heap, new)
+            if len(self._heap) > self._limit:
+                self._rebuild()
         else:
-            heappush(heap, (self._loads[member], member))
+            masks[new] = mask | bit
+
+    def remove(self, member: int, load: int) -> None:
+        """A member with this load leaves the group."""
+        self._masks[load] ^= 1 << member
 
     def least(self) -> int:
         """The member with the least load; IndexError when the group is empty."""
-        heap, loads = self._heap, self._loads
+        heap, masks = self._heap, self._masks
         while True:
-            noted, member = heap[0]
-            load = loads.get(member)
-            if load == noted:
-                return member
-            if load is None or load < noted:
-                heappop(heap)
-            else:
-                heapreplace(heap, (load, member))
+            mask = masks[heap[0]]
+            if mask:
+                return (mask & -mask).bit_length() - 1
+            del masks[heappop(heap)]
 
     def _rebuild(self) -> None:
-        self._heap = [(load, member) for member, load in self._loads.items()]
+        self._masks = {load: mask for load, mask in self._masks.items() if mask}
+        self._heap = list(self._masks)
         heapify(self._heap)
