@@ -34,7 +34,6 @@ class SimReport:
     """What the event loop itself can tell."""
 
     events: int
-    end_ns: int
 
 
 class Simulation:
@@ -58,7 +57,6 @@ class Simulation:
         self._arrivals = iter(arrivals)
         self._next: tuple[Request, int] | None = None
         self._events = 0
-        self._end_ns = 0
         self._machines = [Machine(id, row, self._lives, recorder) for id, row in enumerate(rows)]
         self._wakeups = [self._wakeup(machine) for machine in self._machines]
         self._arrival = self._reusable(self._arrive)
@@ -71,7 +69,7 @@ class Simulation:
         assert not self._lives, f"the world stopped with {len(self._lives)} requests in flight"
         for machine in self._machines:
             self._recorder.busy(machine.id, machine.busy_ns)
-        return SimReport(self._events, self._end_ns)
+        return SimReport(self._events)
 
     def _reusable(self, callback: Callable[[Event], None]) -> Event:
         """A SimPy event that is scheduled again and again, with one callback list for ever."""
@@ -120,7 +118,6 @@ class Simulation:
 
     def _handle(self, now_ns: int, event: Fact) -> None:
         self._events += 1
-        self._end_ns = now_ns
         actions = self._decide(now_ns, event)
         if self._journal is not None:
             self._journal.write(now_ns, event, actions)
