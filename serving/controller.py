@@ -11,6 +11,10 @@ from serving.replica import Replica
 from serving.request import Request
 
 
+# Serves a model that no replica has: it can hold no request.
+_NOBODY = Fleet("", ())
+
+
 class Controller:
     """Engines, fleets and the front door behind one method.
 
@@ -59,11 +63,15 @@ class Controller:
 
     def _arrived(self, now_ns: int, request: Request, actions: list[Action]) -> None:
         self.arrived += 1
-        fleet = self.fleets.get(request.model)
-        refusal = self._refusal(now_ns, request, fleet)
-        if refusal is not None or fleet is None:
+        fleet = self.fleets.get(request.model, _NOBODY)
+        tokens = request.prompt_tokens + request.max_new_tokens
+        if tokens > fleet.longest_request_tokens:
+            refusal: str | None = self._why_not(request, fleet)
+        else:
+            refusal = self.admission.admit(now_ns, request, fleet)
+        if refusal is not None:
             self.rejected += 1
-            actions.append(Reject(request.id, refusal or "no such model"))
+            actions.append(Reject(request.id, refusal))
             return
         replica, reason = self.dispatcher.dispatch(request, fleet)
         self.requests[request.id] = request
@@ -71,14 +79,13 @@ class Controller:
         actions.append(Assign(request.id, replica, reason))
         self.engines[replica].enqueue(request, actions)
 
-    def _refusal(self, now_ns: int, request: Request, fleet: Fleet | None) -> str | None:
-        if fleet is None:
+    @staticmethod
+    def _why_not(request: Request, fleet: Fleet) -> str:
+        if fleet is _NOBODY:
             return f"model {request.model} is not served"
         if not fleet.replicas:
             return f"no replica of {request.model} is alive"
-        if request.prompt_tokens + request.max_new_tokens > fleet.longest_request_tokens:
-            return f"prompt + max_new_tokens exceed the {fleet.longest_request_tokens} KV tokens of a replica"
-        return self.admission.admit(now_ns, request, fleet)
+        return f"prompt + max_new_tokens exceed the {fleet.longest_request_tokens} KV tokens of a replica"
 
     def _depart(self, event: Ran) -> None:
         fleet, requests = self._fleet_of[event.replica], self.requests

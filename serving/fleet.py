@@ -33,7 +33,7 @@ class Fleet:
     def __init__(self, model: str, replicas: Sequence[Replica]) -> None:
         self.model = model
         self._longest = {replica.id: replica.longest_request_tokens for replica in replicas}
-        self.longest_request_tokens = min(self._longest.values())
+        self.longest_request_tokens = min(self._longest.values(), default=0)
         self._alive = sorted(replica.id for replica in replicas)
         self._outstanding = dict.fromkeys(self._alive, 0)
         self._kv_demand = dict.fromkeys(self._alive, 0)
