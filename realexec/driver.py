@@ -22,6 +22,9 @@ from serving.recorder import Recorder
 from serving.request import Request
 from serving.units import NS_PER_S
 
+# Longer than any run of the small models that real workers have; a run reports each finish.
+REPORT_TIMEOUT_S = 300.0
+
 
 class Controller(Protocol):
     """What the driver needs of `serving.controller.Controller`."""
@@ -48,14 +51,16 @@ def execute(
     journal: Journal | None = None,
     on_progress: Callable[[int, int], None] | None = None,
     start_timeout_s: float = 120,
+    report_timeout_s: float = REPORT_TIMEOUT_S,
 ) -> RunReport:
     """Run ``requests`` on ``workers`` processes (replica r is worker r) under ``controller``.
 
     ``requests`` yields (request, true output tokens) by ascending ``arrival_ns``; it is read as time goes on.
     ``model`` holds the model's configuration keys (`realexec.models.build_model`), ``batch_size`` the rows of
     every decode batch: the most requests that may decode at once on a replica. ``on_progress`` gets (ended,
-    arrived) counts after every event. Raises UserError for what a user can correct, RuntimeError when the
-    controller leaves requests unserved; all processes are ended before this returns or raises.
+    arrived) counts after every event. A worker that is silent for ``report_timeout_s`` with a run in flight is
+    ended and lost. Raises UserError for what a user can correct, RuntimeError when the controller leaves
+    requests unserved; all processes are ended before this returns or raises.
     """
     if workers < 1 or batch_size < 1:
         raise UserError("workers and batch_size must both be at least 1.")
@@ -65,7 +70,7 @@ def execute(
     launched_ns = time.monotonic_ns()
     with WorkerPool(workers, model, seed, batch_size) as pool:
         pool.wait_ready(start_timeout_s)
-        execution = _Execution(controller, pool, Tracker(recorder, workers), journal)
+        execution = _Execution(controller, pool, Tracker(recorder, workers), journal, report_timeout_s)
         start_s = (execution.start_ns - launched_ns) / NS_PER_S
         return execution.run(arrivals, on_progress, start_s)
 
@@ -100,13 +105,20 @@ class _Execution:
     """The state of one run. Only the thread that calls `run` touches it."""
 
     def __init__(
-        self, controller: Controller, pool: WorkerPool, tracker: Tracker, journal: Journal | None
+        self,
+        controller: Controller,
+        pool: WorkerPool,
+        tracker: Tracker,
+        journal: Journal | None,
+        report_timeout_s: float,
     ) -> None:
         self._controller = controller
         self._pool = pool
         self._tracker = tracker
         self._journal = journal
-        self._runs_in_flight = [0] * len(pool.workers)
+        self._report_timeout_ns = int(report_timeout_s * NS_PER_S)
+        # When each replica was last heard of with a run in flight; None when it has none.
+        self._silent_since_ns: list[int | None] = [None] * len(pool.workers)
         self._lost: list[tuple[int, str]] = []
         self._decide_ns = array("q")
         self._lateness_ns = array("q")
@@ -137,20 +149,37 @@ class _Execution:
         )
 
     def _next_event(self, arrivals: _Arrivals) -> Event | None:
-        """The next fact; None when the wait ended because an arrival is due.
+        """The next fact; None when the wait ended without one.
 
-        Facts go before due arrivals. That starves no arrival: a worker reports once per run it was given.
+        Facts go before due arrivals. That starves no arrival: a worker reports once per run it was given, and
+        once per finish.
         """
         try:
             if arrivals.request is None:
                 self._refuse_stall()
-                return self._fact(*self._pool.inbox.get())
-            wait_ns = arrivals.due_ns - self._now_ns()
-            if wait_ns > 0:
-                return self._fact(*self._pool.inbox.get(timeout=wait_ns / NS_PER_S))
+                return self._fact(*self._pool.inbox.get(timeout=self._patience_s()))
+            wait_s = min((arrivals.due_ns - self._now_ns()) / NS_PER_S, self._patience_s())
+            if wait_s > 0:
+                return self._fact(*self._pool.inbox.get(timeout=wait_s))
             return self._fact(*self._pool.inbox.get_nowait())
         except queue.Empty:
-            return self._arrival(arrivals) if arrivals.due_ns <= self._now_ns() else None
+            self._end_silent_workers()
+            due = arrivals.request is not None and arrivals.due_ns <= self._now_ns()
+            return self._arrival(arrivals) if due else None
+
+    def _patience_s(self) -> float:
+        """How long until the first run in flight has been silent for too long."""
+        since_ns = min(
+            (since for since in self._silent_since_ns if since is not None), default=self._now_ns()
+        )
+        return max(since_ns + self._report_timeout_ns - self._now_ns(), 0) / NS_PER_S
+
+    def _end_silent_workers(self) -> None:
+        """A process that hangs is a process that is gone: its end reaches the inbox like any other's."""
+        for replica, since_ns in enumerate(self._silent_since_ns):
+            if since_ns is not None and self._now_ns() - since_ns >= self._report_timeout_ns:
+                self._silent_since_ns[replica] = self._now_ns()
+                self._pool.workers[replica].process.kill()
 
     def _arrival(self, arrivals: _Arrivals) -> Event:
         request = arrivals.request
@@ -162,12 +191,12 @@ class _Execution:
 
     def _fact(self, replica: int, message: FromWorker) -> Event | None:
         if isinstance(message, StepsDone):
-            self._runs_in_flight[replica] -= not message.running
+            self._silent_since_ns[replica] = self._now_ns() if message.running else None
             self._tracker.ran(replica, message, self.start_ns)
             steps = len(message.ends_ns)
             return Ran(replica, message.epoch, steps, message.finished, message.running)
         if isinstance(message, Died):
-            self._runs_in_flight[replica] = 0
+            self._silent_since_ns[replica] = None
             self._lost.append((replica, message.cause))
             return Lost(replica, message.cause)
         raise RuntimeError(f"worker {replica} sent {message!r} during the run")
@@ -186,7 +215,7 @@ class _Execution:
         workers = self._pool.workers
         match action:
             case Run(replica, epoch, chunks, decode, max_steps, until_finish):
-                self._runs_in_flight[replica] += 1
+                self._silent_since_ns[replica] = now_ns
                 workers[replica].send(RunSteps(epoch, chunks, decode, max_steps, until_finish))
             case Assign(request, replica):
                 hold, before = self._tracker.assign(request, replica)
@@ -206,7 +235,7 @@ class _Execution:
                     workers[held_by].send(Forget(request))
 
     def _refuse_stall(self) -> None:
-        if not any(self._runs_in_flight) and self._pool.inbox.empty():
+        if all(since is None for since in self._silent_since_ns) and self._pool.inbox.empty():
             raise RuntimeError(
                 f"the controller left {self._tracker.unfinished} requests unserved: no run is in flight and "
                 "nothing more will arrive"

@@ -10,7 +10,6 @@ from serving.fleet import Admission, Dispatcher, Fleet
 from serving.replica import Replica
 from serving.request import Request
 
-
 # Serves a model that no replica has: it can hold no request.
 _NOBODY = Fleet("", ())
 

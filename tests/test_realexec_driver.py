@@ -143,9 +143,12 @@ def run(
     controller: object,
     requests: list[tuple[Request, int]],
     on_progress: Callable[[int, int], None] | None = None,
+    **options: float,
 ) -> tuple[RunReport, Records, Lines]:
     records, journal = Records(), Lines()
-    report = execute(controller, requests, 2, TINY, SEED, BATCH_SIZE, records, journal, on_progress)
+    report = execute(
+        controller, requests, 2, TINY, SEED, BATCH_SIZE, records, journal, on_progress, **options
+    )
     assert not multiprocessing.active_children()
     return report, records, journal
 
@@ -193,29 +196,30 @@ def check_times(report: RunReport, records: Records, journal: Lines, requests: d
         )
 
 
-def test_a_killed_worker_is_lost_and_the_others_finish() -> None:
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "hanging"])
+def test_a_worker_that_is_gone_is_lost_and_the_others_finish(how: signal.Signals) -> None:
     requests = [(request(i, i, 20, max_new_tokens=4000), 4000 if i % 2 else 40) for i in range(6)]
     requests += [(request(i, 1500 + i, 10), 4) for i in (6, 7)]
     killed_ns: list[int] = []
 
     class Killer(FakeController):
-        """Ends worker 1 the hard way while it decodes its long requests."""
+        """Ends or stops worker 1 while it decodes its long requests."""
 
         def handle(self, now_ns: int, event: Event) -> list[Action]:
             if not killed_ns and len(self.replicas[1].residents) == 3:
                 (victim,) = (one for one in multiprocessing.active_children() if one.name == "worker-1")
-                os.kill(victim.pid, signal.SIGKILL)
+                os.kill(victim.pid, how)
                 killed_ns.append(time.monotonic_ns())
             return super().handle(now_ns, event)
 
-    report, records, journal = run(Killer(2), requests)
+    report, records, journal = run(Killer(2), requests, report_timeout_s=4)
     assert killed_ns
     assert report.lost == ((1, "the worker process was ended by SIGKILL"),)
     assert [event for _, event, _ in journal.rows if isinstance(event, Lost)] == [Lost(1, report.lost[0][1])]
     assert {i: records.ended[i][0] for i in range(8)} == {
         **dict.fromkeys((0, 2, 4, 6), "finished"),
         **dict.fromkeys((1, 3, 5), "failed"),
-        7: "refused",
+        7: "refused" if how is signal.SIGKILL else "failed",  # it arrives before the silence is too long
     }
     check = check_tokens(TINY, SEED, BATCH_SIZE, report.generations.values())
     assert (check.tokens_checked, check.tokens_different) == (124, 0)
