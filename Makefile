@@ -18,7 +18,7 @@ test-real: $(VENV)/.real
 	$(BIN)/python -m pytest -m real
 
 laws: $(VENV)/.test
-	$(BIN)/python -m pytest -m laws
+	$(BIN)/python -m pytest -m laws -s
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -82,10 +82,17 @@ class StepRows:
             )
         if n <= 0 and not tokens:
             raise HardwareError("a step without prefill chunks and without decoding sequences has no time")
-        cost = _fixed(seconds + self._dense_s(tokens, len(chunks), n))
+        seconds += self._dense_s(tokens, len(chunks), n)
+        if seconds < 0.0:
+            raise ValueError(f"a step model answered a negative time, {seconds} s")
+        cost = int(seconds * FIXED_PER_S + 0.5)
         if n > 0:
-            cost += self._attention_cost(n, context)
-        return cost or 1
+            limit, intercept, slope = (self._attention.get(n) or self._attention_rows(n))[0]
+            if context <= limit:
+                cost += intercept + slope * context
+            else:
+                cost += self._attention_cost(n, context)
+        return cost if cost > 0 else 1
 
     def out_of_context(self, n: int, context: int) -> HardwareError:
         """The error of a step whose total context is beyond the model's range."""

@@ -58,7 +58,7 @@ def execute(
     ``requests`` yields (request, true output tokens) by ascending ``arrival_ns``; it is read as time goes on.
     ``model`` holds the model's configuration keys (`realexec.models.build_model`), ``batch_size`` the rows of
     every decode batch: the most requests that may decode at once on a replica. ``on_progress`` gets (ended,
-    arrived) counts after every event. A worker that is silent for ``report_timeout_s`` with a run in flight is
+    arrived) counts after every event. A worker silent for ``report_timeout_s`` with a run in flight is
     ended and lost. Raises UserError for what a user can correct, RuntimeError when the controller leaves
     requests unserved; all processes are ended before this returns or raises.
     """

@@ -24,7 +24,7 @@ def steps_to_reach(first: int, slope: int, fixed: int) -> int:
     # Solve slope/2 j^2 + (first - slope/2) j = fixed in floats, then correct in integers.
     half = first - slope / 2
     steps = int(2 * fixed / (half + sqrt(half * half + 2.0 * slope * fixed))) or 1
-    cost = cost_of_steps(first, slope, steps)
+    cost = steps * first + slope * (steps * (steps - 1) >> 1)
     while cost < fixed:
         cost += first + slope * steps
         steps += 1
