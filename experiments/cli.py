@@ -58,6 +58,8 @@ def as_process(command: Command) -> int:
         number = getattr(signal, name, None)  # Windows has no SIGHUP
         if number is not None and signal.getsignal(number) != signal.SIG_IGN:  # as nohup leaves it
             signal.signal(number, _terminate)
+    for descriptor in (0, 1, 2):
+        _occupy(descriptor)
     out = sys.stdout
     if isinstance(out, io.TextIOWrapper) and (out.errors == "strict" or out.encoding.lower() != "utf-8"):
         out.reconfigure(errors="backslashreplace")
@@ -73,6 +75,9 @@ def dispatch(words: Sequence[str], commands: Mapping[str, Command], usage: str, 
     except (KeyboardInterrupt, Terminated) as stop:
         notes = getattr(stop, "__notes__", [])
         return _refused(name, "; ".join(["stopped", *notes]), _status_of(stop))
+    except ImportError as error:
+        remedy = "install it, or all that ServeTwin needs with: make run"
+        return _refused(name, f"a package is missing or does not load ({error}): {remedy}", 2)
     except MemoryError:
         less = "write a smaller trace.limit, trace.requests or cluster"
         return _refused(name, f"this run needs more memory than there is: {less}", 2)
@@ -140,6 +145,14 @@ def _refused(name: str, sentence: str, status: int) -> int:
         except OSError:  # nobody can read it; the exit status still says so
             _silence(sys.stderr)
     return status
+
+
+def _occupy(descriptor: int) -> None:
+    """A closed standard stream would lend its number to the next file, and warnings would land in that."""
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one
 
 
 def _status_of(stop: BaseException) -> int:

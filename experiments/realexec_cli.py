@@ -43,6 +43,8 @@ def _run(words: Sequence[str]) -> int:
     real = summary["real"]
     with telling(f"; the results are in {target}"):
         print_summary(summary)
+        for replica, cause in real["workers_lost"]:
+            print(f"worker {replica} was lost: {cause}")
         print(_token_line(real))
         if real["first_difference"] is not None:
             print(f"first difference: {real['first_difference']}")

@@ -173,7 +173,7 @@ def _sources(summary: Mapping[str, Any]) -> str:
     rows = [
         ("trace", f"{trace.get('name') or 'unknown'}: {trace.get('source') or 'source unknown'}"),
         ("changes to it", "; ".join(_labels(summary)) or "none"),
-        ("step time", step_time_source(summary)),
+        ("estimated step time" if summary.get("real") else "step time", step_time_source(summary)),
         ("its error", step_time_error(summary)),
         ("KV memory of a replica", str(summary.get("kv_capacity") or "unknown")),
     ]

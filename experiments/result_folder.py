@@ -154,7 +154,10 @@ class ResultFolder:
 def _absolute(text: str) -> Path:
     """The folder meant, symbolic links followed, for a rename replaces a link and not what it points to."""
     try:
-        return Path(text).expanduser().resolve()
+        path = Path(text).expanduser().resolve()
+        if path.is_symlink():  # a link that leads to itself: an error before Python 3.13
+            raise OSError("it is a symbolic link to itself")
+        return path
     except (OSError, RuntimeError, ValueError) as error:
         reason = str(error).rstrip(".")
         raise UserError(

@@ -28,4 +28,6 @@ def write_parquet(path: Path, columns: dict[str, np.ndarray]) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    pq.write_table(pa.table({name: pa.array(values) for name, values in columns.items()}), path)
+    table = pa.table({name: pa.array(values) for name, values in columns.items()})
+    with path.open("wb") as file:  # opened here, for pyarrow refuses a name that is not UTF-8
+        pq.write_table(table, file)

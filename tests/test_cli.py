@@ -1,4 +1,4 @@
-"""servetwin from the command line, used as it should be: every option, odd names, odd terminals, odd loads."""
+"""servetwin from the command line, used as it should be: every option, odd names, terminals and loads."""
 
 import json
 import os
@@ -18,6 +18,10 @@ HEADER = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
 FILES = {"summary.json", "requests.parquet", "config.yaml", "report.html"}
 SPREADS = ("ttft_ms", "tpot_ms", "itl_ms", "e2e_ms")
 DRAWN = ("trace=azure_conv_like", "trace.requests=60", "trace.utilization=2")
+ODD_NAMES = (
+    *("a b", "a=b", "a,b", "{a: 1}", '"q"', "'q'", "$HOME", "${seed}", "übung 数", "-x", "two\nlines", "#c"),
+    *("null", "*", "[1]", "%s", "@x", "a\tb", "\x85", "back\\slash", "trailing ", "~", "\udcff"),
+)
 # So few that requests are preempted, and enough that each of the longest fits.
 SCARCE = ("engine.kv_tokens=8192", "engine.max_new_tokens=1024", "cluster=a100_x2")
 
@@ -32,7 +36,8 @@ def simulated(folder: Path, *words: str) -> dict[str, Any]:
     requests = summary["requests"]
     ended = sum(requests[how] for how in ("finished", "rejected", "failed", "dropped"))
     assert requests["arrived"] == ended
-    assert pq.read_metadata(folder / "requests.parquet").num_rows == requests["finished"]
+    with (folder / "requests.parquet").open("rb") as file:
+        assert pq.read_metadata(file).num_rows == requests["finished"]
     for how in ("rejected", "failed"):
         assert sum(summary[f"{how}_reasons"].values()) == requests[how]
     assert sum(summary["trace"]["dropped"].values()) == requests["dropped"]
@@ -236,14 +241,13 @@ def test_a_hundred_thousand_requests_within_a_microsecond(tmp_path: Path) -> Non
     assert summary["requests"]["finished"] == 100_000
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["a b", "a=b", "a,b", "{a: 1}", '"q"', "'q'", "$HOME", "${seed}", "übung 数", "-x", "two\nlines", "#c"]
-    + ["null", "*", "[1]", "%s", "@x", "a\tb", "\x85", "back\\slash", "trailing ", "~"],
-)
+@pytest.mark.parametrize("name", ODD_NAMES)
 def test_a_folder_of_any_name_and_a_trace_in_it(tmp_path: Path, name: str) -> None:
     folder = tmp_path / name
-    folder.mkdir()
+    try:
+        folder.mkdir()
+    except OSError:
+        pytest.skip("this file system takes no such name")
     trace_of(folder / "trace.csv", "46,100,5").rename(folder / f"{name}.csv")
     run = folder / name
     words = ("trace=azure_conv", f"trace.path={folder / name}.csv", "journal=true")

@@ -53,12 +53,13 @@ def read_azure(path: str | Path, *, name: str | None = None, limit: int | None =
     if not kept.any():
         raise TraceError(f"{file}, column {OUTPUT}: every row has 0: name a trace with generated tokens")
     dropped = int(len(kept) - kept.sum())
+    shown = file.name.encode("utf-8", "backslashreplace").decode()  # a name on disk need not be text
     return Workload(
         arrival_ns=(columns.stamp_ns[:rows] - columns.stamp_ns[0])[kept],
         prompt_tokens=columns.prompt_tokens[:rows][kept],
         output_tokens=columns.output_tokens[:rows][kept],
-        name=name or file.name.removesuffix(".gz").removesuffix(".csv"),
-        source=f"{file.name} sha256={digest}",
+        name=name or shown.removesuffix(".gz").removesuffix(".csv"),
+        source=f"{shown} sha256={digest}",
         dropped={DROPPED_ZERO_OUTPUT: dropped} if dropped else {},
         rows_read=len(kept),
         labels=labels,

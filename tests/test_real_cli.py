@@ -1,0 +1,165 @@
+"""realexec from the command line: real workers, tokens and preemption, and refusals when it cannot run."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiments import cli, realexec_cli
+
+pytestmark = pytest.mark.real
+
+ROOT = Path(__file__).resolve().parents[1]
+FILES = {"summary.json", "requests.parquet", "config.yaml", "report.html", "journal"}
+DRAWN = ("trace=azure_conv_like", "trace.tokens_scale=0.05")
+# All at once on little memory: requests are preempted whatever the speed of the machine.
+CROWDED = ("workers=1", "trace.limit=12", "trace.rate_per_s=5000", "engine.max_new_tokens=48")
+SCARCE = "engine.kv_tokens=320"
+
+
+def executed(folder: Path, *words: str) -> dict[str, Any]:
+    """A real run with a journal that replays; its summary."""
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    assert realexec_cli.run(["run", "journal=true", f"out={folder}", *words]) == 0
+    assert {entry.name for entry in folder.iterdir() if entry.name[0] != "."} == FILES
+    assert cli.run(["replay", str(folder)]) == 0
+    summary: dict[str, Any] = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    return summary
+
+
+def test_a_real_run_as_the_readme_has_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("system=vllm", "cluster=local", "workers=2", "model=tiny_llama", "trace=azure_conv_like")
+    began_s = time.monotonic()
+    summary = executed(tmp_path / "run", *words, "trace.limit=30", "trace.tokens_scale=0.1")
+    assert time.monotonic() - began_s < 60
+    assert summary["requests"] == {"arrived": 30, "finished": 30, "rejected": 0, "failed": 0, "dropped": 0}
+    real = summary["real"]
+    assert real["tokens_checked"] > 300
+    assert (real["tokens_different"], real["first_difference"], real["workers_lost"]) == (0, None, [])
+    assert summary["instances"]["max"] == real["workers"] == 2
+    assert "tokens scaled by 0.1" in summary["trace"]["labels"]
+    printed = capsys.readouterr().out
+    assert "30 of 30" in printed and "0 differ" in printed and "– s" not in printed  # noqa: RUF001
+
+
+@pytest.mark.parametrize("extra", [("engine=vllm_v1",), ("engine=vllm_v0",), ("engine.exact=true",)], ids=str)
+def test_preemption_happens_for_real(tmp_path: Path, extra: tuple[str, ...]) -> None:
+    summary = executed(tmp_path / "run", *DRAWN, *CROWDED, SCARCE, *extra)
+    assert summary["requests"]["finished"] == 12
+    assert summary["preemptions"] > 0
+    assert summary["real"]["tokens_different"] == 0
+    assert summary["real"]["tokens_checked"] > 50
+    assert summary["real"]["tokens_recomputed"] > 0
+
+
+def test_the_token_bucket_rejects_for_real(tmp_path: Path) -> None:
+    bucket = ("system/admission=token_bucket", "system.admission.rate_per_s=1", "system.admission.burst=2")
+    summary = executed(tmp_path / "run", *DRAWN, *CROWDED, *bucket)
+    assert summary["requests"]["finished"] >= 2
+    assert summary["rejected_reasons"] == {"token bucket empty": summary["requests"]["rejected"]}
+    assert summary["requests"]["rejected"] >= 8
+
+
+def started(folder: Path, code: str, *words: str) -> "subprocess.Popen[str]":
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *words],
+        cwd=folder,
+        env=env,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+
+
+def of_group(group: int) -> set[int]:
+    """Processes of the group that are alive, by Linux's own account."""
+    alive = set()
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, pgrp = stat.read_text().rpartition(")")[2].split()[:3]
+        except OSError:
+            continue
+        if int(pgrp) == group and state not in "ZX":
+            alive.add(int(stat.parent.name))
+    return alive
+
+
+@pytest.mark.parametrize(("number", "everyone"), [(signal.SIGINT, True), (signal.SIGTERM, False)])
+def test_a_signal_ends_the_workers_too(tmp_path: Path, number: signal.Signals, everyone: bool) -> None:
+    """Ctrl-C reaches the workers as well; a TERM only the process it is sent to."""
+    if not Path("/proc/self/stat").exists():
+        pytest.skip("this system does not list its processes in /proc")
+    pytest.importorskip("torch")
+    code = "from experiments.realexec_cli import main\nif __name__ == '__main__': main()"
+    running = started(tmp_path, code, "run", *DRAWN, "trace.requests=5000", "workers=2", "out=a/run")
+    deadline_s = time.monotonic() + 60
+    while len(of_group(running.pid)) < 3:
+        assert time.monotonic() < deadline_s and running.poll() is None, "no workers were started"
+        time.sleep(0.05)
+    time.sleep(1)
+    (os.killpg if everyone else os.kill)(running.pid, number)
+    out, err = running.communicate(timeout=60)
+    assert running.returncode == 128 + number
+    assert (out, err) == ("", "realexec: stopped; nothing was written\n")
+    assert list(tmp_path.iterdir()) == []
+    while of_group(running.pid) and time.monotonic() < deadline_s:
+        time.sleep(0.05)
+    assert of_group(running.pid) == set()
+
+
+@pytest.mark.parametrize("missing", ["torch", "transformers"])
+def test_without_torch_there_is_a_sentence(tmp_path: Path, missing: str) -> None:
+    code = f"import sys; sys.modules[{missing!r}] = None\nfrom experiments.realexec_cli import main; main()"
+    running = started(tmp_path, code, "run", *DRAWN, "trace.limit=2", "out=a/run")
+    out, err = running.communicate(timeout=60)
+    assert (running.returncode, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith("realexec: ") and missing in err and "servetwin[real]" in err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("run",), "write out=FOLDER"),
+        (("run", "out=OUT", "workers=0"), "workers=0"),
+        (("run", "out=OUT", "workers=many"), "an integer"),
+        (("run", "out=OUT", "cluster=a100_x2"), "write cluster=local"),
+        (("run", "out=OUT", "model=llama3_8b"), "does not fit"),
+        (("run", "out=OUT", "model.tp=2"), "tp=2"),
+        (("run", "out=OUT", "trace=azure_conv", "trace.path=/nosuch"), "does not exist"),
+        (("run", "out=/proc/run"), "out=/proc/run"),
+        (("run", "tiny_llama"), "write model=tiny_llama"),
+        (("probe", "x"), "write realexec probe"),
+        (("simulate",), "write realexec run | probe"),
+    ],
+    ids=str,
+)
+def test_bad_words(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: tuple[str, ...],
+    told: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert realexec_cli.run(words) == 2
+    printed = capsys.readouterr()
+    assert printed.out == "" and printed.err.count("\n") == 1
+    assert printed.err.startswith("realexec: ") and told in printed.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_help_and_probe(capsys: pytest.CaptureFixture[str]) -> None:
+    assert realexec_cli.run(["run", "--help"]) == 0
+    assert "workers=2" in capsys.readouterr().out
+    assert realexec_cli.run(["probe"]) == 0
+    assert json.loads(capsys.readouterr().out)["cpus"] >= 1
