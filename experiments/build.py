@@ -136,12 +136,14 @@ def capacity_req_per_s(estimates: ModelEstimates, replicas: int, workload: Workl
 def workload_of(config: RunConfig, estimates: ModelEstimates, replicas: int) -> Workload:
     """The trace of the run, scaled to the utilization asked for. Raises TraceError."""
     trace, seed = config.trace, config.seed
+    # A recorded trace is rescaled before it is cut, so that the limit is the number of requests run.
+    rescaled = trace.utilization is not None and not trace.synthetic
 
     def read(rate_per_s: float | None) -> Workload:
         return load(
             trace.name,
             path=trace.path,
-            limit=trace.limit,
+            limit=None if rescaled else trace.limit,
             tokens_scale=trace.tokens_scale,
             seed=seed,
             rate_per_s=rate_per_s,
@@ -156,8 +158,9 @@ def workload_of(config: RunConfig, estimates: ModelEstimates, replicas: int) -> 
         return read(wanted_per_s)
     present_per_s = workload.mean_rate_per_s
     if present_per_s is None:
-        raise TraceError("trace.utilization needs requests at different times: write a larger trace.limit")
-    return scale_rate(workload, wanted_per_s / present_per_s, seed)
+        raise TraceError("trace.utilization needs requests at different times: leave it out")
+    workload = scale_rate(workload, wanted_per_s / present_per_s, seed)
+    return workload if trace.limit is None else workload.limited(trace.limit)
 
 
 def check_lengths(config: RunConfig, workload: Workload, hardware: Hardware, replicas: list[Replica]) -> None:
@@ -165,10 +168,11 @@ def check_lengths(config: RunConfig, workload: Workload, hardware: Hardware, rep
     longest = hardware.step.limits.prompt_tokens
     row = int(workload.prompt_tokens.argmax())
     if workload.prompt_tokens[row] > longest:
+        other = "" if config.engine.step_time == "roofline" else ", or engine.step_time=roofline"
         raise UserError(
-            f"request {row} of {workload.name} has a prompt of {workload.prompt_tokens[row]} tokens, beyond "
-            f"the {longest} the step-time model answers for: write trace.tokens_scale below 1 or "
-            "engine.step_time=roofline"
+            f"request {row} of {workload.name} (the first is 0) has a prompt of "
+            f"{workload.prompt_tokens[row]} tokens, beyond the {longest} the step-time model answers for: "
+            f"write a smaller trace.tokens_scale than {config.trace.tokens_scale:g}{other}"
         )
     room = min(replica.longest_request_tokens for replica in replicas)
     shortest = int((workload.prompt_tokens + caps_of(config, workload)).min())

@@ -14,6 +14,9 @@ MAX_GPUS: Final = 8192
 STEP_TIMES: Final = ("auto", "linear", "roofline")
 # Beyond ten times what the cluster is estimated to carry the queue only grows; a larger number is a slip.
 MAX_UTILIZATION: Final = 10.0
+# A step takes milliseconds, and nobody waits a day for a token: larger numbers are in another unit.
+MAX_OVERHEAD_S: Final = 10.0
+MAX_OBJECTIVE_MS: Final = 86_400_000.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +149,7 @@ class Range:
 
 _COUNT: Final = Range(low=1)
 _POSITIVE: Final = Range(low=0, open_low=True)
+_OBJECTIVE: Final = Range(low=0, high=MAX_OBJECTIVE_MS, open_low=True)
 
 RANGES: Final[dict[str, Range]] = {
     "workers": Range(low=1, high=MAX_GPUS),  # before cluster.gpus, which follows it
@@ -156,7 +160,7 @@ RANGES: Final[dict[str, Range]] = {
     "engine.kv_tokens": _COUNT,
     "engine.gpu_memory_utilization": Range(low=0, high=1, open_low=True),
     "engine.max_new_tokens": _COUNT,
-    "engine.overhead_s": Range(low=0),
+    "engine.overhead_s": Range(low=0, high=MAX_OVERHEAD_S),
     "engine.reserve_activation_bytes": Range(low=0),
     "model.tp": _COUNT,
     "cluster.gpus": Range(low=1, high=MAX_GPUS),
@@ -165,8 +169,8 @@ RANGES: Final[dict[str, Range]] = {
     "trace.tokens_scale": _POSITIVE,
     "trace.requests": _COUNT,
     "trace.rate_per_s": _POSITIVE,
-    "slo.ttft_ms": _POSITIVE,
-    "slo.tpot_ms": _POSITIVE,
+    "slo.ttft_ms": _OBJECTIVE,
+    "slo.tpot_ms": _OBJECTIVE,
     "seed": Range(low=0),
 }
 
@@ -216,17 +220,17 @@ def _check_engine(config: RunConfig) -> None:
 
 def _check_cluster(config: RunConfig) -> None:
     cluster, tp = config.cluster, config.model.tp
+    if config.kind == "realexec" and cluster.name != "local":
+        raise UserError(
+            f"cluster={cluster.name} cannot be run by realexec, whose workers are processes of this machine: "
+            "write cluster=local and workers=N"
+        )
     _, _, count = cluster.name.rpartition("_x")
     if count.isdecimal() and cluster.gpus != int(count):
         family = cluster.name.removesuffix(count)
         raise UserError(
             f"cluster.gpus={cluster.gpus} contradicts cluster={cluster.name}: "
             f"write cluster={family}{cluster.gpus}"
-        )
-    if config.kind == "realexec" and cluster.name != "local":
-        raise UserError(
-            f"cluster={cluster.name} cannot be run by realexec, whose workers are processes of this machine: "
-            "write cluster=local and workers=N"
         )
     if cluster.gpus % tp:
         raise UserError(

@@ -7,6 +7,7 @@ from hwmodels.gpu import Gpu
 from hwmodels.llm_shape import LlmShape
 
 CANDIDATE_TP = (1, 2, 4, 8)
+_NO_TP = "no model.tp of 1, 2, 4, 8 fits: write a smaller model, a larger GPU or a smaller reserve"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ def _check_settings(memory_utilization: float, block_tokens: int, reserve: int) 
 def _too_large(gpu: Gpu, llm: LlmShape, tp: int, per_gpu: int, block_bytes: int) -> str:
     needed = llm.weight_bytes + block_bytes
     fitting = [n for n in CANDIDATE_TP if llm.splits_into(n) and per_gpu * n >= needed]
-    advice = f"write tp={fitting[0]}, the smallest that fits" if fitting else "no tp of 1, 2, 4, 8 fits"
+    advice = f"write model.tp={fitting[0]}, the smallest that fits" if fitting else _NO_TP
     return (
         f"{llm.name} needs {needed} bytes (weights and one KV block) but tp={tp} on {gpu.name} leaves "
         f"{max(0, per_gpu * tp)} bytes after utilization and reserve; {advice}"

@@ -119,12 +119,12 @@ def test_too_large_a_model_names_bytes_and_the_smallest_tp() -> None:
     needed = QWEN2_5_72B.weight_bytes + 16 * QWEN2_5_72B.kv_bytes_per_token
     available = int(A100.memory_bytes * 0.9) - A100.activation_reserve_bytes
     assert str(needed) in str(refused.value) and str(available) in str(refused.value)
-    assert "write tp=2, the smallest that fits" in str(refused.value)
+    assert "write model.tp=2, the smallest that fits" in str(refused.value)
     assert kv_capacity(A100, QWEN2_5_72B, 2, 0.9, 16).blocks > 0
 
 
 def test_a_model_no_tp_fits_says_so() -> None:
-    with pytest.raises(HardwareError, match="no tp of 1, 2, 4, 8 fits"):
+    with pytest.raises(HardwareError, match=r"no model\.tp of 1, 2, 4, 8 fits"):
         kv_capacity(replace(A100, memory_bytes=8 * GIB), QWEN2_5_72B, 1, 0.9, 16)
 
 
