@@ -24,8 +24,8 @@ class LeastOutstanding:
 
     def dispatch(self, request: Request, fleet: FleetView) -> tuple[int, str]:
         """The least loaded replica; the reason tells its load."""
-        replica = fleet.least("outstanding")
-        return replica, f"{fleet.load(replica, 'outstanding')} outstanding"
+        replica, load = fleet.least("outstanding")
+        return replica, f"{load} outstanding"
 
 
 class LeastKv:
@@ -33,8 +33,8 @@ class LeastKv:
 
     def dispatch(self, request: Request, fleet: FleetView) -> tuple[int, str]:
         """The replica with the least KV demand; the reason tells it."""
-        replica = fleet.least("kv_demand")
-        return replica, f"{fleet.load(replica, 'kv_demand')} KV tokens demanded"
+        replica, load = fleet.least("kv_demand")
+        return replica, f"{load} KV tokens demanded"
 
 
 class PowerOfTwoChoices:

@@ -69,8 +69,8 @@ class Fleet:
         if self._by_kv_demand is not None:
             self._by_kv_demand.remove(replica, kv_demand)
 
-    def least(self, signal: Signal) -> int:
-        """The alive replica with the least load, the lowest id among equals."""
+    def least(self, signal: Signal) -> tuple[int, int]:
+        """(replica, load) of the least loaded alive replica, the lowest id among equals."""
         if signal == "outstanding":
             if self._by_outstanding is None:
                 self._by_outstanding = LeastIndex(self._outstanding)
@@ -103,8 +103,8 @@ class FleetView(Protocol):
     def replica_at(self, position: int) -> int:
         """The alive replica at this position in id order."""
 
-    def least(self, signal: Signal) -> int:
-        """The alive replica with the least load, the lowest id among equals."""
+    def least(self, signal: Signal) -> tuple[int, int]:
+        """(replica, load) of the least loaded alive replica, the lowest id among equals."""
 
     def load(self, replica: int, signal: Signal) -> int:
         """One replica's load."""

@@ -38,13 +38,14 @@ class LeastIndex:
         """A member with this load leaves the group."""
         self._masks[load] ^= 1 << member
 
-    def least(self) -> int:
-        """The member with the least load; IndexError when the group is empty."""
+    def least(self) -> tuple[int, int]:
+        """(member, load) of the least load; IndexError when the group is empty."""
         heap, masks = self._heap, self._masks
         while True:
-            mask = masks[heap[0]]
+            load = heap[0]
+            mask = masks[load]
             if mask:
-                return (mask & -mask).bit_length() - 1
+                return (mask & -mask).bit_length() - 1, load
             del masks[heappop(heap)]
 
     def _rebuild(self) -> None:

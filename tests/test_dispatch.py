@@ -137,8 +137,9 @@ class Group:
     def remove(self, member: int) -> None:
         self.index.remove(member, self.loads.pop(member))
 
-    def expected(self) -> int:
-        return min(self.loads, key=lambda id: (self.loads[id], id))
+    def expected(self) -> tuple[int, int]:
+        load, member = min((load, member) for member, load in self.loads.items())
+        return member, load
 
 
 change = st.tuples(st.just("change"), st.integers(0, 11), st.integers(0, 4))
