@@ -15,6 +15,9 @@ from benchmarks.raw import raw_timeout_s
 from experiments.compose import load_config
 from experiments.journal_file import JournalFile
 from experiments.simulate import Prepared, execute, prepare
+from hwmodels.errors import HardwareError
+from serving.errors import UserError
+from traces.errors import TraceError
 
 REPEATS = 7
 BASE = ["system=vllm", "model=llama3_8b", "out=unused"]
@@ -79,6 +82,9 @@ def main(names: list[str]) -> None:
     """Print one line per scenario."""
     if names == ["large"]:
         return large()
+    unknown = [name for name in names if name not in SCENARIOS]
+    if unknown:
+        raise UserError(f"there is no scenario {unknown[0]!r}: write large or {', '.join(SCENARIOS)}")
     for name in names or SCENARIOS:
         raw_per_request, raw_s = measure(name)
         budget = SCENARIOS[name][1]
@@ -92,4 +98,7 @@ def main(names: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    try:
+        main(sys.argv[1:])
+    except (HardwareError, TraceError, UserError) as error:
+        sys.exit(f"benchmarks.speed: {error}")

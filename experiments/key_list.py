@@ -9,6 +9,8 @@ def key_list(kind: Kind) -> str:
     groups = option_groups()
     if kind == "simulate":
         groups["cluster"] += [f"{family}_xN (N to {MAX_GPUS})" for family in CLUSTER_FAMILIES]
+    else:
+        groups["cluster"] = ["local"]
     lines = ["Options:"]
     lines += [f"  {group + '=':<18} {' | '.join(options)}" for group, options in groups.items()]
     lines += ["", "Values, with their defaults:"]

@@ -134,5 +134,5 @@ def _require_torch() -> None:
     except ImportError as error:
         raise UserError(
             f"real workers need torch and transformers ({error}): run make test-real once, or "
-            "pip install --constraint constraints.txt 'servetwin[real]'"
+            "pip install --constraint constraints.txt --editable '.[real]' in the checkout"
         ) from None

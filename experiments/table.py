@@ -154,7 +154,8 @@ def print_summary(summary: Mapping[str, Any], console: "Console | None" = None) 
     if labels := section(summary, "trace").get("labels"):
         console.print(Text(f"  trace: {'; '.join(str(label) for label in labels)}", style="yellow"))
     if section(summary, "step_time") and not section(summary, "real"):
-        text = f"step time: {step_time_source(summary)}; error {step_time_error(summary)}"
+        kind = section(summary, "step_time").get("kind") or "unknown model"
+        text = f"step time: {kind}, error {step_time_error(summary)}"
         told = shorten(text, _LONGEST_LINE, placeholder=" ... (see report)")
         console.print(Text(f"  {told}", style="dim"))
 

@@ -46,7 +46,9 @@ def _cuda_devices() -> list[str]:
 def _missing(torch: str | None, transformers: str | None, cuda: list[str], rdma: list[str]) -> list[str]:
     missing = []
     if torch is None or transformers is None:
-        missing.append("Real workers need torch and transformers: run `pip install 'servetwin[real]'`.")
+        missing.append(
+            "Real workers need torch and transformers: run `make test-real` once, or `pip install --editable '.[real]'` in the checkout."
+        )
     if not cuda:
         missing.append(
             "No CUDA device is visible, so workers run on the CPU: for GPUs install NVIDIA's driver and "

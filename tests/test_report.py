@@ -248,7 +248,7 @@ def test_the_terminal_table_fits_and_tells_the_main_numbers() -> None:
         "1 dropped from the trace: empty",
     ):
         assert part in text
-    assert "linear: profile; error 9 %" in text
+    assert "linear, error 9 %" in text
 
 
 def test_the_terminal_table_of_no_data_is_dashes() -> None:
