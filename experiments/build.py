@@ -164,18 +164,24 @@ def workload_of(config: RunConfig, estimates: ModelEstimates, replicas: int) -> 
 
 
 def check_lengths(config: RunConfig, workload: Workload, hardware: Hardware, replicas: list[Replica]) -> None:
-    """Refuse a trace with prompts the step-time model does not answer for, or none of which fits."""
+    """Refuse a trace with requests the step-time model does not answer for, or none of which fits.
+
+    A preempted request is computed again with all it has generated, so the longest chunk ends there.
+    """
     longest = hardware.step.limits.prompt_tokens
-    row = int(workload.prompt_tokens.argmax())
-    if workload.prompt_tokens[row] > longest:
+    caps = caps_of(config, workload)
+    tokens = workload.prompt_tokens + (workload.output_tokens.clip(max=caps) - 1)
+    row = int(tokens.argmax())
+    if tokens[row] > longest:
         other = "" if config.engine.step_time == "roofline" else ", or engine.step_time=roofline"
         raise UserError(
             f"request {row} of {workload.name} (the first is 0) has a prompt of "
-            f"{workload.prompt_tokens[row]} tokens, beyond the {longest} the step-time model answers for: "
-            f"write a smaller trace.tokens_scale than {config.trace.tokens_scale:g}{other}"
+            f"{workload.prompt_tokens[row]} tokens and {tokens[row]} with what it generates, beyond the "
+            f"{longest} the step-time model answers for: write a smaller trace.tokens_scale than "
+            f"{config.trace.tokens_scale:g}{other}"
         )
     room = min(replica.longest_request_tokens for replica in replicas)
-    shortest = int((workload.prompt_tokens + caps_of(config, workload)).min())
+    shortest = int((workload.prompt_tokens + caps).min())
     if shortest > room:
         raise UserError(
             f"the KV memory of a replica holds {room} tokens and no request of {workload.name} fits: the "

@@ -44,6 +44,7 @@ class RunMetrics:
         self.rejected_reasons: Counter[str] = Counter()
         self.failed_reasons: Counter[str] = Counter()
         self.busy_ns: dict[int, int] = {}
+        self.last_failure_ns = 0
 
     def finished(
         self,
@@ -77,6 +78,7 @@ class RunMetrics:
     def failed(self, request: Request, now_ns: int, reason: str) -> None:
         """A request was lost."""
         self.failed_reasons[reason] += 1
+        self.last_failure_ns = max(self.last_failure_ns, now_ns)
 
     def busy(self, replica: int, busy_ns: int) -> None:
         """How long a replica executed steps."""
@@ -110,7 +112,7 @@ def summarize(
     finished = len(columns["request"])
     rejected, failed = metrics.rejected_reasons.total(), metrics.failed_reasons.total()
     lost = sum(dropped.values())
-    span_s = _span_s(columns)
+    span_s = _span_s(columns, metrics.last_failure_ns)
     return {
         "requests": {
             "arrived": finished + rejected + failed + lost,
@@ -142,10 +144,10 @@ def summarize(
     }
 
 
-def _span_s(columns: dict[str, np.ndarray]) -> float:
-    """From time 0 (the first arrival's clock) to the last token, in seconds."""
+def _span_s(columns: dict[str, np.ndarray], last_failure_ns: int) -> float:
+    """From time 0 (the first arrival's clock) to the last token or failure, in seconds."""
     finish = columns["finish_ns"]
-    return int(finish.max()) / NS_PER_S if len(finish) else 0.0
+    return max(int(finish.max()) if len(finish) else 0, last_failure_ns) / NS_PER_S
 
 
 def _spread(values: np.ndarray) -> dict[str, float | None]:
@@ -164,11 +166,17 @@ def _spread(values: np.ndarray) -> dict[str, float | None]:
 
 
 def _gaps(metrics: RunMetrics, columns: dict[str, np.ndarray]) -> dict[str, float | None]:
-    """Inter-token latency; its mean is exact, because the gaps of a request add up to its decode time."""
+    """Inter-token latency. The gaps of a request add up to its decode time, which makes the mean exact.
+
+    Gaps of failed requests are in the histogram alone; with failures the mean is the histogram's, too.
+    """
+    sketch = metrics.gap_sketch.summary_ms(QUANTILES)
     gaps = int((columns["output_tokens"] - 1).sum())
     decode_ns = int((columns["finish_ns"] - columns["first_token_ns"]).sum())
     mean = decode_ns / gaps / NS_PER_MS if gaps else None
-    return {"mean": mean, **metrics.gap_sketch.summary_ms(QUANTILES)}
+    if metrics.failed_reasons:
+        mean = metrics.gap_sketch.mean_ms()
+    return {"mean": mean, **sketch}
 
 
 def _slo(

@@ -90,8 +90,9 @@ def execute(
     """The event loop and the metrics, timed from the first event to the last metric."""
     config, workload = prepared.config, prepared.workload
     metrics = RunMetrics()
+    controller = build.controller_of(config, prepared.replicas, prepared.estimates)
     simulation = Simulation(
-        build.controller_of(config, prepared.replicas, prepared.estimates),
+        controller,
         _watched(build.arrivals_of(config, workload), len(workload), on_progress),
         [prepared.hardware.rows] * len(prepared.replicas),
         metrics,
@@ -105,6 +106,8 @@ def execute(
             metrics, columns, workload.dropped, config.slo, config.cluster.gpus, len(prepared.replicas)
         )
         cpu_s, wall_s = process_time() - cpu_s, perf_counter() - wall_s
+    counted = summary["requests"]["arrived"] - summary["requests"]["dropped"]
+    assert counted == controller.arrived == len(workload), "invariant 1: requests conserved"
     return Simulated(summary, columns, wall_s, cpu_s, report.events)
 
 

@@ -1,6 +1,6 @@
 """Which requests are let in."""
 
-from math import floor, inf
+from math import inf
 
 from serving.fleet import FleetView
 from serving.request import Request
@@ -25,7 +25,7 @@ class TokenBucket:
     def __init__(self, rate_per_s: float, burst: int) -> None:
         if not 1e-6 <= rate_per_s < inf or burst < 1:
             raise ValueError("token bucket needs a finite rate_per_s of at least 1e-6 and burst >= 1")
-        self._rate_millionths = floor(rate_per_s * 1_000_000)
+        self._rate_millionths = round(rate_per_s * 1_000_000)
         self._cost = NS_PER_S * 1_000_000
         self._capacity = burst * self._cost
         self._level = self._capacity

@@ -50,9 +50,9 @@ class Controller:
         actions: list[Action] = []
         if type(event) is Ran:
             engine = self.engines[event.replica]
+            engine.ran(event, actions)
             if event.finished and event.epoch == engine.epoch:
                 self._depart(event)
-            engine.ran(event, actions)
         elif type(event) is Arrived:
             self._arrived(now_ns, event.request, actions)
         else:

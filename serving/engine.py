@@ -100,8 +100,9 @@ class Engine:
 
     def ran(self, event: Ran, actions: list[Action]) -> None:
         """The replica reports a step boundary."""
-        if event.epoch != self.epoch:
+        if event.epoch < self.epoch:
             return  # from before the replica was lost
+        assert event.epoch == self.epoch, "a report from an epoch that has not begun"
         steps = event.steps
         self._steps_left -= steps
         assert steps >= 0 and self._steps_left >= 0, "a replica ran what nobody asked for"
@@ -111,8 +112,11 @@ class Engine:
                 steps -= 1
             self.ledger.steps_done += steps
             for request in event.finished:
+                assert request not in self.prefilling, "a request finished before its prompt was computed"
                 del self.running[request]
                 self.ledger.release(request)
+        else:
+            assert not event.finished, "a request finished without a step"
         if not event.running:
             self._start_pass(actions)
         else:

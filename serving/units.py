@@ -9,13 +9,3 @@ from typing import Final
 
 FRACTION_BITS: Final = 24
 NS_PER_S: Final = 1_000_000_000
-
-
-def fixed_from_seconds(seconds: float) -> int:
-    """Seconds as fixed-point nanoseconds, rounded to the nearest representable value."""
-    return round(seconds * NS_PER_S * (1 << FRACTION_BITS))
-
-
-def seconds_from_fixed(fixed: int) -> float:
-    """Fixed-point nanoseconds as float seconds."""
-    return fixed / (NS_PER_S << FRACTION_BITS)

@@ -7,12 +7,7 @@ going on from there gives the same boundaries.
 
 from math import sqrt
 
-FRACTION_BITS = 24
-
-
-def cost_of_steps(first: int, slope: int, steps: int) -> int:
-    """Fixed-point cost of the first ``steps`` steps."""
-    return steps * first + slope * (steps * (steps - 1) >> 1)
+from serving.units import FRACTION_BITS as FRACTION_BITS
 
 
 def steps_to_reach(first: int, slope: int, fixed: int) -> int:

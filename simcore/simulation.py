@@ -9,7 +9,7 @@ from typing import Protocol
 
 from simpy import Environment, Event
 
-from serving.actions import Action, Assign, Fail, Interrupt, Preempt, Reject, Run
+from serving.actions import Action, Assign, Interrupt, Preempt, Reject, Run
 from serving.controller import Controller
 from serving.events import Arrived
 from serving.events import Event as Fact
@@ -139,9 +139,5 @@ class Simulation:
                 self._drop(now_ns, action)
 
     def _drop(self, now_ns: int, action: Action) -> None:
-        assert isinstance(action, Reject | Fail)
-        life = self._lives.pop(action.request)
-        if isinstance(action, Reject):
-            self._recorder.refused(life.request, now_ns, action.reason)
-        else:
-            self._recorder.failed(life.request, now_ns, action.reason)
+        assert isinstance(action, Reject), "nothing is lost in this world, so nothing fails"
+        self._recorder.refused(self._lives.pop(action.request).request, now_ns, action.reason)

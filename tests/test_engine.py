@@ -516,5 +516,18 @@ def test_a_run_without_steps_left_cannot_go_on() -> None:
 def test_an_old_epoch_is_ignored_even_by_a_running_engine() -> None:
     script = Script(chunked())
     script.arrive(0, 8)
-    assert script.ran(1, 0, epoch=3) == []
+    assert script.ran(1, 0, epoch=-1) == []
     assert list(script.engine.running) == [0]
+    with pytest.raises(AssertionError, match="not begun"):
+        script.ran(1, 0, epoch=3)
+
+
+def test_nobody_finishes_without_a_step_or_before_its_prompt_is_computed() -> None:
+    script = Script(chunked())
+    script.arrive(0, 8)
+    with pytest.raises(AssertionError, match="without a step"):
+        script.ran(0, 0)
+    script = Script(chunked())
+    script.arrive(0, 10_000)  # longer than a step's budget
+    with pytest.raises(AssertionError, match="before its prompt"):
+        script.ran(1, 0)

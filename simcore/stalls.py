@@ -1,0 +1,42 @@
+"""Who waits for its next token since before the present pass, and since when.
+
+A pass that leaves the residents out (prefill-first batching) makes their next inter-token gap longer: it
+reaches back to their last token. Requests that got their first token from such a pass wait from then on.
+"""
+
+from collections.abc import Callable
+
+
+class Stalls:
+    """Groups of [time of last token in fixed point, requests], the longest waiting first; empty when all
+    residents got a token in the last step."""
+
+    __slots__ = ("_gaps", "groups")
+
+    def __init__(self, gaps: Callable[[int, int, int, int], None]) -> None:
+        self._gaps = gaps
+        self.groups: list[list[int]] = []
+
+    def passed_over(self, start_fixed: int, end_fixed: int, residents: int, joined: int) -> None:
+        """A pass from start to end left ``residents`` out, and gave ``joined`` others a token at its end."""
+        if residents and not self.groups:
+            self.groups.append([start_fixed, residents])
+        if joined and self.groups:
+            self.groups.append([end_fixed, joined])
+
+    def end(self, token_fixed: int) -> None:
+        """Everybody gets a token now."""
+        for last_token_fixed, requests in self.groups:
+            self._gaps(token_fixed - last_token_fixed, 0, 1, requests)
+        self.groups.clear()
+
+    def leave(self, last_token_fixed: int) -> int:
+        """One who waits is taken out; returns when its last token appeared.
+
+        ``last_token_fixed`` is that of the token its prompt gave it, so an upper bound says which group it is
+        in: a request that has decoded since is in the first one.
+        """
+        last = max(last_token_fixed, self.groups[0][0])
+        group = next(group for group in self.groups if group[0] == last)
+        group[1] -= 1
+        return last
