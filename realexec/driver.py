@@ -10,7 +10,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from realexec.messages import Died, DropKV, Forget, FromWorker, RunSteps, StepsDone, StopSteps
+from realexec.messages import Alive, Died, DropKV, Forget, FromWorker, RunSteps, StepsDone, StopSteps
 from realexec.processes import WorkerPool
 from realexec.prompts import prompt_ids
 from realexec.report import RunReport
@@ -22,7 +22,8 @@ from serving.recorder import Recorder
 from serving.request import Request
 from serving.units import NS_PER_S
 
-# Longer than any run of the small models that real workers have; a run reports each finish.
+# A worker is heard of at every finish, at the end of a run and about once a second in between; a single step
+# of a small model is far shorter than this.
 REPORT_TIMEOUT_S = 300.0
 
 
@@ -195,6 +196,9 @@ class _Execution:
             self._tracker.ran(replica, message, self.start_ns)
             steps = len(message.ends_ns)
             return Ran(replica, message.epoch, steps, message.finished, message.running)
+        if isinstance(message, Alive):
+            self._silent_since_ns[replica] = self._now_ns()
+            return None
         if isinstance(message, Died):
             self._silent_since_ns[replica] = None
             self._lost.append((replica, message.cause))

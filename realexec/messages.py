@@ -58,6 +58,10 @@ class StepsDone(NamedTuple):
     running: bool
 
 
+class Alive(NamedTuple):
+    """From a worker: a run is long and goes on."""
+
+
 class Died(NamedTuple):
     """From a worker that failed, or put by the driver's reader for one that vanished."""
 
@@ -65,4 +69,4 @@ class Died(NamedTuple):
 
 
 ToWorker = Hold | RunSteps | StopSteps | DropKV | Forget
-FromWorker = Ready | StepsDone | Died
+FromWorker = Ready | StepsDone | Alive | Died

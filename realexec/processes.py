@@ -1,4 +1,4 @@
-"""Worker processes, their pipes, and one reader thread per worker that puts facts into the driver's inbox."""
+"""Worker processes, their pipes, and a thread per worker and direction between pipe and driver."""
 
 import multiprocessing
 import queue
@@ -39,18 +39,21 @@ class WorkerProcess:
             target=_read, args=(replica, self._connection, self.process, inbox), daemon=True
         )
         self._reader.start()
+        # A pipe holds little: whoever owns the controller must not wait until a busy worker has read.
+        self._outbox: queue.SimpleQueue[ToWorker | None] = queue.SimpleQueue()
+        self._sender = threading.Thread(target=_send, args=(self._outbox, self._connection), daemon=True)
+        self._sender.start()
 
     def send(self, message: ToWorker) -> None:
-        """Send, unless the worker is gone: its end is on its way to the inbox as a fact."""
-        try:
-            self._connection.send(message)
-        except OSError:
-            return
+        """Hand over a message; returns at once, also when the worker is slow, stopped or gone."""
+        self._outbox.put(message)
 
     def close(self) -> None:
         """End the process now; it keeps nothing that would need saving."""
         self.process.kill()
         self.process.join()
+        self._outbox.put(None)
+        self._sender.join()
         self._reader.join()
         self._connection.close()
 
@@ -93,6 +96,15 @@ class WorkerPool:
         """End every process, by its handle."""
         for worker in self.workers:
             worker.close()
+
+
+def _send(outbox: "queue.SimpleQueue[ToWorker | None]", connection: Connection) -> None:
+    """Send in order until told to stop; when the worker is gone, its end is on its way to the inbox."""
+    while (message := outbox.get()) is not None:
+        try:
+            connection.send(message)
+        except OSError:
+            return
 
 
 def _read(

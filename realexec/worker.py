@@ -6,9 +6,10 @@ import traceback
 from collections import deque
 from collections.abc import Mapping
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, Final
 
 from realexec.messages import (
+    Alive,
     Died,
     DropKV,
     Forget,
@@ -20,6 +21,9 @@ from realexec.messages import (
     StopSteps,
     ToWorker,
 )
+
+# A run without finishes says this often that it goes on, well within the driver's patience.
+ALIVE_NS: Final = 1_000_000_000
 
 
 def main(connection: Connection, model: Mapping[str, Any], seed: int, batch_size: int) -> None:
@@ -48,6 +52,7 @@ class Worker:
         self._connection = connection
         self._engine = StepEngine(ModelRunner(model, seed, batch_size))
         self._postponed: deque[ToWorker] = deque()
+        self._heard_ns = time.monotonic_ns()  # when the driver last heard of this worker
 
     def serve(self) -> None:
         """Never returns; EOFError says that the driver closed the pipe."""
@@ -80,6 +85,8 @@ class Worker:
             if finished and left:
                 self._send(steps.report(running=True))
                 steps = _Steps(run.epoch)
+            elif steps.last_ns - self._heard_ns > ALIVE_NS:
+                self._send(Alive())
         return steps.report(running=False)
 
     def _told_to_stop(self) -> bool:
@@ -91,6 +98,7 @@ class Worker:
         return False
 
     def _send(self, message: FromWorker) -> None:
+        self._heard_ns = time.monotonic_ns()
         self._connection.send(message)
 
 
@@ -103,6 +111,11 @@ class _Steps:
         self._ends_ns: list[int] = []
         self._tokens: dict[int, list[int]] = {}
         self._finished: tuple[int, ...] = ()
+
+    @property
+    def last_ns(self) -> int:
+        """When the last of them ended."""
+        return self._ends_ns[-1]
 
     def add(self, step: tuple[dict[int, int], tuple[int, ...]]) -> tuple[int, ...]:
         """A step has just ended; returns who finished in it."""

@@ -445,3 +445,18 @@ def test_replay_of_what_is_no_folder(capsys: Captured, words: tuple[str, ...]) -
 def test_an_unknown_command(capsys: Captured, word: str) -> None:
     assert cli.run([word]) == 2
     assert "write servetwin simulate | replay" in sentence_of(capsys.readouterr().err)
+
+
+def test_what_a_preempted_request_would_compute_again_is_within_the_step_times(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Prompt and generated tokens are one prompt after a preemption: refused before the run, not in it."""
+    path = tmp_path / "trace.csv"
+    rows = "".join(f"2023-11-16 18:15:4{second}.0000000,15900,1500\n" for second in range(4))
+    path.write_text(f"TIMESTAMP,ContextTokens,GeneratedTokens\n{rows}")
+    words = [f"trace.path={path}", "cluster=a100_x1", "engine.kv_tokens=50000", f"out={tmp_path / 'out'}"]
+    assert cli.run(["simulate", *words]) == 2
+    err = capsys.readouterr().err
+    assert "15900" in err and "17399" in err and "trace.tokens_scale" in err
+    assert not (tmp_path / "out").exists()
+    assert cli.run(["simulate", *words, "trace.tokens_scale=0.9"]) == 0

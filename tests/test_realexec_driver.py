@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import signal
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -15,7 +16,9 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from realexec.driver import execute
+from realexec.messages import Hold
 from realexec.probe import probe
+from realexec.processes import WorkerPool
 from realexec.prompts import prompt_ids
 from realexec.report import RunReport
 from realexec.verify import check_tokens
@@ -49,6 +52,8 @@ class FakeReplica:
 
 class FakeController:
     """Round robin; one prompt at a time in small chunks, mixed with decoding; rejects request 99."""
+
+    steps = 64  # of a decode run
 
     def __init__(self, replicas: int) -> None:
         self.replicas = [FakeReplica() for _ in range(replicas)]
@@ -99,7 +104,7 @@ class FakeController:
             chunks = ((head.id, replica.start, min(CHUNK, head.prompt_tokens - replica.start)),)
         replica.running = None
         if chunks or replica.residents:
-            replica.running = Run(index, 0, chunks, True, 1 if chunks else 64, True, "test")
+            replica.running = Run(index, 0, chunks, True, 1 if chunks else self.steps, True, "test")
             return [replica.running]
         return []
 
@@ -294,3 +299,29 @@ def test_probe_tells_what_is_there_and_what_is_missing(tmp_path: Path) -> None:
     equipped = probe(tmp_path)
     assert equipped["rdma_devices"] == ["mlx5_0"]
     assert not any("RDMA" in sentence for sentence in equipped["missing"])
+
+
+def test_a_stopped_worker_holds_nobody_up() -> None:
+    """More than a pipe holds is handed over at once; the worker's end still ends everything."""
+    with WorkerPool(1, TINY, SEED, BATCH_SIZE) as pool:
+        pool.wait_ready(120)
+        (worker,) = pool.workers
+        os.kill(worker.process.pid, signal.SIGSTOP)
+        sent = threading.Thread(
+            target=lambda: [worker.send(Hold(i, tuple(range(2000)), (), 5)) for i in range(500)], daemon=True
+        )
+        sent.start()
+        sent.join(20)
+        assert not sent.is_alive()
+    assert not multiprocessing.active_children()
+
+
+def test_a_long_run_without_a_finish_is_not_silence() -> None:
+    """About 5 s of decoding against a patience of 2 s."""
+
+    class Patient(FakeController):
+        steps = 9000
+
+    report, records, _ = run(Patient(2), [(request(0, 0, 8, 9000), 9000)], report_timeout_s=2)
+    assert report.lost == () and report.finished == 1
+    assert records.ended[0][3] > 3e9, "the run must outlast the patience, or this shows nothing"
