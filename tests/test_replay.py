@@ -204,7 +204,8 @@ ALTERED_LINES = {
     "request that is in flight already": (numbered("assign", 1), put(1, 1, value=0), "action 1 was"),
     "changed replica of a report": (RAN, put(1, 1, value=1), "action 1 was"),
     "replica that does not exist": (RAN, put(1, 1, value=9), "this event cannot follow"),
-    "changed epoch": (RAN, put(1, 2, value=1), "replay gives nothing"),
+    "epoch to come": (RAN, put(1, 2, value=1), "an epoch that has not begun"),
+    "epoch long past": (RAN, put(1, 2, value=-1), "replay gives nothing"),
     "report of a run that goes on": (RAN, put(1, 5, value=True), "replay gives nothing"),
     "more steps than were asked for": (RAN, put(1, 3, value=1000), "this event cannot follow"),
     "negative steps": (RAN, put(1, 3, value=-1), ""),
@@ -299,11 +300,12 @@ def test_a_changed_header_shows() -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (put(1, 2, value=1), "after the last line: 1 requests are still in flight"),
+        (put(1, 2, value=1), "line {}: this event cannot follow what came before"),
+        (put(1, 2, value=-1), "after the last line: 1 requests are still in flight"),
         (put(1, 5, value=True), "line {}: this event cannot follow what came before"),
         (put(1, 3, value=1), OTHER_LINES),
     ],
-    ids=["epoch", "goes on", "steps"],
+    ids=["epoch to come", "epoch past", "goes on", "steps"],
 )
 def test_a_changed_last_report_shows(change: Callable[[Any], None], said: str) -> None:
     last = len(recorded()) - 1
