@@ -8,15 +8,14 @@ from serving.actions import Chunk
 from serving.batch import Batch, ReplicaView
 
 
-def room_for_decode(view: ReplicaView) -> tuple[tuple[int, ...], int, int]:
-    """Preempt from the tail of the running set until every remaining decode has its block.
+def make_room(view: ReplicaView, need: int) -> tuple[tuple[int, ...], int, int]:
+    """Preempt from the tail of the running set until the ``need`` blocks of a decode step are there.
 
-    Returns (victims newest first, requests left decoding, free blocks after their step).
+    Every one who leaves may need one fewer. Returns (victims newest first, requests left decoding, free
+    blocks after their step).
     """
     kv = view.kv
-    need, free, decoding = kv.step_blocks(), kv.free_blocks, kv.decoding
-    if need <= free:
-        return (), decoding, free - need
+    free, decoding = kv.free_blocks, kv.decoding
     victims = []
     newest = view.newest_first()
     while need > free:
@@ -63,7 +62,12 @@ class ChunkedPrefill:
         return self._choose_chunks(view, running, waiting)
 
     def _choose_chunks(self, view: ReplicaView, running: int, waiting: int) -> Batch:
-        victims, decoding, free = room_for_decode(view)
+        kv = view.kv
+        victims: tuple[int, ...] = ()
+        decoding, need = kv.decoding, kv.step_blocks()
+        free = kv.free_blocks - need
+        if free < 0:
+            victims, decoding, free = make_room(view, need)
         budget = self.max_num_batched_tokens - decoding
         chunks: list[Chunk] = []
         if view.prefilling:
@@ -72,12 +76,12 @@ class ChunkedPrefill:
         if waiting and not victims:
             admit, budget, free = self._admit(view, chunks, self.max_num_seqs - running, budget, free)
         if not chunks:
-            return after_preemption(victims) if victims else decode_batch(view.kv.steps_until_full(), False)
+            return after_preemption(victims) if victims else decode_batch(kv.steps_until_full(), False)
         steps = 1
         # With budget left over every prompt in hand is complete, so only decoding follows: as many steps as
         # a block has tokens take one block per request, wherever each of them stands.
         if budget and admit == waiting and not victims:
-            steps += free // (decoding + len(chunks)) * view.kv.block_tokens
+            steps += free // (decoding + len(chunks)) * kv.block_tokens
         interruptible = steps > 1 and running + admit < self.max_num_seqs
         return Batch(victims, tuple(chunks), admit, True, steps, interruptible, "chunked")
 
@@ -154,7 +158,7 @@ class PrefillFirst:
         steps = view.kv.steps_until_full()
         if steps:
             return decode_batch(steps, not waiting and running < self.max_num_seqs)
-        return after_preemption(room_for_decode(view)[0])
+        return after_preemption(make_room(view, view.kv.step_blocks())[0])
 
     def _prefill(self, view: ReplicaView, running: int, waiting: int) -> Batch | None:
         """Whole prompts from the head of the queue; if that empties it, decoding follows in the same pass."""
