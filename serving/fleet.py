@@ -42,20 +42,24 @@ class Fleet:
 
     def assigned(self, replica: int, request: Request) -> None:
         """A request joined a replica."""
-        self._change(replica, 1, request.prompt_tokens + request.max_new_tokens)
+        self._change(replica, 1, request)
 
     def departed(self, replica: int, request: Request) -> None:
         """A request left a replica, finished or failed."""
-        self._change(replica, -1, -request.prompt_tokens - request.max_new_tokens)
+        self._change(replica, -1, request)
 
-    def _change(self, replica: int, requests: int, tokens: int) -> None:
-        old = self._outstanding[replica]
-        self._outstanding[replica] = new = old + requests
-        if self._by_outstanding is not None:
-            self._by_outstanding.move(replica, old, new)
-        old = self._kv_demand[replica]
-        self._kv_demand[replica] = new = old + tokens
-        if self._by_kv_demand is not None:
+    def _change(self, replica: int, sign: int, request: Request) -> None:
+        outstanding, by_outstanding = self._outstanding, self._by_outstanding
+        old = outstanding[replica]
+        outstanding[replica] = new = old + sign
+        if by_outstanding is not None:
+            by_outstanding.move(replica, old, new)
+        tokens = sign * (request.prompt_tokens + request.max_new_tokens)
+        if self._by_kv_demand is None:
+            self._kv_demand[replica] += tokens
+        else:
+            old = self._kv_demand[replica]
+            self._kv_demand[replica] = new = old + tokens
             self._by_kv_demand.move(replica, old, new)
 
     def lose(self, replica: int) -> None:
