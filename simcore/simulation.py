@@ -58,6 +58,7 @@ class Simulation:
         self._next: tuple[Request, int] | None = None
         self._events = 0
         self._machines = [Machine(id, row, self._lives, recorder) for id, row in enumerate(rows)]
+        self._pending: list[list[int]] = [[] for _ in self._machines]  # wake-ups, the next one last
         self._wakeups = [self._wakeup(machine) for machine in self._machines]
         self._arrival = self._reusable(self._arrive)
         self._arrival_callbacks = self._arrival.callbacks
@@ -80,24 +81,39 @@ class Simulation:
         return event
 
     def _wakeup(self, machine: Machine) -> Event:
-        env, handle, schedule = self._env, self._handle, self._schedule
-        rank = COMPLETION_RANK + machine.id
+        handle, wake = self._handle, self._wake
+        pending = self._pending[machine.id]
 
         def due(event: Event) -> None:
             event.callbacks = callbacks
-            now_ns = machine.due_ns
-            # A run that was cut leaves its old wake-up in the queue; only the latest due time counts.
-            if env._now == now_ns and machine.run is not None:
-                report = machine.complete()
-                if report.running:
-                    schedule(event, rank, machine.due_ns - now_ns)
-                handle(now_ns, report)
-                if machine.run is None:
-                    machine.idle()
+            now_ns = pending.pop()
+            if machine.run is None:
+                return  # what this was for has been cut
+            if machine.due_ns > now_ns:
+                wake(machine, now_ns)
+                return
+            report = machine.complete()
+            if report.running:
+                wake(machine, now_ns)
+            handle(now_ns, report)
+            if machine.run is None:
+                machine.idle()
 
         event = self._reusable(due)
         callbacks = event.callbacks
         return event
+
+    def _wake(self, machine: Machine, now_ns: int) -> None:
+        """See to it that the machine is woken when it is due, or before.
+
+        A cut leaves a later wake-up behind, which serves the next run: when it comes too early for that, it
+        is renewed. So the times pending for a machine are a stack, and there is seldom more than one.
+        """
+        replica, due_ns = machine.id, machine.due_ns
+        pending = self._pending[replica]
+        if not pending or pending[-1] > due_ns:
+            pending.append(due_ns)
+            self._schedule(self._wakeups[replica], COMPLETION_RANK + replica, due_ns - now_ns)
 
     def _await_next_arrival(self, now_ns: int) -> None:
         self._next = arrival = next(self._arrivals, None)
@@ -125,14 +141,16 @@ class Simulation:
             if type(action) is Run:
                 replica = action.replica
                 due_ns = self._machines[replica].start(now_ns, action)
-                self._schedule(self._wakeups[replica], COMPLETION_RANK + replica, due_ns - now_ns)
+                pending = self._pending[replica]
+                if not pending or pending[-1] > due_ns:  # as in _wake, without the call
+                    pending.append(due_ns)
+                    self._schedule(self._wakeups[replica], COMPLETION_RANK + replica, due_ns - now_ns)
             elif type(action) is Assign:
                 pass  # the world has the request already; the queue is the controller's
             elif type(action) is Interrupt:
-                replica = action.replica
-                machine = self._machines[replica]
+                machine = self._machines[action.replica]
                 if machine.interrupt(now_ns):
-                    self._schedule(self._wakeups[replica], COMPLETION_RANK + replica, machine.due_ns - now_ns)
+                    self._wake(machine, now_ns)
             elif type(action) is Preempt:
                 self._machines[action.replica].preempt(action.request)
             else:
