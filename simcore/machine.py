@@ -13,8 +13,9 @@ from serving.actions import Chunk, Run
 from serving.errors import UserError
 from serving.events import Ran
 from serving.recorder import Recorder
+from serving.units import FRACTION_BITS
 from simcore.lifetime import Lifetime
-from simcore.segment import FRACTION_BITS, steps_to_reach
+from simcore.segment import steps_to_reach
 from simcore.stalls import Stalls
 
 Pieces = tuple[tuple[int, int, int], ...]

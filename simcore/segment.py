@@ -7,8 +7,6 @@ going on from there gives the same boundaries.
 
 from math import sqrt
 
-from serving.units import FRACTION_BITS as FRACTION_BITS
-
 
 def steps_to_reach(first: int, slope: int, fixed: int) -> int:
     """The least number of steps, at least 1, whose cost is at least ``fixed``."""
