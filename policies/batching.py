@@ -22,7 +22,7 @@ def make_room(view: ReplicaView, need: int) -> tuple[tuple[int, ...], int, int]:
         victim = next(newest)
         victims.append(victim)
         free += kv.held_blocks(victim)
-        if victim not in view.prefilling:
+        if kv.decodes(victim):
             need -= kv.takes_block_next_step(victim)
             decoding -= 1
     return tuple(victims), decoding, free - need
@@ -41,27 +41,32 @@ def after_preemption(victims: tuple[int, ...]) -> Batch:
 class ChunkedPrefill:
     """Decodes first, then prompt chunks up to a token budget, all in one step (vLLM v1).
 
-    ``max_num_batched_tokens`` per step, ``max_num_seqs`` admitted requests.
+    ``max_num_batched_tokens`` per step, ``max_num_seqs`` admitted requests. With ``reserve_full_prompt`` a
+    request is admitted only when all its known tokens fit into free memory, not only its first chunk (vLLM
+    0.19: scheduler_reserve_full_isl, on by default).
     """
 
-    def __init__(self, max_num_seqs: int, max_num_batched_tokens: int) -> None:
+    def __init__(
+        self, max_num_seqs: int, max_num_batched_tokens: int, reserve_full_prompt: bool = False
+    ) -> None:
         if not 1 <= max_num_seqs <= max_num_batched_tokens:
             raise ValueError("chunked prefill needs 1 <= max_num_seqs <= max_num_batched_tokens")
         self.max_num_seqs = max_num_seqs
         self.max_num_batched_tokens = max_num_batched_tokens
+        self.reserve_full_prompt = reserve_full_prompt
 
     def choose(self, view: ReplicaView) -> Batch | None:
         """Running requests in order, then the queue while budget, sequences and memory last."""
         running, waiting = len(view.running), len(view.waiting)
         if not waiting and not view.prefilling:
-            if not running:
+            if not view.kv.decoding:
                 return None
             steps = view.kv.steps_until_full()
             if steps:
                 return decode_batch(steps, running < self.max_num_seqs)
         return self._choose_chunks(view, running, waiting)
 
-    def _choose_chunks(self, view: ReplicaView, running: int, waiting: int) -> Batch:
+    def _choose_chunks(self, view: ReplicaView, running: int, waiting: int) -> Batch | None:
         kv = view.kv
         victims: tuple[int, ...] = ()
         decoding, need = kv.decoding, kv.step_blocks()
@@ -76,7 +81,9 @@ class ChunkedPrefill:
         if waiting and not victims:
             admit, budget, free = self._admit(view, chunks, self.max_num_seqs - running, budget, free)
         if not chunks:
-            return after_preemption(victims) if victims else decode_batch(kv.steps_until_full(), False)
+            if victims:
+                return after_preemption(victims)
+            return decode_batch(kv.steps_until_full(), False) if decoding else None
         steps = 1
         # With budget left over every prompt in hand is complete, so only decoding follows: as many steps as
         # a block has tokens take one block per request, wherever each of them stands.
@@ -114,20 +121,25 @@ class ChunkedPrefill:
         self, view: ReplicaView, chunks: list[Chunk], seats: int, budget: int, free: int
     ) -> tuple[int, int, int]:
         """Append chunks for admitted queue heads; returns (admitted, budget left, free blocks left)."""
-        block = view.kv.block_tokens
+        kv, block = view.kv, view.kv.block_tokens
+        resumed: list[tuple[int, int]] = []
         admitted = 0
         for progress in view.waiting:
             if admitted == seats or not budget:
                 break
-            tokens = progress.known_tokens
+            known = progress.known_tokens
+            start = kv.cached_tokens(progress.id, known, free, resumed)
+            tokens = known - start
             if tokens > budget:
                 tokens = budget
-            blocks = -(-tokens // block)
-            if blocks > free:
+            blocks = -(-(start + tokens) // block)
+            if (-(-known // block) if self.reserve_full_prompt else blocks) > free:
                 break
+            if start:
+                resumed.append((progress.id, start // block))
             free -= blocks
             budget -= tokens
-            chunks.append((progress.id, 0, tokens))
+            chunks.append((progress.id, start, tokens))
             admitted += 1
         return admitted, budget, free
 
@@ -153,7 +165,7 @@ class PrefillFirst:
             batch = self._prefill(view, running, waiting)
             if batch is not None:
                 return batch
-        if not running:
+        if not view.kv.decoding:
             return None
         steps = view.kv.steps_until_full()
         if steps:

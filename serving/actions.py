@@ -45,10 +45,14 @@ class Run:
 
 @fact
 class Interrupt:
-    """Stop the replica's current run at the next step boundary and report. Ignored when nothing runs."""
+    """Stop the replica's current run at the next step boundary and report. Ignored when nothing runs.
+
+    ``grace_steps`` more steps are run before it stops.
+    """
 
     replica: int
     reason: str
+    grace_steps: int = 0
 
 
 @fact

@@ -65,6 +65,12 @@ class KvView(Protocol):
 
     def steps_until_full(self) -> int: ...
 
+    def decodes(self, request: int) -> bool: ...
+
+    def cached_tokens(
+        self, request: int, known_tokens: int, free_blocks: int, resumed: list[tuple[int, int]]
+    ) -> int: ...
+
 
 class Queue(Protocol):
     """Requests that wait, from the head."""
@@ -78,9 +84,11 @@ class ReplicaView:
     """Read-only window on one engine; always current, nothing is copied.
 
     ``running`` are the admitted requests in order of admission, ``prefilling`` those of them whose prompt is
-    not complete, ``waiting`` the queue. A batcher is asked at step boundaries only. It must answer the same
-    for as long as only decoding goes on: a declined queue head stays declined until a request finishes,
-    leaves or arrives.
+    not complete, ``waiting`` the queue. Under asynchronous scheduling ``running`` also has those that have
+    just finished: they hold their seat and their memory for one step more, and decode nothing.
+
+    A batcher is asked at step boundaries only. It must answer the same for as long as only decoding goes on:
+    a declined queue head stays declined until a request finishes, leaves or arrives.
     """
 
     __slots__ = ("kv", "prefilling", "running", "waiting")

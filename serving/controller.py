@@ -18,7 +18,8 @@ class Controller:
     """Engines, fleets and the front door behind one method.
 
     ``batcher_for`` is asked once per replica, so that a batcher may keep state of its own. With
-    ``coalesce`` False every decode run is one step (exact mode).
+    ``coalesce`` False every decode run is one step (exact mode); with ``asynchronous`` True engines choose a
+    step while the one before it runs.
     """
 
     def __init__(
@@ -28,9 +29,10 @@ class Controller:
         batcher_for: Callable[[Replica], Batcher],
         admission: Admission,
         coalesce: bool = True,
+        asynchronous: bool = False,
     ) -> None:
         assert [replica.id for replica in replicas] == list(range(len(replicas)))
-        self.engines = [Engine(replica, batcher_for(replica), coalesce) for replica in replicas]
+        self.engines = [Engine(replica, batcher_for(replica), coalesce, asynchronous) for replica in replicas]
         models = sorted({replica.model for replica in replicas})
         self.fleets = {
             model: Fleet(model, [replica for replica in replicas if replica.model == model])

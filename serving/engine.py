@@ -8,13 +8,17 @@ It applies what a batcher chooses and does not know which batcher that is. State
 | running  | queue; interrupt if it may matter | account; choose a pass unless it goes on   | fail everyone |
 | stopping | queue                             | account; choose a pass unless it goes on   | fail everyone |
 | lost     | refused: the front door knows     | ignored: an old epoch                      | ignored       |
+
+Under asynchronous scheduling a step is chosen while the one before it runs. So what happens during a step
+(an arrival, a finish) counts only from the second boundary after it: newcomers wait at the door, and those
+who have finished keep seat and memory, for one step more. When nothing else can run, both count at once.
 """
 
 from collections import deque
 from enum import IntEnum
 
 from serving.actions import Action, Chunk, Fail, Interrupt, Preempt, Run
-from serving.batch import Batcher, ReplicaView
+from serving.batch import Batch, Batcher, ReplicaView
 from serving.events import Ran
 from serving.kv_ledger import KvLedger
 from serving.replica import Replica
@@ -37,10 +41,11 @@ _IDLE, _RUNNING, _STOPPING, _LOST = EngineState
 class Progress:
     """How far one request is; ``known_tokens`` (prompt and generated) stands still while it decodes."""
 
-    __slots__ = ("computed", "id", "known_tokens")
+    __slots__ = ("arrival_ns", "computed", "id", "known_tokens")
 
     def __init__(self, request: Request) -> None:
         self.id = request.id
+        self.arrival_ns = request.arrival_ns
         self.known_tokens = request.prompt_tokens
         self.computed = 0
 
@@ -53,8 +58,11 @@ class Engine:
         "_decode_first",
         "_interruptible",
         "_steps_left",
+        "asynchronous",
         "batcher",
         "coalesce",
+        "door",
+        "ended",
         "epoch",
         "id",
         "ledger",
@@ -67,14 +75,22 @@ class Engine:
         "waiting",
     )
 
-    def __init__(self, replica: Replica, batcher: Batcher, coalesce: bool = True) -> None:
+    def __init__(
+        self, replica: Replica, batcher: Batcher, coalesce: bool = True, asynchronous: bool = False
+    ) -> None:
         self.id = replica.id
         self.replica = replica
         self.batcher = batcher
         self.coalesce = coalesce
+        self.asynchronous = asynchronous
         self.epoch = 0
-        self.ledger = KvLedger(replica.kv_blocks, replica.block_tokens, replica.watermark_blocks)
+        self.ledger = KvLedger(
+            replica.kv_blocks, replica.block_tokens, replica.watermark_blocks, replica.prefix_caching
+        )
         self.waiting: deque[Progress] = deque()
+        # Asynchronous scheduling: those who came and those who finished since the last choice was made.
+        self.door: deque[Progress] = deque()
+        self.ended: list[int] = []
         self.running: dict[int, Progress] = {}
         self.prefilling: dict[int, Progress] = {}
         self.preemptions = 0
@@ -90,13 +106,15 @@ class Engine:
     def enqueue(self, request: Request, actions: list[Action]) -> None:
         """A request was assigned to this replica."""
         assert self.state is not _LOST, "the front door dispatched to a lost replica"
-        self.waiting.append(Progress(request))
         if self.state is _IDLE:
+            self.waiting.append(Progress(request))
             self._start_pass(actions)
-        elif self._interruptible:
+            return
+        (self.door if self.asynchronous else self.waiting).append(Progress(request))
+        if self._interruptible:
             self._interruptible = False
             self.state = _STOPPING
-            actions.append(Interrupt(self.id, "arrival"))
+            actions.append(Interrupt(self.id, "arrival", int(self.asynchronous)))
 
     def ran(self, event: Ran, actions: list[Action]) -> None:
         """The replica reports a step boundary."""
@@ -111,13 +129,15 @@ class Engine:
                 self._first_step(event)
                 steps -= 1
             self.ledger.steps_done += steps
-            for request in event.finished:
-                assert request not in self.prefilling, "a request finished before its prompt was computed"
-                del self.running[request]
-                self.ledger.release(request)
+            if self.ended:
+                self._release_ended()
+            self._finish(event.finished)
         else:
             assert not event.finished, "a request finished without a step"
         if not event.running:
+            door = self.door
+            while door and door[0].arrival_ns <= event.last_step_ns:
+                self.waiting.append(door.popleft())
             self._start_pass(actions)
         else:
             assert self.running and self._steps_left, "a run goes on with nobody in it"
@@ -128,12 +148,16 @@ class Engine:
             return []
         self.state = _LOST
         self.epoch += 1
-        failed = sorted([*self.running, *(progress.id for progress in self.waiting)])
+        self._release_ended()
+        failed = sorted([*self.running, *(progress.id for progress in (*self.waiting, *self.door))])
         for request in self.running:
             self.ledger.release(request)
+        for progress in self.waiting:
+            self.ledger.forget(progress.id)
         self.running.clear()
         self.prefilling.clear()
         self.waiting.clear()
+        self.door.clear()
         self._chunks = ()
         self._interruptible = False
         actions.extend(Fail(request, cause) for request in failed)
@@ -154,21 +178,43 @@ class Engine:
                     ledger.start_decoding(request, computed + 1)
         self._chunks = ()
 
+    def _finish(self, finished: tuple[int, ...]) -> None:
+        """Requests have all their tokens; asynchronous scheduling finds out one step too late."""
+        for request in finished:
+            assert request not in self.prefilling, "a request finished before its prompt was computed"
+            if self.asynchronous:
+                self.ledger.retire(request)
+                self.ended.append(request)
+            else:
+                del self.running[request]
+                self.ledger.release(request)
+
+    def _release_ended(self) -> None:
+        for request in self.ended:
+            del self.running[request]
+            self.ledger.release(request)
+        self.ended.clear()
+
     def _start_pass(self, actions: list[Action]) -> None:
         """Ask the batcher and apply its answer."""
-        batch = self.batcher.choose(self.view)
         self._interruptible = False
+        batch = self._choose(actions)
+        if batch is None and (self.ended or self.door):
+            self._release_ended()
+            self.waiting.extend(self.door)
+            self.door.clear()
+            batch = self._choose(actions)
         if batch is None:
             assert not self.running and not self.waiting, "a batcher left work lying"
             self.state = _IDLE
             self._steps_left = -1
             return
-        preempt, chunks, admit, decode, max_steps, interruptible, reason = batch
-        if preempt:
-            self._preempt(preempt, actions)
+        _, chunks, admit, decode, max_steps, interruptible, reason = batch
         if chunks:
             self._admit(chunks, admit)
-        if not self.coalesce:
+        # What is known one step too late may change the next choice.
+        late = self.door or (self.ended and (self.waiting or not interruptible))
+        if late or not self.coalesce:
             max_steps, interruptible = 1, False
         self.state = _RUNNING
         self._chunks, self._decode_first, self._steps_left = chunks, decode, max_steps
@@ -176,23 +222,45 @@ class Engine:
         until_finish = not interruptible
         actions.append(Run(self.id, self.epoch, chunks, decode, max_steps, until_finish, reason))
 
+    def _choose(self, actions: list[Action]) -> Batch | None:
+        """The batcher's answer, its victims taken out; None when nothing is left that could run."""
+        batch = self.batcher.choose(self.view)
+        if batch is not None and batch.preempt:
+            self._preempt(batch.preempt, actions)
+            if not batch.chunks and not self.ledger.decoding:
+                return None
+        return batch
+
     def _admit(self, chunks: tuple[Chunk, ...], admit: int) -> None:
         """Reserve memory for the chunks and move admitted requests from the queue to the running set."""
-        for _ in range(admit):
-            progress = self.waiting.popleft()
-            self.running[progress.id] = self.prefilling[progress.id] = progress
+        ledger = self.ledger
+        if admit:
+            for request, start, _ in chunks[-admit:]:
+                progress = self.waiting.popleft()
+                assert progress.id == request, "the queue is admitted in order"
+                self.running[request] = self.prefilling[request] = progress
+                progress.computed = start
+                ledger.resume(request, start)
         for request, start, tokens in chunks:
             assert self.prefilling[request].computed == start
-            self.ledger.reserve(request, start + tokens)
+            ledger.reserve(request, start + tokens)
 
     def _preempt(self, victims: tuple[int, ...], actions: list[Action]) -> None:
         """Drop the victims' KV and put them at the head of the queue, so that the oldest comes first."""
         for request in victims:
             progress = self.running.pop(request)
+            if request in self.ended:
+                self.ended.remove(request)
+                self.ledger.release(request)
+                continue
+            stored = progress.computed
             if self.prefilling.pop(request, None) is None:
-                progress.known_tokens = self.ledger.context_tokens(request)
+                context = self.ledger.context_tokens(request)
+                # vLLM hashes the last position only when its step's output is known (async_scheduler.py).
+                stored = max(progress.known_tokens, context - 1 - self.asynchronous)
+                progress.known_tokens = context
             progress.computed = 0
-            self.ledger.release(request)
+            self.ledger.preempt(request, stored)
             self.waiting.appendleft(progress)
             self.preemptions += 1
             actions.append(Preempt(self.replica.id, request, "no free KV block"))

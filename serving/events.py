@@ -18,7 +18,8 @@ class Ran:
     ``steps`` is how many steps have run since its last report (an interrupted run stops early; one cancelled
     before its first step reports 0). ``finished`` lists the requests that produced their last token in the
     last of these steps, ascending. ``epoch`` is that of the ``Run`` it answers. ``running``: the run goes on,
-    no new one is needed.
+    no new one is needed. ``last_step_ns``: when the last of these steps began, -1 where nobody asks
+    (only asynchronous scheduling does).
     """
 
     replica: int
@@ -26,6 +27,7 @@ class Ran:
     steps: int
     finished: tuple[int, ...]
     running: bool = False
+    last_step_ns: int = -1
 
 
 @fact

@@ -17,7 +17,7 @@ def check(controller: Controller) -> None:
     held = 0
     for engine in controller.engines:
         _check_engine(engine)
-        held += len(engine.running) + len(engine.waiting)
+        held += len(engine.running) - len(engine.ended) + len(engine.waiting) + len(engine.door)
     _demand(1, held == in_flight, f"requests conserved: replicas hold {held} of {in_flight}")
 
 
@@ -29,8 +29,9 @@ def _check_engine(engine: Engine) -> None:
     _demand(2, held + ledger.free_blocks == total, f"KV blocks conserved on replica {replica.id}")
     _demand(2, set(ledger.holders()) <= set(engine.running), "only admitted requests hold KV blocks")
     _demand(2, engine.prefilling.keys() <= engine.running.keys(), "a prompt in progress is admitted")
-    _demand(2, ledger.decoding == len(engine.running) - len(engine.prefilling), "decoding set counted")
-    order = [*engine.running, *(progress.id for progress in engine.waiting)]
+    decoding = len(engine.running) - len(engine.prefilling) - len(engine.ended)
+    _demand(2, ledger.decoding == decoding, "decoding set counted")
+    order = [*engine.running, *(progress.id for progress in (*engine.waiting, *engine.door))]
     _demand(1, len(order) == len(set(order)), "no request is on a replica twice")
     idle = engine.state in (EngineState.IDLE, EngineState.LOST)
     _demand(10, not (idle and order), f"work conservation: replica {replica.id} idles with requests")

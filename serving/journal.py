@@ -15,7 +15,7 @@ from serving.actions import Action, Assign, Fail, Interrupt, Preempt, Reject, Ru
 from serving.events import Arrived, Event, Lost, Ran
 from serving.request import Request
 
-FORMAT = 1
+FORMAT = 2
 
 
 def _arrived(event: Arrived) -> str:
@@ -27,7 +27,8 @@ def _arrived(event: Arrived) -> str:
 def _ran(event: Ran) -> str:
     finished = ",".join(map(str, event.finished))
     running = "true" if event.running else "false"
-    return f'["ran",{event.replica},{event.epoch},{event.steps},[{finished}],{running}]'
+    what = f"{event.steps},[{finished}],{running},{event.last_step_ns}"
+    return f'["ran",{event.replica},{event.epoch},{what}]'
 
 
 def _lost(event: Lost) -> str:
@@ -47,7 +48,7 @@ _ACTION_TEXT: dict[type, Callable[[Any], str]] = {
     Run: _run,
     Assign: lambda a: f'["assign",{a.request},{a.replica},{quoted(a.reason)}]',
     Reject: lambda a: f'["reject",{a.request},{quoted(a.reason)}]',
-    Interrupt: lambda a: f'["interrupt",{a.replica},{quoted(a.reason)}]',
+    Interrupt: lambda a: f'["interrupt",{a.replica},{quoted(a.reason)},{a.grace_steps}]',
     Preempt: lambda a: f'["preempt",{a.replica},{a.request},{quoted(a.reason)}]',
     Fail: lambda a: f'["fail",{a.request},{quoted(a.reason)}]',
 }
@@ -73,10 +74,10 @@ def parse_event(fields: Sequence[Any]) -> Event:
     """The event of a parsed array. Raises ValueError or TypeError when it is none."""
     name, *rest = fields
     if name == "ran":
-        replica, epoch, steps, finished, running = rest
+        replica, epoch, steps, finished, running, last_step_ns = rest
         if replica < 0 or steps < 0:
             raise ValueError(f"replica {replica} ran {steps} steps")
-        return Ran(replica, epoch, steps, tuple(finished), running)
+        return Ran(replica, epoch, steps, tuple(finished), running, last_step_ns)
     if name == "arrived":
         return Arrived(Request(*rest))
     if name == "lost":

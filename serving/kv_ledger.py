@@ -8,13 +8,19 @@ the steps whose counter is ``turn`` modulo the block size. A histogram over the 
 blocks of everybody, and what any number of steps will take.
 """
 
+from serving.free_queue import FreeQueue
+
 
 class KvLedger:
-    """Blocks held per request; ``watermark_blocks`` stay free when a new request is admitted."""
+    """Blocks held per request; ``watermark_blocks`` stay free when a new request is admitted.
+
+    With ``prefix_caching`` a preempted request finds what nobody has taken of its blocks in the meantime.
+    """
 
     __slots__ = (
         "_bases",
         "_held",
+        "_queue",
         "_reserved",
         "_turns",
         "_wholes",
@@ -25,7 +31,9 @@ class KvLedger:
         "watermark_blocks",
     )
 
-    def __init__(self, total_blocks: int, block_tokens: int, watermark_blocks: int = 0) -> None:
+    def __init__(
+        self, total_blocks: int, block_tokens: int, watermark_blocks: int = 0, prefix_caching: bool = False
+    ) -> None:
         if total_blocks < 1 or block_tokens < 1 or not 0 <= watermark_blocks < total_blocks:
             raise ValueError(f"no KV memory: {total_blocks=} {block_tokens=} {watermark_blocks=}")
         self.total_blocks = total_blocks
@@ -38,6 +46,7 @@ class KvLedger:
         self._reserved = 0  # blocks of prompts in progress
         self._held: dict[int, int] = {}
         self._bases: dict[int, int] = {}
+        self._queue = FreeQueue() if prefix_caching else None
 
     @property
     def free_blocks(self) -> int:
@@ -89,6 +98,27 @@ class KvLedger:
         base = self._bases.get(request)
         return base is not None and (base + self.steps_done - 1) % self.block_tokens == 0
 
+    def decodes(self, request: int) -> bool:
+        """Whether the request is one of those that decode."""
+        return request in self._bases
+
+    def cached_tokens(
+        self,
+        request: int,
+        known_tokens: int,
+        free_blocks: int,
+        resumed: list[tuple[int, int]] | tuple[()] = (),
+    ) -> int:
+        """KV positions that a waiting request of ``known_tokens`` would find still stored; whole blocks.
+
+        ``free_blocks`` and ``resumed`` (request, blocks found) are those of the step being put together. The
+        last position is always computed again: its output is the next token (vLLM, get_computed_blocks).
+        """
+        if self._queue is None:
+            return 0
+        left = self._queue.left_blocks(request, free_blocks, resumed)
+        return min(left, (known_tokens - 1) // self.block_tokens) * self.block_tokens
+
     def steps_until_full(self) -> int:
         """Decode steps that surely have blocks: whole rounds when there is room for one, else to the step.
 
@@ -104,17 +134,47 @@ class KvLedger:
                 return step
         raise AssertionError("a round of steps takes one block per request, and fewer are free")
 
+    def resume(self, request: int, cached_tokens: int) -> None:
+        """A request comes back and finds ``cached_tokens``; ``reserve`` then gives it all its blocks."""
+        if self._queue is not None and self._queue.remembers(request):
+            self._queue.find(request, cached_tokens // self.block_tokens)
+
+    def preempt(self, request: int, cached_tokens: int) -> None:
+        """Release; with prefix caching the first ``cached_tokens`` can be found again for a while."""
+        held = self._give_up(request)
+        if self._queue is not None:
+            self._queue.leave(request, held, cached_tokens // self.block_tokens)
+
+    def retire(self, request: int) -> None:
+        """The request decodes no more, and keeps its blocks until it is released."""
+        self._held[request] = held = self._give_up(request)
+        self._reserved += held
+
     def release(self, request: int) -> None:
         """Everything the request holds is free again."""
+        held = self._give_up(request)
+        if self._queue is not None:
+            self._queue.give_back(held)
+
+    def forget(self, request: int) -> None:
+        """A request that waits is gone for good: nobody will ask for what it left."""
+        if self._queue is not None:
+            self._queue.forget(request)
+
+    def _give_up(self, request: int) -> int:
+        """Take the request off the books; returns the blocks it held."""
         base = self._bases.pop(request, None)
         if base is None:
-            self._reserved -= self._held.pop(request, 0)
-            return
+            held = self._held.pop(request, 0)
+            self._reserved -= held
+            return held
         block = self.block_tokens
         turn = (1 - base) % block
-        self._wholes -= (base - 1 + turn) // block
+        whole = (base - 1 + turn) // block
+        self._wholes -= whole
         self._turns[turn] -= 1
         self.decoding -= 1
+        return whole + -(-(self.steps_done - turn) // block)
 
     def holders(self) -> tuple[int, ...]:
         """Requests that hold blocks, for invariants and views."""

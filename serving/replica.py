@@ -16,6 +16,7 @@ class Replica:
     kv_blocks: int
     block_tokens: int = 16
     watermark_blocks: int = 0
+    prefix_caching: bool = False
 
     @property
     def longest_request_tokens(self) -> int:

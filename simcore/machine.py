@@ -5,30 +5,18 @@ advance k steps by adding k to the counter and n * k to their total context. Tim
 so back-to-back runs carry their fractions of a nanosecond along.
 """
 
-from collections.abc import Sequence
 from heapq import heappop, heappush
-from typing import Protocol
 
-from serving.actions import Chunk, Run
+from serving.actions import Run
 from serving.errors import UserError
 from serving.events import Ran
 from serving.recorder import Recorder
 from serving.units import FRACTION_BITS
 from simcore.lifetime import Lifetime
+from simcore.peaks import Peaks
 from simcore.segment import steps_to_reach
 from simcore.stalls import Stalls
-
-Pieces = tuple[tuple[int, int, int], ...]
-
-
-class StepTimes(Protocol):
-    """Step times in fixed point (hwmodels.rows.StepRows)."""
-
-    def decode(self, n: int) -> Pieces:
-        """(context limit, intercept, slope) pieces of a decode step of ``n`` sequences."""
-
-    def mixed(self, n: int, context: int, chunks: Sequence[Chunk]) -> int:
-        """A step with prompt chunks and ``n`` decodes of total ``context``."""
+from simcore.step_times import Pieces, StepTimes
 
 
 class Machine:
@@ -45,6 +33,7 @@ class Machine:
         "_head",
         "_left",
         "_lives",
+        "_peaks",
         "_recorder",
         "_rows",
         "_slope",
@@ -53,7 +42,6 @@ class Machine:
         "_start_fixed",
         "_steps",
         "_steps_done",
-        "_stop",
         "busy_ns",
         "due_ns",
         "id",
@@ -73,17 +61,17 @@ class Machine:
         self._ends: list[tuple[int, int]] = []
         self._steps_done = 0
         # The run in progress, from start to due: a first step with chunks (0 without), then steps of cost
-        # first + i * slope. It ends there if told to stop, else after at most ``left`` more steps.
+        # first + i * slope. It goes on from there while steps are ``left``.
         self.run: Run | None = None
         self._head = self._first = self._slope = self._steps = 0
         self._start_fixed = self._due_fixed = 0
         self._left = 0
-        self._stop = False
         self.due_ns = -1
         self.busy_ns = 0
         self._busy_since_ns = -1  # -1 while idle
         self._stalls = Stalls(recorder.gaps)
         self._stalled = self._stalls.groups  # one look less on the hot path
+        self._peaks = Peaks(lives) if rows.skewed else None
 
     def start(self, now_ns: int, run: Run) -> int:
         """Begin a run; returns when it is due."""
@@ -92,25 +80,30 @@ class Machine:
             self._busy_since_ns = now_ns
             self._start_fixed = now_ns << FRACTION_BITS
         self.run = run
-        max_steps = run.max_steps
-        self._stop = max_steps == 1
         if run.chunks:
-            self._left = max_steps - 1
+            self._left = run.max_steps - 1
             self._plan_chunks(run)
         else:
-            self._left = max_steps
+            self._left = run.max_steps
             self._plan_decodes()
         return self.due_ns
 
-    def interrupt(self, now_ns: int) -> bool:
-        """End the run at the first boundary not before now; True when it became due earlier."""
+    def interrupt(self, now_ns: int, grace_steps: int) -> bool:
+        """End the run at the first boundary not before now, or ``grace_steps`` later; True if due earlier.
+
+        A step that did not begin before now is the first step of grace.
+        """
         if self.run is None:
             return False
-        self._stop = True
-        if not self._steps:
-            return False
-        elapsed = (now_ns << FRACTION_BITS) - self._start_fixed - self._head
-        steps = 0 if elapsed <= 0 and self._head else steps_to_reach(self._first, self._slope, elapsed)
+        steps = grace_steps
+        if steps and self._start_fixed >> FRACTION_BITS >= now_ns:
+            steps -= 1
+        if self._steps:
+            elapsed = (now_ns << FRACTION_BITS) - self._start_fixed - self._head
+            if elapsed > 0 or not self._head:
+                steps += steps_to_reach(self._first, self._slope, elapsed)
+        if steps < self._left:
+            self._left = steps
         if steps >= self._steps:
             return False
         self._steps = steps
@@ -122,6 +115,7 @@ class Machine:
         run, steps, head = self.run, self._steps, self._head
         assert run is not None
         finished: list[int] = []
+        last_step_ns = self._last_step_ns()
         if head:
             self._first_step(run, finished)
         if steps:
@@ -140,12 +134,12 @@ class Machine:
             finished.sort()
         if head:
             steps += 1
-        goes_on = self._left and self._decoding and not self._stop and not (finished and run.until_finish)
+        goes_on = self._left and self._decoding and not (finished and run.until_finish)
         if not goes_on:
             self.run = None
-            return Ran(self.id, run.epoch, steps, tuple(finished))
+            return Ran(self.id, run.epoch, steps, tuple(finished), False, last_step_ns)
         self._plan_decodes()
-        return Ran(self.id, run.epoch, steps, tuple(finished), True)
+        return Ran(self.id, run.epoch, steps, tuple(finished), True, last_step_ns)
 
     def idle(self) -> None:
         """No run followed the last one: the next one starts on a whole nanosecond."""
@@ -165,6 +159,13 @@ class Machine:
         self._decoding -= 1
         self._context -= life.request.prompt_tokens + life.generated
 
+    def _last_step_ns(self) -> int:
+        """When the last step of the run in progress begins."""
+        steps = self._steps
+        if not steps:
+            return self._start_fixed >> FRACTION_BITS
+        return (self._due_fixed - self._first - self._slope * (steps - 1)) >> FRACTION_BITS
+
     def _fix_due(self) -> None:
         steps = self._steps
         cost = steps * self._first + self._slope * (steps * (steps - 1) >> 1)
@@ -176,18 +177,24 @@ class Machine:
         assert self._decoding, "a decode run without resident requests"
         steps = self._next_end() - self._steps_done
         self._head = 0
-        self._plan_steps(self._decoding, self._context, steps if steps < self._left else self._left)
+        peaks = self._peaks
+        largest = peaks.largest(self._steps_done) if peaks else 0
+        self._plan_steps(self._decoding, self._context, largest, steps if steps < self._left else self._left)
         self._fix_due()
 
     def _plan_chunks(self, run: Run) -> None:
         """The first step, and what the decode steps after it will cost until a request finishes."""
         decoding, context = self._decoding, self._context
         residents = decoding if run.decode else 0
-        self._head = self._rows.mixed(residents, context, run.chunks)
+        peaks = self._peaks
+        largest = peaks.largest(self._steps_done) if peaks else 0
+        spread = residents * largest - context if peaks and residents else 0
+        self._head = self._rows.mixed(residents, context, run.chunks, spread)
         self._first = self._slope = self._steps = 0
         steps = self._left
         if steps:
             context += residents
+            largest += 1 if residents else 0
             if decoding:
                 missing = self._next_end() - self._steps_done - (1 if residents else 0)
                 if missing < steps:
@@ -195,17 +202,22 @@ class Machine:
             for request, _, _ in run.chunks:
                 life = self._lives[request]
                 generated = life.generated + 1
-                context += life.request.prompt_tokens + generated
+                own = life.request.prompt_tokens + generated
+                context += own
+                if own > largest:
+                    largest = own
                 missing = life.output_tokens - generated
                 if missing < steps:
                     steps = missing
             if steps:
-                self._plan_steps(decoding + len(run.chunks), context, steps)
+                self._plan_steps(decoding + len(run.chunks), context, largest, steps)
         self._fix_due()
 
-    def _plan_steps(self, decoding: int, context: int, steps: int) -> None:
+    def _plan_steps(self, decoding: int, context: int, largest: int, steps: int) -> None:
         """Decode steps of ``decoding`` requests with total ``context``, while one straight piece holds."""
         pieces = self._rows.decode(decoding)
+        if self._peaks:
+            context += self._rows.shift(decoding, decoding * largest - context)
         limit, intercept, slope = pieces[0]
         if context > limit:
             limit, intercept, slope = self._later_piece(pieces, context)
@@ -267,6 +279,8 @@ class Machine:
             return
         life.end = end = self._steps_done + missing
         heappush(self._ends, (end, life.request.id))
+        if self._peaks:
+            self._peaks.join(life)
         self._decoding += 1
         self._context += life.request.prompt_tokens + generated
 

@@ -16,7 +16,8 @@ from serving.events import Event as Fact
 from serving.recorder import Recorder
 from serving.request import Request
 from simcore.lifetime import Lifetime
-from simcore.machine import Machine, StepTimes
+from simcore.machine import Machine
+from simcore.step_times import StepTimes
 
 ARRIVAL_RANK = 0
 COMPLETION_RANK = 1  # + replica id
@@ -149,7 +150,7 @@ class Simulation:
                 pass  # the world has the request already; the queue is the controller's
             elif type(action) is Interrupt:
                 machine = self._machines[action.replica]
-                if machine.interrupt(now_ns):
+                if machine.interrupt(now_ns, action.grace_steps):
                     self._wake(machine, now_ns)
             elif type(action) is Preempt:
                 self._machines[action.replica].preempt(action.request)

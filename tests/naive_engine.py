@@ -21,8 +21,11 @@ class Rows(Protocol):
     def decode(self, n: int) -> tuple[tuple[int, int, int], ...]:
         """Pieces (limit, intercept, slope) of a decode step of n sequences."""
 
-    def mixed(self, n: int, context: int, chunks: Sequence[Chunk]) -> int:
+    def mixed(self, n: int, context: int, chunks: Sequence[Chunk], spread: int = 0) -> int:
         """Cost of a step with chunks."""
+
+    def shift(self, n: int, spread: int) -> int:
+        """Tokens a decode step counts on top of the total context."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,9 @@ class Case:
     dispatch: str  # 'round_robin' or 'least_outstanding'
     requests: tuple[tuple[int, int, int, int], ...]
     rows: Rows
+    reserve_full_prompt: bool = False  # chunked only
+    prefix_caching: bool = False
+    asynchronous: bool = False
 
     def __post_init__(self) -> None:
         assert self.batcher in ("chunked", "prefill_first"), self.batcher
@@ -88,6 +94,7 @@ class _Request:
     decoding: bool = False  # has sampled a token since its last admission
     held: list[int] = field(default_factory=list)  # block ids
     preemptions: int = 0
+    known_at_admission: int = 0
     token_ns: list[int] = field(default_factory=list)
     token_fixed: list[int] = field(default_factory=list)
 
@@ -99,9 +106,16 @@ class _Request:
 @dataclass(eq=False)
 class _Replica:
     id: int
-    free: list[int]  # block ids
+    free: list[int]  # block ids, handed out from the front
     waiting: list[_Request] = field(default_factory=list)
     running: list[_Request] = field(default_factory=list)
+    # Block id -> (request id, number of the block in its sequence), for whole blocks that can be found again.
+    contents: dict[int, tuple[int, int]] = field(default_factory=dict)
+    # Asynchronous scheduling: came, and finished, too late for the next choice. Those who finished are still
+    # in ``running``.
+    door: list[_Request] = field(default_factory=list)
+    ended: list[_Request] = field(default_factory=list)
+    start_ns: int = 0
     step: list[tuple[_Request, int]] | None = None  # what is computed now; None when idle
     end_ns: int = 0
     remainder: int = 0  # of the step that ends at end_ns
@@ -143,6 +157,9 @@ def _arrive(case: Case, replicas: list[_Replica], request: _Request, log: list[L
         replica = min(replicas, key=lambda r: (r.accepted - r.finished, r.id))
     request.replica = replica.id
     replica.accepted += 1
+    if replica.step is not None and case.asynchronous:
+        replica.door.append(request)
+        return
     replica.waiting.append(request)
     if replica.step is None:
         _start(case, replica, now_ns, 0, log)
@@ -150,6 +167,7 @@ def _arrive(case: Case, replicas: list[_Replica], request: _Request, log: list[L
 
 def _complete(case: Case, replica: _Replica, log: list[LoggedStep]) -> None:
     assert replica.step is not None
+    _let_go(replica)
     for request, tokens in replica.step:
         request.computed += tokens
         assert request.computed <= request.known
@@ -159,21 +177,41 @@ def _complete(case: Case, replica: _Replica, log: list[LoggedStep]) -> None:
             request.token_ns.append(replica.end_ns)
             request.token_fixed.append((replica.end_ns << FRACTION_BITS) + replica.remainder)
             if request.generated == request.output:
-                _release_blocks(replica, request)
-                replica.running.remove(request)
+                replica.ended.append(request)
                 replica.finished += 1
+    if not case.asynchronous:
+        _let_go(replica)
+    while replica.door and case.requests[replica.door[0].id][0] <= replica.start_ns:
+        replica.waiting.append(replica.door.pop(0))
     replica.step = None
     _check_blocks(case, replica)
-    if replica.running or replica.waiting:
+    if replica.running or replica.waiting or replica.door:
         _start(case, replica, replica.end_ns, replica.remainder, log)
+
+
+def _let_go(replica: _Replica) -> None:
+    """Those who had finished by the boundary before give up seat and memory."""
+    for request in replica.ended:
+        if request in replica.running:
+            _release_blocks(replica, request)
+            replica.running.remove(request)
+    replica.ended = []
 
 
 def _start(case: Case, replica: _Replica, now_ns: int, remainder: int, log: list[LoggedStep]) -> None:
     preempted: list[int] = []
-    if case.batcher == "chunked":
-        step = _schedule_chunked(case, replica, preempted)
-    else:
-        step = _schedule_prefill_first(case, replica, preempted)
+    schedule = _schedule_chunked if case.batcher == "chunked" else _schedule_prefill_first
+    step = schedule(case, replica, preempted)
+    if not step and (replica.ended or replica.door):
+        # Nothing could be chosen while the last step ran: what happened in it is known by now.
+        _let_go(replica)
+        replica.waiting += replica.door
+        replica.door = []
+        if not replica.running and not replica.waiting:
+            return
+        again: list[int] = []
+        step = schedule(case, replica, again)
+        preempted += again
     if not step:
         raise RuntimeError(f"replica {replica.id} has work at {now_ns} ns and nothing can ever run")
     decodes = [request for request, _ in step if request.decoding]
@@ -182,6 +220,7 @@ def _start(case: Case, replica: _Replica, now_ns: int, remainder: int, log: list
     cost = _cost(case.rows, decodes, chunks)
     assert cost >= 1
     replica.step = step
+    replica.start_ns = now_ns
     replica.end_ns = now_ns + ((remainder + cost) >> FRACTION_BITS)
     replica.remainder = (remainder + cost) & ((1 << FRACTION_BITS) - 1)
     ids = tuple(request.id for request in decodes)
@@ -189,9 +228,12 @@ def _start(case: Case, replica: _Replica, now_ns: int, remainder: int, log: list
 
 
 def _cost(rows: Rows, decodes: list[_Request], chunks: tuple[Chunk, ...]) -> int:
-    context = sum(request.computed + 1 for request in decodes)
+    contexts = [request.computed + 1 for request in decodes]
+    context = sum(contexts)
+    spread = len(decodes) * max(contexts, default=0) - context
     if chunks:
-        return rows.mixed(len(decodes), context, chunks)
+        return rows.mixed(len(decodes), context, chunks, spread)
+    context += rows.shift(len(decodes), spread)
     for limit, intercept, slope in rows.decode(len(decodes)):
         if context <= limit:
             return intercept + slope * context
@@ -202,6 +244,8 @@ def _schedule_chunked(case: Case, replica: _Replica, preempted: list[int]) -> li
     step: list[tuple[_Request, int]] = []
     budget = case.max_num_batched_tokens
     for request in list(replica.running):
+        if request in replica.ended:
+            continue
         if budget == 0 or request not in replica.running:
             break
         tokens = min(request.known - request.computed, budget)
@@ -213,10 +257,18 @@ def _schedule_chunked(case: Case, replica: _Replica, preempted: list[int]) -> li
         budget -= tokens
     while not preempted and replica.waiting and budget > 0 and len(replica.running) < case.max_num_seqs:
         request = replica.waiting[0]
-        tokens = min(request.known - request.computed, budget)
-        if case.blocks(tokens) > len(replica.free):
+        found = _find_blocks(case, replica, request)
+        cached = len(found) * case.block_tokens
+        tokens = min(request.known - cached, budget)
+        needed = request.known if case.reserve_full_prompt else cached + tokens
+        if case.blocks(needed) > len(replica.free):
             break
         replica.running.append(replica.waiting.pop(0))
+        for block in found:
+            replica.free.remove(block)
+        request.held = found
+        request.computed = cached
+        request.known_at_admission = request.known
         _allocate(case, replica, request, tokens)
         step.append((request, tokens))
         budget -= tokens
@@ -240,6 +292,8 @@ def _schedule_prefill_first(
     if step:
         return step
     for request in list(replica.running):
+        if request in replica.ended:
+            continue
         if request not in replica.running:
             break
         _make_room(case, replica, request, 1, preempted)
@@ -254,6 +308,13 @@ def _make_room(case: Case, replica: _Replica, request: _Request, tokens: int, pr
     """Preempt from the tail until ``tokens`` more fit; the request itself may be the one to go."""
     while case.blocks(request.computed + tokens) - len(request.held) > len(replica.free):
         victim = replica.running.pop()
+        if victim in replica.ended:
+            # It finished in the step that ran when it was chosen: nothing is lost, but a victim it is.
+            _release_blocks(replica, victim)
+            preempted.append(victim.id)
+            continue
+        if case.prefix_caching:
+            _label_blocks(case, replica, victim)
         _release_blocks(replica, victim)
         victim.computed = 0
         victim.decoding = False
@@ -266,18 +327,40 @@ def _make_room(case: Case, replica: _Replica, request: _Request, tokens: int, pr
 
 def _allocate(case: Case, replica: _Replica, request: _Request, tokens: int) -> None:
     while len(request.held) < case.blocks(request.computed + tokens):
-        request.held.append(replica.free.pop())
+        block = replica.free.pop(0)
+        replica.contents.pop(block, None)
+        request.held.append(block)
 
 
 def _release_blocks(replica: _Replica, request: _Request) -> None:
-    replica.free.extend(request.held)
+    replica.free.extend(reversed(request.held))
     request.held = []
+
+
+def _label_blocks(case: Case, replica: _Replica, request: _Request) -> None:
+    """Write on a victim's whole blocks what they hold."""
+    stored = request.computed
+    if case.asynchronous and request.decoding:
+        # The last position was written by the step that still runs when the victim is chosen, unless that
+        # step computed a prompt, whose tokens were all known before.
+        stored = max(request.known_at_admission, stored - 1)
+    for number, block in enumerate(request.held[: stored // case.block_tokens]):
+        replica.contents[block] = (request.id, number)
+
+
+def _find_blocks(case: Case, replica: _Replica, request: _Request) -> list[int]:
+    """Free blocks that still hold the beginning of the request, in order; never its last position."""
+    places = {content: block for block, content in replica.contents.items()}
+    found: list[int] = []
+    while (request.id, len(found)) in places and (len(found) + 1) * case.block_tokens < request.known:
+        found.append(places[request.id, len(found)])
+    return found
 
 
 def _check_blocks(case: Case, replica: _Replica) -> None:
     """Every block is in exactly one place, and everyone holds exactly what its computed positions need."""
     places = list(replica.free)
-    for request in replica.running + replica.waiting:
+    for request in replica.running + replica.waiting + replica.door:
         places.extend(request.held)
         assert len(request.held) == case.blocks(request.computed)
     assert sorted(places) == list(range(case.total_blocks)), "a KV block was lost or is held twice"

@@ -36,6 +36,7 @@ def toy_rows(draw: st.DrawFn, step_ns: int, whole: bool, constant: bool) -> ToyR
         knot_context=knot,
         knot_intercept=1 if knot is None else cost(step_ns // 2, step_ns),
         knot_slope=0 if knot is None else cost(0, step_ns // 20),
+        skew_percent=draw(st.sampled_from((0, 0, 7, 40))),
     )
 
 
@@ -52,8 +53,10 @@ def cases(draw: st.DrawFn) -> Case:
     block_tokens = draw(st.sampled_from((1, 2, 3, 4, 16)))
     watermark_blocks = draw(st.integers(0, 3))
     max_num_seqs = draw(st.sampled_from((3, 4, 6, 8, 12) if crowded else (1, 2, 3, 4, 8)))
+    batcher = draw(st.sampled_from(("chunked", "prefill_first")))
+    chunked = batcher == "chunked"
     return Case(
-        batcher=draw(st.sampled_from(("chunked", "prefill_first"))),
+        batcher=batcher,
         replicas=draw(st.sampled_from((1, 1, 1, 2) if crowded else (1, 2, 3))),
         block_tokens=block_tokens,
         total_blocks=watermark_blocks + draw(pools(requests, block_tokens, crowded)),
@@ -63,6 +66,9 @@ def cases(draw: st.DrawFn) -> Case:
         dispatch=draw(st.sampled_from(("round_robin", "least_outstanding"))),
         requests=tuple(requests),
         rows=rows,
+        reserve_full_prompt=chunked and draw(st.booleans()),
+        prefix_caching=chunked and draw(st.booleans()),
+        asynchronous=draw(st.booleans()),
     )
 
 

@@ -37,14 +37,14 @@ words = st.text(max_size=30) | st.sampled_from(
 
 events = st.one_of(
     st.builds(Arrived, st.builds(Request, numbers, numbers, numbers, numbers, words, st.integers(-5, 5))),
-    st.builds(Ran, numbers, numbers, numbers, ids, st.booleans()),
+    st.builds(Ran, numbers, numbers, numbers, ids, st.booleans(), numbers | st.just(-1)),
     st.builds(Lost, numbers, words),
 )
 actions = st.one_of(
     st.builds(Assign, numbers, numbers, words),
     st.builds(Reject, numbers, words),
     st.builds(Run, numbers, numbers, chunks, st.booleans(), numbers, st.booleans(), words),
-    st.builds(Interrupt, numbers, words),
+    st.builds(Interrupt, numbers, words, numbers),
     st.builds(Preempt, numbers, numbers, words),
     st.builds(Fail, numbers, words),
 )
@@ -104,18 +104,18 @@ def test_different_actions_have_different_texts(first: Action, second: Action) -
     [
         [],
         ["gone", 1],
-        ["Ran", 0, 0, 1, [], False],
-        ["ran", 0, 0, 1, []],
-        ["ran", 0, 0, 1, [], False, 0],
-        ["ran", 0, 0, 1, None, False],
+        ["Ran", 0, 0, 1, [], False, -1],
+        ["ran", 0, 0, 1, [], False],
+        ["ran", 0, 0, 1, [], False, 0, 0],
+        ["ran", 0, 0, 1, None, False, -1],
         ["arrived", 1],
         ["arrived", 0, 0, 1, 1, "m", 0, 0],
         ["lost", 1],
         ["lost", -1, "cause"],
-        ["ran", -1, 0, 1, [], False],
-        ["ran", 0, 0, -1, [], False],
+        ["ran", -1, 0, 1, [], False, -1],
+        ["ran", 0, 0, -1, [], False, -1],
         ["lost", 1, "cause", "cause"],
-        [["ran"], 0, 0, 1, [], False],
+        [["ran"], 0, 0, 1, [], False, -1],
     ],
 )
 def test_what_is_no_event_is_refused(fields: list[Any]) -> None:
@@ -126,7 +126,7 @@ def test_what_is_no_event_is_refused(fields: list[Any]) -> None:
 def test_header_and_footer_are_sorted_json_objects() -> None:
     assert (
         header_text({"source": "simulated", "seed": 3})
-        == '{"seed":3,"servetwin_journal":1,"source":"simulated"}'
+        == '{"seed":3,"servetwin_journal":2,"source":"simulated"}'
     )
     assert read_header(json.loads(header_text({"seed": 3})), "journal") == {
         "servetwin_journal": FORMAT,
@@ -146,7 +146,7 @@ def test_a_journal_file_has_header_lines_and_footer(tmp_path: Path) -> None:
     text = path.read_text(encoding="ascii")
     *lines, footer, end = text.split("\n")
     assert lines == [
-        '{"seed":1,"servetwin_journal":1}',
+        '{"seed":1,"servetwin_journal":2}',
         '[5,["lost",0,"gone"],[["fail",2,"gone"],["fail",3,"gone"]]]',
         '[6,["lost",0,"gone"],[]]',
     ]
@@ -173,7 +173,7 @@ def test_a_run_that_fails_leaves_a_journal_without_footer(tmp_path: Path) -> Non
     with pytest.raises(KeyboardInterrupt), JournalFile(path, {}) as journal:
         journal.write(5, EVENT, [])
         raise KeyboardInterrupt
-    assert path.read_text(encoding="ascii") == '{"servetwin_journal":1}\n[5,["lost",0,"gone"],[]]\n'
+    assert path.read_text(encoding="ascii") == '{"servetwin_journal":2}\n[5,["lost",0,"gone"],[]]\n'
 
 
 def estimates_of(decode_step_s: float = 0.01, source: str = "made up") -> Estimates:

@@ -283,14 +283,16 @@ def test_any_case_conserves_requests_tokens_and_time(case: Case) -> None:
         assert len(outcome.token_ns) == outcome.output_tokens == (0 if outcome.rejected else min(output, cap))
         assert outcome.token_ns == tuple(fixed // NS for fixed in outcome.token_fixed)
         assert all(a < b for a, b in pairwise((arrival_ns * NS, *outcome.token_fixed)))
-        assert outcome.preemptions == sum(step.preempted.count(outcome.request) for step in log)
+        # Under asynchronous scheduling a victim may have finished in the step that ran when it was chosen.
+        lost = sum(step.preempted.count(outcome.request) for step in log) - outcome.preemptions
+        assert lost == 0 or (case.asynchronous and lost == 1)
     for replica in range(case.replicas):
         steps = [step for step in log if step.replica == replica]
         assert all(a.end_ns <= b.start_ns for a, b in pairwise(steps))
     for step in log:
         scheduled = [*step.decodes, *(request for request, _, _ in step.chunks)]
         assert 0 < len(set(scheduled)) == len(scheduled) <= case.max_num_seqs
-        assert not set(scheduled) & set(step.preempted)
+        assert case.asynchronous or not set(scheduled) & set(step.preempted)
         assert all(tokens > 0 for _, _, tokens in step.chunks)
         if case.batcher == "chunked":
             total = len(step.decodes) + sum(tokens for _, _, tokens in step.chunks)
@@ -302,7 +304,23 @@ def _on_boundary(case: Case) -> bool:
     return any(arrival_ns in ends for arrival_ns, *_ in case.requests)
 
 
+def _resumed_with_cache(case: Case) -> bool:
+    """Some request that had been preempted did not begin at position 0 again."""
+    preempted: set[int] = set()
+    for step in run_naive_logged(case)[1]:
+        if any(start and request in preempted for request, start, _ in step.chunks):
+            return True
+        preempted |= set(step.preempted)
+        preempted -= {request for request, _, _ in step.chunks}
+    return False
+
+
 REGIMES = {
+    "resumed with cached blocks": lambda c: c.prefix_caching and _resumed_with_cache(c),
+    "asynchronous preemption": lambda c: c.asynchronous and any(o.preemptions for o in run_naive(c)),
+    "a victim that had finished": lambda c: (
+        sum(len(s.preempted) for s in run_naive_logged(c)[1]) > sum(o.preemptions for o in run_naive(c))
+    ),
     "chunked preemption": lambda c: c.batcher == "chunked" and any(o.preemptions for o in run_naive(c)),
     "prefill-first preemption": lambda c: (
         c.batcher == "prefill_first" and any(o.preemptions for o in run_naive(c))

@@ -16,6 +16,8 @@ class ToyRows:
     for T up to ``knot_context`` (None: everywhere); above it ``knot_intercept`` and ``knot_slope`` replace
     intercept and slope. A step with chunks costs ``mixed_intercept``, ``per_token`` for each chunk token,
     ``per_pair`` for each (query, key) pair of the chunks, and the decode step of its n sequences if n > 0.
+    ``skew_percent`` of the spread of contexts (n times the largest, less their sum) count as context, twice
+    for odd n and twice again in steps with chunks.
     """
 
     intercept: int
@@ -27,6 +29,7 @@ class ToyRows:
     knot_context: int | None = None
     knot_intercept: int = 1
     knot_slope: int = 0
+    skew_percent: int = 0
 
     def __post_init__(self) -> None:
         if min(self.intercept, self.mixed_intercept, self.knot_intercept) < 1:
@@ -44,9 +47,19 @@ class ToyRows:
             (UNBOUNDED_CONTEXT, self.knot_intercept + fixed, self.knot_slope),
         )
 
-    def mixed(self, n: int, context: int, chunks: Sequence[tuple[int, int, int]]) -> int:
+    @property
+    def skewed(self) -> bool:
+        """Whether unequal contexts cost more."""
+        return self.skew_percent > 0
+
+    def shift(self, n: int, spread: int) -> int:
+        """Tokens counted on top of a total context of ``n`` with this spread; odd and even n differ."""
+        return self.skew_percent * (1 + n % 2) * spread // 100
+
+    def mixed(self, n: int, context: int, chunks: Sequence[tuple[int, int, int]], spread: int = 0) -> int:
         """Cost of a step with ``chunks`` (request, start, tokens) and ``n`` decodes of total ``context``."""
         cost = self.mixed_intercept
+        context += self.shift(n, 2 * spread)
         for _, start, tokens in chunks:
             cost += self.per_token * tokens
             # The token at position p attends to p + 1 positions, its own included.

@@ -82,19 +82,31 @@ class Checked:
 
 
 def batcher_of(case: Case) -> Batcher:
-    kind = ChunkedPrefill if case.batcher == "chunked" else PrefillFirst
-    return kind(case.max_num_seqs, case.max_num_batched_tokens)
+    if case.batcher == "chunked":
+        return ChunkedPrefill(case.max_num_seqs, case.max_num_batched_tokens, case.reserve_full_prompt)
+    return PrefillFirst(case.max_num_seqs, case.max_num_batched_tokens)
 
 
 def controller_of(
     case: Case, coalesce: bool = True, wrap: Callable[[Batcher], Batcher] = lambda batcher: batcher
 ) -> Controller:
     replicas = [
-        Replica(id, "m", LayerRange(0, 4), (id,), case.total_blocks, case.block_tokens, case.watermark_blocks)
+        Replica(
+            id=id,
+            model="m",
+            layers=LayerRange(0, 4),
+            gpus=(id,),
+            kv_blocks=case.total_blocks,
+            block_tokens=case.block_tokens,
+            watermark_blocks=case.watermark_blocks,
+            prefix_caching=case.prefix_caching,
+        )
         for id in range(case.replicas)
     ]
     dispatcher = RoundRobin() if case.dispatch == "round_robin" else LeastOutstanding()
-    return Controller(replicas, dispatcher, lambda _: wrap(batcher_of(case)), AdmitAll(), coalesce)
+    return Controller(
+        replicas, dispatcher, lambda _: wrap(batcher_of(case)), AdmitAll(), coalesce, case.asynchronous
+    )
 
 
 def requests_of(case: Case) -> list[tuple[Request, int]]:
