@@ -1,4 +1,5 @@
-"""Fit the linear rung to a table of iteration times: ``python -m scripts.fit_step_times CSV``.
+"""Fit coefficients that are times: to a table of iteration times (``python -m scripts.fit_step_times CSV``),
+or to any rows whose time is the largest of several lines.
 
 Non-negative least squares on *relative* error, so that a 10 ms decode step weighs as much as a 1 s prefill.
 Three coefficients per phase: intercept, per sequence (decode) or per token (prefill), and per token of total
@@ -19,6 +20,10 @@ from hwmodels.errors import HardwareError
 PHASES = ("decode", "prefill")
 COLUMNS = ("gpu", "model", "tp", "phase", "batch", "tokens", "sum_sq", "total_context", "t_total_ms")
 Floats = npt.NDArray[np.float64]
+# Relative error from which a row pulls less than its square would (as Huber's loss has it), and how often
+# rows change lines.
+ROBUST_ERROR = 0.03
+FIT_ROUNDS = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,27 +117,83 @@ def fit_phase(rows: Sequence[Iteration]) -> PhaseFit:
 
 
 def fit_coefficients(rows: Sequence[Iteration]) -> tuple[float, float, float]:
-    """Non-negative coefficients with the least sum of squared relative errors.
-
-    With three unknowns the constrained optimum is the best feasible one among the unconstrained optima of
-    all subsets of columns, so no iterative solver is needed.
-    """
+    """Non-negative coefficients with the least sum of squared relative errors."""
     weighted = _design(rows) / np.array([row.seconds for row in rows])[:, None]
-    target = np.ones(len(rows))
-    best: tuple[float, Floats] | None = None
-    for columns in (subset for size in (3, 2, 1) for subset in combinations(range(3), size)):
-        found = np.linalg.lstsq(weighted[:, columns], target, rcond=None)[0]
+    intercept, per_count, per_work = (float(value) for value in non_negative(weighted, np.ones(len(rows))))
+    return intercept, per_count, per_work
+
+
+def non_negative(design: Floats, target: Floats) -> Floats:
+    """Non-negative least squares for a handful of columns.
+
+    The constrained optimum is the best feasible one among the unconstrained optima of all subsets of columns,
+    so no iterative solver is needed; the rows are first reduced to as many as there are columns.
+    """
+    count = design.shape[1]
+    scale = np.abs(design).max(axis=0)
+    scale[scale == 0.0] = 1.0
+    orthogonal, triangle = np.linalg.qr(design / scale)
+    wanted = orthogonal.T @ target
+    best = np.zeros(count)
+    least = float(np.square(wanted).sum())
+    for columns in (
+        list(subset) for size in range(count, 0, -1) for subset in combinations(range(count), size)
+    ):
+        found = np.linalg.lstsq(triangle[:, columns], wanted, rcond=None)[0]
         if (found < 0.0).any():
             continue
-        full = np.zeros(3)
-        full[list(columns)] = found
-        residual = float(np.square(weighted @ full - target).sum())
-        if best is None or residual < best[0]:
-            best = (residual, full)
-    # Times and regressors are positive, so the intercept alone is always feasible.
-    assert best is not None
-    intercept, per_count, per_work = (float(value) for value in best[1])
-    return intercept, per_count, per_work
+        full = np.zeros(count)
+        full[columns] = found
+        residual = float(np.square(triangle @ full - wanted).sum())
+        if residual < least:
+            least, best = residual, full
+    coefficients: Floats = best / scale
+    return coefficients
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One candidate for the time of every row: ``design @ coefficients + offset_s``."""
+
+    design: Floats
+    offset_s: Floats
+
+
+def largest_s(lines: Sequence[Line], coefficients: Floats) -> Floats:
+    """Seconds of every row: its largest line."""
+    seconds: Floats = _line_seconds(lines, coefficients).max(axis=0)
+    return seconds
+
+
+def fit_largest(lines: Sequence[Line], seconds: Floats, weight_s: Floats, starts: Sequence[Floats]) -> Floats:
+    """Non-negative coefficients whose largest line meets ``seconds``, errors taken relative to ``weight_s``.
+
+    Each round gives every row to the line that is largest there, solves, and goes half of the way; rows far
+    off weigh less, so that a cliff no line describes does not bend the rest. The best round over all
+    ``starts`` is kept: the result is deterministic.
+    """
+    best, least = starts[0], np.inf
+    every = np.arange(len(seconds))
+    designs = np.stack([line.design for line in lines])
+    offsets_s = np.stack([line.offset_s for line in lines])
+    for coefficients in starts:
+        for _ in range(FIT_ROUNDS):
+            candidates = designs @ coefficients + offsets_s
+            chosen = candidates.argmax(axis=0)
+            errors = (candidates[chosen, every] - seconds) / weight_s
+            stretch = np.sqrt(1.0 + np.square(errors / ROBUST_ERROR))
+            loss = float((stretch - 1.0).sum())
+            if loss < least:
+                best, least = coefficients, loss
+            weights = 1.0 / (weight_s * np.sqrt(stretch))
+            wanted = (seconds - offsets_s[chosen, every]) * weights
+            solved = non_negative(designs[chosen, every] * weights[:, None], wanted)
+            coefficients = (coefficients + solved) / 2
+    return best
+
+
+def _line_seconds(lines: Sequence[Line], coefficients: Floats) -> Floats:
+    return np.stack([line.design @ coefficients + line.offset_s for line in lines])
 
 
 def _design(rows: Sequence[Iteration]) -> Floats:
@@ -146,7 +207,11 @@ def _errors_without(rows: Sequence[Iteration], batch: int) -> Floats:
 
 def report(path: Path) -> str:
     """Coefficients and errors of every (GPU, model, tp, phase) in ``path``, one line each."""
-    rows = read_iterations(path)
+    return report_rows(read_iterations(path))
+
+
+def report_rows(rows: Sequence[Iteration]) -> str:
+    """What ``report`` says of rows already read."""
     lines = [
         "gpu model tp phase rows: intercept_s per_count_s per_work_s | error % mean/p95, held out mean/p95"
     ]

@@ -50,6 +50,26 @@ def kv_capacity(
     return KvCapacity(blocks, tokens, arithmetic)
 
 
+def smallest_tp(
+    gpu: Gpu,
+    llm: LlmShape,
+    memory_utilization: float,
+    block_tokens: int,
+    activation_reserve_bytes: int | None = None,
+) -> int | None:
+    """The least of ``CANDIDATE_TP`` at which weights and one KV block fit; None when none does."""
+    reserve = gpu.activation_reserve_bytes if activation_reserve_bytes is None else activation_reserve_bytes
+    _check_settings(memory_utilization, block_tokens, reserve)
+    per_gpu = int(gpu.memory_bytes * memory_utilization) - reserve
+    needed = llm.weight_bytes + llm.kv_bytes_per_token * block_tokens
+    return _smallest_tp(llm, per_gpu, needed)
+
+
+def _smallest_tp(llm: LlmShape, per_gpu: int, needed: int) -> int | None:
+    fitting = (tp for tp in CANDIDATE_TP if llm.splits_into(tp) and per_gpu * tp >= needed)
+    return next(fitting, None)
+
+
 def _check_settings(memory_utilization: float, block_tokens: int, reserve: int) -> None:
     if not 0.0 < memory_utilization <= 1.0:
         raise HardwareError(
@@ -63,8 +83,8 @@ def _check_settings(memory_utilization: float, block_tokens: int, reserve: int) 
 
 def _too_large(gpu: Gpu, llm: LlmShape, tp: int, per_gpu: int, block_bytes: int) -> str:
     needed = llm.weight_bytes + block_bytes
-    fitting = [n for n in CANDIDATE_TP if llm.splits_into(n) and per_gpu * n >= needed]
-    advice = f"write model.tp={fitting[0]}, the smallest that fits" if fitting else _NO_TP
+    fitting = _smallest_tp(llm, per_gpu, needed)
+    advice = f"write model.tp={fitting}, the smallest that fits" if fitting else _NO_TP
     return (
         f"{llm.name} needs {needed} bytes (weights and one KV block) but tp={tp} on {gpu.name} leaves "
         f"{max(0, per_gpu * tp)} bytes after utilization and reserve; {advice}"

@@ -5,7 +5,15 @@ from typing import Any, NamedTuple
 
 from hwmodels.catalogue import LINEAR_FILE, read_yaml
 from hwmodels.errors import HardwareError
-from hwmodels.linear_step import LinearCoefficients, LinearStepModel
+from hwmodels.linear_step import (
+    ChunkLine,
+    DecodeLine,
+    DenseLines,
+    LinearCoefficients,
+    LinearStepModel,
+    MixedAttention,
+    TiledStepModel,
+)
 from hwmodels.step_time import StepLimits
 
 ROUGH_ERROR_BAND = "rough declaration, error unknown: may be off by a factor of 2"
@@ -37,14 +45,26 @@ def linear_entry(key: LinearKey) -> Mapping[str, Any]:
 
 
 def fitted_coefficients(entry: Mapping[str, Any], phase: str) -> tuple[float, float, float]:
-    """Seconds: intercept, per sequence or token, per context or squared token; before ``kv_bytes_ratio``."""
+    """Six-coefficient entries; seconds: intercept, per sequence or token, per context or squared token.
+
+    ``kv_bytes_ratio`` is not yet in them.
+    """
     intercept, per_count, per_work = (float(value) for value in entry[phase].values())
     return intercept, per_count, per_work
 
 
-def linear_step_model(key: LinearKey, overhead_s: float) -> LinearStepModel:
-    """The committed linear model of ``key`` with ``overhead_s`` added to every step."""
+def linear_step_model(key: LinearKey) -> LinearStepModel | TiledStepModel:
+    """The committed linear model of ``key``, in the form its entry has (see the head of linear.yaml)."""
     entry = linear_entry(key)
+    about: dict[str, Any] = {
+        "limits": StepLimits(**entry["limits"]),
+        "measured": StepLimits(**entry["measured"]),
+        "source": f"linear: {entry['source']}",
+        "error_band": _error_band(entry),
+        "includes_overhead": entry.get("includes_overhead", False),
+    }
+    if "dense" in entry:
+        return _tiled(entry, about)
     decode, prefill = entry["decode"], entry["prefill"]
     coefficients = LinearCoefficients(
         decode_s=float(decode["intercept_s"]),
@@ -54,13 +74,18 @@ def linear_step_model(key: LinearKey, overhead_s: float) -> LinearStepModel:
         prefill_per_token_s=float(prefill["per_token_s"]),
         prefill_per_square_token_s=float(prefill["per_square_token_s"]),
     )
-    return LinearStepModel(
-        coefficients=coefficients,
-        overhead_s=overhead_s,
-        limits=StepLimits(**entry["limits"]),
-        measured=StepLimits(**entry["measured"]),
-        source=f"linear: {entry['source']}",
-        error_band=_error_band(entry),
+    return LinearStepModel(coefficients=coefficients, **about)
+
+
+def _tiled(entry: Mapping[str, Any], about: Mapping[str, Any]) -> TiledStepModel:
+    prefill = ChunkLine(**entry["prefill_attention"])
+    mixed = entry.get("mixed_attention")
+    return TiledStepModel(
+        dense=DenseLines(**entry["dense"]),
+        decode=DecodeLine(**entry["decode_attention"]),
+        prefill=prefill,
+        mixed=None if mixed is None else MixedAttention(prefill, **mixed),
+        **about,
     )
 
 
@@ -74,12 +99,15 @@ def _error_band(entry: Mapping[str, Any]) -> str:
     errors = entry.get("errors_percent")
     if errors is None:
         return f"{ROUGH_ERROR_BAND}; {grid}"
+    unseen = "unseen grid lines" if "dense" in entry else "unseen batch sizes"
     phases = "; ".join(
         f"{phase} {error['mean']:.1f} % mean, {error['p95']:.1f} % p95 "
-        f"(unseen batch sizes {error['held_out_mean']:.1f} / {error['held_out_p95']:.1f} %)"
+        f"({unseen} {error['held_out_mean']:.1f} / {error['held_out_p95']:.1f} %)"
         for phase, error in errors.items()
     )
-    return f"{phases}; mixed steps not measured; engine overhead apart; {grid}"
+    mixed = "" if "mixed" in errors else "mixed steps not measured; "
+    overhead = "inside" if entry.get("includes_overhead", False) else "apart"
+    return f"{phases}; {mixed}engine overhead {overhead}; {grid}"
 
 
 def _key(entry: Mapping[str, Any]) -> LinearKey:

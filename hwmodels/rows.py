@@ -8,10 +8,12 @@ from collections.abc import Sequence
 from typing import Final
 
 from hwmodels.errors import HardwareError
-from hwmodels.step_time import Piece, StepLimits, StepModel
+from hwmodels.step_time import Interplay, Piece, StepLimits, StepModel
 
 FRACTION_BITS: Final = 24
 FIXED_PER_S: Final = float(1_000_000_000 << FRACTION_BITS)
+# Binary fraction bits of alpha, the share of a spread that counts; nothing is measured to 2^-16 of it.
+SKEW_BITS: Final = 16
 
 Row = tuple[int, int, int]
 
@@ -20,15 +22,19 @@ class StepRows:
     """Integer step costs of one replica; compiled per number of decoding sequences, on first use."""
 
     __slots__ = (
+        "_alphas",
         "_attention",
         "_decode",
         "_dense_s",
+        "_interplay",
+        "_launch_s",
         "_max_decode",
         "_max_prefill",
         "_max_prompt",
         "_model",
         "_prefill_attention_s",
         "limits",
+        "skewed",
     )
 
     def __init__(self, model: StepModel) -> None:
@@ -41,6 +47,11 @@ class StepRows:
         self._max_prompt = self.limits.prompt_tokens
         self._attention: dict[int, tuple[Row, ...]] = {}
         self._decode: dict[int, tuple[Row, ...]] = {}
+        self._alphas: dict[int, int] = {}
+        self._interplay = model.interplay
+        # Chunks of one step share a kernel: what the shortest takes, being launched, is paid once.
+        self._launch_s = 0.0 if self._interplay is None else self._prefill_attention_s(1, 0)
+        self.skewed: bool = self._interplay is not None and _can_be_skewed(self._interplay, self.limits)
 
     def decode(self, n: int) -> tuple[Row, ...]:
         """Pieces (context limit, intercept, slope) of a decode step of ``n`` sequences, n >= 1.
@@ -52,7 +63,7 @@ class StepRows:
         if rows is None:
             attention = self._attention_rows(n)
             dense = _fixed(self._model.dense_s(0, 0, n))
-            rows = tuple((limit, max(1, dense + intercept), slope) for limit, intercept, slope in attention)
+            rows = _with_dense(attention, dense)
             self._decode[n] = rows
         return rows
 
@@ -63,18 +74,36 @@ class StepRows:
                 return intercept + slope * context
         raise self.out_of_context(n, context)
 
-    def mixed(self, n: int, context: int, chunks: Sequence[tuple[int, int, int]]) -> int:
+    def shift(self, n: int, spread: int, prefill_tokens: int = 0) -> int:
+        """Tokens to add to the total context of ``n`` decoding sequences because theirs are unequal.
+
+        ``spread`` is n times the largest context less the total; it stays while the same sequences decode, so
+        a run of shifted steps is as straight as one of equal contexts. ``prefill_tokens`` share the step.
+        """
+        if self._interplay is None:
+            return 0
+        alpha = None if prefill_tokens else self._alphas.get(n)
+        if alpha is None:
+            alpha = int(self._interplay.skew(n, prefill_tokens) * (1 << SKEW_BITS))
+            if not prefill_tokens:
+                self._alphas[n] = alpha
+        return alpha * spread >> SKEW_BITS
+
+    def mixed(self, n: int, context: int, chunks: Sequence[tuple[int, int, int]], spread: int = 0) -> int:
         """Fixed-point cost of a step with ``chunks`` (request, start, tokens) and ``n`` decoding sequences.
 
-        ``context`` is the total context of the n sequences; it is ignored when n is 0.
+        ``context`` is the total context of the n sequences, ``spread`` as in ``shift``; both are ignored when
+        n is 0.
         """
-        tokens = 0
+        tokens = longest = cached = 0
         seconds = 0.0
         for request, start, new in chunks:
             if new < 1 or start < 0 or start + new > self._max_prompt:
                 raise self._bad_chunk(request, start, new)
             tokens += new
             seconds += self._prefill_attention_s(new, start)
+            if new > longest:
+                longest, cached = new, start
         if tokens > self._max_prefill:
             raise HardwareError(
                 f"a step with {tokens} prefill tokens is beyond the step model's {self._max_prefill}; "
@@ -82,7 +111,11 @@ class StepRows:
             )
         if n <= 0 and not tokens:
             raise HardwareError("a step without prefill chunks and without decoding sequences has no time")
+        if n > 0 and self._interplay is not None:
+            context += self.shift(n, spread, tokens)
         seconds += self._dense_s(tokens, len(chunks), n)
+        if tokens and self._interplay is not None:
+            return self._together(seconds, n, context, tokens, cached, len(chunks))
         if seconds < 0.0:
             raise ValueError(f"a step model answered a negative time, {seconds} s")
         cost = int(seconds * FIXED_PER_S + 0.5)
@@ -92,6 +125,17 @@ class StepRows:
                 cost += intercept + slope * context
             else:
                 cost += self._attention_cost(n, context)
+        return cost if cost > 0 else 1
+
+    def _together(self, seconds: float, n: int, context: int, tokens: int, cached: int, chunks: int) -> int:
+        """Cost of ``chunks`` in one kernel with ``n`` sequences; ``seconds`` is all but the sequences."""
+        assert self._interplay is not None
+        seconds -= self._launch_s * (chunks - 1)
+        if n > 0:
+            if n > self._max_decode:
+                raise self._too_many(n)
+            seconds += self._interplay.mixed_decode_attention_s(n, context, tokens, cached)
+        cost = int(seconds * FIXED_PER_S + 0.5)
         return cost if cost > 0 else 1
 
     def out_of_context(self, n: int, context: int) -> HardwareError:
@@ -112,13 +156,16 @@ class StepRows:
         rows = self._attention.get(n)
         if rows is None:
             if not 1 <= n <= self._max_decode:
-                raise HardwareError(
-                    f"{n} decoding sequences are outside the step model's 1 to {self._max_decode}; "
-                    "lower the engine's max_num_seqs"
-                )
+                raise self._too_many(n)
             rows = _compile(self._model.decode_attention(n))
             self._attention[n] = rows
         return rows
+
+    def _too_many(self, n: int) -> HardwareError:
+        return HardwareError(
+            f"{n} decoding sequences are outside the step model's 1 to {self._max_decode}; "
+            "lower the engine's max_num_seqs"
+        )
 
     def _bad_chunk(self, request: int, start: int, new: int) -> HardwareError:
         return HardwareError(
@@ -128,11 +175,39 @@ class StepRows:
 
 
 def _compile(pieces: Sequence[Piece]) -> tuple[Row, ...]:
-    """Integer rows of ``pieces``; a model that breaks the protocol is a programming error."""
+    """Integer rows of ``pieces``; a model that breaks the protocol is a programming error.
+
+    A piece that gets steeper than the one before may start below 0, if the piece itself does not.
+    """
     limits = [piece.context_limit for piece in pieces]
     if not limits or limits != sorted(set(limits)):
         raise ValueError(f"decode attention pieces must have increasing context limits, got {limits}")
-    return tuple((p.context_limit, _fixed(p.intercept_s), _fixed(p.slope_s_per_token)) for p in pieces)
+    for piece, before in zip(pieces, (0, *limits)):
+        if piece.intercept_s < 0.0:
+            _fixed(piece.intercept_s + piece.slope_s_per_token * before)
+    return tuple(
+        (p.context_limit, round(p.intercept_s * FIXED_PER_S), _fixed(p.slope_s_per_token)) for p in pieces
+    )
+
+
+def _with_dense(attention: tuple[Row, ...], dense: int) -> tuple[Row, ...]:
+    """Rows of whole decode steps; one that would start at nothing takes one unit all the same."""
+    rows = []
+    before = 0
+    for limit, intercept, slope in attention:
+        rows.append((limit, max(1 - slope * before, dense + intercept), slope))
+        before = limit
+    return tuple(rows)
+
+
+def _can_be_skewed(interplay: Interplay, limits: StepLimits) -> bool:
+    """Whether alpha is above 0 anywhere; asked at every number of sequences and every doubling of tokens."""
+    doublings = (0, *(1 << bits for bits in range(limits.max_prefill_tokens.bit_length())))
+    return any(
+        interplay.skew(n, tokens) > 0.0
+        for tokens in doublings
+        for n in range(2, limits.max_decode_sequences + 1)
+    )
 
 
 def _fixed(seconds: float) -> int:

@@ -2,27 +2,64 @@
 
 from typing import Literal, get_args
 
-from hwmodels.catalogue import load_all_reduce
+from hwmodels.catalogue import llm_names, load_all_reduce, load_llm
 from hwmodels.errors import HardwareError
 from hwmodels.gpu import Gpu
 from hwmodels.linear_catalogue import LinearKey, linear_keys, linear_step_model
+from hwmodels.linear_step import LinearStepModel, TiledStepModel
 from hwmodels.llm_shape import LlmShape
+from hwmodels.op_table_step import OpTableStepModel
+from hwmodels.profile import Profile
 from hwmodels.roofline_step import roofline_step_model
 from hwmodels.step_time import StepModel
 
-StepModelKind = Literal["auto", "linear", "roofline"]
+StepModelKind = Literal["auto", "op_table", "linear", "roofline"]
 
 
-def step_model(kind: str, gpu: Gpu, llm: LlmShape, tp: int, overhead_s: float) -> StepModel:
-    """The step model of one replica of ``llm`` on ``tp`` of ``gpu``.
+def step_model(kind: str, gpu: Gpu, llm: LlmShape, tp: int, profile: Profile | None = None) -> StepModel:
+    """The step model of one replica of ``llm`` on ``tp`` of ``gpu``: its operations, no engine overhead.
 
-    ``kind`` 'auto' takes 'linear' where coefficients exist for exactly this GPU, model and tp, else
-    'roofline'. ``overhead_s``: engine time per step beside the operations (scheduler, sampler, launches).
+    ``kind`` 'auto' takes 'op_table' where a profile is given, else 'linear' where coefficients exist for this
+    GPU, tp and a model of exactly this shape, else 'roofline'. A profile of something else is refused.
     """
     if kind not in get_args(StepModelKind):
         raise HardwareError(f"unknown step model {kind!r}; write one of {', '.join(get_args(StepModelKind))}")
     llm.require_tp(tp)
-    key = LinearKey(gpu.name, llm.name, tp)
+    if kind == "op_table" or (kind == "auto" and profile is not None):
+        return OpTableStepModel(_required(profile, gpu, llm, tp))
+    key = linear_key(gpu, llm, tp)
     if kind == "linear" or (kind == "auto" and key in linear_keys()):
-        return linear_step_model(key, overhead_s)
-    return roofline_step_model(gpu, llm, tp, overhead_s, load_all_reduce(gpu.name))
+        return linear_step_model(key)
+    return roofline_step_model(gpu, llm, tp, load_all_reduce(gpu.name))
+
+
+def includes_overhead(model: StepModel) -> bool:
+    """Whether the engine's overhead is inside the model's times, so that none may be added."""
+    return isinstance(model, LinearStepModel | TiledStepModel) and model.includes_overhead
+
+
+def linear_key(gpu: Gpu, llm: LlmShape, tp: int) -> LinearKey:
+    """The catalogue key of these coefficients; that of a model with the same shape where only it has them."""
+    named = LinearKey(gpu.name, llm.name, tp)
+    known = linear_keys()
+    if named in known:
+        return named
+    same = (key for key in known if (key.gpu, key.tp) == (gpu.name, tp) and _same_shape(llm, key.llm))
+    return next(same, named)
+
+
+def _same_shape(llm: LlmShape, name: str) -> bool:
+    return name in llm_names() and llm.computes_like(load_llm(name))
+
+
+def _required(profile: Profile | None, gpu: Gpu, llm: LlmShape, tp: int) -> Profile:
+    if profile is None:
+        raise HardwareError("the step model 'op_table' needs a profile: name one, or write 'auto'")
+    stamp = profile.stamp
+    same_llm = stamp.llm == llm.name or _same_shape(llm, stamp.llm)
+    if (stamp.gpu, stamp.tp) != (gpu.name, tp) or not same_llm:
+        raise HardwareError(
+            f"the profile is of {stamp.llm} on {stamp.gpu} tp={stamp.tp}, not of {llm.name} on {gpu.name} "
+            f"tp={tp}; name another profile"
+        )
+    return profile

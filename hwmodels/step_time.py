@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-from hwmodels.errors import HardwareError
-
 
 @dataclass(frozen=True, slots=True)
 class Piece:
@@ -35,11 +33,29 @@ class StepLimits:
         return self.max_context_tokens if self.max_prompt_tokens is None else self.max_prompt_tokens
 
 
-class StepModel(Protocol):
-    """Seconds of one forward pass of a whole model on one replica.
+class Interplay(Protocol):
+    """What sequences of one step do to each other inside the attention kernel."""
 
-    A step = ``dense_s`` (all that depends on token and sequence counts, per-step overhead included)
-    + the decode attention piece of its decoding sequences + ``prefill_attention_s`` of each prompt chunk.
+    def skew(self, decode_sequences: int, prefill_tokens: int) -> float:
+        """Share alpha in [0, 1]: unequal contexts cost as if each were mean + alpha * (largest - mean)."""
+        ...
+
+    def mixed_decode_attention_s(
+        self, decode_sequences: int, context_tokens: float, new_tokens: int, cached_tokens: int
+    ) -> float:
+        """Attention that decoding sequences add to a step with ``new_tokens`` of prompt chunks; seconds.
+
+        ``context_tokens`` is their total context, ``cached_tokens`` what lies before the longest chunk.
+        """
+        ...
+
+
+class StepModel(Protocol):
+    """Seconds of the operations of one forward pass of a whole model on one replica.
+
+    A step = ``dense_s`` (all that depends on token and sequence counts) + attention: the decode piece of its
+    decoding sequences + ``prefill_attention_s`` of each prompt chunk, unless ``interplay`` knows what both
+    cost in one step. What an engine adds to that is hwmodels.engine_overhead's.
     """
 
     @property
@@ -51,8 +67,11 @@ class StepModel(Protocol):
     @property
     def error_band(self) -> str: ...
 
+    @property
+    def interplay(self) -> Interplay | None: ...
+
     def dense_s(self, prefill_tokens: int, prefill_sequences: int, decode_sequences: int) -> float:
-        """Linear layers, norms, head and overhead of a step with this many tokens; seconds."""
+        """Linear layers, norms and head of a step with this many tokens; seconds."""
         ...
 
     def decode_attention(self, decode_sequences: int) -> tuple[Piece, ...]:
@@ -66,10 +85,3 @@ class StepModel(Protocol):
     def prefill_attention_s(self, new_tokens: int, cached_tokens: int) -> float:
         """Attention of one prompt chunk of ``new_tokens`` behind ``cached_tokens``; seconds."""
         ...
-
-
-def require_overhead(overhead_s: float) -> float:
-    """The per-step overhead, refused when negative or not finite."""
-    if not 0.0 <= overhead_s < float("inf"):
-        raise HardwareError(f"overhead_s={overhead_s} is not a time; write 0 or a positive number of seconds")
-    return overhead_s

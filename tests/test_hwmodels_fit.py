@@ -1,26 +1,36 @@
 """The constrained fit on made-up tables, and the committed coefficients against the table they came from."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from hwmodels.errors import HardwareError
 from hwmodels.fit import (
     COLUMNS,
     Iteration,
+    Line,
     error_percent,
     fit_coefficients,
+    fit_largest,
     fit_phase,
+    largest_s,
+    non_negative,
     read_iterations,
     relative_errors,
 )
+from hwmodels.importers.splitwise import read_splitwise
 from hwmodels.linear_catalogue import LinearKey, fitted_coefficients, linear_entry, linear_keys
 from scripts import fit_step_times
 
-TABLE = Path(os.environ.get("SERVETWIN_PROFILES", "")) / "iteration_times_shared.csv"
+PROFILES = Path(os.environ.get("SERVETWIN_PROFILES", ""))
+TABLE = PROFILES / "iteration_times_shared.csv"
 FITTED = [key for key in linear_keys() if "fitted_to" in linear_entry(key)]
+END_TO_END = [key for key in linear_keys() if "fitted_iterations" in linear_entry(key)]
+ORIGINS = ("fitted_to", "fitted_iterations", "fitted_profile")
 
 
 def decode_rows(intercept: float, per_sequence: float, per_context: float) -> list[Iteration]:
@@ -100,9 +110,27 @@ def test_committed_coefficients_reproduce_their_declared_errors(key: LinearKey, 
         for row in read_iterations(TABLE)
         if (row.gpu, row.model, row.tp, row.phase) == (of["gpu"], of["model"], of["tp"], phase)
     ]
+    reproduces(entry, phase, rows)
+
+
+@pytest.mark.skipif(
+    not TABLE.exists(), reason="SERVETWIN_PROFILES names no folder with the table of iteration times"
+)
+@pytest.mark.parametrize("key", END_TO_END, ids=str)
+@pytest.mark.parametrize("phase", ["decode", "prefill"])
+def test_end_to_end_coefficients_reproduce_their_declared_errors(key: LinearKey, phase: str) -> None:
+    entry = linear_entry(key)
+    of = entry["fitted_iterations"]
+    rows, _ = read_splitwise(PROFILES / of["path"], of["hardware"], of["tp"])
+    reproduces(entry, phase, [row for row in rows if row.phase == phase])
+    assert entry["includes_overhead"] is True
+
+
+def reproduces(entry: Mapping[str, Any], phase: str, rows: Sequence[Iteration]) -> None:
+    """Coefficients and errors of ``entry`` are what a fit to ``rows`` gives."""
     committed = fitted_coefficients(entry, phase)
     fit = fit_phase(rows)
-    assert committed == pytest.approx(fit.coefficients, rel=1e-5)
+    assert committed == pytest.approx(fit.coefficients, rel=1e-5, abs=1e-15)
     got = error_percent(relative_errors(committed, rows))
     declared = entry["errors_percent"][phase]
     assert (got.mean, got.p95) == pytest.approx((declared["mean"], declared["p95"]), abs=0.01)
@@ -110,7 +138,40 @@ def test_committed_coefficients_reproduce_their_declared_errors(key: LinearKey, 
     assert (fit.held_out.mean, fit.held_out.p95) == pytest.approx(unseen, abs=0.01)
 
 
-def test_three_entries_are_fitted_and_the_rest_say_rough() -> None:
+def test_what_was_not_fitted_says_rough_or_composed() -> None:
     assert len(FITTED) == 3
-    for key in set(linear_keys()) - set(FITTED):
-        assert linear_entry(key)["source"].startswith("rough declaration")
+    for key in linear_keys():
+        if not any(origin in linear_entry(key) for origin in ORIGINS):
+            assert linear_entry(key)["source"].startswith(("rough declaration", "composed"))
+
+
+def test_non_negative_least_squares_keeps_the_columns_that_help() -> None:
+    rng = np.random.default_rng(0)
+    design = rng.uniform(0.0, 1.0, (40, 4)) * [1.0, 1e3, 1e-6, 1e6]
+    truth = np.array([2.0, 0.0, 3e6, 4e-6])
+    assert non_negative(design, design @ truth) == pytest.approx(truth, rel=1e-9, abs=1e-9)
+    assert (non_negative(design, -(design @ truth)) == 0.0).all()
+
+
+def test_the_larger_of_two_lines_is_found_in_spite_of_an_outlier() -> None:
+    tokens = np.arange(1.0, 101.0)
+    zero = np.zeros(100)
+    lines = (
+        Line(np.stack([zero + 1.0, zero], axis=1), zero),
+        Line(np.stack([zero, tokens], axis=1), zero + 5.0),
+    )
+    seconds = np.maximum(40.0, 5.0 + tokens)
+    assert largest_s(lines, np.array([40.0, 1.0])) == pytest.approx(seconds)
+    seconds[50] *= 3.0
+    found = fit_largest(lines, seconds, seconds, [np.array([seconds[0], 0.5])])
+    assert found == pytest.approx([40.0, 1.0], rel=2e-3)
+
+
+def test_the_command_reprints_iterations_of_both_tables(capsys: pytest.CaptureFixture[str]) -> None:
+    if not TABLE.exists():
+        pytest.skip("SERVETWIN_PROFILES names no folder with the table of iteration times")
+    assert fit_step_times.main([str(PROFILES / "splitwise_llama2-70b_tp2_tp8.csv")]) == 0
+    assert fit_step_times.main([str(TABLE)]) == 0
+    out = capsys.readouterr().out
+    assert "h100-80gb llama2-70b 8 decode 105: 0.0298002" in out
+    assert "Qwen-72B 4 decode 28: 0.0281988" in out

@@ -38,7 +38,10 @@ CLOCKS_AND_IO = names(
 CLOCKS_AND_PROCESSES = names(
     "asyncio", "datetime", "multiprocessing", "socket", "subprocess", "threading", "time"
 )
-CATALOGUE_MODULES = names("hwmodels.catalogue", "hwmodels.linear_catalogue", "hwmodels.fit")
+CATALOGUE_MODULES = names(
+    "hwmodels.catalogue", "hwmodels.linear_catalogue", "hwmodels.fit", "hwmodels.importers.tables",
+    "hwmodels.importers.llmservingsim_meta",
+)  # fmt: skip
 
 CONTRACTS = {
     "serving": Contract(no_stdlib=CLOCKS_AND_IO),

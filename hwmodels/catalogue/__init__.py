@@ -1,7 +1,9 @@
 """The catalogue: GPUs, model shapes and linear coefficients in YAML beside this file, all with sources."""
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
@@ -10,6 +12,7 @@ from typing import Any
 from hwmodels.all_reduce import AllReduce
 from hwmodels.errors import HardwareError
 from hwmodels.gpu import Gpu
+from hwmodels.hf_config import llm_shape_from_config, looks_like_config
 from hwmodels.llm_shape import LlmShape
 
 GPUS_FILE = "gpus.yaml"
@@ -38,8 +41,18 @@ def load_gpu(name: str) -> Gpu:
 
 
 def load_llm(name: str) -> LlmShape:
-    """The model shape called ``name`` in models.yaml."""
-    return LlmShape(name=name, **_entry("model", name, MODELS_FILE))
+    """The model shape called ``name`` in models.yaml, or in the config.json (or its folder) at that path.
+
+    A config.json with exactly a catalogue model's shape is that model, so what was measured for it holds.
+    Another one is called by its path, which no catalogue name can equal.
+    """
+    if name in read_yaml(MODELS_FILE) or not looks_like_config(name):
+        return LlmShape(name=name, **_entry("model", name, MODELS_FILE))
+    shape = llm_shape_from_config(name, name)
+    for known in map(load_llm, llm_names()):
+        if shape.computes_like(known) and shape.max_context_tokens == known.max_context_tokens:
+            return replace(known, source=f"{shape.source}; the shape of {known.name}")
+    return shape
 
 
 def load_all_reduce(gpu_name: str) -> AllReduce:
@@ -52,25 +65,32 @@ def load_all_reduce(gpu_name: str) -> AllReduce:
 
 
 def gpu_names() -> tuple[str, ...]:
-    """Every GPU in the catalogue, sorted."""
-    return tuple(sorted(read_yaml(GPUS_FILE)))
+    """Every GPU in the catalogue, sorted by name and number."""
+    return tuple(sorted(read_yaml(GPUS_FILE), key=_by_number))
 
 
 def llm_names() -> tuple[str, ...]:
-    """Every model in the catalogue, sorted."""
-    return tuple(sorted(read_yaml(MODELS_FILE)))
+    """Every model in the catalogue, sorted by name and number."""
+    return tuple(sorted(read_yaml(MODELS_FILE), key=_by_number))
 
 
 def _entry(kind: str, name: str, file_name: str) -> Mapping[str, Any]:
     entries: Mapping[str, Mapping[str, Any]] = read_yaml(file_name)
     if name not in entries:
-        raise HardwareError(f"unknown {kind} {name!r}: {_suggest(name, entries)}")
+        path = ", or the path of a config.json" if kind == "model" else ""
+        raise HardwareError(f"unknown {kind} {name!r}: {_suggest(name, entries)}{path}")
     return entries[name]
 
 
 def _suggest(name: str, known: Iterable[str]) -> str:
-    names = sorted(known)
+    names = sorted(known, key=_by_number)
     folded = name.lower().replace("-", "_").replace(".", "_")
+    begun = [known for known in names if known.startswith(folded)]
     # A cut-off of 0 always names the nearest one: the lists are short and a poor guess costs nothing.
-    nearest = difflib.get_close_matches(folded, names, n=1, cutoff=0.0)[0]
+    nearest = difflib.get_close_matches(folded, begun or names, n=1, cutoff=0.0)[0]
     return f"write {nearest!r} or another of {', '.join(names)}"
+
+
+def _by_number(name: str) -> list[tuple[str, int]]:
+    """Sort key that puts llama2_7b before llama2_13b."""
+    return [(word, int(digits or 0)) for word, digits in re.findall(r"(\D*)(\d*)", name)]

@@ -1,0 +1,162 @@
+"""How far a step-time model is off where it has not looked: every second grid line is kept from it."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from hwmodels.errors import HardwareError
+from hwmodels.op_table import dense_by_tokens, seconds_by_count
+from hwmodels.op_table_step import OpTableStepModel
+from hwmodels.profile import Curve, Floats, Lattice, Profile
+from hwmodels.step_time import StepModel
+
+PHASES = ("decode", "prefill", "mixed")
+Builder = Callable[[Profile], StepModel]
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseError:
+    """Relative error of whole steps at ``rows`` points held out; ``bias_percent`` above 0 is too slow.
+
+    ``refused`` more points are outside of what the model answers for: where a table has holes, the thinned
+    one ends earlier.
+    """
+
+    phase: str
+    rows: int
+    refused: int
+    mean_percent: float
+    p95_percent: float
+    bias_percent: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    new: int
+    cached: int
+    sequences: int
+    context: int
+
+    @property
+    def tokens(self) -> int:
+        return self.new + self.sequences
+
+    @property
+    def heads(self) -> int:
+        return self.sequences + (1 if self.new else 0)
+
+
+def thinned(profile: Profile) -> Profile:
+    """The profile with every second value of each axis left out; the ends of an axis stay.
+
+    An axis is all values of it in the lattices of one phase; alpha of unequal contexts stays as it is.
+    """
+    tables = profile.tables
+    kept = replace(
+        tables,
+        dense=_thin_curve(tables.dense),
+        head=_thin_curve(tables.head),
+        all_reduce=None if tables.all_reduce is None else _thin_curve(tables.all_reduce),
+        decode=_thin_lattices(tables.decode),
+        prefill=_thin_lattices(tables.prefill),
+        mixed=_thin_lattices(tables.mixed),
+    )
+    return replace(profile, tables=kept)
+
+
+def held_out_errors(profile: Profile, build: Builder = OpTableStepModel) -> tuple[PhaseError, ...]:
+    """Errors of ``build(thinned(profile))`` on what was thinned out, per phase that has such points.
+
+    A step is the dense layers of its tokens, the attention measured, and the head of its sequences; a step of
+    more tokens than the dense table has is left out. A phase without held-out points is left out as well.
+    """
+    model = build(thinned(profile))
+    dense = dense_by_tokens(profile.tables)
+    head = seconds_by_count(profile.tables.head)
+    judged = (_phase_error(model, profile, phase, dense, head) for phase in PHASES)
+    return tuple(one for one in judged if one is not None)
+
+
+def _phase_error(
+    model: StepModel, profile: Profile, phase: str, dense: Floats, head: Floats
+) -> PhaseError | None:
+    errors = []
+    refused = 0
+    for step, attention_s in _held_out(phase, getattr(profile.tables, phase)):
+        if step.tokens < len(dense) and step.heads < len(head):
+            measured_s = float(dense[step.tokens] + attention_s + head[step.heads])
+            try:
+                errors.append(_predicted_s(model, step) / measured_s - 1.0)
+            except HardwareError:
+                refused += 1
+    if not errors:
+        return None
+    sizes = np.abs(errors) * 100.0
+    bias_percent = float(np.mean(errors)) * 100.0
+    return PhaseError(
+        phase, len(errors), refused, float(sizes.mean()), float(np.percentile(sizes, 95)), bias_percent
+    )
+
+
+def _predicted_s(model: StepModel, step: _Step) -> float:
+    n, total = step.sequences, step.sequences * step.context
+    seconds = model.dense_s(step.new, 1 if step.new else 0, n)
+    if step.new:
+        seconds += model.prefill_attention_s(step.new, step.cached)
+    if step.new and n and model.interplay is not None:
+        return seconds + model.interplay.mixed_decode_attention_s(n, total, step.new, step.cached)
+    return seconds + (_decode_attention_s(model, n, total) if n else 0.0)
+
+
+def _decode_attention_s(model: StepModel, n: int, total: int) -> float:
+    for piece in model.decode_attention(n):
+        if total <= piece.context_limit:
+            return piece.intercept_s + piece.slope_s_per_token * total
+    raise HardwareError(f"{total} tokens of context of {n} sequences are outside the step model's range")
+
+
+def _held_out(phase: str, lattices: Sequence[Lattice]) -> Iterator[tuple[_Step, float]]:
+    """Each measured point with a coordinate off the kept lines, once."""
+    kept = _kept_lines(lattices)
+    seen = set()
+    for lattice in lattices:
+        for index in np.argwhere(~np.isnan(lattice.values)).tolist():
+            point = tuple(axis[at] for axis, at in zip(lattice.axes, index))
+            if point not in seen and not all(value in lines for value, lines in zip(point, kept)):
+                seen.add(point)
+                yield _step(phase, point), float(lattice.values[tuple(index)])
+
+
+def _step(phase: str, point: tuple[int, ...]) -> _Step:
+    padded = {"decode": (0, 0, *point), "prefill": (*point, 0, 0), "mixed": point}[phase]
+    new, cached, sequences, context = padded
+    return _Step(new, cached, sequences, context)
+
+
+def _kept_lines(lattices: Sequence[Lattice]) -> list[set[int]]:
+    axes = zip(*(lattice.axes for lattice in lattices))
+    return [set(_every_second(sorted(set().union(*lines)))) for lines in axes]
+
+
+def _every_second(values: Sequence[int]) -> list[int]:
+    kept = list(values[::2])
+    return kept if kept[-1] == values[-1] else [*kept, values[-1]]
+
+
+def _thin_curve(curve: Curve) -> Curve:
+    kept = _every_second(range(len(curve.counts)))
+    return Curve(tuple(curve.counts[i] for i in kept), tuple(curve.seconds[i] for i in kept))
+
+
+def _thin_lattices(lattices: Sequence[Lattice]) -> tuple[Lattice, ...]:
+    kept = _kept_lines(lattices)
+    return tuple(thin for lattice in lattices if (thin := _thin_lattice(lattice, kept)).values.size)
+
+
+def _thin_lattice(lattice: Lattice, kept: Sequence[set[int]]) -> Lattice:
+    places = [
+        [at for at, value in enumerate(axis) if value in lines] for axis, lines in zip(lattice.axes, kept)
+    ]
+    axes = tuple(tuple(axis[at] for at in some) for axis, some in zip(lattice.axes, places))
+    return Lattice(axes, lattice.values[np.ix_(*places)])

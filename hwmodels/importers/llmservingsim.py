@@ -1,0 +1,199 @@
+"""LLMServingSim's layer tables: a folder per GPU, organisation and model, in it one per tensor-parallel size.
+
+Times in microseconds of one layer in vLLM: operations over tokens, head and sampler over sequences, attention
+over prompt chunk, its cached tokens, decoding sequences and their context, and how unequal contexts interact.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from hwmodels.catalogue import load_llm
+from hwmodels.errors import HardwareError
+from hwmodels.importers.lattices import lattices_of
+from hwmodels.importers.llmservingsim_meta import Meta, read_meta
+from hwmodels.importers.request import ImportRequest
+from hwmodels.importers.tables import Mask, Table, mean_by_count, read_table, summed
+from hwmodels.llm_shape import LlmShape
+from hwmodels.profile import Curve, Lattice, OpTables, Profile, Stamp
+
+SOURCE: Final = "casys-kaist/LLMServingSim, single layers profiled in vLLM"
+LICENCE: Final = "MIT"
+_PER_STEP: Final = ("embedding", "final_layernorm")
+_TWICE_PER_LAYER: Final = ("layernorm", "qk_norm")
+_PER_LAYER: Final = ("qkv_proj", "rotary_emb", "o_proj", "gate_up_proj", "act_fn", "down_proj")
+_NOT_IN_EVERY_MODEL: Final = frozenset({"qk_norm"})
+_HEAD: Final = {"lm_head": 1.0, "sampler": 1.0}
+_ATTENTION: Final = ("prefill_chunk", "kv_prefill", "n_decode", "kv_decode")
+_LOW_SKEW_PERCENT: Final = 40.0  # the rates of ordinary batches; beyond, single outliers decide alpha
+_NOTES: Final = (
+    "one layer was measured: what each layer does is multiplied by the layers of the model",
+    "layernorm counts twice per layer, embedding and final_layernorm once per step",
+    "kv_decode is taken as the context tokens of each decoding sequence",
+)
+
+
+def import_llmservingsim(request: ImportRequest) -> Profile:
+    """The profile of ``request.tp`` ranks in the folder ``request.path``; HardwareError if it misfits."""
+    llm = load_llm(request.llm)
+    llm.require_tp(request.tp)
+    folder = _tp_folder(request)
+    meta = read_meta(request.path / "meta.yaml")
+    dense = read_table(folder / "dense.csv", ("tokens",), ("time_us",), ("layer",))
+    head = read_table(folder / "per_sequence.csv", ("sequences",), ("time_us",), ("layer",))
+    attention = read_table(folder / "attention.csv", _ATTENTION, ("time_us",))
+    skew = _read_skew(folder / "skew_fit.csv")
+    read = [dense, head, attention, *([skew] if skew else [])]
+    return Profile(
+        Stamp(
+            gpu=request.gpu,
+            llm=llm.name,
+            tp=request.tp,
+            engine="vllm",
+            engine_version=meta.engine_version(request),
+            precision=meta.precision(),
+            source=SOURCE,
+            licence=LICENCE,
+            files=_files(request.path, meta, read),
+            notes=(*_NOTES, *meta.notes(request, llm), *_table_notes(dense, skew, meta, request.tp)),
+        ),
+        OpTables(
+            dense=_weighted(dense, "tokens", _dense_weights(dense, llm)),
+            head=_weighted(head, "sequences", _HEAD),
+            all_reduce=None,
+            skew=None if skew is None else _skew_lattice(skew),
+            **_attention_lattices(attention, llm),
+        ),
+    )
+
+
+def _tp_folder(request: ImportRequest) -> Path:
+    folder = request.path / f"tp{request.tp}"
+    if not folder.is_dir():
+        there = sorted(path.name for path in request.path.glob("tp*") if path.is_dir())
+        known = f"it has {', '.join(there)}" if there else "name the folder .../GPU/organisation/model"
+        raise HardwareError(f"{request.path} has no folder {folder.name} for tp={request.tp}; {known}")
+    return folder
+
+
+def _files(root: Path, meta: Meta, tables: list[Table]) -> tuple[tuple[str, str], ...]:
+    read = [(meta.path, meta.sha256), *((table.path, table.sha256) for table in tables)]
+    name = root.resolve().name
+    return tuple((f"{name}/{path.relative_to(root).as_posix()}", sha) for path, sha in read if sha)
+
+
+def _dense_weights(dense: Table, llm: LlmShape) -> dict[str, float]:
+    """How often per step each operation runs; one that is not known runs once per layer."""
+    if llm.qk_norm != ("qk_norm" in dense.words["layer"]):
+        has, is_with = ("no", "has it") if llm.qk_norm else ("an", "is without")
+        raise HardwareError(
+            f"{dense.path} has {has} operation qk_norm and {llm.name} {is_with}; write the model it was "
+            "measured for"
+        )
+    weights = {name: float(llm.layers) for name in (*_PER_LAYER, *_unknown(dense))}
+    weights |= dict.fromkeys(_PER_STEP, 1.0)
+    return weights | dict.fromkeys(_TWICE_PER_LAYER, 2.0 * llm.layers)
+
+
+def _unknown(dense: Table) -> list[str]:
+    return sorted(set(dense.words["layer"].tolist()) - {*_PER_STEP, *_TWICE_PER_LAYER, *_PER_LAYER})
+
+
+def _weighted(table: Table, count: str, weights: Mapping[str, float]) -> Curve:
+    """Seconds per step over ``count``; every operation must have been measured on the same counts."""
+    curves: list[tuple[float, Curve]] = []
+    there = set(table.words["layer"].tolist())
+    for layer, weight in weights.items():
+        if layer in _NOT_IN_EVERY_MODEL - there:
+            continue
+        rows = table.having(layer=layer)
+        curve = mean_by_count(rows.counts[count], rows.times["time_us"] * 1e-6)
+        if curves and curve.counts != curves[0][1].counts:
+            odd = sorted(set(curve.counts) ^ set(curves[0][1].counts))[0]
+            raise HardwareError(
+                f"{table.path}: {count}={odd} was measured for some layers only ({layer} is one that "
+                f"differs); measure each layer on the same {count}"
+            )
+        curves.append((weight, curve))
+    return summed(curves)
+
+
+def _attention_lattices(table: Table, llm: LlmShape) -> dict[str, tuple[Lattice, ...]]:
+    chunks, sequences = table.counts["prefill_chunk"] > 0, table.counts["n_decode"] > 0
+    kinds = {
+        "decode": (sequences & ~chunks, _ATTENTION[2:]),
+        "prefill": (chunks & ~sequences, _ATTENTION[:2]),
+        "mixed": (chunks & sequences, _ATTENTION),
+    }
+    return {kind: _lattices(table, llm, kind, rows, axes) for kind, (rows, axes) in kinds.items()}
+
+
+def _lattices(
+    table: Table, llm: LlmShape, kind: str, rows: Mask, axes: tuple[str, ...]
+) -> tuple[Lattice, ...]:
+    found = table.where(rows)
+    if not len(found):
+        if kind == "mixed":
+            return ()
+        need = "prefill_chunk 0 and n_decode" if kind == "decode" else "n_decode 0 and prefill_chunk"
+        raise HardwareError(f"{table.path} has no {kind} rows; it needs rows with {need} above 0")
+    columns = [found.counts[name] for name in axes]
+    return lattices_of(columns, found.times["time_us"] * (1e-6 * llm.layers))
+
+
+def _read_skew(path: Path) -> Table | None:
+    if not path.exists():
+        return None
+    return read_table(path, ("pc", "n_samples"), (), ("n_label", "skew_rate_label"), shares=("alpha",))
+
+
+def _skew_lattice(table: Table) -> Lattice:
+    """Alpha over prompt chunk and the largest batch of each class, which is the one that was profiled."""
+    sizes = np.array([_bound(table, "n_label", "n", row) for row in range(len(table))])
+    rates = np.array([_bound(table, "skew_rate_label", "sr", row) for row in range(len(table))])
+    closed = np.isfinite(sizes) & (table.counts["n_samples"] > 0)
+    if not closed.any():
+        raise HardwareError(f"{table.path} has no row with an n_label such as n<=32 and n_samples above 0")
+    points, group = np.unique(
+        np.stack([table.counts["pc"][closed], sizes[closed].astype(np.int64)], axis=1),
+        axis=0,
+        return_inverse=True,
+    )
+    group, samples = group.reshape(-1), table.counts["n_samples"][closed].astype(np.float64)
+    low = samples * (rates[closed] <= _LOW_SKEW_PERCENT)
+    weights = np.where(np.bincount(group, low)[group] > 0.0, low, samples)
+    alpha = np.bincount(group, weights * table.times["alpha"][closed]) / np.bincount(group, weights)
+    axes, places = zip(*(np.unique(column, return_inverse=True) for column in points.T))
+    values = np.full([len(axis) for axis in axes], np.nan)
+    values[places] = np.clip(alpha, 0.0, 1.0)
+    return Lattice(tuple(tuple(axis.tolist()) for axis in axes), values)
+
+
+def _bound(table: Table, column: str, name: str, row: int) -> float:
+    """32 of 'n<=32', 40 of 'sr<=40%', infinity of 'n>256'."""
+    label = str(table.words[column][row])
+    relation, number = label.removeprefix(name)[:2], label.removeprefix(name).lstrip("<=>").rstrip("%")
+    if not label.startswith(name) or not number.isascii() or not number.isdigit() or relation[0] not in "<>":
+        raise HardwareError(f"{table.path} row {row + 1}: {column} is {label!r}; write {name}<=NUMBER")
+    return float(number) if relation == "<=" else float("inf")
+
+
+def _table_notes(dense: Table, skew: Table | None, meta: Meta, tp: int) -> tuple[str, ...]:
+    notes = []
+    if "qk_norm" in dense.words["layer"]:
+        notes.append("qk_norm is assumed to be the time of one of the two norms: it counts twice per layer")
+    notes += [f"the unknown operation {name} counts once per layer" for name in _unknown(dense)]
+    if tp > 1:
+        notes.append("all-reduce between the ranks was not measured")
+    if skew is None:
+        notes.append("no skew_fit.csv: what unequal contexts cost was not measured")
+    else:
+        notes.append(
+            "skew: alpha averaged by samples over skew rates up to 40 %, kept within 0 and 1, and taken to "
+            "hold at the largest batch of its class"
+        )
+        if meta.says_no_skew():
+            notes.append("meta.yaml says skew was not profiled, so skew_fit.csv is of another run")
+    return tuple(notes)

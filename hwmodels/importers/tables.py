@@ -1,0 +1,143 @@
+"""One measured table from CSV or Parquet: columns checked and typed, the file's digest beside them."""
+
+import hashlib
+import io
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hwmodels.errors import HardwareError
+from hwmodels.profile import Curve, Floats
+
+Counts = npt.NDArray[np.int64]
+Words = npt.NDArray[np.str_]
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Columns of equal length: ``counts`` (whole, not negative), ``times`` (finite) and ``words``."""
+
+    path: Path
+    sha256: str
+    counts: Mapping[str, Counts]
+    times: Mapping[str, Floats]
+    words: Mapping[str, Words]
+
+    def __len__(self) -> int:
+        columns = [*self.counts.values(), *self.times.values(), *self.words.values()]
+        return len(columns[0])
+
+    def where(self, rows: Mask) -> "Table":
+        """The rows that ``rows`` marks."""
+        return replace(
+            self,
+            counts={name: column[rows] for name, column in self.counts.items()},
+            times={name: column[rows] for name, column in self.times.items()},
+            words={name: column[rows] for name, column in self.words.items()},
+        )
+
+    def having(self, **wanted: int | str) -> "Table":
+        """The rows whose columns have these values; HardwareError with what there is when none has."""
+        found = self
+        for name, value in wanted.items():
+            column = found.counts[name] if name in found.counts else found.words[name]
+            there = sorted({str(item) for item in column.tolist()}, key=lambda item: (len(item), item))
+            found = found.where(np.asarray(column == value, dtype=np.bool_))
+            if not len(found):
+                raise HardwareError(
+                    f"{self.path} has no rows with {name}={value}; it has {name}={', '.join(there)}"
+                )
+        return found
+
+
+def read_bytes(path: Path) -> bytes:
+    """The file's content; HardwareError when it cannot be read."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise HardwareError(
+            f"cannot read {path} ({os.strerror(error.errno or 0)}); name a folder or file that holds it"
+        ) from error
+
+
+def read_table(
+    path: Path,
+    counts: Sequence[str],
+    times: Sequence[str],
+    words: Sequence[str] = (),
+    shares: Sequence[str] = (),
+) -> Table:
+    """The named columns of a .csv or .parquet file.
+
+    ``counts`` must be whole numbers of at least 0, ``times`` above 0, ``shares`` any finite numbers (they go
+    with the times). HardwareError names the file, the column and the first wrong row (1 is the first).
+    """
+    content = read_bytes(path)
+    frame = _frame(path, content)
+    needed = [*counts, *times, *shares, *words]
+    if missing := [name for name in needed if name not in frame.columns]:
+        raise HardwareError(f"{path} lacks column {missing[0]!r}; it needs {', '.join(needed)}")
+    if not len(frame):
+        raise HardwareError(f"{path} has no rows; name a table that holds measurements")
+    numbers = {name: _numbers(path, frame, name, "a finite number", np.isfinite) for name in shares}
+    numbers |= {name: _numbers(path, frame, name, "a time above 0", _is_time) for name in times}
+    whole = "a whole number of at least 0"
+    return Table(
+        path,
+        hashlib.sha256(content).hexdigest(),
+        {name: _numbers(path, frame, name, whole, _is_count).astype(np.int64) for name in counts},
+        numbers,
+        {name: frame[name].astype(str).to_numpy(dtype=np.str_) for name in words},
+    )
+
+
+def _frame(path: Path, content: bytes) -> Any:
+    import pandas as pd
+
+    try:
+        if path.suffix == ".parquet":
+            return pd.read_parquet(io.BytesIO(content))
+        return pd.read_csv(io.BytesIO(content), index_col=False)
+    except (ValueError, OSError) as error:  # of pandas and pyarrow, subclasses of these
+        reason = " ".join(str(error).split())[:200]
+        raise HardwareError(
+            f"{path} is no table that can be read ({reason}); write a {path.suffix} file with a header"
+        ) from error
+
+
+def _numbers(path: Path, frame: Any, name: str, wanted: str, good: Callable[[Floats], Any]) -> Floats:
+    import pandas as pd
+
+    column: Floats = pd.to_numeric(frame[name], errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
+    for row in np.flatnonzero(~good(column))[:1]:
+        raise HardwareError(f"{path} row {row + 1}: {name} is {str(frame[name].iloc[row])!r}; write {wanted}")
+    return column
+
+
+def _is_time(column: Floats) -> Any:
+    return (column > 0.0) & np.isfinite(column)
+
+
+def _is_count(column: Floats) -> Any:
+    return (column >= 0.0) & (column < 2.0**53) & (column == np.floor(column))
+
+
+def mean_by_count(counts: Counts, seconds: Floats) -> Curve:
+    """A curve over the distinct counts; several measurements of one count are averaged."""
+    distinct, inverse = np.unique(counts, return_inverse=True)
+    means = np.bincount(inverse, weights=seconds) / np.bincount(inverse)
+    return Curve(tuple(distinct.tolist()), tuple(means.tolist()))
+
+
+def summed(curves: Sequence[tuple[float, Curve]]) -> Curve:
+    """The weighted sum of curves that have the same counts."""
+    counts = curves[0][1].counts
+    assert all(curve.counts == counts for _, curve in curves)
+    total = sum(weight * np.array(curve.seconds) for weight, curve in curves)
+    return Curve(counts, tuple(np.asarray(total).tolist()))

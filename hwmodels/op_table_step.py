@@ -1,0 +1,153 @@
+"""The op-table rung: measured operation times, interpolated once at construction, looked up at run time."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from hwmodels.errors import HardwareError
+from hwmodels.op_table import (
+    Surface,
+    decode_form,
+    dense_by_tokens,
+    fitted,
+    mixed_form,
+    prefill_form,
+    refined,
+    rising,
+    seconds_by_count,
+)
+from hwmodels.op_table_attention import FINE, MixedAttention, PrefillPrefixes, PrefillTable
+from hwmodels.profile import Floats, OpTables, Profile, Stamp
+from hwmodels.step_time import Interplay, Piece, StepLimits
+
+NOT_JUDGED: Final = (
+    "interpolated between measured operations, how well was not judged; a sum of operations is not a step: "
+    "what the engine adds is declared apart"
+)
+# A decode step may differ by so much from the curve it is a straight piece of.
+PIECE_TOLERANCE: Final = 0.003
+
+
+class OpTableStepModel:
+    """A profile as a step-time model; ``error_band`` says how far off it may be (hwmodels.held_out)."""
+
+    __slots__ = (
+        "_decode",
+        "_decode_lines",
+        "_dense",
+        "_head",
+        "_prefill",
+        "error_band",
+        "interplay",
+        "limits",
+        "source",
+    )
+
+    def __init__(self, profile: Profile, error_band: str = NOT_JUDGED) -> None:
+        tables = profile.tables
+        self._dense: list[float] = dense_by_tokens(tables).tolist()
+        self._head: list[float] = seconds_by_count(tables.head).tolist()
+        decode = fitted(decode_form, tables.decode, "decode attention")
+        prefill = fitted(prefill_form, tables.prefill, "prefill attention")
+        sequences = min(decode.last_lines[0], len(self._head) - 1, len(self._dense) - 1)
+        self._decode_lines = refined(decode.lines(1), FINE)
+        self._decode: Floats = rising(decode.on(range(1, sequences + 1), self._decode_lines), 1)
+        self._prefill: PrefillTable | PrefillPrefixes = (
+            PrefillTable(prefill, len(self._dense) - 1)
+            if prefill.last_lines[1] > 0
+            else PrefillPrefixes(prefill)
+        )
+        self.interplay: Interplay | None = _interplay(tables, prefill)
+        self.limits = StepLimits(
+            max_decode_sequences=sequences,
+            max_context_tokens=max(self._last_context(n) * n for n in range(1, sequences + 1)),
+            max_prefill_tokens=len(self._dense) - 1,
+            max_prompt_tokens=self._prefill.prompt_tokens,
+        )
+        self.source = _source(profile.stamp)
+        self.error_band = error_band
+
+    def dense_s(self, prefill_tokens: int, prefill_sequences: int, decode_sequences: int) -> float:
+        """Dense layers over all tokens of the step, and the head over its sequences."""
+        try:
+            return (
+                self._dense[prefill_tokens + decode_sequences]
+                + self._head[prefill_sequences + decode_sequences]
+            )
+        except IndexError:
+            raise HardwareError(
+                f"a step of {prefill_tokens + decode_sequences} tokens in "
+                f"{prefill_sequences + decode_sequences} sequences is beyond the {len(self._dense) - 1} "
+                f"tokens and {len(self._head) - 1} sequences measured; lower the engine's "
+                "max_num_batched_tokens or max_num_seqs"
+            ) from None
+
+    def decode_attention(self, decode_sequences: int) -> tuple[Piece, ...]:
+        """Few straight pieces, within PIECE_TOLERANCE of the step; flat up to the first measured context."""
+        n = decode_sequences
+        last = self._decode_lines.index(self._last_context(n)) + 1
+        context = [0, *(line * n for line in self._decode_lines[:last])]
+        curve: list[float] = self._decode[n - 1, :last].tolist()
+        seconds = [curve[0], *curve]
+        dense_s = self.dense_s(0, 0, n)
+        tolerance = [PIECE_TOLERANCE * (dense_s + attention_s) for attention_s in seconds]
+        pieces = []
+        start = 0
+        while start < last:
+            end = _straight_until(context, seconds, tolerance, start)
+            slope = (seconds[end] - seconds[start]) / (context[end] - context[start])
+            pieces.append(Piece(context[end], seconds[start] - slope * context[start], slope))
+            start = end
+        return tuple(pieces)
+
+    def prefill_attention_s(self, new_tokens: int, cached_tokens: int) -> float:
+        """Attention of one chunk, as if it were alone in its step."""
+        return self._prefill.seconds(new_tokens, cached_tokens)
+
+    def _last_context(self, n: int) -> int:
+        """The largest context line that was measured around ``n`` sequences, without a gap before it."""
+        if not 1 <= n <= len(self._decode):
+            raise HardwareError(
+                f"{n} decoding sequences are outside the measured 1 to {len(self._decode)}; lower the "
+                "engine's max_num_seqs"
+            )
+        known = ~np.isnan(self._decode[n - 1])
+        if not known[0]:
+            raise HardwareError(
+                f"the profile has no decode attention at {n} sequences of {self._decode_lines[0]} tokens; "
+                "import a table whose shortest context is measured for every number of sequences"
+            )
+        return self._decode_lines[int(np.argmin(np.append(known, False))) - 1]
+
+
+def _interplay(tables: OpTables, prefill: Surface) -> Interplay | None:
+    if not tables.mixed:
+        return None
+    return MixedAttention(fitted(mixed_form, tables.mixed, "mixed attention"), prefill, tables.skew)
+
+
+def _straight_until(
+    context: Sequence[int], seconds: Sequence[float], tolerance: Sequence[float], start: int
+) -> int:
+    """The furthest knot that a straight line from ``start`` reaches within ``tolerance`` of all between."""
+    best = start + 1
+    lowest, highest = 0.0, float("inf")
+    for knot in range(start + 1, len(context)):
+        run = context[knot] - context[start]
+        rise = seconds[knot] - seconds[start]
+        if lowest <= rise / run <= highest:
+            best = knot
+        lowest = max(lowest, (rise - tolerance[knot]) / run)
+        highest = min(highest, (rise + tolerance[knot]) / run)
+        if lowest > highest:
+            break
+    return best
+
+
+def _source(stamp: Stamp) -> str:
+    place = f"{stamp.llm} on {stamp.gpu} tp={stamp.tp}"
+    notes = "".join(f"; {note}" for note in stamp.notes)
+    return (
+        f"op tables: {place}, {stamp.precision}, {stamp.engine} {stamp.engine_version}, {stamp.source}{notes}"
+    )

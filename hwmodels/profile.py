@@ -1,0 +1,77 @@
+"""A profile: what was measured of one model on one kind of GPU, and where the numbers come from."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """What a profile holds for and who measured it.
+
+    ``gpu`` and ``llm`` are catalogue names; ``files`` are (name, sha256) of what was imported; ``notes`` say
+    what was assumed because it was not measured.
+    """
+
+    gpu: str
+    llm: str
+    tp: int
+    engine: str
+    engine_version: str
+    precision: str
+    source: str
+    licence: str
+    files: tuple[tuple[str, str], ...]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """Seconds of one step over a count, at increasing ``counts``."""
+
+    counts: tuple[int, ...]
+    seconds: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Lattice:
+    """Values at the points of a product of increasing axes; NaN where nothing was measured."""
+
+    axes: tuple[tuple[int, ...], ...]
+    values: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class OpTables:
+    """Seconds per step of the whole model on one rank: what every layer does is multiplied by the layers.
+
+    ``dense`` over tokens: matrix products, norms, rotary embedding, activations, token embedding.
+    ``head`` over sequences: the language-model head and the sampler. ``all_reduce`` over tokens, all layers
+    (None: tp is 1, or not measured). Attention lattices are in seconds; a table may need several of them when
+    it was measured on several grids. Axes:
+
+    * ``decode``: sequences, context tokens of each
+    * ``prefill``: new tokens, cached tokens (a lattice with cached 0 only: later chunks are differences)
+    * ``mixed``: new tokens, cached tokens, decoding sequences, context tokens of each; empty: not measured
+    * ``skew``: new tokens (0: a decode step), decoding sequences; the values are alpha: a batch of unequal
+      contexts takes t(mean) + alpha * (t(largest) - t(mean)); None: not measured
+    """
+
+    dense: Curve
+    head: Curve
+    all_reduce: Curve | None
+    decode: tuple[Lattice, ...]
+    prefill: tuple[Lattice, ...]
+    mixed: tuple[Lattice, ...]
+    skew: Lattice | None
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Stamped operation tables of one (GPU, model, tensor-parallel size)."""
+
+    stamp: Stamp
+    tables: OpTables

@@ -1,0 +1,79 @@
+"""Does a profile fit a run? Else it is foreign (another GPU, model or tp) or stale (another engine)."""
+
+from dataclasses import replace
+from typing import Final
+
+from hwmodels.catalogue import load_llm
+from hwmodels.errors import HardwareError
+from hwmodels.profile import Stamp
+from hwmodels.profile_file import LoadedProfile
+
+# Datasheets give one rate for both 16-bit formats, and both move two bytes per number.
+_SAME_WIDTH: Final = {"bf16": "16-bit", "bfloat16": "16-bit", "fp16": "16-bit", "float16": "16-bit"}
+
+
+def profile_problems(
+    stamp: Stamp, gpu: str, llm: str, tp: int, engine: str, engine_version: str | None, precision: str
+) -> tuple[str, ...]:
+    """One clause for each thing in which a profile differs from the run; empty when it fits.
+
+    ``gpu`` and ``llm`` are catalogue names; models of the same shape count as the same.
+    ``engine_version`` None: the run does not declare one, so it is not compared.
+    """
+    found = []
+    if stamp.gpu != gpu:
+        found.append(f"it is foreign: measured on {stamp.gpu}, and the run has {gpu}")
+    if not same_shape(stamp.llm, llm):
+        found.append(f"it is foreign: measured for {stamp.llm}, and the run serves {llm}")
+    if stamp.tp != tp:
+        found.append(f"it is foreign: measured at tp={stamp.tp}, and the run has tp={tp}")
+    if stamp.engine != engine:
+        found.append(f"it is stale: measured with {stamp.engine}, and the run imitates {engine}")
+    elif engine_version is not None and _version(stamp.engine_version) != _version(engine_version):
+        found.append(
+            f"it is stale: measured with {engine} {stamp.engine_version}, and the run imitates "
+            f"{engine} {engine_version}"
+        )
+    if _width(stamp.precision) != _width(precision):
+        found.append(f"it is stale: measured in {stamp.precision}, and the run computes in {precision}")
+    return tuple(found)
+
+
+def require_profile(
+    loaded: LoadedProfile,
+    path: str,
+    gpu: str,
+    llm: str,
+    tp: int,
+    engine: str,
+    engine_version: str | None,
+    precision: str,
+    force: bool = False,
+) -> LoadedProfile:
+    """``loaded``, if it fits the run; else HardwareError with all problems, or, by ``force``, told in it."""
+    misfits = profile_problems(loaded.profile.stamp, gpu, llm, tp, engine, engine_version, precision)
+    problems = loaded.problems + misfits
+    if problems and not force:
+        raise HardwareError(
+            f"the profile {path} does not fit this run: {'; '.join(problems)}; name a profile that fits, or "
+            "write engine.profile_force=true to use it all the same"
+        )
+    return replace(loaded, problems=problems)
+
+
+def same_shape(one: str, other: str) -> bool:
+    """Whether two catalogue models do the same work: equal in all but name, source and context length."""
+    if one == other:
+        return True
+    try:
+        return load_llm(one).computes_like(load_llm(other))
+    except HardwareError:  # the catalogue does not know one of them, so nothing says that they are equal
+        return False
+
+
+def _version(text: str) -> str:
+    return text.strip().removeprefix("v")
+
+
+def _width(precision: str) -> str:
+    return _SAME_WIDTH.get(precision.lower(), precision.lower())

@@ -1,0 +1,211 @@
+"""Model shapes read from config.json files: every family, every default, and what is refused."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hwmodels.catalogue import llm_names, load_llm
+from hwmodels.errors import HardwareError
+from hwmodels.hf_config import ARCHITECTURES, llm_shape_from_config, looks_like_config
+
+# The keys that matter here, as the publishers have them.
+LLAMA3_8B = {
+    "architectures": ["LlamaForCausalLM"], "attention_bias": False, "hidden_size": 4096,
+    "intermediate_size": 14336, "max_position_embeddings": 8192, "model_type": "llama",
+    "num_attention_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": 8,
+    "tie_word_embeddings": False, "torch_dtype": "bfloat16", "vocab_size": 128256,
+}  # fmt: skip
+LLAMA_7B = {
+    "architectures": ["LlamaForCausalLM"], "hidden_size": 4096, "intermediate_size": 11008,
+    "max_position_embeddings": 2048, "model_type": "llama", "num_attention_heads": 32,
+    "num_hidden_layers": 32, "torch_dtype": "float16", "vocab_size": 32000,
+}  # fmt: skip
+MISTRAL_24B = {
+    "architectures": ["MistralForCausalLM"], "head_dim": 128, "hidden_size": 5120, "intermediate_size": 32768,
+    "max_position_embeddings": 32768, "model_type": "mistral", "num_attention_heads": 32,
+    "num_hidden_layers": 40, "num_key_value_heads": 8, "sliding_window": None, "torch_dtype": "bfloat16",
+    "tie_word_embeddings": False, "vocab_size": 131072,
+}  # fmt: skip
+QWEN2_5_72B = {
+    "architectures": ["Qwen2ForCausalLM"], "hidden_size": 8192, "intermediate_size": 29568,
+    "max_position_embeddings": 32768, "model_type": "qwen2", "num_attention_heads": 64,
+    "num_hidden_layers": 80, "num_key_value_heads": 8, "sliding_window": 131072, "torch_dtype": "bfloat16",
+    "tie_word_embeddings": False, "use_sliding_window": False, "vocab_size": 152064,
+}  # fmt: skip
+QWEN3_32B = {
+    "architectures": ["Qwen3ForCausalLM"], "attention_bias": False, "head_dim": 128, "hidden_size": 5120,
+    "intermediate_size": 25600, "max_position_embeddings": 40960, "model_type": "qwen3",
+    "num_attention_heads": 64, "num_hidden_layers": 64, "num_key_value_heads": 8, "sliding_window": None,
+    "tie_word_embeddings": False, "torch_dtype": "bfloat16", "use_sliding_window": False,
+    "vocab_size": 151936,
+}  # fmt: skip
+OPT_13B = {
+    "architectures": ["OPTForCausalLM"], "do_layer_norm_before": True, "ffn_dim": 20480, "hidden_size": 5120,
+    "max_position_embeddings": 2048, "model_type": "opt", "num_attention_heads": 40, "num_hidden_layers": 40,
+    "torch_dtype": "float16", "vocab_size": 50272, "word_embed_proj_dim": 5120,
+}  # fmt: skip
+
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """Write a config.json, some keys changed, some (``...``) left out."""
+
+    def written(config: dict[str, Any], **changes: Any) -> Path:
+        data = {key: value for key, value in (config | changes).items() if value is not ...}
+        path = tmp_path / "config.json"
+        path.write_text(json.dumps(data))
+        return path
+
+    return written
+
+
+@pytest.mark.parametrize(
+    ("config", "name"),
+    [
+        (LLAMA3_8B, "llama3_8b"),
+        (LLAMA_7B, "llama_7b"),
+        (MISTRAL_24B, "mistral_24b"),
+        (QWEN2_5_72B, "qwen2_5_72b"),
+        (QWEN3_32B, "qwen3_32b"),
+        (OPT_13B, "opt_13b"),
+    ],
+)
+def test_a_published_config_is_the_catalogue_model(write: Write, config: dict[str, Any], name: str) -> None:
+    path = write(config)
+    shape, known = llm_shape_from_config(path), load_llm(name)
+    assert shape.computes_like(known) and shape.max_context_tokens == known.max_context_tokens
+    assert shape.name == path.parent.name and str(path) in shape.source
+    assert load_llm(str(path)).name == name, "measurements of the catalogue model hold for it"
+    assert load_llm(str(path.parent)).name == name
+    assert str(path) in load_llm(str(path)).source
+
+
+def test_every_architecture_is_tried_above() -> None:
+    tried = (LLAMA3_8B, MISTRAL_24B, QWEN2_5_72B, QWEN3_32B, OPT_13B)
+    assert {config["architectures"][0] for config in tried} == set(ARCHITECTURES)  # type: ignore[index]
+
+
+def test_an_unknown_shape_is_called_by_its_path(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(LLAMA3_8B, num_hidden_layers=31)
+    assert load_llm(str(path)).name == str(path)
+    # Not even a folder that is called like a catalogue model can be taken for it.
+    folder = path.parent / "llama3_8b"
+    folder.mkdir()
+    path.rename(folder / "config.json")
+    monkeypatch.chdir(path.parent)
+    assert load_llm("llama3_8b").layers == 32
+    assert (load_llm("./llama3_8b").layers, load_llm("./llama3_8b").name) == (31, "./llama3_8b")
+
+
+def test_a_folder_in_the_current_one_needs_no_slash(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(OPT_13B)
+    monkeypatch.chdir(path.parent.parent)
+    assert load_llm(path.parent.name).name == "opt_13b"
+
+
+def test_a_longer_context_is_another_model_that_computes_alike() -> None:
+    short, long = load_llm("llama3_8b"), load_llm("llama3_1_8b")
+    assert short.computes_like(long) and short != long
+    assert not short.computes_like(load_llm("llama2_7b"))
+
+
+def test_defaults_of_what_a_file_leaves_out(write: Write) -> None:
+    shape = llm_shape_from_config(write(LLAMA_7B))
+    assert (shape.kv_heads, shape.head_dim, shape.tied_embeddings) == (32, 128, False)
+    assert (shape.qkv_bias, shape.output_bias, shape.mlp_bias) == (False, False, False)
+    assert llm_shape_from_config(write(OPT_13B)).tied_embeddings
+
+
+def test_biases_are_counted(write: Write) -> None:
+    plain = llm_shape_from_config(write(LLAMA3_8B)).parameters
+    attention = llm_shape_from_config(write(LLAMA3_8B, attention_bias=True)).parameters
+    mlp = llm_shape_from_config(write(LLAMA3_8B, mlp_bias=True)).parameters
+    assert attention - plain == 32 * (4096 + 2 * 1024 + 4096)
+    assert mlp - plain == 32 * (2 * 14336 + 4096)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "width"), [("float16", 2), ("bfloat16", 2), ("float32", 4)], ids=lambda value: str(value)
+)
+def test_bytes_per_parameter_follow_the_type(write: Write, dtype: str, width: int) -> None:
+    assert llm_shape_from_config(write(LLAMA3_8B, torch_dtype=dtype)).bytes_per_parameter == width
+    newer = write(LLAMA3_8B, torch_dtype=..., dtype=dtype)
+    assert llm_shape_from_config(newer).bytes_per_parameter == width
+
+
+def test_a_multimodal_model_gives_its_text_config(write: Write) -> None:
+    inner = {key: value for key, value in MISTRAL_24B.items() if key not in ("architectures", "torch_dtype")}
+    path = write({"architectures": ["Mistral3ForConditionalGeneration"], "torch_dtype": "bfloat16"},
+                 text_config=inner, vision_config={})  # fmt: skip
+    shape = llm_shape_from_config(path)
+    assert shape.computes_like(load_llm("mistral_24b")) and "multimodal" in shape.source
+    with pytest.raises(
+        HardwareError, match=r'has no "text_config\.vocab_size": write it with a whole number'
+    ):
+        llm_shape_from_config(write({"dtype": "bfloat16"}, text_config=inner | {"vocab_size": None}))
+
+
+def test_a_sliding_window_is_noted(write: Write) -> None:
+    assert "window of 4096" in llm_shape_from_config(write(MISTRAL_24B, sliding_window=4096)).source
+    assert "window of" not in llm_shape_from_config(write(QWEN2_5_72B)).source
+    assert "window of 131072" in llm_shape_from_config(write(QWEN2_5_72B, use_sliding_window=True)).source
+
+
+@pytest.mark.parametrize(
+    ("config", "changes", "words"),
+    [
+        (LLAMA3_8B, {"hidden_size": ...}, ('no "hidden_size"', "write it with a whole number of at least 1")),
+        (LLAMA3_8B, {"vocab_size": "many"}, ('"vocab_size"', 'is "many"', "write a whole number")),
+        (LLAMA3_8B, {"num_hidden_layers": True}, ('"num_hidden_layers"', "is true", "write a whole number")),
+        (LLAMA3_8B, {"attention_bias": 1}, ('"attention_bias"', "is 1", "write true or false")),
+        (LLAMA3_8B, {"num_key_value_heads": 5}, ('"num_key_value_heads"', "divides the 32 attention heads")),
+        (LLAMA3_8B, {"hidden_size": 4100}, ('"num_attention_heads"', "divides hidden_size 4100")),
+        (LLAMA3_8B, {"torch_dtype": ...}, ('no "torch_dtype"', "float16, bfloat16, float32")),
+        (LLAMA3_8B, {"torch_dtype": "int8"}, ('"torch_dtype"', '"int8"', "write one of float16")),
+        (LLAMA3_8B, {"torch_dtype": ["float16"]}, ('"torch_dtype"', "write one of float16")),
+        (LLAMA3_8B, {"architectures": ["XForCausalLM"]}, ("XForCausalLM", "OPTForCausalLM", "models.yaml")),
+        (LLAMA3_8B, {"architectures": ..., "model_type": "gpt2"}, ('"gpt2"', "OPTForCausalLM")),
+        (LLAMA3_8B, {"architectures": [], "model_type": ...}, ('"architectures"', "in a list")),
+        (LLAMA3_8B, {"architectures": [["x"]]}, ('"architectures"', "in a list")),
+        (LLAMA3_8B, {"text_config": 3}, ('"text_config"', "write an object")),
+        (LLAMA3_8B, {"quantization_config": {"bits": 4}}, ("quantization_config", "before quantisation")),
+        (OPT_13B, {"do_layer_norm_before": False}, ('"do_layer_norm_before"', "write true")),
+        (OPT_13B, {"word_embed_proj_dim": 512}, ('"word_embed_proj_dim"', "hidden_size 5120")),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_used_is_one_sentence(
+    write: Write, config: dict[str, Any], changes: dict[str, Any], words: tuple[str, ...]
+) -> None:
+    path = write(config, **changes)
+    with pytest.raises(HardwareError) as refused:
+        llm_shape_from_config(path)
+    sentence = str(refused.value)
+    assert all(word in sentence for word in (str(path), *words)), sentence
+    assert "\n" not in sentence
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]", "null", "[" * 100_000, '{"a": NaN'])
+def test_what_is_no_json_object_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(text)
+    with pytest.raises(HardwareError, match=r"config\.json.* is not .*: give a model's config\.json"):
+        llm_shape_from_config(path)
+
+
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(HardwareError, match=r"cannot be read \(No such file or directory\): give a model's"):
+        load_llm(str(tmp_path))
+    with pytest.raises(HardwareError, match="cannot be read"):
+        load_llm("nowhere/config.json")
+
+
+def test_only_paths_look_like_one() -> None:
+    assert not any(looks_like_config(name) for name in (*llm_names(), "llama3-8b", "x" * 1000, "\0"))
+    assert all(looks_like_config(name) for name in ("a/b", "config.json", "./x"))
+    with pytest.raises(HardwareError, match=r"unknown model 'x{1000}'"):
+        load_llm("x" * 1000)
