@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING
 
 from experiments.config import RunConfig, make_policy
+from experiments.hardware import Hardware
 from experiments.streams import seed_of
-from hwmodels.catalogue import load_gpu, load_llm
-from hwmodels.kv_capacity import kv_capacity
-from hwmodels.rows import FIXED_PER_S, StepRows
-from hwmodels.select import step_model
-from hwmodels.step_time import StepModel
+from hwmodels.rows import FIXED_PER_S
 from serving.batch import Batcher
 from serving.controller import Controller
 from serving.errors import UserError
@@ -35,43 +31,6 @@ ESTIMATE_CONTEXT_TOKENS = 1024
 _BLOCK_ROWS = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class Hardware:
-    """What one replica can do: its step times, its KV memory and how both were found."""
-
-    rows: StepRows
-    step: StepModel
-    kv_blocks: int
-    kv_arithmetic: str
-    layers: int
-
-
-def hardware_of(config: RunConfig) -> Hardware:
-    """Step times and KV memory of one replica. Raises HardwareError when the model does not fit."""
-    engine, tp = config.engine, config.model.tp
-    gpu, llm = load_gpu(config.cluster.gpu), load_llm(config.model.name)
-    step = step_model(engine.step_time, gpu, llm, tp, engine.overhead_s)
-    if engine.max_num_seqs > step.limits.max_decode_sequences:
-        raise UserError(
-            f"engine.max_num_seqs={engine.max_num_seqs} is beyond the {step.limits.max_decode_sequences} "
-            "sequences the step-time model knows: write a smaller number or engine.step_time=roofline"
-        )
-    if engine.kv_tokens is not None:
-        blocks = engine.kv_tokens // engine.block_tokens
-        arithmetic = f"engine.kv_tokens={engine.kv_tokens} // {engine.block_tokens} = {blocks} blocks"
-    else:
-        capacity = kv_capacity(
-            gpu,
-            llm,
-            tp,
-            engine.gpu_memory_utilization,
-            engine.block_tokens,
-            engine.reserve_activation_bytes,
-        )
-        blocks, arithmetic = capacity.blocks, capacity.arithmetic
-    return Hardware(StepRows(step), step, blocks, arithmetic, llm.layers)
-
-
 def replicas_of(config: RunConfig, hardware: Hardware) -> list[Replica]:
     """As many whole-model replicas as the cluster's GPUs make, GPUs in index order."""
     tp, engine = config.model.tp, config.engine
@@ -84,6 +43,7 @@ def replicas_of(config: RunConfig, hardware: Hardware) -> list[Replica]:
             kv_blocks=hardware.kv_blocks,
             block_tokens=engine.block_tokens,
             watermark_blocks=int(engine.watermark * hardware.kv_blocks),
+            prefix_caching=engine.prefix_caching,
         )
         for id in range(config.cluster.gpus // tp)
     ]
@@ -107,7 +67,10 @@ def controller_of(config: RunConfig, replicas: list[Replica], estimates: Estimat
         batcher: Batcher = make_policy("system/batcher", system.batcher, **known)
         return batcher
 
-    return Controller(replicas, dispatcher, batcher_for, admission, coalesce=not config.engine.exact)
+    engine = config.engine
+    return Controller(
+        replicas, dispatcher, batcher_for, admission, not engine.exact, asynchronous=engine.asynchronous
+    )
 
 
 def estimates_of(config: RunConfig, hardware: Hardware) -> Estimates:

@@ -18,6 +18,8 @@ USAGE = """servetwin: a laboratory for elastic LLM serving
 
   servetwin simulate KEY=VALUE ... out=DIR    run a trace on a simulated cluster (simulate --help: every key)
   servetwin replay DIR                        feed a run's journal to a fresh controller, compare every action
+  servetwin support model=M gpu=G tp=N        which step times and how much KV memory a combination has
+  servetwin profile import | check | fit ...  measured operation times (profile --help)
 
 Groups: engine, system (system/dispatch, system/batcher, system/admission), model, cluster, trace, slo.
 Example: servetwin simulate system=vllm cluster=a100_x8 model=llama3_8b trace=azure_conv out=out/first
@@ -26,6 +28,7 @@ Real workers on this machine: realexec run ...
 
 TRACEBACK_VARIABLE: Final = "SERVETWIN_TRACEBACK"
 _ASKING: Final = ("-h", "--help")
+_SELF_EXPLAINING: Final = ("support", "profile")  # they print a help text of their own
 _LONGEST_SENTENCE: Final = 1500
 
 Command = Callable[[Sequence[str]], int]
@@ -49,7 +52,8 @@ def run(words: Sequence[str]) -> int:
 
     130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP.
     """
-    return dispatch(words, {"simulate": _simulate, "replay": _replay}, USAGE, "servetwin")
+    commands = {"simulate": _simulate, "replay": _replay, "support": _support, "profile": _profile}
+    return dispatch(words, commands, USAGE, "servetwin")
 
 
 def as_process(command: Command) -> int:
@@ -123,7 +127,7 @@ def _chosen(words: Sequence[str], commands: Mapping[str, Command], usage: str, n
         return 0
     if words[0] not in commands:
         raise UserError(f"there is no command {words[0]!r}: write {name} {' | '.join(commands)}")
-    if any(word in _ASKING for word in words[1:]):
+    if any(word in _ASKING for word in words[1:]) and words[0] not in _SELF_EXPLAINING:
         with telling():
             print(usage, end="")
             if words[0] in ("simulate", "run"):
@@ -216,3 +220,15 @@ def _replay(words: Sequence[str]) -> int:
         if report.first_difference is not None:
             print(f"first difference: {report.first_difference}")
     return 1 if report.different else 0
+
+
+def _support(words: Sequence[str]) -> int:
+    from experiments.support_cli import support
+
+    return support(words)
+
+
+def _profile(words: Sequence[str]) -> int:
+    from experiments.profile_cli import profile
+
+    return profile(words)

@@ -5,7 +5,6 @@ grammar would reinterpret paths and its errors do not say what to write instead.
 """
 
 import dataclasses
-import re
 import typing
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -19,7 +18,9 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from experiments.config import MAX_GPUS, Kind, PolicyConfig, RunConfig, check
+from experiments.clusters import made_names, requested_cluster
+from experiments.config import Kind, PolicyConfig, RunConfig, check
+from experiments.model_path import as_option, is_model_path
 from experiments.overrides import (
     LITERAL_KEYS,
     Override,
@@ -38,10 +39,6 @@ from experiments.overrides import (
 from serving.errors import UserError
 
 CONF_DIR: Path = Path(__file__).resolve().parent / "conf"
-
-# Clusters made on request: cluster=a100_x64 is 64 GPUs of this catalogue name.
-CLUSTER_FAMILIES: Final = {"a100": "a100_80g"}
-_GENERATED_CLUSTER = re.compile(r"([a-z0-9_]+)_x([0-9]+)")
 
 # Set by the chosen option file: another value under the option's name would label results wrongly.
 _FIXED_LEAVES: Final = frozenset({"name", "policy", "source"})
@@ -64,7 +61,7 @@ def load_config(overrides: Sequence[str], kind: Kind) -> RunConfig:
     for choice in choices:
         _check_choice(choice, groups)
     try:
-        tree = _compose(kind, choices)
+        tree = _compose(kind, [as_option(choice) for choice in choices])
         literals = _apply(tree, values, kind, groups)
         data = _resolve(tree, literals)
     except FileNotFoundError as error:  # Hydra asks for the current folder
@@ -85,7 +82,8 @@ def resolved_yaml(config: RunConfig) -> str:
     if config.workers is None:
         del data["workers"]
     # YAML reads some unprintable characters back as others, unless all that is not ASCII is escaped.
-    plain = (config.out + (config.trace.path or "")).isprintable()
+    paths = (config.out, config.trace.path, config.engine.profile)
+    plain = "".join(path or "" for path in paths).isprintable()
     return _HEADER + str(yaml.safe_dump(data, sort_keys=False, allow_unicode=plain, width=1000))
 
 
@@ -134,13 +132,13 @@ def _refuse_bare_option(word: str, groups: dict[str, list[str]]) -> None:
 def _check_choice(choice: Override, groups: dict[str, list[str]]) -> None:
     """Refuse an option that no file has, after making the cluster it may ask for."""
     options = groups[choice.key]
-    if choice.text in options:
+    if choice.text in options or is_model_path(choice):
         return
     made = ""
     if choice.key == "cluster":
         if _make_cluster(choice.text):
             return
-        made = "".join(f", {family}_xN (N from 1 to {MAX_GPUS})" for family in CLUSTER_FAMILIES)
+        made = f", {made_names()}"
     near = closest(choice.text, options)
     hint = f", {choice.key}={near} if that is meant" if near else ""
     raise UserError(f"unknown option {choice}: write one of {', '.join(options)}{made}{hint}")
@@ -148,13 +146,9 @@ def _check_choice(choice: Override, groups: dict[str, list[str]]) -> None:
 
 def _make_cluster(name: str) -> bool:
     """Register ``FAMILY_xN`` with Hydra; False when the name is not of that form or N is out of range."""
-    match = _GENERATED_CLUSTER.fullmatch(name)
-    if match is None or match[1] not in CLUSTER_FAMILIES or match[2].startswith("0") or len(match[2]) > 6:
+    node = requested_cluster(name)
+    if node is None:
         return False
-    gpus = int(match[2])
-    if gpus > MAX_GPUS:
-        return False
-    node = {"name": name, "gpu": CLUSTER_FAMILIES[match[1]], "gpus": gpus}
     ConfigStore.instance().store(group="cluster", name=name, node=node)
     return True
 
@@ -196,6 +190,8 @@ def _apply(
     if any(word.key in ("slo.ttft_ms", "slo.tpot_ms") for word in words):
         tree.slo.source = f"command line, instead of {tree.slo.name}"
         tree.slo.name = "custom"
+    if any(word.key.startswith("engine.overhead.") for word in words):
+        tree.engine.overhead.source = f"command line, instead of engine={tree.engine.name}"
     _fill_engine_default(tree, groups)
     for word in words:
         if word.key.startswith("system."):
@@ -280,8 +276,10 @@ def _resolve(tree: DictConfig, literals: dict[str, str]) -> dict[str, Any]:
         raise UserError(f"{key} has no default: write {key}=VALUE")
     data = typing.cast(dict[str, Any], OmegaConf.to_container(tree, resolve=True))
     data["out"] = literals.get("out", "")
-    if "trace.path" in literals:
-        data["trace"]["path"] = literals["trace.path"]
+    for key, text in literals.items():
+        owner, _, leaf = key.rpartition(".")
+        if owner:
+            data[owner][leaf] = text
     return data
 
 

@@ -6,40 +6,60 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from experiments.ranges import RANGES
 from serving.errors import UserError
 
 Kind = Literal["simulate", "realexec"]
 
-MAX_GPUS: Final = 8192
-STEP_TIMES: Final = ("auto", "linear", "roofline")
-# Beyond ten times what the cluster is estimated to carry the queue only grows; a larger number is a slip.
-MAX_UTILIZATION: Final = 10.0
-# A step takes milliseconds, and nobody waits a day for a token: larger numbers are in another unit.
-MAX_OVERHEAD_S: Final = 10.0
-MAX_OBJECTIVE_MS: Final = 86_400_000.0
+STEP_TIMES: Final = ("auto", "op_table", "linear", "roofline")
+
+
+@dataclass(frozen=True, slots=True)
+class OverheadConfig:
+    """What the engine adds to the operations of a step, and who says so.
+
+    ``step_s`` every step, ``per_layer_s`` for each layer (gaps between its kernels), ``per_sequence_s`` for
+    each sequence; with ``cuda_graphs`` small batches are padded to the captured sizes.
+    """
+
+    step_s: float
+    per_layer_s: float
+    per_sequence_s: float
+    cuda_graphs: bool
+    source: str
 
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
-    """One serving engine's scheduler settings.
+    """One serving engine: the software and version imitated, its scheduler and its memory.
 
-    ``kv_tokens`` and ``reserve_activation_bytes`` None: derived from GPU memory; ``max_new_tokens`` caps
-    requests whose trace gives no cap; ``overhead_s`` seconds added to every step.
+    ``kv_tokens`` and ``reserve_activation_bytes`` None: derived from GPU memory; ``reserved_blocks`` of it
+    are not usable; ``max_new_tokens`` caps requests whose trace gives no cap. ``profile`` is a file of
+    operation tables (None: the catalogue's coefficients); ``profile_force`` uses it though it was changed or
+    measured for something else. ``asynchronous``: a step is chosen while the one before it runs.
     """
 
     name: str
+    software: str
+    version: str
     batcher: str
     max_num_seqs: int
     max_num_batched_tokens: int
+    reserve_full_prompt: bool
+    asynchronous: bool
+    prefix_caching: bool
     block_tokens: int
     watermark: float
+    reserved_blocks: int
     kv_tokens: int | None
     gpu_memory_utilization: float
+    reserve_activation_bytes: int | None
     max_new_tokens: int
     step_time: str
-    overhead_s: float
+    profile: str | None
+    profile_force: bool
+    overhead: OverheadConfig
     exact: bool
-    reserve_activation_bytes: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,56 +145,6 @@ class RunConfig:
     workers: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
-    """The values a number may take; None means unbounded. ``open_low``/``open_high`` exclude the bound."""
-
-    low: float | None = None
-    high: float | None = None
-    open_low: bool = False
-    open_high: bool = False
-
-    def __contains__(self, value: float) -> bool:
-        if self.low is not None and (value < self.low or (self.open_low and value == self.low)):
-            return False
-        return self.high is None or value < self.high or (value == self.high and not self.open_high)
-
-    def __str__(self) -> str:
-        """Words that follow "write a number ..."."""
-        if self.low is not None and self.high is not None:
-            low = f"above {self.low:g}" if self.open_low else f"from {self.low:g}"
-            return f"{low} {'and below' if self.open_high else 'up to'} {self.high:g}"
-        return f"above {self.low:g}" if self.open_low else f"of at least {self.low:g}"
-
-
-_COUNT: Final = Range(low=1)
-_POSITIVE: Final = Range(low=0, open_low=True)
-_OBJECTIVE: Final = Range(low=0, high=MAX_OBJECTIVE_MS, open_low=True)
-
-RANGES: Final[dict[str, Range]] = {
-    "workers": Range(low=1, high=MAX_GPUS),  # before cluster.gpus, which follows it
-    "engine.max_num_seqs": _COUNT,
-    "engine.max_num_batched_tokens": _COUNT,
-    "engine.block_tokens": _COUNT,
-    "engine.watermark": Range(low=0, high=1, open_high=True),
-    "engine.kv_tokens": _COUNT,
-    "engine.gpu_memory_utilization": Range(low=0, high=1, open_low=True),
-    "engine.max_new_tokens": _COUNT,
-    "engine.overhead_s": Range(low=0, high=MAX_OVERHEAD_S),
-    "engine.reserve_activation_bytes": Range(low=0),
-    "model.tp": _COUNT,
-    "cluster.gpus": Range(low=1, high=MAX_GPUS),
-    "trace.limit": _COUNT,
-    "trace.utilization": Range(low=0, high=MAX_UTILIZATION, open_low=True),
-    "trace.tokens_scale": _POSITIVE,
-    "trace.requests": _COUNT,
-    "trace.rate_per_s": _POSITIVE,
-    "slo.ttft_ms": _OBJECTIVE,
-    "slo.tpot_ms": _OBJECTIVE,
-    "seed": Range(low=0),
-}
-
-
 def check(config: RunConfig) -> None:
     """Refuse values out of range and settings that contradict each other, with a UserError."""
     for key, value in _numbers(config):
@@ -182,8 +152,10 @@ def check(config: RunConfig) -> None:
             raise UserError(f"{key}={value} is out of range: write a number {RANGES[key]}")
     if not config.out.strip():
         raise UserError("out is missing: write out=FOLDER, the folder the results go to")
-    if "\0" in config.out or "\0" in (config.trace.path or ""):
-        raise UserError("a path holds a null character: write out= and trace.path= without it")
+    if "\0" in config.out or "\0" in (config.trace.path or "") or "\0" in (config.engine.profile or ""):
+        raise UserError(
+            "a path holds a null character: write out=, trace.path= and engine.profile= without it"
+        )
     _check_engine(config)
     _check_cluster(config)
     _check_trace(config.trace)
@@ -211,10 +183,21 @@ def _check_engine(config: RunConfig) -> None:
             f"{engine.max_num_seqs}, so a full batch could not decode in one step: write at least "
             f"engine.max_num_batched_tokens={engine.max_num_seqs} or fewer sequences"
         )
-    if engine.kv_tokens is not None and engine.kv_tokens < engine.block_tokens:
+    least_tokens = engine.block_tokens * (1 + engine.reserved_blocks)
+    if engine.kv_tokens is not None and engine.kv_tokens < least_tokens:
         raise UserError(
-            f"engine.kv_tokens={engine.kv_tokens} is less than one block of {engine.block_tokens} tokens: "
-            f"write at least engine.kv_tokens={engine.block_tokens}"
+            f"engine.kv_tokens={engine.kv_tokens} leaves no block of {engine.block_tokens} tokens beside "
+            f"engine.reserved_blocks={engine.reserved_blocks}: write at least engine.kv_tokens={least_tokens}"
+        )
+    if engine.step_time == "op_table" and engine.profile is None:
+        raise UserError(
+            "engine.step_time=op_table needs operation tables: write engine.profile=FILE, made with "
+            "servetwin profile import"
+        )
+    if engine.profile is not None and engine.step_time not in ("auto", "op_table"):
+        raise UserError(
+            f"engine.profile is not used with engine.step_time={engine.step_time}: "
+            "write engine.step_time=op_table or leave engine.profile out"
         )
 
 
@@ -225,6 +208,12 @@ def _check_cluster(config: RunConfig) -> None:
             f"cluster={cluster.name} cannot be run by realexec, whose workers are processes of this machine: "
             "write cluster=local and workers=N"
         )
+    for key in ("asynchronous", "prefix_caching"):
+        if config.kind == "realexec" and getattr(config.engine, key):
+            raise UserError(
+                f"engine.{key}=true cannot be run by realexec, whose workers do not have it: "
+                f"write engine.{key}=false or engine=own_workers"
+            )
     _, _, count = cluster.name.rpartition("_x")
     if count.isdecimal() and cluster.gpus != int(count):
         family = cluster.name.removesuffix(count)

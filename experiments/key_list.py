@@ -1,14 +1,15 @@
 """What ``--help`` lists: every option and every key, with defaults, as the option files have them."""
 
-from experiments.compose import CLUSTER_FAMILIES, defaults, option_groups
-from experiments.config import MAX_GPUS, Kind
+from experiments.clusters import made_names
+from experiments.compose import defaults, option_groups
+from experiments.config import Kind
 
 
 def key_list(kind: Kind) -> str:
     """Text for a terminal, 80 columns where the names allow it."""
     groups = option_groups()
     if kind == "simulate":
-        groups["cluster"] += [f"{family}_xN (N to {MAX_GPUS})" for family in CLUSTER_FAMILIES]
+        groups["cluster"] += made_names().split(", ")
     else:
         groups["cluster"] = ["local"]
     lines = ["Options:"]

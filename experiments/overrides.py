@@ -16,7 +16,7 @@ from experiments.config import PolicyConfig
 from serving.errors import UserError
 
 # Paths hold anything a file system takes, so their values never meet a grammar.
-LITERAL_KEYS: Final = frozenset({"out", "trace.path"})
+LITERAL_KEYS: Final = frozenset({"out", "trace.path", "engine.profile"})
 
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:[./][A-Za-z_][A-Za-z0-9_]*)*")
 _SWEEP = re.compile(r"(?:range|choice|interval|glob|sort|shuffle|tag|extend_list)\(.*\)", re.DOTALL)

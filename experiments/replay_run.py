@@ -6,6 +6,7 @@ from pathlib import Path
 
 from experiments import build
 from experiments.compose import load_resolved, resolved_yaml
+from experiments.hardware import hardware_of
 from experiments.journal_file import NAME, header_fields
 from serving.errors import UserError
 from serving.replay import ReplayReport, read_header, replay
@@ -27,7 +28,7 @@ def replay_run(folder: Path) -> ReplayReport:
             f"{folder} has no config.yaml: put the one beside the journal that the run wrote with it"
         )
     config = load_resolved(folder / "config.yaml")
-    hardware = build.hardware_of(config)
+    hardware = hardware_of(config)
     replicas = build.replicas_of(config, hardware)
     estimates = build.estimates_of(config, hardware)
     try:

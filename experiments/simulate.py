@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from experiments import build
 from experiments.compose import resolved_yaml
 from experiments.config import RunConfig
+from experiments.hardware import Hardware, hardware_of
 from experiments.journal_file import NAME as JOURNAL_NAME
 from experiments.journal_file import JournalFile, header_fields
 from experiments.metrics import RunMetrics, summarize
@@ -35,7 +36,7 @@ class Prepared:
     """Everything of a run that is known before it starts."""
 
     config: RunConfig
-    hardware: build.Hardware
+    hardware: Hardware
     replicas: list[Replica]
     estimates: Estimates
     workload: Workload
@@ -76,7 +77,7 @@ def simulate(config: RunConfig, folder: Path, on_progress: Progress | None = Non
 
 def prepare(config: RunConfig) -> Prepared:
     """Read the trace and build what both worlds share. Raises UserError, TraceError, HardwareError."""
-    hardware = build.hardware_of(config)
+    hardware = hardware_of(config)
     replicas = build.replicas_of(config, hardware)
     estimates = build.estimates_of(config, hardware)
     workload = build.workload_of(config, estimates.models[0], len(replicas))
@@ -142,13 +143,14 @@ def undisturbed() -> Iterator[None]:
 
 def provenance(prepared: Prepared) -> dict[str, Any]:
     """Where the numbers come from: names, sources, labels, and what was assumed."""
-    config, workload, step = prepared.config, prepared.workload, prepared.hardware.step
+    config, workload = prepared.config, prepared.workload
     estimates = prepared.estimates.models[0]
     return {
         "system": config.system.name,
         "model": config.model.name,
         "cluster": config.cluster.name,
         "engine": config.engine.name,
+        "imitates": f"{config.engine.software} {config.engine.version}",
         "seed": config.seed,
         "code": code_version(),
         "trace": {
@@ -160,11 +162,26 @@ def provenance(prepared: Prepared) -> dict[str, Any]:
             "mean_rate_per_s": workload.mean_rate_per_s,
             "capacity_req_per_s": build.capacity_req_per_s(estimates, len(prepared.replicas), workload),
         },
-        "step_time": {
-            "kind": step.source.partition(":")[0],
-            "source": step.source,
-            "error_band": step.error_band,
-        },
+        "step_time": step_time_section(prepared.hardware),
         "kv_capacity": prepared.hardware.kv_arithmetic,
         "estimates": prepared.estimates.as_dict(),
     }
+
+
+def step_time_section(hardware: Hardware) -> dict[str, Any]:
+    """Which model gave the step times, its error, the engine's share, and whether a profile was forced."""
+    step, overhead, profile = hardware.step, hardware.overhead, hardware.profile
+    section: dict[str, Any] = {
+        "kind": step.source.partition(":")[0],
+        "source": step.source,
+        "error_band": step.error_band,
+        "overhead": {
+            "step_s": overhead.step_s,
+            "per_sequence_s": overhead.per_sequence_s,
+            "graph_batches_up_to": max(overhead.graph_batches, default=0),
+            "source": overhead.source,
+        },
+    }
+    if profile is not None:
+        section["profile"] = {"path": profile.path, "sha256": profile.digest, "forced": list(profile.forced)}
+    return section

@@ -101,7 +101,7 @@ def test_clusters_of_any_size_are_made_on_request(gpus: int) -> None:
         ("trace.limit=null", "trace.limit", None),
         ("trace.tokens_scale=2", "trace.tokens_scale", 2.0),
         ("trace.utilization=.5", "trace.utilization", 0.5),
-        ("engine.overhead_s=1e-3", "engine.overhead_s", 0.001),
+        ("engine.overhead.step_s=1e-3", "engine.overhead.step_s", 0.001),
         ("journal=True", "journal", True),
         ("engine.step_time='linear'", "engine.step_time", "linear"),
         ("engine.kv_tokens=4096", "engine.kv_tokens", 4096),

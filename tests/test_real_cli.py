@@ -49,7 +49,9 @@ def test_a_real_run_as_the_readme_has_it(tmp_path: Path, capsys: pytest.CaptureF
     assert "30 of 30" in printed and "0 differ" in printed and "– s" not in printed  # noqa: RUF001
 
 
-@pytest.mark.parametrize("extra", [("engine=vllm_v1",), ("engine=vllm_v0",), ("engine.exact=true",)], ids=str)
+@pytest.mark.parametrize(
+    "extra", [("engine=own_workers",), ("engine=vllm_v0",), ("engine.exact=true",)], ids=str
+)
 def test_preemption_happens_for_real(tmp_path: Path, extra: tuple[str, ...]) -> None:
     summary = executed(tmp_path / "run", *DRAWN, *CROWDED, SCARCE, *extra)
     assert summary["requests"]["finished"] == 12

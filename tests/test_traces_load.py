@@ -64,7 +64,7 @@ def test_an_explicit_path_wins(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["azure", "", "azure_conv.csv"])
 def test_an_unknown_name_is_refused(name: str) -> None:
-    with pytest.raises(TraceError, match="azure_conv, azure_code, azure_conv_like"):
+    with pytest.raises(TraceError, match=r"azure_conv, azure_code, sharegpt_.*, azure_conv_like"):
         load(name, environ={})
 
 

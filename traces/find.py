@@ -12,6 +12,8 @@ FOLDERS_VARIABLE: Final = "SERVETWIN_TRACES"
 FILE_NAMES: Final = {
     "azure_conv": "AzureLLMInferenceTrace_conv.csv",
     "azure_code": "AzureLLMInferenceTrace_code.csv",
+    "sharegpt_llama3_1_8b_300": "workloads_sharegpt-llama-3.1-8b-300-sps10.csv",
+    "sharegpt_qwen3_32b_300": "workloads_sharegpt-qwen3-32b-300-sps10.csv",
 }
 SYNTHETIC_NAMES: Final = ("azure_conv_like",)
 _LOCAL_FOLDERS: Final = ("data", "data/traces")

@@ -7,6 +7,7 @@ from traces.azure import read_azure
 from traces.checks import positive_number
 from traces.errors import TraceError
 from traces.find import find_trace
+from traces.llmservingsim import read_llmservingsim
 from traces.scaling import scale_tokens
 from traces.synthesis import CONV_RATE_PER_S, CONV_REQUESTS, azure_conv_like
 from traces.workload import Workload
@@ -23,7 +24,7 @@ def load(
     requests: int | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> Workload:
-    """The workload ``name``: ``azure_conv`` or ``azure_code`` from a file, ``azure_conv_like`` from ``seed``.
+    """The workload ``name``: ``azure_conv_like`` is drawn from ``seed``, all others are read from a file.
 
     path: a file instead of the search. limit: only the first requests. tokens_scale: factor on every length.
     rate_per_s, requests: of the synthetic trace only (default: those of the file it stands in for).
@@ -42,7 +43,8 @@ def load(
                     " leave it out (limit and the rate scale do), or write trace=azure_conv_like"
                 )
         found = find_trace(name, path, environ=environ)
-        workload = read_azure(found.path, name=found.name, limit=limit)
+        read = read_llmservingsim if name.startswith("sharegpt_") else read_azure
+        workload = read(found.path, name=found.name, limit=limit)
     return scale_tokens(workload, tokens_scale)
 
 

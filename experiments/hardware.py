@@ -1,0 +1,122 @@
+"""What one replica can do: its step times, its KV memory, and how both were found."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from experiments.config import EngineConfig, RunConfig
+from hwmodels.catalogue import load_gpu, load_llm
+from hwmodels.engine_overhead import EngineOverhead, EngineStepModel, vllm_graph_batches
+from hwmodels.gpu import Gpu
+from hwmodels.kv_capacity import kv_capacity
+from hwmodels.llm_shape import LlmShape
+from hwmodels.profile import Profile
+from hwmodels.profile_check import require_profile
+from hwmodels.profile_file import load_profile
+from hwmodels.rows import StepRows
+from hwmodels.select import includes_overhead, step_model
+from hwmodels.step_time import StepModel
+from serving.errors import UserError
+
+# Of 16-bit weights; the catalogue's CPU core computes in fp32.
+_PRECISION = {2: "bf16", 4: "fp32"}
+OVERHEAD_INSIDE = "none: the measured times are of whole steps"
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileUse:
+    """The profile a run took its times from; ``forced`` tells why it would have been refused."""
+
+    path: str
+    digest: str
+    forced: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """One replica: ``rows`` are its step times compiled, ``step`` the model behind them."""
+
+    rows: StepRows
+    step: StepModel
+    overhead: EngineOverhead
+    profile: ProfileUse | None
+    kv_blocks: int
+    kv_arithmetic: str
+    layers: int
+
+
+def hardware_of(config: RunConfig) -> Hardware:
+    """Step times and KV memory of one replica. Raises HardwareError when the model does not fit."""
+    engine, tp = config.engine, config.model.tp
+    gpu, llm = load_gpu(config.cluster.gpu), load_llm(config.model.name)
+    profile, use = _profile_of(engine, gpu, llm, tp)
+    operations = step_model(engine.step_time, gpu, llm, tp, profile)
+    overhead = overhead_of(engine, operations, llm.layers)
+    step = EngineStepModel(operations, overhead)
+    if engine.max_num_seqs > step.limits.max_decode_sequences:
+        raise UserError(
+            f"engine.max_num_seqs={engine.max_num_seqs} is beyond the {step.limits.max_decode_sequences} "
+            "sequences the step-time model knows: write a smaller number or engine.step_time=roofline"
+        )
+    blocks, arithmetic = _kv_blocks(engine, gpu, llm, tp)
+    return Hardware(StepRows(step), step, overhead, use, blocks, arithmetic, llm.layers)
+
+
+def overhead_of(engine: EngineConfig, operations: StepModel, layers: int) -> EngineOverhead:
+    """The engine's overhead for a model of ``layers``; none where the step times have it inside."""
+    declared = engine.overhead
+    if includes_overhead(operations):
+        return EngineOverhead(source=OVERHEAD_INSIDE)
+    largest = min(2 * engine.max_num_seqs, engine.max_num_batched_tokens)
+    return EngineOverhead(
+        step_s=declared.step_s + declared.per_layer_s * layers,
+        per_sequence_s=declared.per_sequence_s,
+        graph_batches=vllm_graph_batches(largest) if declared.cuda_graphs else (),
+        source=declared.source,
+    )
+
+
+def _profile_of(
+    engine: EngineConfig, gpu: Gpu, llm: LlmShape, tp: int
+) -> tuple[Profile | None, ProfileUse | None]:
+    """The engine's profile, refused when it does not fit the run, unless forced."""
+    if engine.profile is None:
+        return None, None
+    precision = _PRECISION.get(llm.bytes_per_parameter, f"{8 * llm.bytes_per_parameter}-bit")
+    loaded = require_profile(
+        load_profile(Path(engine.profile), engine.profile_force),
+        engine.profile,
+        gpu.name,
+        llm.name,
+        tp,
+        engine.software,
+        engine.version,
+        precision,
+        engine.profile_force,
+    )
+    return loaded.profile, ProfileUse(engine.profile, loaded.digest, loaded.problems)
+
+
+def _kv_blocks(engine: EngineConfig, gpu: Gpu, llm: LlmShape, tp: int) -> tuple[int, str]:
+    """Usable KV blocks, and how their number came about."""
+    if engine.kv_tokens is not None:
+        blocks = engine.kv_tokens // engine.block_tokens
+        arithmetic = f"engine.kv_tokens={engine.kv_tokens} // {engine.block_tokens} = {blocks} blocks"
+    else:
+        capacity = kv_capacity(
+            gpu,
+            llm,
+            tp,
+            engine.gpu_memory_utilization,
+            engine.block_tokens,
+            engine.reserve_activation_bytes,
+        )
+        blocks, arithmetic = capacity.blocks, capacity.arithmetic
+    if not engine.reserved_blocks:
+        return blocks, arithmetic
+    usable = blocks - engine.reserved_blocks
+    if usable < 1:
+        raise UserError(
+            f"engine.reserved_blocks={engine.reserved_blocks} leaves none of the {blocks} KV blocks: "
+            "write a smaller number"
+        )
+    return usable, f"{arithmetic}; {engine.reserved_blocks} reserved, {usable} usable"

@@ -1,0 +1,64 @@
+"""The values that the numbers of a configuration may take."""
+
+from dataclasses import dataclass
+from typing import Final
+
+MAX_GPUS: Final = 8192
+# Beyond ten times what the cluster is estimated to carry the queue only grows; a larger number is a slip.
+MAX_UTILIZATION: Final = 10.0
+# A step takes milliseconds, and nobody waits a day for a token: larger numbers are in another unit.
+MAX_OVERHEAD_S: Final = 10.0
+MAX_OBJECTIVE_MS: Final = 86_400_000.0
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """The values a number may take; None means unbounded. ``open_low``/``open_high`` exclude the bound."""
+
+    low: float | None = None
+    high: float | None = None
+    open_low: bool = False
+    open_high: bool = False
+
+    def __contains__(self, value: float) -> bool:
+        if self.low is not None and (value < self.low or (self.open_low and value == self.low)):
+            return False
+        return self.high is None or value < self.high or (value == self.high and not self.open_high)
+
+    def __str__(self) -> str:
+        """Words that follow "write a number ..."."""
+        if self.low is not None and self.high is not None:
+            low = f"above {self.low:g}" if self.open_low else f"from {self.low:g}"
+            return f"{low} {'and below' if self.open_high else 'up to'} {self.high:g}"
+        return f"above {self.low:g}" if self.open_low else f"of at least {self.low:g}"
+
+
+_COUNT: Final = Range(low=1)
+_POSITIVE: Final = Range(low=0, open_low=True)
+_OBJECTIVE: Final = Range(low=0, high=MAX_OBJECTIVE_MS, open_low=True)
+
+RANGES: Final[dict[str, Range]] = {
+    "workers": Range(low=1, high=MAX_GPUS),  # before cluster.gpus, which follows it
+    "engine.max_num_seqs": _COUNT,
+    "engine.max_num_batched_tokens": _COUNT,
+    "engine.block_tokens": _COUNT,
+    "engine.watermark": Range(low=0, high=1, open_high=True),
+    "engine.kv_tokens": _COUNT,
+    "engine.gpu_memory_utilization": Range(low=0, high=1, open_low=True),
+    "engine.max_new_tokens": _COUNT,
+    "engine.reserved_blocks": Range(low=0),
+    "engine.overhead.step_s": Range(low=0, high=MAX_OVERHEAD_S),
+    "engine.overhead.per_layer_s": Range(low=0, high=MAX_OVERHEAD_S),
+    "engine.overhead.per_sequence_s": Range(low=0, high=MAX_OVERHEAD_S),
+    "engine.reserve_activation_bytes": Range(low=0),
+    "model.tp": _COUNT,
+    "cluster.gpus": Range(low=1, high=MAX_GPUS),
+    "trace.limit": _COUNT,
+    "trace.utilization": Range(low=0, high=MAX_UTILIZATION, open_low=True),
+    "trace.tokens_scale": _POSITIVE,
+    "trace.requests": _COUNT,
+    "trace.rate_per_s": _POSITIVE,
+    "slo.ttft_ms": _OBJECTIVE,
+    "slo.tpot_ms": _OBJECTIVE,
+    "seed": Range(low=0),
+}

@@ -1,0 +1,80 @@
+"""The rungs of the step-time ladder for one (GPU, model, tp): which exist, which is used, some times."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import get_args
+
+from hwmodels.errors import HardwareError
+from hwmodels.gpu import Gpu
+from hwmodels.llm_shape import LlmShape
+from hwmodels.profile import Profile
+from hwmodels.select import StepModelKind, step_model
+from hwmodels.step_time import StepModel
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """One kind of step model; ``model`` None: it does not exist here, ``refusal`` says why."""
+
+    kind: str
+    model: StepModel | None
+    refusal: str = ""
+
+    def remedy(self, gpu: str, llm: str, tp: int) -> str:
+        """What to measure or to write to get this rung; a sentence part."""
+        words = f"gpu={gpu} model={llm} tp={tp}"
+        if self.kind == "op_table":
+            return (
+                f"no profile is given; measure the layers of {llm} on {gpu} at tp={tp} with the engine's own "
+                f"kernels, write 'servetwin profile import format=FORMAT path=FOLDER {words} out=FILE', and "
+                "profile=FILE here"
+            )
+        if self.kind == "linear":
+            return (
+                f"hwmodels/catalogue/linear.yaml has no coefficients for {words}; 'servetwin profile fit "
+                "path=FILE' prints those of a profile"
+            )
+        return self.refusal
+
+
+def ladder() -> tuple[str, ...]:
+    """Kinds of step models, best first."""
+    return tuple(kind for kind in get_args(StepModelKind) if kind != "auto")
+
+
+def rungs_of(gpu: Gpu, llm: LlmShape, tp: int, profile: Profile | None) -> list[Rung]:
+    """Every rung of the ladder, best first."""
+    rungs = []
+    for kind in ladder():
+        try:
+            rungs.append(Rung(kind, step_model(kind, gpu, llm, tp, profile)))
+        except HardwareError as error:
+            rungs.append(Rung(kind, None, str(error)))
+    return rungs
+
+
+def chosen_rung(rungs: Sequence[Rung], gpu: Gpu, llm: LlmShape, tp: int, profile: Profile | None) -> Rung:
+    """The rung a run with ``engine.step_time=auto`` takes. Raises HardwareError when there is none."""
+    source = step_model("auto", gpu, llm, tp, profile).source
+    return next(rung for rung in rungs if rung.model is not None and rung.model.source == source)
+
+
+def prefill_s(step: StepModel, tokens: int) -> float | None:
+    """Seconds of a step with one whole prompt of ``tokens``; None outside the valid range."""
+    limits = step.limits
+    if tokens > min(limits.max_prefill_tokens, limits.prompt_tokens):
+        return None
+    return step.dense_s(tokens, 1, 0) + step.prefill_attention_s(tokens, 0)
+
+
+def decode_s(step: StepModel, sequences: int, context_tokens: int) -> float | None:
+    """Seconds of a step that decodes with ``context_tokens`` in all; None outside the valid range."""
+    limits = step.limits
+    if sequences > limits.max_decode_sequences or context_tokens > limits.max_context_tokens:
+        return None
+    pieces = step.decode_attention(sequences)
+    piece = next((piece for piece in pieces if context_tokens <= piece.context_limit), None)
+    if piece is None:
+        return None
+    attention_s = piece.intercept_s + piece.slope_s_per_token * context_tokens
+    return step.dense_s(0, 0, sequences) + attention_s

@@ -1,0 +1,99 @@
+"""What is known of many combinations at once: models down and GPUs across, or one line for each."""
+
+import textwrap
+from collections.abc import Sequence
+from typing import Final
+
+from experiments.config import EngineConfig
+from experiments.support_rungs import chosen_rung, ladder, rungs_of
+from hwmodels.errors import HardwareError
+from hwmodels.gpu import Gpu
+from hwmodels.kv_capacity import CANDIDATE_TP, KvCapacity, kv_capacity, smallest_tp
+from hwmodels.llm_shape import LlmShape
+
+_WIDTH: Final = 100
+_ALL_GPUS: Final = max(CANDIDATE_TP)
+
+
+def smallest_for(gpu: Gpu, llm: LlmShape, engine: EngineConfig) -> int | None:
+    """The least tp at which weights and a KV block fit; None: none of ``CANDIDATE_TP``."""
+    share, block = engine.gpu_memory_utilization, engine.block_tokens
+    return smallest_tp(gpu, llm, share, block, engine.reserve_activation_bytes)
+
+
+def capacity_for(gpu: Gpu, llm: LlmShape, tp: int, engine: EngineConfig) -> KvCapacity:
+    """KV memory that one replica may use. Raises HardwareError when the model does not fit."""
+    share, block, kept = engine.gpu_memory_utilization, engine.block_tokens, engine.reserved_blocks
+    if engine.kv_tokens is None:
+        capacity = kv_capacity(gpu, llm, tp, share, block, engine.reserve_activation_bytes)
+        blocks, arithmetic = capacity.blocks, capacity.arithmetic
+    else:
+        blocks = engine.kv_tokens // block
+        arithmetic = f"engine.kv_tokens={engine.kv_tokens} // {block} = {blocks} blocks"
+    if kept:
+        arithmetic += f"; {kept} of the blocks cannot be used"
+    usable = max(0, blocks - kept)
+    return KvCapacity(usable, usable * block, arithmetic)
+
+
+def table(gpus: Sequence[Gpu], llms: Sequence[LlmShape], engine: EngineConfig) -> list[str]:
+    """Rung and tp of every combination, and a legend."""
+    rows = [["", *(gpu.name for gpu in gpus)]]
+    rows += [[llm.name, *(_cell(gpu, llm, engine) for gpu in gpus)] for llm in llms]
+    letters = ", ".join(f"{kind[0].upper()} {kind}" for kind in ladder())
+    legend = (
+        f"{letters}, each with the smallest tp that fits; behind a slash a larger tp with a better rung; "
+        f"'-' does not fit on {_ALL_GPUS}. A profile of your own beats all of them. "
+        "More on one: servetwin support model=MODEL gpu=GPU tp=N"
+    )
+    return [*_aligned(rows), "", *textwrap.wrap(legend, _WIDTH)]
+
+
+def listing(gpus: Sequence[Gpu], llms: Sequence[LlmShape], engine: EngineConfig) -> list[str]:
+    """A line for every combination and every tp at which it has another rung than at a smaller one."""
+    rows = [["model", "gpu", "tp", "step times", "kv tokens", "error"]]
+    for llm in llms:
+        for gpu in gpus:
+            found = _rungs_by_tp(gpu, llm, engine)
+            rows += [
+                [llm.name, gpu.name, str(tp), kind, str(capacity_for(gpu, llm, tp, engine).tokens), error]
+                for kind, tp, error in found
+            ]
+            if not found:
+                rows.append([llm.name, gpu.name, "-", f"does not fit on {_ALL_GPUS}"])
+    return _aligned(rows)
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Columns as wide as their widest cell; a row may end early."""
+    widths = [max(len(row[column]) for row in rows if column < len(row)) for column in range(len(rows[0]))]
+    return ["  ".join(f"{text:<{width}}" for text, width in zip(row, widths)).rstrip() for row in rows]
+
+
+def _cell(gpu: Gpu, llm: LlmShape, engine: EngineConfig) -> str:
+    """Such as ``R2/L4``: roofline at tp 2, the smallest that fits, and linear at tp 4."""
+    found = _rungs_by_tp(gpu, llm, engine)
+    return "/".join(f"{kind[0].upper()}{tp}" for kind, tp, _ in found) or "-"
+
+
+def _rungs_by_tp(gpu: Gpu, llm: LlmShape, engine: EngineConfig) -> list[tuple[str, int, str]]:
+    """(rung, tp, error band) at the smallest tp that fits and at every larger one with a better rung."""
+    smallest = smallest_for(gpu, llm, engine)
+    found: list[tuple[str, int, str]] = []
+    for tp in CANDIDATE_TP:
+        if smallest is None or tp < smallest or not llm.splits_into(tp):
+            continue
+        best = _best(gpu, llm, tp)
+        if best and (not found or ladder().index(best[0]) < ladder().index(found[-1][0])):
+            found.append((best[0], tp, best[1]))
+    return found
+
+
+def _best(gpu: Gpu, llm: LlmShape, tp: int) -> tuple[str, str] | None:
+    """Rung and error band; None: not even the roofline knows this tp, for want of an all-reduce time."""
+    try:
+        rung = chosen_rung(rungs_of(gpu, llm, tp, None), gpu, llm, tp, None)
+    except HardwareError:
+        return None
+    assert rung.model is not None
+    return rung.kind, rung.model.error_band.partition(";")[0].partition(":")[0]
