@@ -16,6 +16,7 @@ def stamp_text(stamp: "Stamp", digest: str) -> str:
         f"{stamp.llm} on {stamp.gpu} tp={stamp.tp}",
         f"{stamp.engine} {stamp.engine_version}, {stamp.precision}",
         f"source: {stamp.source}; licence: {stamp.licence}",
+        f"error: {stamp.error_band}",
         f"digest: {digest}",
         *(f"file: {name} sha256 {sha256}" for name, sha256 in stamp.files),
         *(f"note: {note}" for note in stamp.notes),

@@ -4,6 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from hwmodels.errors import HardwareError
+from hwmodels.llm_shape import LlmShape
+
+# Partial sums after the attention output and after the MLP (Megatron-style tensor parallelism).
+ALL_REDUCES_PER_LAYER = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,3 +35,9 @@ class AllReduce:
         if tp == 1:
             return 0.0
         return 2 * (tp - 1) / tp / self.bus_bandwidth_bytes_per_s
+
+    def of_step(self, llm: LlmShape, tp: int) -> tuple[float, float]:
+        """All of a step of ``llm``: (seconds, seconds per token); they overlap nothing."""
+        times = ALL_REDUCES_PER_LAYER * llm.layers
+        bytes_per_token = llm.hidden * llm.bytes_per_parameter
+        return times * self.latency_s(tp), times * bytes_per_token * self.seconds_per_byte(tp)

@@ -1,11 +1,13 @@
 """A profile: what was measured of one model on one kind of GPU, and where the numbers come from."""
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
+NOT_JUDGED: Final = "how far off between the measured points was not judged"
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +15,8 @@ class Stamp:
     """What a profile holds for and who measured it.
 
     ``gpu`` and ``llm`` are catalogue names; ``files`` are (name, sha256) of what was imported; ``notes`` say
-    what was assumed because it was not measured.
+    was assumed because it was not measured. ``error_band``: errors of whole steps on grid lines that were
+    kept from the model (hwmodels.held_out).
     """
 
     gpu: str
@@ -26,6 +29,7 @@ class Stamp:
     licence: str
     files: tuple[tuple[str, str], ...]
     notes: tuple[str, ...] = ()
+    error_band: str = NOT_JUDGED
 
 
 @dataclass(frozen=True, slots=True)

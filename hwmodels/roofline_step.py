@@ -21,8 +21,6 @@ FITTED_ERROR_BAND = (
     "2..11 % mean on held-out lines of six tables (A100, RTX 4090, RTX PRO 6000) for steps of one phase; "
     "steps of prompts and decodes together 22..27 %, too fast; a real engine adds its own overhead"
 )
-# Partial sums after the attention output and after the MLP (Megatron-style tensor parallelism).
-ALL_REDUCES_PER_LAYER = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,15 +123,14 @@ def roofline_step_model(
     attention_compute, attention_memory = efficiencies.of_attention
     linear = llm.layers * llm.linear_parameters_per_layer
     head = llm.embedding_parameters
-    message_bytes_per_token = llm.hidden * llm.bytes_per_parameter
-    all_reduces = ALL_REDUCES_PER_LAYER * llm.layers
+    all_reduce_s, all_reduce_s_per_token = all_reduce.of_step(llm, tp)
     return RooflineStepModel(
         layers_weight_read_s=linear * llm.bytes_per_parameter / (bytes_per_s * memory),
         layers_compute_s_per_token=2 * linear / (flops_per_s * compute),
         head_weight_read_s=head * llm.bytes_per_parameter / (bytes_per_s * memory),
         head_compute_s_per_sequence=2 * head / (flops_per_s * compute),
-        all_reduce_latency_s=all_reduces * all_reduce.latency_s(tp),
-        all_reduce_s_per_token=all_reduces * message_bytes_per_token * all_reduce.seconds_per_byte(tp),
+        all_reduce_latency_s=all_reduce_s,
+        all_reduce_s_per_token=all_reduce_s_per_token,
         kv_read_s_per_token=llm.kv_bytes_per_token / (bytes_per_s * attention_memory),
         # Scores and weighted sum are 2 flops each per pair and channel; pairs are half the square term.
         attention_compute_s_per_square_token=(

@@ -1,5 +1,6 @@
 """Pick the best rung of the step-time ladder that exists for a (GPU, model, tensor-parallel size)."""
 
+from dataclasses import replace
 from typing import Literal, get_args
 
 from hwmodels.catalogue import llm_names, load_all_reduce, load_llm
@@ -9,7 +10,7 @@ from hwmodels.linear_catalogue import LinearKey, linear_keys, linear_step_model
 from hwmodels.linear_step import LinearStepModel, TiledStepModel
 from hwmodels.llm_shape import LlmShape
 from hwmodels.op_table_step import OpTableStepModel
-from hwmodels.profile import Profile
+from hwmodels.profile import Curve, Profile
 from hwmodels.roofline_step import roofline_step_model
 from hwmodels.step_time import StepModel
 
@@ -20,13 +21,14 @@ def step_model(kind: str, gpu: Gpu, llm: LlmShape, tp: int, profile: Profile | N
     """The step model of one replica of ``llm`` on ``tp`` of ``gpu``: its operations, no engine overhead.
 
     ``kind`` 'auto' takes 'op_table' where a profile is given, else 'linear' where coefficients exist for this
-    GPU, tp and a model of exactly this shape, else 'roofline'. A profile of something else is refused.
+    GPU, tp and a model of exactly this shape, else 'roofline'.
     """
     if kind not in get_args(StepModelKind):
         raise HardwareError(f"unknown step model {kind!r}; write one of {', '.join(get_args(StepModelKind))}")
     llm.require_tp(tp)
     if kind == "op_table" or (kind == "auto" and profile is not None):
-        return OpTableStepModel(_required(profile, gpu, llm, tp))
+        measured = _required(profile, gpu, llm, tp)
+        return OpTableStepModel(measured, measured.stamp.error_band)
     key = linear_key(gpu, llm, tp)
     if kind == "linear" or (kind == "auto" and key in linear_keys()):
         return linear_step_model(key)
@@ -53,13 +55,18 @@ def _same_shape(llm: LlmShape, name: str) -> bool:
 
 
 def _required(profile: Profile | None, gpu: Gpu, llm: LlmShape, tp: int) -> Profile:
+    """The profile, with the catalogue's all-reduce where the ranks' was not measured.
+
+    Whether the profile is of this GPU and model is hwmodels.profile_check's to say.
+    """
     if profile is None:
         raise HardwareError("the step model 'op_table' needs a profile: name one, or write 'auto'")
-    stamp = profile.stamp
-    same_llm = stamp.llm == llm.name or _same_shape(llm, stamp.llm)
-    if (stamp.gpu, stamp.tp) != (gpu.name, tp) or not same_llm:
-        raise HardwareError(
-            f"the profile is of {stamp.llm} on {stamp.gpu} tp={stamp.tp}, not of {llm.name} on {gpu.name} "
-            f"tp={tp}; name another profile"
-        )
-    return profile
+    if tp == 1 or profile.tables.all_reduce is not None:
+        return profile
+    link = load_all_reduce(gpu.name)
+    step_s, per_token_s = link.of_step(llm, tp)
+    counts = profile.tables.dense.counts
+    curve = Curve(counts, tuple(step_s + per_token_s * tokens for tokens in counts))
+    note = f"all-reduce between the {tp} ranks declared: {link.source}"
+    notes = (*(note for note in profile.stamp.notes if not note.startswith("all-reduce")), note)
+    return Profile(replace(profile.stamp, notes=notes), replace(profile.tables, all_reduce=curve))

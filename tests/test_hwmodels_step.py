@@ -239,16 +239,27 @@ def test_wrong_settings_are_refused(kind: str, tp: int, says: str) -> None:
         step_model(kind, A100, LLAMA3_8B, tp)
 
 
-def test_a_profile_is_taken_for_what_it_was_measured_on() -> None:
+def test_a_profile_is_the_best_rung() -> None:
     gpu, llm = load_gpu("rtx4090"), load_llm("llama3_8b")
     profile = tiny_profile(Stamp("rtx4090", "llama3_1_8b", 1, "e", "1", "bf16", "toy", "none", ()))
     assert isinstance(step_model("auto", gpu, llm, 1, profile), OpTableStepModel)
     assert isinstance(step_model("op_table", gpu, llm, 1, profile), OpTableStepModel)
     assert isinstance(step_model("linear", gpu, llm, 1, profile), TiledStepModel)
-    with pytest.raises(HardwareError, match="is of llama3_1_8b on rtx4090 tp=1, not of llama2_7b"):
-        step_model("auto", gpu, load_llm("llama2_7b"), 1, profile)
-    with pytest.raises(HardwareError, match="not of llama3_8b on rtx4090 tp=2"):
-        step_model("op_table", gpu, llm, 2, profile)
+    with pytest.raises(HardwareError, match="needs a profile"):
+        step_model("op_table", gpu, llm, 1)
+
+
+def test_an_all_reduce_that_was_not_measured_is_declared() -> None:
+    gpu, llm = load_gpu("rtx_pro_6000"), load_llm("llama3_8b")
+    one = tiny_profile(Stamp(gpu.name, llm.name, 1, "e", "1", "bf16", "toy", "none", ()))
+    two = tiny_profile(Stamp(gpu.name, llm.name, 2, "e", "1", "bf16", "toy", "none", ()))
+    alone, together = step_model("op_table", gpu, llm, 1, one), step_model("op_table", gpu, llm, 2, two)
+    step_s, per_token_s = load_all_reduce(gpu.name).of_step(llm, 2)
+    for n in (1, 2):
+        added_s = together.dense_s(0, 0, n) - alone.dense_s(0, 0, n)
+        assert added_s == pytest.approx(step_s + n * per_token_s)
+    assert "all-reduce" not in alone.source
+    assert "all-reduce between the 2 ranks declared: rough" in together.source
 
 
 def test_coefficients_hold_for_every_model_of_the_same_shape() -> None:

@@ -138,10 +138,13 @@ def test_a_profile_is_the_best_rung(capsys: pytest.CaptureFixture[str], tmp_path
     assert section(text, "ladder").startswith("op_table: available, used linear: not available")
 
 
-def test_a_foreign_or_broken_profile_is_refused(tmp_path: Path) -> None:
+def test_a_foreign_profile_is_told_and_a_broken_one_refused(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     path = measured(tmp_path)
-    with pytest.raises(HardwareError, match="the profile is of mistral_24b on h200 tp=1, not of opt_13b"):
-        support(["model=opt_13b", "gpu=h200", "tp=1", f"profile={path}"])
+    foreign = section(printed(capsys, "model=opt_13b", "gpu=h200", "tp=1", f"profile={path}"), "step times")
+    assert "it is foreign: measured for mistral_24b, and the run serves opt_13b" in foreign
+    assert "engine.profile_force=true" in foreign
     path.write_text("{}")
     with pytest.raises(HardwareError, match=r"profile\.json"):
         support(["model=mistral_24b", "gpu=h200", "tp=1", f"profile={path}"])

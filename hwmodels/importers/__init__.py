@@ -2,16 +2,18 @@
 
 import difflib
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
 from hwmodels.errors import HardwareError
+from hwmodels.held_out import held_out_errors
 from hwmodels.importers.aiconfigurator import import_aiconfigurator
 from hwmodels.importers.llmservingsim import import_llmservingsim
 from hwmodels.importers.request import ImportRequest
 from hwmodels.importers.splitwise import read_splitwise
 from hwmodels.importers.vidur import import_vidur
-from hwmodels.profile import Profile
+from hwmodels.profile import NOT_JUDGED, Profile
 
 __all__ = ["IMPORTERS", "ImportRequest", "import_profile", "read_splitwise"]
 
@@ -38,4 +40,21 @@ def import_profile(format_name: str, request: ImportRequest) -> Profile:
         raise HardwareError(
             f"unknown profile format {format_name!r}; write {near!r} or another of {', '.join(IMPORTERS)}"
         )
-    return IMPORTERS[format_name](request)
+    profile = IMPORTERS[format_name](request)
+    return replace(profile, stamp=replace(profile.stamp, error_band=_error_band(profile)))
+
+
+def _error_band(profile: Profile) -> str:
+    """Errors on held-out grid lines; a grid with too few lines to spare is not judged."""
+    try:
+        phases = held_out_errors(profile)
+    except HardwareError:
+        return NOT_JUDGED
+    errors = ", ".join(
+        f"{found.phase} {found.mean_percent:.1f} / {found.p95_percent:.1f} %"
+        for found in phases
+        if found.rows
+    )
+    if not errors:
+        return NOT_JUDGED
+    return f"mean / p95 on held-out grid lines: {errors}; a sum of operations, engine overhead apart"

@@ -1,0 +1,106 @@
+"""The 300-request ShareGPT workloads on op tables, with the settings of runs that were measured elsewhere.
+
+python -m benchmarks.sharegpt_300 [FOLDER]     (out/sharegpt_300 if left out; needs SERVETWIN_PROFILES)
+
+Imports three profiles into FOLDER/profiles and writes a result folder per run. The measured runs (vLLM
+0.19.0, bf16, chunked prefill) are not part of this repository, and nothing here was fitted to them. What they
+did not record is assumed: asynchronous scheduling and prefix caching as vLLM 0.19.0 has them by default,
+480,000 KV tokens on the RTX PRO 6000 (never full), and for the all-reduce of two of them the catalogue's
+rough line over PCIe.
+"""
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from experiments import cli
+from hwmodels.errors import HardwareError
+from hwmodels.importers import ImportRequest, import_profile
+from hwmodels.profile_file import save_profile
+
+FOLDER = Path("out") / "sharegpt_300"
+ENGINE = (
+    "engine=vllm_v1",
+    "engine.version=0.19.0",
+    "engine.max_num_batched_tokens=2048",
+    "engine.block_tokens=16",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One workload on one GPU type; ``tables`` below $SERVETWIN_PROFILES/llmservingsim."""
+
+    name: str
+    tables: str
+    gpu: str
+    model: str
+    tp: int
+    max_num_seqs: int
+    kv_tokens: int
+    engine_version: str | None = None
+
+    def words(self, profile: Path, out: Path) -> list[str]:
+        """What ``servetwin simulate`` is given."""
+        return [
+            *ENGINE,
+            f"model={self.model}",
+            f"model.tp={self.tp}",
+            f"cluster={self.gpu}_x{self.tp}",
+            f"trace=sharegpt_{self.model}_300",
+            f"engine.max_num_seqs={self.max_num_seqs}",
+            f"engine.kv_tokens={self.kv_tokens}",
+            f"engine.profile={profile}",
+            f"out={out}",
+            "overwrite=true",
+        ]
+
+
+LLAMA, QWEN = "meta-llama/Llama-3.1-8B", "Qwen/Qwen3-32B"
+CASES = (
+    Case("rtx4090_llama3_1_8b", f"RTX4090/{LLAMA}", "rtx4090", "llama3_1_8b", 1, 256, 41_408),
+    Case("rtx_pro_6000_llama3_1_8b", f"RTXPRO6000/{LLAMA}", "rtx_pro_6000", "llama3_1_8b", 1, 128, 480_000),
+    # These tables do not say which engine ran; that of their neighbours is assumed.
+    Case(
+        "rtx_pro_6000_qwen3_32b", f"RTXPRO6000/{QWEN}", "rtx_pro_6000", "qwen3_32b", 2, 128, 480_000, "0.19.0"
+    ),
+)
+
+
+def run(case: Case, tables: Path, folder: Path) -> int:
+    """Import the profile, simulate; the exit status of the command."""
+    request = ImportRequest(
+        path=tables / case.tables,
+        gpu=case.gpu,
+        llm=case.model,
+        tp=case.tp,
+        engine_version=case.engine_version,
+    )
+    profile = folder / "profiles" / f"{case.name}.json"
+    profile.parent.mkdir(parents=True, exist_ok=True)
+    save_profile(import_profile("llmservingsim", request), profile)
+    return cli.run(["simulate", *case.words(profile, folder / case.name)])
+
+
+def main(words: list[str]) -> int:
+    """All cases; the first exit status that is not 0."""
+    folder = Path(words[0]) if words else FOLDER
+    root = os.environ.get("SERVETWIN_PROFILES")
+    if root is None:
+        raise HardwareError("SERVETWIN_PROFILES is not set: name the folder that holds llmservingsim/")
+    tables = Path(root) / "llmservingsim"
+    # The workloads lie beside the tables.
+    os.environ["SERVETWIN_TRACES"] = os.pathsep.join([str(tables), os.environ.get("SERVETWIN_TRACES", "")])
+    for case in CASES:
+        status = run(case, tables, folder)
+        if status:
+            return status
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except HardwareError as error:
+        sys.exit(f"benchmarks.sharegpt_300: {error}")
