@@ -79,6 +79,9 @@ def estimates_of(config: RunConfig, hardware: Hardware) -> Estimates:
     kv_tokens = hardware.kv_blocks * engine.block_tokens
     context = min(ESTIMATE_CONTEXT_TOKENS, kv_tokens)
     sequences = max(1, min(engine.max_num_seqs, kv_tokens // context))
+    # A table may end before the memory does: then the state is as large as it answers for.
+    while sequences > 1 and sequences * context > rows.decode(sequences)[-1][0]:
+        sequences -= 1
     batch = min(engine.max_num_batched_tokens, hardware.step.limits.prompt_tokens)
     prefill_s = rows.mixed(0, 0, ((0, 0, batch),)) / FIXED_PER_S
     decode_s = rows.decode_cost(sequences, sequences * context) / FIXED_PER_S

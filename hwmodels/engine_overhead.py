@@ -1,11 +1,12 @@
 """What a serving engine adds to the operations of a step: scheduling, sampling, launches, padded batches."""
 
 from bisect import bisect_left
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from hwmodels.errors import HardwareError
-from hwmodels.step_time import Interplay, Piece, StepLimits, StepModel
+from hwmodels.step_time import Interplay, StepLimits, StepModel
 
 MAX_GRAPH_BATCH: Final = 512
 
@@ -49,50 +50,54 @@ def vllm_graph_batches(largest: int) -> tuple[int, ...]:
     return tuple(size for size in sizes if size <= largest)
 
 
-@dataclass(frozen=True, slots=True)
 class EngineStepModel:
     """A step model's operations as one engine runs them; the protocol is StepModel's."""
 
-    operations: StepModel
-    overhead: EngineOverhead
+    __slots__ = (
+        "decode_attention",
+        "dense_s",
+        "error_band",
+        "interplay",
+        "limits",
+        "operations",
+        "overhead",
+        "prefill_attention_s",
+        "source",
+    )
 
-    @property
-    def limits(self) -> StepLimits:
-        """The operations' range; padding is cut where they end."""
-        return self.operations.limits
+    def __init__(self, operations: StepModel, overhead: EngineOverhead) -> None:
+        self.operations = operations
+        self.overhead = overhead
+        # Idle rows have no context, so attention is that of the operations.
+        self.decode_attention = operations.decode_attention
+        self.prefill_attention_s = operations.prefill_attention_s
+        self.interplay: Interplay | None = operations.interplay
+        self.limits: StepLimits = operations.limits
+        self.source: str = operations.source
+        self.error_band: str = operations.error_band
+        self.dense_s = _padded_dense(operations, overhead)
 
-    @property
-    def source(self) -> str:
-        """Where the operations' times come from."""
-        return self.operations.source
 
-    @property
-    def error_band(self) -> str:
-        """How far off the operations' times may be."""
-        return self.operations.error_band
+def _padded_dense(operations: StepModel, overhead: EngineOverhead) -> Callable[[int, int, int], float]:
+    """``StepModel.dense_s`` with idle rows, as far as the operations' range goes, and the engine's time.
 
-    @property
-    def interplay(self) -> Interplay | None:
-        """The operations'."""
-        return self.operations.interplay
+    A closure, because every step with chunks calls it.
+    """
+    dense_s, step_s, per_sequence_s = operations.dense_s, overhead.step_s, overhead.per_sequence_s
+    largest = max(overhead.graph_batches, default=-1)
+    idle_rows = [overhead.padded(tokens) - tokens for tokens in range(largest + 1)]
+    last_prefill, last_decode = operations.limits.max_prefill_tokens, operations.limits.max_decode_sequences
 
-    def dense_s(self, prefill_tokens: int, prefill_sequences: int, decode_sequences: int) -> float:
-        """Idle rows pad the tokens of a step; the head samples for the real sequences only."""
-        overhead = self.overhead
-        tokens = prefill_tokens + decode_sequences
-        idle = overhead.padded(tokens) - tokens
-        if prefill_tokens:
-            prefill_tokens = min(prefill_tokens + idle, self.limits.max_prefill_tokens)
-            padded = self.operations.dense_s(prefill_tokens, prefill_sequences, decode_sequences)
-        else:
-            rows = min(decode_sequences + idle, self.limits.max_decode_sequences)
-            padded = self.operations.dense_s(0, 0, rows)
-        return padded + overhead.step_s + overhead.per_sequence_s * (prefill_sequences + decode_sequences)
+    def padded_s(prefill_tokens: int, prefill_sequences: int, decode_sequences: int) -> float:
+        tokens, sequences = prefill_tokens + decode_sequences, prefill_sequences + decode_sequences
+        if tokens <= largest:
+            if prefill_tokens:
+                prefill_tokens += idle_rows[tokens]
+                if prefill_tokens > last_prefill:
+                    prefill_tokens = last_prefill
+            else:
+                decode_sequences = min(decode_sequences + idle_rows[tokens], last_decode)
+        seconds = dense_s(prefill_tokens, prefill_sequences, decode_sequences) + step_s
+        return seconds + per_sequence_s * sequences
 
-    def decode_attention(self, decode_sequences: int) -> tuple[Piece, ...]:
-        """The operations': idle rows have no context."""
-        return self.operations.decode_attention(decode_sequences)
-
-    def prefill_attention_s(self, new_tokens: int, cached_tokens: int) -> float:
-        """The operations'."""
-        return self.operations.prefill_attention_s(new_tokens, cached_tokens)
+    return padded_s

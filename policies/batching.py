@@ -128,7 +128,7 @@ class ChunkedPrefill:
             if admitted == seats or not budget:
                 break
             known = progress.known_tokens
-            start = kv.cached_tokens(progress.id, known, free, resumed)
+            start = kv.cached_tokens(progress.id, known, free, resumed) if progress.comes_back else 0
             tokens = known - start
             if tokens > budget:
                 tokens = budget

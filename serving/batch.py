@@ -41,6 +41,9 @@ class ProgressView(Protocol):
     @property
     def computed(self) -> int: ...
 
+    @property
+    def comes_back(self) -> bool: ...
+
 
 class KvView(Protocol):
     """The replica's KV memory (serving.kv_ledger.KvLedger), to look at."""

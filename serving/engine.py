@@ -39,15 +39,19 @@ _IDLE, _RUNNING, _STOPPING, _LOST = EngineState
 
 
 class Progress:
-    """How far one request is; ``known_tokens`` (prompt and generated) stands still while it decodes."""
+    """How far one request is; ``known_tokens`` (prompt and generated) stands still while it decodes.
 
-    __slots__ = ("arrival_ns", "computed", "id", "known_tokens")
+    ``comes_back``: it was here before, and something of it may still be stored.
+    """
+
+    __slots__ = ("arrival_ns", "comes_back", "computed", "id", "known_tokens")
 
     def __init__(self, request: Request) -> None:
         self.id = request.id
         self.arrival_ns = request.arrival_ns
         self.known_tokens = request.prompt_tokens
         self.computed = 0
+        self.comes_back = False
 
 
 class Engine:
@@ -131,13 +135,13 @@ class Engine:
             self.ledger.steps_done += steps
             if self.ended:
                 self._release_ended()
-            self._finish(event.finished)
+            if event.finished:
+                self._finish(event.finished, self.asynchronous and not event.running)
         else:
             assert not event.finished, "a request finished without a step"
         if not event.running:
-            door = self.door
-            while door and door[0].arrival_ns <= event.last_step_ns:
-                self.waiting.append(door.popleft())
+            if self.door:
+                self._let_in(event.last_step_ns)
             self._start_pass(actions)
         else:
             assert self.running and self._steps_left, "a run goes on with nobody in it"
@@ -178,16 +182,23 @@ class Engine:
                     ledger.start_decoding(request, computed + 1)
         self._chunks = ()
 
-    def _finish(self, finished: tuple[int, ...]) -> None:
-        """Requests have all their tokens; asynchronous scheduling finds out one step too late."""
+    def _finish(self, finished: tuple[int, ...], late: bool) -> None:
+        """Requests have all their tokens; ``late``: the next step is chosen without knowing that."""
+        ledger, running = self.ledger, self.running
         for request in finished:
             assert request not in self.prefilling, "a request finished before its prompt was computed"
-            if self.asynchronous:
-                self.ledger.retire(request)
+            if late:
+                ledger.retire(request)
                 self.ended.append(request)
             else:
-                del self.running[request]
-                self.ledger.release(request)
+                del running[request]
+                ledger.release(request)
+
+    def _let_in(self, last_step_ns: int) -> None:
+        """Those who came before the last step began are seen now."""
+        door = self.door
+        while door and door[0].arrival_ns <= last_step_ns:
+            self.waiting.append(door.popleft())
 
     def _release_ended(self) -> None:
         for request in self.ended:
@@ -198,17 +209,14 @@ class Engine:
     def _start_pass(self, actions: list[Action]) -> None:
         """Ask the batcher and apply its answer."""
         self._interruptible = False
-        batch = self._choose(actions)
-        if batch is None and (self.ended or self.door):
-            self._release_ended()
-            self.waiting.extend(self.door)
-            self.door.clear()
-            batch = self._choose(actions)
-        if batch is None:
-            assert not self.running and not self.waiting, "a batcher left work lying"
-            self.state = _IDLE
-            self._steps_left = -1
-            return
+        batch = self.batcher.choose(self.view)
+        if batch is None or batch.preempt:
+            batch = self._unusual(batch, actions)
+            if batch is None:
+                assert not self.running and not self.waiting, "a batcher left work lying"
+                self.state = _IDLE
+                self._steps_left = -1
+                return
         _, chunks, admit, decode, max_steps, interruptible, reason = batch
         if chunks:
             self._admit(chunks, admit)
@@ -222,9 +230,18 @@ class Engine:
         until_finish = not interruptible
         actions.append(Run(self.id, self.epoch, chunks, decode, max_steps, until_finish, reason))
 
-    def _choose(self, actions: list[Action]) -> Batch | None:
-        """The batcher's answer, its victims taken out; None when nothing is left that could run."""
-        batch = self.batcher.choose(self.view)
+    def _unusual(self, batch: Batch | None, actions: list[Action]) -> Batch | None:
+        """Take out the victims; when nothing is left that could run, choose again with all that is known."""
+        batch = self._without_victims(batch, actions)
+        if batch is None and (self.ended or self.door):
+            self._release_ended()
+            self.waiting.extend(self.door)
+            self.door.clear()
+            batch = self._without_victims(self.batcher.choose(self.view), actions)
+        return batch
+
+    def _without_victims(self, batch: Batch | None, actions: list[Action]) -> Batch | None:
+        """The batch, None when its victims leave nobody to run."""
         if batch is not None and batch.preempt:
             self._preempt(batch.preempt, actions)
             if not batch.chunks and not self.ledger.decoding:
@@ -260,6 +277,7 @@ class Engine:
                 stored = max(progress.known_tokens, context - 1 - self.asynchronous)
                 progress.known_tokens = context
             progress.computed = 0
+            progress.comes_back = True
             self.ledger.preempt(request, stored)
             self.waiting.appendleft(progress)
             self.preemptions += 1

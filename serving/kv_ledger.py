@@ -154,7 +154,7 @@ class KvLedger:
         """Everything the request holds is free again."""
         held = self._give_up(request)
         if self._queue is not None:
-            self._queue.give_back(held)
+            self._queue.returned += held
 
     def forget(self, request: int) -> None:
         """A request that waits is gone for good: nobody will ask for what it left."""

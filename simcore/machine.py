@@ -13,7 +13,7 @@ from serving.events import Ran
 from serving.recorder import Recorder
 from serving.units import FRACTION_BITS
 from simcore.lifetime import Lifetime
-from simcore.peaks import Peaks
+from simcore.peaks import NOBODY, Peaks
 from simcore.segment import steps_to_reach
 from simcore.stalls import Stalls
 from simcore.step_times import Pieces, StepTimes
@@ -71,7 +71,7 @@ class Machine:
         self._busy_since_ns = -1  # -1 while idle
         self._stalls = Stalls(recorder.gaps)
         self._stalled = self._stalls.groups  # one look less on the hot path
-        self._peaks = Peaks(lives) if rows.skewed else None
+        self._peaks = Peaks() if rows.skewed else None
 
     def start(self, now_ns: int, run: Run) -> int:
         """Begin a run; returns when it is due."""
@@ -115,10 +115,11 @@ class Machine:
         run, steps, head = self.run, self._steps, self._head
         assert run is not None
         finished: list[int] = []
-        last_step_ns = self._last_step_ns()
+        last_step_fixed = self._start_fixed
         if head:
             self._first_step(run, finished)
         if steps:
+            last_step_fixed = self._due_fixed - self._first - self._slope * (steps - 1)
             decoding = self._decoding
             if self._stalled:
                 self._end_stalls()
@@ -137,9 +138,9 @@ class Machine:
         goes_on = self._left and self._decoding and not (finished and run.until_finish)
         if not goes_on:
             self.run = None
-            return Ran(self.id, run.epoch, steps, tuple(finished), False, last_step_ns)
+            return Ran(self.id, run.epoch, steps, tuple(finished), False, last_step_fixed >> FRACTION_BITS)
         self._plan_decodes()
-        return Ran(self.id, run.epoch, steps, tuple(finished), True, last_step_ns)
+        return Ran(self.id, run.epoch, steps, tuple(finished), True, last_step_fixed >> FRACTION_BITS)
 
     def idle(self) -> None:
         """No run followed the last one: the next one starts on a whole nanosecond."""
@@ -156,15 +157,18 @@ class Machine:
         stalled = self._stalled
         life.last_token_fixed = self._stalls.leave(life.last_token_fixed) if stalled else self._due_fixed
         life.end = -1
+        if self._peaks and self._peaks.owner == request:
+            self._peaks.owner = NOBODY
         self._decoding -= 1
         self._context -= life.request.prompt_tokens + life.generated
 
-    def _last_step_ns(self) -> int:
-        """When the last step of the run in progress begins."""
-        steps = self._steps
-        if not steps:
-            return self._start_fixed >> FRACTION_BITS
-        return (self._due_fixed - self._first - self._slope * (steps - 1)) >> FRACTION_BITS
+    def _largest(self) -> int:
+        """The largest context of the residents, 0 without any."""
+        peaks = self._peaks
+        assert peaks is not None
+        if peaks.owner != NOBODY:
+            return self._steps_done - peaks.offset
+        return peaks.largest(self._steps_done, self._ends, self._lives)
 
     def _fix_due(self) -> None:
         steps = self._steps
@@ -177,8 +181,7 @@ class Machine:
         assert self._decoding, "a decode run without resident requests"
         steps = self._next_end() - self._steps_done
         self._head = 0
-        peaks = self._peaks
-        largest = peaks.largest(self._steps_done) if peaks else 0
+        largest = self._largest() if self._peaks else 0
         self._plan_steps(self._decoding, self._context, largest, steps if steps < self._left else self._left)
         self._fix_due()
 
@@ -186,9 +189,8 @@ class Machine:
         """The first step, and what the decode steps after it will cost until a request finishes."""
         decoding, context = self._decoding, self._context
         residents = decoding if run.decode else 0
-        peaks = self._peaks
-        largest = peaks.largest(self._steps_done) if peaks else 0
-        spread = residents * largest - context if peaks and residents else 0
+        largest = self._largest() if self._peaks else 0
+        spread = residents * largest - context if largest and residents else 0
         self._head = self._rows.mixed(residents, context, run.chunks, spread)
         self._first = self._slope = self._steps = 0
         steps = self._left
@@ -216,8 +218,10 @@ class Machine:
     def _plan_steps(self, decoding: int, context: int, largest: int, steps: int) -> None:
         """Decode steps of ``decoding`` requests with total ``context``, while one straight piece holds."""
         pieces = self._rows.decode(decoding)
-        if self._peaks:
-            context += self._rows.shift(decoding, decoding * largest - context)
+        if largest:
+            spread = decoding * largest - context
+            if spread:
+                context += self._rows.shift(decoding, spread)
         limit, intercept, slope = pieces[0]
         if context > limit:
             limit, intercept, slope = self._later_piece(pieces, context)
@@ -280,7 +284,7 @@ class Machine:
         life.end = end = self._steps_done + missing
         heappush(self._ends, (end, life.request.id))
         if self._peaks:
-            self._peaks.join(life)
+            self._peaks.join(life, not self._decoding)
         self._decoding += 1
         self._context += life.request.prompt_tokens + generated
 
@@ -292,7 +296,7 @@ class Machine:
             self._gaps(first + slope, slope, steps - 1, self._decoding)
 
     def _finish_decodes(self, finished: list[int]) -> None:
-        ends, lives, steps_done = self._ends, self._lives, self._steps_done
+        ends, lives, steps_done, peaks = self._ends, self._lives, self._steps_done, self._peaks
         while ends and ends[0][0] <= steps_done:
             end, request = heappop(ends)
             life = lives.get(request)
@@ -300,6 +304,8 @@ class Machine:
                 self._decoding -= 1
                 self._context -= life.request.prompt_tokens + life.output_tokens
                 self._finish(life, self.due_ns)
+                if peaks and peaks.owner == request:
+                    peaks.owner = NOBODY
                 finished.append(request)
 
     def _finish(self, life: Lifetime, now_ns: int) -> None:

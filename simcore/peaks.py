@@ -1,36 +1,46 @@
 """The largest context among the resident requests of one machine.
 
 All contexts grow by one per step, so their order stands still: a request with context c at step counter s is
-kept under c - s. Who has left is found out when it comes up.
+kept as s - c, the smallest of all. When its owner leaves, the others are looked through once.
 """
 
-from collections.abc import Mapping
-from heapq import heappop, heappush
+from collections.abc import Iterable, Mapping
+from typing import Final
 
 from simcore.lifetime import Lifetime
 
+NOBODY: Final = -1
+
 
 class Peaks:
-    """A heap of (s - c, step counter of the request's end, request)."""
+    """``offset``: step counter less the largest context; right while ``owner`` is somebody."""
 
-    __slots__ = ("_heap", "_lives")
+    __slots__ = ("offset", "owner")
 
-    def __init__(self, lives: Mapping[int, Lifetime]) -> None:
-        self._lives = lives
-        self._heap: list[tuple[int, int, int]] = []
+    def __init__(self) -> None:
+        self.owner = NOBODY
+        self.offset = 0
 
-    def join(self, life: Lifetime) -> None:
-        """A request decodes from the next step on; its ``end`` is known."""
-        request = life.request
-        heappush(self._heap, (life.end - request.prompt_tokens - life.output_tokens, life.end, request.id))
+    def join(self, life: Lifetime, alone: bool) -> None:
+        """A request decodes from the next step on, ``alone`` if nobody else does; its ``end`` is known."""
+        offset = life.end - life.request.prompt_tokens - life.output_tokens
+        if alone or (self.owner != NOBODY and offset < self.offset):
+            self.owner, self.offset = life.request.id, offset
 
-    def largest(self, steps_done: int) -> int:
-        """The largest context, the token that the next step feeds included; 0 when nobody decodes."""
-        heap, lives = self._heap, self._lives
-        while heap:
-            offset, end, request = heap[0]
-            life = lives.get(request)
-            if life is not None and life.end == end:
-                return steps_done - offset
-            heappop(heap)
-        return 0
+    def largest(self, steps_done: int, ends: Iterable[tuple[int, int]], lives: Mapping[int, Lifetime]) -> int:
+        """The largest context, the token that the next step feeds included; 0 when nobody decodes.
+
+        ``ends``: (step counter of the end, request) of the residents, void ones among them.
+        """
+        if self.owner == NOBODY:
+            offset = steps_done
+            for end, request in ends:
+                life = lives.get(request)
+                if life is not None and life.end == end:
+                    own = end - life.request.prompt_tokens - life.output_tokens
+                    if own < offset:
+                        self.owner, offset = request, own
+            self.offset = offset
+            if self.owner == NOBODY:
+                return 0
+        return steps_done - self.offset
