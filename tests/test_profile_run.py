@@ -105,7 +105,12 @@ def test_what_lies_outside_the_tables_is_refused(tmp_path: Path, capsys: pytest.
 
 def test_the_journal_of_a_run_on_a_profile_is_replayed(tmp_path: Path) -> None:
     path = profile(tmp_path / "p.json")
-    scarce = ("engine.kv_tokens=1040", "trace.rate_per_s=2000", "trace.tokens_scale=0.05")
+    scarce = (
+        "engine.kv_tokens=800",
+        "trace.rate_per_s=5000",
+        "trace.tokens_scale=0.1",
+        "engine.max_num_seqs=16",
+    )
     words = (f"engine.profile={path}", "journal=true", "engine.max_new_tokens=64", *scarce)
     assert simulated(tmp_path / "run", *words)["preemptions"] > 0
     assert cli.run(["replay", str(tmp_path / "run")]) == 0
