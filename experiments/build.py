@@ -132,9 +132,13 @@ def workload_of(config: RunConfig, estimates: ModelEstimates, replicas: int) -> 
 def check_lengths(config: RunConfig, workload: Workload, hardware: Hardware, replicas: list[Replica]) -> None:
     """Refuse a trace with requests the step-time model does not answer for, or none of which fits.
 
-    A preempted request is computed again with all it has generated, so the longest chunk ends there.
+    A preempted request is computed again with all it has generated, so the longest chunk ends there; a
+    batcher that does not cut prompts computes all of it in one step.
     """
-    longest = hardware.step.limits.prompt_tokens
+    limits = hardware.step.limits
+    longest = min(limits.prompt_tokens, hardware.rows.decode(1)[-1][0])
+    if config.system.batcher.name != "chunked_prefill":
+        longest = min(longest, limits.max_prefill_tokens)
     caps = caps_of(config, workload)
     tokens = workload.prompt_tokens + (workload.output_tokens.clip(max=caps) - 1)
     row = int(tokens.argmax())

@@ -194,6 +194,8 @@ def _check_engine(config: RunConfig) -> None:
             "engine.step_time=op_table needs operation tables: write engine.profile=FILE, made with "
             "servetwin profile import"
         )
+    if engine.profile_force and engine.profile is None:
+        raise UserError("engine.profile_force=true has no profile to force: write engine.profile=FILE too")
     if engine.profile is not None and engine.step_time not in ("auto", "op_table"):
         raise UserError(
             f"engine.profile is not used with engine.step_time={engine.step_time}: "

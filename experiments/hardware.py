@@ -52,13 +52,20 @@ def hardware_of(config: RunConfig) -> Hardware:
     operations = step_model(engine.step_time, gpu, llm, tp, profile)
     overhead = overhead_of(engine, operations, llm.layers)
     step = EngineStepModel(operations, overhead)
-    if engine.max_num_seqs > step.limits.max_decode_sequences:
-        raise UserError(
-            f"engine.max_num_seqs={engine.max_num_seqs} is beyond the {step.limits.max_decode_sequences} "
-            "sequences the step-time model knows: write a smaller number or engine.step_time=roofline"
-        )
+    _check_range("max_num_seqs", engine.max_num_seqs, step.limits.max_decode_sequences, "sequences")
+    tokens = engine.max_num_batched_tokens
+    _check_range("max_num_batched_tokens", tokens, step.limits.max_prefill_tokens, "prompt tokens of a step")
     blocks, arithmetic = _kv_blocks(engine, gpu, llm, tp)
     return Hardware(StepRows(step), step, overhead, use, blocks, arithmetic, llm.layers)
+
+
+def _check_range(key: str, value: int, largest: int, what: str) -> None:
+    """What a step may hold must lie in the range of the step times, whether it is reached or not."""
+    if value > largest:
+        raise UserError(
+            f"engine.{key}={value} is beyond the {largest} {what} that the step-time model knows: write "
+            f"engine.{key}={largest} or less, or engine.step_time=roofline"
+        )
 
 
 def overhead_of(engine: EngineConfig, operations: StepModel, layers: int) -> EngineOverhead:

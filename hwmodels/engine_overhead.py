@@ -92,9 +92,9 @@ def _padded_dense(operations: StepModel, overhead: EngineOverhead) -> Callable[[
         tokens, sequences = prefill_tokens + decode_sequences, prefill_sequences + decode_sequences
         if tokens <= largest:
             if prefill_tokens:
-                prefill_tokens += idle_rows[tokens]
-                if prefill_tokens > last_prefill:
-                    prefill_tokens = last_prefill
+                idle = idle_rows[tokens]
+                if tokens + idle <= last_prefill:
+                    prefill_tokens += idle
             else:
                 decode_sequences = min(decode_sequences + idle_rows[tokens], last_decode)
         seconds = dense_s(prefill_tokens, prefill_sequences, decode_sequences) + step_s

@@ -143,6 +143,8 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _json(path: Path) -> Any:
     try:
+        if path.exists() and not path.is_file():
+            raise HardwareError(f"{path} is no file; name one that 'servetwin profile import' wrote")
         return json.loads(
             path.read_bytes().decode("utf-8"), parse_constant=_refuse_constant, object_pairs_hook=_once
         )

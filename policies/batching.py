@@ -197,13 +197,19 @@ class PrefillFirst:
         kv = view.kv
         room = kv.free_blocks - kv.watermark_blocks
         batched = 0
+        resumed: list[tuple[int, int]] = []
         for progress in view.waiting:
-            tokens = progress.known_tokens
-            blocks = -(-tokens // kv.block_tokens)
+            known = progress.known_tokens
+            free = room + kv.watermark_blocks
+            start = kv.cached_tokens(progress.id, known, free, resumed) if progress.comes_back else 0
+            tokens = known - start
+            blocks = -(-known // kv.block_tokens)
             full = bool(chunks) and batched + tokens > self.max_num_batched_tokens
             if full or len(chunks) == seats or blocks > room:
                 break
+            if start:
+                resumed.append((progress.id, start // kv.block_tokens))
             room -= blocks
             batched += tokens
-            chunks.append((progress.id, 0, tokens))
+            chunks.append((progress.id, start, tokens))
         return tuple(chunks), room + kv.watermark_blocks

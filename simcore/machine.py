@@ -224,7 +224,7 @@ class Machine:
                 context += self._rows.shift(decoding, spread)
         limit, intercept, slope = pieces[0]
         if context > limit:
-            limit, intercept, slope = self._later_piece(pieces, context)
+            limit, intercept, slope = self._later_piece(pieces, decoding, context)
         if context + (steps - 1) * decoding > limit:
             steps = (limit - context) // decoding + 1
         self._first = intercept + slope * context
@@ -241,12 +241,12 @@ class Machine:
                 return end
             heappop(ends)
 
-    def _later_piece(self, pieces: Pieces, context: int) -> tuple[int, int, int]:
+    def _later_piece(self, pieces: Pieces, decoding: int, context: int) -> tuple[int, int, int]:
         for piece in pieces:
             if context <= piece[0]:
                 return piece
         raise UserError(
-            f"replica {self.id} decodes {self._decoding} sequences with {context} tokens of context, beyond "
+            f"replica {self.id} decodes {decoding} sequences with {context} tokens of context, beyond "
             f"the {pieces[-1][0]} its step-time model answers for: write a smaller engine.kv_tokens"
         )
 

@@ -263,16 +263,22 @@ def _schedule_chunked(case: Case, replica: _Replica, preempted: list[int]) -> li
         needed = request.known if case.reserve_full_prompt else cached + tokens
         if case.blocks(needed) > len(replica.free):
             break
-        replica.running.append(replica.waiting.pop(0))
-        for block in found:
-            replica.free.remove(block)
-        request.held = found
-        request.computed = cached
-        request.known_at_admission = request.known
+        _admit(case, replica, found)
         _allocate(case, replica, request, tokens)
         step.append((request, tokens))
         budget -= tokens
     return step
+
+
+def _admit(case: Case, replica: _Replica, found: list[int]) -> None:
+    """The head of the queue runs from now on; ``found`` are blocks of its own that are still whole."""
+    request = replica.waiting.pop(0)
+    replica.running.append(request)
+    for block in found:
+        replica.free.remove(block)
+    request.held = found
+    request.computed = len(found) * case.block_tokens
+    request.known_at_admission = request.known
 
 
 def _schedule_prefill_first(
@@ -282,13 +288,15 @@ def _schedule_prefill_first(
     while replica.waiting and len(replica.running) < case.max_num_seqs:
         request = replica.waiting[0]
         chosen = sum(tokens for _, tokens in step)
-        if step and chosen + request.known > case.max_num_batched_tokens:
+        found = _find_blocks(case, replica, request)
+        tokens = request.known - len(found) * case.block_tokens
+        if step and chosen + tokens > case.max_num_batched_tokens:
             break
         if len(replica.free) - case.blocks(request.known) < case.watermark_blocks:
             break
-        replica.running.append(replica.waiting.pop(0))
-        _allocate(case, replica, request, request.known)
-        step.append((request, request.known))
+        _admit(case, replica, found)
+        _allocate(case, replica, request, tokens)
+        step.append((request, tokens))
     if step:
         return step
     for request in list(replica.running):

@@ -67,7 +67,7 @@ def cases(draw: st.DrawFn) -> Case:
         requests=tuple(requests),
         rows=rows,
         reserve_full_prompt=chunked and draw(st.booleans()),
-        prefix_caching=chunked and draw(st.booleans()),
+        prefix_caching=draw(st.booleans()),
         asynchronous=draw(st.booleans()),
     )
 
