@@ -11,7 +11,7 @@ from serving.errors import UserError
 
 Kind = Literal["simulate", "realexec"]
 
-STEP_TIMES: Final = ("auto", "op_table", "linear", "roofline")
+STEP_TIMES: Final = ("auto", "op_table", "linear", "calibrated_roofline", "roofline")
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,17 +189,17 @@ def _check_engine(config: RunConfig) -> None:
             f"engine.kv_tokens={engine.kv_tokens} leaves no block of {engine.block_tokens} tokens beside "
             f"engine.reserved_blocks={engine.reserved_blocks}: write at least engine.kv_tokens={least_tokens}"
         )
-    if engine.step_time == "op_table" and engine.profile is None:
+    if engine.step_time in ("op_table", "calibrated_roofline") and engine.profile is None:
         raise UserError(
-            "engine.step_time=op_table needs operation tables: write engine.profile=FILE, made with "
-            "servetwin profile import"
+            f"engine.step_time={engine.step_time} needs measured tables: write engine.profile=FILE, made "
+            "with servetwin profile import"
         )
     if engine.profile_force and engine.profile is None:
         raise UserError("engine.profile_force=true has no profile to force: write engine.profile=FILE too")
-    if engine.profile is not None and engine.step_time not in ("auto", "op_table"):
+    if engine.profile is not None and engine.step_time == "roofline":
         raise UserError(
-            f"engine.profile is not used with engine.step_time={engine.step_time}: "
-            "write engine.step_time=op_table or leave engine.profile out"
+            "engine.profile is not used with engine.step_time=roofline, which is the datasheet's: "
+            "write engine.step_time=calibrated_roofline or leave engine.profile out"
         )
 
 

@@ -1,10 +1,12 @@
 """How far a step-time model is off where it has not looked: every second grid line is kept from it."""
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from hwmodels.catalogue import load_llm
 from hwmodels.errors import HardwareError
 from hwmodels.op_table import dense_by_tokens, seconds_by_count
 from hwmodels.op_table_step import OpTableStepModel
@@ -46,6 +48,10 @@ class _Step:
     def heads(self) -> int:
         return self.sequences + (1 if self.new else 0)
 
+    @property
+    def longest(self) -> int:
+        return max(self.new + self.cached, self.context)
+
 
 def thinned(profile: Profile) -> Profile:
     """The profile with every second value of each axis left out; the ends of an axis stay.
@@ -68,23 +74,26 @@ def thinned(profile: Profile) -> Profile:
 def held_out_errors(profile: Profile, build: Builder = OpTableStepModel) -> tuple[PhaseError, ...]:
     """Errors of ``build(thinned(profile))`` on what was thinned out, per phase that has such points.
 
-    A step is the dense layers of its tokens, the attention measured, and the head of its sequences; a step of
-    more tokens than the dense table has is left out. A phase without held-out points is left out as well.
+    A step is the dense layers of its tokens, the attention measured, and the head of its sequences. Left out
+    is a step of more tokens than the dense table has, and one with a longer context than its model takes:
+    attention tables are shared between models, and no run gets there. A phase without held-out points is
+    left out as well.
     """
     model = build(thinned(profile))
     dense = dense_by_tokens(profile.tables)
     head = seconds_by_count(profile.tables.head)
-    judged = (_phase_error(model, profile, phase, dense, head) for phase in PHASES)
+    longest = _longest_context(profile)
+    judged = (_phase_error(model, profile, phase, dense, head, longest) for phase in PHASES)
     return tuple(one for one in judged if one is not None)
 
 
 def _phase_error(
-    model: StepModel, profile: Profile, phase: str, dense: Floats, head: Floats
+    model: StepModel, profile: Profile, phase: str, dense: Floats, head: Floats, longest: float
 ) -> PhaseError | None:
     errors = []
     refused = 0
     for step, attention_s in _held_out(phase, getattr(profile.tables, phase)):
-        if step.tokens < len(dense) and step.heads < len(head):
+        if step.tokens < len(dense) and step.heads < len(head) and step.longest <= longest:
             measured_s = float(dense[step.tokens] + attention_s + head[step.heads])
             try:
                 errors.append(_predicted_s(model, step) / measured_s - 1.0)
@@ -97,6 +106,14 @@ def _phase_error(
     return PhaseError(
         phase, len(errors), refused, float(sizes.mean()), float(np.percentile(sizes, 95)), bias_percent
     )
+
+
+def _longest_context(profile: Profile) -> float:
+    """What the catalogue says of the profile's model; without limit where it does not know it."""
+    try:
+        return load_llm(profile.stamp.llm).max_context_tokens
+    except HardwareError:
+        return math.inf
 
 
 def _predicted_s(model: StepModel, step: _Step) -> float:

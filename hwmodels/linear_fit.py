@@ -16,6 +16,8 @@ DENSE_TILES = (1, 64, 128, 256)
 ATTENTION_TILES = (1, *range(32, 1025, 8))
 # Where the search for the second slope of decode attention starts: sequences that fill a GPU.
 LONGEST_SHARES = (0.0, 2.0, 4.0)
+# Where the search for the least time of a sequence starts: contexts that take no longer than none.
+BLOCK_TOKENS = (64.0, 128.0)
 # Where the search for the second slope of mixed steps starts: shares of the largest measured.
 REREAD_SHARES = (0.01, 0.03, 0.1, 0.3)
 
@@ -157,11 +159,16 @@ def _fit_decode(lattices: tuple[Lattice, ...], dense: DenseLines, kernel_s: floa
     weight_s = seconds + _dense_s(dense, sequences, sequences)
     kernel = np.full(len(seconds), kernel_s)
     lines = (
-        Line(_columns(1.0, sequences, sequences * context, 0.0), kernel),
-        Line(_columns(1.0, sequences, 0.0, context), kernel),
+        Line(_columns(1.0, sequences, sequences * context, 0.0, 0.0), kernel),
+        Line(_columns(1.0, sequences, 0.0, context, 0.0), kernel),
+        Line(_columns(1.0, 0.0, 0.0, 0.0, sequences), kernel),
     )
     slope = float((seconds / (sequences * context)).min())
-    starts = [np.array([0.0, 0.0, slope, share * slope]) for share in LONGEST_SHARES]
+    starts = [
+        np.array([0.0, 0.0, slope, share * slope, block * slope])
+        for share in LONGEST_SHARES
+        for block in BLOCK_TOKENS
+    ]
     return DecodeLine(*map(float, fit_largest(lines, seconds, weight_s, starts)))
 
 
@@ -189,9 +196,7 @@ def _fit_mixed(
     # the second slope may begin anywhere within the totals measured.
     slope = max(0.3 * wave_s, 1.5 * decode.per_context_token_s)
     free_s = slope * float((total * sequences).max())
-    starts = [
-        np.array([4 * decode.per_sequence_s, 0.0, slope, 2 * slope, share * free_s])
-        for share in REREAD_SHARES
-    ]
+    sequence_s = max(decode.per_sequence_s, decode.least_per_sequence_s)
+    starts = [np.array([4 * sequence_s, 0.0, slope, 2 * slope, share * free_s]) for share in REREAD_SHARES]
     found = fit_largest(lines, seconds, weight_s, starts)
     return MixedAttention(chunk, *map(float, found))

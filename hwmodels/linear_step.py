@@ -116,19 +116,33 @@ class DenseLines:
 
 @dataclass(frozen=True, slots=True)
 class DecodeLine:
-    """Attention of decoding sequences: ``intercept_s + per_sequence_s * n`` + the larger of two lines.
+    """Attention of decoding sequences: ``intercept_s`` + ``per_sequence_s * n`` + the larger of two lines.
 
     ``per_context_token_s * T`` is reading all contexts; ``per_longest_token_s * T / n`` is going through one
-    of them, which a few sequences wait for because they do not fill the GPU.
+    of them, which a few sequences wait for because they do not fill the GPU. Behind the intercept it takes at
+    least ``least_per_sequence_s * n``: a sequence takes a block of the cache, however short it is.
     """
 
     intercept_s: float
     per_sequence_s: float
     per_context_token_s: float
     per_longest_token_s: float = 0.0
+    least_per_sequence_s: float = 0.0
 
     def __post_init__(self) -> None:
         _require_times(self, tuple(field.name for field in fields(self)))
+
+    def pieces(self, decode_sequences: int, max_context_tokens: int) -> tuple[Piece, ...]:
+        """Flat while the sequences are short, then one line to ``max_context_tokens`` in total."""
+        slope_s = max(self.per_context_token_s, self.per_longest_token_s / decode_sequences)
+        start_s = self.intercept_s + self.per_sequence_s * decode_sequences
+        flat_s = (self.least_per_sequence_s - self.per_sequence_s) * decode_sequences
+        line = Piece(max_context_tokens, start_s, slope_s)
+        if flat_s < slope_s:  # not even one token long
+            return (line,)
+        if flat_s >= slope_s * max_context_tokens:
+            return (Piece(max_context_tokens, start_s + flat_s, 0.0),)
+        return Piece(int(flat_s / slope_s), start_s + flat_s, 0.0), line
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,11 +236,8 @@ class TiledStepModel:
         return self.dense.seconds(prefill_tokens + decode_sequences, prefill_sequences + decode_sequences)
 
     def decode_attention(self, decode_sequences: int) -> tuple[Piece, ...]:
-        """One straight piece up to the end of the range."""
-        line = self.decode
-        slope_s = max(line.per_context_token_s, line.per_longest_token_s / decode_sequences)
-        intercept_s = line.intercept_s + line.per_sequence_s * decode_sequences
-        return (Piece(self.limits.max_context_tokens, intercept_s, slope_s),)
+        """One or two straight pieces, to the end of the range."""
+        return self.decode.pieces(decode_sequences, self.limits.max_context_tokens)
 
     def prefill_attention_s(self, new_tokens: int, cached_tokens: int) -> float:
         """Whole waves over the cache and the chunk itself."""

@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from hwmodels.errors import HardwareError
 from hwmodels.profile import Curve, Floats, Lattice, OpTables
@@ -69,6 +70,8 @@ class Surface:
 
     def on(self, *lines: Sequence[int]) -> Floats:
         """Seconds at the product of ``lines``; NaN where a measured neighbour is missing.
+
+        On two axes the farther of them may be missing, up to the line between the two beside it.
 
         Below the first line of an axis its values hold. Where several lattices answer, the one whose points
         are nearer counts more; at a measured point only that point does.
@@ -205,17 +208,51 @@ def _interpolated(
 ) -> tuple[Floats, Floats]:
     """Multilinear values at the product of ``points``, and how far each is from measured points."""
     missing = np.isnan(values).astype(np.float64)
-    found, holes = np.nan_to_num(values), missing if missing.any() else None
+    holes = missing if missing.any() else None
+    found = np.nan_to_num(values if holes is None else _with_far_corners(values))
     distance, inside = np.zeros(()), np.ones((), dtype=bool)
-    for axis, (lines, at) in enumerate(zip(axes, points)):
-        matrix, bow, known = _axis_weights(np.asarray(lines, dtype=np.float64), at)
+    weights = [_axis_weights(np.asarray(lines, dtype=np.float64), at) for lines, at in zip(axes, points)]
+    for axis, (matrix, bow, known) in enumerate(weights):
         found = _along(matrix, found, axis)
         holes = None if holes is None else _along(matrix, holes, axis)
         distance = np.add.outer(distance, bow)
         inside = np.logical_and.outer(inside, known)
     if holes is not None:
-        inside = inside & (holes < 1e-12)
+        whole: npt.NDArray[np.bool_] = holes < 1e-12
+        inside = inside & (whole | _in_corners(values, [matrix for matrix, _, _ in weights]))
     return np.where(inside, found, np.nan), distance
+
+
+def _with_far_corners(values: Floats) -> Floats:
+    """A missing far corner of a cell of two axes gets the value of the plane through the other three."""
+    if values.ndim != 2:
+        return values
+    filled = values.copy()
+    plane = values[1:, :-1] + values[:-1, 1:] - values[:-1, :-1]
+    filled[1:, 1:] = np.where(np.isnan(values[1:, 1:]), plane, values[1:, 1:])
+    return filled
+
+
+def _in_corners(values: Floats, matrices: Sequence[Floats]) -> npt.NDArray[np.bool_]:
+    """Which points lie between the three measured corners of a cell of two axes whose far one is missing.
+
+    Memory bounds sequences times context, so that a table ends in steps; between the steps its edge is
+    the line from corner to corner.
+    """
+    if values.ndim != 2:
+        return np.zeros((), dtype=np.bool_)
+    plane = values[1:, :-1] + values[:-1, 1:] - values[:-1, :-1]
+    half = np.zeros(values.shape, dtype=bool)
+    half[:-1, :-1] = np.isnan(values[1:, 1:]) & ~np.isnan(plane)
+    (near, share), (near_other, share_other) = (_cell(matrix) for matrix in matrices)
+    before_the_edge: npt.NDArray[np.bool_] = np.add.outer(share, share_other) < 1.0 + 1e-9
+    return before_the_edge & half[np.ix_(near, near_other)]
+
+
+def _cell(matrix: Floats) -> tuple[npt.NDArray[np.intp], Floats]:
+    """The line before each point of one axis, and the share of the way to the next."""
+    near = (matrix > 0.0).argmax(axis=1)
+    return near, 1.0 - matrix[np.arange(len(matrix)), near]
 
 
 def _axis_weights(lines: Floats, at: Floats) -> tuple[Floats, Floats, Floats]:

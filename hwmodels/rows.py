@@ -49,8 +49,7 @@ class StepRows:
         self._decode: dict[int, tuple[Row, ...]] = {}
         self._alphas: dict[int, int] = {}
         self._interplay = model.interplay
-        # Chunks of one step share a kernel: what the shortest takes, being launched, is paid once.
-        self._launch_s = 0.0 if self._interplay is None else self._prefill_attention_s(1, 0)
+        self._launch_s = _launch_s(model)
         self.skewed: bool = self._interplay is not None and _can_be_skewed(self._interplay, self.limits)
 
     def decode(self, n: int) -> tuple[Row, ...]:
@@ -113,9 +112,12 @@ class StepRows:
             raise HardwareError("a step without prefill chunks and without decoding sequences has no time")
         if n > 0 and self._interplay is not None:
             context += self.shift(n, spread, tokens)
-        seconds += self._dense_s(tokens, len(chunks), n)
+        count = len(chunks)
+        seconds += self._dense_s(tokens, count, n)
+        if count > 1:
+            seconds -= self._launch_s * (count - 1)
         if tokens and self._interplay is not None:
-            return self._together(seconds, n, context, tokens, cached, len(chunks))
+            return self._together(seconds, n, context, tokens, cached)
         if seconds < 0.0:
             raise ValueError(f"a step model answered a negative time, {seconds} s")
         cost = int(seconds * FIXED_PER_S + 0.5)
@@ -127,10 +129,9 @@ class StepRows:
                 cost += self._attention_cost(n, context)
         return cost if cost > 0 else 1
 
-    def _together(self, seconds: float, n: int, context: int, tokens: int, cached: int, chunks: int) -> int:
-        """Cost of ``chunks`` in one kernel with ``n`` sequences; ``seconds`` is all but the sequences."""
+    def _together(self, seconds: float, n: int, context: int, tokens: int, cached: int) -> int:
+        """Cost of chunks in one kernel with ``n`` sequences; ``seconds`` is all but the sequences."""
         assert self._interplay is not None
-        seconds -= self._launch_s * (chunks - 1)
         if n > 0:
             if n > self._max_decode:
                 raise self._too_many(n)
@@ -210,7 +211,17 @@ def _can_be_skewed(interplay: Interplay, limits: StepLimits) -> bool:
     )
 
 
+def _launch_s(model: StepModel) -> float:
+    """What a chunk takes however short it is: chunks of one step share a kernel, and pay it once.
+
+    The line through one and two tokens, at none. Against 60 measured steps of 2 to 16 equal prompts of 128 to
+    4,096 tokens (tests/test_rows_mixed.py) it is 0.4 % off on average; 1.3 % without.
+    """
+    return max(0.0, 2.0 * model.prefill_attention_s(1, 0) - model.prefill_attention_s(2, 0))
+
+
 def _fixed(seconds: float) -> int:
     if seconds < 0.0:
         raise ValueError(f"a step model answered a negative time, {seconds} s")
-    return round(seconds * FIXED_PER_S)
+    # As mixed steps are rounded, ties included: one without chunks is exactly a decode step.
+    return int(seconds * FIXED_PER_S + 0.5)

@@ -7,28 +7,30 @@ from hwmodels.catalogue import llm_names, load_all_reduce, load_llm
 from hwmodels.errors import HardwareError
 from hwmodels.gpu import Gpu
 from hwmodels.linear_catalogue import LinearKey, linear_keys, linear_step_model
+from hwmodels.linear_fit import linear_model
 from hwmodels.linear_step import LinearStepModel, TiledStepModel
 from hwmodels.llm_shape import LlmShape
 from hwmodels.op_table_step import OpTableStepModel
 from hwmodels.profile import Curve, Profile
+from hwmodels.roofline_fit import roofline_model
 from hwmodels.roofline_step import roofline_step_model
 from hwmodels.step_time import StepModel
 
-StepModelKind = Literal["auto", "op_table", "linear", "roofline"]
+StepModelKind = Literal["auto", "op_table", "linear", "calibrated_roofline", "roofline"]
 
 
 def step_model(kind: str, gpu: Gpu, llm: LlmShape, tp: int, profile: Profile | None = None) -> StepModel:
     """The step model of one replica of ``llm`` on ``tp`` of ``gpu``: its operations, no engine overhead.
 
-    ``kind`` 'auto' takes 'op_table' where a profile is given, else 'linear' where coefficients exist for this
-    GPU, tp and a model of exactly this shape, else 'roofline'.
+    With a ``profile`` 'op_table' (or 'auto') is its tables, and 'linear' and 'calibrated_roofline' are fitted
+    to them. Without one 'linear' has the catalogue's coefficients, and 'auto' takes them where they exist for
+    this GPU, tp and a model of exactly this shape, else 'roofline', the datasheet's.
     """
     if kind not in get_args(StepModelKind):
         raise HardwareError(f"unknown step model {kind!r}; write one of {', '.join(get_args(StepModelKind))}")
     llm.require_tp(tp)
-    if kind == "op_table" or (kind == "auto" and profile is not None):
-        measured = _required(profile, gpu, llm, tp)
-        return OpTableStepModel(measured, measured.stamp.error_band)
+    if kind in ("op_table", "calibrated_roofline") or (kind in ("auto", "linear") and profile is not None):
+        return _on_profile(kind, _required(kind, profile, gpu, llm, tp), gpu, llm, tp)
     key = linear_key(gpu, llm, tp)
     if kind == "linear" or (kind == "auto" and key in linear_keys()):
         return linear_step_model(key)
@@ -54,13 +56,21 @@ def _same_shape(llm: LlmShape, name: str) -> bool:
     return name in llm_names() and llm.computes_like(load_llm(name))
 
 
-def _required(profile: Profile | None, gpu: Gpu, llm: LlmShape, tp: int) -> Profile:
+def _on_profile(kind: str, profile: Profile, gpu: Gpu, llm: LlmShape, tp: int) -> StepModel:
+    if kind == "linear":
+        return linear_model(profile)
+    if kind == "calibrated_roofline":
+        return roofline_model(profile, gpu, llm, tp)
+    return OpTableStepModel(profile, profile.stamp.error_band)
+
+
+def _required(kind: str, profile: Profile | None, gpu: Gpu, llm: LlmShape, tp: int) -> Profile:
     """The profile, with the catalogue's all-reduce where the ranks' was not measured.
 
     Whether the profile is of this GPU and model is hwmodels.profile_check's to say.
     """
     if profile is None:
-        raise HardwareError("the step model 'op_table' needs a profile: name one, or write 'auto'")
+        raise HardwareError(f"the step model {kind!r} needs a profile: name one, or write 'auto'")
     if tp == 1 or profile.tables.all_reduce is not None:
         return profile
     link = load_all_reduce(gpu.name)

@@ -10,17 +10,28 @@ import pytest
 from hwmodels.errors import HardwareError
 from hwmodels.held_out import PhaseError, held_out_errors, thinned
 from hwmodels.importers import ImportRequest, import_profile
+from hwmodels.linear_fit import linear_model
 from hwmodels.op_table_step import OpTableStepModel
 from hwmodels.profile import Lattice, Profile
 from hwmodels.step_time import Piece, StepLimits
-from tests.toy_profile import CACHED, CONTEXT, NEW, lattice, prefill_s, toy_profile
+from tests.toy_profile import CACHED, CONTEXT, NEW, decode_s, lattice, prefill_s, toy_profile
 
-TABLES = Path(os.environ.get("SERVETWIN_PROFILES", "")) / "llmservingsim"
+PROFILES = Path(os.environ.get("SERVETWIN_PROFILES", ""))
+TABLES = PROFILES / "llmservingsim"
 MEASURED = [
     ("rtx4090", "llama3_1_8b", 1, "RTX4090/meta-llama/Llama-3.1-8B"),
     ("rtx_pro_6000", "llama3_1_8b", 1, "RTXPRO6000/meta-llama/Llama-3.1-8B"),
     ("rtx_pro_6000", "qwen3_32b", 2, "RTXPRO6000/Qwen/Qwen3-32B"),
 ]
+A100 = [
+    ("llama2_7b", 1, "meta-llama/Llama-2-7b-hf"),
+    ("llama3_8b", 1, "meta-llama/Meta-Llama-3-8B"),
+    ("qwen_72b", 4, "Qwen/Qwen-72B"),
+]
+
+measured = pytest.mark.skipif(
+    not TABLES.is_dir(), reason="SERVETWIN_PROFILES does not name the folder of measured tables"
+)
 
 
 class Slow:
@@ -109,9 +120,15 @@ def test_steps_beyond_the_dense_table_do_not_count() -> None:
     assert found["mixed"].rows == 400 - 81 - (len(CACHED) * 5 * len(CONTEXT) - 3 * 3 * 3)
 
 
-@pytest.mark.skipif(
-    not TABLES.is_dir(), reason="SERVETWIN_PROFILES does not name the folder of measured tables"
-)
+def test_contexts_that_the_model_does_not_take_do_not_count() -> None:
+    """OPT takes 2,048 tokens; of a model that the catalogue does not know every point counts."""
+    unknown = toy_profile(decode=(lattice(decode_s, (1, 4, 16), (16, 256, 2048, 4096)),))
+    opt = replace(unknown, stamp=replace(unknown.stamp, llm="opt_13b"))
+    assert by_phase(held_out_errors(unknown))["decode"].rows == 12 - 2 * 3
+    assert by_phase(held_out_errors(opt))["decode"].rows == 12 - 2 * 3 - 1
+
+
+@measured
 @pytest.mark.parametrize(("gpu", "llm", "tp", "folder"), MEASURED)
 def test_measured_tables_are_met_within_what_is_promised(gpu: str, llm: str, tp: int, folder: str) -> None:
     """3 % on average and 10 % at the 95th percentile, every held-out row answered."""
@@ -122,3 +139,16 @@ def test_measured_tables_are_met_within_what_is_promised(gpu: str, llm: str, tp:
         assert error.refused == 0
         assert error.mean_percent <= 3.0 and error.p95_percent <= 10.0
         assert abs(error.bias_percent) <= 1.5
+
+
+@measured
+@pytest.mark.parametrize(("llm", "tp", "folder"), A100)
+def test_tables_of_the_a100_are_met_by_both_rungs(llm: str, tp: int, folder: str) -> None:
+    """Op tables as above; the linear rung within 5 % on average. Contexts that no GPU held are refused."""
+    path = PROFILES / "vidur" / "compute" / "a100" / folder / "mlp.csv"
+    others = PROFILES / "aiconfigurator" / "a100_sxm"
+    found = import_profile("vidur", ImportRequest(path, "a100_80g", llm, tp, None, others))
+    for error in held_out_errors(found):
+        assert error.refused <= 5
+        assert error.mean_percent <= 2.0 and error.p95_percent <= 6.0
+    assert max(error.mean_percent for error in held_out_errors(found, linear_model)) <= 5.0

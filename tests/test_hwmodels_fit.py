@@ -139,7 +139,7 @@ def reproduces(entry: Mapping[str, Any], phase: str, rows: Sequence[Iteration]) 
 
 
 def test_what_was_not_fitted_says_rough_or_composed() -> None:
-    assert len(FITTED) == 3
+    assert len(FITTED) == 2
     for key in linear_keys():
         if not any(origin in linear_entry(key) for origin in ORIGINS):
             assert linear_entry(key)["source"].startswith(("rough declaration", "composed"))

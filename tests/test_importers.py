@@ -14,6 +14,7 @@ from hwmodels.importers import IMPORTERS, ImportRequest, import_profile, read_sp
 from hwmodels.importers.aiconfigurator_tables import Folder, read_all_reduce, read_products
 from hwmodels.importers.lattices import lattices_of
 from hwmodels.importers.request import device_notes
+from hwmodels.op_table import seconds_by_count
 from hwmodels.profile import Lattice, Profile
 from hwmodels.profile_file import load_profile, save_profile
 from tests.profile_tables import (
@@ -655,16 +656,46 @@ def test_real_aiconfigurator_composes_other_models(tmp_path: Path, llm: str, tp:
 
 
 @real
-def test_real_products_are_scaled_well_enough() -> None:
-    """Each measured product against what it would get from the nearest other one."""
+def test_real_products_are_scaled_as_the_catalogue_says() -> None:
+    """Measured products of at least 1,024 by 1,024 against what the nearest other one would give them."""
     products, _ = read_products(Folder(AIC, ImportRequest(AIC, "a100_80g", "llama3_8b", 1)))
     counts = products.table.counts
+    shapes = np.unique(np.stack([counts["n"], counts["k"]], axis=1), axis=0)
     errors = []
-    for n, k in [(4096, 4096), (6144, 4096), (2048, 8192), (8192, 8192), (10240, 8192), (5120, 16384)]:
+    for n, k in shapes[(shapes >= 1024).all(axis=1)].tolist():
         there, _ = products.curve(n, k)
         others = type(products)(products.table.where((counts["n"] != n) | (counts["k"] != k)))
         errors.append(np.abs(np.array(others.curve(n, k)[0].seconds) / np.array(there.seconds) - 1.0))
-    assert np.mean(errors) < 0.10
+    assert np.mean(errors) * 100 == pytest.approx(6.9, abs=0.05)
+    assert np.percentile(errors, 95) * 100 == pytest.approx(18.8, abs=0.1)
+
+
+@real
+def test_real_aiconfigurator_against_vidur_as_the_catalogue_says() -> None:
+    """Linear operations composed of products against those measured for the model itself."""
+    few, many = [], []
+    for (llm, folder), tp in zip(VIDUR.items(), (1, 1, 4)):
+        path = PROFILES / "vidur" / "compute" / "a100" / folder / "mlp.csv"
+        own = import_profile("vidur", ImportRequest(path, "a100_80g", llm, tp, None, AIC)).tables.dense
+        composed = of_a100(AIC, llm, tp).tables.dense
+        for tokens, seconds in zip(composed.counts, composed.seconds):
+            if tokens <= own.counts[-1]:
+                error = seconds / seconds_by_count(own)[tokens] - 1.0
+                (few if tokens <= 512 else many).append(round(float(error) * 100))
+    assert (min(few), max(few)) == (-15, 18)
+    assert (min(many), max(many)) == (-21, -9)
+
+
+@real
+def test_real_all_reduce_switches_to_nccl_at_8_mib() -> None:
+    """512 tokens of 8,192 numbers are 8 MiB; up to there the slope of 2 to 4 MiB goes on."""
+    curve = of_a100(AIC, "qwen2_5_72b", 4).tables.all_reduce
+    assert curve is not None
+    seconds = dict(zip(curve.counts, curve.seconds))
+    slope = (seconds[256] - seconds[128]) / 128
+    assert seconds[511] == pytest.approx(seconds[256] + 255 * slope, rel=1e-3)
+    assert seconds[512] == pytest.approx(0.117959e-3 * 160, rel=1e-5)
+    assert seconds[512] > 1.5 * seconds[511]
 
 
 @real

@@ -37,7 +37,7 @@ STAMP = Stamp("rtx4090", "llama3_1_8b", 1, "toy", "1", "bf16", "made up", "none"
 CHUNK = ChunkLine(per_token_s=8e-7, per_square_token_s=2e-9, tile_tokens=256)
 TRUTH = TiledStepModel(
     dense=DenseLines(1.2e-3, 2e-6, 1.5e-2, 3e-5, 1e-3, 9e-5, 128),
-    decode=DecodeLine(1e-4, 5e-6, 1.4e-7, 3e-7),
+    decode=DecodeLine(1e-4, 5e-6, 1.4e-7, 3e-7, 3e-5),
     prefill=CHUNK,
     mixed=MixedAttention(CHUNK, 4e-5, 2e-6, 3e-7, 6e-7, 0.2),
     limits=StepLimits(64, 65_536, 2048, 6144),
@@ -58,8 +58,7 @@ def tiny_profile(stamp: Stamp = STAMP, mixed: bool = True) -> Profile:
     tokens = tuple(sorted({*COUNTS, *range(128, 2049, 64), *range(160, 2048, 128)}))
 
     def decode_s(n: int, context: int) -> float:
-        piece = truth.decode_attention(n)[0]
-        return KERNEL_S + piece.intercept_s + piece.slope_s_per_token * n * context
+        return KERNEL_S + attention_s(truth, n, n * context)
 
     def prefill_s(new: int, cached: int) -> float:
         return KERNEL_S + truth.prefill_attention_s(new, cached)
@@ -78,6 +77,11 @@ def tiny_profile(stamp: Stamp = STAMP, mixed: bool = True) -> Profile:
         skew=None,
     )
     return Profile(stamp, tables)
+
+
+def attention_s(model: TiledStepModel, n: int, total: int) -> float:
+    piece = next(piece for piece in model.decode_attention(n) if total <= piece.context_limit)
+    return piece.intercept_s + piece.slope_s_per_token * total
 
 
 def _lattice(seconds: object, *axes: tuple[int, ...]) -> Lattice:
@@ -108,6 +112,7 @@ def test_the_fit_meets_tables_made_of_its_own_lines() -> None:
     assert fit.dense.per_token_s == pytest.approx(TRUTH.dense.per_token_s, rel=0.01)
     assert fit.prefill.per_square_token_s == pytest.approx(CHUNK.per_square_token_s, rel=0.01)
     assert fit.decode.per_context_token_s == pytest.approx(TRUTH.decode.per_context_token_s, rel=0.02)
+    assert fit.decode.least_per_sequence_s == pytest.approx(TRUTH.decode.least_per_sequence_s, rel=0.05)
     assert TRUTH.mixed is not None and fit.mixed is not None
     assert fit.mixed.per_context_token_s == pytest.approx(TRUTH.mixed.per_context_token_s, rel=0.05)
     assert fit.mixed.reread_per_context_token_s == pytest.approx(6e-7, rel=0.05)
@@ -117,6 +122,20 @@ def test_the_fit_meets_tables_made_of_its_own_lines() -> None:
     # The judge's dense staircase is not quite the truth's, so that even the truth is a little off.
     for mine, least in zip(found, best, strict=True):
         assert mine.mean_percent == pytest.approx(least.mean_percent, abs=0.2)
+
+
+def test_sequences_take_a_block_of_the_cache_however_short_they_are() -> None:
+    line = DecodeLine(1e-4, 5e-6, 1.4e-7, 3e-7, 3e-5)
+    flat, rising = line.pieces(10, 10_000)
+    assert (flat.intercept_s, flat.slope_s_per_token) == pytest.approx((1e-4 + 3e-4, 0.0))
+    assert (rising.intercept_s, rising.slope_s_per_token) == pytest.approx((1e-4 + 5e-5, 1.4e-7))
+    end = flat.context_limit
+    lines = [rising.intercept_s + rising.slope_s_per_token * total for total in (end, end + 1)]
+    assert lines[0] <= flat.intercept_s < lines[1]
+    (only,) = line.pieces(10, 1000)
+    assert (only.context_limit, only.slope_s_per_token) == (1000, 0.0)
+    (only,) = DecodeLine(1e-4, 5e-6, 1.4e-7, 3e-7).pieces(1, 1000)
+    assert (only.intercept_s, only.slope_s_per_token) == pytest.approx((1.05e-4, 3e-7))
 
 
 def test_the_fit_is_deterministic() -> None:
@@ -175,10 +194,9 @@ def test_committed_coefficients_are_what_the_fit_gives(key: LinearKey) -> None:
     assert fit.prefill.tile_tokens == model.prefill.tile_tokens
     assert made.prefill_attention_s(600, 900) == pytest.approx(model.prefill_attention_s(600, 900), rel=1e-4)
     for n in (1, 64):
-        (a,), (b,) = made.decode_attention(n), model.decode_attention(n)
-        assert (a.intercept_s, a.slope_s_per_token) == pytest.approx(
-            (b.intercept_s, b.slope_s_per_token), 1e-4
-        )
+        for total in (n, 64 * n, 256 * n, 4096 * n):
+            here, there = (attention_s(one, n, total) for one in (made, model))
+            assert here == pytest.approx(there, rel=1e-4)
     if fit.mixed is not None:
         assert model.mixed is not None
         here = fit.mixed.mixed_decode_attention_s(64, 100_000, 512, 0)

@@ -21,7 +21,17 @@ from hwmodels.op_table import (
     segments,
 )
 from hwmodels.profile import Curve, Floats, Lattice
-from tests.toy_profile import CACHED, NEW, dense_s, lattice, mixed_s, prefill_s, toy_profile
+from tests.toy_profile import (
+    CACHED,
+    CONTEXT,
+    NEW,
+    SEQUENCES,
+    dense_s,
+    lattice,
+    mixed_s,
+    prefill_s,
+    toy_profile,
+)
 
 small_floats = st.integers(-30, 30).map(lambda tenths: tenths / 10)
 lines = st.lists(st.integers(0, 5000), min_size=2, max_size=8, unique=True).map(sorted)
@@ -134,9 +144,33 @@ def test_a_hole_is_unknown_around_it_and_nowhere_else() -> None:
     table = noisy(lattice(prefill_s, NEW, CACHED))
     table.values[3, 4] = np.nan
     surface = fitted(prefill_form, [table], "toy")
-    assert np.isnan(surface.on([65, 128], [257, 1024])).all()
+    assert np.isnan(surface.on([128], [257, 1024])).all() and np.isnan(surface.on([65, 128], [1024])).all()
+    assert np.isnan(surface.on([100], [600])).all()
     assert not np.isnan(surface.on([16, 64], [0, 700, 1024])).any()
     assert not np.isnan(surface.on([128], [0, 256])).any()
+
+
+def test_a_cell_without_its_far_corner_is_known_up_to_the_line_between_the_two_beside_it() -> None:
+    table = lattice(prefill_s, NEW, CACHED)
+    table.values[3, 4] = np.nan
+    surface = fitted(prefill_form, [table], "toy")
+
+    def exact(new: int, cached: int) -> float:
+        return float(lattice(prefill_s, (new,), (cached,)).values[0, 0])
+
+    for new, cached in ((65, 257), (65, 900), (127, 260), (90, 500)):
+        assert surface.on([new], [cached])[0, 0] == pytest.approx(exact(new, cached), rel=0.02)
+    table.values[3, 3] = np.nan
+    surface = fitted(prefill_form, [table], "toy")
+    assert np.isnan(surface.on([65, 90, 127], [257, 900])).all(), "two corners are not enough"
+    assert not np.isnan(surface.on([65], [65, 200])).any()
+
+
+def test_with_more_than_two_axes_every_corner_is_needed() -> None:
+    table = lattice(mixed_s, NEW, CACHED, SEQUENCES, CONTEXT)
+    table.values[3, 4, 4, 3] = np.nan
+    surface = fitted(mixed_form, [table], "toy")
+    assert np.isnan(surface.on([65], [257], [9], [257])).all()
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,7 @@ def test_what_lies_outside_the_tables_is_refused(tmp_path: Path, capsys: pytest.
     assert "engine.max_num_seqs=32" in refused(capsys, tmp_path / "a", path, "engine.max_num_seqs=32")
     assert "has a prompt of" in refused(capsys, tmp_path / "b", path, "trace.tokens_scale=1")
     assert "op_table" in refused(capsys, tmp_path / "c", "engine.step_time=op_table")
-    assert "engine.profile" in refused(capsys, tmp_path / "d", path, "engine.step_time=linear")
+    assert "engine.profile" in refused(capsys, tmp_path / "d", path, "engine.step_time=roofline")
 
 
 def test_the_journal_of_a_run_on_a_profile_is_replayed(tmp_path: Path) -> None:
@@ -123,3 +123,13 @@ def test_unequal_contexts_cost_time(tmp_path: Path) -> None:
     skewed = simulated(tmp_path / "skewed", f"engine.profile={profile(tmp_path / 'p.json')}")
     even = simulated(tmp_path / "even", f"engine.profile={tmp_path / 'level.json'}")
     assert skewed["tpot_ms"]["mean"] > even["tpot_ms"]["mean"]
+
+
+@pytest.mark.parametrize(
+    ("step_time", "kind"),
+    [("op_table", "op tables"), ("linear", "linear"), ("calibrated_roofline", "roofline")],
+)
+def test_every_rung_can_stand_on_a_profile(tmp_path: Path, step_time: str, kind: str) -> None:
+    path = profile(tmp_path / "p.json")
+    summary = simulated(tmp_path / "run", f"engine.profile={path}", f"engine.step_time={step_time}")
+    assert summary["step_time"]["kind"] == kind and summary["requests"]["finished"] == 40

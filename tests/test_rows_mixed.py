@@ -1,11 +1,18 @@
 """Integer rows of a model that knows what sequences of one step do to each other."""
 
+import os
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hwmodels.catalogue import load_llm
 from hwmodels.engine_overhead import EngineOverhead, EngineStepModel
 from hwmodels.errors import HardwareError
+from hwmodels.importers import ImportRequest, import_profile
 from hwmodels.op_table_step import OpTableStepModel
 from hwmodels.rows import FIXED_PER_S, StepRows
 from hwmodels.step_time import Interplay, Piece, StepLimits
@@ -152,16 +159,16 @@ def test_mixed_steps_by_hand() -> None:
     # 1.013 ms dense, 0.509 ms for the chunk; 900 + 50 tokens of context and 30 cached, less 2 ms.
     cost = rows.mixed(3, 900, [(0, 30, 10)], 50)
     assert ms(cost) == pytest.approx(1.013 + 0.509 + 0.950 + 0.003 - 2.0)
-    # Two chunks are launched once; the longest has 40 tokens before it.
+    # Two chunks are launched once, for what none would take, 0.499 ms; the longest has 40 tokens before it.
     cost = rows.mixed(3, 900, [(0, 30, 10), (1, 40, 11)])
-    assert ms(cost) == pytest.approx(1.024 + (0.509 + 0.510 - 0.5) + 0.900 + 0.004 - 2.0)
+    assert ms(cost) == pytest.approx(1.024 + (0.509 + 0.510 - 0.499) + 0.900 + 0.004 - 2.0)
     # Chunks alone: nothing decodes beside them.
-    assert ms(rows.mixed(0, 77, [(0, 30, 10), (1, 40, 11)])) == pytest.approx(1.021 + 0.519)
+    assert ms(rows.mixed(0, 77, [(0, 30, 10), (1, 40, 11)])) == pytest.approx(1.021 + 0.520)
 
 
 def test_parts_add_up_where_interplay_is_unknown() -> None:
     rows = StepRows(Toy(None))
-    expected = 1.024 + 0.509 + 0.510 + (0.9 * 4 - 1.5)
+    expected = 1.024 + 0.509 + 0.510 - 0.499 + (0.9 * 4 - 1.5)
     assert ms(rows.mixed(3, 900, [(0, 30, 10), (1, 40, 11)], 50)) == pytest.approx(expected)
 
 
@@ -176,7 +183,7 @@ def test_mixed_rows_are_integers_within_1e9_of_the_model(n: int, context: int, c
     assert MODEL.interplay is not None
     seconds = MODEL.dense_s(tokens, len(chunks), n)
     seconds += sum(MODEL.prefill_attention_s(new, start) for _, start, new in chunks)
-    seconds -= (len(chunks) - 1) * MODEL.prefill_attention_s(1, 0)
+    seconds -= (len(chunks) - 1) * (2 * MODEL.prefill_attention_s(1, 0) - MODEL.prefill_attention_s(2, 0))
     seconds += MODEL.interplay.mixed_decode_attention_s(n, n * context, tokens, longest[1])
     cost = ROWS.mixed(n, n * context, chunks)
     assert type(cost) is int
@@ -231,3 +238,43 @@ def test_a_shift_beyond_the_tables_is_refused() -> None:
     assert ROWS.shift(8, 100, 50) == 0 < ROWS.shift(8, 100, 10) < 100
     with pytest.raises(HardwareError, match=r"8 sequences with 82\d\d tokens"):
         ROWS.mixed(8, 8 * 1024 - 50, [(0, 0, 10)], 100)
+
+
+# Several prompts in one step, measured.
+
+PROFILES = Path(os.environ.get("SERVETWIN_PROFILES", ""))
+HEADS = ("num_heads", "num_key_value_heads", "head_dim")
+
+
+@pytest.mark.skipif(
+    not (PROFILES / "aiconfigurator").is_dir(), reason="SERVETWIN_PROFILES names no folder of measured tables"
+)
+@pytest.mark.parametrize(
+    ("llm", "tp", "folder", "steps", "mean_percent"),
+    [
+        ("llama2_7b", 1, "meta-llama/Llama-2-7b-hf", 15, 0.4),
+        ("llama3_8b", 1, "meta-llama/Meta-Llama-3-8B", 30, 0.5),
+        ("qwen_72b", 4, "Qwen/Qwen-72B", 15, 0.2),
+    ],
+)
+def test_prompts_batched_in_one_step_cost_what_was_measured(
+    llm: str, tp: int, folder: str, steps: int, mean_percent: float
+) -> None:
+    """2 to 16 equal prompts of 128 to 4,096 tokens: dense, head, and the attention of all as measured."""
+    a100 = PROFILES / "aiconfigurator" / "a100_sxm"
+    mlp = PROFILES / "vidur" / "compute" / "a100" / folder / "mlp.csv"
+    model = OpTableStepModel(import_profile("vidur", ImportRequest(mlp, "a100_80g", llm, tp, None, a100)))
+    rows, shape = StepRows(model), load_llm(llm)
+    table = pd.read_parquet(next(a100.glob("attention/vllm/*/context_attention_perf.parquet")))
+    heads = dict(zip(HEADS, (shape.heads // tp, shape.kv_heads // tp, shape.head_dim)))
+    for column, value in {**heads, "attn_dtype": "bfloat16", "kv_cache_dtype": "bfloat16"}.items():
+        table = table[table[column] == value]
+    errors = []
+    for prompts, new, latency_ms in table[["batch_size", "isl", "latency"]].itertuples(index=False):
+        fits = prompts * new <= model.limits.max_prefill_tokens
+        if prompts in (2, 4, 8, 16) and 128 <= new <= 4096 and fits:
+            measured_s = model.dense_s(prompts * new, prompts, 0) + latency_ms * 1e-3 * shape.layers
+            cost = rows.mixed(0, 0, [(request, 0, new) for request in range(prompts)])
+            errors.append(abs(cost / FIXED_PER_S / measured_s - 1.0) * 100.0)
+    assert len(errors) == steps
+    assert np.mean(errors) == pytest.approx(mean_percent, abs=0.05) and max(errors) < 1.5

@@ -135,7 +135,7 @@ def test_a_profile_is_the_best_rung(capsys: pytest.CaptureFixture[str], tmp_path
     older = printed(capsys, "model=mistral_24b", "gpu=h200", f"profile={path}", "engine=vllm_v0")
     assert "the profile does not fit: it is stale: measured with vllm 0.19.0" in section(older, "step times")
     assert "engine.profile_force=true" in section(older, "step times")
-    assert section(text, "ladder").startswith("op_table: available, used linear: not available")
+    assert section(text, "ladder").startswith("op_table: available, used linear: available")
 
 
 def test_a_foreign_profile_is_told_and_a_broken_one_refused(
