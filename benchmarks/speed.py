@@ -5,6 +5,7 @@ python -m benchmarks.speed static     one of them
 python -m benchmarks.speed large      1.43 million requests, with peak memory
 """
 
+import os
 import resource
 import sys
 from pathlib import Path
@@ -16,6 +17,8 @@ from experiments.compose import load_config
 from experiments.journal_file import JournalFile
 from experiments.simulate import Prepared, execute, prepare
 from hwmodels.errors import HardwareError
+from hwmodels.importers import ImportRequest, import_profile
+from hwmodels.profile_file import save_profile
 from serving.errors import UserError
 from traces.errors import TraceError
 
@@ -23,10 +26,28 @@ REPEATS = 7
 BASE = ["system=vllm", "model=llama3_8b", "out=unused"]
 REAL = ["trace=azure_conv", "trace.limit=10000", "cluster=a100_x8"]
 LIKE = ["trace=azure_conv_like", "trace.requests=10000"]
+# Scenario -> the tables it runs on, below SERVETWIN_PROFILES; it is left out when that is not set.
+TABLES = {
+    "op_tables": (
+        "vidur",
+        "vidur/compute/a100/meta-llama/Meta-Llama-3-8B/mlp.csv",
+        "a100_80g",
+        "aiconfigurator/a100_sxm",
+    ),
+    "op_tables_mixed": (
+        "llmservingsim",
+        "llmservingsim/RTXPRO6000/meta-llama/Llama-3.1-8B",
+        "rtx_pro_6000",
+        None,
+    ),
+}
 
 # name -> (overrides, budget in raw per request; None where the budget is relative to another scenario)
 SCENARIOS: dict[str, tuple[list[str], float | None]] = {
     "static": (REAL, 55),
+    "op_tables": ([*REAL, "engine.version=0.14.0"], 65),
+    # Prompts and decodes in one attention kernel, and what unequal contexts cost, measured too.
+    "op_tables_mixed": ([*REAL[:2], "cluster=rtx_pro_6000_x8", "engine.max_num_seqs=128"], 65),
     "prefill_first": ([*REAL, "engine=vllm_v0"], None),
     "utilization_80": ([*LIKE, "cluster=a100_x8", "trace.utilization=0.8"], 82.5),
     "journal": (REAL, 75),
@@ -45,9 +66,23 @@ SCENARIOS: dict[str, tuple[list[str], float | None]] = {
 def measure(name: str) -> list[tuple[float, float]]:
     """(raw timeouts per request, CPU seconds of one raw timeout) of several runs, best first."""
     overrides, _ = SCENARIOS[name]
-    prepared = prepare(load_config([*BASE, *overrides], "simulate"))
+    with TemporaryDirectory() as folder:
+        overrides = [*overrides, *_profile(name, Path(folder) / "profile.json")]
+        prepared = prepare(load_config([*BASE, *overrides], "simulate"))
     repeats = 3 if len(prepared.workload) > 50_000 else REPEATS
     return sorted(_once(prepared, name == "journal") for _ in range(repeats))
+
+
+def _profile(name: str, path: Path) -> list[str]:
+    """Import the scenario's tables into ``path``; the words that name it."""
+    if name not in TABLES:
+        return []
+    kind, tables, gpu, attention = TABLES[name]
+    root = Path(os.environ["SERVETWIN_PROFILES"])
+    other = None if attention is None else root / attention
+    request = ImportRequest(root / tables, gpu, "llama3_8b", 1, aiconfigurator=other)
+    save_profile(import_profile(kind, request), path)
+    return [f"engine.profile={path}"]
 
 
 def _once(prepared: Prepared, journal: bool) -> tuple[float, float]:
@@ -86,6 +121,9 @@ def main(names: list[str]) -> None:
     if unknown:
         raise UserError(f"there is no scenario {unknown[0]!r}: write large or {', '.join(SCENARIOS)}")
     for name in names or SCENARIOS:
+        if name in TABLES and "SERVETWIN_PROFILES" not in os.environ:
+            print(f"{name:20s} left out: SERVETWIN_PROFILES does not name the measured tables")
+            continue
         runs = measure(name)
         raw_per_request, raw_s = runs[0]
         budget = SCENARIOS[name][1]

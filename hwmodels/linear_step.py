@@ -191,6 +191,11 @@ class MixedAttention:
     def __post_init__(self) -> None:
         _require_times(self, tuple(field.name for field in fields(self)[1:]))
 
+    @property
+    def skewed(self) -> bool:
+        """No: only total contexts were fitted."""
+        return False
+
     def skew(self, decode_sequences: int, prefill_tokens: int) -> float:
         """0: only total contexts were fitted."""
         return 0.0

@@ -9,7 +9,7 @@ import numpy as np
 
 from hwmodels.errors import HardwareError
 from hwmodels.op_table import Surface, refined, rising, segments
-from hwmodels.profile import Lattice
+from hwmodels.profile import Floats, Lattice
 
 # Straight lines between neighbours of this ratio miss the curve by at most 0.1 % where one lattice was
 # measured (RTX 4090, prefill over cached tokens), by 0.1 % on average where two are (RTX PRO 6000).
@@ -76,21 +76,38 @@ class MixedAttention:
     """What decoding sequences add to chunks in one kernel, and what unequal contexts add (Interplay).
 
     One table per number of sequences over refined lines of new tokens, cached tokens and context of each.
+    Above the ``measured_sequences`` and up to ``reach`` the line through the last two measured numbers goes
+    on: decode steps are measured further than mixed ones, and an engine mixes whatever it decodes.
     """
 
-    __slots__ = ("_alphas", "_cached", "_context", "_limits", "_new", "_skew_line", "_stride", "_tables")
+    __slots__ = (
+        "_alphas",
+        "_cached",
+        "_context",
+        "_limits",
+        "_new",
+        "_skew_line",
+        "_stride",
+        "_tables",
+        "measured_sequences",
+        "skewed",
+    )
 
-    def __init__(self, mixed: Surface, prefill: Surface, skew: Lattice | None) -> None:
+    def __init__(self, mixed: Surface, prefill: Surface, skew: Lattice | None, reach: int) -> None:
         new, cached, context = (_refined(mixed, axis, COARSE) for axis in (0, 1, 3))
-        sequences = mixed.last_lines[2]
+        self.measured_sequences = sequences = mixed.last_lines[2]
         together = rising(mixed.on(new, cached, range(1, sequences + 1), context), 3)
         alone = rising(prefill.on(new, cached), 1)
         added = np.moveaxis(together - alone[:, :, None, None], 2, 0)
+        if reach > sequences and len(mixed.lines(2)) > 1:
+            added = _continued(added, mixed.lines(2)[-2], reach)
+            sequences = reach
         self._tables = [array("d"), *(array("d", one.tobytes()) for one in added)]
         self._stride = (len(cached) * len(context), len(context))
         self._new, self._cached, self._context = (_Lines(lines) for lines in (new, cached, context))
         self._limits = (sequences, new[-1], cached[-1], context[-1])
         self._skew_line, self._alphas = _alphas(skew, sequences) if skew is not None else ([0], [[0.0, 0.0]])
+        self.skewed = any(alpha > 0.0 for alphas in self._alphas for alpha in alphas)
 
     def skew(self, decode_sequences: int, prefill_tokens: int) -> float:
         """Measured alpha; beyond the last line of the skew table the last line's."""
@@ -138,6 +155,14 @@ class MixedAttention:
             f"{last_context} tokens each, {last_new} new and {last_cached} cached tokens); lower the "
             "engine's max_num_seqs or max_num_batched_tokens, or choose a batcher that does not mix"
         )
+
+
+def _continued(added: Floats, line_before: int, reach: int) -> Floats:
+    """``added`` over 1, 2, ... sequences, and on to ``reach`` along its line from ``line_before`` of them."""
+    last = len(added)
+    slope = (added[last - 1] - added[line_before - 1]) / (last - line_before)
+    beyond = np.arange(1, reach - last + 1, dtype=np.float64)
+    return np.concatenate([added, added[last - 1] + beyond[:, None, None, None] * slope])
 
 
 class _Lines:
@@ -189,5 +214,5 @@ def _beyond_prefill(new: int, cached: int, last_new: int, last_cached: int) -> H
     return HardwareError(
         f"a chunk of {new} prompt tokens behind {cached} is outside the measured prefill attention (up to "
         f"{last_new} new and {last_cached} cached tokens); lower the engine's "
-        "max_num_batched_tokens or max_model_len"
+        "max_num_batched_tokens"
     )

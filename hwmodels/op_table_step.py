@@ -19,7 +19,7 @@ from hwmodels.op_table import (
 )
 from hwmodels.op_table_attention import FINE, MixedAttention, PrefillPrefixes, PrefillTable
 from hwmodels.profile import Floats, OpTables, Profile, Stamp
-from hwmodels.step_time import Interplay, Piece, StepLimits
+from hwmodels.step_time import Piece, StepLimits
 
 NOT_JUDGED: Final = (
     "interpolated between measured operations, how well was not judged; a sum of operations is not a step: "
@@ -58,7 +58,7 @@ class OpTableStepModel:
             if prefill.last_lines[1] > 0
             else PrefillPrefixes(prefill)
         )
-        self.interplay: Interplay | None = _interplay(tables, prefill)
+        self.interplay: MixedAttention | None = _interplay(tables, prefill, sequences)
         self.limits = StepLimits(
             max_decode_sequences=sequences,
             max_context_tokens=max(self._last_context(n) * n for n in range(1, sequences + 1)),
@@ -66,6 +66,11 @@ class OpTableStepModel:
             max_prompt_tokens=self._prefill.prompt_tokens,
         )
         self.source = _source(profile.stamp)
+        if self.interplay is not None and self.interplay.measured_sequences < sequences:
+            self.source += (
+                f"; beside prompts more than {self.interplay.measured_sequences} decoding sequences were not "
+                "measured: the line through the last two numbers goes on"
+            )
         self.error_band = error_band
 
     def dense_s(self, prefill_tokens: int, prefill_sequences: int, decode_sequences: int) -> float:
@@ -121,10 +126,11 @@ class OpTableStepModel:
         return self._decode_lines[int(np.argmin(np.append(known, False))) - 1]
 
 
-def _interplay(tables: OpTables, prefill: Surface) -> Interplay | None:
+def _interplay(tables: OpTables, prefill: Surface, sequences: int) -> MixedAttention | None:
     if not tables.mixed:
         return None
-    return MixedAttention(fitted(mixed_form, tables.mixed, "mixed attention"), prefill, tables.skew)
+    mixed = fitted(mixed_form, tables.mixed, "mixed attention")
+    return MixedAttention(mixed, prefill, tables.skew, sequences)
 
 
 def _straight_until(

@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from typing import Final
 
 from hwmodels.errors import HardwareError
-from hwmodels.step_time import Interplay, Piece, StepLimits, StepModel
+from hwmodels.step_time import Piece, StepLimits, StepModel
 
 FRACTION_BITS: Final = 24
 FIXED_PER_S: Final = float(1_000_000_000 << FRACTION_BITS)
 # Binary fraction bits of alpha, the share of a spread that counts; nothing is measured to 2^-16 of it.
 SKEW_BITS: Final = 16
+SKEW_ONE: Final = 1 << SKEW_BITS
 
 Row = tuple[int, int, int]
 
@@ -50,7 +51,7 @@ class StepRows:
         self._alphas: dict[int, int] = {}
         self._interplay = model.interplay
         self._launch_s = _launch_s(model)
-        self.skewed: bool = self._interplay is not None and _can_be_skewed(self._interplay, self.limits)
+        self.skewed: bool = self._interplay is not None and self._interplay.skewed
 
     def decode(self, n: int) -> tuple[Row, ...]:
         """Pieces (context limit, intercept, slope) of a decode step of ``n`` sequences, n >= 1.
@@ -94,6 +95,39 @@ class StepRows:
         ``context`` is the total context of the n sequences, ``spread`` as in ``shift``; both are ignored when
         n is 0.
         """
+        count = len(chunks)
+        if count == 1:  # nearly always
+            _, cached, tokens = chunks[0]
+            if tokens < 1 or cached < 0 or cached + tokens > self._max_prompt or tokens > self._max_prefill:
+                self._prompts(chunks)  # says what is wrong
+            seconds = self._prefill_attention_s(tokens, cached)
+        else:
+            tokens, cached, seconds = self._prompts(chunks)
+        if n <= 0 and not tokens:
+            raise HardwareError("a step without prefill chunks and without decoding sequences has no time")
+        seconds += self._dense_s(tokens, count, n)
+        interplay = self._interplay
+        if n <= 0:
+            cost = int(seconds * FIXED_PER_S + 0.5)
+        elif interplay is None or not tokens:
+            if spread:
+                context += self.shift(n, spread)
+            limit, intercept, slope = (self._attention.get(n) or self._attention_rows(n))[0]
+            cost = int(seconds * FIXED_PER_S + 0.5)
+            cost += intercept + slope * context if context <= limit else self._attention_cost(n, context)
+        else:
+            if n > self._max_decode:
+                raise self._too_many(n)
+            if spread:
+                context += int(interplay.skew(n, tokens) * SKEW_ONE) * spread >> SKEW_BITS
+            seconds += interplay.mixed_decode_attention_s(n, context, tokens, cached)
+            cost = int(seconds * FIXED_PER_S + 0.5)
+        if seconds < 0.0 and interplay is None:
+            raise ValueError(f"a step model answered a negative time, {seconds} s")
+        return cost if cost > 0 else 1
+
+    def _prompts(self, chunks: Sequence[tuple[int, int, int]]) -> tuple[int, int, float]:
+        """(tokens, tokens stored before the longest chunk, seconds of attention) of the chunks of a step."""
         tokens = longest = cached = 0
         seconds = 0.0
         for request, start, new in chunks:
@@ -108,36 +142,9 @@ class StepRows:
                 f"a step with {tokens} prefill tokens is beyond the step model's {self._max_prefill}; "
                 "lower the engine's prefill batch"
             )
-        if n <= 0 and not tokens:
-            raise HardwareError("a step without prefill chunks and without decoding sequences has no time")
-        if n > 0 and self._interplay is not None:
-            context += self.shift(n, spread, tokens)
-        count = len(chunks)
-        seconds += self._dense_s(tokens, count, n)
-        if count > 1:
-            seconds -= self._launch_s * (count - 1)
-        if tokens and self._interplay is not None:
-            return self._together(seconds, n, context, tokens, cached)
-        if seconds < 0.0:
-            raise ValueError(f"a step model answered a negative time, {seconds} s")
-        cost = int(seconds * FIXED_PER_S + 0.5)
-        if n > 0:
-            limit, intercept, slope = (self._attention.get(n) or self._attention_rows(n))[0]
-            if context <= limit:
-                cost += intercept + slope * context
-            else:
-                cost += self._attention_cost(n, context)
-        return cost if cost > 0 else 1
-
-    def _together(self, seconds: float, n: int, context: int, tokens: int, cached: int) -> int:
-        """Cost of chunks in one kernel with ``n`` sequences; ``seconds`` is all but the sequences."""
-        assert self._interplay is not None
-        if n > 0:
-            if n > self._max_decode:
-                raise self._too_many(n)
-            seconds += self._interplay.mixed_decode_attention_s(n, context, tokens, cached)
-        cost = int(seconds * FIXED_PER_S + 0.5)
-        return cost if cost > 0 else 1
+        if len(chunks) > 1:
+            seconds -= self._launch_s * (len(chunks) - 1)
+        return tokens, cached, seconds
 
     def out_of_context(self, n: int, context: int) -> HardwareError:
         """The error of a step whose total context is beyond the model's range."""
@@ -199,16 +206,6 @@ def _with_dense(attention: tuple[Row, ...], dense: int) -> tuple[Row, ...]:
         rows.append((limit, max(1 - slope * before, dense + intercept), slope))
         before = limit
     return tuple(rows)
-
-
-def _can_be_skewed(interplay: Interplay, limits: StepLimits) -> bool:
-    """Whether alpha is above 0 anywhere; asked at every number of sequences and every doubling of tokens."""
-    doublings = (0, *(1 << bits for bits in range(limits.max_prefill_tokens.bit_length())))
-    return any(
-        interplay.skew(n, tokens) > 0.0
-        for tokens in doublings
-        for n in range(2, limits.max_decode_sequences + 1)
-    )
 
 
 def _launch_s(model: StepModel) -> float:

@@ -36,6 +36,11 @@ class StepLimits:
 class Interplay(Protocol):
     """What sequences of one step do to each other inside the attention kernel."""
 
+    @property
+    def skewed(self) -> bool:
+        """Whether alpha is above 0 anywhere."""
+        ...
+
     def skew(self, decode_sequences: int, prefill_tokens: int) -> float:
         """Share alpha in [0, 1]: unequal contexts cost as if each were mean + alpha * (largest - mean)."""
         ...

@@ -121,7 +121,8 @@ class ChunkedPrefill:
         self, view: ReplicaView, chunks: list[Chunk], seats: int, budget: int, free: int
     ) -> tuple[int, int, int]:
         """Append chunks for admitted queue heads; returns (admitted, budget left, free blocks left)."""
-        kv, block = view.kv, view.kv.block_tokens
+        kv, full = view.kv, self.reserve_full_prompt
+        block = kv.block_tokens
         resumed: list[tuple[int, int]] = []
         admitted = 0
         for progress in view.waiting:
@@ -133,7 +134,7 @@ class ChunkedPrefill:
             if tokens > budget:
                 tokens = budget
             blocks = -(-(start + tokens) // block)
-            if (-(-known // block) if self.reserve_full_prompt else blocks) > free:
+            if (-(-known // block) if full else blocks) > free:
                 break
             if start:
                 resumed.append((progress.id, start // block))

@@ -256,8 +256,9 @@ class Engine:
                 progress = self.waiting.popleft()
                 assert progress.id == request, "the queue is admitted in order"
                 self.running[request] = self.prefilling[request] = progress
-                progress.computed = start
-                ledger.resume(request, start)
+                if progress.comes_back:
+                    progress.computed = start
+                    ledger.resume(request, start)
         for request, start, tokens in chunks:
             assert self.prefilling[request].computed == start
             ledger.reserve(request, start + tokens)

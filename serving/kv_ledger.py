@@ -153,8 +153,9 @@ class KvLedger:
     def release(self, request: int) -> None:
         """Everything the request holds is free again."""
         held = self._give_up(request)
-        if self._queue is not None:
-            self._queue.returned += held
+        queue = self._queue
+        if queue is not None:
+            queue.returned += held
 
     def forget(self, request: int) -> None:
         """A request that waits is gone for good: nobody will ask for what it left."""

@@ -248,3 +248,20 @@ def test_alpha_is_0_where_it_was_not_measured() -> None:
     for skew in (None, Lattice(((0,), (2,)), np.array([[np.nan]]))):
         found = interplay(OpTableStepModel(toy_profile(skew=skew)))
         assert found.skew(2, 0) == found.skew(16, 64) == 0.0
+
+
+def test_mixed_steps_go_on_in_a_line_as_far_as_decode_steps_are_measured() -> None:
+    """Decode is known up to 16 sequences; without the mixed line of 16 that from 4 to 8 goes on, flagged."""
+    whole = toy_profile()
+    (mixed,) = whole.tables.mixed
+    assert mixed.axes[2] == (1, 2, 4, 8, 16)
+    short = Lattice((*mixed.axes[:2], mixed.axes[2][:-1], mixed.axes[3]), mixed.values[:, :, :-1])
+    model, full = OpTableStepModel(toy_profile(mixed=(short,))), OpTableStepModel(whole)
+    assert "more than 8 decoding sequences were not measured" in model.source
+    assert "were not measured" not in full.source
+    assert model.interplay is not None and full.interplay is not None
+    four, eight, ten = (model.interplay.mixed_decode_attention_s(n, 100 * n, 64, 0) for n in (4, 8, 10))
+    assert ten == pytest.approx(eight + (eight - four) / 2)
+    assert ten == pytest.approx(full.interplay.mixed_decode_attention_s(10, 1000, 64, 0), rel=0.02)
+    with pytest.raises(HardwareError, match="1 to 16 sequences"):
+        model.interplay.mixed_decode_attention_s(17, 1700, 64, 0)

@@ -14,6 +14,7 @@ from hwmodels.engine_overhead import EngineOverhead, EngineStepModel
 from hwmodels.errors import HardwareError
 from hwmodels.importers import ImportRequest, import_profile
 from hwmodels.op_table_step import OpTableStepModel
+from hwmodels.profile import Lattice
 from hwmodels.rows import FIXED_PER_S, StepRows
 from hwmodels.step_time import Interplay, Piece, StepLimits
 from tests.toy_profile import SEQUENCES, lattice, piece_s, toy_profile, wave
@@ -29,6 +30,8 @@ Chunk = tuple[int, int, int]
 
 class Tense:
     """Alpha 0.5 in decode steps and 1 beside chunks; a mixed step adds 1 us per context token, less 2 ms."""
+
+    skewed = True
 
     def skew(self, decode_sequences: int, prefill_tokens: int) -> float:
         return 0.0 if decode_sequences == 1 else 1.0 if prefill_tokens else 0.5
@@ -136,16 +139,11 @@ def test_alpha_of_decode_steps_is_asked_once_per_count() -> None:
 
 
 def test_rows_know_whether_unequal_contexts_matter() -> None:
-    class OnlyBesideLongChunks(Tense):
-        def skew(self, decode_sequences: int, prefill_tokens: int) -> float:
-            return 0.5 if prefill_tokens >= 64 and decode_sequences > 6 else 0.0
-
-    class Never(Tense):
-        def skew(self, decode_sequences: int, prefill_tokens: int) -> float:
-            return 0.0
-
-    assert ROWS.skewed and StepRows(Toy(Tense())).skewed and StepRows(Toy(OnlyBesideLongChunks())).skewed
-    assert not StepRows(Toy(Never())).skewed
+    assert ROWS.skewed and StepRows(Toy(Tense())).skewed
+    for alphas, skewed in (([[0.0, 0.0], [0.0, 0.0]], False), ([[0.0, 0.0], [0.0, 0.5]], True)):
+        # Alpha is above 0 only beside 100 tokens, between powers of two.
+        table = Lattice(((0, 100), (2, 8)), np.array(alphas))
+        assert StepRows(OpTableStepModel(toy_profile(skew=table))).skewed is skewed
     assert not StepRows(OpTableStepModel(toy_profile(skew=None))).skewed
     plain = StepRows(Toy(None))
     assert not plain.skewed and plain.shift(5, 1000) == 0
