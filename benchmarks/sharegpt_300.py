@@ -85,6 +85,8 @@ def run(case: Case, tables: Path, folder: Path) -> int:
 
 def main(words: list[str]) -> int:
     """All cases; the first exit status that is not 0."""
+    if len(words) > 1 or any(word.startswith("-") for word in words):
+        raise HardwareError("it takes one folder or none: write python -m benchmarks.sharegpt_300 FOLDER")
     folder = Path(words[0]) if words else FOLDER
     root = os.environ.get("SERVETWIN_PROFILES")
     if root is None:
@@ -93,6 +95,7 @@ def main(words: list[str]) -> int:
     # The workloads lie beside the tables.
     os.environ["SERVETWIN_TRACES"] = os.pathsep.join([str(tables), os.environ.get("SERVETWIN_TRACES", "")])
     for case in CASES:
+        print(f"\n{case.name}", flush=True)
         status = run(case, tables, folder)
         if status:
             return status

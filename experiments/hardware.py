@@ -64,7 +64,7 @@ def _check_range(key: str, value: int, largest: int, what: str) -> None:
     if value > largest:
         raise UserError(
             f"engine.{key}={value} is beyond the {largest} {what} that the step-time model knows: write "
-            f"engine.{key}={largest} or less, or engine.step_time=roofline"
+            f"engine.{key}={largest} or less, or engine.step_time=roofline without engine.profile"
         )
 
 

@@ -17,6 +17,7 @@ from experiments.table import (
     count,
     duration,
     facts,
+    forced,
     lost,
     number,
     section,
@@ -167,6 +168,23 @@ def _labels(summary: Mapping[str, Any]) -> list[str]:
     return labels
 
 
+def _profile_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The profile, why it had to be forced, and what the imitated engine adds to a step."""
+    step_time = section(summary, "step_time")
+    profile, overhead = step_time.get("profile"), step_time.get("overhead")
+    rows = []
+    if profile:
+        rows.append(("profile", f"{profile.get('path')}, sha256 {profile.get('sha256')}"))
+        rows += [("FORCED", reason) for reason in forced(summary)]
+    if overhead:
+        step_ms, sequence_us = 1e3 * overhead["step_s"], 1e6 * overhead["per_sequence_s"]
+        batches = overhead["graph_batches_up_to"]
+        padded = f", batches up to {batches} padded to captured sizes" if batches else ""
+        times = f"{step_ms:.3g} ms per step, {sequence_us:.3g} us per sequence{padded}"
+        rows.append(("engine overhead", f"{times}: {overhead['source']}"))
+    return rows
+
+
 def _sources(summary: Mapping[str, Any]) -> str:
     """Where the trace and the times come from, how they were changed, and how far they may be off."""
     trace = section(summary, "trace")
@@ -175,6 +193,8 @@ def _sources(summary: Mapping[str, Any]) -> str:
         ("changes to it", "; ".join(_labels(summary)) or "none"),
         ("estimated step time" if summary.get("real") else "step time", step_time_source(summary)),
         ("its error", step_time_error(summary)),
+        *_profile_rows(summary),
+        ("engine imitated", str(summary.get("imitates") or "unknown")),
         ("KV memory of a replica", str(summary.get("kv_capacity") or "unknown")),
     ]
     cells = "".join(

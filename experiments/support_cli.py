@@ -25,6 +25,14 @@ DEFAULT_ENGINE: Final = "vllm_v1"
 SAMPLE_CONTEXT_TOKENS: Final = 1024
 SAMPLE_DECODES: Final = (1, 32)
 _KEYS: Final = ("model", "gpu", "tp", "profile", "engine")
+USAGE: Final = """servetwin support: which step times and how much KV memory a combination has
+
+  servetwin support                                  every model on every GPU, with the best rung
+  servetwin support model=M   or   gpu=G             one model on every GPU, or one GPU with every model
+  servetwin support model=M gpu=G [tp=N] [profile=FILE] [engine=vllm_v1]
+
+M is a model of the catalogue, a config.json or the folder that holds one; without tp the smallest that fits.
+"""
 # As other commands and their refusals call it.
 _ALIASES: Final = {"model.tp": "tp", "model.name": "model", "cluster.gpu": "gpu"}
 _GPUS: Final = re.compile(r"[1-9][0-9]{0,2}")
@@ -40,6 +48,10 @@ def support(words: Sequence[str]) -> int:
     """
     from experiments.cli import telling
 
+    if any(word in ("-h", "--help", "help") for word in words):
+        with telling():
+            print(USAGE, end="")
+        return 0
     given = _parse(words)
     engine = _engine(given.get("engine", DEFAULT_ENGINE))
     if "model" in given and "gpu" in given:

@@ -98,7 +98,14 @@ def step_time_source(summary: Mapping[str, Any]) -> str:
 
 def step_time_error(summary: Mapping[str, Any]) -> str:
     """How far the step times may be off."""
-    return str(section(summary, "step_time").get("error_band") or "unknown")
+    error = str(section(summary, "step_time").get("error_band") or "unknown")
+    return f"unknown, the profile was forced (else {error})" if forced(summary) else error
+
+
+def forced(summary: Mapping[str, Any]) -> list[str]:
+    """Why the profile of the run would have been refused."""
+    profile = section(summary, "step_time").get("profile") or {}
+    return [str(reason) for reason in profile.get("forced") or ()]
 
 
 def facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -153,6 +160,8 @@ def print_summary(summary: Mapping[str, Any], console: "Console | None" = None) 
         console.print(Text(f"  {count(cut)} outputs longer than max_new_tokens, cut there", style="yellow"))
     if labels := section(summary, "trace").get("labels"):
         console.print(Text(f"  trace: {'; '.join(str(label) for label in labels)}", style="yellow"))
+    for reason in forced(summary):
+        console.print(Text(f"  FORCED: the profile does not fit the run: {reason}", style="bold red"))
     if section(summary, "step_time") and not section(summary, "real"):
         kind = section(summary, "step_time").get("kind") or "unknown model"
         text = f"step time: {kind}, error {step_time_error(summary)}"

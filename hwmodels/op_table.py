@@ -83,6 +83,11 @@ class Surface:
         blended = ratios[0][0] if len(ratios) == 1 else _blended(ratios)
         return _form_s(self.form, self.weights, points) * np.exp(blended)
 
+    def formed(self, *lines: Sequence[int]) -> Floats:
+        """The fitted form alone at the product of ``lines``; seconds."""
+        seconds = _form_s(self.form, self.weights, [np.asarray(at, dtype=np.float64) for at in lines])
+        return np.broadcast_to(seconds, [len(at) for at in lines])
+
     def _axes(self) -> list[set[int]]:
         return [set().union(*lines) for lines in zip(*(lattice.axes for lattice in self.lattices))]
 

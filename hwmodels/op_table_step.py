@@ -52,7 +52,10 @@ class OpTableStepModel:
         prefill = fitted(prefill_form, tables.prefill, "prefill attention")
         sequences = min(decode.last_lines[0], len(self._head) - 1, len(self._dense) - 1)
         self._decode_lines = refined(decode.lines(1), FINE)
-        self._decode: Floats = rising(decode.on(range(1, sequences + 1), self._decode_lines), 1)
+        counts = range(1, sequences + 1)
+        measured = rising(decode.on(counts, self._decode_lines), 1)
+        edges = _edges(measured, self._decode_lines)
+        self._decode: Floats = _beyond(measured, decode.formed(counts, self._decode_lines))
         self._prefill: PrefillTable | PrefillPrefixes = (
             PrefillTable(prefill, len(self._dense) - 1)
             if prefill.last_lines[1] > 0
@@ -61,7 +64,7 @@ class OpTableStepModel:
         self.interplay: MixedAttention | None = _interplay(tables, prefill, sequences)
         self.limits = StepLimits(
             max_decode_sequences=sequences,
-            max_context_tokens=max(self._last_context(n) * n for n in range(1, sequences + 1)),
+            max_context_tokens=self._decode_lines[-1] * sequences,
             max_prefill_tokens=len(self._dense) - 1,
             max_prompt_tokens=self._prefill.prompt_tokens,
         )
@@ -70,6 +73,11 @@ class OpTableStepModel:
             self.source += (
                 f"; beside prompts more than {self.interplay.measured_sequences} decoding sequences were not "
                 "measured: the line through the last two numbers goes on"
+            )
+        if edges[-1] < self.limits.max_context_tokens:
+            self.source += (
+                f"; decode attention was measured up to {max(edges)} tokens of context in all, {edges[-1]} "
+                f"of {sequences} sequences: beyond the edge the fitted form goes on"
             )
         self.error_band = error_band
 
@@ -89,9 +97,18 @@ class OpTableStepModel:
             ) from None
 
     def decode_attention(self, decode_sequences: int) -> tuple[Piece, ...]:
-        """Few straight pieces, within PIECE_TOLERANCE of the step; flat up to the first measured context."""
+        """Few straight pieces, within PIECE_TOLERANCE of the step; flat up to the first measured context.
+
+        Where a table ends before its longest context, as memory did when it was measured, the fitted form
+        goes on from there.
+        """
         n = decode_sequences
-        last = self._decode_lines.index(self._last_context(n)) + 1
+        if not 1 <= n <= len(self._decode):
+            raise HardwareError(
+                f"{n} decoding sequences are outside the measured 1 to {len(self._decode)}; lower the "
+                "engine's max_num_seqs"
+            )
+        last = len(self._decode_lines)
         context = [0, *(line * n for line in self._decode_lines[:last])]
         curve: list[float] = self._decode[n - 1, :last].tolist()
         seconds = [curve[0], *curve]
@@ -110,20 +127,28 @@ class OpTableStepModel:
         """Attention of one chunk, as if it were alone in its step."""
         return self._prefill.seconds(new_tokens, cached_tokens)
 
-    def _last_context(self, n: int) -> int:
-        """The largest context line that was measured around ``n`` sequences, without a gap before it."""
-        if not 1 <= n <= len(self._decode):
+
+def _edges(measured: Floats, lines: Sequence[int]) -> list[int]:
+    """The total context up to which each number of sequences was measured, without a gap before it."""
+    edges = []
+    for n, row in enumerate(measured, start=1):
+        known = int(np.argmin(np.append(~np.isnan(row), False)))
+        if not known:
             raise HardwareError(
-                f"{n} decoding sequences are outside the measured 1 to {len(self._decode)}; lower the "
-                "engine's max_num_seqs"
-            )
-        known = ~np.isnan(self._decode[n - 1])
-        if not known[0]:
-            raise HardwareError(
-                f"the profile has no decode attention at {n} sequences of {self._decode_lines[0]} tokens; "
+                f"the profile has no decode attention at {n} sequences of {lines[0]} tokens; "
                 "import a table whose shortest context is measured for every number of sequences"
             )
-        return self._decode_lines[int(np.argmin(np.append(known, False))) - 1]
+        edges.append(lines[known - 1] * n)
+    return edges
+
+
+def _beyond(measured: Floats, formed: Floats) -> Floats:
+    """``measured``, and behind the last point of each row the form in the ratio it has there."""
+    whole = measured.copy()
+    for row, form in zip(whole, formed, strict=True):
+        known = int(np.argmin(np.append(~np.isnan(row), False)))
+        row[known:] = form[known:] * (row[known - 1] / form[known - 1])
+    return whole
 
 
 def _interplay(tables: OpTables, prefill: Surface, sequences: int) -> MixedAttention | None:

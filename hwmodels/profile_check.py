@@ -28,7 +28,7 @@ def profile_problems(
     if stamp.tp != tp:
         found.append(f"it is foreign: measured at tp={stamp.tp}, and the run has tp={tp}")
     if stamp.engine != engine:
-        found.append(f"it is stale: measured with {stamp.engine}, and the run imitates {engine}")
+        found.append(f"it is foreign: measured with {stamp.engine}, and the run imitates {engine}")
     elif engine_version is not None and _version(stamp.engine_version) != _version(engine_version):
         found.append(
             f"it is stale: measured with {engine} {stamp.engine_version}, and the run imitates "

@@ -150,7 +150,8 @@ def _source(gpu: Gpu, efficiencies: Efficiencies, all_reduce: AllReduce | None, 
         shares += f", attention {attention}, {efficiencies.step_s * 1e3:.3g} ms a step"
     links = f"; all-reduce: {all_reduce.source}" if all_reduce else ""
     origin = "declared" if fitted_to is None else f"fitted to {fitted_to}"
-    return f"roofline: {gpu.source}; {shares} ({origin}){links}"
+    name = "roofline" if fitted_to is None else "calibrated roofline"
+    return f"{name}: {gpu.source}; {shares} ({origin}){links}"
 
 
 def _limits(gpu: Gpu, llm: LlmShape, tp: int) -> StepLimits:

@@ -150,5 +150,5 @@ def test_tables_of_the_a100_are_met_by_both_rungs(llm: str, tp: int, folder: str
     found = import_profile("vidur", ImportRequest(path, "a100_80g", llm, tp, None, others))
     for error in held_out_errors(found):
         assert error.refused <= 5
-        assert error.mean_percent <= 2.0 and error.p95_percent <= 6.0
+        assert error.mean_percent <= 2.0 and error.p95_percent <= 6.5
     assert max(error.mean_percent for error in held_out_errors(found, linear_model)) <= 5.0

@@ -101,15 +101,19 @@ def test_before_the_first_context_decode_time_is_nearly_flat() -> None:
     assert piece_s(pieces, 4) == pytest.approx(at(decode_s, 4, 16), abs=PIECE_TOLERANCE * 6e-3)
 
 
-def test_decode_ends_before_a_hole_of_its_table() -> None:
+def test_decode_goes_on_beyond_the_edge_of_its_table_and_says_so() -> None:
     table = lattice(decode_s, SEQUENCES, CONTEXT)
     table.values[4, 2:] = np.nan
     model = OpTableStepModel(toy_profile(decode=(table,)))
-    assert model.decode_attention(8)[-1].context_limit == 8 * 1024
     # Between 8 sequences up to 1024 and 16 up to 64 the edge is the line from (8, 256) to (16, 64).
-    ends = [model.decode_attention(n)[-1].context_limit / n for n in range(9, 17)]
-    assert ends == sorted(ends, reverse=True) and 64 < ends[1] < ends[0] < 256 and ends[-1] == 64
-    assert model.limits.max_context_tokens == 8 * 1024
+    assert "measured up to 8192 tokens of context in all, 1024 of 16 sequences: beyond" in model.source
+    assert "beyond the edge" not in OpTableStepModel(toy_profile()).source
+    for n in (8, 9, 12, 16):
+        pieces = model.decode_attention(n)
+        assert pieces[-1].context_limit == 1024 * n
+        whole = piece_s(MODEL.decode_attention(n), 1024 * n)
+        assert piece_s(pieces, 1024 * n) == pytest.approx(whole, rel=0.1)
+    assert model.limits.max_context_tokens == 16 * 1024
     table.values[4, 0] = np.nan
     with pytest.raises(HardwareError, match="no decode attention at 9 sequences of 16 tokens"):
         OpTableStepModel(toy_profile(decode=(table,)))

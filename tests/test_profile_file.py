@@ -195,7 +195,7 @@ def test_a_profile_that_fits_has_no_problems() -> None:
         (1, "llama2_7b", "foreign: measured for llama3_8b, and the run serves llama2_7b"),
         (1, "no_such_model", "foreign: measured for llama3_8b"),
         (2, 4, "foreign: measured at tp=2, and the run has tp=4"),
-        (3, "sglang", "stale: measured with vllm, and the run imitates sglang"),
+        (3, "sglang", "foreign: measured with vllm, and the run imitates sglang"),
         (4, "0.15.0", "stale: measured with vllm 0.14.0, and the run imitates vllm 0.15.0"),
         (5, "fp8", "stale: measured in bf16, and the run computes in fp8"),
     ],

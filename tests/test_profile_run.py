@@ -71,7 +71,7 @@ def test_a_run_says_which_profile_it_used(tmp_path: Path) -> None:
         ({"llm": "llama2_7b"}, "foreign: measured for llama2_7b"),
         ({"tp": 2}, "foreign: measured at tp=2"),
         ({"engine_version": "0.14.0"}, "stale: measured with vllm 0.14.0, and the run imitates vllm 0.19.0"),
-        ({"engine": "sglang"}, "stale: measured with sglang"),
+        ({"engine": "sglang"}, "foreign: measured with sglang"),
         ({"precision": "fp8"}, "stale: measured in fp8"),
     ],
 )
@@ -127,7 +127,7 @@ def test_unequal_contexts_cost_time(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("step_time", "kind"),
-    [("op_table", "op tables"), ("linear", "linear"), ("calibrated_roofline", "roofline")],
+    [("op_table", "op tables"), ("linear", "linear"), ("calibrated_roofline", "calibrated roofline")],
 )
 def test_every_rung_can_stand_on_a_profile(tmp_path: Path, step_time: str, kind: str) -> None:
     path = profile(tmp_path / "p.json")

@@ -296,7 +296,7 @@ def test_an_unreadable_file_is_explained(tmp_path: Path) -> None:
         assert "permissions" in refusal(path)
 
 
-@pytest.mark.parametrize("name", list(FILE_NAMES))
+@pytest.mark.parametrize("name", [name for name in FILE_NAMES if name.startswith("azure")])
 def test_the_published_file_agrees_with_the_csv_module(name: str) -> None:
     folders = trace_folders(os.environ, REPOSITORY)
     path = next((f / FILE_NAMES[name] for f in folders if (f / FILE_NAMES[name]).is_file()), None)

@@ -9,6 +9,7 @@ from typing import Final
 from traces.errors import TraceError
 
 FOLDERS_VARIABLE: Final = "SERVETWIN_TRACES"
+PROFILES_VARIABLE: Final = "SERVETWIN_PROFILES"
 FILE_NAMES: Final = {
     "azure_conv": "AzureLLMInferenceTrace_conv.csv",
     "azure_code": "AzureLLMInferenceTrace_code.csv",
@@ -36,8 +37,9 @@ def find_trace(
 ) -> FoundTrace:
     """The file of the trace ``name``: ``path`` if given, else the first hit in the folders.
 
-    Folders: each of $SERVETWIN_TRACES (separated as in $PATH), then data/ and data/traces/ of the current
-    folder; .csv before .csv.gz. Raises TraceError on an unknown name or when nothing is found.
+    Folders: each of $SERVETWIN_TRACES (separated as in $PATH), $SERVETWIN_PROFILES/llmservingsim, then data/
+    and data/traces/ of the current folder; .csv before .csv.gz. Raises TraceError on an unknown name or when
+    nothing is found.
     """
     if name not in FILE_NAMES:
         known = ", ".join((*FILE_NAMES, *SYNTHETIC_NAMES))
@@ -66,6 +68,10 @@ def trace_folders(environ: Mapping[str, str], current_folder: Path) -> tuple[Pat
     """The folders searched, in order."""
     named = [part for part in environ.get(FOLDERS_VARIABLE, "").split(os.pathsep) if part.strip()]
     own = tuple(_expanded(part, FOLDERS_VARIABLE) for part in named)
+    # The workloads of LLMServingSim lie beside its tables.
+    profiles = environ.get(PROFILES_VARIABLE, "").strip()
+    if profiles:
+        own += (_expanded(profiles, PROFILES_VARIABLE) / "llmservingsim",)
     return own + tuple(current_folder / part for part in _LOCAL_FOLDERS)
 
 
