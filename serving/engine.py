@@ -61,7 +61,9 @@ class Engine:
         "_chunks",
         "_decode_first",
         "_interruptible",
+        "_newcomers",
         "_steps_left",
+        "_stop",
         "asynchronous",
         "batcher",
         "coalesce",
@@ -95,6 +97,8 @@ class Engine:
         # Asynchronous scheduling: those who came and those who finished since the last choice was made.
         self.door: deque[Progress] = deque()
         self.ended: list[int] = []
+        self._newcomers = self.door if asynchronous else self.waiting
+        self._stop = Interrupt(replica.id, "arrival", int(asynchronous))
         self.running: dict[int, Progress] = {}
         self.prefilling: dict[int, Progress] = {}
         self.preemptions = 0
@@ -114,11 +118,11 @@ class Engine:
             self.waiting.append(Progress(request))
             self._start_pass(actions)
             return
-        (self.door if self.asynchronous else self.waiting).append(Progress(request))
+        self._newcomers.append(Progress(request))
         if self._interruptible:
             self._interruptible = False
             self.state = _STOPPING
-            actions.append(Interrupt(self.id, "arrival", int(self.asynchronous)))
+            actions.append(self._stop)
 
     def ran(self, event: Ran, actions: list[Action]) -> None:
         """The replica reports a step boundary."""
@@ -140,8 +144,10 @@ class Engine:
         else:
             assert not event.finished, "a request finished without a step"
         if not event.running:
-            if self.door:
-                self._let_in(event.last_step_ns)
+            door = self.door
+            # Those who came before the last step began are seen now.
+            while door and door[0].arrival_ns <= event.last_step_ns:
+                self.waiting.append(door.popleft())
             self._start_pass(actions)
         else:
             assert self.running and self._steps_left, "a run goes on with nobody in it"
@@ -193,12 +199,6 @@ class Engine:
             else:
                 del running[request]
                 ledger.release(request)
-
-    def _let_in(self, last_step_ns: int) -> None:
-        """Those who came before the last step began are seen now."""
-        door = self.door
-        while door and door[0].arrival_ns <= last_step_ns:
-            self.waiting.append(door.popleft())
 
     def _release_ended(self) -> None:
         for request in self.ended:

@@ -140,7 +140,7 @@ class Machine:
             self.run = None
             return Ran(self.id, run.epoch, steps, tuple(finished), False, last_step_fixed >> FRACTION_BITS)
         self._plan_decodes()
-        return Ran(self.id, run.epoch, steps, tuple(finished), True, last_step_fixed >> FRACTION_BITS)
+        return Ran(self.id, run.epoch, steps, tuple(finished), True, -1)  # nothing is chosen at its end
 
     def idle(self) -> None:
         """No run followed the last one: the next one starts on a whole nanosecond."""
@@ -218,7 +218,7 @@ class Machine:
     def _plan_steps(self, decoding: int, context: int, largest: int, steps: int) -> None:
         """Decode steps of ``decoding`` requests with total ``context``, while one straight piece holds."""
         pieces = self._rows.decode(decoding)
-        if largest:
+        if self._peaks:
             spread = decoding * largest - context
             if spread:
                 context += self._rows.shift(decoding, spread)
