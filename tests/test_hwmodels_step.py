@@ -72,7 +72,7 @@ def decode_seconds(model: StepModel, n: int, context: int) -> float:
 # Models: monotonicity and closed forms.
 
 
-@given(models, sequences, st.integers(1, 400))
+@given(models, sequences, st.integers(1, 200))
 def test_decode_time_grows_with_sequences_and_context(model: StepModel, n: int, each: int) -> None:
     """With each sequence's context kept: the same total in more sequences may be faster."""
     here = decode_seconds(model, n, n * each)
