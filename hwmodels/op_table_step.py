@@ -41,6 +41,7 @@ class OpTableStepModel:
         "error_band",
         "interplay",
         "limits",
+        "prefill_attention_s",
         "source",
     )
 
@@ -61,6 +62,8 @@ class OpTableStepModel:
             if prefill.last_lines[1] > 0
             else PrefillPrefixes(prefill)
         )
+        # Attention of one chunk, as if it were alone in its step.
+        self.prefill_attention_s = self._prefill.seconds
         self.interplay: MixedAttention | None = _interplay(tables, prefill, sequences)
         self.limits = StepLimits(
             max_decode_sequences=sequences,
@@ -122,10 +125,6 @@ class OpTableStepModel:
             pieces.append(Piece(context[end], seconds[start] - slope * context[start], slope))
             start = end
         return tuple(pieces)
-
-    def prefill_attention_s(self, new_tokens: int, cached_tokens: int) -> float:
-        """Attention of one chunk, as if it were alone in its step."""
-        return self._prefill.seconds(new_tokens, cached_tokens)
 
 
 def _edges(measured: Floats, lines: Sequence[int]) -> list[int]:

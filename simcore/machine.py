@@ -34,6 +34,7 @@ class Machine:
         "_left",
         "_lives",
         "_peaks",
+        "_pieces",
         "_recorder",
         "_rows",
         "_slope",
@@ -51,6 +52,7 @@ class Machine:
     def __init__(self, id: int, rows: StepTimes, lives: dict[int, Lifetime], recorder: Recorder) -> None:
         self.id = id
         self._rows = rows
+        self._pieces = rows.decode
         self._lives = lives
         self._recorder = recorder
         self._gaps = recorder.gaps
@@ -217,7 +219,7 @@ class Machine:
 
     def _plan_steps(self, decoding: int, context: int, largest: int, steps: int) -> None:
         """Decode steps of ``decoding`` requests with total ``context``, while one straight piece holds."""
-        pieces = self._rows.decode(decoding)
+        pieces = self._pieces(decoding)
         if self._peaks:
             spread = decoding * largest - context
             if spread:
