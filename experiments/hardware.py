@@ -7,7 +7,7 @@ from experiments.config import EngineConfig, RunConfig
 from hwmodels.catalogue import load_gpu, load_llm
 from hwmodels.engine_overhead import EngineOverhead, EngineStepModel, vllm_graph_batches
 from hwmodels.gpu import Gpu
-from hwmodels.kv_capacity import kv_capacity
+from hwmodels.kv_capacity import KvCapacity, kv_capacity
 from hwmodels.llm_shape import LlmShape
 from hwmodels.profile import Profile
 from hwmodels.profile_check import require_profile
@@ -55,8 +55,8 @@ def hardware_of(config: RunConfig) -> Hardware:
     _check_range("max_num_seqs", engine.max_num_seqs, step.limits.max_decode_sequences, "sequences")
     tokens = engine.max_num_batched_tokens
     _check_range("max_num_batched_tokens", tokens, step.limits.max_prefill_tokens, "prompt tokens of a step")
-    blocks, arithmetic = _kv_blocks(engine, gpu, llm, tp)
-    return Hardware(StepRows(step), step, overhead, use, blocks, arithmetic, llm.layers)
+    kv = kv_memory(engine, gpu, llm, tp)
+    return Hardware(StepRows(step), step, overhead, use, kv.blocks, kv.arithmetic, llm.layers)
 
 
 def _check_range(key: str, value: int, largest: int, what: str) -> None:
@@ -82,13 +82,17 @@ def overhead_of(engine: EngineConfig, operations: StepModel, layers: int) -> Eng
     )
 
 
+def precision_of(llm: LlmShape) -> str:
+    """The number format a run computes in."""
+    return _PRECISION.get(llm.bytes_per_parameter, f"{8 * llm.bytes_per_parameter}-bit")
+
+
 def _profile_of(
     engine: EngineConfig, gpu: Gpu, llm: LlmShape, tp: int
 ) -> tuple[Profile | None, ProfileUse | None]:
     """The engine's profile, refused when it does not fit the run, unless forced."""
     if engine.profile is None:
         return None, None
-    precision = _PRECISION.get(llm.bytes_per_parameter, f"{8 * llm.bytes_per_parameter}-bit")
     loaded = require_profile(
         load_profile(Path(engine.profile), engine.profile_force),
         engine.profile,
@@ -97,14 +101,14 @@ def _profile_of(
         tp,
         engine.software,
         engine.version,
-        precision,
+        precision_of(llm),
         engine.profile_force,
     )
     return loaded.profile, ProfileUse(engine.profile, loaded.digest, loaded.problems)
 
 
-def _kv_blocks(engine: EngineConfig, gpu: Gpu, llm: LlmShape, tp: int) -> tuple[int, str]:
-    """Usable KV blocks, and how their number came about."""
+def kv_memory(engine: EngineConfig, gpu: Gpu, llm: LlmShape, tp: int) -> KvCapacity:
+    """KV memory that one replica may use. Raises HardwareError when the model does not fit."""
     if engine.kv_tokens is not None:
         blocks = engine.kv_tokens // engine.block_tokens
         arithmetic = f"engine.kv_tokens={engine.kv_tokens} // {engine.block_tokens} = {blocks} blocks"
@@ -118,12 +122,12 @@ def _kv_blocks(engine: EngineConfig, gpu: Gpu, llm: LlmShape, tp: int) -> tuple[
             engine.reserve_activation_bytes,
         )
         blocks, arithmetic = capacity.blocks, capacity.arithmetic
-    if not engine.reserved_blocks:
-        return blocks, arithmetic
     usable = blocks - engine.reserved_blocks
     if usable < 1:
         raise UserError(
             f"engine.reserved_blocks={engine.reserved_blocks} leaves none of the {blocks} KV blocks: "
             "write a smaller number"
         )
-    return usable, f"{arithmetic}; {engine.reserved_blocks} reserved, {usable} usable"
+    if engine.reserved_blocks:
+        arithmetic += f"; {engine.reserved_blocks} of the blocks cannot be used, {usable} can"
+    return KvCapacity(usable, usable * engine.block_tokens, arithmetic)

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Final
 
 from experiments.config import EngineConfig
+from experiments.hardware import kv_memory, overhead_of, precision_of
 from experiments.overrides import closest, echo
 from experiments.support_rungs import Rung, chosen_rung, decode_s, prefill_s, rungs_of
-from experiments.support_table import capacity_for, listing, smallest_for, table
+from experiments.support_table import listing, smallest_for, table
 from hwmodels.catalogue import gpu_names, llm_names, load_gpu, load_llm
 from hwmodels.engine_overhead import EngineOverhead, EngineStepModel
 from hwmodels.gpu import Gpu
@@ -17,7 +18,6 @@ from hwmodels.kv_capacity import KvCapacity
 from hwmodels.llm_shape import LlmShape
 from hwmodels.profile_check import profile_problems
 from hwmodels.profile_file import LoadedProfile, load_profile
-from hwmodels.select import includes_overhead
 from serving.errors import UserError
 
 EXAMPLE: Final = "servetwin support model=llama3_8b gpu=a100_80g tp=1"
@@ -112,11 +112,12 @@ def _one(given: dict[str, str], engine: EngineConfig) -> list[str]:
     tp = _tp(given, gpu, llm, engine)
     llm.require_tp(tp)
     loaded = load_profile(Path(given["profile"])) if "profile" in given else None
-    capacity = capacity_for(gpu, llm, tp, engine)
+    capacity = kv_memory(engine, gpu, llm, tp)
     tables = loaded.profile if loaded else None
     rungs = rungs_of(gpu, llm, tp, tables)
     chosen = chosen_rung(rungs, gpu, llm, tp, tables)
-    overhead = _overhead(engine, llm, chosen)
+    assert chosen.model is not None
+    overhead = overhead_of(engine, chosen.model, llm.layers)
     misfits = _misfits(loaded, gpu, llm, tp, engine) if loaded else []
     picked = "" if "tp" in given else " (the smallest tp that fits)"
     return [
@@ -143,25 +144,11 @@ def _tp(given: dict[str, str], gpu: Gpu, llm: LlmShape, engine: EngineConfig) ->
 
 def _misfits(loaded: LoadedProfile, gpu: Gpu, llm: LlmShape, tp: int, engine: EngineConfig) -> list[str]:
     """What a run says of a profile that the engine's version or the model's width does not fit."""
-    precision = "fp32" if llm.bytes_per_parameter == 4 else "bf16"
     stamp, version = loaded.profile.stamp, engine.version
-    problems = profile_problems(stamp, gpu.name, llm.name, tp, engine.software, version, precision)
+    problems = profile_problems(stamp, gpu.name, llm.name, tp, engine.software, version, precision_of(llm))
     if not problems:
         return []
     return [f"the profile does not fit: {'; '.join(problems)}; a run needs engine.profile_force=true"]
-
-
-def _overhead(engine: EngineConfig, llm: LlmShape, chosen: Rung) -> EngineOverhead:
-    """What the engine's option file declares, unless the step times have it inside.
-
-    Padding to captured batches is left out: the sizes of the samples are captured ones or none.
-    """
-    assert chosen.model is not None
-    if includes_overhead(chosen.model):
-        return EngineOverhead(source="measured together with the step times, so nothing is added")
-    declared = engine.overhead
-    step_s = declared.step_s + declared.per_layer_s * llm.layers
-    return EngineOverhead(step_s, declared.per_sequence_s, source=" ".join(declared.source.split()))
 
 
 def _model_lines(llm: LlmShape) -> list[str]:

@@ -9,7 +9,7 @@ from hwmodels.gpu import Gpu
 from hwmodels.llm_shape import LlmShape
 from hwmodels.profile import Profile
 from hwmodels.select import StepModelKind, step_model
-from hwmodels.step_time import StepModel
+from hwmodels.step_time import StepModel, pieces_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +72,5 @@ def decode_s(step: StepModel, sequences: int, context_tokens: int) -> float | No
     limits = step.limits
     if sequences > limits.max_decode_sequences or context_tokens > limits.max_context_tokens:
         return None
-    pieces = step.decode_attention(sequences)
-    piece = next((piece for piece in pieces if context_tokens <= piece.context_limit), None)
-    if piece is None:
-        return None
-    attention_s = piece.intercept_s + piece.slope_s_per_token * context_tokens
-    return step.dense_s(0, 0, sequences) + attention_s
+    seconds = pieces_s(step.decode_attention(sequences), context_tokens)
+    return None if seconds is None else step.dense_s(0, 0, sequences) + seconds

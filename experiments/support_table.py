@@ -5,10 +5,11 @@ from collections.abc import Sequence
 from typing import Final
 
 from experiments.config import EngineConfig
+from experiments.hardware import kv_memory
 from experiments.support_rungs import chosen_rung, ladder, rungs_of
 from hwmodels.errors import HardwareError
 from hwmodels.gpu import Gpu
-from hwmodels.kv_capacity import CANDIDATE_TP, KvCapacity, kv_capacity, smallest_tp
+from hwmodels.kv_capacity import CANDIDATE_TP, smallest_tp
 from hwmodels.llm_shape import LlmShape
 
 _WIDTH: Final = 100
@@ -19,21 +20,6 @@ def smallest_for(gpu: Gpu, llm: LlmShape, engine: EngineConfig) -> int | None:
     """The least tp at which weights and a KV block fit; None: none of ``CANDIDATE_TP``."""
     share, block = engine.gpu_memory_utilization, engine.block_tokens
     return smallest_tp(gpu, llm, share, block, engine.reserve_activation_bytes)
-
-
-def capacity_for(gpu: Gpu, llm: LlmShape, tp: int, engine: EngineConfig) -> KvCapacity:
-    """KV memory that one replica may use. Raises HardwareError when the model does not fit."""
-    share, block, kept = engine.gpu_memory_utilization, engine.block_tokens, engine.reserved_blocks
-    if engine.kv_tokens is None:
-        capacity = kv_capacity(gpu, llm, tp, share, block, engine.reserve_activation_bytes)
-        blocks, arithmetic = capacity.blocks, capacity.arithmetic
-    else:
-        blocks = engine.kv_tokens // block
-        arithmetic = f"engine.kv_tokens={engine.kv_tokens} // {block} = {blocks} blocks"
-    if kept:
-        arithmetic += f"; {kept} of the blocks cannot be used"
-    usable = max(0, blocks - kept)
-    return KvCapacity(usable, usable * block, arithmetic)
 
 
 def table(gpus: Sequence[Gpu], llms: Sequence[LlmShape], engine: EngineConfig) -> list[str]:
@@ -56,7 +42,7 @@ def listing(gpus: Sequence[Gpu], llms: Sequence[LlmShape], engine: EngineConfig)
         for gpu in gpus:
             found = _rungs_by_tp(gpu, llm, engine)
             rows += [
-                [llm.name, gpu.name, str(tp), kind, str(capacity_for(gpu, llm, tp, engine).tokens), error]
+                [llm.name, gpu.name, str(tp), kind, str(kv_memory(engine, gpu, llm, tp).tokens), error]
                 for kind, tp, error in found
             ]
             if not found:

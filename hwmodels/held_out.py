@@ -11,7 +11,7 @@ from hwmodels.errors import HardwareError
 from hwmodels.op_table import dense_by_tokens, seconds_by_count
 from hwmodels.op_table_step import OpTableStepModel
 from hwmodels.profile import Curve, Floats, Lattice, Profile
-from hwmodels.step_time import StepModel
+from hwmodels.step_time import StepModel, pieces_s
 
 PHASES = ("decode", "prefill", "mixed")
 Builder = Callable[[Profile], StepModel]
@@ -127,10 +127,10 @@ def _predicted_s(model: StepModel, step: _Step) -> float:
 
 
 def _decode_attention_s(model: StepModel, n: int, total: int) -> float:
-    for piece in model.decode_attention(n):
-        if total <= piece.context_limit:
-            return piece.intercept_s + piece.slope_s_per_token * total
-    raise HardwareError(f"{total} tokens of context of {n} sequences are outside the step model's range")
+    seconds = pieces_s(model.decode_attention(n), total)
+    if seconds is None:
+        raise HardwareError(f"{total} tokens of context of {n} sequences are outside the step model's range")
+    return seconds
 
 
 def _held_out(phase: str, lattices: Sequence[Lattice]) -> Iterator[tuple[_Step, float]]:

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hwmodels.errors import HardwareError
+from hwmodels.fit import non_negative
 from hwmodels.profile import Curve, Floats, Lattice, OpTables
 
 # Matrix products run in tiles of so many rows: their time jumps right after a multiple of it, and hardly
@@ -110,37 +111,9 @@ def fitted(form: Form, lattices: Sequence[Lattice], name: str) -> Surface:
     target = np.concatenate(seconds) if seconds else np.empty(0)
     if not target.size:
         raise HardwareError(f"the profile has no {name} times; import a table that has some")
-    weights = non_negative_least_squares(np.concatenate(designs) / target[:, None], np.ones(len(target)))
+    weights = non_negative(np.concatenate(designs) / target[:, None], np.ones(len(target)))
     ratios = tuple(np.log(one.values / _form_s(form, weights, one.axes)) for one in lattices)
     return Surface(form, weights, tuple(lattices), ratios)
-
-
-def non_negative_least_squares(design: Floats, target: Floats) -> Floats:
-    """Coefficients >= 0 with the least sum of squares of ``design @ coefficients - target``.
-
-    Active sets after Lawson and Hanson (Solving Least Squares Problems, 1974, chapter 23).
-    """
-    scale = np.linalg.norm(design, axis=0)
-    columns = design / np.where(scale > 0.0, scale, 1.0)
-    found = np.zeros(design.shape[1])
-    free = np.zeros(design.shape[1], dtype=bool)
-    for _ in range(3 * len(found)):
-        gain = np.where(free, 0.0, columns.T @ (target - columns @ found))
-        if gain.max() <= 1e-9 * np.linalg.norm(target):
-            break
-        free[gain.argmax()] = True
-        while True:
-            trial = np.zeros(len(found))
-            trial[free] = np.linalg.lstsq(columns[:, free], target, rcond=None)[0]
-            wrong = free & (trial <= 0.0)
-            if not wrong.any():
-                break
-            # Walk towards the unconstrained optimum until the first coefficient reaches 0, and fix it there.
-            step = (found[wrong] / (found[wrong] - trial[wrong] + 1e-300)).min()
-            found = found + step * (trial - found)
-            free &= found > 1e-12
-        found = trial
-    return np.where(scale > 0.0, found / np.where(scale > 0.0, scale, 1.0), 0.0)
 
 
 def seconds_by_count(curve: Curve) -> Floats:

@@ -1,5 +1,6 @@
 """How long one engine step takes: the protocol every step-time model fulfils, whatever stands behind it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -11,6 +12,14 @@ class Piece:
     context_limit: int
     intercept_s: float
     slope_s_per_token: float
+
+
+def pieces_s(pieces: Sequence[Piece], context_tokens: int) -> float | None:
+    """Seconds at ``context_tokens`` in all: of the first piece that reaches so far, None beyond the last."""
+    for piece in pieces:
+        if context_tokens <= piece.context_limit:
+            return piece.intercept_s + piece.slope_s_per_token * context_tokens
+    return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hwmodels.errors import HardwareError
+from hwmodels.fit import non_negative
 from hwmodels.op_table import (
     decode_form,
     dense_by_tokens,
     fitted,
     mixed_form,
-    non_negative_least_squares,
     prefill_form,
     refined,
     rising,
@@ -51,7 +51,7 @@ def test_least_squares_is_as_good_as_the_best_subset(rows: list[tuple[float, ...
     """The constrained optimum is the best feasible one of the unconstrained optima of all subsets."""
     design = np.array(rows)
     target = np.random.default_rng(seed).uniform(0.5, 2.0, len(rows))
-    found = non_negative_least_squares(design, target)
+    found = non_negative(design, target)
     assert (found >= 0.0).all()
     best = float(np.square(target).sum())
     for chosen in product((False, True), repeat=4):
@@ -66,9 +66,9 @@ def test_least_squares_is_as_good_as_the_best_subset(rows: list[tuple[float, ...
 
 def test_least_squares_finds_exact_coefficients_and_cuts_negative_ones() -> None:
     design = np.array([(1.0, n, n * n) for n in (1.0, 2.0, 5.0, 9.0)])
-    assert non_negative_least_squares(design, design @ [1.0, 0.5, 0.25]) == pytest.approx([1.0, 0.5, 0.25])
-    assert non_negative_least_squares(design, design @ [1.0, -0.5, 0.25])[1] == 0.0
-    assert non_negative_least_squares(np.zeros((3, 2)), np.ones(3)).tolist() == [0.0, 0.0]
+    assert non_negative(design, design @ [1.0, 0.5, 0.25]) == pytest.approx([1.0, 0.5, 0.25])
+    assert non_negative(design, design @ [1.0, -0.5, 0.25])[1] == 0.0
+    assert non_negative(np.zeros((3, 2)), np.ones(3)).tolist() == [0.0, 0.0]
 
 
 # Over one count.

@@ -3,7 +3,7 @@
 The cases in ``tests/data`` were recorded from that scheduler (``Scheduler`` and ``AsyncScheduler`` behind
 ``EngineCore.step`` and ``step_with_batch_queue``, queue depth 2) with a stand-in for the model that returns
 one token for every sequence of a step. No two requests share a prefix. Each hand-made case names the place in
-vLLM's source that it shows; the random ones have 2 to 12 requests on 8 to 40 blocks.
+vLLM's source that it shows; the random ones have 3 to 12 requests on 8 to 24 blocks.
 
 A case: settings (one of ``num_gpu_blocks`` is vLLM's null block), requests as (arrival, prompt, max_tokens)
 where arrival a means while step a - 1 runs, and steps as (batch, preempted, finished), a batch of (request,
