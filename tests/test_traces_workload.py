@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from traces.columns import Names, PrefixBlocks
 from traces.errors import TraceError
 from traces.scaling import scale_rate, scale_tokens
 from traces.synthesis import azure_conv_like
@@ -19,7 +20,7 @@ def small(**changes: Any) -> Workload:
         "prompt_tokens": np.array([5, 100, 30, 7]),
         "output_tokens": np.array([1, 20, 300, 4]),
         "max_new_tokens": np.array([2048, 20, 512, 8]),
-        "model": np.array(["a", "b", "a", "b"]),
+        "model": Names.of("abab"),
         "priority": np.array([0, 1, 0, 2]),
         "name": "small",
         "source": "by hand",
@@ -76,7 +77,12 @@ def test_limited_keeps_the_first_rows_and_says_so() -> None:
     [
         ({"prompt_tokens": np.array([1, 2, 3])}, "prompt_tokens has 3 rows and arrival_ns 4"),
         ({"priority": np.array([1])}, "priority has 1 rows"),
-        ({"model": np.array(["a"] * 5)}, "model has 5 rows"),
+        ({"model": Names.of("aaaaa")}, "model has 5 rows"),
+        ({"model": np.array(["a", "b", "a", "b"])}, "model must be Names"),
+        ({"model": Names.of(["a", None, "a", "b"])}, "row 1 has no model"),
+        ({"session": Names.of("ab")}, "session has 2 rows"),
+        ({"prefix": PrefixBlocks.of([[1]], 512)}, "prefix has 1 rows"),
+        ({"images": np.array([0, 1, -1, 0])}, "images is -1 in row 2"),
         ({"arrival_ns": np.array([0, 5, 4, 6])}, "backwards in row 2"),
         ({"arrival_ns": np.array([-1, 5, 5, 6])}, "before 0"),
         ({"arrival_ns": np.array([0.0, 1.0, 2.0, 3.0])}, "must hold integers, not float64"),

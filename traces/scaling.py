@@ -1,14 +1,21 @@
 """Transformations of a workload, each of which says what it did in a label."""
 
-from dataclasses import replace
-
 import numpy as np
 from numpy.typing import NDArray
 
 from traces.checks import positive_number, short_number
+from traces.columns import ABSENT, Names, PrefixBlocks
 from traces.errors import TraceError
 from traces.streams import stream
-from traces.workload import MAX_ROWS, MAX_TOKENS, NS_PER_S, Workload
+from traces.workload import (
+    KIN_COLUMNS,
+    MAX_ROWS,
+    MAX_TOKENS,
+    NS_PER_S,
+    SIZE_COLUMNS,
+    Workload,
+    taken,
+)
 
 MAX_JITTER_NS = NS_PER_S
 
@@ -22,12 +29,12 @@ def scale_tokens(workload: Workload, factor: float) -> Workload:
     if scale == 1.0:
         return workload
     caps = workload.max_new_tokens
-    return replace(
-        workload,
+    return workload.labelled(
+        f"tokens scaled by {short_number(scale)}" + (", prefixes left out" if workload.prefix else ""),
         prompt_tokens=_scaled(workload.prompt_tokens, scale),
         output_tokens=_scaled(workload.output_tokens, scale),
         max_new_tokens=None if caps is None else _scaled(caps, scale),
-        labels=(*workload.labels, f"tokens scaled by {short_number(scale)}"),
+        prefix=None,  # its blocks are of unscaled tokens
     )
 
 
@@ -45,9 +52,10 @@ def scale_rate(workload: Workload, factor: float, seed: int) -> Workload:
     """``factor`` times the arrivals on the same time axis; ``factor`` 1 returns the workload itself.
 
     Below 1 each row is kept with probability ``factor`` (a smaller factor keeps a subset of a larger one's).
-    Above 1 all rows stay and each gets ``factor - 1`` copies on average, floor or ceiling of it at random. A
-    copy arrives uniformly within the gap to the next row, at most 1 s late (the last row's copies: with it),
-    keeps model and priority, and takes its lengths from a random row of the same model.
+    Above 1 all rows stay and each gets ``factor - 1`` copies, floor or ceiling of it in even turns. A copy
+    arrives uniformly within the gap to the next row, at most 1 s late (the last row's copies: with it), keeps
+    model and priority, and takes its lengths from a random row of the same model. The n-th copies of a
+    session, and their prefixes, are apart from the originals'.
     Raises TraceError when ``factor`` is not above 0, nothing is left, or the result would be too large.
     """
     scale = positive_number("rate_scale", factor)
@@ -70,9 +78,9 @@ def scale_rate(workload: Workload, factor: float, seed: int) -> Workload:
 
 
 def _replicated(workload: Workload, scale: float, seed: int) -> Workload:
-    whole = int(scale - 1)
-    more = stream(seed, "scale_rate/copies").random(len(workload)) < scale - 1 - whole
-    parent = np.repeat(np.arange(len(workload)), whole + more)
+    copies = _copies(len(workload), scale, stream(seed, "scale_rate/copies"))
+    parent = np.repeat(np.arange(len(workload)), copies)
+    which = np.arange(len(parent)) - np.repeat(np.cumsum(copies) - copies, copies) + 1
     gap_ns = np.append(np.diff(workload.arrival_ns), 0)
     jitter = stream(seed, "scale_rate/jitter").random(len(parent))
     late_ns = (jitter * np.minimum(gap_ns, MAX_JITTER_NS)[parent]).astype(np.int64)
@@ -81,18 +89,44 @@ def _replicated(workload: Workload, scale: float, seed: int) -> Workload:
     by_arrival = np.argsort(arrival_ns, kind="stable")  # at one instant, originals come before copies
     row = np.arange(len(workload))
     kin = np.concatenate((row, parent))[by_arrival]
-    lengths = np.concatenate((row, donor))[by_arrival]
-    caps, model, priority = workload.max_new_tokens, workload.model, workload.priority
-    return replace(
-        workload,
-        arrival_ns=arrival_ns[by_arrival],
-        prompt_tokens=workload.prompt_tokens[lengths],
-        output_tokens=workload.output_tokens[lengths],
-        max_new_tokens=None if caps is None else caps[lengths],
-        model=None if model is None else model[kin],
-        priority=None if priority is None else priority[kin],
-        labels=(*workload.labels, f"replicated {short_number(scale)}x with jitter"),
-    )
+    size = np.concatenate((row, donor))[by_arrival]
+    copy = np.concatenate((np.zeros(len(workload), np.int64), which))[by_arrival]
+    columns = {column: taken(getattr(workload, column), kin) for column in KIN_COLUMNS}
+    columns |= {column: taken(getattr(workload, column), size) for column in SIZE_COLUMNS}
+    columns |= {
+        "arrival_ns": arrival_ns[by_arrival],
+        "session": _apart(columns["session"], copy),
+        "prefix": _unshared(columns["prefix"], copy),
+    }
+    return workload.labelled(f"replicated {short_number(scale)}x with jitter", **columns)
+
+
+def _copies(rows: int, scale: float, generator: np.random.Generator) -> NDArray[np.int64]:
+    """Copies per row: ``scale - 1``, its fraction spread evenly from a random start (systematic sampling).
+
+    Independent draws would add their own variance to every count of arrivals.
+    """
+    due = np.floor(np.arange(rows + 1) * (scale - 1.0) + generator.random())
+    return np.diff(due).astype(np.int64)
+
+
+def _apart(session: Names | None, copy: NDArray[np.int64]) -> Names | None:
+    """The n-th copies of a conversation are a conversation of their own, named ``NAME#n``."""
+    if session is None:
+        return None
+    rows = np.flatnonzero((copy > 0) & (session.codes != ABSENT))
+    pairs, code = np.unique(np.stack((session.codes[rows], copy[rows])), axis=1, return_inverse=True)
+    words = tuple(f"{session.words[name]}#{n}" for name, n in pairs.T.tolist())
+    codes = session.codes.copy()
+    codes[rows] = len(session.words) + code.reshape(-1)
+    return Names(codes, session.words + words)
+
+
+def _unshared(prefix: PrefixBlocks | None, copy: NDArray[np.int64]) -> PrefixBlocks | None:
+    """The n-th copies share prefixes among themselves only: else every copy would be a perfect cache hit."""
+    if prefix is None or len(prefix.ids) == 0:
+        return prefix
+    return prefix.shifted(copy * (int(prefix.ids.max()) + 1))
 
 
 def _donors(
@@ -102,7 +136,7 @@ def _donors(
     pick = generator.random(len(parent))
     if workload.model is None:
         return (pick * len(workload)).astype(np.int64)
-    _, kind = np.unique(workload.model, return_inverse=True)
+    kind = workload.model.codes
     by_kind = np.argsort(kind, kind="stable")
     count = np.bincount(kind)
     first = np.cumsum(count) - count

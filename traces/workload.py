@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traces.checks import whole_number
+from traces.columns import ABSENT, Names, PrefixBlocks, Rows, frozen
 from traces.errors import TraceError
 
 NS_PER_S = 1_000_000_000
@@ -16,9 +17,21 @@ MAX_TOKENS = 10_000_000
 MAX_ROWS = 200_000_000
 """Most rows ever synthesised or replicated (about 5 GB of columns): more is a slip of the keyboard."""
 
-_WHOLE_COLUMNS = ("arrival_ns", "prompt_tokens", "output_tokens", "max_new_tokens", "priority")
-_COLUMNS = (*_WHOLE_COLUMNS, "model")
-_AT_LEAST_ONE = ("prompt_tokens", "output_tokens", "max_new_tokens")
+_LEAST = {
+    "arrival_ns": 0,
+    "prompt_tokens": 1,
+    "output_tokens": 1,
+    "max_new_tokens": 1,
+    "priority": None,
+    "images": 0,
+    "source_duration_ns": -1,
+}
+"""Columns of whole numbers -> their least value (None: any)."""
+SIZE_COLUMNS = ("prompt_tokens", "output_tokens", "max_new_tokens", "images", "source_duration_ns", "prefix")
+"""How much work a request is; a copy of a request takes these from one row, together."""
+KIN_COLUMNS = ("model", "priority", "session")
+"""Who sent a request and to what; a copy keeps its parent's."""
+COLUMNS = ("arrival_ns", *SIZE_COLUMNS, *KIN_COLUMNS)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,8 +40,11 @@ class Workload:
 
     arrival_ns: int64, nanoseconds from the run's start, not decreasing.
     prompt_tokens, output_tokens: int64, at least 1; the true output length is for the world alone.
-    max_new_tokens: int64, at least 1, or None where the trace has no such column.
-    model: str per row, or None. priority: int64 per row, or None.
+    The other columns are None where the trace has none:
+    max_new_tokens: int64, at least 1. model: the model or function asked for, every row one.
+    priority: int64, larger is more urgent. session: the conversation; rows may have none.
+    prefix: ids of the prompt's prefix blocks. images: int64 pictures in the prompt (their tokens are counted
+    in prompt_tokens). source_duration_ns: int64, how long the recorded system took; -1 where unknown.
     name: what the user calls it. source: where the rows come from, for people.
     labels: every transformation that makes this trace another than its source.
     dropped: reason -> rows of the source that were never handed on. rows_read: rows of the source.
@@ -41,17 +57,24 @@ class Workload:
     name: str
     source: str
     max_new_tokens: NDArray[np.int64] | None = None
-    model: NDArray[Any] | None = None
+    model: Names | None = None
     priority: NDArray[np.int64] | None = None
+    session: Names | None = None
+    prefix: PrefixBlocks | None = None
+    images: NDArray[np.int64] | None = None
+    source_duration_ns: NDArray[np.int64] | None = None
     labels: tuple[str, ...] = ()
     dropped: dict[str, int] = field(default_factory=dict)
     rows_read: int = 0
 
     def __post_init__(self) -> None:
-        for column in _COLUMNS:
+        for column in _LEAST:
             values = getattr(self, column)
             if values is not None:
                 object.__setattr__(self, column, self._frozen_column(column, values))
+        for column, kind in (("model", Names), ("session", Names), ("prefix", PrefixBlocks)):
+            if not isinstance(getattr(self, column), kind | None):
+                raise TraceError(f"workload {self.name!r}: {column} must be {kind.__name__} or None")
         self._check_rows()
         object.__setattr__(self, "labels", tuple(self.labels))
         object.__setattr__(self, "dropped", dict(self.dropped))
@@ -77,19 +100,14 @@ class Workload:
             return self
         return self.taking(slice(0, count), f"first {count} of {len(self)} requests")
 
-    def taking(self, rows: slice | NDArray[np.int64] | NDArray[np.bool_], label: str) -> "Workload":
+    def taking(self, rows: Rows, label: str) -> "Workload":
         """The rows that ``rows`` selects, under one more label."""
-        caps, model, priority = self.max_new_tokens, self.model, self.priority
-        return replace(
-            self,
-            arrival_ns=self.arrival_ns[rows],
-            prompt_tokens=self.prompt_tokens[rows],
-            output_tokens=self.output_tokens[rows],
-            max_new_tokens=None if caps is None else caps[rows],
-            model=None if model is None else model[rows],
-            priority=None if priority is None else priority[rows],
-            labels=(*self.labels, label),
-        )
+        columns = {column: taken(getattr(self, column), rows) for column in COLUMNS}
+        return replace(self, **columns, labels=(*self.labels, label))
+
+    def labelled(self, label: str, **changed: Any) -> "Workload":
+        """The same workload with some fields ``changed``, which ``label`` says."""
+        return replace(self, **changed, labels=(*self.labels, label))
 
     def blocks(self, size: int) -> Iterator[slice]:
         """Consecutive row slices of at most ``size`` rows that cover every row once."""
@@ -100,30 +118,35 @@ class Workload:
         array = np.asarray(values)
         if array.ndim != 1:
             raise TraceError(f"workload {self.name!r}: {column} must be one-dimensional, not {array.ndim}-d")
-        if column in _WHOLE_COLUMNS:
-            if array.dtype.kind not in "iu":
-                raise TraceError(f"workload {self.name!r}: {column} must hold integers, not {array.dtype}")
-            array = array.astype(np.int64, copy=False)
-        frozen = array.view()  # a view, so that the caller's own array stays writable
-        frozen.flags.writeable = False
-        return frozen
+        if array.dtype.kind not in "iu":
+            raise TraceError(f"workload {self.name!r}: {column} must hold integers, not {array.dtype}")
+        return frozen(array.astype(np.int64, copy=False))
 
     def _check_rows(self) -> None:
         if len(self.arrival_ns) == 0:
             raise TraceError(f"workload {self.name!r} has no requests: give it at least one")
-        for column in _COLUMNS:
+        for column in COLUMNS:
             values = getattr(self, column)
             if values is not None and len(values) != len(self.arrival_ns):
                 raise TraceError(
                     f"workload {self.name!r}: {column} has {len(values)} rows and arrival_ns"
                     f" {len(self.arrival_ns)}: give every column one length"
                 )
-            if values is not None and column in _AT_LEAST_ONE and values.min() < 1:
-                row = int(np.argmax(values < 1))
-                raise TraceError(
-                    f"workload {self.name!r}: {column} is {values[row]} in row {row}: write at least 1"
-                )
         self._check_arrivals()
+        for column, least in _LEAST.items():
+            self._check_least(column, least)
+        if self.model is not None and (self.model.codes == ABSENT).any():
+            row = int(np.argmax(self.model.codes == ABSENT))
+            raise TraceError(f"workload {self.name!r}: row {row} has no model: name one in every row or none")
+
+    def _check_least(self, column: str, least: int | None) -> None:
+        values = getattr(self, column)
+        if values is None or least is None or values.min() >= least:
+            return
+        row = int(np.argmax(values < least))
+        raise TraceError(
+            f"workload {self.name!r}: {column} is {values[row]} in row {row}: write at least {least}"
+        )
 
     def _check_arrivals(self) -> None:
         if self.arrival_ns[0] < 0:
@@ -136,3 +159,10 @@ class Workload:
             raise TraceError(
                 f"workload {self.name!r}: arrival_ns goes backwards in row {row}: sort the rows by arrival"
             )
+
+
+def taken(column: Any, rows: Rows) -> Any:
+    """The selected rows of one column of any kind; None of none."""
+    if column is None:
+        return None
+    return column.taking(rows) if isinstance(column, Names | PrefixBlocks) else column[rows]
