@@ -17,9 +17,6 @@ from serving.estimates import Estimates, ModelEstimates
 from serving.layers import LayerRange
 from serving.replica import Replica
 from serving.request import Request
-from traces.errors import TraceError
-from traces.load import load
-from traces.scaling import scale_rate
 from traces.workload import Workload
 
 if TYPE_CHECKING:
@@ -89,46 +86,6 @@ def estimates_of(config: RunConfig, hardware: Hardware) -> Estimates:
     return Estimates((entry,), hardware.step.source)
 
 
-def capacity_req_per_s(estimates: ModelEstimates, replicas: int, workload: Workload) -> float:
-    """Requests per second at which ``replicas`` busy all the time just keep up with this mix of lengths.
-
-    A request costs its share of full prefill batches and of full decode batches.
-    """
-    prefill_s = float(workload.prompt_tokens.mean()) / estimates.prefill_tokens_per_s
-    decode_s = float(workload.output_tokens.mean()) * estimates.decode_step_s / estimates.decode_sequences
-    return replicas / (prefill_s + decode_s)
-
-
-def workload_of(config: RunConfig, estimates: ModelEstimates, replicas: int) -> Workload:
-    """The trace of the run, scaled to the utilization asked for. Raises TraceError."""
-    trace, seed = config.trace, config.seed
-    # A recorded trace is rescaled before it is cut, so that the limit is the number of requests run.
-    rescaled = trace.utilization is not None and not trace.synthetic
-
-    def read(rate_per_s: float | None) -> Workload:
-        return load(
-            trace.name,
-            path=trace.path,
-            limit=None if rescaled else trace.limit,
-            tokens_scale=trace.tokens_scale,
-            seed=seed,
-            rate_per_s=rate_per_s,
-            requests=trace.requests,
-        )
-
-    workload = read(trace.rate_per_s)
-    if trace.utilization is None:
-        return workload
-    wanted_per_s = trace.utilization * capacity_req_per_s(estimates, replicas, workload)
-    if trace.synthetic:
-        return read(wanted_per_s)
-    present_per_s = workload.mean_rate_per_s
-    if present_per_s is None:
-        raise TraceError("trace.utilization needs requests at different times: leave it out")
-    workload = scale_rate(workload, wanted_per_s / present_per_s, seed)
-    return workload if trace.limit is None else workload.limited(trace.limit)
-
-
 def check_lengths(config: RunConfig, workload: Workload, hardware: Hardware, replicas: list[Replica]) -> None:
     """Refuse a trace with requests the step-time model does not answer for, or none of which fits.
 
@@ -178,8 +135,11 @@ def arrivals_of(config: RunConfig, workload: Workload) -> Iterator[tuple[Request
         arrival = workload.arrival_ns[rows].tolist()
         prompt = workload.prompt_tokens[rows].tolist()
         output = workload.output_tokens[rows].tolist()
-        caps = workload.max_new_tokens
+        caps, priority = workload.max_new_tokens, workload.priority
         limits = [cap] * len(arrival) if caps is None else caps[rows].tolist()
+        urgent = [0] * len(arrival) if priority is None else priority[rows].tolist()
         ids = range(rows.start, rows.start + len(arrival))
-        for id, at_ns, tokens, limit, true in zip(ids, arrival, prompt, limits, output, strict=True):
-            yield Request(id, at_ns, tokens, limit, model), true
+        for id, at_ns, tokens, limit, true, urgency in zip(
+            ids, arrival, prompt, limits, output, urgent, strict=True
+        ):
+            yield Request(id, at_ns, tokens, limit, model, urgency), true

@@ -20,6 +20,7 @@ USAGE = """servetwin: a laboratory for elastic LLM serving
   servetwin replay DIR                        feed a run's journal to a fresh controller, compare every action
   servetwin support model=M gpu=G tp=N        which step times and how much KV memory a combination has
   servetwin profile import | check | fit ...  measured operation times (profile --help)
+  servetwin traces list | fetch | describe | convert | sample ...  workloads (traces --help)
 
 Groups: engine, system (system/dispatch, system/batcher, system/admission), model, cluster, trace, slo.
 Example: servetwin simulate system=vllm cluster=a100_x8 model=llama3_8b trace=azure_conv out=out/first
@@ -28,7 +29,7 @@ Real workers on this machine: realexec run ...
 
 TRACEBACK_VARIABLE: Final = "SERVETWIN_TRACEBACK"
 _ASKING: Final = ("-h", "--help")
-_SELF_EXPLAINING: Final = ("support", "profile")  # they print a help text of their own
+_SELF_EXPLAINING: Final = ("support", "profile", "traces")  # they print a help text of their own
 _LONGEST_SENTENCE: Final = 1500
 
 Command = Callable[[Sequence[str]], int]
@@ -52,7 +53,13 @@ def run(words: Sequence[str]) -> int:
 
     130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP.
     """
-    commands = {"simulate": _simulate, "replay": _replay, "support": _support, "profile": _profile}
+    commands = {
+        "simulate": _simulate,
+        "replay": _replay,
+        "support": _support,
+        "profile": _profile,
+        "traces": _traces,
+    }
     return dispatch(words, commands, USAGE, "servetwin")
 
 
@@ -232,3 +239,9 @@ def _profile(words: Sequence[str]) -> int:
     from experiments.profile_cli import profile
 
     return profile(words)
+
+
+def _traces(words: Sequence[str]) -> int:
+    from experiments.traces_cli import traces
+
+    return traces(words)

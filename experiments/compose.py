@@ -1,4 +1,4 @@
-"""From command-line words to one frozen RunConfig, and to ``config.yaml`` and back.
+"""From command-line words to one frozen RunConfig.
 
 Hydra chooses and merges the option files of ``conf/``; single values are typed and set here, because Hydra's
 grammar would reinterpret paths and its errors do not say what to write instead.
@@ -19,14 +19,13 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from experiments.clusters import made_names, requested_cluster
-from experiments.config import Kind, PolicyConfig, RunConfig, check
+from experiments.config import Kind, RunConfig, check
 from experiments.model_path import as_option, is_model_path
 from experiments.overrides import (
     LITERAL_KEYS,
     Override,
     Wanted,
     canonical,
-    checked_value,
     closest,
     declared,
     echo,
@@ -34,17 +33,18 @@ from experiments.overrides import (
     parse_value,
     parse_words,
     unknown_key,
-    wanted_by,
 )
+from experiments.resolved import built
+from experiments.trace_options import INSTEAD_FOR_RECORDED, trace_names, trace_parameters, wanted_parameter
+from experiments.trace_options import register as register_trace
 from serving.errors import UserError
 
 CONF_DIR: Path = Path(__file__).resolve().parent / "conf"
 
 # Set by the chosen option file: another value under the option's name would label results wrongly.
 _FIXED_LEAVES: Final = frozenset({"name", "policy", "source"})
+_DEFAULT_TRACES: Final = ("azure_conv", "azure_conv_like")  # of simulate.yaml and realexec.yaml
 _FIXED_KEYS: Final = frozenset({"kind", "cluster.gpu", "trace.synthetic"})
-
-_HEADER = "# The resolved configuration of a ServeTwin run: nothing is left to defaults.\n"
 
 
 def load_config(overrides: Sequence[str], kind: Kind) -> RunConfig:
@@ -71,46 +71,17 @@ def load_config(overrides: Sequence[str], kind: Kind) -> RunConfig:
         raise UserError(
             f"the option files in {CONF_DIR} do not fit together ({reason}): write them like their neighbours"
         ) from error
-    config: RunConfig = _build(RunConfig, data, "", "the configuration")
-    check(config)
-    return config
-
-
-def resolved_yaml(config: RunConfig) -> str:
-    """``config.yaml``: every value the run used; ``load_resolved`` reads it back to an equal RunConfig."""
-    data = dataclasses.asdict(config)
-    if config.workers is None:
-        del data["workers"]
-    # YAML reads some unprintable characters back as others, unless all that is not ASCII is escaped.
-    paths = (config.out, config.trace.path, config.engine.profile)
-    plain = "".join(path or "" for path in paths).isprintable()
-    return _HEADER + str(yaml.safe_dump(data, sort_keys=False, allow_unicode=plain, width=1000))
-
-
-def load_resolved(path: Path | str) -> RunConfig:
-    """The RunConfig in a result folder's ``config.yaml``; UserError when the file is not one."""
-    try:
-        data = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except (OSError, RecursionError, UnicodeDecodeError, ValueError) as error:
-        raise UserError(
-            f"{path} cannot be read ({error}): give the config.yaml of a result folder"
-        ) from error
-    except yaml.YAMLError as error:
-        reason = " ".join(str(error).split())
-        raise UserError(f"{path} is not YAML ({reason}): give the config.yaml of a result folder") from error
-    if isinstance(data, dict):
-        data.setdefault("workers", None)
-    config: RunConfig = _build(RunConfig, data, "", str(path))
+    config: RunConfig = built(RunConfig, data, "", "the configuration")
     check(config)
     return config
 
 
 def option_groups() -> dict[str, list[str]]:
-    """Group (such as ``system/dispatch``) -> its option names, sorted, from the files in ``conf/``."""
+    """Group (such as ``system/dispatch``) -> its option names: the files in ``conf/``, and every trace."""
     groups: dict[str, list[str]] = {}
     for file in sorted(CONF_DIR.glob("*/**/*.yaml")):
         groups.setdefault(file.parent.relative_to(CONF_DIR).as_posix(), []).append(file.stem)
-    return groups
+    return groups | {"trace": trace_names()}
 
 
 def defaults(kind: Kind) -> dict[str, tuple[Any, Wanted]]:
@@ -153,9 +124,11 @@ def _make_cluster(name: str) -> bool:
     return True
 
 
-def _compose(kind: Kind, choices: Iterable[Override]) -> DictConfig:
+def _compose(kind: Kind, choices: Sequence[Override]) -> DictConfig:
     """Hydra's merge of the schema, the primary file and the chosen options, values still unresolved."""
     ConfigStore.instance().store(name="run_schema", node=_mutable(RunConfig))
+    for name in [choice.text for choice in choices if choice.key == "trace"] or _DEFAULT_TRACES:
+        register_trace(name)
     words = [f"{choice.key}={choice.text}" for choice in choices]
     outer = GlobalHydra.instance().hydra  # a caller's own, in a notebook or a sweep
     GlobalHydra.instance().clear()
@@ -216,13 +189,19 @@ def _set(tree: DictConfig, word: Override, kind: Kind, groups: dict[str, list[st
 
 
 def _refuse_parameter(tree: DictConfig, word: Override, key: str, keys: Iterable[str]) -> None:
-    """A parameter that the chosen policy does not have."""
-    owner = key.rpartition(".")[0]
+    """A parameter that the chosen policy or trace does not have."""
+    owner, _, name = key.rpartition(".")
     group = owner.removeprefix("system.")
-    if owner in (key, group) or group not in tree.system:
+    if owner == "trace" and any(name in trace_parameters(other) for other in trace_names()):
+        option, known = f"trace={tree.trace.name}", [f"trace.{known}" for known in tree.trace.params]
+        if not tree.trace.synthetic and name in INSTEAD_FOR_RECORDED:
+            instead = INSTEAD_FOR_RECORDED[name].format(echo(word.text))
+            raise UserError(f"{word.key} is for drawn traces and {option} is recorded: write {instead}")
+    elif owner not in (key, group) and group in tree.system:
+        option = f"system/{group}={tree.system[group].name}"
+        known = sorted(name for name in keys if name.startswith(owner + "."))
+    else:
         return
-    option = f"system/{group}={tree.system[group].name}"
-    known = sorted(name for name in keys if name.startswith(owner + "."))
     write = f"write only {', '.join(known)}" if known else "leave it out, for it takes no parameters"
     raise UserError(f"unknown key '{echo(word.key)}' for the chosen {option}: {write}")
 
@@ -240,6 +219,8 @@ def _settable(tree: DictConfig, kind: Kind) -> dict[str, tuple[str, Wanted]]:
             if default is not None:
                 wanted = Wanted(type(default))
             keys[f"system.{group}.{name}"] = (f"system.{group}.params.{name}", wanted)
+    for name in tree.trace.params:
+        keys[f"trace.{name}"] = (f"trace.params.{name}", wanted_parameter(tree.trace.name, name))
     return keys
 
 
@@ -281,33 +262,3 @@ def _resolve(tree: DictConfig, literals: dict[str, str]) -> dict[str, Any]:
         if owner:
             data[owner][leaf] = text
     return data
-
-
-def _build(config_class: type, data: Any, prefix: str, source: str) -> Any:
-    """``config_class`` from plain data, every key present and of its type, or a UserError naming the key."""
-    hints = typing.get_type_hints(config_class)
-    if not isinstance(data, dict):
-        where = f"{prefix.rstrip('.')} in {source}" if prefix else source
-        raise UserError(f"{where} is not a mapping: write the keys {', '.join(hints)} under it")
-    for key in data:
-        if key not in hints:
-            raise UserError(f"unknown key {prefix}{key} in {source}: write only {', '.join(hints)}")
-    values = {}
-    for name, hint in hints.items():
-        if name not in data:
-            raise UserError(f"{prefix}{name} is missing in {source}: write {prefix}{name} with its value")
-        if dataclasses.is_dataclass(hint):
-            values[name] = _build(typing.cast(type, hint), data[name], f"{prefix}{name}.", source)
-        elif config_class is PolicyConfig and name == "params":
-            values[name] = _parameters(data[name], f"{prefix}{name}", source)
-        else:
-            values[name] = checked_value(data[name], wanted_by(hint), f"{prefix}{name}", source)
-    return config_class(**values)
-
-
-def _parameters(data: Any, key: str, source: str) -> dict[str, Any]:
-    if not isinstance(data, dict) or not all(isinstance(name, str) for name in data):
-        raise UserError(
-            f"{key} in {source} is not a mapping: write a mapping of parameter names to values, or {{}}"
-        )
-    return dict(data)

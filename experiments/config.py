@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from experiments.ranges import RANGES
+from experiments.trace_config import TraceConfig, check_trace
 from serving.errors import UserError
 
 Kind = Literal["simulate", "realexec"]
@@ -99,25 +100,6 @@ class ClusterConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class TraceConfig:
-    """A workload: recorded (read from ``path`` or the data folder) or synthetic (``requests`` drawn).
-
-    ``limit`` keeps the first requests; ``utilization`` rescales time to this share of what the cluster is
-    estimated to carry; ``rate_per_s`` sets the mean arrival rate of a synthetic trace instead;
-    ``tokens_scale`` multiplies prompt and output lengths.
-    """
-
-    name: str
-    synthetic: bool
-    path: str | None
-    limit: int | None
-    utilization: float | None
-    tokens_scale: float
-    requests: int | None
-    rate_per_s: float | None
-
-
-@dataclass(frozen=True, slots=True)
 class SloConfig:
     """Latency objectives of one request, in milliseconds, and who set them."""
 
@@ -158,7 +140,7 @@ def check(config: RunConfig) -> None:
         )
     _check_engine(config)
     _check_cluster(config)
-    _check_trace(config.trace)
+    check_trace(config.trace)
 
 
 def _numbers(config: RunConfig) -> Iterator[tuple[str, float]]:
@@ -227,30 +209,6 @@ def _check_cluster(config: RunConfig) -> None:
         raise UserError(
             f"model.tp={tp} does not divide the {cluster.gpus} GPUs of cluster={cluster.name}: "
             f"write a model.tp that divides {cluster.gpus}, or a cluster whose GPUs are a multiple of {tp}"
-        )
-
-
-def _check_trace(trace: TraceConfig) -> None:
-    if trace.synthetic:
-        if trace.path is not None:
-            raise UserError(
-                f"trace.path does not fit trace={trace.name}, which is drawn and not read: leave it out, "
-                "or choose a recorded trace such as trace=azure_conv"
-            )
-        if trace.rate_per_s is not None and trace.utilization is not None:
-            raise UserError(
-                "trace.rate_per_s and trace.utilization both set the arrival rate: write only one of them"
-            )
-        return
-    if trace.requests is not None:
-        raise UserError(
-            f"trace.requests is for synthetic traces and trace={trace.name} is recorded: "
-            f"write trace.limit={trace.requests} to keep its first requests"
-        )
-    if trace.rate_per_s is not None:
-        raise UserError(
-            f"trace.rate_per_s is for synthetic traces and trace={trace.name} is recorded: write "
-            f"trace.utilization=SHARE to rescale its arrivals, or trace={trace.name}_like if there is one"
         )
 
 

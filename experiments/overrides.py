@@ -12,7 +12,6 @@ from dataclasses import dataclass, is_dataclass
 from decimal import Decimal
 from typing import Any, Final
 
-from experiments.config import PolicyConfig
 from serving.errors import UserError
 
 # Paths hold anything a file system takes, so their values never meet a grammar.
@@ -119,21 +118,21 @@ def _refuse_grammar(override: Override) -> None:
 
 
 def canonical(key: str) -> str:
-    """A policy parameter's short form: ``system.admission.params.burst`` is ``system.admission.burst``."""
+    """A parameter's short form: ``system.admission.params.burst`` is ``system.admission.burst``."""
     parts = key.split(".")
-    if len(parts) == 4 and parts[0] == "system" and parts[2] == "params":
-        del parts[2]
+    if parts[-2:-1] == ["params"] and (parts[0], len(parts)) in (("system", 4), ("trace", 3)):
+        del parts[-2]
     return ".".join(parts)
 
 
 def leaves(config_class: type, prefix: str = "") -> dict[str, Wanted]:
-    """Dotted key -> what it takes, for every leaf of a configuration class but policy parameters."""
+    """Dotted key -> what it takes, for every leaf of a configuration class but free parameters."""
     found: dict[str, Wanted] = {}
     for name, hint in typing.get_type_hints(config_class).items():
         key = prefix + name
         if is_dataclass(hint):
             found |= leaves(typing.cast(type, hint), key + ".")
-        elif not (config_class is PolicyConfig and name == "params"):
+        elif name != "params":
             found[key] = wanted_by(hint)
     return found
 

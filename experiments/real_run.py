@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from experiments import build
-from experiments.compose import resolved_yaml
 from experiments.config import RunConfig
 from experiments.journal_file import NAME as JOURNAL_NAME
 from experiments.journal_file import JournalFile, header_fields
 from experiments.metrics import RunMetrics, summarize
+from experiments.resolved import resolved_yaml
 from experiments.results import write_results
 from experiments.simulate import Prepared, prepare, provenance
 from hwmodels.catalogue import load_llm

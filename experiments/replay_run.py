@@ -5,9 +5,9 @@ import os
 from pathlib import Path
 
 from experiments import build
-from experiments.compose import load_resolved, resolved_yaml
 from experiments.hardware import hardware_of
 from experiments.journal_file import NAME, header_fields
+from experiments.resolved import load_resolved, resolved_yaml
 from serving.errors import UserError
 from serving.replay import ReplayReport, read_header, replay
 

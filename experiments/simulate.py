@@ -11,14 +11,15 @@ from time import perf_counter, process_time
 from typing import TYPE_CHECKING, Any
 
 from experiments import build
-from experiments.compose import resolved_yaml
 from experiments.config import RunConfig
 from experiments.hardware import Hardware, hardware_of
 from experiments.journal_file import NAME as JOURNAL_NAME
 from experiments.journal_file import JournalFile, header_fields
 from experiments.metrics import RunMetrics, summarize
+from experiments.resolved import resolved_yaml
 from experiments.results import write_results
 from experiments.version import code_version
+from experiments.workload import capacity_req_per_s, workload_of
 from serving.estimates import Estimates
 from serving.replica import Replica
 from serving.request import Request
@@ -80,7 +81,7 @@ def prepare(config: RunConfig) -> Prepared:
     hardware = hardware_of(config)
     replicas = build.replicas_of(config, hardware)
     estimates = build.estimates_of(config, hardware)
-    workload = build.workload_of(config, estimates.models[0], len(replicas))
+    workload = workload_of(config.trace, config.seed, estimates.models[0], len(replicas))
     build.check_lengths(config, workload, hardware, replicas)
     return Prepared(config, hardware, replicas, estimates, workload)
 
@@ -160,7 +161,7 @@ def provenance(prepared: Prepared) -> dict[str, Any]:
             "dropped": dict(sorted(workload.dropped.items())),
             "truncated_outputs": build.truncated(config, workload),
             "mean_rate_per_s": workload.mean_rate_per_s,
-            "capacity_req_per_s": build.capacity_req_per_s(estimates, len(prepared.replicas), workload),
+            "capacity_req_per_s": capacity_req_per_s(estimates, len(prepared.replicas), workload),
         },
         "step_time": step_time_section(prepared.hardware),
         "kv_capacity": prepared.hardware.kv_arithmetic,

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from experiments import cli
-from experiments.compose import load_resolved
+from experiments.resolved import load_resolved
 
 ROOT = Path(__file__).resolve().parents[1]
 HEADER = "TIMESTAMP,ContextTokens,GeneratedTokens\n"

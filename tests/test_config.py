@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from experiments import compose
-from experiments.compose import load_config, load_resolved, option_groups, resolved_yaml
+from experiments.compose import load_config, option_groups
 from experiments.config import PolicyConfig, RunConfig, make_policy
+from experiments.resolved import load_resolved, resolved_yaml
 from serving.errors import UserError
 
 STRANGE_PATHS = [

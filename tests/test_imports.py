@@ -60,7 +60,9 @@ CONTRACTS = {
     ),
     "realexec": Contract(own=names("serving"), third=names("torch", "transformers", "safetensors", "numpy")),
     "traces": Contract(
-        third=names("numpy", "pandas"), no_stdlib=names("random", "time", "asyncio", "threading")
+        third=names("numpy", "pandas"),
+        lazy=names("pyarrow"),
+        no_stdlib=names("random", "time", "asyncio", "threading"),
     ),
 }
 

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from experiments.compose import load_config, load_resolved, resolved_yaml
+from experiments.compose import load_config
+from experiments.resolved import load_resolved, resolved_yaml
 from serving.errors import UserError
 
 

@@ -11,8 +11,9 @@ import pytest
 from rich.console import Console
 
 from experiments import plots, series
-from experiments.compose import load_config, resolved_yaml
+from experiments.compose import load_config
 from experiments.report import write_report
+from experiments.resolved import resolved_yaml
 from experiments.table import NOTHING, count, duration, number, print_summary, share
 
 CONFIG = resolved_yaml(load_config(["out=OUT & <more>"], "simulate"))

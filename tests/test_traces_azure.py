@@ -11,10 +11,10 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from traces import csv_blocks
-from traces.azure import DROPPED_ZERO_OUTPUT, read_azure
+from traces.csv import blocks as csv_blocks
 from traces.errors import TraceError
 from traces.find import FILE_NAMES, trace_folders
+from traces.importers.azure import DROPPED_ZERO_OUTPUT, read_azure
 
 HEADER = "TIMESTAMP,ContextTokens,GeneratedTokens"
 ROW = "2023-11-16 18:15:46.6805900,374,44"

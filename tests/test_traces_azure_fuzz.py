@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from traces import csv_blocks
-from traces.azure import read_azure
+from traces.csv import blocks as csv_blocks
 from traces.errors import TraceError
+from traces.importers.azure import read_azure
 
 VALID_2023 = (
     b"TIMESTAMP,ContextTokens,GeneratedTokens\r\n"

@@ -64,44 +64,58 @@ def test_an_explicit_path_wins(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["azure", "", "azure_conv.csv"])
 def test_an_unknown_name_is_refused(name: str) -> None:
-    with pytest.raises(TraceError, match=r"azure_conv, azure_code, sharegpt_.*, azure_conv_like"):
+    with pytest.raises(TraceError, match=r"azure_code, azure_conv, .*, file, azure_conv_like, "):
         load(name, environ={})
 
 
-def test_load_reads_limits_and_scales(tmp_path: Path) -> None:
+def test_load_reads(tmp_path: Path) -> None:
     environ = {"SERVETWIN_TRACES": str(placed(tmp_path).parent)}
     workload = load("azure_conv", environ=environ)
     assert workload.name == "azure_conv" and workload.source.startswith(CONV + " sha256=")
     assert workload.arrival_ns.tolist() == [0, 500_000_000] and workload.labels == ()
-    part = load("azure_conv", environ=environ, limit=1, tokens_scale=0.5)
-    assert (part.prompt_tokens.tolist(), part.output_tokens.tolist()) == ([20], [5])
-    assert part.labels == ("first 1 of 2 requests", "tokens scaled by 0.5")
+
+
+def test_load_reads_any_file_by_what_it_holds_or_as_told(tmp_path: Path) -> None:
+    path = placed(tmp_path, "mine.csv")
+    assert load("file", path=path).name == "mine"
+    assert load("file", path=path, format="azure").prompt_tokens.tolist() == [40, 100]
+    with pytest.raises(TraceError, match=r"mine\.csv, line 1"):
+        load("file", path=path, format="burstgpt")
+    with pytest.raises(TraceError, match=r"trace\.format=xls is unknown: write one of azure, burstgpt"):
+        load("file", path=path, format="xls")
+    with pytest.raises(TraceError, match=r"write trace\.path=FILE"):
+        load("file")
 
 
 def test_load_synthesises() -> None:
-    workload = load("azure_conv_like", seed=4, requests=30, rate_per_s=2, limit=10)
-    assert len(workload) == 10
+    workload = load("azure_conv_like", seed=4, requests=30, rate_per_s=2)
+    assert len(workload) == 30
     assert "seed=4 requests=30 rate_per_s=2 " in workload.source
-    assert load("azure_conv_like", limit=5).source.endswith("requests=19366 rate_per_s=5.53 gap_cv=1.09")
+    assert load("azure_conv_like", rate_per_s=None).source.endswith(
+        "requests=19366 rate_per_s=5.53 gap_cv=1.09"
+    )
 
 
 @pytest.mark.parametrize(
     ("name", "options", "part"),
     [
         ("azure_conv_like", {"path": "x.csv"}, "trace.path=x.csv does not apply"),
-        ("azure_conv", {"rate_per_s": 2.0}, "trace.rate_per_s=2.0 does not apply"),
-        ("azure_code", {"requests": 10}, "trace.requests=10 does not apply"),
-        ("azure_conv_like", {"limit": 0}, "limit=0"),
-        ("azure_conv_like", {"limit": -3}, "limit=-3"),
+        ("azure_conv_like", {"format": "azure"}, "trace.format=azure does not apply"),
+        ("azure_conv_like", {"turns": "all"}, "trace.turns=all does not apply to azure_conv_like"),
         ("azure_conv_like", {"requests": 0}, "requests=0"),
         ("azure_conv_like", {"rate_per_s": 0}, "rate_per_s=0"),
-        ("azure_conv", {"tokens_scale": 0}, "tokens_scale=0"),
     ],
 )
 def test_options_that_do_not_apply_are_refused(name: str, options: dict[str, Any], part: str) -> None:
     with pytest.raises(TraceError) as caught:
         load(name, environ={}, **options)
     assert part in str(caught.value)
+
+
+def test_a_reader_refuses_options_of_another(tmp_path: Path) -> None:
+    environ = {"SERVETWIN_TRACES": str(placed(tmp_path).parent)}
+    with pytest.raises(TraceError, match=r"trace\.rate_per_s=2.* read as azure: leave it out"):
+        load("azure_conv", environ=environ, rate_per_s=2)
 
 
 def test_loading_a_trace_does_not_import_pandas() -> None:
@@ -111,15 +125,3 @@ def test_loading_a_trace_does_not_import_pandas() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
-
-
-def test_a_limit_counts_rows_of_the_file_dropped_ones_included(tmp_path: Path) -> None:
-    rows = [
-        f"2023-11-16 18:15:4{second}.0000000,10,{output}" for second, output in enumerate([5, 0, 7, 0, 9])
-    ]
-    path = tmp_path / "trace.csv"
-    path.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n" + "\n".join(rows) + "\n")
-    workload = load("azure_conv", path=path, limit=3)
-    assert workload.output_tokens.tolist() == [5, 7]
-    assert workload.dropped == {"zero output tokens": 1}
-    assert workload.labels == ("first 3 of 5 requests",)

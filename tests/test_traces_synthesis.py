@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from traces.errors import TraceError
-from traces.lengths import Knot, lengths_from_quantiles
 from traces.streams import stream
-from traces.synthesis import CONV_REQUESTS, STAND_IN_LABEL, azure_conv_like
+from traces.synthetic.lengths import Knot, lengths_from_quantiles
+from traces.synthetic.registry import CONV_REQUESTS, STAND_IN_LABEL, azure_conv_like
 
 # Mean and P50, P80, P95, P99 as published by Llumnix (OSDI'24); least (1) and most (6,144) tokens are ours.
 TABLES = {

@@ -7,16 +7,15 @@ from pathlib import Path
 from typing import Final
 
 from traces.errors import TraceError
+from traces.fetching.sources import SOURCES
+from traces.synthetic.registry import SYNTHETIC
 
 FOLDERS_VARIABLE: Final = "SERVETWIN_TRACES"
 PROFILES_VARIABLE: Final = "SERVETWIN_PROFILES"
-FILE_NAMES: Final = {
-    "azure_conv": "AzureLLMInferenceTrace_conv.csv",
-    "azure_code": "AzureLLMInferenceTrace_code.csv",
-    "sharegpt_llama3_1_8b_300": "workloads_sharegpt-llama-3.1-8b-300-sps10.csv",
-    "sharegpt_qwen3_32b_300": "workloads_sharegpt-qwen3-32b-300-sps10.csv",
-}
-SYNTHETIC_NAMES: Final = ("azure_conv_like",)
+FILE: Final = "file"
+"""The name of a trace that is nothing but a path."""
+FILE_NAMES: Final = {name: source.file_name for name, source in SOURCES.items()}
+SYNTHETIC_NAMES: Final = tuple(SYNTHETIC)
 _LOCAL_FOLDERS: Final = ("data", "data/traces")
 
 
@@ -41,8 +40,8 @@ def find_trace(
     and data/traces/ of the current folder; .csv before .csv.gz. Raises TraceError on an unknown name or when
     nothing is found.
     """
-    if name not in FILE_NAMES:
-        known = ", ".join((*FILE_NAMES, *SYNTHETIC_NAMES))
+    if name not in FILE_NAMES and name != FILE:
+        known = ", ".join((*FILE_NAMES, FILE, *SYNTHETIC_NAMES))
         raise TraceError(f"trace={name} is unknown: write one of {known}")
     if path is not None:
         explicit = _expanded(path, "trace.path")
@@ -51,6 +50,8 @@ def find_trace(
                 f"trace.path={path} does not exist: check the path or leave it out to search for {name}"
             )
         return FoundTrace(name, explicit)
+    if name == FILE:
+        raise TraceError("trace=file has no file: write trace.path=FILE")
     folders = trace_folders(environ, current_folder)
     for folder in folders:
         for suffix in ("", ".gz"):
@@ -58,9 +59,11 @@ def find_trace(
             if candidate.is_file():
                 return FoundTrace(name, candidate)
     looked = ", ".join(str(folder) + ("" if folder.is_dir() else " (no such folder)") for folder in folders)
+    like = f"{name}_like" if f"{name}_like" in SYNTHETIC else "azure_conv_like"
+    fetch = f"run servetwin traces fetch {name}, " if SOURCES[name].sha256 else ""
     raise TraceError(
-        f"{FILE_NAMES[name]}(.gz) was not found in {looked}: set {FOLDERS_VARIABLE} to its folder, put the"
-        " file into data/, write trace.path=FILE, or use trace=azure_conv_like, which needs no file"
+        f"{FILE_NAMES[name]}(.gz) was not found in {looked}: {fetch}set {FOLDERS_VARIABLE} to its folder, put"
+        f" the file into data/, write trace.path=FILE, or use trace={like}, which needs no file"
     )
 
 

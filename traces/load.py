@@ -1,15 +1,15 @@
 """A trace by name: the one entry point for commands."""
 
+import inspect
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
-from traces.azure import read_azure
-from traces.checks import positive_number
 from traces.errors import TraceError
-from traces.find import find_trace
-from traces.llmservingsim import read_llmservingsim
-from traces.scaling import scale_tokens
-from traces.synthesis import CONV_RATE_PER_S, CONV_REQUESTS, azure_conv_like
+from traces.fetching.sources import SOURCES
+from traces.find import FILE, find_trace
+from traces.formats import format_named, format_of
+from traces.synthetic.registry import SYNTHETIC
 from traces.workload import Workload
 
 
@@ -17,44 +17,46 @@ def load(
     name: str,
     *,
     path: str | os.PathLike[str] | None = None,
-    limit: int | None = None,
-    tokens_scale: float = 1.0,
+    format: str | None = None,
     seed: int = 0,
-    rate_per_s: float | None = None,
-    requests: int | None = None,
     environ: Mapping[str, str] = os.environ,
+    **options: Any,
 ) -> Workload:
-    """The workload ``name``: ``azure_conv_like`` is drawn from ``seed``, all others are read from a file.
+    """The workload ``name``: drawn from ``seed`` if it is synthetic, otherwise read from a file.
 
-    path: a file instead of the search. limit: only the first requests. tokens_scale: factor on every length.
-    rate_per_s, requests: of the synthetic trace only (default: those of the file it stands in for).
+    path: a file instead of the search; needed for the name ``file``. format: how to read it (default: what
+    is published under that name; for ``file`` what its first bytes say). options: parameters of the synthetic
+    trace, or of the format's reader; None is the same as left out.
     Raises TraceError on an unknown name, a missing or damaged file, or an option that does not apply.
     """
-    positive_number("trace.tokens_scale", tokens_scale)  # before a long read, not after it
-    if name == "azure_conv_like":
-        workload = _synthetic(name, path, seed, rate_per_s, requests)
-        if limit is not None:
-            workload = workload.limited(limit)
-    else:
-        for key, value in (("rate_per_s", rate_per_s), ("requests", requests)):
+    if name in SYNTHETIC:
+        for key, value in (("path", path), ("format", format)):
             if value is not None:
                 raise TraceError(
-                    f"trace.{key}={value} does not apply to the file trace {name}:"
-                    " leave it out (limit and the rate scale do), or write trace=azure_conv_like"
+                    f"trace.{key}={value} does not apply to the drawn trace {name}: leave it out"
                 )
-        found = find_trace(name, path, environ=environ)
-        read = read_llmservingsim if name.startswith("sharegpt_") else read_azure
-        workload = read(found.path, name=found.name, limit=limit)
-    return scale_tokens(workload, tokens_scale)
+        return _drawn(name, seed, options)
+    found = find_trace(name, path, environ=environ)
+    if format is not None:
+        chosen = format_named(format)
+    else:
+        chosen = format_of(found.path) if name == FILE else format_named(SOURCES[name].format)
+    shown = None if name == FILE else name
+    return chosen.read(found.path, name=shown, seed=seed, options=options)
 
 
-def _synthetic(
-    name: str, path: str | os.PathLike[str] | None, seed: int, rate_per_s: float | None, requests: int | None
-) -> Workload:
-    if path is not None:
-        raise TraceError(f"trace.path={path} does not apply to the synthetic trace {name}: leave it out")
-    return azure_conv_like(
-        seed,
-        CONV_REQUESTS if requests is None else requests,
-        CONV_RATE_PER_S if rate_per_s is None else rate_per_s,
-    )
+def synthetic_parameters(name: str) -> dict[str, inspect.Parameter]:
+    """The parameters of a synthetic trace, seed left out."""
+    parameters = inspect.signature(SYNTHETIC[name], eval_str=True).parameters
+    return {key: value for key, value in parameters.items() if key != "seed"}
+
+
+def _drawn(name: str, seed: int, options: Mapping[str, Any]) -> Workload:
+    draw: Callable[..., Workload] = SYNTHETIC[name]
+    given = {key: value for key, value in options.items() if value is not None}
+    known = synthetic_parameters(name)
+    for key, value in given.items():
+        if key not in known:
+            takes = ", ".join(f"trace.{option}" for option in known)
+            raise TraceError(f"trace.{key}={value} does not apply to {name}: leave it out (it takes {takes})")
+    return draw(seed, **given)

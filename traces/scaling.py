@@ -18,6 +18,8 @@ from traces.workload import (
 )
 
 MAX_JITTER_NS = NS_PER_S
+LONGEST_NS = 10**18
+"""31 years: the latest arrival that still leaves room in 64 bits."""
 
 
 def scale_tokens(workload: Workload, factor: float) -> Workload:
@@ -48,6 +50,25 @@ def _scaled(tokens: NDArray[np.int64], scale: float) -> NDArray[np.int64]:
     return np.asarray(np.maximum(np.rint(tokens * scale), 1), dtype=np.int64)
 
 
+def compress_time(workload: Workload, factor: float) -> Workload:
+    """The same requests ``factor`` times as fast (below 1: slower): every arrival time divided by it.
+
+    Bursts get shorter too, so a compressed trace is another workload than its source; the label says so.
+    To raise the rate and keep the pattern in time, scale the rate instead. Raises TraceError.
+    """
+    scale = positive_number("trace.time_compression", factor)
+    if scale == 1.0:
+        return workload
+    last_ns = int(workload.arrival_ns[-1])
+    if last_ns / scale > LONGEST_NS:
+        raise TraceError(
+            f"trace.time_compression={short_number(scale)} stretches {workload.name} beyond 31 years: write a"
+            " larger one"
+        )
+    label = f"time compressed {short_number(scale)}x: bursts are that much shorter than the source's"
+    return workload.labelled(label, arrival_ns=np.rint(workload.arrival_ns / scale).astype(np.int64))
+
+
 def scale_rate(workload: Workload, factor: float, seed: int) -> Workload:
     """``factor`` times the arrivals on the same time axis; ``factor`` 1 returns the workload itself.
 
@@ -58,21 +79,21 @@ def scale_rate(workload: Workload, factor: float, seed: int) -> Workload:
     session, and their prefixes, are apart from the originals'.
     Raises TraceError when ``factor`` is not above 0, nothing is left, or the result would be too large.
     """
-    scale = positive_number("rate_scale", factor)
+    scale = positive_number("trace.rate_scale", factor)
     if scale == 1.0:
         return workload
     if scale < 1.0:
         kept = stream(seed, "scale_rate/thin").random(len(workload)) < scale
         if not kept.any():
             raise TraceError(
-                f"rate_scale={short_number(scale)} leaves none of the {len(workload)} requests of"
-                f" {workload.name}: write a larger trace.utilization"
+                f"trace.rate_scale={short_number(scale)} leaves none of the {len(workload)} requests of"
+                f" {workload.name}: write a larger trace.rate_scale or trace.utilization"
             )
         return workload.taking(kept, f"thinned to {short_number(scale)}x")
     if scale * len(workload) > MAX_ROWS:
         raise TraceError(
-            f"rate_scale={short_number(scale)} makes more than {MAX_ROWS} requests of"
-            f" {len(workload)}: write a smaller trace.utilization"
+            f"trace.rate_scale={short_number(scale)} makes more than {MAX_ROWS} requests of"
+            f" {len(workload)}: write a smaller trace.rate_scale or trace.utilization"
         )
     return _replicated(workload, scale, seed)
 

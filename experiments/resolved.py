@@ -1,0 +1,73 @@
+"""A resolved configuration as plain data: to ``config.yaml`` and back, every key present and of its type."""
+
+import dataclasses
+import typing
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from experiments.config import RunConfig, check
+from experiments.overrides import checked_value, wanted_by
+from serving.errors import UserError
+
+_HEADER = "# The resolved configuration of a ServeTwin run: nothing is left to defaults.\n"
+
+
+def resolved_yaml(config: RunConfig) -> str:
+    """``config.yaml``: every value the run used; ``load_resolved`` reads it back to an equal RunConfig."""
+    data = dataclasses.asdict(config)
+    if config.workers is None:
+        del data["workers"]
+    # YAML reads some unprintable characters back as others, unless all that is not ASCII is escaped.
+    paths = (config.out, config.trace.path, config.engine.profile)
+    plain = "".join(path or "" for path in paths).isprintable()
+    return _HEADER + str(yaml.safe_dump(data, sort_keys=False, allow_unicode=plain, width=1000))
+
+
+def load_resolved(path: Path | str) -> RunConfig:
+    """The RunConfig in a result folder's ``config.yaml``; UserError when the file is not one."""
+    try:
+        data = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except (OSError, RecursionError, UnicodeDecodeError, ValueError) as error:
+        raise UserError(
+            f"{path} cannot be read ({error}): give the config.yaml of a result folder"
+        ) from error
+    except yaml.YAMLError as error:
+        reason = " ".join(str(error).split())
+        raise UserError(f"{path} is not YAML ({reason}): give the config.yaml of a result folder") from error
+    if isinstance(data, dict):
+        data.setdefault("workers", None)
+    config: RunConfig = built(RunConfig, data, "", str(path))
+    check(config)
+    return config
+
+
+def built(config_class: type, data: Any, prefix: str, source: str) -> Any:
+    """``config_class`` from plain data, every key present and of its type, or a UserError naming the key."""
+    hints = typing.get_type_hints(config_class)
+    if not isinstance(data, dict):
+        where = f"{prefix.rstrip('.')} in {source}" if prefix else source
+        raise UserError(f"{where} is not a mapping: write the keys {', '.join(hints)} under it")
+    for key in data:
+        if key not in hints:
+            raise UserError(f"unknown key {prefix}{key} in {source}: write only {', '.join(hints)}")
+    values = {}
+    for name, hint in hints.items():
+        if name not in data:
+            raise UserError(f"{prefix}{name} is missing in {source}: write {prefix}{name} with its value")
+        if dataclasses.is_dataclass(hint):
+            values[name] = built(typing.cast(type, hint), data[name], f"{prefix}{name}.", source)
+        elif name == "params":
+            values[name] = _parameters(data[name], f"{prefix}{name}", source)
+        else:
+            values[name] = checked_value(data[name], wanted_by(hint), f"{prefix}{name}", source)
+    return config_class(**values)
+
+
+def _parameters(data: Any, key: str, source: str) -> dict[str, Any]:
+    if not isinstance(data, dict) or not all(isinstance(name, str) for name in data):
+        raise UserError(
+            f"{key} in {source} is not a mapping: write a mapping of parameter names to values, or {{}}"
+        )
+    return dict(data)

@@ -1,0 +1,36 @@
+"""``servetwin traces list``: every trace by name."""
+
+from traces.errors import TraceError
+from traces.fetching.sources import SOURCES, Source
+from traces.find import find_trace
+from traces.synthetic.registry import SYNTHETIC
+
+
+def print_list() -> None:
+    """Recorded traces with where they are, then drawn ones with what they are."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    recorded = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for title in ("recorded", "here", "licence", "from"):
+        recorded.add_column(title, overflow="fold")
+    for source in SOURCES.values():
+        recorded.add_row(source.name, _where(source), source.licence.partition(":")[0], source.page)
+    console.print(recorded)
+    drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for title in ("drawn", "what it is"):
+        drawn.add_column(title, overflow="fold")
+    for name, draw in SYNTHETIC.items():
+        drawn.add_row(name, (draw.__doc__ or "").partition("\n")[0])
+    console.print(drawn)
+
+
+def _where(source: Source) -> str:
+    """yes; fetch: ``servetwin traces fetch`` gets it; by hand: no hash is known to check it with."""
+    try:
+        find_trace(source.name)
+    except TraceError:
+        return "fetch" if source.pinned and source.url else "by hand"
+    return "yes"

@@ -1,0 +1,77 @@
+"""The options of ``trace=``: every published trace, every drawn one and ``file``, from their registries.
+
+A trace has no option file: what it is called, where it is from and what it may be told stand in
+traces.fetching.sources, traces.formats and traces.synthetic.registry, and would only be written twice.
+"""
+
+import inspect
+from typing import Any, Final
+
+from hydra.core.config_store import ConfigStore
+
+from experiments.overrides import Wanted
+from experiments.trace_config import DEFAULTS
+from traces.fetching.sources import SOURCES
+from traces.find import FILE
+from traces.formats import FORMATS
+from traces.load import synthetic_parameters
+from traces.synthetic.registry import SYNTHETIC
+
+# A first run should be short; the function's own default is as long as the file it stands in for.
+_PARAMS: Final[dict[str, dict[str, Any]]] = {"azure_conv_like": {"requests": 10_000}}
+# What a recorded trace has in place of a drawn one's parameter.
+INSTEAD_FOR_RECORDED: Final = {
+    "requests": "trace.limit={} for its first requests",
+    "rate_per_s": "trace.rate_scale=FACTOR or trace.utilization=SHARE to rescale its arrivals",
+}
+_CHOICES: Final = {int: int, float: float, str: str, bool: bool}
+
+
+def trace_names() -> list[str]:
+    """Every option, recorded ones first."""
+    return [*SOURCES, FILE, *SYNTHETIC]
+
+
+def register(name: str) -> None:
+    """Make the trace ``name`` an option of the group ``trace`` known to Hydra, if there is such a trace."""
+    if name in trace_names():
+        ConfigStore.instance().store(group="trace", name=name, node=_node(name))
+
+
+def trace_parameters(name: str) -> dict[str, inspect.Parameter]:
+    """What the trace may be told: its own parameters if drawn, those of its format's reader if recorded."""
+    if name in SYNTHETIC:
+        return synthetic_parameters(name)
+    if name in SOURCES:
+        return FORMATS[SOURCES[name].format].options
+    return {key: value for format in FORMATS.values() for key, value in format.options.items()}
+
+
+def wanted_parameter(name: str, parameter: str) -> Wanted:
+    """The type of a trace's parameter; null means the function's own default."""
+    annotation = trace_parameters(name)[parameter].annotation
+    options = getattr(annotation, "__args__", (annotation,))
+    kinds = [option for option in options if option in _CHOICES]
+    return Wanted(kinds[0] if len(kinds) == 1 else Any, optional=True)
+
+
+def default_parameters(name: str) -> dict[str, Any]:
+    """Each parameter's value where the user gives none; null where the function decides."""
+    found = {key: _shown_default(name, key, value) for key, value in trace_parameters(name).items()}
+    return found | _PARAMS.get(name, {})
+
+
+def _node(name: str) -> dict[str, Any]:
+    return {
+        "name": name,
+        "synthetic": name in SYNTHETIC,
+        **DEFAULTS,
+        "params": default_parameters(name),
+    }
+
+
+def _shown_default(name: str, key: str, parameter: inspect.Parameter) -> Any:
+    """null where the function decides: for a file of any format, and for rates that a run may set."""
+    if name == FILE or key == "rate_per_s" or parameter.default is inspect.Parameter.empty:
+        return None
+    return parameter.default if type(parameter.default) in _CHOICES else None

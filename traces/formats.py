@@ -1,0 +1,175 @@
+"""The file formats a workload is read from and written to, by name, and how a file's format is told."""
+
+import importlib
+import inspect
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from traces.errors import TraceError
+from traces.head import head_of
+from traces.workload import Workload
+
+_OWN_PARAMETERS: Final = ("path", "name", "limit", "seed")
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """reader, writer: ``module:function`` of traces.importers, imported when used; writer None: read only.
+
+    shape: csv, jsonl, json or parquet. marks: column names or keys of which one whole set tells the format.
+    """
+
+    name: str
+    what: str
+    shape: str
+    marks: tuple[frozenset[str], ...]
+    reader: str
+    writer: str | None = None
+
+    @property
+    def options(self) -> dict[str, inspect.Parameter]:
+        """What its reader may be told beside path, name, limit and seed."""
+        parameters = inspect.signature(_imported(self.reader), eval_str=True).parameters
+        return {name: value for name, value in parameters.items() if name not in _OWN_PARAMETERS}
+
+    def read(
+        self,
+        path: str | Path,
+        *,
+        name: str | None = None,
+        seed: int = 0,
+        options: Mapping[str, Any] | None = None,
+    ) -> Workload:
+        """The requests of a file of this format. Raises TraceError, for options that do not apply too."""
+        given = {key: value for key, value in (options or {}).items() if value is not None}
+        reader = _imported(self.reader)
+        for key, value in given.items():
+            if key not in self.options:
+                known = ", ".join(f"trace.{option}" for option in self.options) or "no options"
+                raise TraceError(
+                    f"trace.{key}={value} does not apply to {name or path}, which is read as {self.name}:"
+                    f" leave it out ({self.name} takes {known})"
+                )
+        for key, parameter in self.options.items():
+            if parameter.default is parameter.empty:
+                given.setdefault(key, None)  # the reader says when it cannot do without
+        if "seed" in inspect.signature(reader).parameters:
+            given["seed"] = seed
+        workload: Workload = reader(path, name=name, **given)
+        return workload
+
+
+def _marks(*sets: str) -> tuple[frozenset[str], ...]:
+    return tuple(frozenset(words.split("|")) for words in sets)
+
+
+# In the order in which a file is asked: a format whose marks contain another's comes before it.
+_ALL: Final = (
+    Format(
+        "azure", "Azure LLM inference traces of 2023 and 2024, and the multimodal one of 2025", "csv",
+        _marks("TIMESTAMP|ContextTokens|GeneratedTokens"), "azure:read_azure",
+    ),
+    Format(
+        "burstgpt", "BurstGPT releases 1 to 3: failures, sessions, elapsed times", "csv",
+        _marks("Timestamp|Model|Request tokens|Response tokens"), "burstgpt:read_burstgpt",
+    ),
+    Format(
+        "azure_functions_2019", "Azure Functions 2019: invocations per minute of one day", "csv",
+        _marks("HashOwner|HashApp|HashFunction|Trigger"),
+        "azure_functions_2019:read_azure_functions_2019",
+    ),
+    Format(
+        "azure_functions_2021", "Azure Functions 2021: one line per invocation", "csv",
+        _marks("app|func|end_timestamp|duration"), "azure_functions_2021:read_azure_functions_2021",
+    ),
+    Format(
+        "llmservingsim", "workloads of LLMServingSim", "csv",
+        _marks("arrival_time_ns|input_toks|output_toks"), "llmservingsim:read_llmservingsim",
+    ),
+    Format(
+        "servegen_csv", "requests saved by ServeGen as CSV", "csv",
+        _marks("request_id|timestamp|input_tokens|output_tokens"), "servegen_csv:read_servegen_csv",
+    ),
+    Format(
+        "csv", "plain CSV: arrival_ns (or arrival_s, arrival_ms), prompt_tokens, output_tokens, ...", "csv",
+        _marks("prompt_tokens|output_tokens"), "plain_csv:read_plain_csv",
+        "plain_csv:write_plain_csv",
+    ),
+    Format(
+        "parquet", "Parquet with the columns of the plain CSV", "parquet", (frozenset(),),
+        "parquet:read_parquet", "parquet:write_parquet",
+    ),
+    Format(
+        "mooncake", "Mooncake JSONL: timestamp, input_length, output_length, hash_ids", "jsonl",
+        _marks("timestamp|input_length|output_length"), "mooncake:read_mooncake",
+        "mooncake:write_mooncake",
+    ),
+    Format(
+        "vllm_bench", "vLLM benchmark JSONL: prompt or prompt length, output length", "jsonl",
+        _marks("prompt", "prompt_len", "input_len", "prompt_tokens"), "vllm_bench:read_vllm_bench",
+    ),
+    Format(
+        "servegen", "requests of ServeGen as JSONL", "jsonl",
+        _marks("timestamp|data", "timestamp|input_tokens"), "servegen:read_servegen",
+    ),
+    Format(
+        "sharegpt", "ShareGPT conversations (one JSON array): lengths only, arrivals are drawn", "json",
+        (frozenset(),), "sharegpt:read_sharegpt",
+    ),
+)  # fmt: skip
+FORMATS: Final[dict[str, Format]] = {format.name: format for format in _ALL}
+WRITABLE: Final = tuple(format.name for format in _ALL if format.writer is not None)
+
+
+def format_named(name: str) -> Format:
+    """The format of that name, or TraceError."""
+    if name not in FORMATS:
+        raise TraceError(f"trace.format={name} is unknown: write one of {', '.join(FORMATS)}")
+    return FORMATS[name]
+
+
+def format_of(path: str | Path) -> Format:
+    """The format of a file, told by its first bytes; TraceError when none fits."""
+    file = Path(path)
+    shape, fields = _shape_and_fields(head_of(file), file)
+    for format in _ALL:
+        if format.shape == shape and any(marks <= fields for marks in format.marks):
+            return format
+    shown = ", ".join(sorted(fields)[:8]) or "nothing that names a column"
+    raise TraceError(
+        f"{file} is of no known format (its {'keys' if shape == 'jsonl' else 'columns'} are {shown}): write"
+        f" trace.format= with one of {', '.join(FORMATS)}, or convert it to plain CSV"
+    )
+
+
+def writer_named(name: str) -> Callable[..., tuple[str, ...]]:
+    """The function that writes a workload in the format ``name``; TraceError when none does."""
+    writer = FORMATS[name].writer if name in FORMATS else None
+    if writer is None:
+        raise TraceError(f"format={name} cannot be written: write one of {', '.join(WRITABLE)}")
+    return _imported(writer)
+
+
+def _imported(function: str) -> Callable[..., Any]:
+    module, _, name = function.partition(":")
+    found: Callable[..., Any] = getattr(importlib.import_module(f"traces.importers.{module}"), name)
+    return found
+
+
+def _shape_and_fields(head: bytes, file: Path) -> tuple[str, frozenset[str]]:
+    if head.startswith(b"PAR1"):
+        return "parquet", frozenset()
+    first = head.lstrip()
+    if first.startswith(b"["):
+        return "json", frozenset()
+    line = first.partition(b"\n")[0].decode("utf-8", "replace").strip()
+    if not first.startswith(b"{"):
+        return "csv", frozenset(field.strip().strip('"') for field in line.split(","))
+    try:
+        keys = json.loads(line)
+    except (ValueError, RecursionError):
+        raise TraceError(f"{file}, line 1: not a JSON object: write one object per line") from None
+    return "jsonl", frozenset(keys)

@@ -1,0 +1,50 @@
+"""Reader of the Azure LLM inference traces of 2023, 2024 and 2025 (CSV, plain or gzipped).
+
+Source of the format: github.com/Azure/AzurePublicDataset, AzureLLMInferenceDataset2023.md, ...2024.md and
+AzureLMMInferenceDataset2025.md: columns TIMESTAMP, ContextTokens, GeneratedTokens; seven fraction digits in
+2023, a +00:00 zone in 2024; in 2025 also NumImages, whose tokens are counted in ContextTokens.
+"""
+
+from pathlib import Path
+
+from traces.checks import whole_number
+from traces.csv.source import DROPPED_ZERO_OUTPUT, Sieve, check_order, first_rows, workload_of
+from traces.csv.stamp import Stamp
+from traces.csv.table import Field, read_table
+from traces.csv.whole import Whole
+from traces.workload import MAX_ROWS, Workload
+
+STAMP, PROMPT, OUTPUT, IMAGES = "TIMESTAMP", "ContextTokens", "GeneratedTokens", "NumImages"
+_FIELDS = (
+    Field(STAMP, Stamp()),
+    Field(PROMPT, Whole(1, noun="prompt tokens")),
+    Field(OUTPUT, Whole()),
+    Field(IMAGES, Whole(noun="images", example=2), required=False),
+)
+
+
+def read_azure(path: str | Path, *, name: str | None = None, limit: int | None = None) -> Workload:
+    """The requests of one file, with arrivals from the file's first timestamp on, exact to the nanosecond.
+
+    ``limit`` takes the file's first rows only, those to be dropped included; the whole file is still judged.
+
+    Rows with zero output tokens are left out and counted in ``dropped``; equal timestamps keep their order.
+    Raises TraceError naming file, line (the header is line 1), column and remedy for anything else that is
+    not a request: a wrong row is never passed on.
+    """
+    if limit is not None:
+        whole_number("trace.limit", limit, 1, MAX_ROWS)
+    table = read_table(Path(path), _FIELDS)
+    stamp_ns, output = table.columns[STAMP], table.columns[OUTPUT]
+    check_order(stamp_ns, table, STAMP)
+    rows, labels = first_rows(table.rows, limit)
+    sieve = Sieve.of(rows)
+    sieve.drop(output == 0, DROPPED_ZERO_OUTPUT)
+    columns = {
+        "arrival_ns": stamp_ns - stamp_ns[0],
+        "prompt_tokens": table.columns[PROMPT],
+        "output_tokens": output,
+        "images": table.columns.get(IMAGES),
+    }
+    empty = f"column {OUTPUT}: every row has 0: name a trace with generated tokens"
+    return workload_of(table, sieve, columns, name=name, labels=labels, empty=empty)

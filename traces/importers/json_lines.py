@@ -1,0 +1,261 @@
+"""JSON read strictly: objects line by line, their values, and the requests made of them.
+
+Strict means: no NaN or Infinity, no key twice, no text that is not UTF-8; true and false are no numbers, and
+numbers with a fraction stay the decimals that were written (never binary floats).
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from decimal import ROUND_HALF_EVEN, Context, Decimal
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traces.checks import whole_number
+from traces.columns import Names
+from traces.csv.blocks import file_digest, line_blocks
+from traces.errors import TraceError
+from traces.workload import MAX_ROWS, MAX_TOKENS, Workload, taken
+
+INT64_MAX: Final = 2**63 - 1
+DROPPED_ZERO_OUTPUT: Final = "zero output tokens"
+_SHOWN_CHARS: Final = 40
+_EXACT: Final = Context(prec=40, rounding=ROUND_HALF_EVEN)  # no caller's own context may round for us
+_NS_DIGITS: Final = {"ms": 6, "s": 9}
+"""Unit of a time -> how many decimal digits a nanosecond is below it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """Where a sentence points: a file and its n-th line (the first is 1), or whatever ``unit`` counts."""
+
+    path: Path
+    number: int
+    unit: str = "line"
+
+    def error(self, problem: str, remedy: str, key: str | None = None) -> TraceError:
+        """TraceError that names the place, the key if there is one, the problem and the remedy."""
+        where = f"{self.path}, {self.unit} {self.number}" + (f", key {key}" if key else "")
+        return TraceError(f"{where}: {problem}: {remedy}")
+
+
+class JsonProblem(Exception):
+    """What is wrong with a JSON text, as half a sentence; raised inside the decoder, which knows no place."""
+
+
+def json_rows(path: Path, example: str) -> Iterator[tuple[Spot, dict[str, Any]]]:
+    """(place, object) of every line; ``example`` is a line as it should be, for the sentences.
+
+    Empty lines may stand at the end only. Raises TraceError for a line that is no JSON object, and when there
+    is none at all.
+    """
+    number = blank = 0
+    for block in line_blocks(path):
+        for text in block.removesuffix(b"\n").split(b"\n"):
+            number += 1
+            if not text.strip(b" \t\r"):
+                blank = blank or number
+                continue
+            if blank:
+                raise Spot(path, blank).error("the line is empty", f"delete it, or write {example}")
+            spot = Spot(path, number)
+            yield spot, _object_in(text, spot, example)
+    if number == 0 or blank == 1:
+        raise TraceError(f"{path} has no requests: write one line for each, such as {example}")
+
+
+def _object_in(text: bytes, spot: Spot, example: str) -> dict[str, Any]:
+    try:
+        value = STRICT.decode(text.decode("utf-8"))
+    except (ValueError, RecursionError, JsonProblem) as error:
+        raise spot.error(json_problem(error), f"write one JSON object, such as {example}") from error
+    if not isinstance(value, dict):
+        raise spot.error(f"{shown(value)} is not a JSON object", f"write {example}")
+    return value
+
+
+def json_problem(error: Exception) -> str:
+    """Half a sentence on why ``STRICT`` refused a text."""
+    if isinstance(error, json.JSONDecodeError):
+        return f"it is not JSON: {error.msg.lower()}, character {error.pos + 1}"
+    if isinstance(error, JsonProblem):
+        return str(error)
+    if isinstance(error, UnicodeDecodeError):
+        return f"byte {error.start + 1} is not UTF-8 text"
+    return "it is nested too deep" if isinstance(error, RecursionError) else "a number has too many digits"
+
+
+def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = Counter(key for key, _ in pairs)
+        twice = next(key for key in keys if keys[key] > 1)
+        raise JsonProblem(f"the key {shown(twice)} stands twice")
+    return found
+
+
+def _decimal(text: str) -> Decimal:
+    try:
+        return Decimal(text)
+    except ArithmeticError as error:  # an exponent of more digits than any number has
+        raise JsonProblem(f"{shorter(text)} is out of every range") from error
+
+
+def _constant(text: str) -> Any:
+    raise JsonProblem(f"{text} is not a JSON number")
+
+
+STRICT: Final = json.JSONDecoder(object_pairs_hook=_pairs, parse_float=_decimal, parse_constant=_constant)
+"""The decoder of all readers; ``json_problem`` explains its ValueError, RecursionError and JsonProblem."""
+
+
+def shorter(text: str) -> str:
+    """At most 40 characters of a text."""
+    return text if len(text) <= _SHOWN_CHARS else text[: _SHOWN_CHARS - 3] + "..."
+
+
+def shown(value: Any) -> str:
+    """A value as a sentence shows it: short, and never the inside of a list or an object."""
+    if isinstance(value, dict | list):
+        return "an object" if isinstance(value, dict) else "a list"
+    if isinstance(value, str):
+        return repr(shorter(value))
+    if isinstance(value, bool) or value is None:
+        return json.dumps(value)
+    return shorter(str(value))
+
+
+def whole(row: dict[str, Any], key: str, spot: Spot, least: int = 0, most: int = MAX_TOKENS) -> int:
+    """The whole number under ``key``, from ``least`` to ``most``; otherwise TraceError."""
+    value = row.get(key)
+    if type(value) is int and least <= value <= most:
+        return value
+    raise not_whole(value, key, spot, least, most)
+
+
+def not_whole(value: Any, key: str, spot: Spot, least: int, most: int) -> TraceError:
+    """The sentence for a value that is no whole number from ``least`` to ``most``."""
+    if value is None:
+        return spot.error("there is no value", f"write a whole number from {least} to {most}", key)
+    if type(value) is int:
+        return spot.error(
+            f"{shown(value)} is out of range", f"write a whole number from {least} to {most}", key
+        )
+    if isinstance(value, Decimal) and 0 <= value <= INT64_MAX and value == value.to_integral_value():
+        return spot.error(f"{shown(value)} is written as a fraction", f"write {int(value)}", key)
+    return spot.error(
+        f"{shown(value)} is not a whole number", f"write a whole number from {least} to {most}", key
+    )
+
+
+def time_ns(row: dict[str, Any], key: str, unit: str, spot: Spot, most_ns: int = INT64_MAX) -> int:
+    """The time under ``key``, in ``unit`` ("s" or "ms"), in ns: exact, or the nearest (ties to even)."""
+    value = row.get(key)
+    digits = _NS_DIGITS[unit]
+    example = "1.5" if unit == "s" else "1500"
+    if value is None:
+        raise spot.error("there is no value", f"write the arrival in {unit}, such as {example}", key)
+    if type(value) is int:
+        value = Decimal(value)
+    if not isinstance(value, Decimal):
+        raise spot.error(
+            f"{shown(value)} is not a number", f"write the arrival in {unit}, such as {example}", key
+        )
+    if not 0 <= value <= Decimal(most_ns).scaleb(-digits, _EXACT):
+        raise spot.error(
+            f"{shown(value)} {unit} is negative or too late", "count from the trace's start", key
+        )
+    return int(value.quantize(Decimal((0, (1,), -digits)), context=_EXACT).scaleb(digits, _EXACT))
+
+
+def word(row: dict[str, Any], key: str, spot: Spot) -> str | None:
+    """The text (or whole number, as text) under ``key``; None where it is missing, null or empty."""
+    value = row.get(key)
+    if value is None or value == "":
+        return None
+    if type(value) is int:
+        return str(value)
+    if not isinstance(value, str):
+        raise spot.error(f"{shown(value)} is not a name", "write a text in quotes", key)
+    if not value.isprintable() and any("\ud800" <= char <= "\udfff" for char in value):
+        raise spot.error("the name has half a surrogate pair", "write whole characters", key)
+    return value
+
+
+def all_or_none(values: Sequence[Any], key: str, path: Path) -> bool:
+    """Whether every row has a value (is not None); TraceError when some have and some have none."""
+    without = [number for number, value in enumerate(values, start=1) if value is None]
+    if without and len(without) < len(values):
+        has = next(number for number, value in enumerate(values, start=1) if value is not None)
+        raise Spot(path, without[0]).error(
+            f"there is no value and line {has} has one", "write one in every line or in none", key
+        )
+    return not without
+
+
+def ints_or_none(values: Sequence[int | None], key: str, path: Path) -> NDArray[np.int64] | None:
+    """The column of whole numbers that every row or none has; otherwise TraceError."""
+    found = [value for value in values if value is not None]
+    return int64(found) if all_or_none(values, key, path) else None
+
+
+def names_or_none(values: Sequence[str | None]) -> Names | None:
+    """The column of names, or None when no row has one."""
+    return Names.of(values) if any(value is not None for value in values) else None
+
+
+def check_order(times_ns: NDArray[np.int64], key: str, path: Path) -> None:
+    """TraceError naming the first line that arrives before the one above."""
+    back = np.diff(times_ns) < 0
+    if back.any():
+        raise Spot(path, int(np.argmax(back)) + 2).error(
+            "it arrives before the line above", "sort the lines by arrival", key
+        )
+
+
+def int64(values: Sequence[int]) -> NDArray[np.int64]:
+    """A column of whole numbers."""
+    return np.array(values, dtype=np.int64)
+
+
+def source_of(path: Path) -> tuple[str, str]:
+    """(the name without endings, the source line: name and SHA-256) of a readable file; else TraceError."""
+    digest = file_digest(path)
+    name = path.name.encode("utf-8", "backslashreplace").decode()  # a name on disk need not be text
+    stem = name.removesuffix(".gz")
+    for ending in (".jsonl", ".json", ".parquet"):
+        stem = stem.removesuffix(ending)
+    return stem or name, f"{name} sha256={digest}"
+
+
+def check_limit(limit: int | None) -> None:
+    """TraceError unless ``limit`` is None or a number of rows."""
+    if limit is not None:
+        whole_number("trace.limit", limit, 1, MAX_ROWS)
+
+
+def requests_of(
+    path: Path, columns: dict[str, Any], *, name: str | None, source: tuple[str, str], limit: int | None
+) -> Workload:
+    """The first ``limit`` rows of the columns, those with zero output left out and counted."""
+    rows = len(columns["output_tokens"])
+    labels: tuple[str, ...] = ()
+    if limit is not None and limit < rows:
+        labels = (f"first {limit} of {rows} requests",)
+        rows = limit
+    kept = columns["output_tokens"][:rows] > 0
+    if not kept.any():
+        raise TraceError(f"{path}: every request has 0 output tokens: name a trace with generated tokens")
+    dropped = rows - int(kept.sum())
+    return Workload(
+        **{column: taken(values, np.flatnonzero(kept)) for column, values in columns.items()},
+        name=name or source[0],
+        source=source[1],
+        labels=labels,
+        dropped={DROPPED_ZERO_OUTPUT: dropped} if dropped else {},
+        rows_read=rows,
+    )

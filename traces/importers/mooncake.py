@@ -1,0 +1,251 @@
+"""Mooncake traces: JSON lines with a timestamp in ms, two lengths and the hashes of the prompt's blocks.
+
+Source of the format: github.com/kvcache-ai/Mooncake (FAST25-release/traces): timestamp counts from the
+trace's start, a block is 512 tokens, equal leading hash_ids mean an equal prefix.
+"""
+
+import gzip
+import json
+from array import array
+from collections.abc import Iterator, MutableSequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traces.checks import whole_number
+from traces.columns import Names, PrefixBlocks
+from traces.errors import TraceError
+from traces.importers.json_lines import (
+    INT64_MAX,
+    Spot,
+    all_or_none,
+    check_limit,
+    check_order,
+    int64,
+    ints_or_none,
+    json_rows,
+    names_or_none,
+    requests_of,
+    shown,
+    source_of,
+    time_ns,
+    whole,
+    word,
+)
+from traces.replacing import replacing
+from traces.workload import MAX_TOKENS, Workload
+
+BLOCK_TOKENS: Final = 512
+"""Tokens of a block in the published traces."""
+LATEST_NS: Final = 10**18
+"""31 years from the trace's start: a later timestamp counts from elsewhere."""
+TIME, PROMPT, OUTPUT, HASHES = "timestamp", "input_length", "output_length", "hash_ids"
+EXAMPLE: Final = f'{{"{TIME}": 0, "{PROMPT}": 700, "{OUTPUT}": 50, "{HASHES}": [0, 1]}}'
+_MS_NS: Final = 1_000_000
+
+
+@dataclass(slots=True)
+class _Rows:
+    """The columns while they grow, one entry per line."""
+
+    arrival_ns: MutableSequence[int] = field(default_factory=lambda: array("q"))
+    prompt: MutableSequence[int] = field(default_factory=lambda: array("q"))
+    output: MutableSequence[int] = field(default_factory=lambda: array("q"))
+    hashes: list[MutableSequence[int] | None] = field(default_factory=list)
+    model: list[str | None] = field(default_factory=list)
+    session: list[str | None] = field(default_factory=list)
+    priority: list[int | None] = field(default_factory=list)
+    cap: list[int | None] = field(default_factory=list)
+
+
+def read_mooncake(
+    path: str | Path,
+    *,
+    name: str | None = None,
+    limit: int | None = None,
+    block_tokens: int = BLOCK_TOKENS,
+    partial_prefix: bool = False,
+) -> Workload:
+    """The requests of one file; arrivals count from the run's start, as written, exact to the nanosecond.
+
+    limit: only the first rows, those to be dropped included; the whole file is still judged.
+    block_tokens: tokens of a full block. partial_prefix: fewer hash_ids than the prompt has blocks are taken.
+    The keys model, priority and max_new_tokens are read when every line has them, session_id where it is.
+    Rows with output_length 0 are left out and counted in ``dropped``.
+    Raises TraceError naming file, line, key and remedy for anything else that is not a request.
+    """
+    check_limit(limit)
+    size = whole_number("block_tokens", block_tokens, 1, MAX_TOKENS)
+    file = Path(path)
+    source = source_of(file)
+    rows = _Rows()
+    for spot, row in json_rows(file, EXAMPLE):
+        _add(rows, row, spot)
+        _check_blocks(rows, size, partial_prefix, spot)
+    arrival_ns = int64(rows.arrival_ns)
+    check_order(arrival_ns, TIME, file)
+    columns = {
+        "arrival_ns": arrival_ns,
+        "prompt_tokens": int64(rows.prompt),
+        "output_tokens": int64(rows.output),
+        "session": names_or_none(rows.session),
+        "prefix": _prefix(rows, size, file),
+        "model": Names.of(rows.model) if all_or_none(rows.model, "model", file) else None,
+        "priority": ints_or_none(rows.priority, "priority", file),
+        "max_new_tokens": ints_or_none(rows.cap, "max_new_tokens", file),
+    }
+    return requests_of(file, columns, name=name, source=source, limit=limit)
+
+
+def _add(rows: _Rows, row: dict[str, Any], spot: Spot) -> None:
+    rows.arrival_ns.append(time_ns(row, TIME, "ms", spot, LATEST_NS))
+    rows.prompt.append(whole(row, PROMPT, spot, least=1))
+    rows.output.append(whole(row, OUTPUT, spot))
+    rows.model.append(word(row, "model", spot))
+    rows.session.append(word(row, "session_id", spot))
+    priority = row.get("priority")
+    rows.priority.append(
+        None if priority is None else whole(row, "priority", spot, -INT64_MAX - 1, INT64_MAX)
+    )
+    cap = row.get("max_new_tokens")
+    rows.cap.append(None if cap is None else whole(row, "max_new_tokens", spot, least=1))
+    rows.hashes.append(_hashes(row, spot))
+
+
+def _hashes(row: dict[str, Any], spot: Spot) -> MutableSequence[int] | None:
+    ids = row.get(HASHES)
+    if ids is None:
+        return None
+    if not isinstance(ids, list):
+        raise spot.error(f"{shown(ids)} is not a list", "write one whole number per block", HASHES)
+    for at in ids:
+        if type(at) is not int or not 0 <= at <= INT64_MAX:
+            raise spot.error(
+                f"{shown(at)} is no block id", f"write whole numbers from 0 to {INT64_MAX}", HASHES
+            )
+    return array("q", ids)
+
+
+def _check_blocks(rows: _Rows, size: int, partial: bool, spot: Spot) -> None:
+    hashes, prompt = rows.hashes[-1], rows.prompt[-1]
+    if hashes is None:
+        return
+    blocks = -(-prompt // size)
+    if len(hashes) == blocks or (partial and len(hashes) < blocks):
+        return
+    raise spot.error(
+        f"{len(hashes)} ids for {prompt} tokens in blocks of {size}",
+        f"write {blocks}" + (" at most" if partial else ", or read it with another block size"),
+        HASHES,
+    )
+
+
+def _prefix(rows: _Rows, size: int, file: Path) -> PrefixBlocks | None:
+    if not all_or_none(rows.hashes, HASHES, file):
+        return None
+    counts = [len(ids) for ids in rows.hashes if ids is not None]
+    flat = array("q")
+    for ids in rows.hashes:
+        flat.extend(ids or ())
+    return PrefixBlocks(size, np.concatenate(([0], np.cumsum(counts, dtype=np.int64))), int64(flat))
+
+
+def write_mooncake(
+    workload: Workload, path: str | Path, *, overwrite: bool = False, exact: bool = False
+) -> tuple[str, ...]:
+    """Writes the file (gzipped if it ends in .gz) and returns what it does not hold, one phrase each.
+
+    Timestamps are rounded to whole ms (half up); with ``exact`` they get decimals that read back to the ns.
+    Every row gets the hash_ids of all its blocks: those the workload does not know are new ids that no other
+    row has, so that nothing more is shared. model, session_id, priority, max_new_tokens, images and
+    source_duration_ns are written as further keys, which other readers of the format ignore.
+    Raises TraceError when blocks have another size than 512, do not fit, or the file cannot be written.
+    """
+    file = Path(path)
+    prefix = _full_prefix(workload)
+    lines = _lines(workload, prefix, exact)
+    with replacing(file, overwrite) as half, half.open("wb") as raw:
+        if file.name.endswith(".gz"):
+            with gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as zipped:  # no name, no time: same bytes
+                zipped.writelines(lines)
+        else:
+            raw.writelines(lines)
+    return tuple(_losses(workload, exact))
+
+
+def _losses(workload: Workload, exact: bool) -> Iterator[str]:
+    moved = int(np.count_nonzero(workload.arrival_ns % _MS_NS))
+    if moved and not exact:
+        yield f"{moved} of {len(workload)} timestamps rounded to whole ms"
+    unknown = len(workload)
+    if workload.prefix is not None:
+        unknown = int(np.count_nonzero(np.diff(workload.prefix.offsets) < _blocks(workload)))
+    if unknown:
+        yield f"{unknown} of {len(workload)} rows got block ids that no other row has"
+    for column in ("images", "source_duration_ns"):
+        if getattr(workload, column) is not None:
+            yield f"{column} written as a key that is not read back"
+    for attribute in ("labels", "dropped"):
+        if getattr(workload, attribute):
+            yield f"{attribute} not written"
+
+
+def _blocks(workload: Workload) -> NDArray[np.int64]:
+    return np.asarray(-(-workload.prompt_tokens // BLOCK_TOKENS), dtype=np.int64)
+
+
+def _full_prefix(workload: Workload) -> PrefixBlocks:
+    """As many block ids as each prompt has blocks, the unknown ones new."""
+    wanted = _blocks(workload)
+    known = workload.prefix
+    if known is None:
+        known = PrefixBlocks(BLOCK_TOKENS, np.zeros(len(workload) + 1, np.int64), np.zeros(0, np.int64))
+    if known.block_tokens != BLOCK_TOKENS:
+        raise TraceError(
+            f"workload {workload.name!r} has prefix blocks of {known.block_tokens} tokens and the Mooncake"
+            f" format blocks of {BLOCK_TOKENS}: write it as .parquet"
+        )
+    has = np.diff(known.offsets)
+    if (has > wanted).any():
+        row = int(np.argmax(has > wanted))
+        raise TraceError(
+            f"workload {workload.name!r}: row {row} has {has[row]} prefix blocks and {wanted[row]} would hold"
+            " its prompt: give it no more than that"
+        )
+    offsets = np.concatenate(([0], np.cumsum(wanted)))
+    ids = np.full(offsets[-1], -1, dtype=np.int64)
+    ids[np.arange(len(known.ids)) + np.repeat(offsets[:-1] - known.offsets[:-1], has)] = known.ids
+    new = ids < 0
+    first = int(known.ids.max()) + 1 if len(known.ids) else 0
+    if first + int(new.sum()) > INT64_MAX:
+        raise TraceError(f"workload {workload.name!r} has prefix ids up to {first - 1}: write smaller ones")
+    ids[new] = np.arange(first, first + int(new.sum()))
+    return PrefixBlocks(BLOCK_TOKENS, offsets, ids)
+
+
+def _lines(workload: Workload, prefix: PrefixBlocks, exact: bool) -> Iterator[bytes]:
+    for row in range(len(workload)):
+        fields = [
+            f'"{TIME}": {_ms(int(workload.arrival_ns[row]), exact)}',
+            f'"{PROMPT}": {workload.prompt_tokens[row]}',
+            f'"{OUTPUT}": {workload.output_tokens[row]}',
+            f'"{HASHES}": {list(prefix[row])}',
+        ]
+        for key, names in (("model", workload.model), ("session_id", workload.session)):
+            if names is not None and names[row] is not None:
+                fields.append(f'"{key}": {json.dumps(names[row])}')
+        for column in ("priority", "max_new_tokens", "images", "source_duration_ns"):
+            values = getattr(workload, column)
+            if values is not None:
+                fields.append(f'"{column}": {values[row]}')
+        yield f"{{{', '.join(fields)}}}\n".encode()
+
+
+def _ms(arrival_ns: int, exact: bool) -> str:
+    if not exact:
+        return str((arrival_ns + _MS_NS // 2) // _MS_NS)
+    whole_ms, rest_ns = divmod(arrival_ns, _MS_NS)
+    return f"{whole_ms}.{rest_ns:06d}".rstrip("0") if rest_ns else str(whole_ms)

@@ -1,0 +1,266 @@
+"""Workloads as Parquet files: a column of the workload is a column of the file, the rest is in its metadata.
+
+Columns: arrival_ns, prompt_tokens, output_tokens and, where the workload has them, max_new_tokens, priority,
+images, source_duration_ns (int64), model, session (text, null where a row has none), prefix (lists of int64).
+Metadata: servetwin.name, .source, .labels, .dropped, .rows_read, .prefix_block_tokens, each a JSON text.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traces.columns import Names, PrefixBlocks
+from traces.errors import TraceError
+from traces.importers.json_lines import (
+    STRICT,
+    JsonProblem,
+    check_limit,
+    json_problem,
+    shorter,
+    shown,
+    source_of,
+)
+from traces.replacing import replacing
+from traces.workload import COLUMNS, MAX_TOKENS, Workload
+
+NEEDED: Final = ("arrival_ns", "prompt_tokens", "output_tokens")
+NAMES: Final = ("model", "session")
+PREFIX: Final = "prefix"
+KEY: Final = "servetwin."
+_TOKENS: Final = ("prompt_tokens", "output_tokens", "max_new_tokens")
+
+
+def read_parquet(path: str | Path, *, name: str | None = None, limit: int | None = None) -> Workload:
+    """The workload of one file, as ``write_parquet`` wrote it or with the needed columns by another hand.
+
+    name: instead of the one written. limit: only the first rows; the whole file is still judged.
+    Raises TraceError naming the file, the column or metadata key and the remedy for other columns, other
+    types, nulls (but in session), values a workload cannot have, and damage of any kind.
+    """
+    check_limit(limit)
+    file = Path(path)
+    source = source_of(file)
+    table = _table(file)
+    _check_columns(table.column_names, file)
+    about = _about(table.schema.metadata or {}, file)
+    size = about.pop("prefix_block_tokens", None)
+    columns: dict[str, Any] = {}
+    with _damage_of(file):
+        for column in table.column_names:
+            columns[column] = _column(table[column], column, size, file)
+    given = {"name": source[0], "source": source[1], "rows_read": table.num_rows} | about
+    if name:
+        given["name"] = name
+    try:
+        workload = Workload(**columns, **given)
+    except TraceError as error:
+        raise TraceError(f"{file}, {error}") from error
+    return workload if limit is None else workload.limited(limit)
+
+
+def write_parquet(workload: Workload, path: str | Path, *, overwrite: bool = False) -> None:
+    """Writes everything the workload has, with a checksum in every page; read_parquet gives it back.
+
+    Raises TraceError when the file exists (unless ``overwrite``) or cannot be written.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    columns = {}
+    for column in COLUMNS:
+        values = getattr(workload, column)
+        if isinstance(values, Names):
+            codes = pa.array(values.codes, mask=values.codes < 0)
+            values = pa.DictionaryArray.from_arrays(
+                codes, pa.array(_texts(values, column, workload), pa.string())
+            )
+        elif isinstance(values, PrefixBlocks):
+            values = _lists(values)
+        if values is not None:
+            columns[column] = values
+    file = Path(path)
+    table = pa.table(columns).replace_schema_metadata(_metadata(workload))
+    with replacing(file, overwrite) as half:
+        pq.write_table(table, half, compression="zstd", write_page_checksum=True)
+
+
+def _lists(prefix: PrefixBlocks) -> Any:
+    """A list per row; 64-bit offsets only where 32 do not do, because fewer programs know them."""
+    import pyarrow as pa
+
+    if len(prefix.ids) >= 2**31:
+        return pa.LargeListArray.from_arrays(prefix.offsets, prefix.ids)
+    return pa.ListArray.from_arrays(prefix.offsets.astype(np.int32), prefix.ids)
+
+
+def _texts(names: Names, column: str, workload: Workload) -> list[str]:
+    for text in names.words:
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise TraceError(
+                f"workload {workload.name!r}: {column} {text!r} is not Unicode text: write whole characters"
+            ) from error
+    return list(names.words)
+
+
+def _metadata(workload: Workload) -> dict[str, str]:
+    about: dict[str, Any] = {
+        "name": workload.name,
+        "source": workload.source,
+        "labels": workload.labels,
+        "dropped": workload.dropped,
+        "rows_read": workload.rows_read,
+    }
+    if workload.prefix is not None:
+        about["prefix_block_tokens"] = workload.prefix.block_tokens
+    return {KEY + key: json.dumps(value) for key, value in about.items()}
+
+
+@contextmanager
+def _damage_of(file: Path) -> Iterator[None]:
+    """Whatever pyarrow raises on bytes that are no sound Parquet file, as one sentence."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, MemoryError, OverflowError) as error:
+        reason = " ".join(str(error).split())[:120] or type(error).__name__
+        raise TraceError(f"{file} is not a sound Parquet file ({reason}): write it again") from error
+
+
+def _table(file: Path) -> Any:
+    import pyarrow.parquet as pq
+
+    with _damage_of(file), pq.ParquetFile(file, page_checksum_verification=True) as opened:
+        return opened.read()
+
+
+def _check_columns(found: list[str], file: Path) -> None:
+    for column in NEEDED:
+        if column not in found:
+            raise TraceError(f"{file} has no column {column}: write at least {', '.join(NEEDED)}")
+    for column in found:
+        if column not in COLUMNS:
+            raise TraceError(f"{file}, column {shown(column)} is unknown: keep only {', '.join(COLUMNS)}")
+        if found.count(column) > 1:
+            raise TraceError(f"{file}, column {column} stands twice: keep one")
+
+
+def _column(values: Any, column: str, size: int | None, file: Path) -> Any:
+    import pyarrow as pa
+
+    if column in NAMES:
+        return _names(values, column, file)
+    if values.null_count:
+        row = values.is_null().index(True).as_py()
+        raise TraceError(f"{file}, column {column}: row {row} (the first is 0) is null: write its value")
+    if column == PREFIX:
+        return _prefix(values, size, file)
+    if not pa.types.is_integer(values.type):
+        raise TraceError(f"{file}, column {column} holds {_kind(values)}: write int64")
+    numbers = _int64(values, column, file)
+    if column in _TOKENS and len(numbers) and numbers.max() > MAX_TOKENS:
+        row = int(np.argmax(numbers > MAX_TOKENS))
+        raise TraceError(
+            f"{file}, column {column}: row {row} (the first is 0) is above {MAX_TOKENS}: correct it"
+        )
+    return numbers
+
+
+def _kind(values: Any) -> str:
+    return shorter(" ".join(str(values.type).split()))
+
+
+def _int64(values: Any, column: str, file: Path) -> NDArray[np.int64]:
+    import pyarrow as pa
+
+    try:
+        return np.asarray(values.cast(pa.int64()).to_numpy(), dtype=np.int64)
+    except pa.ArrowInvalid as error:
+        raise TraceError(f"{file}, column {column} has numbers beyond int64: write smaller ones") from error
+
+
+def _names(values: Any, column: str, file: Path) -> Names:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = values.type.value_type if pa.types.is_dictionary(values.type) else values.type
+    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)):
+        raise TraceError(f"{file}, column {column} holds {_kind(values)}: write texts")
+    if column == "model" and values.null_count:
+        row = values.is_null().index(True).as_py()
+        raise TraceError(
+            f"{file}, column {column}: row {row} (the first is 0) is null: name one in every row"
+        )
+    encoded = pc.dictionary_encode(values.cast(pa.large_string())).combine_chunks()
+    chunk = encoded.chunk(0) if isinstance(encoded, pa.ChunkedArray) else encoded
+    return Names(chunk.indices.fill_null(-1).to_numpy(), tuple(chunk.dictionary.to_pylist()))
+
+
+def _prefix(values: Any, size: int | None, file: Path) -> PrefixBlocks:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = values.type
+    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)) or not pa.types.is_integer(
+        kind.value_type
+    ):
+        raise TraceError(f"{file}, column {PREFIX} holds {_kind(values)}: write lists of int64")
+    if size is None:
+        raise TraceError(
+            f"{file} has prefix blocks of unknown size: write the metadata key {KEY}prefix_block_tokens"
+        )
+    ids = pc.list_flatten(values)
+    if ids.null_count:
+        raise TraceError(f"{file}, column {PREFIX} has a null inside a list: write whole numbers")
+    counts = pc.list_value_length(values).to_numpy().astype(np.int64)
+    try:
+        return PrefixBlocks(size, np.concatenate(([0], np.cumsum(counts))), _int64(ids, PREFIX, file))
+    except TraceError as error:
+        raise TraceError(f"{file}, column {PREFIX}: {error}") from error
+
+
+def _about(metadata: dict[bytes, bytes], file: Path) -> dict[str, Any]:
+    """The metadata that is ours, by field; missing keys are left out."""
+    checks: dict[str, tuple[Callable[[Any], bool], str]] = {
+        "name": (lambda value: isinstance(value, str) and value != "", "a text"),
+        "source": (lambda value: isinstance(value, str), "a text"),
+        "labels": (_are_texts, "a list of texts"),
+        "dropped": (
+            lambda value: isinstance(value, dict) and all(_is_count(n) for n in value.values()),
+            "numbers of rows by reason",
+        ),
+        "rows_read": (_is_count, "a whole number"),
+        "prefix_block_tokens": (lambda value: _is_count(value) and value >= 1, "a whole number from 1"),
+    }
+    about = {}
+    for field, (sound, wanted) in checks.items():
+        text = metadata.get((KEY + field).encode())
+        if text is not None:
+            about[field] = value = _parsed(text, KEY + field, file)
+            if not sound(value):
+                raise TraceError(
+                    f"{file}, metadata key {KEY}{field} does not hold {wanted}: write it as JSON"
+                )
+    return about
+
+
+def _parsed(text: bytes, key: str, file: Path) -> Any:
+    try:
+        return STRICT.decode(text.decode("utf-8"))
+    except (ValueError, RecursionError, JsonProblem) as error:
+        raise TraceError(f"{file}, metadata key {key}: {json_problem(error)}: write it as JSON") from error
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 2**63

@@ -1,0 +1,220 @@
+"""Requests for a serving benchmark as JSON lines: a prompt (text or length) and an output length.
+
+Source of the format: docs.vllm.ai/en/latest/benchmarking/cli (custom dataset: prompt, output_tokens); other
+tools write lengths as prompt_len, input_len or prompt_tokens, and arrivals as timestamp or arrival_time (s).
+"""
+
+import math
+from array import array
+from collections.abc import Callable, MutableSequence
+from dataclasses import dataclass, field
+from numbers import Integral
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from traces.checks import positive_number, short_number
+from traces.errors import TraceError
+from traces.importers.json_lines import (
+    Spot,
+    all_or_none,
+    check_limit,
+    check_order,
+    int64,
+    json_rows,
+    not_whole,
+    requests_of,
+    shown,
+    source_of,
+    time_ns,
+    whole,
+)
+from traces.streams import stream
+from traces.workload import MAX_TOKENS, Workload
+
+EXAMPLE: Final = '{"prompt": "Why is the sky blue?", "output_tokens": 50}'
+TEXT: Final = "prompt"
+TIME_KEYS: Final = ("timestamp", "arrival_time")
+PROMPT_KEYS: Final = ("prompt_len", "input_len", "prompt_tokens", "input_tokens")
+OUTPUT_KEYS: Final = ("output_tokens", "output_len")
+CAP: Final = "max_tokens"
+CHARS_PER_TOKEN: Final = 4.0
+"""Characters of English text per token, the rule of thumb of help.openai.com (what are tokens)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """How long a text is: counted by ``count``, or estimated from its characters when that is None."""
+
+    count: Callable[[str], int] | None
+    chars_per_token: float
+
+    def size(self, text: str, spot: Spot) -> int:
+        """Tokens (at least 1) if they are counted, otherwise characters: sizes can be added."""
+        if self.count is None:
+            return len(text)
+        tokens = self.count(text)
+        if isinstance(tokens, bool) or not isinstance(tokens, Integral) or tokens < 1:
+            raise spot.error(f"count_tokens gave {tokens!r}", "let it return whole numbers of at least 1")
+        return int(tokens)
+
+    def tokens(self, size: int, spot: Spot, key: str) -> int:
+        """Tokens of a size, rounded up, at least 1; TraceError beyond ``MAX_TOKENS``."""
+        tokens = float(size) if self.count is not None else size / self.chars_per_token
+        if tokens > MAX_TOKENS:
+            raise spot.error(f"the text has more than {MAX_TOKENS} tokens", "shorten or delete it", key)
+        return max(1, math.ceil(tokens))
+
+    def label(self) -> str:
+        """What to say after the word lengths."""
+        if self.count is None:
+            return f"estimated at {short_number(self.chars_per_token)} characters per token"
+        return f"counted by {getattr(self.count, '__qualname__', type(self.count).__qualname__)}"
+
+
+def measure_of(count_tokens: Callable[[str], int] | None, chars_per_token: float) -> Measure:
+    """The measure of a reader's two options; TraceError unless ``chars_per_token`` is above 0."""
+    return Measure(count_tokens, positive_number("chars_per_token", chars_per_token))
+
+
+@dataclass(slots=True)
+class _Rows:
+    """The columns while they grow, one entry per line."""
+
+    times: list[int | None] = field(default_factory=list)
+    time_key: str = TIME_KEYS[0]
+    prompt: MutableSequence[int] = field(default_factory=lambda: array("q"))
+    output: MutableSequence[int] = field(default_factory=lambda: array("q"))
+    texts: list[bool] = field(default_factory=list)
+    capped: list[bool] = field(default_factory=list)
+
+
+def read_vllm_bench(
+    path: str | Path,
+    *,
+    rate_per_s: float | None,
+    name: str | None = None,
+    limit: int | None = None,
+    seed: int = 0,
+    gap_cv: float = 1.0,
+    chars_per_token: float = CHARS_PER_TOKEN,
+    count_tokens: Callable[[str], int] | None = None,
+) -> Workload:
+    """The requests of one file; arrivals are those of the file, from its first on, or else drawn.
+
+    rate_per_s: mean arrivals per second where the file has none (None where it has). seed, gap_cv: of the
+    drawn Gamma gaps (1 is Poisson). chars_per_token: a prompt that is text counts as its characters divided
+    by this, rounded up. count_tokens: counts its tokens instead. A list of token ids counts as its length.
+    The output is output_tokens or output_len or, failing both, max_tokens. What was drawn or estimated is
+    said in ``labels``.
+    limit: only the first rows, those to be dropped included; the whole file is still judged.
+    Rows with 0 output tokens are left out and counted in ``dropped``.
+    Raises TraceError naming file, line, key and remedy for anything else that is not a request.
+    """
+    check_limit(limit)
+    measure = measure_of(count_tokens, chars_per_token)
+    file = Path(path)
+    source = source_of(file)
+    rows = _Rows()
+    for spot, row in json_rows(file, EXAMPLE):
+        _add(rows, row, measure, spot)
+    timed = all_or_none(rows.times, rows.time_key, file)
+    columns: dict[str, Any] = {"prompt_tokens": int64(rows.prompt), "output_tokens": int64(rows.output)}
+    if timed and rate_per_s is not None:
+        raise TraceError(
+            f"{file} has arrivals of its own ({rows.time_key}): leave out trace.rate_per_s={rate_per_s!r}"
+        )
+    rate = None if timed else checked_rate_per_s(rate_per_s, file)
+    columns["arrival_ns"] = _recorded(rows, file) if timed else np.zeros(len(rows.prompt), np.int64)
+    workload = requests_of(file, columns, name=name, source=source, limit=limit)
+    workload = _explained(workload, rows, measure)
+    return workload if rate is None else with_drawn_arrivals(workload, rate, seed, gap_cv, "vllm_bench")
+
+
+def with_drawn_arrivals(
+    workload: Workload, rate_per_s: float, seed: int, gap_cv: float, reader: str, order: str = ""
+) -> Workload:
+    """The workload with Gamma arrivals from 0 on, drawn from the stream ``READER/arrivals``, and a label.
+
+    rate_per_s: as ``checked_rate_per_s`` gives it. order: said in the label after the rate.
+    Raises TraceError when ``gap_cv`` or ``seed`` is out of range.
+    """
+    from traces.synthetic.arrivals import (
+        gamma_arrivals_ns,  # late, so that reading recorded arrivals needs no drawing
+    )
+
+    rate, cv = rate_per_s, positive_number("gap_cv", gap_cv)
+    drawn = gamma_arrivals_ns(stream(seed, f"{reader}/arrivals"), len(workload), rate, cv)
+    bursts = "" if cv == 1.0 else f" with gap CV {short_number(cv)}"
+    label = f"no arrivals in the source: drawn at {short_number(rate)}/s{bursts}{order}"
+    return workload.labelled(label, arrival_ns=drawn)
+
+
+def checked_rate_per_s(rate_per_s: float | None, path: Path) -> float:
+    """``rate_per_s`` for a file without arrivals, if it is a number above 0; otherwise TraceError."""
+    if rate_per_s is None:
+        raise TraceError(f"{path} has no arrivals: write trace.rate_per_s= and the requests per second")
+    return positive_number("trace.rate_per_s", rate_per_s)
+
+
+def _add(rows: _Rows, row: dict[str, Any], measure: Measure, spot: Spot) -> None:
+    time_key = _one_key(row, TIME_KEYS, spot)
+    rows.times.append(None if time_key is None else time_ns(row, time_key, "s", spot))
+    rows.time_key = time_key or rows.time_key
+    tokens, text = _prompt_tokens(row, measure, spot)
+    rows.prompt.append(tokens)
+    rows.texts.append(text)
+    output_key = _one_key(row, OUTPUT_KEYS, spot)
+    capped = output_key is None and row.get(CAP) is not None
+    rows.output.append(whole(row, CAP if capped else output_key or OUTPUT_KEYS[0], spot))
+    rows.capped.append(capped)
+
+
+def _one_key(row: dict[str, Any], keys: tuple[str, ...], spot: Spot) -> str | None:
+    """The key of ``keys`` that the row has, if any; TraceError when two disagree."""
+    found = [key for key in keys if row.get(key) is not None]
+    for other in found[1:]:
+        if row[other] != row[found[0]]:
+            raise spot.error(f"it differs from {found[0]}", "keep one of the two", other)
+    return found[0] if found else None
+
+
+def _prompt_tokens(row: dict[str, Any], measure: Measure, spot: Spot) -> tuple[int, bool]:
+    """(tokens, whether they are those of a text)."""
+    key = _one_key(row, PROMPT_KEYS, spot) or TEXT
+    value = row.get(key)
+    if isinstance(value, list):
+        return _ids(value, key, spot), False
+    if key != TEXT:
+        return whole(row, key, spot, least=1), False
+    if not isinstance(value, str) or not value:
+        problem = "there is no prompt" if value in (None, "") else f"{shown(value)} is not a prompt"
+        raise spot.error(problem, "write its text, or its length as prompt_len", key)
+    return measure.tokens(measure.size(value, spot), spot, key), True
+
+
+def _ids(ids: list[Any], key: str, spot: Spot) -> int:
+    for at in ids:
+        if type(at) is not int or at < 0:
+            raise not_whole(at, key, spot, 0, MAX_TOKENS)
+    return whole({key: len(ids)}, key, spot, least=1)
+
+
+def _recorded(rows: _Rows, file: Path) -> Any:
+    times_ns = int64([time for time in rows.times if time is not None])
+    check_order(times_ns, rows.time_key, file)
+    return times_ns - times_ns[0]
+
+
+def _explained(workload: Workload, rows: _Rows, measure: Measure) -> Workload:
+    """The workload with labels about lengths that the file does not hold."""
+    read = workload.rows_read
+    texts, capped = sum(rows.texts[:read]), sum(rows.capped[:read])
+    if texts:
+        which = "" if texts == read else f" of {texts} of {read} rows"
+        workload = workload.labelled(f"prompt lengths{which} {measure.label()}")
+    if capped:
+        which = "" if capped == read else f" of {capped} of {read} rows"
+        workload = workload.labelled(f"output lengths{which} taken from {CAP}")
+    return workload

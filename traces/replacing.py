@@ -1,0 +1,31 @@
+"""Writing a file so that nobody ever sees half of it."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from traces.errors import TraceError
+
+
+@contextmanager
+def replacing(path: Path, overwrite: bool) -> Iterator[Path]:
+    """A new path beside ``path`` to write to: renamed to it at the end, removed when the block fails.
+
+    So nobody ever sees half a file. Raises TraceError when the file exists and ``overwrite`` is False, or
+    when it cannot be written.
+    """
+    if path.exists() and not overwrite:
+        raise TraceError(f"{path} exists: write another name, or overwrite=true to replace it")
+    half = path.with_name(f".{path.name}.{os.getpid()}.half") if path.name else path
+    try:
+        try:
+            yield half
+            half.replace(path)
+        finally:
+            half.unlink(missing_ok=True)
+    except (OSError, ValueError) as error:
+        reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
+        raise TraceError(
+            f"{str(path)!r} cannot be written ({reason}): name a file in a writable folder"
+        ) from error

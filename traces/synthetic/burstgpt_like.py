@@ -1,0 +1,45 @@
+"""A stand-in for the BurstGPT window that BlitzScale scales on."""
+
+from typing import Any, Final
+
+from traces.synthetic.arrivals import ONSET_TIMES_S, onsets_ns
+from traces.synthetic.drawn import DEFAULT_REQUESTS, count_of, drawn_workload
+from traces.workload import Workload
+
+LABEL: Final = (
+    "synthetic stand-in for BurstGPT: sudden 5-fold bursts as BlitzScale describes them, shape after the rise"
+    " ours, lengths independent"
+)
+
+
+def burstgpt_like(
+    seed: int = 0,
+    requests: int = DEFAULT_REQUESTS,
+    base_rate_per_s: float = 2.0,
+    onset_times_s: str = ONSET_TIMES_S,
+    factor: float = 5.0,
+    ramp_s: float = 2.0,
+    hold_s: float = 20.0,
+    decay_s: float = 20.0,
+    gap_cv: float = 1.0,
+    duration_s: float = 300.0,
+) -> Workload:
+    """Five minutes with five bursts; ``base_rate_per_s`` is the base rate between them, from the run's start.
+
+    From BlitzScale (OSDI 2025): requests rise fivefold within 2 seconds (its Figure 1a), first at 0:05 of the
+    window it evaluates, with further bursts later. Ours: the four later onsets one minute apart, 20 s at the
+    height, 20 s back, and the base rate, which the paper scales to the cluster. Lengths: BurstGPT
+    (GPT4-Conversation) of Llumnix's Table 1. duration_s: where the trace ends if ``requests`` do not end it
+    before; 0 for no such end. Raises TraceError on bad parameters.
+    """
+    count = count_of(requests)
+    own: dict[str, Any] = {
+        "base_rate_per_s": base_rate_per_s,
+        "onset_times_s": onset_times_s,
+        "factor": factor,
+        "ramp_s": ramp_s,
+    }
+    own |= {"hold_s": hold_s, "decay_s": decay_s, "gap_cv": gap_cv}
+    arrival_ns = onsets_ns(seed, "burstgpt_like/arrivals", count, **own)
+    parameters = {"requests": count, **own, "duration_s": duration_s}
+    return drawn_workload("burstgpt_like", seed, arrival_ns, "burstgpt", LABEL, parameters)

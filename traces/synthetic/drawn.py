@@ -1,0 +1,116 @@
+"""Drawn workloads: arrivals and lengths put together, or put in the place of a trace's own."""
+
+from inspect import signature
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traces.checks import positive_number, whole_number
+from traces.columns import Names
+from traces.errors import TraceError
+from traces.streams import stream
+from traces.synthetic.arrivals import PROCESSES
+from traces.synthetic.length_tables import length_pair
+from traces.synthetic.lengths import draw_lengths
+from traces.workload import MAX_ROWS, NS_PER_S, Workload
+
+DEFAULT_REQUESTS: Final = 10_000
+"""Rows of a drawn trace unless asked otherwise: those of every trace in the Llumnix paper."""
+
+
+def recipe(name: str, seed: int, parameters: dict[str, Any]) -> str:
+    """``synthetic NAME seed=1 requests=10 ...``: what gives these rows again, numbers to the last digit."""
+    words = " ".join(f"{key}={_exact(value)}" for key, value in {"seed": seed, **parameters}.items())
+    return f"synthetic {name} {words}"
+
+
+def _exact(value: Any) -> str:
+    """A value as it is typed on a command line: ``2`` for 2.0, no blanks in a list."""
+    if isinstance(value, str):
+        return "".join(value.split())
+    short = format(value, ".12g")
+    return short if float(short) == float(value) else repr(float(value))
+
+
+def drawn_workload(
+    name: str,
+    seed: int,
+    arrival_ns: NDArray[np.int64],
+    lengths: str,
+    label: str,
+    parameters: dict[str, Any],
+    model: Names | None = None,
+) -> Workload:
+    """The workload of drawn arrivals (ns, not falling) with independent lengths from the pair ``lengths``.
+
+    label: what it stands in for. parameters: those of its function, in order, with ``requests`` among them;
+    with a ``duration_s`` above 0 arrivals from then on are cut off. model: one per arrival or None.
+    Raises TraceError when lengths are unknown or nothing is left.
+    """
+    kept = slice(0, _within(arrival_ns, parameters))
+    rows = len(arrival_ns[kept])
+    prompt, output = length_pair(lengths)
+    return Workload(
+        arrival_ns=arrival_ns[kept],
+        prompt_tokens=draw_lengths(prompt, stream(seed, f"{name}/prompt_tokens"), rows),
+        output_tokens=draw_lengths(output, stream(seed, f"{name}/output_tokens"), rows),
+        name=name,
+        source=recipe(name, seed, parameters),
+        model=None if model is None else model.taking(kept),
+        labels=(label,),
+        rows_read=rows,
+    )
+
+
+def _within(arrival_ns: NDArray[np.int64], parameters: dict[str, Any]) -> int:
+    """How many arrivals come before ``duration_s`` (0: no end but that of the requests)."""
+    duration_s = parameters.get("duration_s", 0)
+    if duration_s == 0 and not isinstance(duration_s, bool):
+        return len(arrival_ns)
+    end_ns = positive_number("duration_s", duration_s) * NS_PER_S
+    count = int(np.searchsorted(arrival_ns, end_ns, side="left"))
+    if count == 0:
+        raise TraceError(f"duration_s={duration_s!r} ends before the first arrival: write a longer one")
+    return count
+
+
+def count_of(requests: int) -> int:
+    """``requests`` as a checked number of rows; TraceError otherwise."""
+    return whole_number("trace.requests", requests, 1, MAX_ROWS)
+
+
+def with_lengths(workload: Workload, lengths: str, seed: int) -> Workload:
+    """The same arrivals with prompt and output lengths drawn, independently, from the pair ``lengths``.
+
+    What spoke of the old prompts goes: caps, prefix blocks, images, recorded durations. Raises TraceError.
+    """
+    prompt, output = length_pair(lengths)
+    return workload.labelled(
+        f"lengths drawn from {lengths}",
+        prompt_tokens=draw_lengths(prompt, stream(seed, "with_lengths/prompt_tokens"), len(workload)),
+        output_tokens=draw_lengths(output, stream(seed, "with_lengths/output_tokens"), len(workload)),
+        max_new_tokens=None,
+        prefix=None,
+        images=None,
+        source_duration_ns=None,
+    )
+
+
+def with_arrivals(workload: Workload, seed: int, process: str = "poisson", **parameters: Any) -> Workload:
+    """The same requests in the same order with arrivals drawn from ``process``, for traces that have none.
+
+    process: a name of ``arrivals.PROCESSES``; parameters: as its function takes them (rate_per_s,
+    gap_cv, ...). Recorded durations go, they belong to the old load. Raises TraceError on an unknown name.
+    """
+    if process not in PROCESSES:
+        raise TraceError(f"arrivals={process!r} is unknown: write one of {', '.join(PROCESSES)}")
+    own = list(signature(PROCESSES[process]).parameters)[3:]  # after seed, name and requests
+    for key in parameters:
+        if key not in own:
+            raise TraceError(f"arrivals={process} knows no {key}: write {', '.join(own)} only")
+    arrival_ns = PROCESSES[process](seed, "with_arrivals", len(workload), **parameters)
+    words = "".join(f" {key}={_exact(value)}" for key, value in parameters.items())
+    return workload.labelled(
+        f"arrivals drawn: {process}{words}", arrival_ns=arrival_ns, source_duration_ns=None
+    )
