@@ -19,7 +19,7 @@ from experiments.metrics import RunMetrics, summarize
 from experiments.resolved import resolved_yaml
 from experiments.results import write_results
 from experiments.version import code_version
-from experiments.workload import capacity_req_per_s, workload_of
+from experiments.workload import capacity_req_per_s, unused, workload_of
 from serving.estimates import Estimates
 from serving.replica import Replica
 from serving.request import Request
@@ -157,7 +157,7 @@ def provenance(prepared: Prepared) -> dict[str, Any]:
         "trace": {
             "name": workload.name,
             "source": workload.source,
-            "labels": list(workload.labels),
+            "labels": [*workload.labels, *unused(workload)],
             "dropped": dict(sorted(workload.dropped.items())),
             "truncated_outputs": build.truncated(config, workload),
             "mean_rate_per_s": workload.mean_rate_per_s,

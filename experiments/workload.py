@@ -45,6 +45,16 @@ def finished(trace: TraceConfig, seed: int, workload: Workload) -> Workload:
     return workload if trace.limit is None else workload.limited(trace.limit)
 
 
+def unused(workload: Workload) -> list[str]:
+    """What the trace holds and a run does not look at, as labels."""
+    labels = []
+    if workload.model is not None and len(models := workload.model.counts()) > 1:
+        labels.append(f"the trace's {len(models)} models are served by one")
+    if workload.prefix is not None:
+        labels.append("prefix blocks of the trace are not used")
+    return labels
+
+
 def capacity_req_per_s(estimates: ModelEstimates, replicas: int, workload: Workload) -> float:
     """Requests per second at which ``replicas`` busy all the time just keep up with this mix of lengths.
 

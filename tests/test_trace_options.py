@@ -10,7 +10,7 @@ from experiments.config import RunConfig
 from experiments.resolved import load_resolved, resolved_yaml
 from experiments.trace_config import DEFAULTS, TraceConfig
 from experiments.trace_options import trace_names, trace_parameters
-from experiments.workload import selected, workload_of
+from experiments.workload import selected, unused, workload_of
 from serving.errors import UserError
 from serving.estimates import ModelEstimates
 from traces.load import load
@@ -124,6 +124,16 @@ def test_utilization_draws_anew_where_the_drawing_takes_a_rate() -> None:
     config = drawn(utilization=0.5, params={"requests": 500, "rate_per_s": None})
     done = workload_of(config, 5, SPEED, replicas=10)
     assert len(done) == 500 and not any("replicated" in label for label in done.labels)
+
+
+def test_what_a_run_does_not_look_at_is_a_label(tmp_path: Path) -> None:
+    path = tmp_path / "mine.csv"
+    path.write_text("arrival_s,prompt_tokens,output_tokens,model,prefix_512\n0,10,5,a,1\n1,20,6,b,2\n")
+    assert unused(load("file", path=path)) == [
+        "the trace's 2 models are served by one",
+        "prefix blocks of the trace are not used",
+    ]
+    assert unused(load("poisson", requests=5)) == []
 
 
 def test_a_file_is_read_by_what_it_holds(tmp_path: Path) -> None:
