@@ -1,0 +1,51 @@
+"""What the fabric is asked to move, and what it says when it is done."""
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+from hwmodels.errors import HardwareError
+
+PARAMETERS: Final = "parameters"
+KV: Final = "kv"
+ACTIVATIONS: Final = "activations"
+KINDS: Final = (PARAMETERS, KV, ACTIVATIONS)
+
+
+@dataclass(frozen=True, slots=True)
+class FlowSpec:
+    """Bytes that cross all of ``links`` at one rate at once.
+
+    links: indices of the fabric's links, each at most once: a path, or the tree of a broadcast that hardware
+    copies (one out-link, many in-links); empty for a move within one memory, which takes the latency only.
+    size_bytes: at least 0. weight: its share against others on the same link, above 0.
+    cap_bytes_per_s: it never gets more. priority: higher ones are served first and leave the rest; equal ones
+    share max-min fairly. latency_s: before the first byte crosses; the links are free for that time.
+    kind: what is counted under, one of ``KINDS``. Raises HardwareError.
+    """
+
+    links: tuple[int, ...]
+    size_bytes: float
+    kind: str = PARAMETERS
+    weight: float = 1.0
+    cap_bytes_per_s: float = math.inf
+    priority: int = 0
+    latency_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        if len(set(self.links)) != len(self.links):
+            raise HardwareError(f"a flow crosses a link twice ({self.links}): name each link once")
+        if not (math.isfinite(self.size_bytes) and self.size_bytes >= 0):
+            raise HardwareError(f"a flow of {self.size_bytes} bytes: write a number of at least 0")
+        if not (math.isfinite(self.weight) and self.weight > 0 and self.cap_bytes_per_s > 0):
+            raise HardwareError("a flow's weight and cap must be above 0 (no cap: leave it out)")
+        if not (math.isfinite(self.latency_s) and self.latency_s >= 0) or self.kind not in KINDS:
+            raise HardwareError(f"a flow needs a latency of at least 0 and a kind of {', '.join(KINDS)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A flow whose last byte arrived at ``at_s``."""
+
+    flow: int
+    at_s: float

@@ -1,0 +1,62 @@
+"""One direction of one link, and the places that bytes lie in."""
+
+from dataclasses import dataclass
+from typing import Final
+
+LINK_KINDS: Final = ("ssd", "remote", "dram", "pcie", "pcie_switch", "nvlink", "nic", "leaf", "spine")
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A directed link: the two directions of a cable are two links, so that full duplex does not interfere.
+
+    name: unique, such as ``host0/gpu3 pcie in``. kind: one of ``LINK_KINDS``. capacity_bytes_per_s: of the
+    datasheet; efficiency: the share of it that bytes of a transfer reach, above 0, at most 1; source: who
+    says both.
+    """
+
+    name: str
+    kind: str
+    capacity_bytes_per_s: float
+    efficiency: float
+    source: str
+
+    @property
+    def rate_bytes_per_s(self) -> float:
+        """What transfers together get through it."""
+        return self.capacity_bytes_per_s * self.efficiency
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where bytes lie. kind: ``gpu``, ``dram``, ``ssd``, ``gpu_ssd`` or ``remote``; number: which of them.
+
+    GPUs (and ``gpu_ssd``, the SSD bandwidth that belongs to one GPU) are counted over the cluster; ``dram``
+    and ``ssd`` are counted by host; there is one ``remote`` store.
+    """
+
+    kind: str
+    number: int
+
+
+def gpu(index: int) -> Place:
+    """The memory of a GPU."""
+    return Place("gpu", index)
+
+
+def dram(host: int) -> Place:
+    """The memory of a host."""
+    return Place("dram", host)
+
+
+def ssd(host: int) -> Place:
+    """The SSD (or the SSDs together) that a host's GPUs share."""
+    return Place("ssd", host)
+
+
+def gpu_ssd(index: int) -> Place:
+    """The SSD bandwidth that belongs to one GPU, where the cluster gives it per GPU."""
+    return Place("gpu_ssd", index)
+
+
+REMOTE: Final = Place("remote", 0)
