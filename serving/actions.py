@@ -4,6 +4,8 @@ from serving.fact import fact
 
 # (request id, first KV position to compute, number of tokens): positions [start, start + tokens).
 Chunk = tuple[int, int, int]
+# (kind, number) of a place on the way of parameters: see Load.
+Stop = tuple[str, int]
 
 
 @fact
@@ -72,4 +74,49 @@ class Fail:
     reason: str
 
 
-Action = Assign | Reject | Run | Interrupt | Preempt | Fail
+@fact
+class Load:
+    """Bring the parameters of ``model`` from the first stop to every later one, each forwarding to the next.
+
+    A stop is (kind, number): ``replica``, ``host`` (its memory), ``ssd`` (of a host) or ``remote`` (number
+    0). The world reports how many layers are whole at a stop: each of them if ``every_layer``, else only all.
+    ``cold``: the replicas that load must start up first (process, context, connections).
+    """
+
+    load: int
+    model: str
+    stops: tuple[Stop, ...]
+    every_layer: bool
+    cold: bool
+    reason: str
+
+
+@fact
+class StopLoad:
+    """Stop a load: what is whole stays where it is, the rest is not sent."""
+
+    load: int
+    reason: str
+
+
+@fact
+class Send:
+    """Move ``size_bytes`` of state (``what``: ``kv`` or ``activations``) from one replica to another."""
+
+    transfer: int
+    what: str
+    source: int
+    target: int
+    size_bytes: int
+    reason: str
+
+
+@fact
+class StopSend:
+    """Stop a transfer; the world reports how much of it had moved."""
+
+    transfer: int
+    reason: str
+
+
+Action = Assign | Reject | Run | Interrupt | Preempt | Fail | Load | StopLoad | Send | StopSend

@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Sequence
 
-from serving.actions import Action, Assign, Reject
+from serving.actions import Action, Assign, Load, Reject
 from serving.batch import Batcher
 from serving.engine import Engine, EngineState
-from serving.events import Arrived, Event, Lost, Ran
+from serving.events import Arrived, Event, Loaded, LoadStopped, Lost, Opened, Ran
 from serving.fleet import Admission, Dispatcher, Fleet
+from serving.loads import Loads, replicas_of
 from serving.replica import Replica
 from serving.request import Request
 
@@ -19,7 +20,8 @@ class Controller:
 
     ``batcher_for`` is asked once per replica, so that a batcher may keep state of its own. With
     ``coalesce`` False every decode run is one step (exact mode); with ``asynchronous`` True engines choose a
-    step while the one before it runs.
+    step while the one before it runs. ``starts``: loads to ask for when the world opens; the replicas they
+    go to take requests at once and serve them when their parameters are there.
     """
 
     def __init__(
@@ -30,9 +32,15 @@ class Controller:
         admission: Admission,
         coalesce: bool = True,
         asynchronous: bool = False,
+        starts: Sequence[Load] = (),
     ) -> None:
         assert [replica.id for replica in replicas] == list(range(len(replicas)))
-        self.engines = [Engine(replica, batcher_for(replica), coalesce, asynchronous) for replica in replicas]
+        self.starts, self.loads = tuple(starts), Loads()
+        cold = replicas_of(starts)
+        self.engines = [
+            Engine(replica, batcher_for(replica), coalesce, asynchronous, replica.id not in cold)
+            for replica in replicas
+        ]
         models = sorted({replica.model for replica in replicas})
         self.fleets = {
             model: Fleet(model, [replica for replica in replicas if replica.model == model])
@@ -57,10 +65,25 @@ class Controller:
                 self._depart(event)
         elif type(event) is Arrived:
             self._arrived(now_ns, event.request, actions)
-        else:
-            assert type(event) is Lost
+        elif type(event) is Lost:
             self._lost(event, actions)
+        else:
+            self._parameters(event, actions)
         return actions
+
+    def _parameters(self, event: Event, actions: list[Action]) -> None:
+        """Facts about parameters on their way."""
+        if type(event) is Loaded:
+            stop = self.loads.loaded(event)
+            if stop is not None and stop[0] == "replica":
+                self.engines[stop[1]].ready(actions)
+        elif type(event) is LoadStopped:
+            self.loads.ended_early(event)
+        else:
+            assert type(event) is Opened, "nobody sends state yet"
+            for load in self.starts:
+                self.loads.begin(load)
+                actions.append(load)
 
     def _arrived(self, now_ns: int, request: Request, actions: list[Action]) -> None:
         self.arrived += 1

@@ -2,12 +2,15 @@
 
 It applies what a batcher chooses and does not know which batcher that is. States and events:
 
-| state    | enqueue                           | ran                                        | lost          |
-|----------|-----------------------------------|--------------------------------------------|---------------|
-| idle     | queue, choose a pass              | refused: nothing was running               | fail everyone |
-| running  | queue; interrupt if it may matter | account; choose a pass unless it goes on   | fail everyone |
-| stopping | queue                             | account; choose a pass unless it goes on   | fail everyone |
-| lost     | refused: the front door knows     | ignored: an old epoch                      | ignored       |
+| state    | enqueue                    | ran                        | ready         | lost          |
+|----------|----------------------------|----------------------------|---------------|---------------|
+| idle     | queue, choose a pass       | refused: nothing was asked | refused       | fail everyone |
+| running  | queue; maybe interrupt     | account; maybe choose      | refused       | fail everyone |
+| stopping | queue                      | account; maybe choose      | refused       | fail everyone |
+| lost     | refused: the door knows    | ignored: an old epoch      | ignored       | ignored       |
+| loading  | queue                      | refused: nothing was asked | choose a pass | fail everyone |
+
+An arrival interrupts a run if it may change it; a pass is chosen after a report unless the run goes on.
 
 Under asynchronous scheduling a step is chosen while the one before it runs. So what happens during a step
 (an arrival, a finish) counts only from the second boundary after it: newcomers wait at the door, and those
@@ -32,10 +35,11 @@ class EngineState(IntEnum):
     RUNNING = 1
     STOPPING = 2
     LOST = 3
+    LOADING = 4
 
 
 # On Python 3.11 every look-up through the class costs as much as the rest of a short method.
-_IDLE, _RUNNING, _STOPPING, _LOST = EngineState
+_IDLE, _RUNNING, _STOPPING, _LOST, _LOADING = EngineState
 
 
 class Progress:
@@ -82,7 +86,12 @@ class Engine:
     )
 
     def __init__(
-        self, replica: Replica, batcher: Batcher, coalesce: bool = True, asynchronous: bool = False
+        self,
+        replica: Replica,
+        batcher: Batcher,
+        coalesce: bool = True,
+        asynchronous: bool = False,
+        loaded: bool = True,
     ) -> None:
         self.id = replica.id
         self.replica = replica
@@ -97,12 +106,12 @@ class Engine:
         # Asynchronous scheduling: those who came and those who finished since the last choice was made.
         self.door: deque[Progress] = deque()
         self.ended: list[int] = []
-        self._newcomers = self.door if asynchronous else self.waiting
+        self._newcomers = self.door if asynchronous and loaded else self.waiting
         self._stop = Interrupt(replica.id, "arrival", int(asynchronous))
         self.running: dict[int, Progress] = {}
         self.prefilling: dict[int, Progress] = {}
         self.preemptions = 0
-        self.state: EngineState = _IDLE
+        self.state: EngineState = _IDLE if loaded else _LOADING
         # The pass in progress: chunks not yet reported, whether residents take part in its first step, steps
         # it may still run, and whether an arrival should stop it.
         self._chunks: tuple[Chunk, ...] = ()
@@ -123,6 +132,16 @@ class Engine:
             self._interruptible = False
             self.state = _STOPPING
             actions.append(self._stop)
+
+    def ready(self, actions: list[Action]) -> None:
+        """All parameters are there: serve who has waited for them."""
+        if self.state is _LOST:
+            return
+        assert self.state is _LOADING, "a replica that has its parameters was loaded again"
+        self.state = _IDLE
+        self._newcomers = self.door if self.asynchronous else self.waiting
+        if self.waiting:
+            self._start_pass(actions)
 
     def ran(self, event: Ran, actions: list[Action]) -> None:
         """The replica reports a step boundary."""

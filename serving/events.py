@@ -38,4 +38,38 @@ class Lost:
     cause: str
 
 
-Event = Arrived | Ran | Lost
+@fact
+class Opened:
+    """The world is up and can carry out actions. Comes first, from worlds that have parameters to load."""
+
+
+@fact
+class Loaded:
+    """``layers`` layers of a load, from its first on, are whole at a stop; ``whole``: so is all the rest."""
+
+    load: int
+    stop: int
+    layers: int
+    whole: bool
+
+
+@fact
+class LoadStopped:
+    """A load ended early at a stop, which has ``layers`` layers: asked to, or because something failed."""
+
+    load: int
+    stop: int
+    layers: int
+    cause: str
+
+
+@fact
+class Sent:
+    """A transfer ended after ``moved_bytes``; ``cause`` is empty when that is all."""
+
+    transfer: int
+    moved_bytes: int
+    cause: str
+
+
+Event = Arrived | Ran | Lost | Opened | Loaded | LoadStopped | Sent

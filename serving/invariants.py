@@ -33,6 +33,8 @@ def _check_engine(engine: Engine) -> None:
     _demand(2, ledger.decoding == decoding, "decoding set counted")
     order = [*engine.running, *(progress.id for progress in (*engine.waiting, *engine.door))]
     _demand(1, len(order) == len(set(order)), "no request is on a replica twice")
+    loading = engine.state is EngineState.LOADING
+    _demand(3, not (loading and engine.running), f"replica {replica.id} runs before its layers are loaded")
     idle = engine.state in (EngineState.IDLE, EngineState.LOST)
     _demand(10, not (idle and order), f"work conservation: replica {replica.id} idles with requests")
     for progress in engine.prefilling.values():

@@ -11,11 +11,23 @@ from hashlib import sha256
 from json.encoder import encode_basestring_ascii as quoted
 from typing import Any
 
-from serving.actions import Action, Assign, Fail, Interrupt, Preempt, Reject, Run
-from serving.events import Arrived, Event, Lost, Ran
+from serving.actions import (
+    Action,
+    Assign,
+    Fail,
+    Interrupt,
+    Load,
+    Preempt,
+    Reject,
+    Run,
+    Send,
+    StopLoad,
+    StopSend,
+)
+from serving.events import Arrived, Event, Loaded, LoadStopped, Lost, Opened, Ran, Sent
 from serving.request import Request
 
-FORMAT = 2
+FORMAT = 3
 
 
 def _arrived(event: Arrived) -> str:
@@ -26,8 +38,7 @@ def _arrived(event: Arrived) -> str:
 
 def _ran(event: Ran) -> str:
     finished = ",".join(map(str, event.finished))
-    running = "true" if event.running else "false"
-    what = f"{event.steps},[{finished}],{running},{event.last_step_ns}"
+    what = f"{event.steps},[{finished}],{_truth(event.running)},{event.last_step_ns}"
     return f'["ran",{event.replica},{event.epoch},{what}]'
 
 
@@ -37,13 +48,34 @@ def _lost(event: Lost) -> str:
 
 def _run(action: Run) -> str:
     chunks = ",".join([f"[{request},{start},{tokens}]" for request, start, tokens in action.chunks])
-    decode = "true" if action.decode else "false"
-    until_finish = "true" if action.until_finish else "false"
-    what = f"[{chunks}],{decode},{action.max_steps},{until_finish}"
+    what = f"[{chunks}],{_truth(action.decode)},{action.max_steps},{_truth(action.until_finish)}"
     return f'["run",{action.replica},{action.epoch},{what},{quoted(action.reason)}]'
 
 
-_EVENT_TEXT: dict[type, Callable[[Any], str]] = {Arrived: _arrived, Ran: _ran, Lost: _lost}
+def _truth(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _load(action: Load) -> str:
+    stops = ",".join([f"[{quoted(kind)},{number}]" for kind, number in action.stops])
+    how = f"{_truth(action.every_layer)},{_truth(action.cold)}"
+    return f'["load",{action.load},{quoted(action.model)},[{stops}],{how},{quoted(action.reason)}]'
+
+
+def _send(action: Send) -> str:
+    way = f"{action.source},{action.target},{action.size_bytes}"
+    return f'["send",{action.transfer},{quoted(action.what)},{way},{quoted(action.reason)}]'
+
+
+_EVENT_TEXT: dict[type, Callable[[Any], str]] = {
+    Arrived: _arrived,
+    Ran: _ran,
+    Lost: _lost,
+    Opened: lambda e: '["opened"]',
+    Loaded: lambda e: f'["loaded",{e.load},{e.stop},{e.layers},{_truth(e.whole)}]',
+    LoadStopped: lambda e: f'["loadstopped",{e.load},{e.stop},{e.layers},{quoted(e.cause)}]',
+    Sent: lambda e: f'["sent",{e.transfer},{e.moved_bytes},{quoted(e.cause)}]',
+}
 _ACTION_TEXT: dict[type, Callable[[Any], str]] = {
     Run: _run,
     Assign: lambda a: f'["assign",{a.request},{a.replica},{quoted(a.reason)}]',
@@ -51,6 +83,18 @@ _ACTION_TEXT: dict[type, Callable[[Any], str]] = {
     Interrupt: lambda a: f'["interrupt",{a.replica},{quoted(a.reason)},{a.grace_steps}]',
     Preempt: lambda a: f'["preempt",{a.replica},{a.request},{quoted(a.reason)}]',
     Fail: lambda a: f'["fail",{a.request},{quoted(a.reason)}]',
+    Load: _load,
+    StopLoad: lambda a: f'["stopload",{a.load},{quoted(a.reason)}]',
+    Send: _send,
+    StopSend: lambda a: f'["stopsend",{a.transfer},{quoted(a.reason)}]',
+}
+
+
+_DATA_EVENTS: dict[str, Any] = {
+    "opened": Opened,
+    "loaded": Loaded,
+    "loadstopped": LoadStopped,
+    "sent": Sent,
 }
 
 
@@ -84,6 +128,11 @@ def parse_event(fields: Sequence[Any]) -> Event:
         if rest[0] < 0:
             raise ValueError(f"replica {rest[0]} was lost")
         return Lost(*rest)
+    if name in _DATA_EVENTS:
+        if min((number for number in rest if type(number) is int), default=0) < 0:
+            raise ValueError(f"{name} with a negative number")
+        data_event: Event = _DATA_EVENTS[name](*rest)
+        return data_event
     raise ValueError(f"no event is called {name!r}")
 
 

@@ -33,9 +33,11 @@ class Script:
         block_tokens: int = 4,
         watermark: int = 0,
         coalesce: bool = True,
+        loaded: bool = True,
+        asynchronous: bool = False,
     ) -> None:
         replica = Replica(ID, "m", LayerRange(0, 2), (0,), blocks, block_tokens, watermark)
-        self.engine = Engine(replica, batcher, coalesce)
+        self.engine = Engine(replica, batcher, coalesce, asynchronous, loaded)
 
     def arrive(self, request: int, prompt_tokens: int) -> list[Action]:
         actions: list[Action] = []
@@ -48,6 +50,11 @@ class Script:
         actions: list[Action] = []
         answered = self.engine.epoch if epoch is None else epoch
         self.engine.ran(Ran(ID, answered, steps, finished, goes_on), actions)
+        return actions
+
+    def ready(self) -> list[Action]:
+        actions: list[Action] = []
+        self.engine.ready(actions)
         return actions
 
     def lose(self, cause: str = "host gone") -> tuple[list[int], list[Action]]:
@@ -403,13 +410,13 @@ def test_losing_a_replica_fails_running_and_waiting_requests_ascending() -> None
 
 # --- the state x event table of serving/engine.py ---
 
-EVENTS = ("enqueue", "ran", "lost")  # the table's columns; "goes on" is the second kind of "ran"
+EVENTS = ("enqueue", "ran", "ready", "lost")  # the table's columns; "goes on" is the second kind of "ran"
 
 
 def script_in(state: EngineState) -> Script:
-    """An engine in this state; request 0 is decoding unless it is idle or lost."""
-    script = Script(chunked())
-    if state is EngineState.IDLE:
+    """An engine in this state; request 0 is decoding unless it is idle, lost or loading."""
+    script = Script(chunked(), loaded=state is not EngineState.LOADING)
+    if state in (EngineState.IDLE, EngineState.LOADING):
         return script
     script.arrive(0, 8)
     script.ran(1)
@@ -426,7 +433,7 @@ def told(script: Script, event: str) -> list[Action]:
         return script.arrive(2, 3)
     if event in ("ran", "goes on"):
         return script.ran(1, goes_on=event == "goes on", epoch=0)
-    return script.lose("host gone")[1]
+    return script.ready() if event == "ready" else script.lose("host gone")[1]
 
 
 # (actions, state afterwards), or the words of the refusal.
@@ -447,7 +454,28 @@ CELLS: dict[tuple[EngineState, str], tuple[list[Action], EngineState] | str] = {
     (EngineState.LOST, "ran"): ([], EngineState.LOST),
     (EngineState.LOST, "goes on"): ([], EngineState.LOST),
     (EngineState.LOST, "lost"): ([], EngineState.LOST),
+    (EngineState.LOADING, "enqueue"): ([], EngineState.LOADING),
+    (EngineState.LOADING, "ran"): "nobody asked for",
+    (EngineState.LOADING, "goes on"): "nobody asked for",
+    (EngineState.LOADING, "lost"): ([], EngineState.LOST),
+    (EngineState.LOADING, "ready"): ([], EngineState.IDLE),
+    (EngineState.IDLE, "ready"): "loaded again",
+    (EngineState.RUNNING, "ready"): "loaded again",
+    (EngineState.STOPPING, "ready"): "loaded again",
+    (EngineState.LOST, "ready"): ([], EngineState.LOST),
 }
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_who_waits_for_parameters_is_served_when_they_are_there(asynchronous: bool) -> None:
+    script = Script(chunked(), loaded=False, asynchronous=asynchronous)
+    assert script.arrive(0, 5) == [] and script.arrive(1, 2) == []
+    assert script.queue() == [0, 1]
+    (run,) = script.ready()
+    assert isinstance(run, Run) and run.chunks == ((0, 0, 5), (1, 0, 2))
+    if asynchronous:
+        script.arrive(2, 2)
+        assert [waiting.id for waiting in script.engine.door] == [2]
 
 
 @pytest.mark.parametrize(

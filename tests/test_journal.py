@@ -11,9 +11,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from experiments.journal_file import JournalFile, header_fields
-from serving.actions import Action, Assign, Fail, Interrupt, Preempt, Reject, Run
+from serving.actions import (
+    Action,
+    Assign,
+    Fail,
+    Interrupt,
+    Load,
+    Preempt,
+    Reject,
+    Run,
+    Send,
+    StopLoad,
+    StopSend,
+)
 from serving.estimates import Estimates, ModelEstimates
-from serving.events import Arrived, Event, Lost, Ran
+from serving.events import Arrived, Event, Loaded, LoadStopped, Lost, Opened, Ran, Sent
 from serving.journal import (
     FORMAT,
     action_text,
@@ -39,7 +51,12 @@ events = st.one_of(
     st.builds(Arrived, st.builds(Request, numbers, numbers, numbers, numbers, words, st.integers(-5, 5))),
     st.builds(Ran, numbers, numbers, numbers, ids, st.booleans(), numbers | st.just(-1)),
     st.builds(Lost, numbers, words),
+    st.builds(Opened),
+    st.builds(Loaded, numbers, numbers, numbers, st.booleans()),
+    st.builds(LoadStopped, numbers, numbers, numbers, words),
+    st.builds(Sent, numbers, numbers, words),
 )
+stops = st.lists(st.tuples(words, numbers), max_size=4).map(tuple)
 actions = st.one_of(
     st.builds(Assign, numbers, numbers, words),
     st.builds(Reject, numbers, words),
@@ -47,6 +64,10 @@ actions = st.one_of(
     st.builds(Interrupt, numbers, words, numbers),
     st.builds(Preempt, numbers, numbers, words),
     st.builds(Fail, numbers, words),
+    st.builds(Load, numbers, words, stops, st.booleans(), st.booleans(), words),
+    st.builds(StopLoad, numbers, words),
+    st.builds(Send, numbers, words, numbers, numbers, numbers, words),
+    st.builds(StopSend, numbers, words),
 )
 
 
@@ -64,8 +85,9 @@ def canonical(text: str) -> str:
 
 
 def test_the_strategies_know_every_event_and_action() -> None:
-    assert get_args(Event) == (Arrived, Ran, Lost)
-    assert set(get_args(Action)) == {Assign, Reject, Run, Interrupt, Preempt, Fail}
+    assert get_args(Event) == (Arrived, Ran, Lost, Opened, Loaded, LoadStopped, Sent)
+    known = {Assign, Reject, Run, Interrupt, Preempt, Fail, Load, StopLoad, Send, StopSend}
+    assert set(get_args(Action)) == known
 
 
 @given(event=events)
@@ -115,6 +137,11 @@ def test_different_actions_have_different_texts(first: Action, second: Action) -
         ["ran", -1, 0, 1, [], False, -1],
         ["ran", 0, 0, -1, [], False, -1],
         ["lost", 1, "cause", "cause"],
+        ["opened", 1],
+        ["loaded", 1, 2, 3],
+        ["loaded", 1, -2, 3, True],
+        ["loadstopped", 1, 2, 3],
+        ["sent", -1, 2, ""],
         [["ran"], 0, 0, 1, [], False, -1],
     ],
 )
@@ -126,7 +153,7 @@ def test_what_is_no_event_is_refused(fields: list[Any]) -> None:
 def test_header_and_footer_are_sorted_json_objects() -> None:
     assert (
         header_text({"source": "simulated", "seed": 3})
-        == '{"seed":3,"servetwin_journal":2,"source":"simulated"}'
+        == '{"seed":3,"servetwin_journal":3,"source":"simulated"}'
     )
     assert read_header(json.loads(header_text({"seed": 3})), "journal") == {
         "servetwin_journal": FORMAT,
@@ -146,7 +173,7 @@ def test_a_journal_file_has_header_lines_and_footer(tmp_path: Path) -> None:
     text = path.read_text(encoding="ascii")
     *lines, footer, end = text.split("\n")
     assert lines == [
-        '{"seed":1,"servetwin_journal":2}',
+        '{"seed":1,"servetwin_journal":3}',
         '[5,["lost",0,"gone"],[["fail",2,"gone"],["fail",3,"gone"]]]',
         '[6,["lost",0,"gone"],[]]',
     ]
@@ -173,7 +200,7 @@ def test_a_run_that_fails_leaves_a_journal_without_footer(tmp_path: Path) -> Non
     with pytest.raises(KeyboardInterrupt), JournalFile(path, {}) as journal:
         journal.write(5, EVENT, [])
         raise KeyboardInterrupt
-    assert path.read_text(encoding="ascii") == '{"servetwin_journal":2}\n[5,["lost",0,"gone"],[]]\n'
+    assert path.read_text(encoding="ascii") == '{"servetwin_journal":3}\n[5,["lost",0,"gone"],[]]\n'
 
 
 def estimates_of(decode_step_s: float = 0.01, source: str = "made up") -> Estimates:

@@ -484,8 +484,8 @@ EDITS: dict[str, tuple[Callable[[list[bytes]], list[bytes]], str]] = {
     "empty": (lambda lines: [], "the first line is not a ServeTwin journal header"),
     "blank first line": (lambda lines: [b"", *lines], "the first line is not a ServeTwin journal header"),
     "other format": (
-        lambda lines: [lines[0].replace(b'"servetwin_journal":2', b'"servetwin_journal":1'), *lines[1:]],
-        "the first line is not a ServeTwin journal header of format 2",
+        lambda lines: [lines[0].replace(b'"servetwin_journal":3', b'"servetwin_journal":1'), *lines[1:]],
+        "the first line is not a ServeTwin journal header of format 3",
     ),
     "another seed": (lambda lines: [lines[0].replace(b'"seed":0', b'"seed":1'), *lines[1:]], "another seed"),
     "no seed": (lambda lines: [lines[0].replace(b'"seed":0,', b""), *lines[1:]], "another seed"),
