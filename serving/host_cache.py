@@ -1,0 +1,177 @@
+"""Models kept in host memory: what each cache domain holds, what it must let go, hits and misses.
+
+A cache domain is a host, or a part of one (a logical host). Copies end by time (some seconds after their last
+use, or after they were loaded), by room (the least recently used goes first), or by order. With
+``keep_one_copy`` the last copy of a model over all domains ends neither by time nor by room.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+Since = Literal["use", "load"]
+
+
+@dataclass(frozen=True, slots=True)
+class CacheRules:
+    """ttl_ns: how long a copy stays after its last ``since`` (None: for ever). capacity_bytes: per domain.
+
+    Ties by time go by domain and model, so that nothing depends on the order of construction.
+    """
+
+    capacity_bytes: int
+    ttl_ns: int | None = None
+    since: Since = "use"
+    keep_one_copy: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A copy that is gone, and why: ``ttl``, ``room`` or ``order``."""
+
+    domain: int
+    model: str
+    why: str
+
+
+class _Copy:
+    __slots__ = ("loaded_ns", "pins", "size_bytes", "used_ns")
+
+    def __init__(self, size_bytes: int, now_ns: int) -> None:
+        self.size_bytes = size_bytes
+        self.loaded_ns = self.used_ns = now_ns
+        self.pins = 0  # loads that read it: it stays until they are done
+
+
+class HostCaches:
+    """The copies of all domains. Methods take ``now_ns``, which must not go back."""
+
+    __slots__ = ("_copies", "_domains_of", "hits", "misses", "rules", "used_bytes")
+
+    def __init__(self, domains: int, rules: CacheRules) -> None:
+        assert domains > 0 and rules.capacity_bytes >= 0
+        self.rules = rules
+        self._copies: list[dict[str, _Copy]] = [{} for _ in range(domains)]
+        self._domains_of: dict[str, set[int]] = {}
+        self.used_bytes = [0] * domains
+        self.hits = self.misses = 0
+
+    def look_up(self, domain: int, model: str, now_ns: int) -> bool:
+        """Whether the domain has the model; counted, and a hit is a use."""
+        copy = self._copies[domain].get(model)
+        if copy is None:
+            self.misses += 1
+            return False
+        self.hits += 1
+        copy.used_ns = now_ns
+        return True
+
+    def holds(self, domain: int, model: str) -> bool:
+        """Whether the domain has the model; not counted."""
+        return model in self._copies[domain]
+
+    def domains_of(self, model: str) -> list[int]:
+        """The domains that have the model, ascending."""
+        return sorted(self._domains_of.get(model, ()))
+
+    def models_in(self, domain: int) -> list[str]:
+        """The models the domain has, by name."""
+        return sorted(self._copies[domain])
+
+    def pin(self, domain: int, model: str, now_ns: int) -> None:
+        """A load reads the copy from now on: it cannot end until ``unpin``."""
+        copy = self._copies[domain][model]
+        copy.pins += 1
+        copy.used_ns = now_ns
+
+    def unpin(self, domain: int, model: str, now_ns: int) -> None:
+        """A load has read the copy."""
+        copy = self._copies[domain][model]
+        assert copy.pins > 0, "a copy was unpinned more often than pinned"
+        copy.pins -= 1
+        copy.used_ns = now_ns
+
+    def admit(self, domain: int, model: str, size_bytes: int, now_ns: int) -> list[Ended] | None:
+        """Keep a copy, letting others go as needed; None, and nothing changed, when there is no room for it.
+
+        A copy that is there already is renewed as if loaded now.
+        """
+        copies = self._copies[domain]
+        if model in copies:
+            copies[model].loaded_ns = copies[model].used_ns = now_ns
+            return []
+        victims = self._victims(domain, size_bytes)
+        if victims is None:
+            return None
+        ended = [self._end(domain, victim, "room") for victim in victims]
+        copies[model] = _Copy(size_bytes, now_ns)
+        self._domains_of.setdefault(model, set()).add(domain)
+        self.used_bytes[domain] += size_bytes
+        return ended
+
+    def drop(self, domain: int, model: str) -> Ended:
+        """Let a copy go by order, the last one too; it must not be pinned."""
+        assert self._copies[domain][model].pins == 0, "a copy that is being read was dropped"
+        return self._end(domain, model, "order")
+
+    def lose(self, domain: int) -> list[str]:
+        """The host is gone: its copies with it. Returns the models that have no copy any more."""
+        models = self.models_in(domain)
+        for model in models:
+            self._end(domain, model, "lost")
+        return [model for model in models if not self._domains_of.get(model)]
+
+    def expire(self, now_ns: int) -> list[Ended]:
+        """End every copy whose time is over, by domain and model."""
+        ended = []
+        for domain, model in self._over(now_ns):
+            if not self._last(model):
+                ended.append(self._end(domain, model, "ttl"))
+        return ended
+
+    def next_expiry_ns(self) -> int | None:
+        """When ``expire`` may next have something to do; None if never."""
+        if self.rules.ttl_ns is None:
+            return None
+        times = [
+            self._since_ns(copy) + self.rules.ttl_ns
+            for copies in self._copies
+            for model, copy in copies.items()
+            if not copy.pins and not self._last(model)
+        ]
+        return min(times, default=None)
+
+    def _over(self, now_ns: int) -> Iterable[tuple[int, str]]:
+        ttl_ns = self.rules.ttl_ns
+        if ttl_ns is None:
+            return []
+        return [
+            (domain, model)
+            for domain, copies in enumerate(self._copies)
+            for model in sorted(copies)
+            if not copies[model].pins and self._since_ns(copies[model]) + ttl_ns <= now_ns
+        ]
+
+    def _victims(self, domain: int, size_bytes: int) -> list[str] | None:
+        """The least recently used copies that make room; None when even all that may go do not."""
+        copies = self._copies[domain]
+        room = self.rules.capacity_bytes - self.used_bytes[domain]
+        victims: list[str] = []
+        for model in sorted(copies, key=lambda model: (copies[model].used_ns, model)):
+            if room >= size_bytes:
+                break
+            if not copies[model].pins and not self._last(model):
+                victims.append(model)
+                room += copies[model].size_bytes
+        return victims if room >= size_bytes else None
+
+    def _since_ns(self, copy: _Copy) -> int:
+        return copy.used_ns if self.rules.since == "use" else copy.loaded_ns
+
+    def _last(self, model: str) -> bool:
+        return self.rules.keep_one_copy and len(self._domains_of[model]) == 1
+
+    def _end(self, domain: int, model: str, why: str) -> Ended:
+        self.used_bytes[domain] -= self._copies[domain].pop(model).size_bytes
+        self._domains_of[model].discard(domain)
+        return Ended(domain, model, why)
