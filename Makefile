@@ -28,6 +28,8 @@ lint: $(VENV)/.dev
 bench: $(VENV)/.test
 	$(BIN)/python -m benchmarks.speed
 	$(BIN)/python -m benchmarks.speed large
+	$(BIN)/python -m benchmarks.traces
+	$(BIN)/python -m benchmarks.synthesis_fidelity
 
 # uv.lock is the lock; constraints.txt is the same for pip.
 lock:
@@ -45,7 +47,7 @@ $(VENV)/.installed: $(VENV)/bin/python pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.installed
-	@$(PIP) pytest hypothesis
+	@$(PIP) pytest hypothesis ortools
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.test
