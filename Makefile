@@ -6,16 +6,20 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 OUT ?= out/first
 
-.PHONY: run test test-real laws lint bench lock clean
+.PHONY: run test test-real test-simgrid laws lint bench lock clean
 
 run: $(VENV)/.installed
 	@sh scripts/first_run.sh $(BIN) $(OUT)
 
 test: $(VENV)/.test
-	$(BIN)/python -m pytest -m "not real and not laws"
+	$(BIN)/python -m pytest -m "not real and not laws and not simgrid"
 
 test-real: $(VENV)/.real
 	$(BIN)/python -m pytest -m real
+
+# SimGrid is Debian's python3-simgrid: SERVETWIN_SIMGRID_PYTHON is an interpreter that can import it.
+test-simgrid: $(VENV)/.test
+	SERVETWIN_SIMGRID_PYTHON=$${SERVETWIN_SIMGRID_PYTHON:-/usr/bin/python3} $(BIN)/python -m pytest -m simgrid
 
 laws: $(VENV)/.test
 	$(BIN)/python -m pytest -m laws -s

@@ -1,6 +1,7 @@
 """The SimPy driver: it turns arrivals and due runs into events, and carries out the controller's actions.
 
-Same-time order is (time, kind rank, replica id): arrivals in trace order, then completions by replica.
+Same-time order is (time, kind rank, replica id): the opening, arrivals in trace order, what arrived on the
+data plane, then completions by replica.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -9,18 +10,22 @@ from typing import Protocol
 
 from simpy import Environment, Event
 
-from serving.actions import Action, Assign, Interrupt, Preempt, Reject, Run
+from serving.actions import Action, Assign, Interrupt, Load, Preempt, Reject, Run, Send, StopLoad, StopSend
 from serving.controller import Controller
-from serving.events import Arrived
+from serving.events import Arrived, Opened
 from serving.events import Event as Fact
 from serving.recorder import Recorder
 from serving.request import Request
+from simcore.data_plane import DataPlane
 from simcore.lifetime import Lifetime
 from simcore.machine import Machine
 from simcore.step_times import StepTimes
 
-ARRIVAL_RANK = 0
-COMPLETION_RANK = 1  # + replica id
+OPENING_RANK = 0
+ARRIVAL_RANK = 1
+DATA_RANK = 2
+COMPLETION_RANK = 3  # + replica id
+_MOVES = (Load, Send, StopLoad, StopSend)
 
 
 class JournalSink(Protocol):
@@ -47,8 +52,12 @@ class Simulation:
         rows: Sequence[StepTimes],
         recorder: Recorder,
         journal: JournalSink | None = None,
+        data_plane: DataPlane | None = None,
     ) -> None:
-        """``arrivals`` yields (request, true output tokens) by arrival time; ``rows`` are per replica."""
+        """``arrivals`` yields (request, true output tokens) by arrival time; ``rows`` are per replica.
+
+        With a ``data_plane`` the controller is told that the world has opened, and may load and send.
+        """
         self._env = Environment()
         self._schedule: Callable[[Event, int, int], None] = self._env.schedule  # type: ignore[assignment]
         self._decide = controller.handle
@@ -61,11 +70,17 @@ class Simulation:
         self._machines = [Machine(id, row, self._lives, recorder) for id, row in enumerate(rows)]
         self._pending: list[list[int]] = [[] for _ in self._machines]  # wake-ups, the next one last
         self._wakeups = [self._wakeup(machine) for machine in self._machines]
+        self._data_plane = data_plane
+        self._data_pending: list[int] = []  # as of machines
+        self._data_due = self._reusable(self._data)
+        self._data_callbacks = self._data_due.callbacks
         self._arrival = self._reusable(self._arrive)
         self._arrival_callbacks = self._arrival.callbacks
 
     def run(self) -> SimReport:
         """Run until every request has ended."""
+        if self._data_plane is not None:
+            self._schedule(self._reusable(self._open), OPENING_RANK, 0)
         self._await_next_arrival(0)
         self._env.run()
         assert not self._lives, f"the world stopped with {len(self._lives)} requests in flight"
@@ -116,6 +131,27 @@ class Simulation:
             pending.append(due_ns)
             self._schedule(self._wakeups[replica], COMPLETION_RANK + replica, due_ns - now_ns)
 
+    def _open(self, event: Event) -> None:
+        self._handle(0, Opened())
+
+    def _data(self, event: Event) -> None:
+        """The data plane asked to be asked now; too early a call finds nothing."""
+        event.callbacks = self._data_callbacks
+        assert self._data_plane is not None
+        now_ns = self._data_pending.pop()
+        for fact in self._data_plane.collect(now_ns):
+            self._handle(now_ns, fact)
+        self._await_data(now_ns)
+
+    def _await_data(self, now_ns: int) -> None:
+        """See to it that the data plane is asked when something is due, or before; as ``_wake``."""
+        assert self._data_plane is not None
+        due_ns, pending = self._data_plane.next_ns(), self._data_pending
+        if due_ns is not None and (not pending or pending[-1] > due_ns):
+            due_ns = max(due_ns, now_ns)
+            pending.append(due_ns)
+            self._schedule(self._data_due, DATA_RANK, due_ns - now_ns)
+
     def _await_next_arrival(self, now_ns: int) -> None:
         self._next = arrival = next(self._arrivals, None)
         if arrival is not None:
@@ -154,6 +190,10 @@ class Simulation:
                     self._wake(machine, now_ns)
             elif type(action) is Preempt:
                 self._machines[action.replica].preempt(action.request)
+            elif isinstance(action, _MOVES):
+                assert self._data_plane is not None, "nothing can be moved in this world"
+                self._data_plane.carry_out(now_ns, action)
+                self._await_data(now_ns)
             else:
                 self._drop(now_ns, action)
 

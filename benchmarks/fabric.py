@@ -1,0 +1,108 @@
+"""How fast the fabric is: raw SimPy timeouts per event, and events per CPU-second (see benchmarks/README.md).
+
+python -m benchmarks.fabric            all scenarios
+python -m benchmarks.fabric shared_50  one of them
+
+An event is the start or the end of a flow, with all that a driver asks for (specification, next completion,
+advance). Whenever flows end as many begin, so that their number stays.
+"""
+
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from random import Random
+from time import process_time
+
+from benchmarks.raw import raw_timeout_s
+from hwmodels.fabric.fabric import Fabric
+from hwmodels.fabric.flow import FlowSpec
+from tests.fabric_scenarios import GB, LeafSpine, leaf_spine
+
+REPEATS = 5
+
+
+@dataclass(frozen=True)
+class Case:
+    """So many flows at a time over a network, until so many have ended."""
+
+    network: LeafSpine
+    flows: Iterator[FlowSpec]
+    at_a_time: int
+    ends: int
+
+
+def lone() -> Case:
+    """An unshared transfer: two hosts of different leaves, four links."""
+    network = leaf_spine(Random(0))
+    path = network.path(0, 35, 1)
+    return Case(network, (FlowSpec(path, GB) for _ in iter(int, 1)), 1, 50_000)
+
+
+def shared(at_a_time: int) -> Case:
+    """Random pairs of 36 hosts behind oversubscribed leaves: one component."""
+    random = Random(at_a_time)
+    network = leaf_spine(random)
+    return Case(network, _between(random, network, network.hosts_per_leaf * network.leaves), at_a_time, 2_000)
+
+
+def local_4096() -> Case:
+    """4,096 GPUs with a NIC each, 64 leaves of 64; 2,048 flows between GPUs of one group of 8."""
+    random = Random(4096)
+    network = leaf_spine(random, leaves=64, spines=8, hosts_per_leaf=64)
+    return Case(network, _between(random, network, 8), 2_048, 8_000)
+
+
+def _between(random: Random, network: LeafSpine, near: int) -> Iterator[FlowSpec]:
+    """Flows between hosts of one group of ``near``."""
+    groups = network.hosts_per_leaf * network.leaves // near
+    while True:
+        first = near * random.randrange(groups)
+        source, target = random.sample(range(first, first + near), 2)
+        path = network.path(source, target, random.randrange(network.spines))
+        yield FlowSpec(path, random.uniform(0.1, 1) * GB, weight=random.choice((1.0, 2.0)))
+
+
+SCENARIOS: dict[str, tuple[Callable[[], Case], float | None]] = {
+    "lone": (lone, 20),
+    "shared_1": (lambda: shared(1), None),
+    "shared_50": (lambda: shared(50), None),
+    "shared_500": (lambda: shared(500), None),
+    "local_4096": (local_4096, None),
+}
+
+
+def measure(case: Case) -> float:
+    """CPU seconds per flow (its start and its end)."""
+    fabric = Fabric(case.network.capacities)
+    for _ in range(case.at_a_time):
+        fabric.start(next(case.flows), 0.0)
+    ended = 0
+    started = process_time()
+    while ended < case.ends:
+        at_s = fabric.next_completion_s()
+        for _ in fabric.advance(at_s):
+            ended += 1
+            fabric.start(next(case.flows), at_s)
+    return (process_time() - started) / ended
+
+
+def main(names: list[str]) -> None:
+    """Print one line per scenario."""
+    for name in names or SCENARIOS:
+        make, budget = SCENARIOS[name]
+        case = make()
+        raw_s = raw_timeout_s()
+        runs = sorted(measure(case) for _ in range(REPEATS))
+        raw_s = min(raw_s, raw_timeout_s())
+        print(
+            f"{name:12s} {runs[0] / raw_s:9.1f} raw per flow (median {runs[REPEATS // 2] / raw_s:.1f})   "
+            f"{2 / runs[0]:9,.0f} flow events per CPU-s   raw {raw_s * 1e6:.3f} us   budget {budget or '-'}",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    unknown = [name for name in sys.argv[1:] if name not in SCENARIOS]
+    if unknown:
+        sys.exit(f"benchmarks.fabric: there is no scenario {unknown[0]!r}: write {', '.join(SCENARIOS)}")
+    main(sys.argv[1:])

@@ -1,0 +1,259 @@
+"""The fabric: flows over links of finite capacity, as rates between events.
+
+A flow's rate changes only when a flow starts or ends or a link changes. Changes of one moment are gathered
+and solved together when time moves on or a rate is asked for, and only where they can tell
+(``hwmodels.fabric.region``). A flow that finds room everywhere, and the end of one that filled no link it
+shared, need no solving.
+"""
+
+import math
+from collections.abc import Sequence
+
+from hwmodels.errors import HardwareError
+from hwmodels.fabric.check import faults
+from hwmodels.fabric.flow import Finished, FlowSpec
+from hwmodels.fabric.max_min import fill
+from hwmodels.fabric.moving import INF, Agenda, Moving
+from hwmodels.fabric.region import SAME_LEVEL, Pending, full_level, region_of
+from hwmodels.fabric.usage import Usage
+
+_FULL = 1 - SAME_LEVEL
+
+
+class Fabric:
+    """Flows on links with these capacities (bytes/s; 0 is a failed link), over time (seconds).
+
+    What happens by ``now_s`` of a call happens first, whoever calls; what finished is kept for the next
+    ``advance``. A flow is named by the number ``start`` gave it. Raises HardwareError for a capacity that is
+    no finite number of at least 0.
+    """
+
+    __slots__ = (
+        "_agenda", "_capacities", "_done", "_free", "_largest", "_moving", "_now_s", "_on", "_pending",
+        "_started", "_usage", "_used",
+    )  # fmt: skip
+
+    def __init__(self, capacities_bytes_per_s: Sequence[float], start_s: float = 0.0) -> None:
+        for link, capacity in enumerate(capacities_bytes_per_s):
+            _check_capacity(link, capacity)
+        self._capacities = [float(capacity) for capacity in capacities_bytes_per_s]
+        self._largest = list(self._capacities)
+        self._now_s = start_s
+        self._started = 0
+        self._moving: dict[int, Moving] = {}
+        self._on: list[dict[int, Moving]] = [{} for _ in self._capacities]
+        self._used = [0.0] * len(self._capacities)
+        self._free = [0.0] * len(self._capacities)
+        self._agenda = Agenda(self._moving)
+        self._pending = Pending()
+        self._done: list[tuple[float, int, float]] = []
+        self._usage = Usage(len(self._capacities))
+
+    # What is asked of it.
+
+    @property
+    def now_s(self) -> float:
+        """The time of the latest call that named one."""
+        return self._now_s
+
+    def start(self, spec: FlowSpec, now_s: float) -> int:
+        """A flow begins; its number. Numbers count up from 0."""
+        self._run_to(now_s)
+        number = self._started
+        self._started = number + 1
+        size_bytes, links = spec.size_bytes, spec.links
+        begins_s = now_s + spec.latency_s
+        flow = Moving(number, spec, links, spec.priority, size_bytes, now_s, begins_s)
+        self._moving[number] = flow
+        if begins_s == now_s and size_bytes and links:
+            self._join(flow)
+        else:
+            self._agenda.put(flow)
+        return number
+
+    def abort(self, flow: int, now_s: float) -> float:
+        """The flow ends here; bytes it moved, all of them if it was just done. It will not be reported."""
+        self._run_to(now_s)
+        moving = self._moving.get(flow)
+        if moving is not None:
+            moved_bytes = moving.spec.size_bytes - moving.left_bytes(now_s)
+            self._end(moving, moved_bytes)
+            self._agenda.tidy()
+            return moved_bytes
+        sizes = [size_bytes for _, number, size_bytes in self._done if number == flow]
+        assert sizes, f"flow {flow} has been reported, aborted, or never started"
+        self._done = [done for done in self._done if done[1] != flow]
+        return sizes[0]
+
+    def set_capacity(self, link: int, bytes_per_s: float, now_s: float) -> None:
+        """The link has this capacity from now on; at 0 its flows wait."""
+        _check_capacity(link, bytes_per_s)
+        self._run_to(now_s)
+        least = min(self._capacities[link], bytes_per_s)
+        self._capacities[link] = float(bytes_per_s)
+        self._largest[link] = max(self._largest[link], self._capacities[link])
+        flows = self._on[link].values()
+        if flows and (self._pending.links or self._used[link] >= least * _FULL):
+            priority = max(flow.priority for flow in flows)
+            level = max(flow.level for flow in flows if flow.priority == priority)
+            self._pending.add((link,), priority, min(level, full_level(flows, priority, 0.0, bytes_per_s)))
+
+    def advance(self, now_s: float) -> list[Finished]:
+        """What finished by ``now_s`` and was not yet reported, in order of time, at one time by number."""
+        self._run_to(now_s)
+        done = self._done
+        if not done:
+            return []
+        self._done = []
+        return [Finished(number, at_s) for at_s, number, _ in sorted(done)]
+
+    def next_completion_s(self) -> float:
+        """When ``advance`` is next worth a call: a flow finishes or, its latency over, takes its share."""
+        if self._done:
+            return self._now_s
+        self._settle()
+        return self._agenda.next_s()
+
+    def rate(self, flow: int) -> float:
+        """Bytes/s of a flow that has not ended; 0 during its latency and while a link of it has failed."""
+        self._settle()
+        return self._moving[flow].rate
+
+    def remaining(self, flow: int) -> float:
+        """Bytes a flow that has not ended still has to move."""
+        return self._moving[flow].left_bytes(self._now_s)
+
+    def flows_on(self, link: int) -> tuple[int, ...]:
+        """Flows that have a share of the link, in the order in which they took it."""
+        return tuple(self._on[link])
+
+    def capacity(self, link: int) -> float:
+        """Bytes/s that the link lets through now."""
+        return self._capacities[link]
+
+    def used(self, link: int) -> float:
+        """Bytes/s that cross the link now."""
+        self._settle()
+        return self._used[link]
+
+    def carried_bytes(self, link: int, kind: str) -> float:
+        """Bytes of this kind that have crossed the link so far, those of flows that were aborted too."""
+        on_the_way = [flow for flow in self._on[link].values() if flow.spec.kind == kind]
+        moved_bytes = [flow.spec.size_bytes - flow.left_bytes(self._now_s) for flow in on_the_way]
+        return self._usage.carried_bytes[kind][link] + math.fsum(moved_bytes)
+
+    def peak_share(self, link: int) -> float:
+        """The most that ever crossed the link at a time, as a share of the largest capacity it ever had."""
+        self._settle()
+        largest = self._largest[link]
+        return self._usage.peak_bytes_per_s[link] / largest if largest else 0.0
+
+    def watch(self, link: int) -> None:
+        """Record the link's rate over time from now on."""
+        self._usage.watch(link, self._now_s, self.used(link))
+
+    def series(self, link: int) -> list[tuple[float, float]]:
+        """(time in s, bytes/s from then on) of a watched link, at every change."""
+        self._settle()
+        return list(self._usage.series[link])
+
+    def check(self) -> None:
+        """Raise AssertionError unless the rates are possible and fair and nothing is wasted."""
+        self._settle()
+        found = faults(self._moving, self._on, self._capacities, self._used)
+        assert not found, "; ".join(found)
+
+    # How it goes on.
+
+    def _run_to(self, now_s: float) -> None:
+        """Let happen what is due by then."""
+        assert now_s >= self._now_s, f"time goes back from {self._now_s} to {now_s}"
+        agenda = self._agenda
+        while True:
+            if self._pending.links and self._now_s < now_s:
+                self._settle()
+            at_s = agenda.next_s()
+            if at_s > now_s:
+                break
+            self._now_s = at_s
+            flow = agenda.pop()
+            if flow.joined or not flow.links or not flow.spec.size_bytes:
+                size_bytes = flow.spec.size_bytes
+                self._end(flow, size_bytes)
+                self._done.append((at_s, flow.number, size_bytes))
+            else:
+                self._join(flow)
+        self._now_s = now_s
+
+    def _join(self, flow: Moving) -> None:
+        """The flow takes its share of its links: at once if it finds room, else when all is settled."""
+        flow.joined = True
+        links, on, capacities, used = flow.links, self._on, self._capacities, self._used
+        rate, room = flow.spec.cap_bytes_per_s, INF
+        for link in links:
+            if on[link]:
+                room = min(room, capacities[link] * _FULL - used[link])
+            elif capacities[link] < rate:
+                rate = capacities[link]
+        if rate <= room and not self._pending.links:
+            flow.since_s = self._now_s
+            self._give(flow, rate)
+            for link in links:
+                on[link][flow.number] = flow
+                self._use(link, used[link] + rate)
+            return
+        flow.since_s, flow.due_s = self._now_s, INF
+        weight, level = flow.spec.weight, flow.spec.cap_bytes_per_s / flow.spec.weight
+        for link in links:
+            level = min(level, full_level(on[link].values(), flow.priority, weight, capacities[link]))
+            on[link][flow.number] = flow
+        self._pending.add(links, flow.priority, level)
+
+    def _end(self, flow: Moving, moved_bytes: float) -> None:
+        """The flow leaves its links; what it moved is counted. Full links tell those who share them."""
+        del self._moving[flow.number]
+        if not flow.joined:
+            return
+        rate, full = flow.rate, []
+        for link in flow.links:
+            others = self._on[link]
+            del others[flow.number]
+            used = self._used[link]
+            if others and rate and used >= self._capacities[link] * _FULL:
+                full.append(link)
+            self._use(link, used - rate if others else 0.0)
+        self._usage.count(flow.spec.kind, flow.links, moved_bytes)
+        if full:
+            self._pending.add(full, flow.priority, flow.level)
+
+    def _settle(self) -> None:
+        """Solve what is pending, at the present time."""
+        if not self._pending.links:
+            return
+        flows, links = region_of(self._pending, self._on, self._capacities, self._free)
+        self._pending.clear()
+        for flow, rate in zip(flows, fill([flow.spec for flow in flows], self._capacities, self._free)):
+            if rate != flow.rate or flow.level == INF:
+                self._give(flow, rate)
+        for link in links:
+            self._use(link, self._capacities[link] - self._free[link])
+        self._agenda.tidy()
+
+    def _give(self, flow: Moving, rate: float) -> None:
+        flow.set_rate(rate, self._now_s)
+        flow.level = rate / flow.spec.weight
+        self._agenda.put(flow)
+
+    def _use(self, link: int, rate: float) -> None:
+        """The link's total rate is this from now on; nothing it had before counts if no time went by."""
+        self._used[link] = rate
+        usage = self._usage
+        if rate > usage.peak_bytes_per_s[link]:
+            usage.peak_bytes_per_s[link] = rate
+        if link in usage.series:
+            usage.note(link, self._now_s, rate)
+
+
+def _check_capacity(link: int, bytes_per_s: float) -> None:
+    if not (math.isfinite(bytes_per_s) and bytes_per_s >= 0):
+        raise HardwareError(f"link {link} lets {bytes_per_s} bytes/s through: write a number of at least 0")

@@ -1,0 +1,89 @@
+"""A flow on its way, and the times at which flows have something to do."""
+
+import math
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
+
+from hwmodels.fabric.flow import FlowSpec
+
+INF = math.inf
+
+
+@dataclass(slots=True, eq=False)
+class Moving:
+    """A flow that has not ended.
+
+    due_s: when it joins its links (``joined`` is False) or ends. rate, bytes/s, since ``since_s``;
+    ``remaining_bytes`` were left then. level: rate per weight; infinite until its first rate is known.
+    queued_s: the earliest time under which the agenda knows it.
+    """
+
+    number: int
+    spec: FlowSpec
+    links: tuple[int, ...]
+    priority: int
+    remaining_bytes: float
+    since_s: float
+    due_s: float
+    joined: bool = False
+    rate: float = 0.0
+    level: float = INF
+    queued_s: float = INF
+
+    def left_bytes(self, now_s: float) -> float:
+        """What is still to be moved at ``now_s``."""
+        return max(self.remaining_bytes - self.rate * (now_s - self.since_s), 0.0)
+
+    def set_rate(self, rate: float, now_s: float) -> None:
+        """From ``now_s`` on it moves at this rate; what it moved until then is taken off."""
+        if self.rate:
+            self.remaining_bytes = self.left_bytes(now_s)
+        self.since_s = now_s
+        self.rate = rate
+        self.due_s = now_s + self.remaining_bytes / rate if rate else INF
+
+
+@dataclass(slots=True)
+class Agenda:
+    """Flows by the time they are due: a heap whose outdated entries stay until they come up.
+
+    A flow that becomes due later keeps its early entry; it is put where it belongs when that comes up.
+    """
+
+    moving: dict[int, Moving]
+    entries: list[tuple[float, int]] = field(default_factory=list)
+
+    def put(self, flow: Moving) -> None:
+        """The flow's due time may have changed."""
+        due_s = flow.due_s
+        if due_s < flow.queued_s:
+            flow.queued_s = due_s
+            heappush(self.entries, (due_s, flow.number))
+
+    def next_s(self) -> float:
+        """When the next flow is due; infinite when none is."""
+        entries = self.entries
+        while entries:
+            at_s, number = entries[0]
+            flow = self.moving.get(number)
+            if flow is not None and flow.queued_s == at_s:
+                if flow.due_s == at_s:
+                    return at_s
+                flow.queued_s = INF
+                self.put(flow)
+            heappop(entries)
+        return INF
+
+    def pop(self) -> Moving:
+        """The flow that ``next_s`` spoke of."""
+        flow = self.moving[heappop(self.entries)[1]]
+        flow.queued_s = INF
+        return flow
+
+    def tidy(self) -> None:
+        """Drop outdated entries once they are most of the heap."""
+        if len(self.entries) > 64 + 4 * len(self.moving):
+            self.entries = [(flow.due_s, flow.number) for flow in self.moving.values() if flow.due_s < INF]
+            for flow in self.moving.values():
+                flow.queued_s = flow.due_s
+            heapify(self.entries)

@@ -1,0 +1,105 @@
+"""What a change of the fabric can touch, so that no more than that is solved again.
+
+Filling (``max_min``) with the change and without it goes alike up to some level: the one at which a flow that
+left had been stopped, or at which a link of a new flow is full. Flows that were stopped below it keep their
+rates, and two links that only such flows join are not joined here. Flows of higher priority keep theirs too.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from hwmodels.fabric.max_min import ROUNDING
+from hwmodels.fabric.moving import Moving
+
+# Levels nearer than this count as one: it is far above their rounding, and solving too much is never wrong.
+SAME_LEVEL: Final = 1e-9
+_REFINEMENTS: Final = 2
+
+OnLinks = Sequence[dict[int, Moving]]
+
+
+@dataclass(slots=True)
+class Pending:
+    """Changes of one moment that are not solved yet: the links where they begin, and from where on they tell.
+
+    Only flows of ``priority`` at ``level`` or above, and flows of lower priority, can get another rate.
+    """
+
+    links: set[int] = field(default_factory=set)
+    priority: int = 0
+    level: float = math.inf
+
+    def add(self, links: Iterable[int], priority: int, level: float) -> None:
+        """One more change."""
+        if not self.links or priority > self.priority:
+            self.priority, self.level = priority, level
+        elif priority == self.priority and level < self.level:
+            self.level = level
+        self.links.update(links)
+
+    def clear(self) -> None:
+        """All is solved."""
+        self.links.clear()
+
+
+def full_level(flows: Iterable[Moving], priority: int, weight: float, capacity_bytes_per_s: float) -> float:
+    """At least this level is reached before a link with these flows and one more is full; a lower bound.
+
+    weight, priority: of the one more. The others count with the levels they have now.
+    """
+    free = capacity_bytes_per_s
+    total = weight
+    peers = []
+    for flow in flows:
+        if flow.priority == priority:
+            peers.append((flow.level, flow.spec.weight, flow.rate))
+            total += flow.spec.weight
+        elif flow.priority > priority:
+            free -= flow.rate
+    free = max(free, 0.0)
+    if total == 0.0:
+        return math.inf
+    level = free / total
+    for _ in range(_REFINEMENTS):
+        taken, above = 0.0, weight
+        for stopped, share, rate in peers:
+            if stopped < level:
+                taken += rate
+            else:
+                above += share
+        higher = (free - taken) / above if above else math.inf
+        if not higher > level:
+            break
+        level = higher
+    return level
+
+
+def region_of(
+    pending: Pending, on_links: OnLinks, capacities: Sequence[float], free: list[float]
+) -> tuple[list[Moving], list[int]]:
+    """(flows whose rate the pending changes can alter, the links these cross).
+
+    free: by link; set, for the links returned, to what the other flows leave.
+    """
+    priority, floor = pending.priority, pending.level * (1 - SAME_LEVEL)
+    links = list(pending.links)
+    seen = set(links)
+    flows: dict[int, Moving] = {}
+    for link in links:  # grows on the way
+        fixed = 0.0
+        for flow in on_links[link].values():
+            # One test decides for most: who is lower in priority may be at any level.
+            if flow.level >= floor if flow.priority == priority else flow.priority < priority:
+                if flow.number not in flows:
+                    flows[flow.number] = flow
+                    for other in flow.links:
+                        if other not in seen:
+                            seen.add(other)
+                            links.append(other)
+            else:
+                fixed += flow.rate
+        left = capacities[link] - fixed
+        free[link] = left if left > ROUNDING * capacities[link] else 0.0
+    return list(flows.values()), links

@@ -1,0 +1,118 @@
+"""Loads that run side by side, of which a unit is there when every one of them has brought its shard."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from hwmodels.errors import HardwareError
+from hwmodels.llm_shape import LlmShape
+from hwmodels.loading.chain import Chain
+from hwmodels.loading.plan import Arrival, Hop, Missing, Progress, Send, Step, Stopped
+from hwmodels.loading.units import model_units
+
+
+class Ranks:
+    """Chains of the same units and the same hops, each for one shard; chain r has ``rank=r``.
+
+    places: hop -> the number that arrivals there are told by; None: every hop by its own number. Arrivals on
+    other hops are not told. What lies there at the beginning is not told either. Raises HardwareError.
+    """
+
+    __slots__ = ("_chains", "_joined", "_places")
+
+    def __init__(self, chains: Sequence[Chain], places: Mapping[int, int] | None = None) -> None:
+        if not chains:
+            raise HardwareError("a load has no rank: write one chain for each shard")
+        names = {tuple(unit.name for unit in chain.units) for chain in chains}
+        hops = {chain.hops for chain in chains}
+        if len(names) > 1 or len(hops) > 1:
+            raise HardwareError("ranks that load different units or over different hops: give all the same")
+        self._chains = tuple(chains)
+        self._places = {hop: hop for hop in range(min(hops))} if places is None else dict(places)
+        self._joined = {hop: self._whole(hop) for hop in self._places}
+
+    @property
+    def done(self) -> bool:
+        """Whether every rank is through."""
+        return all(chain.done for chain in self._chains)
+
+    def begin(self) -> list[Send]:
+        """The first flows of all ranks, once."""
+        return [send for chain in self._chains for send in chain.begin()]
+
+    def finished(self, rank: int, hop: int, chunk: int) -> Step:
+        """The flow of ``chunk`` over ``hop`` of ``rank`` is through; units arrive with the last shard."""
+        step = self._chains[rank].finished(hop, chunk)
+        if not step.arrivals or hop not in self._places:
+            return Step(step.sends, ())
+        units = self._chains[rank].units
+        before, self._joined[hop] = self._joined[hop], self._whole(hop)
+        place = self._places[hop]
+        return Step(
+            step.sends,
+            tuple(Arrival(place, unit, units[unit].layer) for unit in range(before, self._joined[hop])),
+        )
+
+    def whole_units(self, hop: int) -> int:
+        """How many units, from the first on, every rank has at the hop's end."""
+        return self._whole(hop)
+
+    def progress(self, hop: int) -> tuple[Progress, ...]:
+        """What lies at the hop's end, rank by rank."""
+        return tuple(chain.progress(hop) for chain in self._chains)
+
+    def missing(self, hop: int) -> Missing:
+        """What the hop's end still lacks: the bytes of all ranks, the units that any of them lacks."""
+        parts = [chain.missing(hop) for chain in self._chains]
+        longest = max(parts, key=lambda part: len(part.units))
+        return Missing(hop, sum(part.size_bytes for part in parts), longest.units)
+
+    def drop_tail(self, hop: int) -> Stopped:
+        """As ``Chain.drop_tail``, on every rank."""
+        return self._stop(lambda chain: chain.drop_tail(hop))
+
+    def cut(self, hop: int) -> Stopped:
+        """As ``Chain.cut``, on every rank: an instance that lost one rank serves no more."""
+        return self._stop(lambda chain: chain.cut(hop))
+
+    def delivered(self, rank: int, hop: int, size_bytes: float) -> None:
+        """As ``Chain.delivered``, of one rank."""
+        self._chains[rank].delivered(hop, size_bytes)
+
+    def _whole(self, hop: int) -> int:
+        return min(chain.whole_units(hop) for chain in self._chains)
+
+    def _stop(self, stop: Callable[[Chain], Stopped]) -> Stopped:
+        stopped = [stop(chain) for chain in self._chains]
+        lacking = tuple(self.missing(one.hop) for one in stopped[0].lacking)
+        return Stopped(tuple(send for one in stopped for send in one.aborts), lacking)
+
+
+def tensor_parallel(
+    shape: LlmShape,
+    hops: Sequence[Sequence[Hop]],
+    *,
+    layers: range | None = None,
+    chunk_bytes: int | None = None,
+    sequential: bool = False,
+    progress: Sequence[Sequence[Progress]] = (),
+    places: Mapping[int, int] | None = None,
+) -> Ranks:
+    """Rank to same rank: ``hops[r]`` are those of rank r of ``len(hops)``, ``progress[r]`` what lies there.
+
+    places: as of ``Ranks``. Raises HardwareError.
+    """
+    if progress and len(progress) != len(hops):
+        raise HardwareError(f"progress of {len(progress)} ranks for {len(hops)}: write one for each")
+    return Ranks(
+        [
+            Chain(
+                model_units(shape, len(hops), rank, layers),
+                own,
+                chunk_bytes=chunk_bytes,
+                sequential=sequential,
+                progress=progress[rank] if progress else (),
+                rank=rank,
+            )
+            for rank, own in enumerate(hops)
+        ],
+        places,
+    )

@@ -1,0 +1,69 @@
+"""Groups of GPUs that hold the same parameters: each lane carries a part, then the group gathers."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from hwmodels.errors import HardwareError
+from hwmodels.loading.chain import Chain
+from hwmodels.loading.plan import SOURCE, Hop
+from hwmodels.loading.ranks import Ranks
+from hwmodels.loading.units import Unit, shard
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A group of target GPUs that all shall hold the whole.
+
+    lanes: one hop for each GPU, from its partner in the group before (or in the source group); gathers: for
+    each GPU the tree over the scale-up links by which it gives its part to the others (empty for one GPU).
+    ``Hop.after`` is set here.
+    """
+
+    lanes: tuple[Hop, ...]
+    gathers: tuple[Hop, ...] = ()
+
+
+def sharded(
+    units: Sequence[Unit],
+    groups: Sequence[Group],
+    *,
+    chunk_bytes: int | None = None,
+    sequential: bool = False,
+) -> Ranks:
+    """A chain of groups; a unit arrives at group k (``Arrival.hop``) when each of its GPUs has all of it.
+
+    With g lanes of rate B each, all of |M| is across after |M|/(g*B). The gather of a chunk runs beside the
+    next chunk, so that of the last one comes on top. Parts go on to the next group without waiting for it.
+    Raises HardwareError.
+    """
+    count = len(groups[0].lanes) if groups else 0
+    for index, group in enumerate(groups):
+        if len(group.lanes) != count or len(group.gathers) != (count if count > 1 else 0):
+            raise HardwareError(
+                f"group {index} has {len(group.lanes)} lanes and {len(group.gathers)} gathers: write {count} "
+                "lanes as in group 0, and as many gathers (none with one lane)"
+            )
+    chains = [
+        Chain(
+            shard(units, count, lane),
+            _hops_of(lane, groups),
+            chunk_bytes=chunk_bytes,
+            sequential=sequential,
+            rank=lane,
+        )
+        for lane in range(count)
+    ]
+    stride = 2 if count > 1 else 1
+    return Ranks(chains, {stride * index + stride - 1: index for index in range(len(groups))})
+
+
+def _hops_of(lane: int, groups: Sequence[Group]) -> list[Hop]:
+    """Of one lane: to each group in turn, each followed by its gather, which nothing comes after."""
+    hops: list[Hop] = []
+    start = SOURCE
+    for group in groups:
+        hops.append(replace(group.lanes[lane], after=start))
+        start = len(hops) - 1
+        if group.gathers:
+            hops.append(replace(group.gathers[lane], after=start))
+    return hops

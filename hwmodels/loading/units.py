@@ -1,0 +1,87 @@
+"""The units a model is moved in: embedding, layer by layer, head; and the chunks that large ones become."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hwmodels.errors import HardwareError
+from hwmodels.llm_shape import LlmShape
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A part of a model that is of use only as a whole.
+
+    name: ``embedding``, ``layer 0`` ..., ``head``. layer: the layer's number, None for the other two.
+    """
+
+    name: str
+    layer: int | None
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """What is sent at once. unit: index of its unit; last: the unit is there when this one is."""
+
+    unit: int
+    size_bytes: int
+    last: bool
+
+
+def model_units(shape: LlmShape, tp: int = 1, rank: int = 0, layers: range | None = None) -> tuple[Unit, ...]:
+    """The units of tensor-parallel rank ``rank`` of ``tp`` in the order they are needed.
+
+    The ranks' bytes add up to ``shape.weight_bytes``: what real ranks replicate (norms, below 0.01 %) is cut
+    too. The final norm lies with the head, or with the embedding where that is the head as well. ``layers``:
+    only this stretch (step 1); the embedding then comes with layer 0 and the head with the last layer, with a
+    copy of a tied embedding where layer 0 is elsewhere. Raises HardwareError.
+    """
+    shape.require_tp(tp)
+    wanted = range(shape.layers) if layers is None else layers
+    if not wanted or wanted.step != 1 or wanted.start < 0 or wanted.stop > shape.layers:
+        raise HardwareError(f"{wanted} is no stretch of {shape.name}: write layers of 0 to {shape.layers}")
+    first, last = wanted.start == 0, wanted.stop == shape.layers
+    table = shape.embedding_parameters
+    positions = shape.position_rows * shape.hidden
+    tables = table if shape.tied_embeddings else 2 * table
+    norm = shape.parameters - shape.layers * shape.parameters_per_layer - tables - positions
+    head_is_embedding = shape.tied_embeddings and first and last
+    parameters: list[tuple[str, int | None, int]] = []
+    if first:
+        parameters.append(("embedding", None, table + positions + (norm if head_is_embedding else 0)))
+    parameters += [(f"layer {layer}", layer, shape.parameters_per_layer) for layer in wanted]
+    if last and not head_is_embedding:
+        parameters.append(("head", None, table + norm))
+    whole = [Unit(name, layer, count * shape.bytes_per_parameter) for name, layer, count in parameters]
+    return shard(whole, tp, rank)
+
+
+def shard(units: Sequence[Unit], count: int, index: int) -> tuple[Unit, ...]:
+    """Part ``index`` of ``count`` of every unit, to the byte: together the parts are the units."""
+    if not 0 <= index < count:
+        raise HardwareError(f"part {index} of {count}: write a part from 0 to {count - 1}")
+    return tuple(Unit(unit.name, unit.layer, split(unit.size_bytes, count, index)) for unit in units)
+
+
+def split(size_bytes: int, count: int, index: int) -> int:
+    """Bytes of part ``index`` when ``size_bytes`` are cut into ``count`` parts that differ by one at most."""
+    return size_bytes // count + (index < size_bytes % count)
+
+
+def cut_into_chunks(units: Sequence[Unit], chunk_bytes: int | None = None) -> tuple[Chunk, ...]:
+    """Units of more than ``chunk_bytes`` cut evenly into the fewest chunks that are not larger.
+
+    None: the size of the largest layer, or of the largest unit where no layer is among them.
+    """
+    if chunk_bytes is None:
+        sizes = [unit.size_bytes for unit in units if unit.layer is not None]
+        chunk_bytes = max(sizes or [unit.size_bytes for unit in units], default=1) or 1
+    if chunk_bytes < 1:
+        raise HardwareError(f"chunks of {chunk_bytes} bytes: write chunk_bytes of at least 1")
+    chunks: list[Chunk] = []
+    for index, unit in enumerate(units):
+        count = max(1, -(-unit.size_bytes // chunk_bytes))
+        chunks += [
+            Chunk(index, split(unit.size_bytes, count, part), part == count - 1) for part in range(count)
+        ]
+    return tuple(chunks)

@@ -1,0 +1,260 @@
+"""Clusters in YAML: those beside the GPU catalogue by name, others by path, both checked to the last key."""
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+from hwmodels.catalogue import gpu_names
+from hwmodels.errors import HardwareError
+from hwmodels.topology.classes import DEFAULT_CLASSES
+from hwmodels.topology.link import LINK_KINDS
+from hwmodels.topology.spec import ClusterSpec, Leaves, LinkClass, Rate, hosts_x_gpus
+
+_BITS_PER_BYTE: Final = 8
+_LONGEST_ECHO: Final = 60  # characters of a wrong value
+_LONGEST_BASE: Final = 8  # files, each the base of the one before: more is a circle
+_SIZED: Final = re.compile(r"(.+)_([1-9][0-9]{0,5})x([1-9][0-9]{0,5})")
+_RATE_KEYS: Final = ("gbps", "bytes_per_s", "source")
+_EXTRAS: Final = {
+    "pcie": ("shared_by",),
+    "pcie_peer": (),
+    "nvlink": ("domain_gpus",),
+    "nic": ("gpus",),
+    "ssd": ("per",),
+    "remote": ("per",),
+    "dram": (),
+}
+_NEEDED: Final = ("hosts", "gpus_per_host", "gpu", "source", "host_memory", "pcie")
+_KEYS: Final = (
+    *_NEEDED,
+    *(key for key in _EXTRAS if key != "pcie"),
+    "leaf",
+    "efficiency",
+    "latency_s",
+    "base",
+)
+_LEAF_KEYS: Final = ("hosts", "spines", "oversubscription", "rails", "source")
+
+
+def cluster_names() -> tuple[str, ...]:
+    """Every cluster that has a file beside the GPU catalogue, sorted."""
+    return tuple(sorted(item.name[:-5] for item in _folder().iterdir() if item.name.endswith(".yaml")))
+
+
+def load_cluster(name: str) -> ClusterSpec:
+    """The cluster called ``name``, the one in the YAML file at that path, or either as ``NAME_HxG``.
+
+    ``NAME_HxG`` is H hosts of G GPUs that are otherwise as NAME's. HardwareError for a name that is unknown
+    and for a file that cannot be used; it names the file and the key.
+    """
+    sized = _SIZED.fullmatch(name)
+    if sized and name not in cluster_names():
+        return hosts_x_gpus(int(sized[2]), int(sized[3]), load_cluster(sized[1]))
+    file, text = _text(name)
+    own = Path(name).stem if file == name else name
+    return parse_cluster(own, file, text)
+
+
+def parse_cluster(name: str, file: str, text: str) -> ClusterSpec:
+    """The cluster that ``text`` (YAML) describes; ``file`` is what refusals call it. Raises HardwareError."""
+    found = _with_base(_At(file), text, 0)
+    at = _At(file)
+    at.keys(found, _KEYS, _NEEDED)
+    if found["gpu"] not in gpu_names():
+        at.inside("gpu").refuse(found["gpu"], f"one of {', '.join(gpu_names())}")
+    memory = at.inside("host_memory").keys(found["host_memory"], ("bytes", "source"), ("bytes", "source"))
+    sections = {key: _section(at.inside(key), found[key], key) for key in _EXTRAS if key in found}
+
+    def extra(key: str, name: str, default: Any) -> Any:
+        return found[key].get(name, default) if key in found else default
+
+    return ClusterSpec(
+        name=name,
+        file=file,
+        gpu=found["gpu"],
+        hosts=at.inside("hosts").count(found["hosts"]),
+        gpus_per_host=at.inside("gpus_per_host").count(found["gpus_per_host"]),
+        host_memory_bytes=at.inside("host_memory.bytes").count(memory["bytes"]),
+        host_memory_source=at.inside("host_memory.source").text(memory["source"]),
+        source=at.inside("source").text(found["source"]),
+        classes=_classes(at, found),
+        leaves=_leaves(at.inside("leaf"), found["leaf"]) if "leaf" in found else Leaves(),
+        pcie_shared_by=extra("pcie", "shared_by", 1),
+        nvlink_domain_gpus=extra("nvlink", "domain_gpus", None),
+        gpus_per_nic=extra("nic", "gpus", 1),
+        ssd_per=extra("ssd", "per", "gpu"),
+        remote_per=extra("remote", "per", "host"),
+        **sections,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _At:
+    """Where in which file a value stands."""
+
+    file: str
+    key: str = ""
+
+    def inside(self, key: str) -> "_At":
+        return _At(self.file, f"{self.key}.{key}" if self.key else key)
+
+    def refuse(self, value: Any, wanted: str) -> NoReturn:
+        shown = repr(value)
+        shown = shown if len(shown) <= _LONGEST_ECHO else f"{shown[:_LONGEST_ECHO]}..."
+        raise HardwareError(f"{self.file}: {self.key or 'the file'} is {shown}; write {wanted}")
+
+    def keys(self, value: Any, known: tuple[str, ...], needed: tuple[str, ...]) -> dict[str, Any]:
+        """``value`` as a mapping with the needed keys and no unknown ones."""
+        where = f"{self.file}: {self.key}" if self.key else f"{self.file}:"
+        if not isinstance(value, dict):
+            self.refuse(value, f"a mapping with {', '.join(needed or known)}")
+        if unknown := [key for key in value if key not in known]:
+            near = difflib.get_close_matches(str(unknown[0]), known, n=1, cutoff=0.6)
+            hint = f"{near[0]!r} if that is meant, or " if near else ""
+            raise HardwareError(
+                f"{where} has the unknown key {unknown[0]!r}; write {hint}one of {', '.join(known)}"
+            )
+        if missing := [key for key in needed if key not in value]:
+            raise HardwareError(f"{where} lacks {missing[0]!r}; write {', '.join(needed)}")
+        return value
+
+    def text(self, value: Any) -> str:
+        """``value`` as a text that is not empty."""
+        if not isinstance(value, str) or not value.strip():
+            self.refuse(value, "a text that says where the numbers are from")
+        return " ".join(value.split())
+
+    def number(self, value: Any) -> float:
+        """``value`` as a finite number."""
+        if type(value) not in (int, float) or not -1e300 < value < 1e300:
+            # YAML 1.1 reads 1e9 as a text.
+            self.refuse(value, "a number, such as 100 or 1.0e+9 (with point and sign)")
+        return float(value)
+
+    def count(self, value: Any) -> int:
+        """``value`` as a whole number; 1.0e+12 is one."""
+        if type(value) is float and value.is_integer():
+            return int(value)
+        if type(value) is not int:
+            self.refuse(value, "a whole number of at least 1")
+        return int(value)
+
+
+def _section(at: _At, value: Any, key: str) -> Rate:
+    found = at.keys(value, (*_RATE_KEYS, *_EXTRAS[key]), ("source",))
+    units = [unit for unit in ("gbps", "bytes_per_s") if unit in found]
+    if len(units) != 1:
+        raise HardwareError(f"{at.file}: {at.key} needs one rate; write either gbps (bits) or bytes_per_s")
+    number = at.inside(units[0]).number(found[units[0]])
+    source = at.inside("source").text(found["source"])
+    return Rate(number * 1e9 / _BITS_PER_BYTE if units[0] == "gbps" else number, source)
+
+
+def _leaves(at: _At, value: Any) -> Leaves:
+    found = at.keys(value, _LEAF_KEYS, ("source",))
+    rails = found.get("rails", False)
+    if not isinstance(rails, bool):
+        at.inside("rails").refuse(rails, "true or false")
+    return Leaves(
+        hosts=found.get("hosts"),
+        spines=found.get("spines", 1),
+        oversubscription=at.inside("oversubscription").number(found.get("oversubscription", 1.0)),
+        rails=rails,
+        source=at.inside("source").text(found["source"]),
+    )
+
+
+def _classes(at: _At, found: Mapping[str, Any]) -> dict[str, LinkClass]:
+    """The default of every kind, with what the file says of it instead."""
+    classes = dict(DEFAULT_CLASSES)
+    for kind, value, source in _values(at.inside("efficiency"), found.get("efficiency", {})):
+        classes[kind] = replace(classes[kind], efficiency=value, efficiency_source=source)
+    for kind, value, source in _values(at.inside("latency_s"), found.get("latency_s", {})):
+        classes[kind] = replace(classes[kind], latency_s=value, latency_source=source)
+    return classes
+
+
+def _values(at: _At, value: Any) -> Iterator[tuple[str, float, str]]:
+    """(kind of link, number, source) of a mapping from kinds."""
+    for kind, entry in at.keys(value, LINK_KINDS, ()).items():
+        inner = at.inside(kind)
+        inner.keys(entry, ("value", "source"), ("value", "source"))
+        yield kind, inner.inside("value").number(entry["value"]), inner.inside("source").text(entry["source"])
+
+
+def _with_base(at: _At, text: str, depth: int) -> dict[str, Any]:
+    """The file's mapping laid over that of its ``base``; a key with null takes the base's away."""
+    found = _mapping(at, text)
+    if "base" not in found:
+        return found
+    name = at.inside("base").text(found.pop("base"))
+    if depth == _LONGEST_BASE:
+        raise HardwareError(f"{at.file}: base {name!r} leads in a circle; write a base that has none")
+    file, base_text = _text(name)
+    merged = {**_with_base(_At(file), base_text, depth + 1), **found}
+    return {key: value for key, value in merged.items() if value is not None}
+
+
+def _mapping(at: _At, text: str) -> dict[str, Any]:
+    import yaml
+
+    try:
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        _refuse_repeats(at, node)
+        found = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        reason = " ".join(str(error).split())
+        raise HardwareError(
+            f"{at.file} is no YAML ({reason}); write keys and values as in a shipped one"
+        ) from None
+    return dict(at.keys(found, _KEYS, ()))
+
+
+def _refuse_repeats(at: _At, node: Any) -> None:
+    """YAML itself would let the last of two equal keys win in silence."""
+    import yaml
+
+    if not isinstance(node, yaml.MappingNode):
+        return
+    seen: set[str] = set()
+    for key, value in node.value:
+        name = str(key.value)
+        if name in seen:
+            raise HardwareError(f"{at.file}: {at.inside(name).key} is there twice; write it once")
+        seen.add(name)
+        _refuse_repeats(at.inside(name), value)
+
+
+def _text(name: str) -> tuple[str, str]:
+    """What to call the file of this name or path, and what is in it."""
+    if name.endswith((".yaml", ".yml")):
+        try:
+            return name, Path(name).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or "it is no UTF-8 text"
+            raise HardwareError(
+                f"{name} cannot be read ({reason}); write the path of a cluster file"
+            ) from None
+    known = cluster_names()
+    if name not in known:
+        near = difflib.get_close_matches(name.lower().replace("-", "_").replace(".", "_"), known, 1, 0.0)[0]
+        raise HardwareError(
+            f"unknown cluster {name!r}; write {near!r}, another of {', '.join(known)}, one of them as "
+            "NAME_HxG for H hosts of G GPUs, or the path of a .yaml file"
+        )
+    return f"{name}.yaml", _shipped(name)
+
+
+@cache
+def _shipped(name: str) -> str:
+    text: str = (_folder() / f"{name}.yaml").read_text(encoding="utf-8")
+    return text
+
+
+def _folder() -> Any:
+    return files("hwmodels.catalogue") / "clusters"

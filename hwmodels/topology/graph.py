@@ -1,0 +1,113 @@
+"""A topology as a directed graph, for pictures, for tests and for whoever likes to ask one.
+
+Nodes carry ``kind`` and ``host`` (-1 in the network). An edge carries ``link``, the index of the link it
+stands for, or None where nothing limits; ``hop`` is 1 or 0 accordingly. GPUs, memories and stores pass
+nothing on but what is staged in them, and a GPU uses no NIC but its own: a search for paths leaves others
+out.
+"""
+
+from typing import TYPE_CHECKING
+
+from hwmodels.topology.topology import Topology
+
+if TYPE_CHECKING:
+    import networkx
+
+    Graph = networkx.DiGraph[str]
+
+
+def graph_of(topology: Topology) -> "Graph":
+    """Nodes: ``gpu3``, ``pcie3`` (its port), ``switch1``, ``nic5``, ``leaf0``, ``spine1``, ``nvlink0``.
+
+    Also ``ssd0``, ``remote``, ``dram0`` with ``memory0 in`` and ``memory0 out``, and ``host0``, the PCIe
+    between the GPUs of a host.
+    """
+    import networkx
+
+    graph: Graph = networkx.DiGraph()
+    for seat in topology.gpus:
+        _add_gpu(graph, topology, seat.gpu)
+    for host in topology.hosts:
+        _add_memory(graph, topology, host)
+    _add_network(graph, topology)
+    _add_storage(graph, topology)
+    return graph
+
+
+def _node(graph: "Graph", name: str, kind: str, host: int = -1) -> str:
+    graph.add_node(name, kind=kind, host=host)
+    return name
+
+
+def _edge(graph: "Graph", source: str, target: str, start: int = -1, number: int = 0) -> None:
+    """An edge over link ``start + number``, or a free one."""
+    link = start + number if start >= 0 else None
+    graph.add_edge(source, target, link=link, hop=int(link is not None))
+
+
+def _add_gpu(graph: "Graph", topology: Topology, gpu: int) -> None:
+    starts, seat = topology.starts, topology.gpus[gpu]
+    name = _node(graph, f"gpu{gpu}", "gpu", seat.host)
+    shared = topology.spec.pcie_shared_by > 1
+    port = _node(graph, f"pcie{seat.switch}", "pcie", seat.host)
+    switch = _node(graph, f"switch{seat.switch}", "switch", seat.host)
+    peers = _node(graph, f"host{seat.host}", "host", seat.host)
+    _edge(graph, name, port, starts.pcie_out, gpu)
+    _edge(graph, port, name, starts.pcie_in, gpu)
+    _edge(graph, port, switch, starts.switch_out, seat.switch)
+    _edge(graph, switch, port, starts.switch_in, seat.switch)
+    between = switch if shared else port
+    _edge(graph, between, peers)
+    _edge(graph, peers, between)
+    if seat.nic >= 0:
+        nic = _node(graph, f"nic{seat.nic}", "nic", seat.host)
+        _edge(graph, switch, nic)
+        _edge(graph, nic, switch)
+    if seat.domain >= 0:
+        domain = _node(graph, f"nvlink{seat.domain}", "nvlink", seat.host)
+        _edge(graph, name, domain, starts.nvlink_out, gpu)
+        _edge(graph, domain, name, starts.nvlink_in, gpu)
+
+
+def _add_memory(graph: "Graph", topology: Topology, host: int) -> None:
+    starts, per_host = topology.starts, topology.spec.nics_per_host
+    memory = _node(graph, f"dram{host}", "dram", host)
+    into = _node(graph, f"memory{host} in", "memory", host)
+    out = _node(graph, f"memory{host} out", "memory", host)
+    _edge(graph, into, memory, starts.dram_in, host)
+    _edge(graph, memory, out, starts.dram_out, host)
+    nics = {f"nic{nic}" for nic in range(host * per_host, (host + 1) * per_host)}
+    for end in (*nics, *{f"switch{topology.gpus[gpu].switch}" for gpu in topology.gpus_of(host)}):
+        _edge(graph, out, end)
+        _edge(graph, end, into)
+
+
+def _add_network(graph: "Graph", topology: Topology) -> None:
+    starts, counts = topology.starts, topology.counts
+    for nic in range(counts.nics):
+        leaf = _node(graph, f"leaf{topology.leaf_of_nic(nic)}", "leaf")
+        _edge(graph, f"nic{nic}", leaf, starts.nic_out, nic)
+        _edge(graph, leaf, f"nic{nic}", starts.nic_in, nic)
+    for leaf_number in range(counts.leaves):
+        for number in range(counts.up_spines):
+            spine, at = _node(graph, f"spine{number}", "spine"), leaf_number * counts.up_spines + number
+            _edge(graph, f"leaf{leaf_number}", spine, starts.leaf_up, at)
+            _edge(graph, spine, f"leaf{leaf_number}", starts.spine_down, at)
+
+
+def _add_storage(graph: "Graph", topology: Topology) -> None:
+    spec, starts = topology.spec, topology.starts
+    for number in range(topology.counts.ssds):
+        host = number // spec.gpus_per_host if spec.ssd_per == "gpu" else number
+        _node(graph, f"ssd{number}", "ssd", host)
+        _edge(graph, f"ssd{number}", f"memory{host} in", starts.ssd, number)
+    if not spec.remote:
+        return
+    store = _node(graph, "remote", "remote")
+    for host in topology.hosts if spec.remote_per != "cluster" else ():
+        _edge(graph, store, f"memory{host} in", starts.remote, host)
+    if spec.remote_per == "cluster":
+        door = _node(graph, "remote out", "remote")
+        _edge(graph, store, door, starts.remote)
+        for host in topology.hosts:
+            _edge(graph, door, f"memory{host} in")

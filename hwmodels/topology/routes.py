@@ -1,0 +1,150 @@
+"""Which links bytes cross from one place to another: by arithmetic, in a time that does not grow."""
+
+from typing import TYPE_CHECKING, Final
+
+from hwmodels.errors import HardwareError
+from hwmodels.topology.link import Place
+
+if TYPE_CHECKING:
+    from hwmodels.topology.topology import Path, Topology
+
+PLACE_NUMBERS: Final = {"gpu": 1, "dram": 2, "ssd": 3, "gpu_ssd": 4, "remote": 5}
+_64_BITS: Final = (1 << 64) - 1
+
+
+def route(topology: "Topology", source: Place, target: Place, spread: int) -> "Path":
+    """See ``Topology.path``."""
+    if source.kind == "gpu" and target.kind == "gpu":
+        return _between_gpus(topology, source, target, spread)
+    _require(topology, source)
+    _require(topology, target)
+    if source == target:
+        return _in_place(topology, source)
+    if target.kind not in ("gpu", "dram"):
+        raise _nothing_leads(topology, source, target)
+    if source.kind in ("gpu", "dram"):
+        return _with_memory(topology, source, target, spread)
+    return _from_storage(topology, source, target)
+
+
+def _between_gpus(topology: "Topology", source: Place, target: Place, spread: int) -> "Path":
+    out, to = topology.seat(source.number), topology.seat(target.number)
+    starts = topology.starts
+    if out is to:
+        return ()
+    if out.domain >= 0 and out.domain == to.domain:
+        return (starts.nvlink_out + out.gpu, starts.nvlink_in + to.gpu)
+    if out.host != to.host:
+        between = (
+            () if out.leaf == to.leaf else _over_spine(topology, out.leaf, to.leaf, source, target, spread)
+        )
+        return (*out.up, starts.nic_out + out.nic, *between, starts.nic_in + to.nic, *to.down)
+    if topology.spec.pcie_shared_by > 1 and out.switch != to.switch:
+        return out.up + to.down
+    return (starts.pcie_out + out.gpu, starts.pcie_in + to.gpu)
+
+
+def _over_spine(
+    topology: "Topology", from_leaf: int, to_leaf: int, source: Place, target: Place, spread: int
+) -> "Path":
+    """Up to the spine that the hash names, and down from it."""
+    starts, spines = topology.starts, topology.counts.up_spines
+    spine = _hash(source, target, spread) % spines if spines > 1 else 0
+    return (starts.leaf_up + from_leaf * spines + spine, starts.spine_down + to_leaf * spines + spine)
+
+
+def _with_memory(topology: "Topology", source: Place, target: Place, spread: int) -> "Path":
+    """Between a host's memory and a GPU or another host's memory."""
+    starts, here, there = topology.starts, topology.host_of(source), topology.host_of(target)
+    first = topology.gpus[source.number].up if source.kind == "gpu" else _if(starts.dram_out, here)
+    last = topology.gpus[target.number].down if target.kind == "gpu" else _if(starts.dram_in, there)
+    if here == there:
+        return first + last
+    out, to = _nics(topology, source, target, spread)
+    leaves = topology.leaf_of_nic(out), topology.leaf_of_nic(to)
+    between = () if leaves[0] == leaves[1] else _over_spine(topology, *leaves, source, target, spread)
+    return (*first, starts.nic_out + out, *between, starts.nic_in + to, *last)
+
+
+def _nics(topology: "Topology", source: Place, target: Place, spread: int) -> tuple[int, int]:
+    """The NICs at both ends: a GPU's own, and for a host memory the one that has the same number in its host.
+
+    Between two host memories the hash names the number, so several flows use all NICs.
+    """
+    per_host = topology.spec.nics_per_host
+    if source.kind == "gpu":
+        out = topology.gpus[source.number].nic
+        return out, target.number * per_host + out % per_host
+    if target.kind == "gpu":
+        to = topology.gpus[target.number].nic
+        return source.number * per_host + to % per_host, to
+    pick = _hash(source, target, ~spread) % per_host
+    return source.number * per_host + pick, target.number * per_host + pick
+
+
+def _from_storage(topology: "Topology", source: Place, target: Place) -> "Path":
+    """Into the memory of the target's host and, for a GPU, out of it again."""
+    starts, host = topology.starts, topology.host_of(target)
+    if source.kind == "remote":
+        first = (starts.remote + (host if topology.spec.remote_per != "cluster" else 0),)
+    elif topology.host_of(source) == host:
+        first = (starts.ssd + source.number,)
+    else:
+        raise _nothing_leads(topology, source, target)
+    stored = first + _if(starts.dram_in, host)
+    if target.kind == "dram":
+        return stored
+    return stored + _if(starts.dram_out, host) + topology.gpus[target.number].down
+
+
+def _in_place(topology: "Topology", place: Place) -> "Path":
+    """A copy within host memory reads and writes it."""
+    starts = topology.starts
+    if place.kind != "dram" or starts.dram_in < 0:
+        return ()
+    return (starts.dram_out + place.number, starts.dram_in + place.number)
+
+
+def _require(topology: "Topology", place: Place) -> None:
+    """Refuse a place that the cluster does not have."""
+    spec, ssds = topology.spec, topology.counts.ssds
+    count = {
+        "gpu": spec.gpus,
+        "dram": spec.hosts,
+        "ssd": ssds if spec.ssd_per == "host" else 0,
+        "gpu_ssd": ssds if spec.ssd_per == "gpu" else 0,
+        "remote": min(1, topology.counts.remotes),
+    }.get(place.kind)
+    if count is None:
+        raise HardwareError(f"there is no place {place.kind!r}; write one of {', '.join(PLACE_NUMBERS)}")
+    if not 0 <= place.number < count:
+        there = (
+            f"write {place.kind} 0 to {count - 1}" if count else f"{spec.file} has none, so write one there"
+        )
+        raise HardwareError(f"{spec.name}: there is no {place.kind} {place.number}; {there}")
+
+
+def _nothing_leads(topology: "Topology", source: Place, target: Place) -> HardwareError:
+    return HardwareError(
+        f"{topology.spec.name}: nothing leads from {source.kind} {source.number} to {target.kind} "
+        f"{target.number}; write a GPU or host memory as target, of the same host where the source is an SSD"
+    )
+
+
+def _if(start: int, number: int) -> "Path":
+    """The link of that number, if the cluster has such links."""
+    return (start + number,) if start >= 0 else ()
+
+
+def _hash(source: Place, target: Place, spread: int) -> int:
+    """64 bits, the same in every process (``hash`` of a text is not); MurmurHash3's last steps mix them."""
+    mixed = 0
+    for word in (
+        source.number << 3 | PLACE_NUMBERS[source.kind],
+        target.number << 3 | PLACE_NUMBERS[target.kind],
+        spread,
+    ):
+        mixed = ((mixed ^ (word & _64_BITS)) * 0xFF51AFD7ED558CCD) & _64_BITS
+        mixed ^= mixed >> 33
+    mixed = (mixed * 0xC4CEB9FE1A85EC53) & _64_BITS
+    return mixed ^ mixed >> 33

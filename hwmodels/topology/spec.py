@@ -1,0 +1,223 @@
+"""What a cluster file says, checked: how many of everything, how fast, and who says so."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Final
+
+from hwmodels.errors import HardwareError
+from hwmodels.topology.link import LINK_KINDS
+
+MAX_GPUS: Final = 131_072  # links are held one by one: 2 kB per GPU
+SSD_OWNERS: Final = ("gpu", "host")
+REMOTE_OWNERS: Final = ("gpu", "host", "cluster")
+_FASTEST_BYTES_PER_S: Final = 1e15  # a thousand times the memory of any GPU: what is above is a slip of units
+_LONGEST_LATENCY_S: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """Bytes per second of one direction, as the datasheet or paper has it, and who says so."""
+
+    bytes_per_s: float
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class LinkClass:
+    """What all links of one kind have in common.
+
+    efficiency: the share of the capacity that the bytes of a transfer reach, above 0, at most 1. latency_s:
+    what each link of it on a path adds before the first byte arrives. Both with their source.
+    """
+
+    efficiency: float
+    efficiency_source: str
+    latency_s: float
+    latency_source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Leaves:
+    """Leaf switches and the spines between them.
+
+    hosts: on one leaf (or, with ``rails``, on one set of leaves: NIC k of each of these hosts goes to leaf k
+    of the set, "rail-optimised"); None: all hosts. spines: every leaf has a link to each. oversubscription:
+    the NICs of a leaf together over its links to the spines together, at least 1.
+    """
+
+    hosts: int | None = None
+    spines: int = 1
+    oversubscription: float = 1.0
+    rails: bool = False
+    source: str = "a single leaf switch, which never limits"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSpec:
+    """A cluster of equal hosts. What is None is not there.
+
+    gpu: a name of the GPU catalogue. host_memory: bytes per host. pcie: between a GPU and its host,
+    shared by ``pcie_shared_by`` neighbours. pcie_peer: what one GPU's own PCIe port carries, where that
+    is more than its share towards the host; GPUs of a host without NVLink reach each other at this rate.
+    nvlink: per GPU and direction, within domains of ``nvlink_domain_gpus`` (None: one domain per host; a
+    multiple of a host: several hosts). nic: one NIC, used by ``gpus_per_nic`` neighbours. ssd: per GPU or
+    per host. remote: out of the store, per GPU (a host then gets that of its GPUs together), per host, or
+    for all together. dram: what is read from host memory, and as much written to it; left out where it
+    never limits. classes: one LinkClass for each of LINK_KINDS. Raises HardwareError, which names
+    ``file`` and the key.
+    """
+
+    name: str
+    file: str
+    gpu: str
+    hosts: int
+    gpus_per_host: int
+    host_memory_bytes: int
+    host_memory_source: str
+    pcie: Rate
+    classes: Mapping[str, LinkClass]
+    source: str
+    pcie_shared_by: int = 1
+    pcie_peer: Rate | None = None
+    nvlink: Rate | None = None
+    nvlink_domain_gpus: int | None = None
+    nic: Rate | None = None
+    gpus_per_nic: int = 1
+    leaves: Leaves = Leaves()
+    ssd: Rate | None = None
+    ssd_per: str = "gpu"
+    remote: Rate | None = None
+    remote_per: str = "host"
+    dram: Rate | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "classes", MappingProxyType(dict(self.classes)))
+        _check_counts(self)
+        _check_rates(self)
+        _check_network(self)
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of all hosts together."""
+        return self.hosts * self.gpus_per_host
+
+    @property
+    def nics_per_host(self) -> int:
+        """NICs of one host; 0 in a cluster without network."""
+        return self.gpus_per_host // self.gpus_per_nic if self.nic else 0
+
+    @property
+    def domain_gpus(self) -> int:
+        """GPUs of one NVLink domain; 0 without NVLink."""
+        return (self.nvlink_domain_gpus or self.gpus_per_host) if self.nvlink else 0
+
+    def refuse(self, key: str, reason: str) -> HardwareError:
+        """The error that says what is wrong at ``key``."""
+        return HardwareError(f"{self.file}: {key} {reason}")
+
+
+def hosts_x_gpus(hosts: int, gpus_per_host: int, base: ClusterSpec) -> ClusterSpec:
+    """``base`` with this many hosts of this many GPUs; HardwareError if they do not go together.
+
+    A NIC, PCIe switch or NVLink domain that served all GPUs of a host still does; a smaller one keeps its
+    number of GPUs, which must divide the new number, as must a leaf's share of the hosts.
+    """
+    old = base.gpus_per_host
+    name = f"{base.name}_{hosts}x{gpus_per_host}"
+    file = f"{base.file} with {hosts} hosts of {gpus_per_host} GPUs"
+    if type(gpus_per_host) is not int or gpus_per_host < 1:
+        raise base.refuse("gpus_per_host", f"is {gpus_per_host!r}; write a whole number of at least 1")
+
+    def scaled(count: int) -> int:
+        return gpus_per_host if count == old else count
+
+    return replace(
+        base,
+        name=name,
+        file=file,
+        hosts=hosts,
+        gpus_per_host=gpus_per_host,
+        pcie_shared_by=scaled(base.pcie_shared_by) if base.pcie_shared_by > 1 else 1,
+        gpus_per_nic=scaled(base.gpus_per_nic) if base.gpus_per_nic > 1 else 1,
+        nvlink_domain_gpus=None if base.nvlink_domain_gpus == old else base.nvlink_domain_gpus,
+    )
+
+
+def at_efficiency(efficiency: float, base: ClusterSpec, *kinds: str) -> ClusterSpec:
+    """``base`` with this efficiency on links of these kinds, or on all: 1 gives the closed forms."""
+    source = "set by the caller"
+    changed = {
+        kind: replace(found, efficiency=efficiency, efficiency_source=source)
+        for kind, found in base.classes.items()
+        if not kinds or kind in kinds
+    }
+    return replace(base, classes={**base.classes, **changed})
+
+
+def shared_pcie(bytes_per_s: float, gpus: int, base: ClusterSpec) -> ClusterSpec:
+    """``base`` with one PCIe switch uplink of this rate for each ``gpus`` neighbours."""
+    rate = Rate(bytes_per_s, "set by the caller")
+    return replace(base, pcie=rate, pcie_shared_by=gpus)
+
+
+def _check_counts(spec: ClusterSpec) -> None:
+    wanted = {
+        "hosts": spec.hosts,
+        "gpus_per_host": spec.gpus_per_host,
+        "host_memory": spec.host_memory_bytes,
+        "pcie.shared_by": spec.pcie_shared_by,
+        "nic.gpus": spec.gpus_per_nic,
+        "leaf.spines": spec.leaves.spines,
+    }
+    wanted |= {} if spec.nvlink_domain_gpus is None else {"nvlink.domain_gpus": spec.nvlink_domain_gpus}
+    wanted |= {} if spec.leaves.hosts is None else {"leaf.hosts": spec.leaves.hosts}
+    for key, count in wanted.items():
+        if type(count) is not int or count < 1:
+            raise spec.refuse(key, f"is {count!r}; write a whole number of at least 1")
+    if spec.gpus > MAX_GPUS:
+        raise spec.refuse("hosts", f"times gpus_per_host is {spec.gpus} GPUs; write at most {MAX_GPUS}")
+    for key, count in (("pcie.shared_by", spec.pcie_shared_by), ("nic.gpus", spec.gpus_per_nic)):
+        if spec.gpus_per_host % count:
+            raise spec.refuse(key, f"is {count}; write a divisor of the {spec.gpus_per_host} GPUs of a host")
+    if spec.domain_gpus and spec.gpus_per_host % spec.domain_gpus and spec.domain_gpus % spec.gpus_per_host:
+        raise spec.refuse(
+            "nvlink.domain_gpus",
+            f"is {spec.domain_gpus}; write a divisor or a multiple of the {spec.gpus_per_host} of a host",
+        )
+
+
+def _check_rates(spec: ClusterSpec) -> None:
+    for key in ("pcie", "pcie_peer", "nvlink", "nic", "ssd", "remote", "dram"):
+        rate: Rate | None = getattr(spec, key)
+        if rate and not 0.0 < rate.bytes_per_s <= _FASTEST_BYTES_PER_S:
+            raise spec.refuse(
+                key,
+                f"is {rate.bytes_per_s:g} bytes per second; write a rate above 0 of at most "
+                f"{_FASTEST_BYTES_PER_S:g}",
+            )
+    for kind in LINK_KINDS:
+        if kind not in spec.classes:
+            raise spec.refuse("efficiency", f"lacks {kind}; write one for each of {', '.join(LINK_KINDS)}")
+        share, latency_s = spec.classes[kind].efficiency, spec.classes[kind].latency_s
+        if not 0.0 < share <= 1.0:
+            raise spec.refuse(f"efficiency.{kind}", f"is {share:g}; write a share above 0 of at most 1")
+        if not 0.0 <= latency_s <= _LONGEST_LATENCY_S:
+            raise spec.refuse(f"latency_s.{kind}", f"is {latency_s:g}; write seconds from 0 to 10")
+    if spec.pcie_peer and spec.pcie_peer.bytes_per_s < spec.pcie.bytes_per_s:
+        raise spec.refuse("pcie_peer", "is slower than pcie, which goes through it; write at least as much")
+
+
+def _check_network(spec: ClusterSpec) -> None:
+    for key, owner, owners in (
+        ("ssd.per", spec.ssd_per, SSD_OWNERS),
+        ("remote.per", spec.remote_per, REMOTE_OWNERS),
+    ):
+        if owner not in owners:
+            raise spec.refuse(key, f"is {owner!r}; write one of {', '.join(owners)}")
+    share = spec.leaves.oversubscription
+    if not (math.isfinite(share) and share >= 1.0):
+        raise spec.refuse("leaf.oversubscription", f"is {share:g}; write a ratio of at least 1")
+    if spec.nic is None and spec.hosts > 1:
+        raise spec.refuse("nic", f"is missing; {spec.hosts} hosts need a network, so write one, or one host")

@@ -1,0 +1,206 @@
+"""Loads and transfers in virtual time: closed forms, pipelines, chains, stops, and cold starts end to end."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from hwmodels.catalogue import load_llm
+from hwmodels.loading.startup import StartUp, load_start_up
+from hwmodels.loading.units import model_units
+from hwmodels.topology.cluster_file import load_cluster
+from hwmodels.topology.spec import at_efficiency
+from hwmodels.topology.topology import Topology, build
+from policies.admission import AdmitAll
+from policies.batching import ChunkedPrefill
+from policies.dispatch import LeastOutstanding
+from serving import invariants
+from serving.actions import Action, Load, Send, Stop, StopLoad, StopSend
+from serving.controller import Controller
+from serving.events import Event, Loaded, LoadStopped, Sent
+from serving.layers import LayerRange
+from serving.replica import Replica
+from serving.request import Request
+from simcore.data_plane import DataPlane, DataPlaneSetup
+from simcore.simulation import Simulation
+from tests.toy_rows import ToyRows
+from tests.world import Collected
+
+GBPS = 1e9 / 8
+SHAPE = load_llm("llama3_8b")
+UNITS = model_units(SHAPE)
+MODEL_BYTES = sum(unit.size_bytes for unit in UNITS)
+LARGEST_CHUNK = max(unit.size_bytes for unit in UNITS if unit.layer is not None)
+NONE = load_start_up("none")
+
+
+def ideal(name: str) -> Topology:
+    """A shipped cluster whose links reach their datasheet rates at once and without latency."""
+    topology = build(at_efficiency(1.0, load_cluster(name)))
+    return replace(topology, link_latency_s=(0.0,) * len(topology.links))
+
+
+def plane(
+    cluster: str = "blitz_b",
+    gpus_of: Sequence[tuple[int, ...]] = ((0,), (1,), (8,), (9,)),
+    start_up: StartUp = NONE,
+    **more: int,
+) -> DataPlane:
+    models = [SHAPE.name] * len(gpus_of)
+    setup = DataPlaneSetup(ideal(cluster), {SHAPE.name: SHAPE}, models, gpus_of, "direct", start_up, **more)
+    return DataPlane(setup)
+
+
+def load(*stops: Stop, id: int = 0, every_layer: bool = False, cold: bool = False) -> Load:
+    return Load(id, SHAPE.name, stops, every_layer, cold, "test")
+
+
+def told(data: DataPlane, *actions: tuple[float, Action]) -> list[tuple[float, Event]]:
+    """Every fact with its time in seconds; actions are carried out at their times."""
+    facts: list[tuple[float, Event]] = []
+    waiting = sorted(((round(at_s * 1e9), n, action) for n, (at_s, action) in enumerate(actions)))
+    while True:
+        due_ns = data.next_ns()
+        if waiting and (due_ns is None or waiting[0][0] < due_ns):
+            at_ns, _, action = waiting.pop(0)
+            data.carry_out(at_ns, action)
+        elif due_ns is None:
+            return facts
+        else:
+            facts += [(due_ns / 1e9, fact) for fact in data.collect(due_ns)]
+
+
+def whole(facts: list[tuple[float, Event]], load: int = 0) -> dict[int, float]:
+    """stop -> when everything was there."""
+    return {f.stop: at_s for at_s, f in facts if isinstance(f, Loaded) and f.whole and f.load == load}
+
+
+def test_from_host_memory_it_takes_bytes_over_the_pcie_rate() -> None:
+    facts = told(plane(), (0, load(("host", 0), ("replica", 0))))
+    assert facts == [(pytest.approx(MODEL_BYTES / (128 * GBPS), abs=1e-8), Loaded(0, 1, 32, True))]
+
+
+def test_from_the_ssd_through_host_memory_the_slow_hop_and_one_chunk_of_the_other() -> None:
+    facts = told(plane(), (0, load(("ssd", 0), ("replica", 0))))
+    # The last chunk follows the one before it at once, so only its own copy comes on top.
+    expected_s = MODEL_BYTES / (10 * GBPS) + LARGEST_CHUNK / (128 * GBPS)
+    assert whole(facts)[1] == pytest.approx(expected_s, rel=1e-3)
+
+
+def test_every_layer_is_told_in_order_when_asked_for() -> None:
+    facts = told(plane(), (0, load(("host", 0), ("replica", 0), every_layer=True)))
+    layers = [fact.layers for _, fact in facts if isinstance(fact, Loaded)]
+    assert layers == [*range(1, 33), 32]
+    assert [fact.whole for _, fact in facts if isinstance(fact, Loaded)] == [False] * 32 + [True]
+    times = [at_s for at_s, _ in facts]
+    assert times == sorted(times) and times[0] > 0
+
+
+def test_a_chain_over_the_network_takes_one_chunk_more_per_target() -> None:
+    data = plane(gpus_of=[(0,), (8,), (1,), (9,)])
+    facts = told(data, (0, load(("replica", 0), ("replica", 1), ("replica", 2), ("replica", 3))))
+    rate = 100 * GBPS
+    for stop in (1, 2, 3):
+        expected_s = (MODEL_BYTES + (stop - 1) * LARGEST_CHUNK) / rate
+        assert whole(facts)[stop] == pytest.approx(expected_s, rel=2e-2)
+    assert whole(facts)[3] - whole(facts)[1] == pytest.approx(2 * LARGEST_CHUNK / rate, rel=0.5)
+
+
+def test_ranks_load_side_by_side_and_a_layer_is_there_with_its_last_shard() -> None:
+    data = plane("blitz_a", gpus_of=[(0, 1)])
+    facts = told(data, (0, load(("host", 0), ("replica", 0), every_layer=True)))
+    assert whole(facts)[1] == pytest.approx(MODEL_BYTES / 2 / (128 * GBPS), rel=1e-3)
+    assert [fact.layers for _, fact in facts if isinstance(fact, Loaded)] == [*range(1, 33), 32]
+
+
+def test_two_loads_over_one_link_share_it_and_a_third_elsewhere_does_not_care() -> None:
+    alone_s = MODEL_BYTES / (100 * GBPS)
+    both = [load(("replica", 0), ("replica", 2), id=0), load(("replica", 0), ("replica", 3), id=1)]
+    facts = told(plane(), (0, both[0]), (0, both[1]), (0, load(("replica", 1), ("host", 0), id=2)))
+    assert whole(facts, 0)[1] == whole(facts, 1)[1] == pytest.approx(2 * alone_s, rel=1e-3)
+    assert whole(facts, 2)[1] == pytest.approx(MODEL_BYTES / (128 * GBPS), rel=1e-3)
+
+
+def test_parameters_and_state_share_the_fabric() -> None:
+    state = Send(5, "kv", 0, 2, round(100 * GBPS), "hand-off")
+    alone = told(plane(), (0, state))
+    assert alone == [(pytest.approx(1.0), Sent(5, state.size_bytes, ""))]
+    beside = told(plane(), (0, load(("replica", 0), ("replica", 3))), (0, state))
+    assert [at_s for at_s, fact in beside if isinstance(fact, Sent)] == [pytest.approx(2.0, rel=1e-6)]
+    back = Send(6, "kv", 2, 0, round(100 * GBPS), "the other way")
+    duplex = told(plane(), (0, state), (0, back))
+    assert [at_s for at_s, _ in duplex] == [pytest.approx(1.0), pytest.approx(1.0)]
+
+
+def test_kv_between_unequal_sizes_goes_by_heads_and_activations_in_parts() -> None:
+    data = plane("blitz_a", gpus_of=[(0, 1), (8, 9, 10, 11)])
+    kv = told(data, (0, Send(1, "kv", 0, 1, round(200 * GBPS), "")))
+    assert [at_s for at_s, _ in kv] == [pytest.approx(1.0)]
+    data = plane("blitz_a", gpus_of=[(0, 1), (8, 9, 10, 11)])
+    parts = told(data, (0, Send(2, "activations", 0, 1, round(200 * GBPS), "")))
+    assert [at_s for at_s, _ in parts] == [pytest.approx(1.0)]
+
+
+def test_a_stopped_load_keeps_whole_layers_and_frees_the_links() -> None:
+    second = load(("host", 0), ("replica", 0), id=1)
+    first = load(("ssd", 0), ("host", 0), ("replica", 0), every_layer=True)
+    facts = told(plane(), (0, first), (5.0, StopLoad(0, "enough")), (5.0, second))
+    stopped = [fact for _, fact in facts if isinstance(fact, LoadStopped)]
+    layers = [
+        max(f.layers for _, f in facts if isinstance(f, Loaded) and (f.load, f.stop) == (0, s))
+        for s in (1, 2)
+    ]
+    assert stopped == [LoadStopped(0, 1, layers[0], "enough"), LoadStopped(0, 2, layers[1], "enough")]
+    assert 0 < layers[0] < 32
+    assert whole(facts, 1)[1] == pytest.approx(5.0 + MODEL_BYTES / (128 * GBPS), rel=1e-3)
+
+
+def test_a_stopped_transfer_tells_how_much_had_moved() -> None:
+    state = Send(5, "kv", 0, 2, round(100 * GBPS), "hand-off")
+    facts = told(plane(), (0, state), (0.25, StopSend(5, "aborted")), (0.3, StopSend(5, "too late")))
+    ((at_s, fact),) = facts
+    assert at_s == 0.25 and isinstance(fact, Sent) and fact.cause == "aborted"
+    assert fact.moved_bytes == pytest.approx(state.size_bytes / 4, abs=1)
+
+
+def test_start_up_comes_before_the_bytes_and_engine_preparation_after_them() -> None:
+    start_up = StartUp(2.0, 0.5, 0.0, 3.0, "test")
+    alone_s = MODEL_BYTES / (128 * GBPS)
+    cold = told(plane(start_up=start_up, contexts=0), (0, load(("host", 0), ("replica", 0), cold=True)))
+    assert whole(cold)[1] == pytest.approx(2.5 + alone_s + 3.0)
+    pooled = told(plane(start_up=start_up, contexts=1), (0, load(("host", 0), ("replica", 0), cold=True)))
+    assert whole(pooled)[1] == pytest.approx(2.0 + alone_s + 3.0)
+    warm = told(plane(start_up=start_up), (0, load(("host", 0), ("replica", 0))))
+    assert whole(warm)[1] == pytest.approx(alone_s)
+
+
+def test_a_stop_during_start_up_ends_it() -> None:
+    data = plane(start_up=StartUp(2.0, 0.0, 0.0, 0.0, "test"))
+    cold = load(("host", 0), ("replica", 0), cold=True)
+    assert told(data, (0, cold), (1.0, StopLoad(0, "no"))) == [(1.0, LoadStopped(0, 1, 0, "no"))]
+
+
+REPLICAS = 2
+LOADS = tuple(load(("ssd", 0), ("replica", n), id=n, cold=True) for n in range(REPLICAS))
+
+
+def simulated(starts: tuple[Load, ...]) -> Collected:
+    """Two replicas, one request for each at time 0."""
+    replicas = [Replica(n, SHAPE.name, LayerRange(0, SHAPE.layers), (n,), 64, 16) for n in range(REPLICAS)]
+    controller = Controller(
+        replicas, LeastOutstanding(), lambda replica: ChunkedPrefill(8, 64), AdmitAll(), starts=starts
+    )
+    arrivals = [(Request(n, 0, 20, 8, SHAPE.name), 4) for n in range(REPLICAS)]
+    seen = Collected()
+    data = plane(gpus_of=[(n,) for n in range(REPLICAS)]) if starts else None
+    Simulation(controller, arrivals, [ToyRows(10**9, 10**6, 10**4, 10**9, 10**7)] * REPLICAS, seen, data_plane=data).run()
+    invariants.check(controller)
+    return seen
+
+
+def test_requests_wait_exactly_for_the_load() -> None:
+    warm, cold = simulated(()), simulated(LOADS)
+    load_s = whole(told(plane(gpus_of=[(0,), (1,)]), *((0, one) for one in LOADS)), 0)[1]
+    for request in range(REPLICAS):
+        waited_ns = cold.done[request][2] - warm.done[request][2]
+        assert waited_ns == round(load_s * 1e9)

@@ -1,0 +1,218 @@
+"""The fabric over time: closed forms, latency, ties, failures, priorities, and what it counts."""
+
+import math
+from random import Random
+
+import pytest
+
+from hwmodels.errors import HardwareError
+from hwmodels.fabric.fabric import Fabric
+from hwmodels.fabric.flow import ACTIVATIONS, KV, PARAMETERS, Finished, FlowSpec
+
+GB = 1e9
+GBPS = 1e9 / 8
+
+
+def run(fabric: Fabric) -> list[Finished]:
+    """Everything that finishes, call by call, as a driver would."""
+    done: list[Finished] = []
+    while (at_s := fabric.next_completion_s()) < math.inf:
+        done += fabric.advance(at_s)
+        fabric.check()
+    return done
+
+
+def test_a_lone_flow_takes_its_bytes_over_its_bandwidth() -> None:
+    fabric = Fabric([10 * GBPS, 100 * GBPS])
+    assert fabric.next_completion_s() == math.inf
+    assert fabric.start(FlowSpec((0, 1), 16 * GB), 3.0) == 0
+    assert fabric.rate(0) == 10 * GBPS
+    assert run(fabric) == [Finished(0, 3.0 + 12.8)]
+
+
+def test_four_gpus_load_their_quarters_side_by_side() -> None:
+    """144 GB on 4 GPUs over 576 Gbps each: half a second."""
+    fabric = Fabric([576 * GBPS] * 4)
+    for gpu in range(4):
+        fabric.start(FlowSpec((gpu,), 36 * GB), 0.0)
+    assert run(fabric) == [Finished(gpu, 0.5) for gpu in range(4)]
+
+
+def test_two_flows_share_and_the_second_speeds_up_when_the_first_is_done() -> None:
+    fabric = Fabric([10.0])
+    fabric.start(FlowSpec((0,), 10.0), 0.0)
+    fabric.start(FlowSpec((0,), 30.0), 0.0)
+    assert (fabric.rate(0), fabric.rate(1), fabric.used(0)) == (5.0, 5.0, 10.0)
+    assert run(fabric) == [Finished(0, 2.0), Finished(1, 4.0)]
+
+
+def test_full_duplex_does_not_interfere() -> None:
+    out_a, in_a, out_b, in_b = range(4)
+    fabric = Fabric([100 * GBPS] * 4)
+    fabric.start(FlowSpec((out_a, in_b), 16 * GB), 0.0)
+    fabric.start(FlowSpec((out_b, in_a), 16 * GB), 0.0)
+    assert [done.at_s for done in run(fabric)] == [1.28, 1.28]
+
+
+def test_a_shared_switch_halves_and_a_lone_loader_doubles() -> None:
+    switch, first, second = range(3)
+    fabric = Fabric([256 * GBPS, 256 * GBPS, 256 * GBPS])
+    fabric.start(FlowSpec((switch, first), 16 * GB), 0.0)
+    assert fabric.rate(0) == 256 * GBPS
+    fabric.start(FlowSpec((switch, second), 16 * GB), 0.0)
+    assert fabric.rate(0) == fabric.rate(1) == 128 * GBPS
+
+
+@pytest.mark.parametrize("out_links", [1, 3])
+def test_the_tree_of_a_broadcast_moves_at_the_rate_of_its_slowest_branch(out_links: int) -> None:
+    fabric = Fabric([10.0, *[4.0 + branch for branch in range(out_links)]])
+    fabric.start(FlowSpec(tuple(range(out_links + 1)), 8.0), 0.0)
+    assert run(fabric) == [Finished(0, 2.0)]
+
+
+def test_the_links_are_free_during_the_latency() -> None:
+    fabric = Fabric([10.0])
+    fabric.start(FlowSpec((0,), 20.0), 0.0)
+    late = fabric.start(FlowSpec((0,), 10.0, latency_s=1.0), 0.0)
+    assert (fabric.rate(0), fabric.rate(late), fabric.flows_on(0)) == (10.0, 0.0, (0,))
+    assert fabric.advance(1.0) == []
+    assert (fabric.rate(0), fabric.rate(late), fabric.flows_on(0)) == (5.0, 5.0, (0, 1))
+    assert fabric.remaining(0) == 10.0
+    assert fabric.advance(10.0) == [Finished(0, 3.0), Finished(1, 3.0)]
+
+
+def test_nothing_to_carry_or_nowhere_to_go_takes_the_latency_only() -> None:
+    fabric = Fabric([0.0])
+    fabric.start(FlowSpec((), 5.0), 1.0)
+    fabric.start(FlowSpec((), 5.0, latency_s=0.5), 1.0)
+    fabric.start(FlowSpec((0,), 0.0, latency_s=0.25), 1.0)
+    assert fabric.next_completion_s() == 1.0
+    assert run(fabric) == [Finished(0, 1.0), Finished(2, 1.25), Finished(1, 1.5)]
+
+
+def test_ties_come_by_number_whatever_the_order_of_their_links() -> None:
+    fabric = Fabric([8.0] * 5)
+    for number in (3, 1, 4, 0, 2):
+        fabric.start(FlowSpec((number,), 16.0), 0.0)
+    assert fabric.advance(2.0) == [Finished(number, 2.0) for number in range(5)]
+
+
+def test_higher_priority_takes_all_and_lower_waits() -> None:
+    fabric = Fabric([10.0])
+    low = fabric.start(FlowSpec((0,), 10.0, PARAMETERS), 0.0)
+    high = fabric.start(FlowSpec((0,), 10.0, KV, priority=1), 0.5)
+    assert (fabric.rate(low), fabric.rate(high)) == (0.0, 10.0)
+    assert run(fabric) == [Finished(high, 1.5), Finished(low, 2.0)]
+
+
+def test_lower_priority_gets_what_a_capped_higher_one_leaves() -> None:
+    fabric = Fabric([10.0])
+    low = fabric.start(FlowSpec((0,), 10.0), 0.0)
+    fabric.start(FlowSpec((0,), 10.0, priority=1, cap_bytes_per_s=4.0), 0.0)
+    assert fabric.rate(low) == 6.0
+
+
+def test_weights_share() -> None:
+    fabric = Fabric([12.0])
+    fabric.start(FlowSpec((0,), 3.0, weight=1.0), 0.0)
+    fabric.start(FlowSpec((0,), 9.0, weight=3.0), 0.0)
+    assert (fabric.rate(0), fabric.rate(1)) == (3.0, 9.0)
+    assert run(fabric) == [Finished(0, 1.0), Finished(1, 1.0)]
+
+
+def test_a_failed_link_makes_its_flows_wait_and_lets_others_have_the_rest() -> None:
+    fabric = Fabric([10.0, 10.0])
+    both = fabric.start(FlowSpec((0, 1), 20.0), 0.0)
+    one = fabric.start(FlowSpec((0,), 100.0), 0.0)
+    fabric.set_capacity(1, 0.0, 2.0)
+    assert (fabric.rate(both), fabric.rate(one), fabric.remaining(both)) == (0.0, 10.0, 10.0)
+    assert fabric.next_completion_s() == 11.0
+    fabric.set_capacity(1, 2.5, 3.0)
+    assert (fabric.rate(both), fabric.rate(one)) == (2.5, 7.5)
+    assert fabric.advance(7.0) == [Finished(both, 7.0)]
+    fabric.check()
+
+
+def test_abort_says_what_was_moved_and_gives_the_rest_to_others() -> None:
+    fabric = Fabric([10.0])
+    fabric.start(FlowSpec((0,), 100.0), 0.0)
+    fabric.start(FlowSpec((0,), 100.0), 0.0)
+    assert fabric.abort(0, 4.0) == 20.0
+    assert fabric.rate(1) == 10.0
+    assert run(fabric) == [Finished(1, 12.0)]
+
+
+def test_what_is_aborted_as_it_ends_has_moved_all_and_is_not_reported() -> None:
+    fabric = Fabric([10.0])
+    fabric.start(FlowSpec((0,), 10.0), 0.0)
+    waiting = fabric.start(FlowSpec((0,), 10.0, latency_s=9.0), 0.0)
+    assert fabric.abort(0, 1.0) == 10.0
+    assert fabric.abort(waiting, 2.0) == 0.0
+    assert fabric.advance(50.0) == []
+    with pytest.raises(AssertionError):
+        fabric.abort(0, 50.0)
+
+
+def test_what_finished_unasked_is_kept() -> None:
+    fabric = Fabric([10.0])
+    fabric.start(FlowSpec((0,), 10.0), 0.0)
+    fabric.start(FlowSpec((0,), 10.0), 5.0)
+    assert fabric.next_completion_s() == 5.0
+    assert fabric.advance(5.0) == [Finished(0, 1.0)]
+    assert fabric.advance(5.0) == []
+
+
+def test_time_does_not_go_back() -> None:
+    fabric = Fabric([10.0], start_s=4.0)
+    assert fabric.now_s == 4.0
+    with pytest.raises(AssertionError, match="goes back"):
+        fabric.start(FlowSpec((0,), 1.0), 3.0)
+
+
+def test_carried_bytes_peaks_and_series() -> None:
+    fabric = Fabric([10.0, 20.0, 0.0])
+    fabric.watch(1)
+    fabric.start(FlowSpec((0, 1), 30.0, KV), 0.0)
+    fabric.start(FlowSpec((1,), 10.0, ACTIVATIONS, cap_bytes_per_s=5.0), 1.0)
+    fabric.advance(2.0)
+    assert fabric.carried_bytes(1, KV) == fabric.carried_bytes(0, KV) == 20.0
+    assert fabric.carried_bytes(1, ACTIVATIONS) == 5.0
+    assert fabric.carried_bytes(1, PARAMETERS) == 0.0
+    run(fabric)
+    assert (fabric.carried_bytes(1, KV), fabric.carried_bytes(1, ACTIVATIONS)) == (30.0, 10.0)
+    assert [fabric.peak_share(link) for link in range(3)] == [1.0, 0.75, 0.0]
+    assert fabric.series(1) == [(0.0, 10.0), (1.0, 15.0), (3.0, 0.0)]
+
+
+@pytest.mark.parametrize("capacity", [-1.0, math.inf, math.nan])
+def test_a_capacity_that_is_none_is_refused(capacity: float) -> None:
+    with pytest.raises(HardwareError, match="link 1"):
+        Fabric([1.0, capacity])
+    with pytest.raises(HardwareError, match="link 0"):
+        Fabric([1.0]).set_capacity(0, capacity, 0.0)
+
+
+def test_a_flow_that_is_not_stopped_is_found_by_the_check() -> None:
+    fabric = Fabric([10.0, 10.0])
+    fabric.start(FlowSpec((0,), 100.0), 0.0)
+    fabric.check()
+    fabric._moving[0].rate = 9.0
+    with pytest.raises(AssertionError, match="nothing stops it"):
+        fabric.check()
+    fabric._moving[0].rate = 11.0
+    with pytest.raises(AssertionError, match="link 0, which lets"):
+        fabric.check()
+
+
+def test_many_short_flows_leave_nothing_behind() -> None:
+    random = Random(1)
+    fabric = Fabric([1e9] * 8)
+    now_s = 0.0
+    for _ in range(20_000):
+        fabric.start(FlowSpec(tuple(random.sample(range(8), 2)), 1e3), now_s)
+        now_s += random.expovariate(1e6)
+        fabric.advance(now_s)
+    run(fabric)
+    assert sum(fabric.carried_bytes(link, PARAMETERS) for link in range(8)) == 2 * 20_000 * 1e3
+    assert all(fabric.used(link) == 0.0 and fabric.flows_on(link) == () for link in range(8))
+    assert len(fabric._agenda.entries) <= 64

@@ -1,0 +1,507 @@
+"""Moving parameters: closed forms of chains, shards and broadcasts over a fabric of this file's own."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hwmodels.catalogue import llm_names, load_llm
+from hwmodels.errors import HardwareError
+from hwmodels.fabric.flow import FlowSpec
+from hwmodels.loading.broadcast import broadcast
+from hwmodels.loading.chain import Chain
+from hwmodels.loading.plan import SOURCE, Hop, Progress, Send, Step
+from hwmodels.loading.ranks import Ranks, tensor_parallel
+from hwmodels.loading.sharded import Group, sharded
+from hwmodels.loading.units import Unit, cut_into_chunks, model_units, shard, split
+
+GBPS = 1e9 / 8
+
+
+@dataclass
+class Flow:
+    send: Send
+    left: float
+    waits_s: float
+
+
+@dataclass
+class Play:
+    """A max-min fabric by progressive filling that re-solves everything at every change; no priorities.
+
+    arrivals: (hop, unit) -> seconds.
+    """
+
+    capacities: Mapping[int, float]
+    now_s: float = 0.0
+    flows: list[Flow] = field(default_factory=list)
+    arrivals: dict[tuple[int, int], float] = field(default_factory=dict)
+    moved_bytes: float = 0.0
+
+    def add(self, sends: Sequence[Send]) -> None:
+        self.flows += [Flow(send, send.flow.size_bytes, send.flow.latency_s) for send in sends]
+
+    def rates(self) -> list[float]:
+        specs = [flow.send.flow for flow in self.flows]
+        return max_min(specs, [flow.waits_s <= 0 for flow in self.flows], self.capacities)
+
+    def run(self, plan: Chain | Ranks, until_flows: float = math.inf) -> float:
+        """Play until nothing is under way (or so many flows ended); seconds."""
+        ended = 0
+        while self.flows and ended < until_flows:
+            rates = self.rates()
+            times = [
+                flow.waits_s if flow.waits_s > 0 else (flow.left / rate if flow.left else 0.0)
+                for flow, rate in zip(self.flows, rates, strict=True)
+            ]
+            step_s = min(times)
+            first = times.index(step_s)
+            for flow, rate in zip(self.flows, rates, strict=True):
+                if flow.waits_s > 0:
+                    flow.waits_s = max(0.0, flow.waits_s - step_s)
+                else:
+                    flow.left -= rate * step_s if math.isfinite(rate) else 0.0
+            self.now_s += step_s
+            if self.flows[first].left > 0 and rates[first] == 0:
+                continue  # its latency is over
+            ended += 1
+            self.end(plan, self.flows.pop(first).send)
+        return self.now_s
+
+    def end(self, plan: Chain | Ranks, send: Send) -> None:
+        self.moved_bytes += send.flow.size_bytes
+        step = told(plan, send)
+        self.add(step.sends)
+        for arrival in step.arrivals:
+            assert (arrival.hop, arrival.unit) not in self.arrivals
+            self.arrivals[arrival.hop, arrival.unit] = self.now_s
+
+    def abort(self, aborts: Sequence[Send]) -> dict[tuple[int, int], float]:
+        """(rank, hop) -> bytes that had arrived."""
+        keys = {(send.rank, send.hop, send.chunk) for send in aborts}
+        ending = [flow for flow in self.flows if (flow.send.rank, flow.send.hop, flow.send.chunk) in keys]
+        assert len(ending) == len(keys)
+        self.flows = [flow for flow in self.flows if flow not in ending]
+        return {
+            (flow.send.rank, flow.send.hop): flow.send.flow.size_bytes - max(0.0, flow.left)
+            for flow in ending
+        }
+
+
+def told(plan: Chain | Ranks, send: Send) -> Step:
+    if isinstance(plan, Ranks):
+        return plan.finished(send.rank, send.hop, send.chunk)
+    return plan.finished(send.hop, send.chunk)
+
+
+def max_min(
+    specs: Sequence[FlowSpec], active: Sequence[bool], capacities: Mapping[int, float]
+) -> list[float]:
+    """Weighted max-min rates by filling all together until a link or a cap stops some."""
+    rates = [0.0] * len(specs)
+    rising = {index for index, on in enumerate(active) if on}
+    free = dict(capacities)
+    for index in [
+        index for index in rising if not specs[index].links and specs[index].cap_bytes_per_s == math.inf
+    ]:
+        rates[index] = math.inf
+        rising.discard(index)
+    while rising:
+        steps = {
+            link: room / sum(specs[index].weight for index in rising if link in specs[index].links)
+            for link, room in free.items()
+            if any(link in specs[index].links for index in rising)
+        }
+        caps = {
+            index: (specs[index].cap_bytes_per_s - rates[index]) / specs[index].weight for index in rising
+        }
+        level = min([*steps.values(), *caps.values()])
+        for index in rising:
+            rates[index] += level * specs[index].weight
+            for link in specs[index].links:
+                free[link] -= level * specs[index].weight
+        full = {link for link, step in steps.items() if step <= level}
+        rising = {
+            index for index in rising if caps[index] > level and not full.intersection(specs[index].links)
+        }
+    return rates
+
+
+def played(plan: Chain | Ranks, capacities: Mapping[int, float]) -> Play:
+    play = Play(capacities)
+    play.add(plan.begin())
+    play.run(plan)
+    assert plan.done
+    return play
+
+
+def layers_of(total_bytes: int, count: int) -> list[Unit]:
+    return [Unit(f"layer {layer}", layer, split(total_bytes, count, layer)) for layer in range(count)]
+
+
+def path(count: int) -> list[Hop]:
+    return [Hop((link,)) for link in range(count)]
+
+
+# Units
+
+
+def test_the_units_of_llama3_8b_are_those_that_are_published() -> None:
+    units = model_units(load_llm("llama3_8b"))
+    assert [unit.name for unit in units] == ["embedding", *(f"layer {n}" for n in range(32)), "head"]
+    assert [unit.layer for unit in units] == [None, *range(32), None]
+    assert units[0].size_bytes == pytest.approx(1.05e9, rel=0.002)
+    assert units[1].size_bytes == pytest.approx(0.436e9, rel=0.001)
+    chunks = cut_into_chunks(units)
+    assert len(chunks) == 3 + 32 + 3
+    assert max(chunk.size_bytes for chunk in chunks) == units[1].size_bytes
+    assert [chunk.last for chunk in chunks[:4]] == [False, False, True, True]
+
+
+@pytest.mark.parametrize("name", llm_names())
+def test_units_add_up_to_the_model(name: str) -> None:
+    shape = load_llm(name)
+    units = model_units(shape)
+    assert sum(unit.size_bytes for unit in units) == shape.weight_bytes
+    assert (units[-1].name == "head") == (not shape.tied_embeddings)
+    for tp in (2, 4):
+        ranks = [model_units(shape, tp, rank) for rank in range(tp)]
+        assert sum(unit.size_bytes for rank in ranks for unit in rank) == shape.weight_bytes
+    for chunk_bytes in (None, 10_000_019):
+        chunks = cut_into_chunks(units, chunk_bytes)
+        assert sum(chunk.size_bytes for chunk in chunks) == shape.weight_bytes
+        assert sum(chunk.last for chunk in chunks) == len(units)
+        assert chunk_bytes is None or max(chunk.size_bytes for chunk in chunks) <= chunk_bytes
+
+
+def test_a_stretch_of_layers_has_the_ends_that_belong_to_it() -> None:
+    whole = model_units(load_llm("llama3_8b"))
+    assert model_units(load_llm("llama3_8b"), layers=range(16)) == whole[:17]
+    assert model_units(load_llm("llama3_8b"), layers=range(16, 32)) == whole[17:]
+    assert model_units(load_llm("llama3_8b"), layers=range(3, 5)) == whole[4:6]
+
+
+def test_the_last_stage_of_a_model_with_tied_embeddings_has_its_own_copy() -> None:
+    shape = load_llm("opt_13b")
+    table_bytes = shape.embedding_parameters * 2
+    stages = [model_units(shape, layers=range(20)), model_units(shape, layers=range(20, 40))]
+    assert stages[1][-1].name == "head"
+    assert sum(unit.size_bytes for stage in stages for unit in stage) == shape.weight_bytes + table_bytes
+
+
+def test_what_units_refuse() -> None:
+    shape = load_llm("llama3_8b")
+    for layers in (range(0), range(30, 33), range(0, 8, 2)):
+        with pytest.raises(HardwareError, match="write layers of 0 to 32"):
+            model_units(shape, layers=layers)
+    with pytest.raises(HardwareError, match="tp=3 does not divide"):
+        model_units(shape, tp=3)
+    with pytest.raises(HardwareError, match="write a part from 0 to 1"):
+        shard(model_units(shape), 2, 2)
+    with pytest.raises(HardwareError, match="chunk_bytes of at least 1"):
+        cut_into_chunks(model_units(shape), 0)
+
+
+# Closed forms
+
+
+def test_16_gb_over_10_gbps_take_12_8_s() -> None:
+    play = played(Chain(layers_of(16 * 10**9, 32), path(1)), {0: 10 * GBPS})
+    assert play.now_s == pytest.approx(12.8, rel=1e-12)
+
+
+def test_144_gb_on_four_gpus_over_576_gbps_each_take_half_a_second() -> None:
+    units = layers_of(144 * 10**9, 80)
+    ranks = Ranks([Chain(shard(units, 4, rank), [Hop((rank,))], rank=rank) for rank in range(4)])
+    play = played(ranks, dict.fromkeys(range(4), 576 * GBPS))
+    assert play.now_s == pytest.approx(0.5, rel=1e-9)
+
+
+@pytest.mark.parametrize("hops", [1, 2, 5, 9])
+def test_a_chain_takes_the_model_and_a_chunk_for_each_further_hop(hops: int) -> None:
+    units = model_units(load_llm("llama3_8b"))
+    total = sum(unit.size_bytes for unit in units)
+    largest = max(chunk.size_bytes for chunk in cut_into_chunks(units))
+    play = played(Chain(units, path(hops)), dict.fromkeys(range(hops), 100 * GBPS))
+    assert play.now_s == pytest.approx((total + (hops - 1) * largest) / (100 * GBPS), rel=1e-12)
+    for unit in range(len(units)):
+        times = [play.arrivals[hop, unit] for hop in range(hops)]
+        assert times == sorted(times)
+
+
+def test_without_chunks_the_embedding_holds_the_chain_up() -> None:
+    units = model_units(load_llm("llama3_8b"))
+    largest = max(unit.size_bytes for unit in units)
+    total = sum(unit.size_bytes for unit in units)
+    play = played(Chain(units, path(3), chunk_bytes=largest), dict.fromkeys(range(3), 1e9))
+    assert play.now_s == pytest.approx((total + 2 * largest) / 1e9, rel=1e-12)
+
+
+def test_the_first_layer_is_there_after_the_embedding_and_itself() -> None:
+    units = model_units(load_llm("llama3_8b"))
+    play = played(Chain(units, path(1)), {0: 1e9})
+    assert play.arrivals[0, 1] == pytest.approx((units[0].size_bytes + units[1].size_bytes) / 1e9)
+
+
+@pytest.mark.parametrize(("ssd", "pcie"), [(1.25e9, 16e9), (16e9, 1.25e9)])
+def test_ssd_to_host_to_gpu_takes_the_slower_hop_and_one_chunk_of_the_other(ssd: float, pcie: float) -> None:
+    units = layers_of(16 * 10**9, 32)
+    play = played(Chain(units, path(2)), {0: ssd, 1: pcie})
+    assert play.now_s == pytest.approx(16e9 / min(ssd, pcie) + 0.5e9 / max(ssd, pcie), rel=1e-12)
+    play = played(Chain(units, path(2), sequential=True), {0: ssd, 1: pcie})
+    assert play.now_s == pytest.approx(16e9 / ssd + 16e9 / pcie, rel=1e-12)
+
+
+def test_every_chunk_pays_its_latency() -> None:
+    play = played(Chain(layers_of(8 * 10**9, 8), [Hop((0,), latency_s=0.25)]), {0: 1e9})
+    assert play.now_s == pytest.approx(8 + 8 * 0.25)
+
+
+def test_weight_and_cap_reach_the_fabric() -> None:
+    units = layers_of(10**9, 1)
+    chains = [Chain(units, [Hop((0,), weight=3.0)]), Chain(units, [Hop((0,), cap_bytes_per_s=1e8)], rank=1)]
+    heavy, capped = (chain.begin()[0].flow for chain in chains)
+    assert (heavy.weight, capped.cap_bytes_per_s) == (3.0, 1e8)
+    ranks = Ranks([Chain(units, [Hop((0,), weight=3.0)]), Chain(units, [Hop((0,), 1.0)], rank=1)])
+    play = played(ranks, {0: 4e9})
+    assert play.arrivals == {(0, 0): pytest.approx(0.5)}
+
+
+def test_two_targets_behind_one_shared_link_take_twice_as_long() -> None:
+    units = layers_of(8 * 10**9, 8)
+    own = [Chain(units, [Hop((0, 1 + rank), after=SOURCE)], rank=rank) for rank in range(2)]
+    play = played(Ranks(own), {0: 1e9, 1: 1e9, 2: 1e9})
+    assert play.now_s == pytest.approx(16.0)
+
+
+@pytest.mark.parametrize("lanes", [1, 2, 4, 8])
+def test_shards_take_one_gth_and_the_gather_of_the_last_chunk(lanes: int) -> None:
+    units = layers_of(16 * 10**9, 32)
+    nvlink = 200e9
+    outs, ins = 100, 200
+    gathers = tuple(
+        Hop((outs + lane, *(ins + other for other in range(lanes) if other != lane))) for lane in range(lanes)
+    )
+    group = Group(tuple(Hop((lane,)) for lane in range(lanes)), gathers if lanes > 1 else ())
+    capacities = dict.fromkeys(range(lanes), 12.5e9)
+    capacities |= {base + lane: nvlink for lane in range(lanes) for base in (outs, ins)}
+    play = played(sharded(units, [group]), capacities)
+    # Each in-link takes the parts of the other lanes; lanes run in step, so all gathers do.
+    gather_s = 0.5e9 / lanes * (lanes - 1) / nvlink
+    assert play.now_s == pytest.approx(16e9 / lanes / 12.5e9 + gather_s, rel=1e-9)
+    assert sorted(play.arrivals) == [(0, unit) for unit in range(32)]
+
+
+def test_groups_in_a_chain_do_not_wait_for_the_gather() -> None:
+    units, lanes = layers_of(16 * 10**9, 32), 2
+    groups = [
+        Group(
+            tuple(Hop((10 * index + lane,)) for lane in range(lanes)),
+            tuple(Hop((10 * index + 5 + lane,)) for lane in range(lanes)),
+        )
+        for index in range(3)
+    ]
+    capacities = {10 * index + lane: 1e9 for index in range(3) for lane in range(lanes)}
+    capacities |= {10 * index + 5 + lane: 1e10 for index in range(3) for lane in range(lanes)}
+    play = played(sharded(units, groups), capacities)
+    for index in range(3):
+        expected = 8.0 + index * 0.25 + 0.025
+        assert play.arrivals[index, 31] == pytest.approx(expected, rel=1e-9)
+
+
+def test_nvlink_broadcasts_16_gb_to_eight_gpus_in_0_12_s() -> None:
+    links = dict.fromkeys(range(8), 1600 * GBPS * 0.67)
+    play = played(broadcast(layers_of(16 * 10**9, 32), Hop(tuple(range(8)))), links)
+    assert play.now_s == pytest.approx(0.12, rel=0.01)
+    assert play.now_s == pytest.approx(16e9 / (200e9 * 0.67), rel=1e-12)
+
+
+def test_a_broadcast_follows_the_load_it_waits_for() -> None:
+    units = layers_of(16 * 10**9, 32)
+    chain = broadcast(units, Hop((2, 3), after=SOURCE), before=path(2))
+    play = played(chain, {0: 1e9, 1: 4e9, 2: 1e11, 3: 1e11})
+    assert play.now_s == pytest.approx(16.0 + 0.125 + 0.005)
+    assert len([hop for hop, _ in play.arrivals if hop == 2]) == 32
+
+
+def test_a_layer_of_a_tensor_parallel_instance_is_there_with_its_last_shard() -> None:
+    shape = load_llm("llama3_8b")
+    ranks = tensor_parallel(shape, [[Hop((0,))], [Hop((1,))]])
+    play = played(ranks, {0: 2e9, 1: 1e9})
+    first = (model_units(shape)[0].size_bytes + model_units(shape)[1].size_bytes) / 2
+    assert play.arrivals[0, 1] == pytest.approx(first / 1e9)
+    assert len(play.arrivals) == 34
+    assert play.moved_bytes == shape.weight_bytes
+
+
+# Refusals
+
+
+def test_what_plans_refuse() -> None:
+    units = layers_of(10, 1)
+    for one, hops in ((units, []), ([], path(1))):
+        with pytest.raises(HardwareError, match="at least one of each"):
+            Chain(one, hops)
+    with pytest.raises(HardwareError, match="write an earlier one, or -1"):
+        Chain(units, [Hop((0,), after=0)])
+    with pytest.raises(HardwareError, match="write one for each"):
+        Chain(units, path(2), progress=[Progress()])
+    for progress in (Progress(2), Progress(1, 1.0), Progress(0, 11.0), Progress(-1)):
+        with pytest.raises(HardwareError, match="with the same units and chunk_bytes"):
+            Chain(units, path(1), progress=[progress])
+    with pytest.raises(HardwareError, match="one chain for each shard"):
+        Ranks([])
+    with pytest.raises(HardwareError, match="give all the same"):
+        Ranks([Chain(units, path(1)), Chain(layers_of(10, 2), path(1), rank=1)])
+    with pytest.raises(HardwareError, match=r"group 0 has 2 lanes and 0 gathers"):
+        sharded(units, [Group(tuple(path(2)))])
+    with pytest.raises(HardwareError, match="group 1 has 1 lanes"):
+        sharded(units, [Group(tuple(path(2)), tuple(path(2))), Group(tuple(path(1)))])
+
+
+def test_a_flow_that_was_not_sent_cannot_end() -> None:
+    chain = Chain(layers_of(10, 2), path(2))
+    chain.begin()
+    for hop, chunk in ((0, 1), (1, 0)):
+        with pytest.raises(AssertionError):
+            chain.finished(hop, chunk)
+    with pytest.raises(AssertionError):
+        chain.begin()
+
+
+# Stops
+
+
+def test_dropping_the_tail_leaves_the_rest_alone() -> None:
+    units = layers_of(8 * 10**9, 8)
+    chain = Chain(units, path(3))
+    play = Play(dict.fromkeys(range(3), 1e9))
+    play.add(chain.begin())
+    play.run(chain, until_flows=6)
+    stopped = chain.drop_tail(1)
+    assert stopped.lacking == ()
+    assert [(send.hop, send.chunk) for send in stopped.aborts] == [
+        (hop, chain.progress(hop).chunks) for hop in (1, 2)
+    ]
+    play.abort(stopped.aborts)
+    assert not chain.done
+    assert play.run(chain) == pytest.approx(8.0)
+    assert chain.done and chain.missing(0).size_bytes == 0
+
+
+def test_after_a_cut_the_survivors_resume_where_they_were() -> None:
+    units = layers_of(8 * 10**9, 8)
+    chain = Chain(units, path(4))
+    play = Play({0: 1e9, 1: 1e9, 2: 0.5e9, 3: 1e9})
+    play.add(chain.begin())
+    play.run(chain, until_flows=9)
+    before = [chain.progress(hop).chunks for hop in range(4)]
+    stopped = chain.cut(1)
+    assert [missing.hop for missing in stopped.lacking] == [2, 3]
+    assert [len(missing.units) for missing in stopped.lacking] == [8 - before[2], 8 - before[3]]
+    for (_, hop), size_bytes in play.abort(stopped.aborts).items():
+        chain.delivered(hop, size_bytes)
+    lacking = [chain.missing(hop).size_bytes for hop in (2, 3)]
+    again = Chain(units, [Hop((2,)), Hop((3,))], progress=[chain.progress(hop) for hop in (2, 3)])
+    resumed = Play({2: 1e9, 3: 1e9})
+    resumed.add(again.begin())
+    resumed.run(again)
+    assert again.done
+    assert resumed.moved_bytes == pytest.approx(sum(lacking))
+    play.run(chain)
+    assert chain.done and chain.missing(0).size_bytes == 0
+
+
+def test_what_ends_after_the_stop_has_no_effect() -> None:
+    chain = Chain(layers_of(10, 2), path(1))
+    chain.begin()
+    chain.drop_tail(0)
+    assert chain.finished(0, 0) == Step((), ())
+    assert chain.missing(0).size_bytes == 10
+    assert chain.drop_tail(0).aborts == ()
+    chain.delivered(0, 3.0)
+    assert chain.missing(0).size_bytes == 7
+    with pytest.raises(AssertionError):
+        chain.delivered(0, 1.0)
+
+
+def test_a_cut_names_no_target_that_was_dropped_before() -> None:
+    chain = Chain(layers_of(10, 2), path(3))
+    chain.begin()
+    chain.drop_tail(2)
+    assert [missing.hop for missing in chain.cut(0).lacking] == [1]
+
+
+def test_a_cut_instance_is_cut_on_all_ranks() -> None:
+    shape = load_llm("llama3_8b")
+    ranks = tensor_parallel(shape, [path(3), [Hop((link + 3,)) for link in range(3)]])
+    play = Play({link: 1e9 * (1 + link % 2) for link in range(6)})
+    play.add(ranks.begin())
+    play.run(ranks, until_flows=30)
+    stopped = ranks.cut(1)
+    assert {send.rank for send in stopped.aborts} == {0, 1}
+    assert stopped.lacking == (ranks.missing(2),)
+    for (rank, hop), size_bytes in play.abort(stopped.aborts).items():
+        ranks.delivered(rank, hop, size_bytes)
+    play.run(ranks)
+    assert ranks.done and ranks.whole_units(0) == 34
+    assert len(ranks.missing(2).units) == 34 - ranks.whole_units(2)
+    kept = [[progress] for progress in ranks.progress(2)]
+    again = tensor_parallel(shape, [[Hop((rank,))] for rank in range(2)], progress=kept)
+    with pytest.raises(HardwareError, match="progress of 1 ranks for 2"):
+        tensor_parallel(shape, [[Hop((rank,))] for rank in range(2)], progress=kept[:1])
+    second = played(again, {0: 1e9, 1: 1e9})
+    assert second.moved_bytes == pytest.approx(ranks.missing(2).size_bytes)
+    assert len(second.arrivals) == len(ranks.missing(2).units)
+
+
+# Properties
+
+
+trees = st.lists(st.integers(-1, 5), min_size=1, max_size=6).map(
+    lambda afters: [Hop((index,), after=min(after, index - 1)) for index, after in enumerate(afters)]
+)
+sizes = st.lists(st.integers(0, 2000), min_size=1, max_size=8)
+
+
+@settings(max_examples=120, deadline=None)
+@given(hops=trees, sizes=sizes, chunk=st.integers(1, 900), data=st.data())
+def test_everything_arrives_once_in_order_and_no_sooner_than_its_source(
+    hops: list[Hop], sizes: list[int], chunk: int, data: st.DataObject
+) -> None:
+    """Whatever order flows end in: the state machine must not depend on rates."""
+    units = [Unit(f"layer {index}", index, size) for index, size in enumerate(sizes)]
+    chain = Chain(units, hops, chunk_bytes=chunk, sequential=data.draw(st.booleans()))
+    open_sends, seen = chain.begin(), [0] * len(hops)
+    moved = [0.0] * len(hops)
+    dead = data.draw(st.none() | st.integers(0, len(hops) - 1))
+    while open_sends:
+        if dead is not None and data.draw(st.integers(0, 9)) == 0:
+            aborts = chain.cut(dead).aborts
+            for send in aborts:
+                share = data.draw(st.floats(0, 1)) * send.flow.size_bytes
+                chain.delivered(send.hop, share)
+                moved[send.hop] += share
+            open_sends = [
+                send
+                for send in open_sends
+                if (send.hop, send.chunk) not in {(a.hop, a.chunk) for a in aborts}
+            ]
+            dead = None
+            continue
+        send = open_sends.pop(data.draw(st.integers(0, len(open_sends) - 1)))
+        step = chain.finished(send.hop, send.chunk)
+        moved[send.hop] += send.flow.size_bytes
+        open_sends += step.sends
+        for arrival in step.arrivals:
+            assert arrival.unit == seen[arrival.hop]
+            seen[arrival.hop] += 1
+            after = hops[arrival.hop].after
+            assert after == SOURCE or seen[after] > arrival.unit
+    assert chain.done
+    for hop in range(len(hops)):
+        assert moved[hop] + chain.missing(hop).size_bytes == pytest.approx(sum(sizes))
+        assert len(chain.missing(hop).units) == len(units) - seen[hop] == len(units) - chain.whole_units(hop)

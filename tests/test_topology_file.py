@@ -1,0 +1,154 @@
+"""Cluster files: what they may say, and the sentence that refuses what they may not."""
+
+from pathlib import Path
+
+import pytest
+
+from hwmodels.errors import HardwareError
+from hwmodels.topology.cluster_file import cluster_names, load_cluster, parse_cluster
+from hwmodels.topology.spec import ClusterSpec
+
+GOOD = {
+    "hosts": "2",
+    "gpus_per_host": "8",
+    "gpu": "h100",
+    "source": "made up",
+    "host_memory": "{bytes: 1.0e+12, source: made up}",
+    "pcie": "{gbps: 512, source: made up}",
+    "nic": "{gbps: 400, source: made up}",
+}
+
+
+def text(**changed: str | None) -> str:
+    return "\n".join(f"{key}: {value}" for key, value in (GOOD | changed).items() if value is not None)
+
+
+def parsed(**changed: str | None) -> ClusterSpec:
+    return parse_cluster("mine", "mine.yaml", text(**changed))
+
+
+def test_units_are_explicit() -> None:
+    bits, octets = parsed(), parsed(pcie="{bytes_per_s: 64.0e+9, source: x}")
+    assert bits.pcie.bytes_per_s == octets.pcie.bytes_per_s == 64e9
+
+
+def test_defaults_and_overrides_of_the_classes() -> None:
+    spec = parsed(
+        efficiency="{nic: {value: 0.5, source: measured}}", latency_s="{nic: {value: 0.001, source: a guess}}"
+    )
+    nic = spec.classes["nic"]
+    assert (nic.efficiency, nic.efficiency_source) == (0.5, "measured")
+    assert (nic.latency_s, nic.latency_source) == (0.001, "a guess")
+    assert {kind: found.efficiency for kind, found in parsed().classes.items()} == {
+        "ssd": 1.0, "remote": 1.0, "dram": 1.0, "pcie": 0.75, "pcie_switch": 0.75, "nvlink": 0.67,
+        "nic": 0.86, "leaf": 1.0, "spine": 1.0,
+    }  # fmt: skip
+
+
+def test_a_file_of_ones_own(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("base: blitz_a\nhosts: 3\nnvlink:\n")
+    spec = load_cluster(str(path))
+    assert (spec.name, spec.hosts, spec.gpu, spec.nvlink) == ("mine", 3, "a800", None)
+    assert load_cluster(f"{path}_5x8").gpus == 40
+
+
+def test_bases_in_a_circle_end(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(f"base: {path}\n")
+    with pytest.raises(HardwareError, match="leads in a circle"):
+        load_cluster(str(path))
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"hosts": "0"}, "mine.yaml: hosts is 0; write a whole number of at least 1"),
+        ({"hosts": "2.5"}, "hosts is 2.5; write a whole number"),
+        ({"hosts": "true"}, "hosts is True; write a whole number"),
+        ({"hosts": "1000000"}, "write at most 131072"),
+        ({"hosts": None}, "mine.yaml: lacks 'hosts'; write hosts, gpus_per_host"),
+        ({"gpu": "h1000"}, "mine.yaml: gpu is 'h1000'; write one of .*h100"),
+        ({"gpu": "[1]"}, r"gpu is \[1\]; write one of"),
+        ({"nvlnk": "{gbps: 1, source: x}"}, "unknown key 'nvlnk'; write 'nvlink' if that"),
+        ({"pcie": "{gbps: 512}"}, "pcie lacks 'source'"),
+        ({"pcie": "{gbps: 512, source: ''}"}, r"pcie.source is ''; write a text"),
+        ({"pcie": "{source: x}"}, "pcie needs one rate; write either gbps"),
+        ({"pcie": "{gbps: 1, bytes_per_s: 1, source: x}"}, "pcie needs one rate"),
+        ({"pcie": "{gbps: 1e2, source: x}"}, r"pcie.gbps is '1e2'; write a number, such as 100 or 1.0e\+9"),
+        ({"pcie": "{gbps: 0, source: x}"}, "pcie is 0 bytes per second; write a rate above 0"),
+        ({"pcie": "{gbps: .nan, source: x}"}, "pcie.gbps is nan"),
+        ({"pcie": "{bytes_per_s: 1.0e+18, source: x}"}, "pcie is 1e.18 bytes per second"),
+        ({"pcie": "128"}, "pcie is 128; write a mapping"),
+        ({"pcie": "{gbps: 1, shared_by: 3, source: x}"}, "pcie.shared_by is 3; write a divisor of the 8"),
+        ({"pcie": "{gbps: 1, shared_by: '2', source: x}"}, "pcie.shared_by is '2'; write a whole number"),
+        ({"pcie": "{gbps: 1, gpus: 2, source: x}"}, "pcie has the unknown key 'gpus'"),
+        ({"pcie_peer": "{gbps: 100, source: x}"}, "pcie_peer is slower than pcie"),
+        ({"nic": "{gbps: 1, gpus: 5, source: x}"}, "nic.gpus is 5; write a divisor"),
+        ({"nic": None}, "nic is missing; 2 hosts need a network"),
+        ({"nvlink": "{gbps: 1, domain_gpus: 12, source: x}"}, "domain_gpus is 12; write a divisor or a"),
+        ({"ssd": "{gbps: 1, per: rack, source: x}"}, "ssd.per is 'rack'; write one of gpu, host"),
+        ({"remote": "{gbps: 1, per: [gpu], source: x}"}, r"remote.per is \['gpu'\]; write one of"),
+        ({"leaf": "{hosts: 0, source: x}"}, "leaf.hosts is 0"),
+        ({"leaf": "{spines: 0, source: x}"}, "leaf.spines is 0"),
+        ({"leaf": "{oversubscription: 0.5, source: x}"}, "oversubscription is 0.5; write a ratio"),
+        ({"leaf": "{rails: 8, source: x}"}, "leaf.rails is 8; write true or false"),
+        ({"leaf": "{hosts: 2}"}, "leaf lacks 'source'"),
+        ({"host_memory": "{bytes: -1, source: x}"}, "host_memory is -1"),
+        ({"host_memory": "64"}, "host_memory is 64; write a mapping"),
+        ({"efficiency": "{nic: 0.5}"}, "efficiency.nic is 0.5; write a mapping with value, source"),
+        ({"efficiency": "{nic: {value: 1.5, source: x}}"}, "efficiency.nic is 1.5; write a share"),
+        ({"efficiency": "{rdma: {value: 0.5, source: x}}"}, "efficiency has the unknown key 'rdma'"),
+        ({"latency_s": "{nic: {value: -1, source: x}}"}, "latency_s.nic is -1; write seconds"),
+        ({"base": "3"}, "base is 3; write"),
+        ({"base": "nowhere"}, "unknown cluster 'nowhere'"),
+    ],
+)  # fmt: skip
+def test_what_is_refused(changed: dict[str, str | None], said: str) -> None:
+    with pytest.raises(HardwareError, match=said):
+        parsed(**changed)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("", "the file is None; write a mapping"),
+        ("- 1", r"the file is \[1\]; write a mapping"),
+        ("hosts: [", "mine.yaml is no YAML"),
+        ("a: &a [*a]", "unknown key 'a'"),
+        ("hosts: &a {b: *a}", "mine.yaml is no YAML"),
+        ("hosts: 1\nhosts: 2", "hosts is there twice; write it once"),
+        ("pcie: {gbps: 1, gbps: 2}", "pcie.gbps is there twice"),
+        ("hosts: 2001-99-99", "mine.yaml is no YAML"),
+        ("1: 2", "unknown key 1"),
+        ("? [a]\n: 1", "mine.yaml is no YAML"),
+    ],
+)
+def test_files_that_are_no_cluster(content: str, said: str) -> None:
+    with pytest.raises(HardwareError, match=said):
+        parse_cluster("mine", "mine.yaml", content)
+
+
+def test_names_and_paths_that_lead_nowhere(tmp_path: Path) -> None:
+    with pytest.raises(HardwareError, match="unknown cluster 'blitz-a'; write 'blitz_a', another of"):
+        load_cluster("blitz-a")
+    with pytest.raises(HardwareError, match="unknown cluster 'blitz_0'"):
+        load_cluster("blitz_0_2x8")
+    with pytest.raises(HardwareError, match=r"none\.yaml cannot be read \(No such file"):
+        load_cluster(str(tmp_path / "none.yaml"))
+    (tmp_path / "bad.yaml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(HardwareError, match="it is no UTF-8 text"):
+        load_cluster(str(tmp_path / "bad.yaml"))
+
+
+@pytest.mark.parametrize("name", cluster_names())
+def test_a_shipped_file_says_where_every_number_is_from(name: str) -> None:
+    spec = load_cluster(name)
+    rates = [
+        rate for rate in (spec.pcie, spec.pcie_peer, spec.nvlink, spec.nic, spec.ssd, spec.remote) if rate
+    ]
+    said = [spec.source, spec.host_memory_source, spec.leaves.source, *(rate.source for rate in rates)]
+    said += [
+        word for found in spec.classes.values() for word in (found.efficiency_source, found.latency_source)
+    ]
+    assert all(len(word) > 8 for word in said)
