@@ -3,6 +3,8 @@
 from experiments.clusters import made_names
 from experiments.compose import defaults, option_groups
 from experiments.config import Kind
+from experiments.trace_options import default_parameters, trace_names
+from traces.find import FILE
 
 
 def key_list(kind: Kind) -> str:
@@ -18,8 +20,19 @@ def key_list(kind: Kind) -> str:
     for key, (default, wanted) in defaults(kind).items():
         if not key.startswith("system.") and key != "out":
             lines.append(f"  {key + '=' + _shown(default):<48} {wanted}")
-    lines += ["", "A policy's own parameters follow its group: system.admission.rate_per_s=2", ""]
-    return "\n".join(lines)
+    lines += ["", "A policy's own parameters follow its group: system.admission.rate_per_s=2"]
+    lines += ["", "A trace's own parameters follow trace: trace=gamma trace.gap_cv=8"]
+    return "\n".join([*lines, *_trace_parameters(), ""])
+
+
+def _trace_parameters() -> list[str]:
+    """One line per set of parameters, with the traces that take it."""
+    takers: dict[str, list[str]] = {}
+    for name in trace_names():
+        given = default_parameters(name).items()
+        if given and name != FILE:
+            takers.setdefault(" ".join(f"{key}={_shown(value)}" for key, value in given), []).append(name)
+    return [f"  {', '.join(names)}: {parameters}" for parameters, names in takers.items()]
 
 
 def _shown(default: object) -> str:

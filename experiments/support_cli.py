@@ -24,14 +24,16 @@ EXAMPLE: Final = "servetwin support model=llama3_8b gpu=a100_80g tp=1"
 DEFAULT_ENGINE: Final = "vllm_v1"
 SAMPLE_CONTEXT_TOKENS: Final = 1024
 SAMPLE_DECODES: Final = (1, 32)
-_KEYS: Final = ("model", "gpu", "tp", "profile", "engine")
+_KEYS: Final = ("model", "gpu", "tp", "profile", "engine", "cluster", "plot")
 USAGE: Final = """servetwin support: which step times and how much KV memory a combination has
 
   servetwin support                                  every model on every GPU, with the best rung
   servetwin support model=M   or   gpu=G             one model on every GPU, or one GPU with every model
   servetwin support model=M gpu=G [tp=N] [profile=FILE] [engine=vllm_v1]
+  servetwin support cluster=C [plot=FILE.png]        hosts, links, rates of a cluster, and what loads take
 
 M is a model of the catalogue, a config.json or the folder that holds one; without tp the smallest that fits.
+C is a cluster of the catalogue, one of another size (blitz_a_16x8: 16 hosts of 8 GPUs), or a YAML file.
 """
 # As other commands and their refusals call it.
 _ALIASES: Final = {"model.tp": "tp", "model.name": "model", "cluster.gpu": "gpu"}
@@ -53,6 +55,8 @@ def support(words: Sequence[str]) -> int:
             print(USAGE, end="")
         return 0
     given = _parse(words)
+    if "cluster" in given or "plot" in given:
+        return _cluster(given)
     engine = _engine(given.get("engine", DEFAULT_ENGINE))
     if "model" in given and "gpu" in given:
         lines = _one(given, engine)
@@ -61,6 +65,28 @@ def support(words: Sequence[str]) -> int:
         gpus = [load_gpu(name) for name in _names(given, "gpu", gpu_names())]
         llms = [load_llm(name) for name in _names(given, "model", llm_names())]
         lines = table(gpus, llms, engine) if given.keys() <= {"engine"} else listing(gpus, llms, engine)
+    with telling():
+        print("\n".join(lines))
+    return 0
+
+
+def _cluster(given: dict[str, str]) -> int:
+    """Print, and draw if asked to, one cluster."""
+    from experiments.cli import telling
+    from experiments.support_cluster import cluster_lines
+
+    other = sorted(given.keys() - {"cluster", "plot"})
+    if "cluster" not in given or other:
+        wrong = f"{other[0]} does not go with cluster" if other else "plot has no cluster to draw"
+        raise UserError(f"{wrong}: write servetwin support cluster=NAME, with plot=FILE.png for a picture")
+    lines = cluster_lines(given["cluster"])
+    if "plot" in given:
+        from experiments.topology_picture import draw
+        from hwmodels.topology.cluster_file import load_cluster
+        from hwmodels.topology.topology import build
+
+        draw(build(load_cluster(given["cluster"])), Path(given["plot"]))
+        lines.append(f"picture in {given['plot']}")
     with telling():
         print("\n".join(lines))
     return 0

@@ -24,7 +24,7 @@ INSTEAD_FOR_RECORDED: Final = {
     "requests": "trace.limit={} for its first requests",
     "rate_per_s": "trace.rate_scale=FACTOR or trace.utilization=SHARE to rescale its arrivals",
 }
-_CHOICES: Final = {int: int, float: float, str: str, bool: bool}
+_PLAIN: Final = (int, float, str, bool)
 
 
 def trace_names() -> list[str]:
@@ -41,17 +41,16 @@ def register(name: str) -> None:
 def trace_parameters(name: str) -> dict[str, inspect.Parameter]:
     """What the trace may be told: its own parameters if drawn, those of its format's reader if recorded."""
     if name in SYNTHETIC:
-        return synthetic_parameters(name)
-    if name in SOURCES:
-        return FORMATS[SOURCES[name].format].options
-    return {key: value for format in FORMATS.values() for key, value in format.options.items()}
+        found = synthetic_parameters(name)
+    else:
+        formats = [FORMATS[SOURCES[name].format]] if name in SOURCES else FORMATS.values()
+        found = {key: value for format in formats for key, value in format.options.items()}
+    return {key: value for key, value in found.items() if _kinds(value)}
 
 
 def wanted_parameter(name: str, parameter: str) -> Wanted:
     """The type of a trace's parameter; null means the function's own default."""
-    annotation = trace_parameters(name)[parameter].annotation
-    options = getattr(annotation, "__args__", (annotation,))
-    kinds = [option for option in options if option in _CHOICES]
+    kinds = _kinds(trace_parameters(name)[parameter])
     return Wanted(kinds[0] if len(kinds) == 1 else Any, optional=True)
 
 
@@ -59,6 +58,12 @@ def default_parameters(name: str) -> dict[str, Any]:
     """Each parameter's value where the user gives none; null where the function decides."""
     found = {key: _shown_default(name, key, value) for key, value in trace_parameters(name).items()}
     return found | _PARAMS.get(name, {})
+
+
+def _kinds(parameter: inspect.Parameter) -> list[type]:
+    """The plain types it takes; none for what only Python code can hand over, such as a function."""
+    options = getattr(parameter.annotation, "__args__", (parameter.annotation,))
+    return [option for option in options if option in _PLAIN]
 
 
 def _node(name: str) -> dict[str, Any]:
@@ -74,4 +79,4 @@ def _shown_default(name: str, key: str, parameter: inspect.Parameter) -> Any:
     """null where the function decides: for a file of any format, and for rates that a run may set."""
     if name == FILE or key == "rate_per_s" or parameter.default is inspect.Parameter.empty:
         return None
-    return parameter.default if type(parameter.default) in _CHOICES else None
+    return parameter.default if type(parameter.default) in _PLAIN else None

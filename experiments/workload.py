@@ -6,9 +6,10 @@ from experiments.trace_config import TraceConfig
 from serving.estimates import ModelEstimates
 from traces.capacity import prompt_load, rate_factor
 from traces.errors import TraceError
-from traces.load import load, synthetic_parameters
+from traces.load import load
 from traces.scaling import compress_time, scale_rate, scale_tokens
 from traces.synthetic.drawn import with_lengths
+from traces.synthetic.registry import STATIONARY
 from traces.window import RULES, time_window
 from traces.workload import Workload
 
@@ -50,8 +51,9 @@ def unused(workload: Workload) -> list[str]:
     labels = []
     if workload.model is not None and len(models := workload.model.counts()) > 1:
         labels.append(f"the trace's {len(models)} models are served by one")
-    if workload.prefix is not None:
-        labels.append("prefix blocks of the trace are not used")
+    for column, what in (("session", "sessions"), ("prefix", "prefix blocks"), ("images", "images")):
+        if getattr(workload, column) is not None:
+            labels.append(f"{what} of the trace are not used")
     return labels
 
 
@@ -66,8 +68,8 @@ def capacity_req_per_s(estimates: ModelEstimates, replicas: int, workload: Workl
 
 
 def _at_rate(trace: TraceConfig, seed: int, workload: Workload, wanted_per_s: float) -> Workload:
-    """That many requests per second: drawn anew where the drawing takes a rate, otherwise scaled."""
-    if trace.synthetic and "rate_per_s" in synthetic_parameters(trace.name):
+    """That many requests per second: a stationary trace is drawn anew, any other keeps its time axis."""
+    if trace.name in STATIONARY:
         return selected(replace(trace, params=trace.params | {"rate_per_s": wanted_per_s}), seed)
     present_per_s = workload.mean_rate_per_s
     if present_per_s is None:
