@@ -3,7 +3,8 @@
 python -m benchmarks.traces           a file of the size and format of BurstGPT_1 (1.43 million rows)
 python -m benchmarks.traces 100000    one of so many rows
 
-Each reading is a process of its own; counted is all it does, from its start: importing, hashing, reading.
+Each reading is a process of its own; counted is all it does, from its start: importing, hashing, reading. The
+aim is at most 3 s of CPU and 200 MB for 1.43 million rows. The file is drawn from a fixed seed and not kept.
 """
 
 import subprocess

@@ -11,10 +11,11 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from traces.csv import blocks as csv_blocks
+from traces import reading
 from traces.errors import TraceError
 from traces.find import FILE_NAMES, trace_folders
-from traces.importers.azure import DROPPED_ZERO_OUTPUT, read_azure
+from traces.importers.azure import read_azure
+from traces.importers.requests import DROPPED_ZERO_OUTPUT
 
 HEADER = "TIMESTAMP,ContextTokens,GeneratedTokens"
 ROW = "2023-11-16 18:15:46.6805900,374,44"
@@ -117,7 +118,7 @@ def test_blocks_of_any_size_give_the_same_rows(tmp_path: Path) -> None:
     path = written(tmp_path, HEADER, *lines, ending=b"\r\n")
     whole = read_azure(path)
     for size in (41, 64, 100, 1000):
-        with patch.object(csv_blocks, "BLOCK_BYTES", size):
+        with patch.object(reading, "BLOCK_BYTES", size):
             parts = read_azure(path)
         assert parts.arrival_ns.tolist() == whole.arrival_ns.tolist()
         assert parts.prompt_tokens.tolist() == whole.prompt_tokens.tolist() == list(range(1, 61))
@@ -200,15 +201,15 @@ def test_a_bad_line_is_named_by_file_and_line(tmp_path: Path, line: str | bytes,
 def test_the_first_bad_line_is_named_in_a_long_file(tmp_path: Path) -> None:
     good = [ROW] * 1000
     path = written(tmp_path, HEADER, *good, "2023-11-16 18:15:47,x,6", "2023-11-16 18:15:47,y,6")
-    for size in (100, csv_blocks.BLOCK_BYTES):
-        with patch.object(csv_blocks, "BLOCK_BYTES", size):
+    for size in (100, reading.BLOCK_BYTES):
+        with patch.object(reading, "BLOCK_BYTES", size):
             assert "line 1002," in refusal(path)
 
 
 def test_an_empty_line_at_a_block_edge_is_named(tmp_path: Path) -> None:
     path = written(tmp_path, HEADER, *[ROW] * 20, "", "", *[LATER] * 20)
     for size in range(38, 120):
-        with patch.object(csv_blocks, "BLOCK_BYTES", size):
+        with patch.object(reading, "BLOCK_BYTES", size):
             assert "line 22:" in refusal(path)
 
 
@@ -233,7 +234,7 @@ def test_time_going_backwards_is_named(tmp_path: Path) -> None:
         ([HEADER + ",Extra", ROW + ",1"], ["line 1", "'Extra' is unknown"]),
         (["," + HEADER, "0," + ROW], ["line 1", "'' is unknown"]),
         ([HEADER + ",TIMESTAMP", ROW + ",1"], ["line 1, column TIMESTAMP", "twice"]),
-        ([HEADER, "2023-11-16 18:15:47,5,0"], ["GeneratedTokens", "every row has 0"]),
+        ([HEADER, "2023-11-16 18:15:47,5,0"], ["every request is left out", "zero output tokens"]),
     ],
 )
 def test_a_bad_whole_is_explained(tmp_path: Path, lines: list[str], parts: list[str]) -> None:
@@ -272,7 +273,7 @@ def test_gzip_under_a_plain_name_is_explained(tmp_path: Path) -> None:
 
 def test_a_line_without_end_is_refused_before_it_fills_the_memory(tmp_path: Path) -> None:
     path = written(tmp_path, HEADER, "1" * 5000)
-    with patch.object(csv_blocks, "BLOCK_BYTES", 500):
+    with patch.object(reading, "BLOCK_BYTES", 500):
         assert "a line of over 500 bytes" in refusal(path)
 
 

@@ -12,17 +12,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from traces.csv import blocks as csv_blocks
+from traces import reading
 from traces.errors import TraceError
 from traces.importers import azure_functions_2019
 from traces.importers.azure_functions_2019 import (
     DROPPED_NEVER,
     MINUTE_NS,
-    NO_LENGTHS,
     SPREAD,
     read_azure_functions_2019,
 )
 from traces.importers.azure_functions_2019_rows import COLUMNS, MAX_PER_MINUTE
+from traces.importers.requests import NO_LENGTHS
 from traces.workload import Workload
 
 HEADER = ",".join(COLUMNS)
@@ -120,7 +120,7 @@ def test_counts_come_back_as_they_were_written(
     tmp_path: Path, day: dict[tuple[str, str, str], dict[int, int]], block_bytes: int
 ) -> None:
     path = written(tmp_path, *lines_of(day))
-    with patch.object(csv_blocks, "BLOCK_BYTES", block_bytes):
+    with patch.object(reading, "BLOCK_BYTES", block_bytes):
         workload = read_azure_functions_2019(path)
     expected: Counter[tuple[str, int]] = Counter()
     for (app, function, _), minutes in day.items():
@@ -276,7 +276,7 @@ def test_a_bad_cell_is_named_by_file_line_and_column(
 def test_a_bad_whole_is_explained(tmp_path: Path, lines: list[str], parts: list[str]) -> None:
     path = written(tmp_path, *lines)
     for size in (2900, 2 << 20):
-        with patch.object(csv_blocks, "BLOCK_BYTES", size):
+        with patch.object(reading, "BLOCK_BYTES", size):
             sentence = refusal(path)
         for part in parts:
             assert part in sentence
@@ -348,7 +348,7 @@ def test_damage_never_gives_a_wrong_count(
     text = damaged(line_edits, edits)
     path = tmp_path / "day.csv"
     path.write_bytes(text)
-    with patch.object(csv_blocks, "BLOCK_BYTES", block_bytes):
+    with patch.object(reading, "BLOCK_BYTES", block_bytes):
         try:
             workload = read_azure_functions_2019(path, limit=50)
         except TraceError as error:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from traces.csv import blocks as csv_blocks
+from traces import reading
 from traces.errors import TraceError
 from traces.importers.azure import read_azure
 
@@ -101,7 +101,7 @@ def test_damage_never_gives_a_wrong_row(
     text = damaged(valid, line_edits, edits)
     path = tmp_path / "trace.csv"
     path.write_bytes(text)
-    with patch.object(csv_blocks, "BLOCK_BYTES", block_bytes):
+    with patch.object(reading, "BLOCK_BYTES", block_bytes):
         try:
             workload = read_azure(path)
         except TraceError as error:

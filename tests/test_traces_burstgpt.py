@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.test_traces_azure_fuzz import damaged, edit, line_edit
-from traces.csv import blocks as csv_blocks
+from traces import reading
 from traces.errors import TraceError
 from traces.importers.burstgpt import (
     DROPPED_FAILED,
@@ -88,7 +88,7 @@ def test_choices_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     path = written(tmp_path, HEADER_1, *ROWS_1)
     assert "write conversation or api" in refusal(path, log_type="chat")
     assert "write one of ChatGPT, GPT-4" in refusal(path, model="GPT-5")
-    assert "every row is left out" in refusal(path, model="GPT-4", limit=2)
+    assert "every request is left out" in refusal(path, model="GPT-4", limit=2)
     assert "trace.limit=0" in refusal(path, limit=0)
 
 
@@ -165,7 +165,7 @@ def test_damage_never_gives_a_wrong_row(
     text = damaged(valid, line_edits, edits)
     path = tmp_path / "burst.csv"
     path.write_bytes(text)
-    with patch.object(csv_blocks, "BLOCK_BYTES", block_bytes):
+    with patch.object(reading, "BLOCK_BYTES", block_bytes):
         try:
             workload = read_burstgpt(path)
         except TraceError as error:

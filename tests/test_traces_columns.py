@@ -10,7 +10,7 @@ from traces.errors import TraceError
 from traces.scaling import scale_rate, scale_tokens
 from traces.workload import Workload
 
-WORDS = st.lists(st.one_of(st.none(), st.sampled_from(["a", "b", "", "x y"])), max_size=20)
+WORDS = st.lists(st.one_of(st.none(), st.sampled_from(["a", "b", "é", "x y"])), max_size=20)
 LISTS = st.lists(st.lists(st.integers(0, 9), max_size=4), min_size=1, max_size=12)
 
 
@@ -43,10 +43,19 @@ def test_counts_are_by_frequency_then_word() -> None:
 
 @pytest.mark.parametrize(
     ("codes", "words"),
-    [([0, 2], ("a", "b")), ([-2], ("a",)), ([0], ()), ([0], ("a", "a")), ([0.5], ("a",)), ([[0]], ("a",))],
+    [
+        ([0, 2], ("a", "b")),
+        ([-2], ("a",)),
+        ([0], ()),
+        ([0], ("a", "a")),
+        ([0], ("",)),
+        ([0], ("\ud800",)),
+        ([0.5], ("a",)),
+        ([[0]], ("a",)),
+    ],
 )
 def test_names_that_do_not_fit_are_refused(codes: list[float], words: tuple[str, ...]) -> None:
-    with pytest.raises(TraceError, match="names"):
+    with pytest.raises(TraceError, match="name"):
         Names(np.array(codes), words)
 
 

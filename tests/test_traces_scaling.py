@@ -5,12 +5,14 @@ import os
 import numpy as np
 import pytest
 
+from traces.columns import Names, PrefixBlocks
 from traces.counts import arrival_counts, count_statistics, expected_under_thinning
+from traces.description import describe
 from traces.errors import TraceError
 from traces.load import load
 from traces.scaling import compress_time, scale_rate
 from traces.synthetic.registry import azure_conv_like
-from traces.workload import Workload
+from traces.workload import INT64_MAX, Workload
 
 FACTORS = (2, 2.5, 4.7, 10)
 SHARES = (0.1, 0.5, 0.8)
@@ -84,3 +86,82 @@ def test_compressed_time_is_labelled_and_changes_nothing_else() -> None:
             compress_time(trace, bad)
     with pytest.raises(TraceError, match="31 years"):
         compress_time(trace, 1e-15)
+
+
+def tagged(rows: int, **columns: object) -> Workload:
+    """A workload whose size columns all name their row, so that a copy's say where they are from."""
+    row = np.arange(rows)
+    return Workload(
+        row * 1_000_000,
+        row + 1,
+        row + 2,
+        name="tagged",
+        source="by hand",
+        max_new_tokens=row + 3,
+        images=row,
+        source_duration_ns=row - 1,
+        priority=row,
+        **columns,  # type: ignore[arg-type]
+    )
+
+
+@pytest.mark.parametrize("factor", [1.0001, 1.5, 2, 2.9999999, 7.3])
+@pytest.mark.parametrize("models", [None, 3])
+def test_every_column_of_a_copy_is_its_parents_or_its_donors(factor: float, models: int | None) -> None:
+    rows = 2000
+    model = None if models is None else Names.of(f"m{row % models}" for row in range(rows))
+    session = Names.of(None if row % 5 == 0 else f"s{row % 7}" for row in range(rows))
+    trace = tagged(rows, model=model, session=session)
+    more = scale_rate(trace, factor, seed=2)
+    assert len(more) == pytest.approx(factor * rows, abs=1)
+    assert more.images is not None and more.priority is not None and more.session is not None
+    donor, parent = more.images, more.priority
+    for column, offset in (("prompt_tokens", 1), ("output_tokens", 2), ("max_new_tokens", 3)):
+        assert (getattr(more, column) - offset == donor).all()
+    assert (more.source_duration_ns == donor - 1).all()
+    late_ns = more.arrival_ns - trace.arrival_ns[parent]
+    assert late_ns.min() == 0 and late_ns.max() < 1_000_000
+    for row, (kin, own) in enumerate(zip(parent.tolist(), more.session.tolist(), strict=True)):
+        assert (own is None) == (session[kin] is None) and (own or "s").partition("#")[0] in (
+            session[kin],
+            "s",
+        )
+        if model is not None and more.model is not None:
+            assert more.model[row] == model[kin] == model[int(donor[row])]
+
+
+@pytest.mark.parametrize("models", [None, 3])
+def test_no_two_copies_of_one_number_are_of_one_row(models: int | None) -> None:
+    model = None if models is None else Names.of(f"m{row % models}" for row in range(500))
+    more = scale_rate(tagged(500, model=model), 4, seed=1)
+    assert more.images is not None
+    assert (np.bincount(more.images, minlength=500) == 4).all()
+
+
+@pytest.mark.parametrize("factor", [1.5, 2, 5])
+def test_copies_do_not_make_prompts_alike_that_were_not(factor: float) -> None:
+    unlike = PrefixBlocks.of(([2 * row, 2 * row + 1] for row in range(1000)), 512)
+    sharing = describe(scale_rate(tagged(1000, prefix=unlike), factor, seed=3)).sharing
+    assert sharing is not None and sharing.repeated == 0
+
+
+def test_whole_copies_share_as_much_as_the_source() -> None:
+    prefix = PrefixBlocks.of(([0, row % 50, 1000 + row] for row in range(1000)), 512)
+    trace = tagged(1000, prefix=prefix)
+    before, after = describe(trace).sharing, describe(scale_rate(trace, 3, seed=3)).sharing
+    assert before is not None and after is not None and after.repeated == pytest.approx(before.repeated)
+
+
+@pytest.mark.parametrize("largest", [2**61, 2**62, INT64_MAX])
+def test_block_ids_of_any_size_stay_apart(largest: int) -> None:
+    prefix = PrefixBlocks.of([[largest], [largest], [3]], 512)
+    more = scale_rate(tagged(3, prefix=prefix), 9, seed=0)
+    assert more.prefix is not None
+    assert sorted(np.unique(more.prefix.ids, return_counts=True)[1].tolist()) == [1] * 9 + [2] * 9
+
+
+def test_a_replicated_trace_can_be_replicated_again() -> None:
+    trace = tagged(6, session=Names.of(["a", "a#1", "a#", None, "a##1", "b"]))
+    twice = scale_rate(scale_rate(trace, 3, seed=1), 2, seed=1)
+    assert twice.session is not None
+    assert set(twice.session.counts().values()) == {1} and len(twice.session.counts()) == 5 * 3 * 2

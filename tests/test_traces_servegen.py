@@ -48,8 +48,10 @@ def test_multimodal_prompts_count_pictures_sounds_and_films(tmp_path: Path) -> N
     workload = read_servegen(written(tmp_path, *rows))
     assert workload.prompt_tokens.tolist() == [181, 17]
     assert workload.images is not None and workload.images.tolist() == [2, 0]
-    whole = read_servegen(written(tmp_path, request(0, image_tokens=[64])))
+    whole = read_servegen(written(tmp_path, request(0, image_tokens=[4])))
     assert whole.prompt_tokens.tolist() == [10] and whole.images is not None
+    with pytest.raises(TraceError, match="input_tokens: 10 tokens are fewer than those of its parts, 64"):
+        read_servegen(written(tmp_path, request(0, image_tokens=[64])))
 
 
 def test_zero_output_is_dropped_and_limit_takes_the_first_rows(tmp_path: Path) -> None:
@@ -73,7 +75,10 @@ def test_times_are_the_nearest_nanosecond_of_what_is_written(times_s: list[float
     ("row", "sentence"),
     [
         (request(None), "line 2, key timestamp: there is no value: write the arrival in s, such as 1.5"),
-        (request(0.5), "line 2, key timestamp: it arrives before the line above: sort the lines by arrival"),
+        (
+            request(0.5),
+            "line 2, key timestamp: it arrives 0.5 s before the line above: sort",
+        ),
         (request(1e300), "is negative or too late"),
         (request(9, output_tokens=None), "line 2, key output_tokens: there is no value"),
         (request(9, input_tokens=0), "line 2, key input_tokens: 0 is out of range"),

@@ -187,9 +187,9 @@ def test_damaged_gzip_and_missing_files(tmp_path: Path) -> None:
     path.write_bytes(whole[:-9])
     assert "is a truncated gzip file" in refusal(path)
     path.write_bytes(b"no gzip at all")
-    assert "cannot be read" in refusal(path)
+    assert "is not a sound gzip file" in refusal(path)
     path.write_bytes(whole[:12] + b"\xff\xff" + whole[14:])
-    assert "cannot be read" in refusal(path)
+    assert "is not a sound gzip file" in refusal(path)
     assert "does not exist" in refusal(tmp_path / "none.json")
 
 

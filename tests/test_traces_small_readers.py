@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from traces.csv.source import DROPPED_ZERO_OUTPUT
 from traces.errors import TraceError
 from traces.importers.azure import read_azure
-from traces.importers.azure_functions_2021 import NO_LENGTHS, read_azure_functions_2021, short_names
+from traces.importers.azure_functions import short_names
+from traces.importers.azure_functions_2021 import read_azure_functions_2021
 from traces.importers.llmservingsim import read_llmservingsim
+from traces.importers.requests import DROPPED_ZERO_OUTPUT, NO_LENGTHS
 from traces.importers.servegen_csv import read_servegen_csv
 from traces.workload import Workload
 
@@ -100,7 +101,7 @@ def test_servegen_rows(tmp_path: Path) -> None:
     assert workload.dropped == {DROPPED_ZERO_OUTPUT: 1}
     with pytest.raises(TraceError, match="column 'client' is unknown"):
         read_servegen_csv(written(tmp_path, "timestamp,input_tokens,output_tokens,client", "0,1,1,2"))
-    with pytest.raises(TraceError, match="column timestamp: the timestamp is 1 s before"):
+    with pytest.raises(TraceError, match="column timestamp: it arrives 1 s before"):
         read_servegen_csv(written(tmp_path, "timestamp,input_tokens,output_tokens", "2,1,1", "1,1,1"))
 
 

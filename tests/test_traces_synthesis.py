@@ -8,7 +8,7 @@ import pytest
 from traces.errors import TraceError
 from traces.streams import stream
 from traces.synthetic.lengths import Knot, lengths_from_quantiles
-from traces.synthetic.registry import CONV_REQUESTS, STAND_IN_LABEL, azure_conv_like
+from traces.synthetic.registry import CONV_REQUESTS, STAND_IN_LABEL, STATIONARY, SYNTHETIC, azure_conv_like
 
 # Mean and P50, P80, P95, P99 as published by Llumnix (OSDI'24); least (1) and most (6,144) tokens are ours.
 TABLES = {
@@ -167,3 +167,10 @@ def test_bad_parameters_are_refused(options: dict[str, object], part: str) -> No
     with pytest.raises(TraceError) as caught:
         azure_conv_like(**arguments)  # type: ignore[arg-type]
     assert part in str(caught.value)
+
+
+@pytest.mark.parametrize("name", sorted(STATIONARY))
+def test_a_stationary_trace_drawn_at_another_rate_is_the_same_but_for_the_unit_of_time(name: str) -> None:
+    slow, fast = (SYNTHETIC[name](seed=3, requests=400, rate_per_s=rate) for rate in (1.0, 4.0))
+    assert np.abs(slow.arrival_ns - 4 * fast.arrival_ns).max() < 4 * 400  # each gap is rounded to 1 ns
+    assert slow.prompt_tokens.tolist() == fast.prompt_tokens.tolist()

@@ -102,3 +102,19 @@ def test_the_rate_factor_is_the_smaller_of_both_terms() -> None:
         rate_factor(load, 1000, None, None)
     with pytest.raises(TraceError, match=r"trace\.peak_share=-1"):
         rate_factor(load, 1000, 0.5, -1)
+
+
+def test_windows_are_counted_exactly() -> None:
+    """0.3 s less 0.1 s by 0.1 s is 1.9999999999999998 in binary fractions."""
+    assert len(windows(workload([0, 0.1, 0.2, 0.3]), 0.1)) == 3
+
+
+@pytest.mark.parametrize("start_s", [-1, float("nan"), float("inf"), 1e30])
+def test_a_window_starts_at_0_or_later(start_s: float) -> None:
+    with pytest.raises(TraceError, match=r"trace\.window_start_s=.* write a number from 0 to 1000000000"):
+        time_window(start_s, 5)
+
+
+def test_the_capacity_of_the_peak_is_a_number_above_0() -> None:
+    with pytest.raises(TraceError, match="peak_prefill_tokens_per_s"):
+        rate_factor(PromptLoad(1, 1), 1, peak_prefill_tokens_per_s=0)

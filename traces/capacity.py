@@ -66,7 +66,9 @@ def rate_factor(
     nine tenths in the peak (its first version: the peak can be handled by all instances).
     """
     capacity = positive_number("prefill_tokens_per_s", prefill_tokens_per_s)
-    most = capacity if peak_prefill_tokens_per_s is None else peak_prefill_tokens_per_s
+    most = capacity
+    if peak_prefill_tokens_per_s is not None:
+        most = positive_number("peak_prefill_tokens_per_s", peak_prefill_tokens_per_s)
     if mean_share is None and peak_share is None:
         raise TraceError("neither trace.prefill_share nor trace.peak_share is given: write one of them")
     by_mean = by_peak = None

@@ -27,6 +27,15 @@ def whole_number(key: str, value: Any, least: int, most: int) -> int:
     return number
 
 
+def number_within(key: str, value: Any, least: float, most: float) -> float:
+    """``value`` as a float from ``least`` to ``most``, or TraceError naming ``key``."""
+    good = isinstance(value, Real) and not isinstance(value, bool)
+    if not good or not least <= value <= most:
+        span = f"{short_number(least)} to {short_number(most)}"
+        raise TraceError(f"{key}={value!r} is out of range: write a number from {span}")
+    return float(value)
+
+
 def short_number(value: float) -> str:
     """A factor as a label shows it: ``0.4``, ``3``."""
     return format(value, ".12g")

@@ -25,7 +25,7 @@ class Names:
     """One word per row, each word kept once. codes: int32, index into ``words`` or ``ABSENT``.
 
     words: distinct; some may be used by no row (after rows were taken away).
-    Raises TraceError on a code that no word has or a word that comes twice.
+    Raises TraceError on a code that no word has, a word that comes twice, is empty or is not Unicode text.
     """
 
     codes: NDArray[np.int32]
@@ -39,6 +39,9 @@ class Names:
             raise TraceError(f"names have codes outside {ABSENT} to {len(self.words) - 1}: give each a word")
         if len(set(self.words)) != len(self.words):
             raise TraceError("names have a word twice: give every word one code")
+        if not all(self.words):
+            raise TraceError("names have an empty word: leave the name out where there is none")
+        _check_unicode(self.words)
         object.__setattr__(self, "codes", frozen(codes.astype(np.int32, copy=False)))
         object.__setattr__(self, "words", tuple(self.words))
 
@@ -70,6 +73,13 @@ class Names:
         found = np.bincount(self.codes[self.codes != ABSENT], minlength=len(self.words))
         pairs = [(word, int(n)) for word, n in zip(self.words, found, strict=True) if n]
         return dict(sorted(pairs, key=lambda pair: (-pair[1], pair[0])))
+
+
+def _check_unicode(words: Iterable[str]) -> None:
+    """TraceError at a word with half a surrogate pair, which no file could hold."""
+    for word in words:
+        if not word.isascii() and any("\ud800" <= char <= "\udfff" for char in word):
+            raise TraceError(f"the name {word[:40]!a} is not Unicode text: write whole characters")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

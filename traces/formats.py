@@ -1,5 +1,6 @@
 """The file formats a workload is read from and written to, by name, and how a file's format is told."""
 
+import codecs
 import importlib
 import inspect
 import json
@@ -8,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from traces.csv.line import shown
 from traces.errors import TraceError
-from traces.head import head_of
+from traces.reading import head_of
 from traces.workload import Workload
 
 _OWN_PARAMETERS: Final = ("path", "name", "limit", "seed")
@@ -138,9 +140,9 @@ def format_of(path: str | Path) -> Format:
     for format in _ALL:
         if format.shape == shape and any(marks <= fields for marks in format.marks):
             return format
-    shown = ", ".join(sorted(fields)[:8]) or "nothing that names a column"
+    known = ", ".join(shown(field, 24) for field in sorted(fields)[:8]) or "nothing that names a column"
     raise TraceError(
-        f"{file} is of no known format (its {'keys' if shape == 'jsonl' else 'columns'} are {shown}): write"
+        f"{file} is of no known format (its {'keys' if shape == 'jsonl' else 'columns'} are {known}): write"
         f" trace.format= with one of {', '.join(FORMATS)}, or convert it to plain CSV"
     )
 
@@ -163,9 +165,11 @@ def _shape_and_fields(head: bytes, file: Path) -> tuple[str, frozenset[str]]:
     if head.startswith(b"PAR1"):
         return "parquet", frozenset()
     first = head.lstrip()
+    if not first:
+        raise TraceError(f"{file} is empty: name a file with at least one request")
+    line = _text(first.partition(b"\n")[0], file)
     if first.startswith(b"["):
         return "json", frozenset()
-    line = first.partition(b"\n")[0].decode("utf-8", "replace").strip()
     if not first.startswith(b"{"):
         return "csv", frozenset(field.strip().strip('"') for field in line.split(","))
     try:
@@ -173,3 +177,13 @@ def _shape_and_fields(head: bytes, file: Path) -> tuple[str, frozenset[str]]:
     except (ValueError, RecursionError):
         raise TraceError(f"{file}, line 1: not a JSON object: write one object per line") from None
     return "jsonl", frozenset(keys)
+
+
+def _text(line: bytes, file: Path) -> str:
+    """The first line; TraceError when it is no text of the kind that readers take."""
+    try:
+        if b"\0" not in line:
+            return codecs.getincrementaldecoder("utf-8")().decode(line).strip()  # it may be cut
+    except UnicodeDecodeError:
+        pass
+    raise TraceError(f"{file} is not UTF-8 text: unpack it, or save it as UTF-8")

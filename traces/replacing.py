@@ -21,6 +21,8 @@ def replacing(path: Path, overwrite: bool) -> Iterator[Path]:
     try:
         try:
             yield half
+            with half.open("rb") as written:
+                os.fsync(written.fileno())  # else a crash could leave the name without the bytes
             half.replace(path)
         finally:
             half.unlink(missing_ok=True)

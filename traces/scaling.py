@@ -1,5 +1,7 @@
 """Transformations of a workload, each of which says what it did in a label."""
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -8,7 +10,9 @@ from traces.columns import ABSENT, Names, PrefixBlocks
 from traces.errors import TraceError
 from traces.streams import stream
 from traces.workload import (
+    INT64_MAX,
     KIN_COLUMNS,
+    LONGEST_NS,
     MAX_ROWS,
     MAX_TOKENS,
     NS_PER_S,
@@ -18,8 +22,6 @@ from traces.workload import (
 )
 
 MAX_JITTER_NS = NS_PER_S
-LONGEST_NS = 10**18
-"""31 years: the latest arrival that still leaves room in 64 bits."""
 
 
 def scale_tokens(workload: Workload, factor: float) -> Workload:
@@ -75,8 +77,9 @@ def scale_rate(workload: Workload, factor: float, seed: int) -> Workload:
     Below 1 each row is kept with probability ``factor`` (a smaller factor keeps a subset of a larger one's).
     Above 1 all rows stay and each gets ``factor - 1`` copies, floor or ceiling of it in even turns. A copy
     arrives uniformly within the gap to the next row, at most 1 s late (the last row's copies: with it), keeps
-    model and priority, and takes its lengths from a random row of the same model. The n-th copies of a
-    session, and their prefixes, are apart from the originals'.
+    model and priority, and takes its lengths from a random row of the same model; no two n-th copies take
+    theirs from one row. The n-th copies of a session, and their prefixes, are apart from the originals'. So
+    the copies share as many prefix blocks as the originals, but not with the same neighbours in time.
     Raises TraceError when ``factor`` is not above 0, nothing is left, or the result would be too large.
     """
     scale = positive_number("trace.rate_scale", factor)
@@ -105,7 +108,7 @@ def _replicated(workload: Workload, scale: float, seed: int) -> Workload:
     gap_ns = np.append(np.diff(workload.arrival_ns), 0)
     jitter = stream(seed, "scale_rate/jitter").random(len(parent))
     late_ns = (jitter * np.minimum(gap_ns, MAX_JITTER_NS)[parent]).astype(np.int64)
-    donor = _donors(workload, parent, stream(seed, "scale_rate/lengths"))
+    donor = _donors(workload, parent, which, stream(seed, "scale_rate/lengths"))
     arrival_ns = np.concatenate((workload.arrival_ns, workload.arrival_ns[parent] + late_ns))
     by_arrival = np.argsort(arrival_ns, kind="stable")  # at one instant, originals come before copies
     row = np.arange(len(workload))
@@ -132,12 +135,15 @@ def _copies(rows: int, scale: float, generator: np.random.Generator) -> NDArray[
 
 
 def _apart(session: Names | None, copy: NDArray[np.int64]) -> Names | None:
-    """The n-th copies of a conversation are a conversation of their own, named ``NAME#n``."""
+    """The n-th copies of a conversation are a conversation of their own, named ``NAME#n`` or with more #."""
     if session is None:
         return None
     rows = np.flatnonzero((copy > 0) & (session.codes != ABSENT))
     pairs, code = np.unique(np.stack((session.codes[rows], copy[rows])), axis=1, return_inverse=True)
-    words = tuple(f"{session.words[name]}#{n}" for name, n in pairs.T.tolist())
+    mark = "#"
+    while any(mark in word for word in session.words):
+        mark += "#"  # a trace that was replicated before has such names already
+    words = tuple(f"{session.words[name]}{mark}{n}" for name, n in pairs.T.tolist())
     codes = session.codes.copy()
     codes[rows] = len(session.words) + code.reshape(-1)
     return Names(codes, session.words + words)
@@ -147,19 +153,27 @@ def _unshared(prefix: PrefixBlocks | None, copy: NDArray[np.int64]) -> PrefixBlo
     """The n-th copies share prefixes among themselves only: else every copy would be a perfect cache hit."""
     if prefix is None or len(prefix.ids) == 0:
         return prefix
+    if (int(prefix.ids.max()) + 1) * (int(copy.max()) + 1) > INT64_MAX:
+        _, ids = np.unique(prefix.ids, return_inverse=True)  # an id only says what is equal
+        prefix = replace(prefix, ids=ids.astype(np.int64))
     return prefix.shifted(copy * (int(prefix.ids.max()) + 1))
 
 
 def _donors(
-    workload: Workload, parent: NDArray[np.int64], generator: np.random.Generator
+    workload: Workload, parent: NDArray[np.int64], which: NDArray[np.int64], generator: np.random.Generator
 ) -> NDArray[np.int64]:
-    """For each copy the row that lends it prompt and output length together: any of its parent's model."""
-    pick = generator.random(len(parent))
+    """For each copy the row that lends it lengths and prefix together: a random one of its parent's model.
+
+    which: the how many-th copy of its parent each is, from 1. Every n has a shuffle of all rows of its own:
+    with rows drawn twice some prompts would be whole repetitions, which no row of the source need be.
+    """
+    rows = np.arange(len(workload))
+    rounds = int(which.max(initial=0))
+    shuffled = generator.permuted(np.broadcast_to(rows, (rounds, len(rows))), axis=1)
     if workload.model is None:
-        return (pick * len(workload)).astype(np.int64)
+        return np.asarray(shuffled[which - 1, parent], dtype=np.int64)
     kind = workload.model.codes
-    by_kind = np.argsort(kind, kind="stable")
-    count = np.bincount(kind)
-    first = np.cumsum(count) - count
-    place = first[kind[parent]] + (pick * count[kind[parent]]).astype(np.int64)
-    return np.asarray(by_kind[place], dtype=np.int64)
+    place = np.empty_like(rows)
+    place[np.argsort(kind, kind="stable")] = rows  # of each row when they stand model by model
+    by_kind = np.take_along_axis(shuffled, np.argsort(kind[shuffled], axis=1, kind="stable"), axis=1)
+    return np.asarray(by_kind[which - 1, place[parent]], dtype=np.int64)

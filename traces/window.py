@@ -7,9 +7,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from traces.checks import positive_number, short_number
+from traces.checks import number_within, positive_number, short_number
 from traces.errors import TraceError
-from traces.workload import NS_PER_S, Workload
+from traces.workload import LONGEST_NS, NS_PER_S, Workload
 
 STEP_S: Final = 5
 """Windows found by a rule start at a multiple of this many seconds."""
@@ -46,7 +46,7 @@ class Window:
 
 def time_window(start_s: float, length_s: float) -> Window:
     """The window of that start (0 or later) and length (above 0); TraceError otherwise."""
-    start = 0.0 if start_s == 0 else positive_number("trace.window_start_s", start_s)
+    start = number_within("trace.window_start_s", start_s, 0, LONGEST_NS / NS_PER_S)
     return Window(start, positive_number("trace.window_s", length_s))
 
 
@@ -73,7 +73,8 @@ def windows(workload: Workload, length_s: float, step_s: float | None = None) ->
     """Whole windows of that length side by side (or every ``step_s``), for sweeps over all of a trace."""
     length = positive_number("trace.window_s", length_s)
     step = length if step_s is None else positive_number("step_s", step_s)
-    count = int((workload.duration_s - length) // step) + 1
+    lasts_ns = int(workload.arrival_ns[-1] - workload.arrival_ns[0])
+    count = (lasts_ns - round(length * NS_PER_S)) // max(round(step * NS_PER_S), 1) + 1
     if count < 1:
         raise _too_long(workload, length)
     return [Window(number * step, length) for number in range(count)]

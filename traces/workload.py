@@ -12,6 +12,9 @@ from traces.columns import ABSENT, Names, PrefixBlocks, Rows, frozen
 from traces.errors import TraceError
 
 NS_PER_S = 1_000_000_000
+INT64_MAX = 2**63 - 1
+LONGEST_NS = 10**18
+"""31 years: the latest arrival that any change of time gives, so that sums stay within 64 bits."""
 MAX_TOKENS = 10_000_000
 """Most tokens on one side of a request; no public model's context is larger, so more is a damaged row."""
 MAX_ROWS = 200_000_000
@@ -27,6 +30,7 @@ _LEAST = {
     "source_duration_ns": -1,
 }
 """Columns of whole numbers -> their least value (None: any)."""
+_TOKENS = ("prompt_tokens", "output_tokens", "max_new_tokens")
 SIZE_COLUMNS = ("prompt_tokens", "output_tokens", "max_new_tokens", "images", "source_duration_ns", "prefix")
 """How much work a request is; a copy of a request takes these from one row, together."""
 KIN_COLUMNS = ("model", "priority", "session")
@@ -39,9 +43,9 @@ class Workload:
     """Requests in arrival order. All columns have one length and are read-only.
 
     arrival_ns: int64, nanoseconds from the run's start, not decreasing.
-    prompt_tokens, output_tokens: int64, at least 1; the true output length is for the world alone.
+    prompt_tokens, output_tokens: int64, 1 to MAX_TOKENS; the true output length is for the world alone.
     The other columns are None where the trace has none:
-    max_new_tokens: int64, at least 1. model: the model or function asked for, every row one.
+    max_new_tokens: int64, 1 to MAX_TOKENS. model: the model or function asked for, every row one.
     priority: int64, larger is more urgent. session: the conversation; rows may have none.
     prefix: ids of the prompt's prefix blocks. images: int64 pictures in the prompt (their tokens are counted
     in prompt_tokens). source_duration_ns: int64, how long the recorded system took; -1 where unknown.
@@ -135,6 +139,8 @@ class Workload:
         self._check_arrivals()
         for column, least in _LEAST.items():
             self._check_least(column, least)
+        for column in _TOKENS:
+            self._check_most(column)
         if self.model is not None and (self.model.codes == ABSENT).any():
             row = int(np.argmax(self.model.codes == ABSENT))
             raise TraceError(f"workload {self.name!r}: row {row} has no model: name one in every row or none")
@@ -146,6 +152,15 @@ class Workload:
         row = int(np.argmax(values < least))
         raise TraceError(
             f"workload {self.name!r}: {column} is {values[row]} in row {row}: write at least {least}"
+        )
+
+    def _check_most(self, column: str) -> None:
+        values = getattr(self, column)
+        if values is None or values.max() <= MAX_TOKENS:
+            return
+        row = int(np.argmax(values > MAX_TOKENS))
+        raise TraceError(
+            f"workload {self.name!r}: {column} is {values[row]} in row {row}: write at most {MAX_TOKENS}"
         )
 
     def _check_arrivals(self) -> None:

@@ -9,7 +9,7 @@ from traces.columns import PrefixBlocks
 from traces.csv.bytes import Block, Bools, Ints, whole_numbers
 from traces.csv.column import RefuseRow
 from traces.csv.line import Refuse, shown
-from traces.csv.whole import INT64_MAX
+from traces.workload import INT64_MAX
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from traces.csv.blocks import file_digest, line_blocks
 from traces.csv.column import Column, Kind
 from traces.csv.line import Place, shown, split_line, split_row
 from traces.csv.rows import Rows, split_rows
 from traces.errors import TraceError
+from traces.reading import Origin, line_blocks
 from traces.workload import MAX_ROWS
 
 _HEADER_LINES = 1
@@ -31,17 +31,16 @@ class Table:
     """A file's columns.
 
     columns: name -> one value per row: numbers as arrays, words as Names, ids as PrefixBlocks; what the file
-    has not is left out. rows: their number. digest: SHA-256 of the file's bytes.
+    has not is left out. rows: their number.
     """
 
-    path: Path
-    digest: str
+    origin: Origin
     rows: int
     columns: dict[str, Any]
 
     def place(self, row: int) -> Place:
         """Where a row (from 0) stands: empty lines are only at the end, and the header is one line."""
-        return Place(self.path, _HEADER_LINES + 1 + row)
+        return Place(self.origin.path, _HEADER_LINES + 1 + row)
 
 
 def read_header(path: Path) -> tuple[str, ...]:
@@ -59,7 +58,7 @@ def read_table(
     end are no rows. Raises TraceError naming file, line (the header is line 1), column and remedy for
     whatever is not a row of this header and of these kinds.
     """
-    digest = file_digest(path)
+    origin = Origin.of(path)
     wanted = ",".join(field.name for field in fields if field.required)
     names, rest, blocks = _opened(path, f"the header {wanted}")
     _check_header(names, fields, ignored, Place(path, _HEADER_LINES), wanted)
@@ -68,7 +67,7 @@ def read_table(
     for block in _with_first(rest, blocks):
         reader.read(block)
     columns = reader.joined()
-    return Table(path, digest, reader.rows, columns)
+    return Table(origin, reader.rows, columns)
 
 
 class _Reader:

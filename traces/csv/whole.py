@@ -10,7 +10,6 @@ from traces.csv.column import NumberColumn
 from traces.csv.line import Refuse, absent, shown
 from traces.workload import MAX_TOKENS
 
-INT64_MAX = 2**63 - 1
 _INT32_MAX = 2**31 - 1
 
 

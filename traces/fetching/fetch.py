@@ -4,13 +4,13 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from traces.csv.blocks import file_digest
 from traces.errors import TraceError
 from traces.fetching.download import Download, Progress, download
 from traces.fetching.http import Answer
 from traces.fetching.http import open_url as open_web_url
 from traces.fetching.part import SUFFIX, locked_part, publish, said
 from traces.fetching.sources import Source, terms
+from traces.reading import file_digest
 
 __all__ = ["Progress", "fetch", "terms"]
 

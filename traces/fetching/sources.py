@@ -12,16 +12,6 @@ from typing import Final
 
 from traces.errors import TraceError
 
-FORMATS: Final = (
-    "azure",
-    "burstgpt",
-    "mooncake",
-    "azure_functions_2019",
-    "azure_functions_2021",
-    "sharegpt",
-    "llmservingsim",
-)
-"""One name per reader."""
 OUR_COPY: Final = "the copy this project's numbers were made with, equal in size to the publisher's"
 LFS_POINTERS: Final = "the publisher's own, from the Git LFS pointers of the repository"
 THIRD_PARTY: Final = "recorded by a third party from the release"
@@ -32,9 +22,9 @@ class Source:
     """One recorded trace.
 
     name: what the user calls it. file_name: what it is looked for as (or that with .gz). format: one of
-    ``FORMATS``. url, bytes, sha256: where the file is and what it must be, None where nothing is pinned;
-    hash_source: who says so. licence, citation: the publisher's terms and the paper to name. page: where a
-    person reads about the file and finds it. note: what else to know before use, or empty.
+    ``traces.formats.FORMATS``. url, bytes, sha256: where the file is and what it must be, None where nothing
+    is pinned; hash_source: who says so. licence, citation: the publisher's terms and the paper to name. page:
+    where a person reads about the file and finds it. note: what else to know before use, or empty.
     """
 
     name: str

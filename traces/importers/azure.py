@@ -7,12 +7,11 @@ AzureLMMInferenceDataset2025.md: columns TIMESTAMP, ContextTokens, GeneratedToke
 
 from pathlib import Path
 
-from traces.checks import whole_number
-from traces.csv.source import DROPPED_ZERO_OUTPUT, Sieve, check_order, first_rows, workload_of
 from traces.csv.stamp import Stamp
 from traces.csv.table import Field, read_table
 from traces.csv.whole import Whole
-from traces.workload import MAX_ROWS, Workload
+from traces.importers.requests import check_limit, check_order, requests_of
+from traces.workload import Workload
 
 STAMP, PROMPT, OUTPUT, IMAGES = "TIMESTAMP", "ContextTokens", "GeneratedTokens", "NumImages"
 _FIELDS = (
@@ -32,19 +31,14 @@ def read_azure(path: str | Path, *, name: str | None = None, limit: int | None =
     Raises TraceError naming file, line (the header is line 1), column and remedy for anything else that is
     not a request: a wrong row is never passed on.
     """
-    if limit is not None:
-        whole_number("trace.limit", limit, 1, MAX_ROWS)
+    check_limit(limit)
     table = read_table(Path(path), _FIELDS)
     stamp_ns, output = table.columns[STAMP], table.columns[OUTPUT]
-    check_order(stamp_ns, table, STAMP)
-    rows, labels = first_rows(table.rows, limit)
-    sieve = Sieve.of(rows)
-    sieve.drop(output == 0, DROPPED_ZERO_OUTPUT)
+    check_order(stamp_ns, table.place, STAMP)
     columns = {
         "arrival_ns": stamp_ns - stamp_ns[0],
         "prompt_tokens": table.columns[PROMPT],
         "output_tokens": output,
         "images": table.columns.get(IMAGES),
     }
-    empty = f"column {OUTPUT}: every row has 0: name a trace with generated tokens"
-    return workload_of(table, sieve, columns, name=name, labels=labels, empty=empty)
+    return requests_of(table.origin, columns, name=name, limit=limit)

@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 
 from traces.checks import whole_number
 from traces.columns import Names
-from traces.csv.blocks import file_digest
 from traces.errors import TraceError
+from traces.importers.azure_functions import short_names
 from traces.importers.azure_functions_2019_rows import MINUTES, Day, read_day
-from traces.importers.azure_functions_2021 import short_names
+from traces.importers.requests import NO_LENGTHS
+from traces.reading import Origin
 from traces.streams import stream
 from traces.workload import MAX_ROWS, NS_PER_S, Workload
 
-NO_LENGTHS: Final = "no lengths in the source: 1 prompt and 1 output token each"
 SPREAD: Final = "invocations spread at random within their minute"
 DROPPED_NEVER: Final = "function never invoked"
 MINUTE_NS: Final = 60 * NS_PER_S
@@ -68,7 +68,7 @@ def read_azure_functions_2019(
             whole_number(f"trace.{key}", value, 1, MAX_ROWS)
     generator = stream(seed, "azure_functions_2019/instants")
     file = Path(path)
-    digest = file_digest(file)
+    origin = Origin.of(file)
     day = read_day(file)
     taken, labels = _most_invoked(day, functions)
     counts = _counts(day, taken)
@@ -78,15 +78,14 @@ def read_azure_functions_2019(
     arrival_ns, code = _spread(counts, _minutes_needed(file, day, counts, rows), generator)
     words = short_names(day.functions)
     ones = np.ones(rows, dtype=np.int64)
-    shown = file.name.encode("utf-8", "backslashreplace").decode()  # a name on disk need not be text
     never = int(np.count_nonzero(day.row_total == 0))
     return Workload(
         arrival_ns=arrival_ns[:rows],
         prompt_tokens=ones,
         output_tokens=ones,
         model=Names(code[:rows], tuple(words[function] for function in taken.tolist())),
-        name=name or shown.removesuffix(".gz").removesuffix(".csv"),
-        source=f"{shown} sha256={digest}",
+        name=name or origin.name,
+        source=origin.source,
         labels=(*labels, SPREAD, NO_LENGTHS),
         dropped={DROPPED_NEVER: never} if never else {},
         rows_read=len(day.row_total),

@@ -9,9 +9,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from traces.csv.blocks import line_blocks
-from traces.csv.line import Place
+from traces.csv.line import Place, absent, shown
 from traces.errors import TraceError
+from traces.reading import line_blocks
 from traces.workload import MAX_ROWS
 
 MINUTES: Final = 1440
@@ -24,7 +24,6 @@ _HEADER_SHOWN: Final = "HashOwner,HashApp,HashFunction,Trigger,1,2,...,1440"
 _ID: Final = rb"[0-9a-fA-F]{1,128}"
 _TRIGGER: Final = rb"[A-Za-z][A-Za-z0-9_ -]{0,63}"
 _HEAD: Final = re.compile(rb"%s,(%s),(%s),(%s)," % (_ID, _ID, _ID, _TRIGGER))
-_MISSING: Final = frozenset({"", "nan", "null", "none", "na", "n/a", "<na>"})
 
 _Key = tuple[bytes, bytes, bytes]
 
@@ -129,10 +128,10 @@ def _check_header(text: bytes, place: Place) -> None:
             raise place.error("it is missing", f"write the header {_HEADER_SHOWN}", column)
         if found[at] != column:
             raise place.error(
-                f"{_shown(found[at])} stands in its place", f"write the header {_HEADER_SHOWN}", column
+                f"{shown(found[at])} stands in its place", f"write the header {_HEADER_SHOWN}", column
             )
     if len(found) > len(COLUMNS):
-        problem = f"column {_shown(found[len(COLUMNS)])} is unknown"
+        problem = f"column {shown(found[len(COLUMNS)])} is unknown"
         raise place.error(problem, f"write the header {_HEADER_SHOWN}")
 
 
@@ -184,9 +183,9 @@ def _explained(line: bytes, place: Place) -> TraceError:
         return place.error(f"{len(fields)} fields are {size}", f"write {len(COLUMNS)}: {_HEADER_SHOWN}")
     for column, text in zip(IDS, fields, strict=False):
         if not re.fullmatch(_ID.decode(), text):
-            return place.error(f"{_shown(text)} is no hash", "write 1 to 128 hexadecimal digits", column)
+            return place.error(f"{shown(text)} is no hash", "write 1 to 128 hexadecimal digits", column)
     if not re.fullmatch(_TRIGGER.decode(), fields[len(IDS)]):
-        problem = f"{_shown(fields[len(IDS)])} is no trigger"
+        problem = f"{shown(fields[len(IDS)])} is no trigger"
         return place.error(problem, "write a word such as http", COLUMNS[len(IDS)])
     for column, text in zip(COLUMNS[len(IDS) + 1 :], fields[len(IDS) + 1 :], strict=True):
         problem = _problem(text)
@@ -197,19 +196,15 @@ def _explained(line: bytes, place: Place) -> TraceError:
 
 def _problem(text: str) -> str:
     """What is wrong with a count, or nothing."""
-    if text.strip().lower() in _MISSING:
-        return f"no value but {_shown(text)}"
+    if absent(text.strip()):
+        return f"no value but {shown(text)}"
     if re.fullmatch(r"[0-9]+", text):
         digits = text.lstrip("0") or "0"
         if len(digits) > len(str(MAX_PER_MINUTE)) or int(digits) > MAX_PER_MINUTE:
-            return f"{_shown(text)} invocations in a minute are more than {MAX_PER_MINUTE}"
+            return f"{shown(text)} invocations in a minute are more than {MAX_PER_MINUTE}"
         return ""
     if re.fullmatch(r"-[0-9.]+", text):
-        return f"{_shown(text)} is negative"
+        return f"{shown(text)} is negative"
     if re.fullmatch(r"[0-9]*\.[0-9]*", text):
-        return f"{_shown(text)} has a fraction"
-    return f"{_shown(text)} is not a whole number"
-
-
-def _shown(text: str) -> str:
-    return repr(text if len(text) <= 40 else text[:37] + "...")
+        return f"{shown(text)} has a fraction"
+    return f"{shown(text)} is not a whole number"

@@ -10,16 +10,15 @@ from typing import Final
 
 import numpy as np
 
-from traces.checks import whole_number
 from traces.columns import Names
 from traces.csv.bytes import Bools
 from traces.csv.decimal import Decimal
-from traces.csv.source import Sieve, check_order, first_rows, workload_of
 from traces.csv.table import Field, Table, read_table
 from traces.csv.whole import Whole
 from traces.csv.word import Word
 from traces.errors import TraceError
-from traces.workload import MAX_ROWS, MAX_TOKENS, Workload
+from traces.importers.requests import Sieve, check_limit, check_order, first_rows, workload_of
+from traces.workload import MAX_TOKENS, Workload
 
 DROPPED_FAILED: Final = "failed: 0 response tokens"
 DROPPED_NO_PROMPT: Final = "0 request tokens"
@@ -62,17 +61,16 @@ def read_burstgpt(
     of the rows have a wrong total, when a choice leaves nothing, and for anything else that is not a
     request.
     """
-    if limit is not None:
-        whole_number("trace.limit", limit, 1, MAX_ROWS)
+    check_limit(limit)
     if log_type is not None and log_type not in LOG_TYPES:
         raise TraceError(f"trace.log_type={log_type} is unknown: write {' or '.join(LOG_TYPES)}")
     table = read_table(Path(path), _FIELDS)
     columns = table.columns
-    check_order(columns[_TIME], table, _TIME)
+    check_order(columns[_TIME], table.place, _TIME)
     _check_log_types(table)
     if model is not None and model not in columns[_MODEL].words:
         known = ", ".join(columns[_MODEL].words[:10])
-        raise TraceError(f"trace.model={model} is not in {table.path}: write one of {known}")
+        raise TraceError(f"trace.model={model} is not in {table.origin.path}: write one of {known}")
     wrong = _wrong_totals(table)
     rows, labels = first_rows(table.rows, limit)
     sieve = Sieve.of(rows)
@@ -85,7 +83,7 @@ def read_burstgpt(
     sieve.drop(columns[_OUTPUT] == 0, DROPPED_FAILED)
     sieve.drop(columns[_PROMPT] == 0, DROPPED_NO_PROMPT)
     sieve.drop(wrong, DROPPED_WRONG_TOTAL)
-    return workload_of(table, sieve, _schema(table), name=name, labels=labels)
+    return workload_of(table.origin, sieve, _schema(table), name=name, labels=labels)
 
 
 def _schema(table: Table) -> dict[str, object]:

@@ -6,7 +6,7 @@ numbers with a fraction stay the decimals that were written (never binary floats
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_HALF_EVEN, Context, Decimal
 from pathlib import Path
@@ -15,14 +15,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from traces.checks import whole_number
 from traces.columns import Names
-from traces.csv.blocks import file_digest, line_blocks
 from traces.errors import TraceError
-from traces.workload import MAX_ROWS, MAX_TOKENS, Workload, taken
+from traces.reading import line_blocks
+from traces.workload import INT64_MAX, MAX_TOKENS
 
-INT64_MAX: Final = 2**63 - 1
-DROPPED_ZERO_OUTPUT: Final = "zero output tokens"
 _SHOWN_CHARS: Final = 40
 _EXACT: Final = Context(prec=40, rounding=ROUND_HALF_EVEN)  # no caller's own context may round for us
 _NS_DIGITS: Final = {"ms": 6, "s": 9}
@@ -41,6 +38,11 @@ class Spot:
         """TraceError that names the place, the key if there is one, the problem and the remedy."""
         where = f"{self.path}, {self.unit} {self.number}" + (f", key {key}" if key else "")
         return TraceError(f"{where}: {problem}: {remedy}")
+
+
+def line_of(path: Path) -> Callable[[int], Spot]:
+    """Where a row (the first is 0) of a file of JSON lines stands: they have no header."""
+    return lambda row: Spot(path, row + 1)
 
 
 class JsonProblem(Exception):
@@ -208,54 +210,6 @@ def names_or_none(values: Sequence[str | None]) -> Names | None:
     return Names.of(values) if any(value is not None for value in values) else None
 
 
-def check_order(times_ns: NDArray[np.int64], key: str, path: Path) -> None:
-    """TraceError naming the first line that arrives before the one above."""
-    back = np.diff(times_ns) < 0
-    if back.any():
-        raise Spot(path, int(np.argmax(back)) + 2).error(
-            "it arrives before the line above", "sort the lines by arrival", key
-        )
-
-
 def int64(values: Sequence[int]) -> NDArray[np.int64]:
     """A column of whole numbers."""
     return np.array(values, dtype=np.int64)
-
-
-def source_of(path: Path) -> tuple[str, str]:
-    """(the name without endings, the source line: name and SHA-256) of a readable file; else TraceError."""
-    digest = file_digest(path)
-    name = path.name.encode("utf-8", "backslashreplace").decode()  # a name on disk need not be text
-    stem = name.removesuffix(".gz")
-    for ending in (".jsonl", ".json", ".parquet"):
-        stem = stem.removesuffix(ending)
-    return stem or name, f"{name} sha256={digest}"
-
-
-def check_limit(limit: int | None) -> None:
-    """TraceError unless ``limit`` is None or a number of rows."""
-    if limit is not None:
-        whole_number("trace.limit", limit, 1, MAX_ROWS)
-
-
-def requests_of(
-    path: Path, columns: dict[str, Any], *, name: str | None, source: tuple[str, str], limit: int | None
-) -> Workload:
-    """The first ``limit`` rows of the columns, those with zero output left out and counted."""
-    rows = len(columns["output_tokens"])
-    labels: tuple[str, ...] = ()
-    if limit is not None and limit < rows:
-        labels = (f"first {limit} of {rows} requests",)
-        rows = limit
-    kept = columns["output_tokens"][:rows] > 0
-    if not kept.any():
-        raise TraceError(f"{path}: every request has 0 output tokens: name a trace with generated tokens")
-    dropped = rows - int(kept.sum())
-    return Workload(
-        **{column: taken(values, np.flatnonzero(kept)) for column, values in columns.items()},
-        name=name or source[0],
-        source=source[1],
-        labels=labels,
-        dropped={DROPPED_ZERO_OUTPUT: dropped} if dropped else {},
-        rows_read=rows,
-    )

@@ -6,11 +6,10 @@ Source of the columns: the workloads of casys-kaist/LLMServingSim (MIT), whose t
 from pathlib import Path
 from typing import Final
 
-from traces.checks import whole_number
-from traces.csv.source import Sieve, check_order, first_rows, workload_of
 from traces.csv.table import Field, read_table
-from traces.csv.whole import INT64_MAX, Whole
-from traces.workload import MAX_ROWS, Workload
+from traces.csv.whole import Whole
+from traces.importers.requests import Sieve, check_limit, check_order, first_rows, workload_of
+from traces.workload import INT64_MAX, Workload
 
 COLUMNS: Final = ("arrival_time_ns", "input_toks", "output_toks")
 _FIELDS: Final = (
@@ -27,11 +26,10 @@ def read_llmservingsim(path: str | Path, *, name: str | None = None, limit: int 
     column and remedy for whatever is not a request: arrivals that go back, lengths of 0 or beyond
     ``MAX_TOKENS``, other columns.
     """
-    if limit is not None:
-        whole_number("trace.limit", limit, 1, MAX_ROWS)
+    check_limit(limit)
     table = read_table(Path(path), _FIELDS)
     arrival, prompt, output = (table.columns[column] for column in COLUMNS)
-    check_order(arrival, table, COLUMNS[0])
+    check_order(arrival, table.place, COLUMNS[0])
     rows, labels = first_rows(table.rows, limit)
     columns = {"arrival_ns": arrival, "prompt_tokens": prompt, "output_tokens": output}
-    return workload_of(table, Sieve.of(rows), columns, name=name, labels=labels)
+    return workload_of(table.origin, Sieve.of(rows), columns, name=name, labels=labels)

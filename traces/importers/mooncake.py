@@ -19,29 +19,25 @@ from traces.checks import whole_number
 from traces.columns import Names, PrefixBlocks
 from traces.errors import TraceError
 from traces.importers.json_lines import (
-    INT64_MAX,
     Spot,
     all_or_none,
-    check_limit,
-    check_order,
     int64,
     ints_or_none,
     json_rows,
+    line_of,
     names_or_none,
-    requests_of,
     shown,
-    source_of,
     time_ns,
     whole,
     word,
 )
+from traces.importers.requests import check_limit, check_order, requests_of
+from traces.reading import Origin
 from traces.replacing import replacing
-from traces.workload import MAX_TOKENS, Workload
+from traces.workload import INT64_MAX, LONGEST_NS, MAX_TOKENS, Workload
 
 BLOCK_TOKENS: Final = 512
 """Tokens of a block in the published traces."""
-LATEST_NS: Final = 10**18
-"""31 years from the trace's start: a later timestamp counts from elsewhere."""
 TIME, PROMPT, OUTPUT, HASHES = "timestamp", "input_length", "output_length", "hash_ids"
 EXAMPLE: Final = f'{{"{TIME}": 0, "{PROMPT}": 700, "{OUTPUT}": 50, "{HASHES}": [0, 1]}}'
 _MS_NS: Final = 1_000_000
@@ -80,13 +76,13 @@ def read_mooncake(
     check_limit(limit)
     size = whole_number("block_tokens", block_tokens, 1, MAX_TOKENS)
     file = Path(path)
-    source = source_of(file)
+    origin = Origin.of(file)
     rows = _Rows()
     for spot, row in json_rows(file, EXAMPLE):
         _add(rows, row, spot)
         _check_blocks(rows, size, partial_prefix, spot)
     arrival_ns = int64(rows.arrival_ns)
-    check_order(arrival_ns, TIME, file)
+    check_order(arrival_ns, line_of(file), TIME)
     columns = {
         "arrival_ns": arrival_ns,
         "prompt_tokens": int64(rows.prompt),
@@ -97,11 +93,11 @@ def read_mooncake(
         "priority": ints_or_none(rows.priority, "priority", file),
         "max_new_tokens": ints_or_none(rows.cap, "max_new_tokens", file),
     }
-    return requests_of(file, columns, name=name, source=source, limit=limit)
+    return requests_of(origin, columns, name=name, limit=limit)
 
 
 def _add(rows: _Rows, row: dict[str, Any], spot: Spot) -> None:
-    rows.arrival_ns.append(time_ns(row, TIME, "ms", spot, LATEST_NS))
+    rows.arrival_ns.append(time_ns(row, TIME, "ms", spot, LONGEST_NS))
     rows.prompt.append(whole(row, PROMPT, spot, least=1))
     rows.output.append(whole(row, OUTPUT, spot))
     rows.model.append(word(row, "model", spot))
@@ -165,6 +161,12 @@ def write_mooncake(
     Raises TraceError when blocks have another size than 512, do not fit, or the file cannot be written.
     """
     file = Path(path)
+    latest_ns = int(workload.arrival_ns[-1])
+    if latest_ns > LONGEST_NS - _MS_NS:
+        raise TraceError(
+            f"workload {workload.name!r} ends {latest_ns} ns after its start and the Mooncake format"
+            f" holds up to {LONGEST_NS}: write it as .parquet"
+        )
     prefix = _full_prefix(workload)
     lines = _lines(workload, prefix, exact)
     with replacing(file, overwrite) as half, half.open("wb") as raw:

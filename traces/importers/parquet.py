@@ -19,20 +19,19 @@ from traces.errors import TraceError
 from traces.importers.json_lines import (
     STRICT,
     JsonProblem,
-    check_limit,
     json_problem,
     shorter,
     shown,
-    source_of,
 )
+from traces.importers.requests import check_limit
+from traces.reading import Origin
 from traces.replacing import replacing
-from traces.workload import COLUMNS, MAX_TOKENS, Workload
+from traces.workload import COLUMNS, Workload
 
 NEEDED: Final = ("arrival_ns", "prompt_tokens", "output_tokens")
 NAMES: Final = ("model", "session")
 PREFIX: Final = "prefix"
 KEY: Final = "servetwin."
-_TOKENS: Final = ("prompt_tokens", "output_tokens", "max_new_tokens")
 
 
 def read_parquet(path: str | Path, *, name: str | None = None, limit: int | None = None) -> Workload:
@@ -44,7 +43,7 @@ def read_parquet(path: str | Path, *, name: str | None = None, limit: int | None
     """
     check_limit(limit)
     file = Path(path)
-    source = source_of(file)
+    origin = Origin.of(file)
     table = _table(file)
     _check_columns(table.column_names, file)
     about = _about(table.schema.metadata or {}, file)
@@ -53,7 +52,7 @@ def read_parquet(path: str | Path, *, name: str | None = None, limit: int | None
     with _damage_of(file):
         for column in table.column_names:
             columns[column] = _column(table[column], column, size, file)
-    given = {"name": source[0], "source": source[1], "rows_read": table.num_rows} | about
+    given = {"name": origin.name, "source": origin.source, "rows_read": table.num_rows} | about
     if name:
         given["name"] = name
     try:
@@ -63,8 +62,10 @@ def read_parquet(path: str | Path, *, name: str | None = None, limit: int | None
     return workload if limit is None else workload.limited(limit)
 
 
-def write_parquet(workload: Workload, path: str | Path, *, overwrite: bool = False) -> None:
+def write_parquet(workload: Workload, path: str | Path, *, overwrite: bool = False) -> tuple[str, ...]:
     """Writes everything the workload has, with a checksum in every page; read_parquet gives it back.
+
+    Returns what the format cannot hold: nothing.
 
     Raises TraceError when the file exists (unless ``overwrite``) or cannot be written.
     """
@@ -76,9 +77,7 @@ def write_parquet(workload: Workload, path: str | Path, *, overwrite: bool = Fal
         values = getattr(workload, column)
         if isinstance(values, Names):
             codes = pa.array(values.codes, mask=values.codes < 0)
-            values = pa.DictionaryArray.from_arrays(
-                codes, pa.array(_texts(values, column, workload), pa.string())
-            )
+            values = pa.DictionaryArray.from_arrays(codes, pa.array(values.words, pa.string()))
         elif isinstance(values, PrefixBlocks):
             values = _lists(values)
         if values is not None:
@@ -87,6 +86,7 @@ def write_parquet(workload: Workload, path: str | Path, *, overwrite: bool = Fal
     table = pa.table(columns).replace_schema_metadata(_metadata(workload))
     with replacing(file, overwrite) as half:
         pq.write_table(table, half, compression="zstd", write_page_checksum=True)
+    return ()
 
 
 def _lists(prefix: PrefixBlocks) -> Any:
@@ -96,17 +96,6 @@ def _lists(prefix: PrefixBlocks) -> Any:
     if len(prefix.ids) >= 2**31:
         return pa.LargeListArray.from_arrays(prefix.offsets, prefix.ids)
     return pa.ListArray.from_arrays(prefix.offsets.astype(np.int32), prefix.ids)
-
-
-def _texts(names: Names, column: str, workload: Workload) -> list[str]:
-    for text in names.words:
-        try:
-            text.encode("utf-8")
-        except UnicodeEncodeError as error:
-            raise TraceError(
-                f"workload {workload.name!r}: {column} {text!r} is not Unicode text: write whole characters"
-            ) from error
-    return list(names.words)
 
 
 def _metadata(workload: Workload) -> dict[str, str]:
@@ -164,13 +153,7 @@ def _column(values: Any, column: str, size: int | None, file: Path) -> Any:
         return _prefix(values, size, file)
     if not pa.types.is_integer(values.type):
         raise TraceError(f"{file}, column {column} holds {_kind(values)}: write int64")
-    numbers = _int64(values, column, file)
-    if column in _TOKENS and len(numbers) and numbers.max() > MAX_TOKENS:
-        row = int(np.argmax(numbers > MAX_TOKENS))
-        raise TraceError(
-            f"{file}, column {column}: row {row} (the first is 0) is above {MAX_TOKENS}: correct it"
-        )
-    return numbers
+    return _int64(values, column, file)
 
 
 def _kind(values: Any) -> str:
@@ -200,7 +183,10 @@ def _names(values: Any, column: str, file: Path) -> Names:
         )
     encoded = pc.dictionary_encode(values.cast(pa.large_string())).combine_chunks()
     chunk = encoded.chunk(0) if isinstance(encoded, pa.ChunkedArray) else encoded
-    return Names(chunk.indices.fill_null(-1).to_numpy(), tuple(chunk.dictionary.to_pylist()))
+    try:
+        return Names(chunk.indices.fill_null(-1).to_numpy(), tuple(chunk.dictionary.to_pylist()))
+    except TraceError as error:
+        raise TraceError(f"{file}, column {column}: {error}") from error
 
 
 def _prefix(values: Any, size: int | None, file: Path) -> PrefixBlocks:

@@ -9,16 +9,15 @@ import re
 from pathlib import Path
 from typing import Final
 
-from traces.checks import whole_number
 from traces.csv.decimal import Decimal
 from traces.csv.ids import Ids
 from traces.csv.line import Place
-from traces.csv.source import Sieve, check_order, first_rows, workload_of
 from traces.csv.table import Field, read_header, read_table
-from traces.csv.whole import INT64_MAX, Whole
+from traces.csv.whole import Whole
 from traces.csv.word import Word
 from traces.importers.plain_csv_writer import write_plain_csv
-from traces.workload import MAX_ROWS, Workload
+from traces.importers.requests import Sieve, check_limit, check_order, first_rows, workload_of
+from traces.workload import INT64_MAX, Workload
 
 __all__ = ["read_plain_csv", "write_plain_csv"]
 
@@ -30,7 +29,7 @@ ARRIVALS: Final = (
 )
 LENGTHS: Final = (Field("prompt_tokens", Whole(1)), Field("output_tokens", Whole(1)))
 OPTIONAL: Final = (
-    Field("max_new_tokens", Whole(1, INT64_MAX), required=False),
+    Field("max_new_tokens", Whole(1), required=False),
     Field("model", Word(), required=False),
     Field("priority", Whole(-INT64_MAX - 1, INT64_MAX, "levels of priority", example=-1), required=False),
     Field("session", Word(blank=True), required=False),
@@ -49,8 +48,7 @@ def read_plain_csv(path: str | Path, *, name: str | None = None, limit: int | No
     ``limit`` keeps the first rows; the whole file is still judged. Raises TraceError naming file, line,
     column and remedy for whatever is not a request: other columns, arrivals that go back, lengths of 0.
     """
-    if limit is not None:
-        whole_number("trace.limit", limit, 1, MAX_ROWS)
+    check_limit(limit)
     file = Path(path)
     header = read_header(file)
     arrival = _arrival(header, Place(file, 1))
@@ -59,7 +57,7 @@ def read_plain_csv(path: str | Path, *, name: str | None = None, limit: int | No
         raise Place(file, 1).error("two columns hold prefix blocks", "keep one", prefixes[1])
     blocks = [Field(prefix, Ids(int(prefix.partition("_")[2]))) for prefix in prefixes]
     table = read_table(file, (arrival, *LENGTHS, *OPTIONAL, *blocks))
-    check_order(table.columns[arrival.name], table, arrival.name)
+    check_order(table.columns[arrival.name], table.place, arrival.name)
     rows, labels = first_rows(table.rows, limit)
     columns = {
         field.name: table.columns[field.name]
@@ -69,7 +67,7 @@ def read_plain_csv(path: str | Path, *, name: str | None = None, limit: int | No
     columns["arrival_ns"] = table.columns[arrival.name]
     if prefixes:
         columns["prefix"] = table.columns[prefixes[0]]
-    return workload_of(table, Sieve.of(rows), columns, name=name, labels=labels)
+    return workload_of(table.origin, Sieve.of(rows), columns, name=name, labels=labels)
 
 
 def _arrival(header: tuple[str, ...], place: Place) -> Field:

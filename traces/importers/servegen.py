@@ -12,20 +12,19 @@ from traces.columns import Names
 from traces.importers.json_lines import (
     Spot,
     all_or_none,
-    check_limit,
-    check_order,
     int64,
     ints_or_none,
     json_rows,
+    line_of,
     names_or_none,
-    requests_of,
     shown,
-    source_of,
     time_ns,
     whole,
     word,
 )
-from traces.workload import MAX_TOKENS, Workload
+from traces.importers.requests import check_limit, check_order, requests_of
+from traces.reading import Origin
+from traces.workload import Workload
 
 EXAMPLE: Final = '{"request_id": 0, "timestamp": 0.125, "data": {"input_tokens": 10, "output_tokens": 20}}'
 TIME, PROMPT, OUTPUT = "timestamp", "input_tokens", "output_tokens"
@@ -46,7 +45,7 @@ def read_servegen(path: str | Path, *, name: str | None = None, limit: int | Non
     """
     check_limit(limit)
     file = Path(path)
-    source = source_of(file)
+    origin = Origin.of(file)
     times, prompts, outputs = array("q"), array("q"), array("q")
     models: list[str | None] = []
     clients: list[str | None] = []
@@ -60,7 +59,7 @@ def read_servegen(path: str | Path, *, name: str | None = None, limit: int | Non
         clients.append(word(flat, "client_id", spot))
         images.append(len(flat[_IMAGES]) if flat.get(_IMAGES) is not None else None)
     times_ns = int64(times)
-    check_order(times_ns, TIME, file)
+    check_order(times_ns, line_of(file), TIME)
     columns = {
         "arrival_ns": times_ns - times_ns[0],
         "prompt_tokens": int64(prompts),
@@ -69,7 +68,7 @@ def read_servegen(path: str | Path, *, name: str | None = None, limit: int | Non
         "model": Names.of(models) if all_or_none(models, "model", file) else None,
         "images": ints_or_none(images, _IMAGES, file),
     }
-    return requests_of(file, columns, name=name, source=source, limit=limit)
+    return requests_of(origin, columns, name=name, limit=limit)
 
 
 def _flat(row: dict[str, Any], spot: Spot) -> dict[str, Any]:
@@ -84,10 +83,15 @@ def _flat(row: dict[str, Any], spot: Spot) -> dict[str, Any]:
 
 def _prompt_tokens(flat: dict[str, Any], spot: Spot) -> int:
     listed = sum(_listed(flat, key, spot) for key in _LISTS)
-    if flat.get(PROMPT) is not None or flat.get("text_tokens") is None:
-        return whole(flat, PROMPT, spot, least=1)
-    tokens = whole(flat, "text_tokens", spot) + listed
-    return whole({PROMPT: tokens}, PROMPT, spot, least=1)
+    has_text = flat.get("text_tokens") is not None
+    parts = listed + (whole(flat, "text_tokens", spot) if has_text else 0)
+    if flat.get(PROMPT) is None and has_text:
+        return whole({PROMPT: parts}, PROMPT, spot, least=1)
+    tokens = whole(flat, PROMPT, spot, least=1)
+    if tokens < parts:
+        problem = f"{tokens} tokens are fewer than those of its parts, {parts}"
+        raise spot.error(problem, "correct it, or leave it out", PROMPT)
+    return tokens
 
 
 def _listed(flat: dict[str, Any], key: str, spot: Spot) -> int:
@@ -103,5 +107,4 @@ def _listed(flat: dict[str, Any], key: str, spot: Spot) -> int:
 def _output_tokens(flat: dict[str, Any], spot: Spot) -> int:
     if flat.get(OUTPUT) is not None or all(flat.get(key) is None for key in _OUTPUT_PARTS):
         return whole(flat, OUTPUT, spot)
-    tokens = sum(whole(flat, key, spot) for key in _OUTPUT_PARTS)
-    return whole({OUTPUT: tokens}, OUTPUT, spot, most=MAX_TOKENS)
+    return whole({OUTPUT: sum(whole(flat, key, spot) for key in _OUTPUT_PARTS)}, OUTPUT, spot)

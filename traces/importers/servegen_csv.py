@@ -8,12 +8,11 @@ answer_tokens, image_tokens and the like.
 from pathlib import Path
 from typing import Final
 
-from traces.checks import whole_number
 from traces.csv.decimal import Decimal
-from traces.csv.source import DROPPED_ZERO_OUTPUT, Sieve, check_order, first_rows, workload_of
 from traces.csv.table import Field, read_table
 from traces.csv.whole import Whole
-from traces.workload import MAX_ROWS, Workload
+from traces.importers.requests import check_limit, check_order, requests_of
+from traces.workload import Workload
 
 _TIME: Final = "timestamp"
 _FIELDS: Final = (
@@ -30,20 +29,15 @@ def read_servegen_csv(path: str | Path, *, name: str | None = None, limit: int |
     with zero output tokens are left out and counted. The cells of request_id and of further ``*_tokens``
     columns are not looked at. Raises TraceError naming file, line, column and remedy for what is no request.
     """
-    if limit is not None:
-        whole_number("trace.limit", limit, 1, MAX_ROWS)
+    check_limit(limit)
     table = read_table(
         Path(path), _FIELDS, lambda column: column == "request_id" or column.endswith("_tokens")
     )
     times, output = table.columns[_TIME], table.columns["output_tokens"]
-    check_order(times, table, _TIME)
-    rows, labels = first_rows(table.rows, limit)
-    sieve = Sieve.of(rows)
-    sieve.drop(output == 0, DROPPED_ZERO_OUTPUT)
+    check_order(times, table.place, _TIME)
     columns = {
         "arrival_ns": times - times[0],
         "prompt_tokens": table.columns["input_tokens"],
         "output_tokens": output,
     }
-    empty = "column output_tokens: every row has 0: name a trace with output tokens"
-    return workload_of(table, sieve, columns, name=name, labels=labels, empty=empty)
+    return requests_of(table.origin, columns, name=name, limit=limit)

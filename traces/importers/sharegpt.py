@@ -6,10 +6,8 @@ It is about 650 MB, so it is read through a window and never held whole.
 """
 
 import codecs
-import gzip
 import json
 import re
-import zlib
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, MutableSequence
@@ -26,13 +24,12 @@ from traces.importers.json_lines import (
     STRICT,
     JsonProblem,
     Spot,
-    check_limit,
     int64,
     json_problem,
     shown,
-    source_of,
     word,
 )
+from traces.importers.requests import check_limit
 from traces.importers.vllm_bench import (
     CHARS_PER_TOKEN,
     Measure,
@@ -40,6 +37,7 @@ from traces.importers.vllm_bench import (
     measure_of,
     with_drawn_arrivals,
 )
+from traces.reading import Origin, pieces
 from traces.workload import Workload
 
 Turns = Literal["first", "all"]
@@ -117,7 +115,7 @@ def read_sharegpt(
         raise TraceError(f"trace.turns={turns!r} is unknown: write first or all")
     file = Path(path)
     rate = checked_rate_per_s(rate_per_s, file)
-    source = source_of(file)
+    origin = Origin.of(file)
     rows = _Rows()
     for spot, conversation in conversations(file):
         _add(rows, conversation, turns == "all", measure, spot)
@@ -132,8 +130,8 @@ def read_sharegpt(
         prompt_tokens=int64(rows.prompt[:kept]),
         output_tokens=int64(rows.output[:kept]),
         session=Names.of(rows.session[:kept]) if turns == "all" else None,
-        name=name or source[0],
-        source=source[1],
+        name=name or origin.name,
+        source=origin.source,
         labels=(*limited, _WHAT[turns], f"lengths {measure.label()}"),
         dropped=dict(sorted(Counter(left_out).items())),
         rows_read=taken,
@@ -287,21 +285,11 @@ def _element(window: _Window, spot: Spot) -> Any:
 
 
 def _texts(path: Path) -> Iterator[str]:
-    decoder = codecs.getincrementaldecoder("utf-8-sig")()
+    decoder = codecs.getincrementaldecoder("utf-8")()
     try:
-        for piece in _pieces(path):
+        for piece in pieces(path, _PIECE_BYTES):
             if text := decoder.decode(piece):  # a piece may be a part of one character
                 yield text
         decoder.decode(b"", final=True)
     except UnicodeDecodeError as error:
         raise TraceError(f"{path} is not UTF-8 text ({error.reason}): save the file as UTF-8") from error
-    except EOFError as error:
-        raise TraceError(f"{path} is a truncated gzip file: fetch or copy it again") from error
-    except (OSError, zlib.error) as error:  # a bad gzip header is an OSError too
-        raise TraceError(f"{path} cannot be read ({error}): fetch it again, or check its name") from error
-
-
-def _pieces(path: Path) -> Iterator[bytes]:
-    with gzip.open(path, "rb") if path.name.endswith(".gz") else path.open("rb") as file:
-        while piece := file.read(_PIECE_BYTES):
-            yield piece

@@ -19,17 +19,16 @@ from traces.errors import TraceError
 from traces.importers.json_lines import (
     Spot,
     all_or_none,
-    check_limit,
-    check_order,
     int64,
     json_rows,
+    line_of,
     not_whole,
-    requests_of,
     shown,
-    source_of,
     time_ns,
     whole,
 )
+from traces.importers.requests import check_limit, check_order, requests_of
+from traces.reading import Origin
 from traces.streams import stream
 from traces.workload import MAX_TOKENS, Workload
 
@@ -115,7 +114,7 @@ def read_vllm_bench(
     check_limit(limit)
     measure = measure_of(count_tokens, chars_per_token)
     file = Path(path)
-    source = source_of(file)
+    origin = Origin.of(file)
     rows = _Rows()
     for spot, row in json_rows(file, EXAMPLE):
         _add(rows, row, measure, spot)
@@ -127,7 +126,7 @@ def read_vllm_bench(
         )
     rate = None if timed else checked_rate_per_s(rate_per_s, file)
     columns["arrival_ns"] = _recorded(rows, file) if timed else np.zeros(len(rows.prompt), np.int64)
-    workload = requests_of(file, columns, name=name, source=source, limit=limit)
+    workload = requests_of(origin, columns, name=name, limit=limit)
     workload = _explained(workload, rows, measure)
     return workload if rate is None else with_drawn_arrivals(workload, rate, seed, gap_cv, "vllm_bench")
 
@@ -203,7 +202,7 @@ def _ids(ids: list[Any], key: str, spot: Spot) -> int:
 
 def _recorded(rows: _Rows, file: Path) -> Any:
     times_ns = int64([time for time in rows.times if time is not None])
-    check_order(times_ns, rows.time_key, file)
+    check_order(times_ns, line_of(file), rows.time_key)
     return times_ns - times_ns[0]
 
 

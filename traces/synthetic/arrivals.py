@@ -6,10 +6,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from traces.checks import positive_number, whole_number
+from traces.checks import number_within, positive_number, whole_number
 from traces.errors import TraceError
 from traces.streams import stream
-from traces.synthetic.ranges import number_within
 from traces.synthetic.rate_profile import Floats, RateProfile, constant, diurnal, on_off, on_off_fixed, onsets
 from traces.workload import MAX_ROWS, NS_PER_S
 

@@ -32,7 +32,7 @@ def azure_conv_like(
     seed: 0 to 2**64 - 1. requests: rows. rate_per_s: mean arrivals per second. gap_cv: coefficient of
     variation of the Gamma gaps (1 is Poisson). Fewer requests are a prefix of more; another rate stretches
     the gaps of the same draws. Matched: gap mean and CV, the quantiles and means of both lengths.
-    Not matched: the drift of the rate over minutes (the variance of the file's arrivals per 10 s is 4.0 times
+    Not matched: the drift of the rate over minutes (the variance of the file's arrivals per 10 s is 3.9 times
     their mean, here about gap_cv**2), and the file's weak length correlation (-0.11).
     Raises TraceError on bad parameters.
     """

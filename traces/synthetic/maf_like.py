@@ -5,13 +5,12 @@ from typing import Final
 
 import numpy as np
 
-from traces.checks import whole_number
+from traces.checks import number_within, whole_number
 from traces.columns import Names
 from traces.streams import stream
 from traces.synthetic.arrivals import profile_arrivals_ns
 from traces.synthetic.drawn import count_of, drawn_workload
 from traces.synthetic.many_models import superposed
-from traces.synthetic.ranges import number_within
 from traces.synthetic.rate_profile import Floats, diurnal
 from traces.workload import Workload
 

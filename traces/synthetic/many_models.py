@@ -6,13 +6,12 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from traces.checks import short_number, whole_number
+from traces.checks import number_within, short_number, whole_number
 from traces.columns import Names
 from traces.errors import TraceError
 from traces.streams import stream
 from traces.synthetic.arrivals import operational_times, profile_arrivals_ns
 from traces.synthetic.drawn import DEFAULT_REQUESTS, count_of, drawn_workload
-from traces.synthetic.ranges import number_within
 from traces.synthetic.rate_profile import Floats, constant
 from traces.workload import Workload
 

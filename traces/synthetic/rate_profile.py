@@ -7,10 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from traces.checks import positive_number
+from traces.checks import number_within, positive_number
 from traces.columns import frozen
 from traces.errors import TraceError
-from traces.synthetic.ranges import number_within
 
 Floats = NDArray[np.float64]
 _MOST = 1e9  # 31 years of seconds; one arrival per nanosecond

@@ -19,6 +19,7 @@ __all__ = [
     "CONV_RATE_PER_S",
     "CONV_REQUESTS",
     "STAND_IN_LABEL",
+    "STATIONARY",
     "SYNTHETIC",
     "azure_conv_like",
     "gamma_arrivals_ns",
@@ -41,3 +42,5 @@ SYNTHETIC: Final[dict[str, Callable[..., Workload]]] = {
 
 ``inspect.signature`` has the keywords of each; azure_conv_like alone demands its seed.
 """
+STATIONARY: Final = frozenset({"azure_conv_like", *LLUMNIX, "poisson", "gamma", "zipf_mix"})
+"""Those whose rate is the same at all times: with another ``rate_per_s`` they have no pattern to stretch."""

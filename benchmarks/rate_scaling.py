@@ -1,0 +1,170 @@
+"""What rate scaling keeps of a trace's bursts: statistics of the arrivals per 10 s, source and scaled.
+
+    python -m benchmarks.rate_scaling [NAME ...]    # all when no name is given
+
+Above 1 every request gets copies, and the statistics should stay: shown is the worst deviation of five
+seeds. Below 1 requests are thinned, and the statistics must change: shown is the value expected, the interval
+that 95 of 100 thinnings fall into, and how many of ten seeds are inside: once with 10-s bins from the thinned
+trace's own first arrival on, as ``servetwin traces sample`` has them, once with the source's bins, which the
+interval is of. A recorded trace is left out where its file is not found; a drawn one is of seed 0.
+"""
+
+import sys
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traces.counts import BIN_S, Expected, arrival_counts, count_statistics, expected_under_thinning
+from traces.errors import TraceError
+from traces.load import load
+from traces.scaling import scale_rate
+from traces.workload import NS_PER_S, Workload
+
+TRACES = ("azure_conv", "azure_code", "azure_conv_like", "azure_code_like")
+FACTORS = (2, 2.5, 3, 5, 7.3, 10)
+FACTOR_SEEDS = range(5)
+MOST_OFF = 0.05
+"""How far a replicated trace's statistics may be from its source's, as a share of them."""
+MOST_OFF_NEAR_ZERO = 0.02
+"""The same as a difference, where a share says nothing: for an autocorrelation within 2 / sqrt(bins) of 0,
+which is what independent counts have."""
+SHARES = (0.1, 0.3, 0.5, 0.8)
+SHARE_SEEDS = range(10)
+
+Statistics = dict[str, float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Thinned:
+    """One statistic at one share. own_bins, source_bins: how many seeds are inside, by whose bins."""
+
+    share: float
+    statistic: str
+    expected: Expected
+    own_bins: int
+    source_bins: int
+
+
+def statistics_of(workload: Workload) -> Statistics:
+    """The burst statistics of the arrivals per 10 s, by name."""
+    return count_statistics(arrival_counts(workload)).named()
+
+
+def worst_off(workload: Workload, factor: float) -> dict[str, float]:
+    """Statistic -> the largest deviation of any seed from the source, as a share of the source's value."""
+    source = statistics_of(workload)
+    scaled = [statistics_of(scale_rate(workload, factor, seed)) for seed in FACTOR_SEEDS]
+    found = {}
+    for name, before in source.items():
+        shares = [_off(one[name], before) for one in scaled]
+        found[name] = max(shares, key=abs)
+    return found
+
+
+def thinned(workload: Workload, share: float) -> list[Thinned]:
+    """What thinning to ``share`` is expected to give, and what it gave, one entry per statistic."""
+    counts = arrival_counts(workload)
+    parts = [scale_rate(workload, share, seed) for seed in SHARE_SEEDS]
+    own = [statistics_of(part) for part in parts]
+    sources = [count_statistics(_counts_in(part, workload, len(counts))).named() for part in parts]
+    return [
+        Thinned(share, name, about, _inside(about, name, own), _inside(about, name, sources))
+        for name, about in expected_under_thinning(counts, share).items()
+    ]
+
+
+def _counts_in(part: Workload, source: Workload, bins: int) -> NDArray[np.int64]:
+    """The arrivals of ``part`` in each of the source's bins; its last, cut bin left out."""
+    place = (part.arrival_ns - source.arrival_ns[0]) // round(BIN_S * NS_PER_S)
+    return np.bincount(place, minlength=bins)[:bins].astype(np.int64)
+
+
+def _inside(about: Expected, name: str, found: list[Statistics]) -> int:
+    values = [one[name] for one in found]
+    return sum(value is not None and value in about for value in values)
+
+
+def _off(value: float | None, base: float | None) -> float:
+    return float("nan") if value is None or not base else value / base - 1.0
+
+
+def _too_far(name: str, before: float | None, off: float, bins: int) -> bool:
+    if before is None:
+        return False
+    if name.startswith("autocorrelation") and abs(before) <= 2 / bins**0.5:
+        return not abs(off * before) <= MOST_OFF_NEAR_ZERO
+    return not abs(off) <= MOST_OFF
+
+
+def print_replicated(sources: dict[str, Workload]) -> list[str]:
+    """Prints the table of factors above 1; returns a sentence per deviation that is too large."""
+    print(f"| trace | per 10 s | source | {' | '.join(f'x{factor:g}' for factor in FACTORS)} |")
+    print(f"|{'---|' * (3 + len(FACTORS))}")
+    failed = []
+    for trace, workload in sources.items():
+        source, bins = statistics_of(workload), len(arrival_counts(workload))
+        off = [worst_off(workload, factor) for factor in FACTORS]
+        for name, before in source.items():
+            cells = " | ".join(f"{one[name]:+.2%}" for one in off)
+            shown = "-" if before is None else f"{before:.3f}"
+            print(f"| `{trace}` | {name} | {shown} | {cells} |", flush=True)
+            failed += [
+                f"{trace}: {name} at x{factor:g} is off by {one[name]:+.2%}"
+                for factor, one in zip(FACTORS, off, strict=True)
+                if _too_far(name, before, one[name], bins)
+            ]
+    return failed
+
+
+def print_thinned(sources: dict[str, Workload]) -> None:
+    """Prints the table of shares below 1."""
+    seeds = len(SHARE_SEEDS)
+    print(f"| trace | per 10 s | source | share | expected | 95 of 100 | of {seeds} | source's bins |")
+    print(f"|{'---|' * 8}")
+    rows = []
+    for trace, workload in sources.items():
+        source = statistics_of(workload)
+        for row in (row for share in SHARES for row in thinned(workload, share)):
+            rows.append(row)
+            before, about = source[row.statistic], row.expected
+            shown = "-" if before is None else f"{before:.3f}"
+            print(
+                f"| `{trace}` | {row.statistic} | {shown} | {row.share:g} | {about.mean:.3f} |"
+                f" {about.low:.3f} to {about.high:.3f} | {row.own_bins} | {row.source_bins} |",
+                flush=True,
+            )
+    drawn = len(rows) * seeds
+    own, by_source = (sum(getattr(row, key) for row in rows) / drawn for key in ("own_bins", "source_bins"))
+    print(f"inside: {own:.1%} of {drawn}; in the source's bins {by_source:.1%}, where 95 % are expected")
+
+
+def _sources(words: list[str]) -> dict[str, Workload]:
+    found = {}
+    for name in words or TRACES:
+        try:
+            found[name] = load(name)
+        except TraceError as error:
+            if words:
+                raise
+            print(f"{name} is left out: {error}", file=sys.stderr)
+    return found
+
+
+def main(words: list[str]) -> int:
+    """Prints both tables; 1 when a replicated trace is too far from its source, 2 on an unknown name."""
+    try:
+        sources = _sources(words)
+    except TraceError as error:
+        print(f"benchmarks.rate_scaling: {error}", file=sys.stderr)
+        return 2
+    failed = print_replicated(sources)
+    print()
+    print_thinned(sources)
+    for line in failed:
+        print(line, file=sys.stderr)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,107 @@
+"""What the readers of all formats share: the first rows, their order, what is left out and why."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traces.checks import whole_number
+from traces.columns import Names, Rows
+from traces.csv.word import compacted
+from traces.errors import TraceError
+from traces.reading import Origin
+from traces.workload import MAX_ROWS, NS_PER_S, Workload, taken
+
+DROPPED_ZERO_OUTPUT: Final = "zero output tokens"
+NO_LENGTHS: Final = "no lengths in the source: 1 prompt and 1 output token each"
+
+Bools = NDArray[np.bool_]
+
+
+class Spot(Protocol):
+    """A place in a file that a sentence can point to."""
+
+    def error(self, problem: str, remedy: str, field: str | None = None, /) -> TraceError:
+        """TraceError that names the place, the field if there is one, the problem and the remedy."""
+        ...
+
+
+@dataclass(slots=True)
+class Sieve:
+    """Which rows of a source are handed on, and why the others are not. kept: one truth per row."""
+
+    kept: Bools
+    dropped: dict[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, rows: int) -> "Sieve":
+        """A sieve that keeps every row."""
+        return cls(np.ones(rows, dtype=np.bool_))
+
+    def drop(self, wrong: Bools, reason: str) -> None:
+        """Leave out the rows that are ``wrong`` (its first entries); count those not left out before."""
+        new = wrong[: len(self.kept)] & self.kept
+        if new.any():
+            self.dropped[reason] = self.dropped.get(reason, 0) + int(new.sum())
+            self.kept &= ~new
+
+
+def check_limit(limit: int | None) -> None:
+    """TraceError unless ``limit`` is None or a number of rows."""
+    if limit is not None:
+        whole_number("trace.limit", limit, 1, MAX_ROWS)
+
+
+def first_rows(rows: int, limit: int | None) -> tuple[int, tuple[str, ...]]:
+    """How many of ``rows`` a reader with ``limit`` hands on, and the label that says so."""
+    if limit is None or limit >= rows:
+        return rows, ()
+    return limit, (f"first {limit} of {rows} requests",)
+
+
+def check_order(times_ns: NDArray[np.int64], place: Callable[[int], Spot], field: str) -> None:
+    """TraceError at the first row that arrives before the one above. place: of a row, the first is 0."""
+    step_ns = np.diff(times_ns)
+    if len(step_ns) and step_ns.min() < 0:
+        row = int(np.argmax(step_ns < 0))
+        problem = f"it arrives {-int(step_ns[row]) / NS_PER_S:.9g} s before the line above"
+        raise place(row + 1).error(problem, f"sort the lines by {field}", field)
+
+
+def requests_of(origin: Origin, columns: dict[str, Any], *, name: str | None, limit: int | None) -> Workload:
+    """The first ``limit`` rows of ``columns``, those with zero output left out and counted."""
+    output = columns["output_tokens"]
+    rows, labels = first_rows(len(output), limit)
+    sieve = Sieve.of(rows)
+    sieve.drop(output == 0, DROPPED_ZERO_OUTPUT)
+    return workload_of(origin, sieve, columns, name=name, labels=labels)
+
+
+def workload_of(
+    origin: Origin, sieve: Sieve, columns: dict[str, Any], *, name: str | None, labels: tuple[str, ...]
+) -> Workload:
+    """The kept rows of ``columns`` (schema name -> values or None) as a workload; TraceError without any.
+
+    ``columns`` may be longer than the sieve, whose rows come first; it is emptied, since long traces fill the
+    memory.
+    """
+    if not sieve.kept.any():
+        why = ", ".join(f"{rows} rows: {reason}" for reason, rows in sieve.dropped.items())
+        raise TraceError(f"{origin.path}: every request is left out ({why}): name a trace with others")
+    rows: Rows = slice(len(sieve.kept)) if sieve.kept.all() else np.flatnonzero(sieve.kept)
+    return Workload(
+        **{column: _kept(columns.pop(column), rows) for column in list(columns)},
+        name=name or origin.name,
+        source=origin.source,
+        labels=labels,
+        dropped=sieve.dropped,
+        rows_read=len(sieve.kept),
+    )
+
+
+def _kept(values: Any, rows: Rows) -> Any:
+    if isinstance(values, Names):
+        return compacted(values.codes[rows], values.words)
+    return taken(values, rows)
