@@ -4,22 +4,18 @@
 
 Above 1 every request gets copies, and the statistics should stay: shown is the worst deviation of five
 seeds. Below 1 requests are thinned, and the statistics must change: shown is the value expected, the interval
-that 95 of 100 thinnings fall into, and how many of ten seeds are inside: once with 10-s bins from the thinned
-trace's own first arrival on, as ``servetwin traces sample`` has them, once with the source's bins, which the
-interval is of. A recorded trace is left out where its file is not found; a drawn one is of seed 0.
+that 95 of 100 thinnings fall into, and how many of ten seeds are inside, all in the source's 10-s bins. A
+recorded trace is left out where its file is not found; a drawn one is of seed 0.
 """
 
 import sys
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
-from traces.counts import BIN_S, Expected, arrival_counts, count_statistics, expected_under_thinning
+from traces.counts import Expected, arrival_counts, count_statistics, expected_under_thinning
 from traces.errors import TraceError
 from traces.load import load
 from traces.scaling import scale_rate
-from traces.workload import NS_PER_S, Workload
+from traces.workload import Workload
 
 TRACES = ("azure_conv", "azure_code", "azure_conv_like", "azure_code_like")
 FACTORS = (2, 2.5, 3, 5, 7.3, 10)
@@ -42,19 +38,18 @@ class Thinned:
     share: float
     statistic: str
     expected: Expected
-    own_bins: int
-    source_bins: int
+    inside: int
 
 
-def statistics_of(workload: Workload) -> Statistics:
+def statistics_of(workload: Workload, bins_of: Workload | None = None) -> Statistics:
     """The burst statistics of the arrivals per 10 s, by name."""
-    return count_statistics(arrival_counts(workload)).named()
+    return count_statistics(arrival_counts(workload, bins_of=bins_of)).named()
 
 
 def worst_off(workload: Workload, factor: float) -> dict[str, float]:
     """Statistic -> the largest deviation of any seed from the source, as a share of the source's value."""
     source = statistics_of(workload)
-    scaled = [statistics_of(scale_rate(workload, factor, seed)) for seed in FACTOR_SEEDS]
+    scaled = [statistics_of(scale_rate(workload, factor, seed), workload) for seed in FACTOR_SEEDS]
     found = {}
     for name, before in source.items():
         shares = [_off(one[name], before) for one in scaled]
@@ -64,20 +59,11 @@ def worst_off(workload: Workload, factor: float) -> dict[str, float]:
 
 def thinned(workload: Workload, share: float) -> list[Thinned]:
     """What thinning to ``share`` is expected to give, and what it gave, one entry per statistic."""
-    counts = arrival_counts(workload)
-    parts = [scale_rate(workload, share, seed) for seed in SHARE_SEEDS]
-    own = [statistics_of(part) for part in parts]
-    sources = [count_statistics(_counts_in(part, workload, len(counts))).named() for part in parts]
+    found = [statistics_of(scale_rate(workload, share, seed), workload) for seed in SHARE_SEEDS]
     return [
-        Thinned(share, name, about, _inside(about, name, own), _inside(about, name, sources))
-        for name, about in expected_under_thinning(counts, share).items()
+        Thinned(share, name, about, _inside(about, name, found))
+        for name, about in expected_under_thinning(arrival_counts(workload), share).items()
     ]
-
-
-def _counts_in(part: Workload, source: Workload, bins: int) -> NDArray[np.int64]:
-    """The arrivals of ``part`` in each of the source's bins; its last, cut bin left out."""
-    place = (part.arrival_ns - source.arrival_ns[0]) // round(BIN_S * NS_PER_S)
-    return np.bincount(place, minlength=bins)[:bins].astype(np.int64)
 
 
 def _inside(about: Expected, name: str, found: list[Statistics]) -> int:
@@ -120,8 +106,8 @@ def print_replicated(sources: dict[str, Workload]) -> list[str]:
 def print_thinned(sources: dict[str, Workload]) -> None:
     """Prints the table of shares below 1."""
     seeds = len(SHARE_SEEDS)
-    print(f"| trace | per 10 s | source | share | expected | 95 of 100 | of {seeds} | source's bins |")
-    print(f"|{'---|' * 8}")
+    print(f"| trace | per 10 s | source | share | expected | 95 of 100 | of {seeds} |")
+    print(f"|{'---|' * 7}")
     rows = []
     for trace, workload in sources.items():
         source = statistics_of(workload)
@@ -131,12 +117,12 @@ def print_thinned(sources: dict[str, Workload]) -> None:
             shown = "-" if before is None else f"{before:.3f}"
             print(
                 f"| `{trace}` | {row.statistic} | {shown} | {row.share:g} | {about.mean:.3f} |"
-                f" {about.low:.3f} to {about.high:.3f} | {row.own_bins} | {row.source_bins} |",
+                f" {about.low:.3f} to {about.high:.3f} | {row.inside} |",
                 flush=True,
             )
     drawn = len(rows) * seeds
-    own, by_source = (sum(getattr(row, key) for row in rows) / drawn for key in ("own_bins", "source_bins"))
-    print(f"inside: {own:.1%} of {drawn}; in the source's bins {by_source:.1%}, where 95 % are expected")
+    inside = sum(row.inside for row in rows) / drawn
+    print(f"inside: {inside:.1%} of {drawn}, where 95 % are expected")
 
 
 def _sources(words: list[str]) -> dict[str, Workload]:

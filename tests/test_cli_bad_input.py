@@ -87,7 +87,7 @@ BAD_TRACES: list[tuple[str, bytes, tuple[str, ...]]] = [
     ("t.csv", rows(GOOD, "2023-11-16 18:15:47,5,6,7\n"), ("line 3", "too many")),
     ("t.csv", rows(GOOD, "2023-11-16 18:1"), ("line 3", "too few")),
     ("t.csv", rows(GOOD, "\n", LATER), ("line 3", "is empty", "delete it")),
-    ("t.csv", rows("2023-11-16 18:15:46,5,0\n"), ("GeneratedTokens", "every row has 0")),
+    ("t.csv", rows("2023-11-16 18:15:46,5,0\n"), ("every request is left out", "zero output tokens")),
     ("t.csv", rows(GOOD).decode().encode("utf-16"), ("line 1", "not UTF-8", "UTF-8")),
     ("t.csv", rows(GOOD) + b"\0\0\0\n", ("line 3", "NUL byte")),
     ("t.csv", HEADER.encode() + b"x" * 5_000_000, ("a line of over", "one request per line")),

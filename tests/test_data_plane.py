@@ -193,7 +193,8 @@ def simulated(starts: tuple[Load, ...]) -> Collected:
     arrivals = [(Request(n, 0, 20, 8, SHAPE.name), 4) for n in range(REPLICAS)]
     seen = Collected()
     data = plane(gpus_of=[(n,) for n in range(REPLICAS)]) if starts else None
-    Simulation(controller, arrivals, [ToyRows(10**9, 10**6, 10**4, 10**9, 10**7)] * REPLICAS, seen, data_plane=data).run()
+    rows = [ToyRows(10**9, 10**6, 10**4, 10**9, 10**7)] * REPLICAS
+    Simulation(controller, arrivals, rows, seen, data_plane=data).run()
     invariants.check(controller)
     return seen
 

@@ -151,7 +151,7 @@ def test_replication_keeps_originals_and_the_time_axis(factor: float) -> None:
     whole = azure_conv_like(2, 20_000, 0.7)
     more = scale_rate(whole, factor, 4)
     assert len(more) / len(whole) == pytest.approx(factor, rel=0.02)
-    assert more.labels[-1] == f"replicated {factor:g}x with jitter"
+    assert more.labels[-1] == f"replicated {factor:g}x with jitter, lengths of copies resampled"
     assert more.arrival_ns[-1] == whole.arrival_ns[-1] and more.arrival_ns[0] == whole.arrival_ns[0]
     before = np.searchsorted(whole.arrival_ns, more.arrival_ns, side="right") - 1
     late_ns = more.arrival_ns - whole.arrival_ns[before]

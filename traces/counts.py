@@ -41,11 +41,19 @@ class CountStatistics:
         return {"cv": self.cv, "peak/mean": self.peak_to_mean, **lags}
 
 
-def arrival_counts(workload: Workload, bin_s: float = BIN_S) -> NDArray[np.int64]:
-    """Arrivals per bin from the first arrival on; the last, cut bin is left out unless it is the only one."""
+def arrival_counts(
+    workload: Workload, bin_s: float = BIN_S, bins_of: Workload | None = None
+) -> NDArray[np.int64]:
+    """Arrivals per bin from the first arrival on; the last, cut bin is left out unless it is the only one.
+
+    bins_of: the workload whose first and last arrival make the bins, when one is to be compared with another
+    on the same time axis; arrivals outside them are left out.
+    """
     bin_ns = round(positive_number("bin_s", bin_s) * NS_PER_S)
-    since_ns = workload.arrival_ns - workload.arrival_ns[0]
-    bins = max(1, int(since_ns[-1]) // max(bin_ns, 1))
+    frame = workload if bins_of is None else bins_of
+    since_ns = workload.arrival_ns - frame.arrival_ns[0]
+    since_ns = since_ns[since_ns >= 0]
+    bins = max(1, int(frame.arrival_ns[-1] - frame.arrival_ns[0]) // max(bin_ns, 1))
     if bin_ns < 1 or bins > MAX_BINS:
         raise TraceError(
             f"bin_s={bin_s} makes more than {MAX_BINS} bins of {workload.name}: write a larger one"

@@ -47,7 +47,8 @@ def find_trace(
         explicit = _expanded(path, "trace.path")
         if not os.path.lexists(explicit):
             raise TraceError(
-                f"trace.path={path} does not exist: check the path or leave it out to search for {name}"
+                f"trace.path={path} does not exist: check the path"
+                + ("" if name == FILE else f", or leave it out to search for {name}")
             )
         return FoundTrace(name, explicit)
     if name == FILE:

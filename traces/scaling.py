@@ -122,7 +122,8 @@ def _replicated(workload: Workload, scale: float, seed: int) -> Workload:
         "session": _apart(columns["session"], copy),
         "prefix": _unshared(columns["prefix"], copy),
     }
-    return workload.labelled(f"replicated {short_number(scale)}x with jitter", **columns)
+    label = f"replicated {short_number(scale)}x with jitter, lengths of copies resampled"
+    return workload.labelled(label, **columns)
 
 
 def _copies(rows: int, scale: float, generator: np.random.Generator) -> NDArray[np.int64]:

@@ -53,7 +53,7 @@ def zipf_mix(
 ) -> Workload:
     """Every model has its own Gamma arrivals with ``gap_cv``; together they make ``rate_per_s``.
 
-    models: how many (named model_00, model_01, ... by popularity) or their names with commas between.
+    models: how many (named model_00, model_01, ... by popularity) or their names with + between.
     lengths: see ``traces.synthetic.length_tables.length_pair``. Fewer requests are a prefix of more.
     Raises TraceError on bad parameters.
     """
@@ -68,9 +68,9 @@ def zipf_mix(
 
 
 def model_names(models: str | int) -> tuple[str, ...]:
-    """The names that ``models`` says: a number of them or the names themselves, commas between."""
+    """The names that ``models`` says: a number of them or the names themselves, + between."""
     good = isinstance(models, str | int) and not isinstance(models, bool)
-    words = [word.strip() for word in str(models).split(",")] if good else []
+    words = [word.strip() for word in str(models).split("+")] if good else []
     if len(words) == 1 and words[0].isdecimal() and words[0].isascii() and len(words[0]) <= 9:
         count = whole_number("models", int(words[0]), 1, MOST_MODELS)
         return tuple(f"model_{index:0{len(str(count - 1))}d}" for index in range(count))
@@ -78,7 +78,7 @@ def model_names(models: str | int) -> tuple[str, ...]:
     if not words or not apart or not all(word and word.split() == [word] for word in words):
         raise TraceError(
             f"models={models!r} is neither a number nor distinct names without blanks: write for example"
-            " models=16 or models=small,large"
+            " models=16 or models=small+large"
         )
     return tuple(words)
 
