@@ -7,6 +7,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from experiments.config import RunConfig, make_policy
+from experiments.data_plane import starts_of
 from experiments.hardware import Hardware
 from experiments.streams import seed_of
 from hwmodels.rows import FIXED_PER_S
@@ -66,7 +67,13 @@ def controller_of(config: RunConfig, replicas: list[Replica], estimates: Estimat
 
     engine = config.engine
     return Controller(
-        replicas, dispatcher, batcher_for, admission, not engine.exact, asynchronous=engine.asynchronous
+        replicas,
+        dispatcher,
+        batcher_for,
+        admission,
+        not engine.exact,
+        asynchronous=engine.asynchronous,
+        starts=starts_of(config, replicas),
     )
 
 

@@ -44,7 +44,7 @@ CONF_DIR: Path = Path(__file__).resolve().parent / "conf"
 # Set by the chosen option file: another value under the option's name would label results wrongly.
 _FIXED_LEAVES: Final = frozenset({"name", "policy", "source"})
 _DEFAULT_TRACES: Final = ("azure_conv", "azure_conv_like")  # of simulate.yaml and realexec.yaml
-_FIXED_KEYS: Final = frozenset({"kind", "cluster.gpu", "trace.synthetic"})
+_FIXED_KEYS: Final = frozenset({"kind", "cluster.gpu", "cluster.topology", "trace.synthetic"})
 
 
 def load_config(overrides: Sequence[str], kind: Kind) -> RunConfig:

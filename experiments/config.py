@@ -12,6 +12,7 @@ from serving.errors import UserError
 
 Kind = Literal["simulate", "realexec"]
 
+STARTS: Final = ("warm", "host", "ssd", "remote")
 STEP_TIMES: Final = ("auto", "op_table", "linear", "calibrated_roofline", "roofline")
 
 
@@ -38,6 +39,7 @@ class EngineConfig:
     are not usable; ``max_new_tokens`` caps requests whose trace gives no cap. ``profile`` is a file of
     operation tables (None: the catalogue's coefficients); ``profile_force`` uses it though it was changed or
     measured for something else. ``asynchronous``: a step is chosen while the one before it runs.
+    ``loader`` and ``start_up``: entries of loaders.yaml, for replicas that do not start warm.
     """
 
     name: str
@@ -59,6 +61,8 @@ class EngineConfig:
     step_time: str
     profile: str | None
     profile_force: bool
+    loader: str
+    start_up: str
     overhead: OverheadConfig
     exact: bool
 
@@ -92,11 +96,16 @@ class ModelConfig:
 
 @dataclass(frozen=True, slots=True)
 class ClusterConfig:
-    """``gpus`` GPUs of one type."""
+    """``gpus`` GPUs of one type. ``topology``: the cluster file that has the links between them, if any.
+
+    ``start``: ``warm`` (parameters are there), or where every replica loads them from first (``STARTS``).
+    """
 
     name: str
     gpu: str
     gpus: int
+    topology: str | None
+    start: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +207,7 @@ def _check_cluster(config: RunConfig) -> None:
                 f"engine.{key}=true cannot be run by realexec, whose workers do not have it: "
                 f"write engine.{key}=false or engine=own_workers"
             )
+    _check_start(config)
     _, _, count = cluster.name.rpartition("_x")
     if count.isdecimal() and cluster.gpus != int(count):
         family = cluster.name.removesuffix(count)
@@ -209,6 +219,24 @@ def _check_cluster(config: RunConfig) -> None:
         raise UserError(
             f"model.tp={tp} does not divide the {cluster.gpus} GPUs of cluster={cluster.name}: "
             f"write a model.tp that divides {cluster.gpus}, or a cluster whose GPUs are a multiple of {tp}"
+        )
+
+
+def _check_start(config: RunConfig) -> None:
+    cluster = config.cluster
+    if cluster.start not in STARTS:
+        raise UserError(f"cluster.start={cluster.start} is unknown: write one of {', '.join(STARTS)}")
+    if cluster.start == "warm":
+        return
+    if config.kind == "realexec":
+        raise UserError(
+            f"cluster.start={cluster.start} cannot be run by realexec, whose workers make their parameters "
+            "themselves: leave it out"
+        )
+    if cluster.topology is None:
+        raise UserError(
+            f"cluster.start={cluster.start} needs links to load over, and cluster={cluster.name} has none: "
+            "write a cluster that has, such as cluster=blitz_a or cluster=dgx_h100"
         )
 
 

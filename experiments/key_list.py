@@ -1,6 +1,6 @@
 """What ``--help`` lists: every option and every key, with defaults, as the option files have them."""
 
-from experiments.clusters import made_names
+from experiments.clusters import made_names, topology_names
 from experiments.compose import defaults, option_groups
 from experiments.config import Kind
 from experiments.trace_options import default_parameters, trace_names
@@ -11,7 +11,8 @@ def key_list(kind: Kind) -> str:
     """Text for a terminal, 80 columns where the names allow it."""
     groups = option_groups()
     if kind == "simulate":
-        groups["cluster"] += made_names().split(", ")
+        families = [name for name in made_names().split(", ") if not name.startswith("or ")]
+        groups["cluster"] += [*families, *topology_names(), "NAME_HxG (hosts x GPUs)"]
     else:
         groups["cluster"] = ["local"]
     lines = ["Options:"]

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from experiments import build
 from experiments.config import RunConfig
+from experiments.data_plane import data_plane_of
+from experiments.data_plane_summary import data_plane_summary
 from experiments.hardware import Hardware, hardware_of
 from experiments.journal_file import NAME as JOURNAL_NAME
 from experiments.journal_file import JournalFile, header_fields
@@ -93,12 +95,14 @@ def execute(
     config, workload = prepared.config, prepared.workload
     metrics = RunMetrics()
     controller = build.controller_of(config, prepared.replicas, prepared.estimates)
+    data_plane = data_plane_of(config, prepared.replicas)
     simulation = Simulation(
         controller,
         _watched(build.arrivals_of(config, workload), len(workload), on_progress),
         [prepared.hardware.rows] * len(prepared.replicas),
         metrics,
         journal,
+        data_plane,
     )
     with undisturbed():
         wall_s, cpu_s = perf_counter(), process_time()
@@ -110,6 +114,8 @@ def execute(
         cpu_s, wall_s = process_time() - cpu_s, perf_counter() - wall_s
     counted = summary["requests"]["arrived"] - summary["requests"]["dropped"]
     assert counted == controller.arrived == len(workload), "invariant 1: requests conserved"
+    if data_plane is not None:
+        summary |= data_plane_summary(data_plane)
     return Simulated(summary, columns, wall_s, cpu_s, report.events)
 
 

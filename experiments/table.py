@@ -128,8 +128,18 @@ def facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("GPU time", f"{number(gpu_hours)} GPU-hours"),
         ("GPUs in a step", share(summary.get("gpu_busy_share"))),
         ("preemptions", count(summary.get("preemptions"))),
+        *_loads(section(summary, "loads")),
         *(_cost_of_workers(real) if real else _cost_of_simulation(sim)),
     ]
+
+
+def _loads(loads: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """How long parameters took, of a run that loaded any."""
+    seconds = loads.get("seconds")
+    if not seconds:
+        return []
+    mean, most = duration(1000 * seconds["mean"]), duration(1000 * seconds["max"])
+    return [("loads", f"{count(loads.get('count'))}, mean {mean}"), ("slowest load", most)]
 
 
 def _cost_of_simulation(sim: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -47,6 +47,16 @@ class DataPlaneSetup:
     contexts: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class LoadRecord:
+    """What one stop of a load took: from the wish to the moment it could run a step, or was given up."""
+
+    load: int
+    stop: int
+    seconds: float
+    whole: bool
+
+
 @dataclass(slots=True)
 class _Transfer:
     action: SendState
@@ -58,7 +68,8 @@ class DataPlane:
 
     def __init__(self, setup: DataPlaneSetup) -> None:
         self._setup = setup
-        topology = setup.topology
+        self.topology = topology = setup.topology
+        self.records: list[LoadRecord] = []
         self.fabric = Fabric([link.rate_bytes_per_s for link in topology.links])
         count = len(topology.gpus)
         self._contexts = ContextPool(count if setup.contexts is None else setup.contexts)
@@ -115,7 +126,7 @@ class DataPlane:
         if action.cold:
             before_s, after_s = self._start_up(action)
             delay_s += before_s
-        run = LoadRun(action, ranks, len(model_units(shape, len(route.hops))), after_s)
+        run = LoadRun(action, ranks, len(model_units(shape, len(route.hops))), after_s, now_s)
         self._loads[action.load] = run
         self._wait(now_s, run, 0, delay_s)
 
@@ -163,6 +174,7 @@ class DataPlane:
 
     def _whole(self, run: LoadRun, stop: int) -> None:
         self._facts.append(run.report(stop, True))
+        self._record(run, stop, True)
         if not run.open:
             del self._loads[run.action.load]
 
@@ -173,7 +185,13 @@ class DataPlane:
         for flow in (*run.flows.values(), *run.waits):
             self.fabric.abort(flow, now_s)
             del self._owner[flow]
+        for stop in sorted(run.open):
+            self._record(run, stop, False)
         self._facts += run.stopped(action.reason)
+
+    def _record(self, run: LoadRun, stop: int, whole: bool) -> None:
+        seconds = self.fabric.now_s - run.wished_s
+        self.records.append(LoadRecord(run.action.load, stop, seconds, whole))
 
     def _send(self, now_s: float, action: SendState) -> None:
         setup = self._setup

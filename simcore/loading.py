@@ -13,13 +13,15 @@ from serving.events import Loaded, LoadStopped
 class LoadRun:
     """A load under way. flows: (rank, hop, chunk) -> the fabric's number of what moves now.
 
-    ready_at_end_s: from the last byte at a stop to its first step (the engine's own preparations).
+    ready_at_end_s: from the last byte at a stop to its first step (the engine's own preparations). wished_s:
+    when the controller asked for it.
     """
 
     action: Load
     ranks: Ranks
     units: int
     ready_at_end_s: dict[int, float]
+    wished_s: float
     flows: dict[tuple[int, int, int], int] = field(default_factory=dict)
     waits: dict[int, int] = field(default_factory=dict)  # the fabric's number -> stop; stop 0: to begin
     layers: dict[int, int] = field(default_factory=dict)
