@@ -38,7 +38,8 @@ def _arrived(event: Arrived) -> str:
 
 def _ran(event: Ran) -> str:
     finished = ",".join(map(str, event.finished))
-    what = f"{event.steps},[{finished}],{_truth(event.running)},{event.last_step_ns}"
+    running = "true" if event.running else "false"  # no call: this line is written for every event
+    what = f"{event.steps},[{finished}],{running},{event.last_step_ns}"
     return f'["ran",{event.replica},{event.epoch},{what}]'
 
 
@@ -48,7 +49,9 @@ def _lost(event: Lost) -> str:
 
 def _run(action: Run) -> str:
     chunks = ",".join([f"[{request},{start},{tokens}]" for request, start, tokens in action.chunks])
-    what = f"[{chunks}],{_truth(action.decode)},{action.max_steps},{_truth(action.until_finish)}"
+    decode = "true" if action.decode else "false"
+    until_finish = "true" if action.until_finish else "false"
+    what = f"[{chunks}],{decode},{action.max_steps},{until_finish}"
     return f'["run",{action.replica},{action.epoch},{what},{quoted(action.reason)}]'
 
 
