@@ -34,6 +34,8 @@ bench: $(VENV)/.test
 	$(BIN)/python -m benchmarks.speed large
 	$(BIN)/python -m benchmarks.traces
 	$(BIN)/python -m benchmarks.synthesis_fidelity
+	$(BIN)/python -m benchmarks.fabric
+	$(BIN)/python -m benchmarks.data_plane
 
 # uv.lock is the lock; constraints.txt is the same for pip.
 lock:

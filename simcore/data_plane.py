@@ -17,7 +17,6 @@ from hwmodels.loading.plan import Send
 from hwmodels.loading.ranks import tensor_parallel
 from hwmodels.loading.startup import ConnectionPool, ContextPool, StartUp, start
 from hwmodels.loading.state import reshard
-from hwmodels.loading.units import model_units
 from hwmodels.topology.link import gpu
 from hwmodels.topology.topology import Topology
 from serving.actions import Action, Load, StopLoad, StopSend
@@ -100,18 +99,18 @@ class DataPlane:
         return None if math.isinf(next_s) else math.ceil(next_s * NS_PER_S - _SLACK_NS)
 
     def collect(self, now_ns: int) -> list[Event]:
-        """The facts up to now, in order of time and then of begin."""
+        """The facts up to now, in order of time and then of begin.
+
+        What follows an end begins at its exact time, though it is told of at the next whole ns.
+        """
         fabric = self.fabric
-        now_s = max(now_ns / NS_PER_S, fabric.now_s)
-        next_s = fabric.next_completion_s()
-        if next_s * NS_PER_S - _SLACK_NS <= now_ns:
-            now_s = max(now_s, next_s)  # it was rounded up to now
-        for done in fabric.advance(now_s):
-            owner = self._owner.pop(done.flow)
-            if isinstance(owner, _Transfer):
-                self._part_sent(owner, done.flow)
-            else:
-                self._load_went_on(*owner, done.flow, fabric.now_s)
+        while (next_s := fabric.next_completion_s()) * NS_PER_S - _SLACK_NS <= now_ns:
+            for done in fabric.advance(max(next_s, fabric.now_s)):
+                owner = self._owner.pop(done.flow)
+                if isinstance(owner, _Transfer):
+                    self._part_sent(owner, done.flow)
+                else:
+                    self._load_went_on(*owner, done.flow, fabric.now_s)
         facts, self._facts = self._facts, []
         return facts
 
@@ -119,14 +118,13 @@ class DataPlane:
         setup, first = self._setup, action.stops[0][0]
         loader = load_loader(setup.loader, _STORES[first]) if first in _STORES else None
         route = way(setup.topology, action.stops, setup.gpus_of, loader, spread=action.load)
-        shape = setup.shapes[action.model]
-        ranks = tensor_parallel(shape, route.hops, places=route.stop_of)
+        ranks = tensor_parallel(setup.shapes[action.model], route.hops, places=route.stop_of)
         delay_s = loader.constant_s if loader is not None else 0.0
         after_s: dict[int, float] = {}
         if action.cold:
             before_s, after_s = self._start_up(action)
             delay_s += before_s
-        run = LoadRun(action, ranks, len(model_units(shape, len(route.hops))), after_s, now_s)
+        run = LoadRun(action, ranks, after_s, now_s)
         self._loads[action.load] = run
         self._wait(now_s, run, 0, delay_s)
 

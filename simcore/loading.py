@@ -19,7 +19,6 @@ class LoadRun:
 
     action: Load
     ranks: Ranks
-    units: int
     ready_at_end_s: dict[int, float]
     wished_s: float
     flows: dict[tuple[int, int, int], int] = field(default_factory=dict)
@@ -45,7 +44,7 @@ class LoadRun:
         for arrival in step.arrivals:
             if arrival.layer is not None:
                 self.layers[arrival.hop] += 1
-            whole = arrival.unit == self.units - 1
+            whole = arrival.unit == self.ranks.units - 1
             if whole or arrival.layer is not None:
                 yield arrival.hop, whole
 

@@ -30,6 +30,11 @@ class Ranks:
         self._joined = {hop: self._whole(hop) for hop in self._places}
 
     @property
+    def units(self) -> int:
+        """How many units there are."""
+        return len(self._chains[0].units)
+
+    @property
     def done(self) -> bool:
         """Whether every rank is through."""
         return all(chain.done for chain in self._chains)

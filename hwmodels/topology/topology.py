@@ -81,8 +81,13 @@ class Topology:
         return (starts.nvlink_out + source, *(starts.nvlink_in + target for target in targets))
 
     def latency_s(self, path: Path) -> float:
-        """Seconds until the first byte is through: those of the path's links together."""
+        """Seconds until the first byte is through: those of the path's links together.
+
+        Of a broadcast's tree the way out and the slowest way in, which run side by side.
+        """
         latencies = self.link_latency_s
+        if len(path) > 2 and all(self.links[link].kind == "nvlink" for link in path):
+            return latencies[path[0]] + max(latencies[link] for link in path[1:])
         return sum(latencies[link] for link in path)
 
     def rate_bytes_per_s(self, path: Path) -> float:
