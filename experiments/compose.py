@@ -110,6 +110,10 @@ def _check_choice(choice: Override, groups: dict[str, list[str]]) -> None:
         if _make_cluster(choice.text):
             return
         made = f", {made_names()}"
+    if choice.key == "trace" and any(mark in choice.text for mark in "./"):
+        raise UserError(
+            f"trace={echo(choice.text)} is a file: write trace=file trace.path={echo(choice.text)}"
+        )
     near = closest(choice.text, options)
     hint = f", {choice.key}={near} if that is meant" if near else ""
     raise UserError(f"unknown option {choice}: write one of {', '.join(options)}{made}{hint}")

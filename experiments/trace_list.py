@@ -14,16 +14,16 @@ def print_list() -> None:
 
     console = Console(highlight=False)
     recorded = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for title in ("recorded", "here", "licence", "from"):
+    for title in ("recorded", "here", "file"):
         recorded.add_column(title, overflow="fold")
     for source in SOURCES.values():
-        recorded.add_row(source.name, _where(source), source.licence.partition(":")[0], source.page)
+        recorded.add_row(source.name, _where(source), source.file_name)
     console.print(recorded)
     drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for title in ("drawn", "what it is"):
         drawn.add_column(title, overflow="fold")
     for name, draw in SYNTHETIC.items():
-        drawn.add_row(name, (draw.__doc__ or "").partition("\n")[0])
+        drawn.add_row(name, (draw.__doc__ or "").partition("\n")[0].replace("``", ""))
     console.print(drawn)
 
 

@@ -5,6 +5,7 @@ traces.fetching.sources, traces.formats and traces.synthetic.registry, and would
 """
 
 import inspect
+import typing
 from typing import Any, Final
 
 from hydra.core.config_store import ConfigStore
@@ -62,7 +63,10 @@ def default_parameters(name: str) -> dict[str, Any]:
 
 def _kinds(parameter: inspect.Parameter) -> list[type]:
     """The plain types it takes; none for what only Python code can hand over, such as a function."""
-    options = getattr(parameter.annotation, "__args__", (parameter.annotation,))
+    annotation = parameter.annotation
+    if typing.get_origin(annotation) is typing.Literal:
+        return [str]  # the function says which words
+    options = getattr(annotation, "__args__", (annotation,))
     return [option for option in options if option in _PLAIN]
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _BINS_SHOWN: Final = 720
+_LONGEST_LABEL: Final = 140
 _SUFFIXES: Final = (".png", ".svg", ".pdf")
 
 
@@ -28,9 +29,9 @@ def plot(workload: Workload, description: Description, path: Path) -> None:
     from matplotlib import pyplot
 
     figure, ((rate, gaps), (lengths, counts)) = pyplot.subplots(2, 2, figsize=(11, 6.5), layout="constrained")
-    figure.suptitle(
-        f"{description.name}: {description.requests:,} requests in {description.duration_s:,.0f} s"
-    )
+    title = f"{description.name}: {description.requests:,} requests in {description.duration_s:,.0f} s"
+    changed = f"\n{'; '.join(description.labels)}"[:_LONGEST_LABEL] if description.labels else ""
+    figure.suptitle(title + changed, fontsize="medium")
     _rate(rate, workload)
     _gaps(gaps, workload, description)
     _lengths(lengths, workload)
@@ -63,12 +64,15 @@ def _lengths(axes: "Axes", workload: Workload) -> None:
         values = np.sort(getattr(workload, name)).astype(np.float64)
         _distribution(axes, values, f"{name.partition('_')[0]}, mean {values.mean():,.4g}")
     axes.set(xscale="log", xlabel="tokens", ylabel="share below", title="lengths")
-    axes.legend(loc="lower right", frameon=False)
+    axes.legend(loc="best", frameon=False)
 
 
 def _counts(axes: "Axes", workload: Workload, description: Description) -> None:
     counts = arrival_counts(workload, BIN_S)
-    axes.hist(counts, bins=min(60, max(5, int(counts.max()) + 1)))
+    step = max(
+        1, -(-(int(counts.max()) - int(counts.min()) + 1) // 60)
+    )  # whole counts: no bar is empty by chance
+    axes.hist(counts, bins=np.arange(counts.min(), counts.max() + step + 1, step) - 0.5)
     title = f"burst index {description.burst_index:.3g}, peak/mean {description.counts.peak_to_mean:.3g}"
     axes.set(xlabel=f"requests per {BIN_S:g} s", ylabel="how often", title=title, yscale="log")
 

@@ -32,17 +32,23 @@ def print_comparison(
 ) -> None:
     """Burst statistics of a sample beside its source's, and what thinning to ``share`` must give."""
     table = _table(f"counts per {BIN_S:g} s", "source", "sample", "ratio")
-    for title in ("expected", "95 of 100 within", "is it") if expected else ():
+    for title in ("expected", "95 % within", "is it") if expected else ():
         table.add_column(title, justify="right")
     after = sample.named()
     for name, before in source.named().items():
-        row = [name, number(before, 4), number(after[name], 4), _ratio(after[name], before)]
+        row = [
+            name.replace("autocorrelation", "autocorr."),
+            number(before, 4),
+            number(after[name], 4),
+            _ratio(after[name], before),
+        ]
         table.add_row(*row, *(_against(expected[name], after[name]) if expected else ()))
     console = _console()
     console.print(table)
     if expected:
         console.print(
-            f"expected: what keeping each request with probability {share} does to the source's counts"
+            f"expected: what keeping each request with probability {share} does to the source's counts;"
+            " one value in twenty lies outside by chance"
         )
 
 

@@ -76,6 +76,7 @@ def _fetch(words: Sequence[str]) -> int:
     from experiments.overrides import parse_words
     from traces.fetching.fetch import fetch
     from traces.fetching.sources import source_of, terms
+    from traces.synthetic.registry import SYNTHETIC
 
     if not words or "=" in words[0]:
         raise UserError("servetwin traces fetch lacks a name: write one of servetwin traces list")
@@ -84,9 +85,18 @@ def _fetch(words: Sequence[str]) -> int:
         if word.key != "folder":
             raise UserError(f"unknown key '{echo(word.key)}' for servetwin traces fetch: write folder=FOLDER")
         folder = word.text
+    if words[0] in SYNTHETIC:
+        raise UserError(f"{words[0]} is drawn, so there is nothing to fetch: write trace={words[0]} in a run")
     source = source_of(words[0])
-    with progress_bar(f"fetching {source.name}") as on_progress:
-        path = fetch(source, Path(folder), on_progress=on_progress)
+    made = [path for path in (Path(folder), *Path(folder).parents) if not path.exists()]
+    try:
+        with progress_bar(f"fetching {source.name}") as on_progress:
+            path = fetch(source, Path(folder), on_progress=on_progress)
+    except BaseException:
+        for empty in made:  # the innermost first; one that holds a part stays
+            if empty.is_dir() and not any(empty.iterdir()):
+                empty.rmdir()
+        raise
     with telling(f"; the file is in {path}"):
         print(f"{path}: {path.stat().st_size:,} bytes, sha256 as pinned")
         print(terms(source))
@@ -178,8 +188,16 @@ def _write(
     lost = write(workload, target, **options)
     with telling(f"; the requests are in {target}"):
         print(f"{len(workload):,} requests in {target}")
-        for label in lost or ():
+        for label in (*(lost or ()), *_not_in_the_file(workload, target, given.other.get("to"))):
             print(f"  {label}")
+
+
+def _not_in_the_file(workload: "Workload", target: Path, to: str | None) -> list[str]:
+    """What of the workload its requests do not tell; Parquet keeps it beside them."""
+    lines = [f"left out when it was read: {rows:,} rows, {why}" for why, rows in workload.dropped.items()]
+    if (to or _SUFFIXES.get(target.suffix)) != "parquet":
+        lines += [f"not kept in the file: {label}" for label in workload.labels]
+    return lines
 
 
 def _free(given: "TraceWords", key: str) -> Path:

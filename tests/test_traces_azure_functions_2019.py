@@ -16,8 +16,8 @@ from traces import reading
 from traces.errors import TraceError
 from traces.importers import azure_functions_2019
 from traces.importers.azure_functions_2019 import (
-    DROPPED_NEVER,
     MINUTE_NS,
+    NEVER,
     SPREAD,
     read_azure_functions_2019,
 )
@@ -74,15 +74,14 @@ def test_every_invocation_is_a_request_in_its_minute(tmp_path: Path, name: str, 
     assert by_minute(workload) == {(first, 1): 3, (first, 2): 1, (first, 1440): 2, (other, 2): 4}
     assert workload.model is not None and workload.model.words == (first, other)
     assert workload.prompt_tokens.tolist() == workload.output_tokens.tolist() == [1] * 10
-    assert workload.labels == (SPREAD, NO_LENGTHS)
-    assert workload.dropped == {DROPPED_NEVER: 1} and workload.rows_read == 3
+    assert workload.labels == (SPREAD, NO_LENGTHS, NEVER.format(1))
+    assert NEVER.format(1) in workload.labels and not workload.dropped and workload.rows_read == 3
     assert workload.name == "day" and workload.source.startswith(f"{name} sha256=")
 
 
 def test_the_labels_are_those_that_were_agreed() -> None:
     assert SPREAD == "invocations spread at random within their minute"
     assert NO_LENGTHS == "no lengths in the source: 1 prompt and 1 output token each"
-    assert DROPPED_NEVER == "function never invoked"
 
 
 def test_instants_are_uniform_within_their_minute_and_depend_on_the_seed(tmp_path: Path) -> None:
@@ -128,7 +127,7 @@ def test_counts_come_back_as_they_were_written(
             expected[f"{app[:8]}/{function[:8]}", minute] += count
     assert by_minute(workload) == +expected
     never = sum(not sum(minutes.values()) for minutes in day.values())
-    assert workload.dropped.get(DROPPED_NEVER, 0) == never and workload.rows_read == len(day)
+    assert (NEVER.format(never) in workload.labels) == (never > 0) and workload.rows_read == len(day)
 
 
 @drawn
@@ -368,5 +367,5 @@ def test_damage_never_gives_a_wrong_count(
     if invocations <= 50:
         assert Counter((workload.arrival_ns // MINUTE_NS + 1).tolist()) == +totals
         never = sum(not sum(map(int, fields[4:])) for fields in rows[1:])
-        assert workload.dropped.get(DROPPED_NEVER, 0) == never
+        assert (NEVER.format(never) in workload.labels) == (never > 0)
     assert workload.rows_read == len(rows) - 1

@@ -22,7 +22,8 @@ from traces.streams import stream
 from traces.workload import MAX_ROWS, NS_PER_S, Workload
 
 SPREAD: Final = "invocations spread at random within their minute"
-DROPPED_NEVER: Final = "function never invoked"
+NEVER: Final = "{} functions never invoked left out"
+"""A label: functions are no requests, so they are not among those dropped."""
 MINUTE_NS: Final = 60 * NS_PER_S
 
 
@@ -57,8 +58,8 @@ def read_azure_functions_2019(
 
     A function (whatever triggers it) is a model, named by the first 8 digits of its app and its own, or more
     where two would be one. functions: only the so many most invoked ones (of equals those that come first).
-    limit: only the first arrivals, which are the same without it. seed: of the instants. Rows of functions
-    that were never invoked are counted in ``dropped``; ``rows_read`` counts the file's rows, not invocations.
+    limit: only the first arrivals, which are the same without it. seed: of the instants. How
+    many functions were never invoked is a label; ``rows_read`` counts the file's rows, not invocations.
     The trace has no lengths, so that every request gets one token on each side, which a label says.
     Raises TraceError naming file, line, column and remedy for whatever is no such file, and when there are
     more invocations than a workload holds.
@@ -86,8 +87,7 @@ def read_azure_functions_2019(
         model=Names(code[:rows], tuple(words[function] for function in taken.tolist())),
         name=name or origin.name,
         source=origin.source,
-        labels=(*labels, SPREAD, NO_LENGTHS),
-        dropped={DROPPED_NEVER: never} if never else {},
+        labels=(*labels, SPREAD, NO_LENGTHS, *((NEVER.format(never),) if never else ())),
         rows_read=len(day.row_total),
     )
 
