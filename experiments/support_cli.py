@@ -76,13 +76,15 @@ def _cluster(given: dict[str, str]) -> int:
     from experiments.clusters import requested_cluster, topology_names
     from experiments.compose import option_groups
     from experiments.support_cluster import cluster_lines
+    from hwmodels.topology.cluster_file import cluster_names
 
     other = sorted(given.keys() - {"cluster", "plot"})
     if "cluster" not in given or other:
         wrong = f"{other[0]} does not go with cluster" if other else "plot has no cluster to draw"
         raise UserError(f"{wrong}: write servetwin support cluster=NAME, with plot=FILE.png for a picture")
     chosen = requested_cluster(given["cluster"])
-    if given["cluster"] in option_groups()["cluster"] or (chosen and chosen["topology"] is None):
+    plain = given["cluster"] in option_groups()["cluster"] and given["cluster"] not in cluster_names()
+    if plain or (chosen and chosen["topology"] is None):
         linked = ", ".join(topology_names())
         raise UserError(
             f"cluster={given['cluster']} is GPUs without links: write a cluster that has some, {linked}"
