@@ -1,0 +1,106 @@
+"""What a scaler sees of one model's instances, and what it may decide."""
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+Role = Literal["prefill", "decode", "both"]
+
+InstanceState = Literal[
+    "serving",  # takes requests
+    "loading",  # waits for parameters, or starts up
+    "draining",  # finishes what it has and takes nothing new
+]
+
+Act = Literal[
+    "cancel_drain",  # a draining instance takes requests again
+    "revive",  # an instance that was reclaimed serves again: its parameters are still on its GPUs
+    "mutate",  # a prefill instance becomes a decode instance, with no transfer of parameters
+    "load",  # new instances: placement chooses the GPUs, a planner the sources
+    "drain",  # an instance takes nothing new and is reclaimed when it is empty
+    "short",  # wanted, but no GPUs are free: others may be asked to give some
+]
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceView:
+    """One instance. ``outstanding``: requests assigned, not finished. ``idle_since_ns``: None if busy."""
+
+    id: int
+    state: InstanceState
+    outstanding: int = 0
+    idle_since_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RoleView:
+    """The instances of one model in one role, and the configured bounds on how many serve or load."""
+
+    role: Role
+    instances: tuple[InstanceView, ...]
+    minimum: int
+    maximum: int
+
+    def __post_init__(self) -> None:
+        assert 0 <= self.minimum <= self.maximum, "instances need 0 <= minimum <= maximum"
+
+    def in_state(self, state: InstanceState) -> list[InstanceView]:
+        """The instances in this state, by id."""
+        return sorted((one for one in self.instances if one.state == state), key=lambda one: one.id)
+
+    @property
+    def supply(self) -> int:
+        """Instances that serve or will: one that loads counts, one that drains does not."""
+        return sum(one.state != "draining" for one in self.instances)
+
+
+@dataclass(frozen=True, slots=True)
+class ScalingView:
+    """One model at one instant of the load monitor, in numbers the controller has.
+
+    ``backlog_tokens``: prompt tokens queued or running and not yet computed. ``kv_tokens``: KV memory of
+    decoding, in use or reserved. ``migrating_tokens``: KV on its way, or waiting to go, from prefill to
+    decode instances. The rates are those of one instance: prompt tokens/s, KV memory in tokens, KV tokens/s
+    it takes in. ``roles``: prefill and decode, or both in one. ``parked``: reclaimed instances of this model
+    whose parameters are still on their GPUs. ``spare``: how many more instances the free GPUs hold, those of
+    ``parked`` not counted.
+    """
+
+    now_ns: int
+    model: str
+    roles: tuple[RoleView, ...]
+    backlog_tokens: int
+    kv_tokens: int
+    migrating_tokens: int
+    prefill_tokens_per_s: float
+    kv_tokens_per_instance: int
+    kv_tokens_per_s: float
+    spare: int
+    parked: tuple[int, ...] = ()
+
+    @property
+    def has_work(self) -> bool:
+        """Whether any request of this model waits or runs."""
+        return self.backlog_tokens + self.kv_tokens + self.migrating_tokens > 0
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleDecision:
+    """One wish: ``count`` instances of a model for (or, draining, out of) ``role``.
+
+    ``instances`` names them where they exist already; it is empty for ``load`` and ``short``. The reason
+    carries the numbers.
+    """
+
+    act: Act
+    model: str
+    role: Role
+    count: int
+    instances: tuple[int, ...]
+    reason: str
+
+
+class Scaler(Protocol):
+    """Decides how many instances a model has, once per period of the load monitor."""
+
+    def scale(self, view: ScalingView) -> tuple[ScaleDecision, ...]:
+        """What to change now, in the order in which to do it; empty: nothing."""

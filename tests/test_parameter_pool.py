@@ -1,0 +1,334 @@
+"""The parameter pool: every rule by example, and its invariant under random use."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serving.errors import UserError
+from serving.host_cache import CacheRules, Ended, HostCaches
+from serving.parameter_pool import REMOTE, ParameterPool, Reload, broken
+
+
+def a_pool(
+    hosts: int = 2,
+    capacity_bytes: int = 100,
+    sizes_bytes: dict[str, int] | None = None,
+    ssds: dict[str, frozenset[int]] | None = None,
+) -> ParameterPool:
+    caches = HostCaches(hosts, CacheRules(capacity_bytes, keep_one_copy=True))
+    return ParameterPool(caches, {"a": 40} if sizes_bytes is None else sizes_bytes, ssds)
+
+
+def deployed_only(pool: ParameterPool, model: str, replica: int, domain: int) -> None:
+    """The model's only copy is on the GPUs of this replica."""
+    pool.deployed(model, replica, domain)
+    pool.drop_host_copies(model)
+
+
+def test_one_copy_of_each_model_is_spread_evenly() -> None:
+    pool = a_pool(hosts=3, sizes_bytes=dict.fromkeys("abcdefg", 10))
+    assert pool.spread(0) == [(model, at % 3) for at, model in enumerate("abcdefg")]
+    assert pool.caches.used_bytes == [30, 20, 20]
+    assert broken(pool) == []
+
+
+def test_the_spread_is_even_in_bytes() -> None:
+    pool = a_pool(hosts=2, sizes_bytes={"a": 10, "b": 30, "c": 20})
+    assert pool.spread(0) == [("a", 1), ("b", 0), ("c", 1)]
+    assert pool.caches.used_bytes == [30, 30]
+
+
+def test_a_spread_that_does_not_fit_says_what_to_change() -> None:
+    with pytest.raises(
+        UserError, match="40 bytes of memory left for the copy of c: give the hosts' caches more"
+    ):
+        a_pool(hosts=2, capacity_bytes=79, sizes_bytes=dict.fromkeys("abc", 40)).spread(0)
+
+
+def test_the_caches_must_keep_the_last_copy() -> None:
+    with pytest.raises(AssertionError, match="keep the last copy"):
+        ParameterPool(HostCaches(1, CacheRules(100)), {"a": 40})
+
+
+def test_a_model_that_was_never_placed_breaks_the_invariant_until_it_is_reloaded() -> None:
+    pool = a_pool()
+    assert broken(pool) == ["a is in no memory and on its way to none"]
+    assert pool.repair(0) == [Reload("a", REMOTE, 0, (), "no copy is in memory")]
+    assert broken(pool) == [] and pool.repair(0) == []
+    places = pool.places("a")
+    assert (places.domains, places.coming, places.in_memory) == ((), (0,), False)
+    pool.arrived("a", 0, 1)
+    places = pool.places("a")
+    assert (places.domains, places.coming, places.in_memory) == ((0,), (), True)
+
+
+def test_a_copy_to_come_whose_room_is_gone_is_seen() -> None:
+    pool = a_pool()
+    pool.repair(0)
+    pool.caches.lose(0)
+    assert broken(pool) == ["a comes to host 0, which keeps no room for it"]
+
+
+def test_a_deployed_model_frees_its_host_memory() -> None:
+    pool = a_pool()
+    pool.spread(0)
+    with pytest.raises(AssertionError, match="no replica has a"):
+        pool.drop_host_copies("a")
+    pool.deployed("a", 7, 1)
+    assert pool.drop_host_copies("a") == [Ended(0, "a", "order")]
+    assert pool.places("a").replicas == (7,) and pool.caches.used_bytes == [0, 0]
+    assert broken(pool) == []
+
+
+def test_a_replica_is_deployed_once_and_on_a_host_that_lives() -> None:
+    pool = a_pool(sizes_bytes={"a": 10, "b": 10})
+    pool.deployed("a", 7, 1)
+    with pytest.raises(AssertionError, match="replica 7 is taken"):
+        pool.deployed("b", 7, 0)
+    pool.lose_host(0, 0)
+    with pytest.raises(AssertionError, match="host 0 is gone"):
+        pool.deployed("b", 8, 0)
+
+
+def test_a_replica_may_go_while_others_have_the_model() -> None:
+    pool = a_pool()
+    deployed = ((7, 0), (8, 1))
+    for replica, domain in deployed:
+        pool.deployed("a", replica, domain)
+    assert pool.bring_back("a", 7, 0) is None
+    pool.undeploy("a", 7)
+    assert pool.places("a").replicas == (8,) and pool.is_last_copy("a", 8)
+
+
+def test_the_last_replica_goes_after_a_host_copy_has_come_back() -> None:
+    pool = a_pool()
+    pool.spread(0)
+    deployed_only(pool, "a", 7, 1)
+    assert pool.is_last_copy("a", 7) and not pool.may_undeploy("a", 7)
+    reason = "replica 7 has the last copy and is to go"
+    assert pool.bring_back("a", 7, 0) == Reload("a", ("replica", 7), 1, (), reason)
+    assert pool.bring_back("a", 7, 0) is None, "it is under way"
+    with pytest.raises(AssertionError, match="the last copy of a, or is read"):
+        pool.undeploy("a", 7)
+    pool.arrived("a", 1, 5)
+    pool.undeploy("a", 7)
+    assert pool.places("a").domains == (1,) and broken(pool) == []
+    pool.deployed("a", 8, 0)
+    assert pool.drop_host_copies("a") == [Ended(1, "a", "order")], "a copy that is whole is not pinned"
+
+
+def test_a_replica_that_a_reload_reads_stays_even_if_it_is_not_the_last() -> None:
+    pool = a_pool()
+    pool.deployed("a", 7, 1)
+    pool.bring_back("a", 7, 0)
+    pool.deployed("a", 8, 0)
+    assert not pool.is_last_copy("a", 7) and not pool.may_undeploy("a", 7)
+    assert pool.may_undeploy("a", 8)
+    pool.arrived("a", 1, 1)
+    assert pool.may_undeploy("a", 7)
+
+
+def test_a_copy_comes_back_to_another_host_when_its_own_is_full() -> None:
+    pool = a_pool(sizes_bytes={"a": 40, "b": 80})
+    pool.caches.admit(0, "b", 80, 0)
+    pool.deployed("a", 7, 0)
+    reload = pool.bring_back("a", 7, 0)
+    assert reload is not None and reload.domain == 1
+
+
+def test_copies_that_make_room_are_named() -> None:
+    pool = a_pool(sizes_bytes={"a": 40, "b": 80})
+    for domain in (0, 1):
+        pool.caches.admit(domain, "b", 80, 0)
+    pool.deployed("a", 7, 1)
+    reload = pool.bring_back("a", 7, 0)
+    assert reload is not None and reload.ended == (Ended(1, "b", "room"),)
+    assert broken(pool) == []
+
+
+def test_without_room_on_any_host_the_last_replica_stays() -> None:
+    pool = a_pool(hosts=1, sizes_bytes={"a": 40, "b": 80})
+    pool.caches.admit(0, "b", 80, 0)
+    pool.deployed("a", 7, 0)
+    assert pool.bring_back("a", 7, 0) is None
+    assert not pool.may_undeploy("a", 7) and broken(pool) == []
+
+
+def test_a_lost_host_names_what_is_in_no_memory_any_more() -> None:
+    pool = a_pool(3, 100, dict.fromkeys("abcd", 10), {"b": frozenset({0, 2})})
+    for model, domain in (("a", 0), ("b", 0), ("c", 1), ("d", 0)):
+        pool.caches.admit(domain, model, 10, 0)
+    pool.deployed("a", 7, 1)  # lives on a GPU elsewhere
+    pool.deployed("d", 8, 0)  # GPU and host copy die together
+    reason = "no copy is in memory"
+    assert pool.lose_host(0, 5) == [
+        Reload("b", ("ssd", 2), 2, (), reason),
+        Reload("d", REMOTE, 1, (), reason),
+    ]
+    assert pool.places("b").ssds == (2,) and pool.places("d").replicas == ()
+    assert broken(pool) == []
+
+
+def test_a_reload_to_a_lost_host_begins_again_elsewhere() -> None:
+    pool = a_pool()
+    assert [one.domain for one in pool.repair(0)] == [0]
+    assert [one.domain for one in pool.lose_host(0, 1)] == [1]
+    assert pool.places("a").coming == (1,) and pool.caches.used_bytes == [0, 40]
+
+
+def test_a_reload_from_a_lost_replica_begins_again_from_the_store() -> None:
+    pool = a_pool()
+    pool.deployed("a", 7, 1)
+    pool.bring_back("a", 7, 0)
+    assert pool.lose_replica("a", 7, 1) == [Reload("a", REMOTE, 0, (), "no copy is in memory")]
+    assert pool.caches.used_bytes == [40, 0], "the half copy is gone"
+
+
+def test_a_lost_replica_that_was_not_the_last_costs_nothing() -> None:
+    pool = a_pool()
+    pool.spread(0)
+    pool.deployed("a", 7, 1)
+    assert pool.lose_replica("a", 7, 1) == []
+
+
+def test_a_reload_that_failed_is_wanted_again_only_if_needed() -> None:
+    pool = a_pool(ssds={"a": frozenset({1})})
+    first = pool.repair(0)
+    assert [one.source for one in first] == [("ssd", 1)]
+    assert pool.reload_failed("a", 1, 1) == first
+    pool.deployed("a", 7, 0)
+    assert pool.reload_failed("a", 1, 2) == []
+    assert pool.places("a").coming == () and pool.caches.used_bytes == [0, 0]
+
+
+def test_a_model_without_room_is_stranded_until_a_host_is_back() -> None:
+    pool = a_pool(hosts=1)
+    pool.spread(0)
+    assert pool.lose_host(0, 1) == [] and pool.stranded() == ["a"]
+    with pytest.raises(AssertionError, match="host 0 was not gone"):
+        a_pool(hosts=1).host_returned(0, 0)
+    assert pool.host_returned(0, 2) == [Reload("a", REMOTE, 0, (), "no copy is in memory")]
+    assert broken(pool) == []
+
+
+def test_room_that_becomes_free_is_used_by_the_next_repair() -> None:
+    pool = a_pool(hosts=1, sizes_bytes={"a": 60, "b": 60})
+    pool.caches.admit(0, "a", 60, 0)
+    assert pool.repair(0) == [] and pool.stranded() == ["b"]
+    deployed_only(pool, "a", 7, 0)
+    assert [one.model for one in pool.repair(1)] == ["b"]
+    assert broken(pool) == []
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(
+            [
+                "deploy",
+                "free",
+                "reclaim",
+                "lose replica",
+                "lose host",
+                "return",
+                "arrive",
+                "fail",
+                "cache",
+                "expire",
+            ]
+        ),
+        st.sampled_from("abc"),
+        st.integers(0, 2),  # a host, or which of several
+    ),
+    max_size=60,
+)
+
+
+class _World:
+    """Carries out what the pool asks for, with books of its own, which the pool never sees."""
+
+    def __init__(self, capacity_bytes: int) -> None:
+        caches = HostCaches(3, CacheRules(capacity_bytes, ttl_ns=20, keep_one_copy=True))
+        self.pool = ParameterPool(caches, {"a": 10, "b": 20, "c": 30}, {"b": frozenset({0, 2})})
+        self.hosted = {model: set[int]() for model in "abc"}
+        self.replicas: dict[int, tuple[str, int]] = {}
+        self.reloads: set[tuple[str, int]] = set()
+        self.alive = {0, 1, 2}
+        self.ids = 0
+
+    def of(self, model: str, which: int) -> int | None:
+        ids = [replica for replica, (name, _) in self.replicas.items() if name == model]
+        return ids[which % len(ids)] if ids else None
+
+    def begun(self, reloads: list[Reload]) -> None:
+        for reload in reloads:
+            assert reload.domain in self.alive and (reload.model, reload.domain) not in self.reloads
+            kind, number = reload.source
+            assert kind != "replica" or self.replicas[number][0] == reload.model
+            assert kind != "ssd" or (number == reload.domain and number in self.alive)
+            self.reloads.add((reload.model, reload.domain))
+
+    def step(self, what: str, model: str, number: int, now_ns: int) -> None:
+        pool, replica = self.pool, self.of(model, number)
+        ready = sorted(pool.places(model).coming)
+        if what == "deploy" and number in self.alive:
+            self.replicas[self.ids] = model, number
+            pool.deployed(model, self.ids, number)
+            self.ids += 1
+        elif what == "free" and replica is not None:
+            pool.drop_host_copies(model)
+        elif what == "reclaim" and replica is not None:
+            back = pool.bring_back(model, replica, now_ns)
+            self.begun([back] if back else [])
+            if pool.may_undeploy(model, replica):
+                pool.undeploy(model, replica)
+                del self.replicas[replica]
+        elif what == "lose replica" and replica is not None:
+            del self.replicas[replica]
+            self.lost(pool.lose_replica(model, replica, now_ns))
+        elif what == "lose host" and number in self.alive:
+            self.alive.remove(number)
+            self.replicas = {one: at for one, at in self.replicas.items() if at[1] != number}
+            self.lost(pool.lose_host(number, now_ns))
+        elif what == "return" and number not in self.alive:
+            self.alive.add(number)
+            self.begun(pool.host_returned(number, now_ns))
+        elif what in ("arrive", "fail") and ready:
+            self.reloads.remove((model, ready[0]))
+            if what == "arrive":
+                pool.arrived(model, ready[0], now_ns)
+            else:
+                self.begun(pool.reload_failed(model, ready[0], now_ns))
+        elif what == "cache" and number in self.alive and not pool.caches.holds(number, model):
+            pool.caches.admit(number, model, {"a": 10, "b": 20, "c": 30}[model], now_ns)
+        elif what == "expire":
+            pool.caches.expire(now_ns)
+
+    def lost(self, reloads: list[Reload]) -> None:
+        """Reloads that ended with what was lost leave the books before the new ones enter."""
+        new = {(one.model, one.domain) for one in reloads}
+        coming = {(model, domain) for model in "abc" for domain in self.pool.places(model).coming}
+        self.reloads &= coming - new
+        self.begun(reloads)
+
+
+@given(STEPS, st.sampled_from([40, 60, 200]))
+def test_every_model_stays_in_memory_or_is_on_its_way(
+    steps: list[tuple[str, str, int]], capacity_bytes: int
+) -> None:
+    world = _World(capacity_bytes)
+    pool = world.pool
+    pool.spread(0)
+    for now_ns, (what, model, number) in enumerate(steps):
+        world.step(what, model, number, now_ns)
+        if what in ("free", "arrive", "cache", "expire"):  # these may make room, and say nothing of it
+            world.begun(pool.repair(now_ns))
+        coming = {(name, domain) for name in "abc" for domain in pool.places(name).coming}
+        assert coming == world.reloads, "every reload under way was returned once"
+        for name in "abc":
+            places = pool.places(name)
+            assert places.replicas == tuple(one for one, (of, _) in world.replicas.items() if of == name)
+            assert set(places.domains) <= world.alive and set(places.ssds) <= world.alive
+            assert places.in_memory or places.coming or name in pool.stranded()
+        if capacity_bytes == 200 and world.alive:
+            assert broken(pool) == [], "there is room for everything"
+        assert pool.repair(now_ns) == [], "what could be reloaded was returned by the step itself"
