@@ -8,6 +8,7 @@ from typing import Any, Final, Literal
 
 from experiments.ranges import RANGES
 from experiments.trace_config import TraceConfig, check_trace
+from hwmodels.topology.cluster_file import load_cluster
 from serving.errors import UserError
 
 Kind = Literal["simulate", "realexec"]
@@ -214,6 +215,11 @@ def _check_cluster(config: RunConfig) -> None:
         raise UserError(
             f"cluster.gpus={cluster.gpus} contradicts cluster={cluster.name}: "
             f"write cluster={family}{cluster.gpus}"
+        )
+    if cluster.topology is not None and cluster.gpus != (there := load_cluster(cluster.topology).gpus):
+        raise UserError(
+            f"cluster.gpus={cluster.gpus} contradicts cluster={cluster.name}, which has {there}: write "
+            f"another size as cluster={cluster.topology}_HxG, H hosts of G GPUs"
         )
     if cluster.gpus % tp:
         raise UserError(

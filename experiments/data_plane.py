@@ -10,6 +10,9 @@ from serving.errors import UserError
 from serving.replica import Replica
 from simcore.data_plane import DataPlane, DataPlaneSetup
 
+# Start-ups with CUDA contexts and connections made beforehand for every GPU (BlitzScale, appendix A.1).
+_POOLED = ("blitzscale",)
+
 
 def topology_of(config: RunConfig) -> Topology | None:
     """The links of the run's cluster, None without. Raises UserError when replicas do not fit hosts."""
@@ -18,10 +21,11 @@ def topology_of(config: RunConfig) -> Topology | None:
         return None
     topology = build(load_cluster(name))
     per_host = topology.spec.gpus_per_host
-    if per_host % tp and tp % per_host:
+    spans = tp % per_host == 0 and config.cluster.start == "warm"
+    if per_host % tp and not spans:
         raise UserError(
             f"model.tp={tp} does not fit the {per_host} GPUs of a host of cluster={name}: write a model.tp "
-            f"that divides {per_host}, or a multiple of it"
+            f"that divides {per_host}" + (", or a multiple of it" if config.cluster.start == "warm" else "")
         )
     return topology
 
@@ -31,7 +35,7 @@ def data_plane_of(config: RunConfig, replicas: list[Replica]) -> DataPlane | Non
     topology = topology_of(config)
     if topology is None or config.cluster.start == "warm":
         return None
-    name = config.model.name
+    name, pooled = config.model.name, config.engine.start_up in _POOLED
     setup = DataPlaneSetup(
         topology,
         {replica.model: load_llm(name) for replica in replicas},
@@ -39,6 +43,8 @@ def data_plane_of(config: RunConfig, replicas: list[Replica]) -> DataPlane | Non
         [replica.gpus for replica in replicas],
         config.engine.loader,
         load_start_up(config.engine.start_up),
+        contexts=None if pooled else 0,
+        connected=pooled,
     )
     return DataPlane(setup)
 

@@ -86,7 +86,9 @@ class HostCaches:
 
     def unpin(self, domain: int, model: str, now_ns: int) -> None:
         """A load has read the copy."""
-        copy = self._copies[domain][model]
+        copy = self._copies[domain].get(model)
+        if copy is None:
+            return  # its host was lost meanwhile
         assert copy.pins > 0, "a copy was unpinned more often than pinned"
         copy.pins -= 1
         copy.used_ns = now_ns

@@ -34,7 +34,8 @@ _STORES: Final = {"host": "dram", "ssd": "ssd", "remote": "remote"}
 class DataPlaneSetup:
     """What is fixed: the cluster, model shapes by name, model and GPUs of each replica, loader and start-up.
 
-    loader: a name of loaders.yaml. contexts: CUDA contexts made beforehand (None: one for every GPU).
+    loader: a name of loaders.yaml. contexts: CUDA contexts made beforehand (None: one for every GPU);
+    connected: whether the GPUs of each replica have their connections.
     """
 
     topology: Topology
@@ -44,6 +45,7 @@ class DataPlaneSetup:
     loader: str
     start_up: StartUp
     contexts: int | None = None
+    connected: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,7 @@ class DataPlane:
         self.fabric = Fabric([link.rate_bytes_per_s for link in topology.links])
         count = len(topology.gpus)
         self._contexts = ContextPool(count if setup.contexts is None else setup.contexts)
-        self._connections = ConnectionPool()
+        self._connections = ConnectionPool(ready=setup.gpus_of if setup.connected else ())
         self._owner: dict[int, tuple[LoadRun, Send | None] | _Transfer] = {}
         self._loads: dict[int, LoadRun] = {}
         self._transfers: dict[int, _Transfer] = {}

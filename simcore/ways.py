@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from hwmodels.errors import HardwareError
 from hwmodels.loading.loader import Loader
 from hwmodels.loading.plan import Hop
 from hwmodels.topology.link import REMOTE, Place, dram, gpu, gpu_ssd, ssd
@@ -78,9 +79,16 @@ def _place(
     assert kind == "ssd", f"no stop is of the kind {kind!r}"
     if topology.spec.ssd_per != "gpu":
         return ssd(number)
-    if towards[0] == "replica":
-        return gpu_ssd(gpus_of[towards[1]][rank])
-    return gpu_ssd(topology.gpus_of(number)[rank])
+    own = topology.gpus_of(number)
+    if towards[0] != "replica":
+        return gpu_ssd(own[rank % len(own)])
+    target = gpus_of[towards[1]][rank]
+    if target not in own:
+        raise HardwareError(
+            f"GPU {target} cannot load from the SSDs of host {number}: name the host it is in,"
+            f" {topology.seat(target).host}"
+        )
+    return gpu_ssd(target)
 
 
 def _hop(topology: Topology, leg: _Leg, spread: int) -> Hop:

@@ -48,6 +48,7 @@ def test_clusters_with_links_are_options(tmp_path: Path) -> None:
         ),
         (("cluster=blitz_a", "cluster.start=disk"), "write one of warm, host, ssd, remote"),
         (("cluster=blitz_a_2000x8",), "unknown option cluster=blitz_a_2000x8"),
+        (("cluster=blitz_a", "cluster.gpus=64"), "contradicts cluster=blitz_a, which has 32"),
         (("cluster=blitz_a", "cluster.topology=blitz_b"), "cluster.topology belongs to the chosen cluster"),
     ],
 )
@@ -59,6 +60,10 @@ def test_a_replica_must_fit_the_hosts() -> None:
     config = load_config(["out=OUT", "cluster=quart_2x6", "model.tp=4"], "simulate")
     with pytest.raises(UserError, match=r"model\.tp=4 does not fit the 6 GPUs of a host"):
         topology_of(config)
+    across = ["out=OUT", "cluster=quart", "model.tp=8"]
+    assert topology_of(load_config(across, "simulate")) is not None
+    with pytest.raises(UserError, match=r"write a model\.tp that divides 4$"):
+        topology_of(load_config([*across, "cluster.start=ssd"], "simulate"))
 
 
 def test_every_replica_loads_from_its_own_host() -> None:
@@ -103,4 +108,4 @@ def test_a_loaders_own_rate_and_the_engines_start_up_count(tmp_path: Path) -> No
     slow = summary_of(tmp_path, "slow", "cluster.start=host", "engine.loader=safetensors")
     engine = summary_of(tmp_path, "engine", "cluster.start=host", "engine.start_up=vllm")
     assert slow["loads"]["seconds"]["mean"] == pytest.approx(16.06 / 5.87, rel=0.01)  # type: ignore[index]
-    assert engine["loads"]["seconds"]["mean"] == pytest.approx(30 + 16.06 / 12, rel=0.01)  # type: ignore[index]
+    assert engine["loads"]["seconds"]["mean"] == pytest.approx(30.5 + 16.06 / 12, rel=0.01)  # type: ignore[index]

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from hwmodels.catalogue import load_llm
+from hwmodels.errors import HardwareError
 from hwmodels.loading.startup import StartUp, load_start_up
 from hwmodels.loading.units import model_units
 from hwmodels.topology.cluster_file import load_cluster
@@ -172,6 +173,11 @@ def test_start_up_comes_before_the_bytes_and_engine_preparation_after_them() -> 
     assert whole(pooled)[1] == pytest.approx(2.0 + alone_s + 3.0)
     warm = told(plane(start_up=start_up), (0, load(("host", 0), ("replica", 0))))
     assert whole(warm)[1] == pytest.approx(alone_s)
+
+
+def test_a_gpu_loads_from_the_ssd_of_its_own_host_only() -> None:
+    with pytest.raises(HardwareError, match=r"GPU 8 cannot load from the SSDs of host 0: .* it is in, 1"):
+        told(plane(), (0, load(("ssd", 0), ("replica", 2))))
 
 
 def test_a_stop_during_start_up_ends_it() -> None:
