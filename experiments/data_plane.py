@@ -4,59 +4,57 @@ from experiments.config import RunConfig
 from hwmodels.catalogue import load_llm
 from hwmodels.loading.startup import load_start_up
 from hwmodels.topology.cluster_file import load_cluster
-from hwmodels.topology.topology import Topology, build
+from hwmodels.topology.spec import ClusterSpec
+from hwmodels.topology.topology import build
 from serving.actions import Load, Stop
 from serving.errors import UserError
 from serving.replica import Replica
 from simcore.data_plane import DataPlane, DataPlaneSetup
 
-# Start-ups with CUDA contexts and connections made beforehand for every GPU (BlitzScale, appendix A.1).
-_POOLED = ("blitzscale",)
 
-
-def topology_of(config: RunConfig) -> Topology | None:
-    """The links of the run's cluster, None without. Raises UserError when replicas do not fit hosts."""
+def spec_of(config: RunConfig) -> ClusterSpec | None:
+    """The run's cluster with its links, None without. Raises UserError when replicas do not fit its hosts."""
     name, tp = config.cluster.topology, config.model.tp
     if name is None:
         return None
-    topology = build(load_cluster(name))
-    per_host = topology.spec.gpus_per_host
-    spans = tp % per_host == 0 and config.cluster.start == "warm"
+    spec = load_cluster(name)
+    per_host, warm = spec.gpus_per_host, config.cluster.start == "warm"
+    spans = warm and tp % per_host == 0
     if per_host % tp and not spans:
         raise UserError(
             f"model.tp={tp} does not fit the {per_host} GPUs of a host of cluster={name}: write a model.tp "
-            f"that divides {per_host}" + (", or a multiple of it" if config.cluster.start == "warm" else "")
+            f"that divides {per_host}" + (", or a multiple of it" if warm else "")
         )
-    return topology
+    return spec
 
 
 def data_plane_of(config: RunConfig, replicas: list[Replica]) -> DataPlane | None:
     """The data plane, for replicas that have something to load. Raises UserError, HardwareError."""
-    topology = topology_of(config)
-    if topology is None or config.cluster.start == "warm":
+    spec = spec_of(config)
+    if spec is None or config.cluster.start == "warm":
         return None
-    name, pooled = config.model.name, config.engine.start_up in _POOLED
+    start_up = load_start_up(config.engine.start_up)
     setup = DataPlaneSetup(
-        topology,
-        {replica.model: load_llm(name) for replica in replicas},
+        build(spec),
+        {config.model.name: load_llm(config.model.name)},
         [replica.model for replica in replicas],
         [replica.gpus for replica in replicas],
         config.engine.loader,
-        load_start_up(config.engine.start_up),
-        contexts=None if pooled else 0,
-        connected=pooled,
+        start_up,
+        contexts=None if start_up.pooled else 0,
+        connected=start_up.pooled,
     )
     return DataPlane(setup)
 
 
 def starts_of(config: RunConfig, replicas: list[Replica]) -> list[Load]:
     """What every replica loads when the world opens: all of its parameters from ``cluster.start``."""
-    start, topology = config.cluster.start, topology_of(config)
-    if topology is None or start == "warm":
+    start, spec = config.cluster.start, spec_of(config)
+    if spec is None or start == "warm":
         return []
     loads = []
     for replica in replicas:
-        host = topology.seat(replica.gpus[0]).host
+        host = replica.gpus[0] // spec.gpus_per_host
         source: Stop = ("remote", 0) if start == "remote" else (start, host)
         stops: tuple[Stop, ...] = (source, ("replica", replica.id))
         loads.append(Load(replica.id, replica.model, stops, False, True, f"cold start from {start}"))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from experiments.cli import telling
 from experiments.overrides import Override, Wanted, closest, echo, parse_value, unknown_key
 from experiments.profile_text import errors_table, ranges_text, stamp_text
+from experiments.verbs import by_verb
 from hwmodels.errors import HardwareError
 from serving.errors import UserError
 
@@ -32,7 +33,6 @@ Example:
   servetwin profile check path=llama3_1_8b.json
 """
 
-_ASKING: Final = ("-h", "--help", "help")
 _IMPORT_KEYS: Final = {
     "format": "llmservingsim",
     "path": "FOLDER",
@@ -47,14 +47,7 @@ _OPTIONAL_IMPORT_KEYS: Final = ("engine_version", "aiconfigurator", "overwrite")
 def profile(words: Sequence[str]) -> int:
     """The command without its first word; exit status 1 when a checked profile is stale, 2 without a verb."""
     verbs: Mapping[str, Callable[[Sequence[str]], int]] = {"import": _import, "check": _check, "fit": _fit}
-    if not words or any(word in _ASKING for word in words):
-        with telling():
-            print(USAGE, end="")
-        return 0 if words else 2
-    if words[0] not in verbs:
-        near = closest(words[0], verbs) or " | ".join(verbs)
-        raise UserError(f"there is no command 'profile {echo(words[0])}': write servetwin profile {near}")
-    return verbs[words[0]](words[1:])
+    return by_verb("profile", words, verbs, USAGE)
 
 
 def _import(words: Sequence[str]) -> int:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from experiments.picture import require_picture, save
 from experiments.support_cluster import gbps, shared_by
 from hwmodels.topology.topology import Topology
 from serving.errors import UserError
@@ -12,7 +13,6 @@ from serving.errors import UserError
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-SUFFIXES: Final = (".png", ".svg", ".pdf")
 MOST_GPUS: Final = 64  # of a cluster up to here every one is drawn
 FIRST_GPUS: Final = 32  # of a larger one, those of the first hosts
 _MOST_SPINES: Final = 16
@@ -91,8 +91,7 @@ def draw(topology: Topology, path: Path) -> None:
 
     UserError when ``path`` ends in none of .png, .svg, .pdf or cannot be written, or a host has too many.
     """
-    if path.suffix not in SUFFIXES:
-        raise UserError(f"plot={path} is no picture: write a name that ends in {', '.join(SUFFIXES)}")
+    require_picture(path)
     if topology.spec.gpus_per_host > MOST_GPUS:
         raise UserError(
             f"a host of {topology.spec.gpus_per_host} GPUs is too wide for a picture: leave plot= out, or "
@@ -106,15 +105,8 @@ def draw(topology: Topology, path: Path) -> None:
     plan = _plan(topology)
     size = (plan.span * _INCHES + 0.3, plan.height * _INCHES * 1.1 + 1.4)
     figure, axes = pyplot.subplots(figsize=size, layout="constrained")
-    try:
-        _paint(axes, plan)
-        partial = path.with_name(f".{path.stem}.partial{path.suffix}")
-        figure.savefig(partial, dpi=130)
-        partial.replace(path)
-    except OSError as error:
-        raise UserError(f"plot={path} cannot be written ({error.strerror}): write another path") from None
-    finally:
-        pyplot.close(figure)
+    _paint(axes, plan)
+    save(figure, path, dpi=130)
 
 
 def _plan(topology: Topology) -> _Plan:

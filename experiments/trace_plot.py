@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from serving.errors import UserError
+from experiments.picture import require_picture, save
 from traces.counts import BIN_S, arrival_counts
 from traces.description import Description
 from traces.workload import Workload
@@ -16,13 +16,11 @@ if TYPE_CHECKING:
 
 _BINS_SHOWN: Final = 720
 _LONGEST_LABEL: Final = 140
-_SUFFIXES: Final = (".png", ".svg", ".pdf")
 
 
 def plot(workload: Workload, description: Description, path: Path) -> None:
-    """Write the picture; UserError when the suffix is none of .png, .svg, .pdf."""
-    if path.suffix not in _SUFFIXES:
-        raise UserError(f"plot={path} is no picture: write a name that ends in {', '.join(_SUFFIXES)}")
+    """Write the picture; UserError when ``path`` is no picture or cannot be written."""
+    require_picture(path)
     import matplotlib
 
     matplotlib.use("Agg")
@@ -36,10 +34,7 @@ def plot(workload: Workload, description: Description, path: Path) -> None:
     _gaps(gaps, workload, description)
     _lengths(lengths, workload)
     _counts(counts, workload, description)
-    partial = path.with_name(f".{path.stem}.partial{path.suffix}")
-    figure.savefig(partial, dpi=120)
-    partial.replace(path)
-    pyplot.close(figure)
+    save(figure, path, dpi=120)
 
 
 def _rate(axes: "Axes", workload: Workload) -> None:

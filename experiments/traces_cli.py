@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from experiments.cli import telling
-from experiments.overrides import Wanted, closest, echo
+from experiments.overrides import Wanted, echo
 from experiments.progress import progress_bar
+from experiments.verbs import by_verb
 from serving.errors import UserError
 
 if TYPE_CHECKING:
@@ -32,7 +33,6 @@ Example:
   servetwin traces sample azure_code window_start_s=1965 window_s=300 rate_scale=2 out=burst.jsonl
 """
 
-_ASKING: Final = ("-h", "--help", "help")
 _SUFFIXES: Final = {".csv": "csv", ".parquet": "parquet", ".jsonl": "mooncake"}
 _OUT_KEYS: Final = {
     "out": Wanted(str),
@@ -52,14 +52,7 @@ def traces(words: Sequence[str]) -> int:
         "convert": _convert,
         "sample": _sample,
     }
-    if not words or any(word in _ASKING for word in words):
-        with telling():
-            print(USAGE, end="")
-        return 0 if words else 2
-    if words[0] not in verbs:
-        near = closest(words[0], verbs) or " | ".join(verbs)
-        raise UserError(f"there is no command 'traces {echo(words[0])}': write servetwin traces {near}")
-    return verbs[words[0]](words[1:])
+    return by_verb("traces", words, verbs, USAGE)
 
 
 def _list(words: Sequence[str]) -> int:
@@ -107,6 +100,7 @@ def _describe(words: Sequence[str]) -> int:
     from experiments.trace_text import print_description
     from experiments.trace_words import trace_words
     from traces.description import describe
+    from traces.replacing import replacing
 
     given = trace_words("describe", words, _SHOW_KEYS, changes=True)
     targets = [_free(given, key) for key in ("plot", "json") if key in given.other]
@@ -114,7 +108,8 @@ def _describe(words: Sequence[str]) -> int:
     description = describe(workload)
     if "json" in given.other:
         text = json.dumps(description.as_dict(), indent=1, sort_keys=True, allow_nan=False)
-        Path(given.other["json"]).write_text(text + "\n", encoding="utf-8")
+        with replacing(Path(given.other["json"]), True) as half:  # that it may be written was asked before
+            half.write_text(text + "\n", encoding="utf-8")
     if "plot" in given.other:
         from experiments.trace_plot import plot
 

@@ -22,10 +22,10 @@ from hwmodels.topology.topology import Topology
 from serving.actions import Action, Load, StopLoad, StopSend
 from serving.actions import Send as SendState
 from serving.events import Event, Sent
+from serving.units import NS_PER_S
 from simcore.loading import LoadRun
 from simcore.ways import way
 
-NS_PER_S: Final = 1_000_000_000
 _SLACK_NS: Final = 1e-3  # float noise of a time in seconds; a completion is reported at the next whole ns
 _STORES: Final = {"host": "dram", "ssd": "ssd", "remote": "remote"}
 

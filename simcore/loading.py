@@ -44,7 +44,7 @@ class LoadRun:
         for arrival in step.arrivals:
             if arrival.layer is not None:
                 self.layers[arrival.hop] += 1
-            whole = arrival.unit == self.ranks.units - 1
+            whole = arrival.unit == self.ranks.unit_count - 1
             if whole or arrival.layer is not None:
                 yield arrival.hop, whole
 

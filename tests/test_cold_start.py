@@ -7,7 +7,7 @@ import pytest
 
 from experiments.cli import run
 from experiments.compose import load_config
-from experiments.data_plane import starts_of, topology_of
+from experiments.data_plane import spec_of, starts_of
 from experiments.resolved import load_resolved, resolved_yaml
 from serving.actions import Load
 from serving.errors import UserError
@@ -59,11 +59,11 @@ def test_what_cannot_be_is_refused(words: tuple[str, ...], part: str) -> None:
 def test_a_replica_must_fit_the_hosts() -> None:
     config = load_config(["out=OUT", "cluster=quart_2x6", "model.tp=4"], "simulate")
     with pytest.raises(UserError, match=r"model\.tp=4 does not fit the 6 GPUs of a host"):
-        topology_of(config)
+        spec_of(config)
     across = ["out=OUT", "cluster=quart", "model.tp=8"]
-    assert topology_of(load_config(across, "simulate")) is not None
+    assert spec_of(load_config(across, "simulate")) is not None
     with pytest.raises(UserError, match=r"write a model\.tp that divides 4$"):
-        topology_of(load_config([*across, "cluster.start=ssd"], "simulate"))
+        spec_of(load_config([*across, "cluster.start=ssd"], "simulate"))
 
 
 def test_every_replica_loads_from_its_own_host() -> None:

@@ -30,7 +30,7 @@ class Ranks:
         self._joined = {hop: self._whole(hop) for hop in self._places}
 
     @property
-    def units(self) -> int:
+    def unit_count(self) -> int:
         """How many units there are."""
         return len(self._chains[0].units)
 

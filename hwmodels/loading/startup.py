@@ -15,6 +15,7 @@ class StartUp:
 
     process_s: the worker's process; cuda_context_s: context and kernels of one GPU; connections_s: the group
     communicator; engine_init_s: what follows the load (memory profile, graphs) before the first step.
+    pooled: contexts and connections are made for every GPU before anybody needs them.
     """
 
     process_s: float
@@ -22,6 +23,7 @@ class StartUp:
     connections_s: float
     engine_init_s: float
     source: str
+    pooled: bool = False
 
     def __post_init__(self) -> None:
         for name in ("process_s", "cuda_context_s", "connections_s", "engine_init_s"):
