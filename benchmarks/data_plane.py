@@ -11,94 +11,33 @@ topology.
 import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import pairwise
 from time import process_time
 
 from benchmarks.raw import raw_timeout_s
+from experiments.reproduce.load_plans import (
+    FIG_21_BYTES,
+    all_cache,
+    exact,
+    four_nics,
+    play,
+    slowdown,
+    two_nics,
+)
 from hwmodels.catalogue import load_llm
-from hwmodels.fabric.fabric import Fabric
-from hwmodels.fabric.flow import KV, FlowSpec
-from hwmodels.loading.chain import Chain
-from hwmodels.loading.plan import Hop
+from hwmodels.fabric.flow import FlowSpec
 from hwmodels.loading.ranks import Ranks
-from hwmodels.loading.sharded import Group, sharded
 from hwmodels.loading.startup import load_start_up
-from hwmodels.loading.units import Unit, model_units, shard
 from hwmodels.topology.cluster_file import load_cluster
-from hwmodels.topology.link import Place, dram, gpu
-from hwmodels.topology.spec import ClusterSpec, at_efficiency
+from hwmodels.topology.spec import at_efficiency
 from hwmodels.topology.topology import Topology, build
-from serving.actions import Load, Send, Stop
+from serving.actions import Load, Send, Shard, Stop
 from serving.events import Loaded
 from simcore.data_plane import DataPlane, DataPlaneSetup
 
 REPEATS = 5
-GB = 10**9
 MB_64 = 64 * 10**6
-FIG_21_BYTES = 48 * GB  # 24 billion parameters of 2 bytes, as the paper counts; the catalogue's has 47.1 GB
-
-
-# Plans on the fabric.
-
-
-def play(
-    topology: Topology,
-    plans: Sequence[Ranks | Chain],
-    others: Sequence[FlowSpec] = (),
-    fabric: Fabric | None = None,
-) -> list[dict[int, float]]:
-    """Of each plan: place (``Arrival.hop``) -> seconds until everything is there.
-
-    All begin at 0, and so do ``others``, for which nobody waits. fabric: to be asked afterwards (None: a new
-    one).
-    """
-    fabric = fabric or fabric_of(topology)
-    runs = [Ranks([plan]) if isinstance(plan, Chain) else plan for plan in plans]
-    there: list[dict[int, float]] = [{} for _ in runs]
-    owner = {}
-    for other in others:
-        fabric.start(other, 0.0)
-    for number, run in enumerate(runs):
-        for send in run.begin():
-            owner[fabric.start(send.flow, 0.0)] = (number, send)
-    while not all(run.done for run in runs):
-        at_s = fabric.next_completion_s()
-        for done in fabric.advance(at_s):
-            number, send = owner.pop(done.flow)
-            step = runs[number].finished(send.rank, send.hop, send.chunk)
-            for follower in step.sends:
-                owner[fabric.start(follower.flow, at_s)] = (number, follower)
-            there[number].update({arrival.hop: at_s for arrival in step.arrivals})
-    fabric.check()
-    return there
-
-
-def fabric_of(topology: Topology) -> Fabric:
-    """Links that carry what their efficiency leaves of them."""
-    return Fabric([link.rate_bytes_per_s for link in topology.links])
-
-
-def hop(topology: Topology, source: Place, target: Place) -> Hop:
-    """The path between two places, with the latency of its links."""
-    path = topology.path(source, target)
-    return Hop(path, latency_s=topology.latency_s(path))
-
-
-def exact(spec: ClusterSpec) -> Topology:
-    """The cluster with links that reach their datasheet rates at once: what closed forms are about."""
-    topology = build(at_efficiency(1.0, spec))
-    return replace(topology, link_latency_s=(0.0,) * len(topology.links))
-
-
-def units_of(model: str, total_bytes: int) -> list[Unit]:
-    """The units of a model, each scaled so that together they have ``total_bytes``."""
-    shape = load_llm(model)
-    units = [
-        replace(unit, size_bytes=unit.size_bytes * total_bytes // shape.weight_bytes)
-        for unit in model_units(shape)
-    ]
-    rest = total_bytes - sum(unit.size_bytes for unit in units)
-    return [*units[:-1], replace(units[-1], size_bytes=units[-1].size_bytes + rest)]
 
 
 # BlitzScale's Figure 21: six instances of two GPUs each on cluster A, two chains of three.
@@ -117,60 +56,6 @@ class Fig21:
     first_s: float
     last_s: float
     last_small_s: float
-
-
-def four_nics(topology: Topology, chunk_bytes: int | None = None) -> list[Ranks]:
-    """The chains' instances side by side: each GPU gets a quarter over its NIC, and swaps it over NVLink.
-
-    GPUs 0, 1 of a host are the instance of one chain, 2 and 3 that of the other. Quarters 0 and 2 are rank
-    0's, so that GPUs 0 and 2 swap, as 1 and 3 do. The sources are the two instances of host 0.
-    """
-    groups = [
-        Group(
-            tuple(hop(topology, gpu(8 * host - 8 + lane), gpu(8 * host + lane)) for lane in range(4)),
-            tuple(hop(topology, gpu(8 * host + lane), gpu(8 * host + (lane + 2) % 4)) for lane in range(4)),
-        )
-        for host in (1, 2, 3)
-    ]
-    return [sharded(units_of("mistral_24b", FIG_21_BYTES), groups, chunk_bytes=chunk_bytes)]
-
-
-def two_nics(topology: Topology, chunk_bytes: int | None = None) -> list[Ranks]:
-    """Each chain alone: each rank gets its half over the NIC of its GPU."""
-    return [
-        _two_ranks(
-            [
-                [
-                    hop(topology, gpu(8 * host - 8 + first + rank), gpu(8 * host + first + rank))
-                    for host in (1, 2, 3)
-                ]
-                for rank in range(2)
-            ],
-            chunk_bytes,
-        )
-        for first in (0, 2)
-    ]
-
-
-def all_cache(topology: Topology, chunk_bytes: int | None = None) -> list[Ranks]:
-    """Each of the six instances from a copy in its own host's memory."""
-    return [
-        _two_ranks(
-            [[hop(topology, dram(host), gpu(8 * host + first + rank))] for rank in range(2)], chunk_bytes
-        )
-        for host in (1, 2, 3)
-        for first in (0, 2)
-    ]
-
-
-def _two_ranks(hops: list[list[Hop]], chunk_bytes: int | None) -> Ranks:
-    units = units_of("mistral_24b", FIG_21_BYTES)
-    return Ranks(
-        [
-            Chain(shard(units, 2, rank), own, chunk_bytes=chunk_bytes, rank=rank)
-            for rank, own in enumerate(hops)
-        ]
-    )
 
 
 # name -> (plans, kind of the link that limits, so many of them side by side)
@@ -211,23 +96,6 @@ SHARES = tuple(tenth / 10 for tenth in range(10))
 SOURCE, DECODE, TARGET = 0, 8, 9  # prefill and decode instance of one GPU each; the one to be loaded
 
 
-def slowdown(share: float, *, priority: int = 0, pruned: bool = False) -> float:
-    """Time of a load of Llama3-8B beside steady KV of ``share`` of a NIC, over its time alone.
-
-    KV goes from the prefill to the decode instance. The load leaves the prefill instance too, or (pruned) the
-    decode instance, whose way in the KV takes. priority: of KV; parameters have 0.
-    """
-    topology = exact(load_cluster("blitz_b"))
-    hops = [hop(topology, gpu(DECODE), gpu(1)) if pruned else hop(topology, gpu(SOURCE), gpu(TARGET))]
-    units = model_units(load_llm("llama3_8b"))
-    nic_rate = topology.rate_bytes_per_s(hops[0].links)
-    path = topology.path(gpu(SOURCE), gpu(DECODE))
-    endless_bytes = 1e6 * nic_rate
-    kv = FlowSpec(path, endless_bytes, KV, cap_bytes_per_s=share * nic_rate or math.inf, priority=priority)
-    ((there,),) = [plan.values() for plan in play(topology, [Chain(units, hops)], [kv] if share else [])]
-    return there / (sum(unit.size_bytes for unit in units) / nic_rate)
-
-
 def slowdown_in_batches(share: float, period_s: float = 0.02) -> float:
     """The same where every period brings a batch of KV that alone takes ``share`` of it, one sent at a time.
 
@@ -240,7 +108,7 @@ def slowdown_in_batches(share: float, period_s: float = 0.02) -> float:
     sent, busy, now_ns = 0, False, 0
     while True:
         if size_bytes and not busy and sent * period_ns <= now_ns:
-            data.carry_out(now_ns, Send(sent, "kv", 0, 1, size_bytes, "a batch"))
+            data.carry_out(now_ns, Send(sent, "kv", (), 0, 1, size_bytes, "a batch"))
             sent, busy = sent + 1, True
         next_ns = data.next_ns()
         assert next_ns is not None
@@ -266,30 +134,60 @@ def print_interference() -> None:
 # Speed.
 
 
-def plane(topology: Topology, gpus_of: Sequence[tuple[int, ...]]) -> DataPlane:
-    """A data plane for replicas of Llama3-8B on these GPUs; no start-up, a loader without cost."""
-    shapes = {"llama3_8b": load_llm("llama3_8b")}
-    models = ["llama3_8b"] * len(gpus_of)
-    return DataPlane(DataPlaneSetup(topology, shapes, models, gpus_of, "direct", load_start_up("none")))
+def plane(
+    topology: Topology, gpus_of: Sequence[tuple[int, ...]], model: str = "llama3_8b", bundled: bool = True
+) -> DataPlane:
+    """A data plane for replicas of a model on these GPUs; no start-up, a loader without cost."""
+    shapes, start_up = {model: load_llm(model)}, load_start_up("none")
+    models = [model] * len(gpus_of)
+    return DataPlane(DataPlaneSetup(topology, shapes, models, gpus_of, "direct", start_up, bundled=bundled))
 
 
-def load(*stops: Stop, id: int = 0, every_layer: bool = False) -> Load:
+def load(source: Stop, target: Stop, id: int = 0, every_layer: bool = False) -> Load:
     """A load of Llama3-8B."""
-    return Load(id, "llama3_8b", stops, every_layer, False, "benchmark")
+    return Load(id, "llama3_8b", (source,), (target,), (), every_layer, False, "benchmark")
+
+
+def chain(*stops: Stop) -> tuple[Load, ...]:
+    """A load from each stop to the next."""
+    return tuple(load(source, target, id=id) for id, (source, target) in enumerate(pairwise(stops)))
+
+
+def sharded_load(
+    model: str, sources: Sequence[int], targets: Sequence[int], gpus_of: Sequence[tuple[int, ...]]
+) -> Load:
+    """One load from as many instances to as many: each gets an equal part of every rank."""
+    ranks, part = len(gpus_of[0]), 1 / len(gpus_of[0]) / len(targets)
+    shards = tuple(
+        Shard(gpus_of[source][rank], gpus_of[target][rank], part, math.inf)
+        for rank in range(ranks)
+        for source, target in zip(sources, targets, strict=True)
+    )
+    stops = [tuple(("replica", number) for number in side) for side in (sources, targets)]
+    return Load(0, model, stops[0], stops[1], shards, False, False, "benchmark")
 
 
 @dataclass(frozen=True)
 class Loads:
-    """Rounds of loads that begin at once, on a cluster whose replica r is GPU r."""
+    """Rounds of loads that begin at once, on a cluster whose replica r is GPU r, or has ``gpus`` of them."""
 
     cluster: str
     rounds: int
     at_once: tuple[Load, ...]
+    gpus: int = 1
+    bundled: bool = True
 
 
-def lone(*stops: Stop) -> Loads:
-    """One load at a time."""
-    return Loads("blitz_a", 200, (load(*stops),))
+def lone(*loads: Load, bundled: bool = True, gpus: int = 1) -> Loads:
+    """One load (or chain of them) at a time."""
+    return Loads("blitz_a", 200, loads, gpus, bundled)
+
+
+def sharded_24b(bundled: bool) -> Loads:
+    """Four instances of two GPUs to four of the next host: an eighth over each NIC, then all-gather."""
+    gpus_of = [(2 * number, 2 * number + 1) for number in range(8)]
+    wanted = sharded_load("mistral_24b", range(4), range(4, 8), gpus_of)
+    return lone(wanted, bundled=bundled, gpus=2)
 
 
 def many(cluster: str, source: Callable[[int], Stop]) -> Loads:
@@ -299,19 +197,24 @@ def many(cluster: str, source: Callable[[int], Stop]) -> Loads:
 
 
 LOADS: dict[str, Callable[[], Loads]] = {
-    "host": lambda: lone(("host", 0), ("replica", 0)),
-    "ssd": lambda: lone(("ssd", 0), ("replica", 0)),
-    "chain": lambda: lone(*(("replica", number) for number in (0, 8, 16, 24))),
+    "host": lambda: lone(load(("host", 0), ("replica", 0))),
+    "ssd": lambda: lone(load(("ssd", 0), ("replica", 0))),
+    "tp8": lambda: lone(load(("host", 0), ("replica", 0)), gpus=8),
+    "chain": lambda: lone(*chain(*(("replica", number) for number in (0, 8, 16, 24)))),
+    "sharded": lambda: sharded_24b(True),
+    "sharded_apart": lambda: sharded_24b(False),
     "host_1024": lambda: many("blitz_a_128x8", lambda one: ("host", one // 8)),
     "shared_1024": lambda: many("blitz_a_shared_pcie_128x8", lambda one: ("host", one // 8)),
-    "rdma_1024": lambda: many("blitz_a_128x8", lambda one: ("replica", (one + 8) % 1_024)),
+    "rdma_1024": lambda: many("blitz_a_128x8", lambda one: ("host", (one // 8 + 1) % 128)),
 }
 
 
 def measure(loads: Loads) -> tuple[float, int]:
-    """(CPU seconds of one load, flows of one load)."""
+    """(CPU seconds of one load, flows of one load); a chain counts as one."""
     topology = build(load_cluster(loads.cluster))
-    data = plane(topology, [(number,) for number in range(len(topology.gpus))])
+    firsts = range(0, len(topology.gpus), loads.gpus)
+    gpus_of = [tuple(range(first, first + loads.gpus)) for first in firsts]
+    data = plane(topology, gpus_of, loads.at_once[0].model, loads.bundled)
     now_ns = 0
     started = process_time()
     for _ in range(loads.rounds):
@@ -321,7 +224,7 @@ def measure(loads: Loads) -> tuple[float, int]:
             now_ns = next_ns
             data.collect(now_ns)
     cpu_s = process_time() - started
-    count = loads.rounds * len(loads.at_once)
+    count = loads.rounds * (1 if loads.rounds > 1 else len(loads.at_once))
     flows = data.fabric.start(FlowSpec((), 0), data.fabric.now_s)  # numbers count up from 0
     return cpu_s / count, flows // count
 

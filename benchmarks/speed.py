@@ -25,6 +25,9 @@ from traces.errors import TraceError
 REPEATS = 7
 BASE = ["system=vllm", "model=llama3_8b", "out=unused"]
 REAL = ["trace=azure_conv", "trace.limit=10000", "cluster=a100_x8"]
+# The whole hour on the four hosts of eight GPUs of BlitzScale's cluster A.
+HOUR = ["trace=azure_conv", "cluster=blitz_a"]
+LARGER = [*HOUR, "model=mistral_24b", "model.tp=2", "trace.rate_scale=3.5"]
 LIKE = ["trace=azure_conv_like", "trace.requests=10000"]
 # Scenario -> the tables it runs on, below SERVETWIN_PROFILES; it is left out when that is not set.
 TABLES = {
@@ -51,6 +54,12 @@ SCENARIOS: dict[str, tuple[list[str], float | None]] = {
     "prefill_first": ([*REAL, "engine=vllm_v0"], None),
     "utilization_80": ([*LIKE, "cluster=a100_x8", "trace.utilization=0.8"], 82.5),
     "journal": (REAL, 75),
+    # Prefill and decode apart: the KV of every request is a transfer on the fabric.
+    "distserve_full": ([*HOUR, "system=distserve_full"], 75),
+    "distserve_full_24b": ([*LARGER, "system=distserve_full"], 75),
+    # Beside that, instances that come and go, and their parameters over the same links.
+    "blitz_multicast": ([*HOUR, "system=blitz_multicast"], 110),
+    "blitz_multicast_24b": ([*LARGER, "system=blitz_multicast"], 110),
     "replicas_8": ([*LIKE, "cluster=a100_x8", "trace.utilization=0.3"], None),
     "replicas_1024": (
         ["trace=azure_conv_like", "trace.requests=100000", "cluster=a100_x1024", "trace.utilization=0.3"],
@@ -68,9 +77,15 @@ def measure(name: str) -> list[tuple[float, float]]:
     overrides, _ = SCENARIOS[name]
     with TemporaryDirectory() as folder:
         overrides = [*overrides, *_profile(name, Path(folder) / "profile.json")]
-        prepared = prepare(load_config([*BASE, *overrides], "simulate"))
+        prepared = prepare(load_config(_words(overrides), "simulate"))
     repeats = 3 if len(prepared.workload) > 50_000 else REPEATS
     return sorted(_once(prepared, name == "journal") for _ in range(repeats))
+
+
+def _words(overrides: list[str]) -> list[str]:
+    """The scenario's words, and those of ``BASE`` whose keys it does not set."""
+    own = {word.partition("=")[0] for word in overrides}
+    return [*(word for word in BASE if word.partition("=")[0] not in own), *overrides]
 
 
 def _profile(name: str, path: Path) -> list[str]:

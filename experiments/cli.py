@@ -21,15 +21,17 @@ USAGE = """servetwin: a laboratory for elastic LLM serving
   servetwin support model=M gpu=G tp=N        which step times and how much KV memory a combination has
   servetwin profile import | check | fit ...  measured operation times (profile --help)
   servetwin traces list | fetch | describe | convert | sample ...  workloads (traces --help)
+  servetwin reproduce blitzscale FIGURE ...   figures of a paper, ours beside the paper's (reproduce --help)
 
-Groups: engine, system (system/dispatch, system/batcher, system/admission), model, cluster, trace, slo.
+Groups: engine, system (system/dispatch, system/batcher, system/admission, system/scaler, system/provision,
+system/cache), model, models, cluster, trace, slo.
 Example: servetwin simulate system=vllm cluster=a100_x8 model=llama3_8b trace=azure_conv out=out/first
 Real workers on this machine: realexec run ...
 """
 
 TRACEBACK_VARIABLE: Final = "SERVETWIN_TRACEBACK"
 _ASKING: Final = ("-h", "--help")
-_SELF_EXPLAINING: Final = ("support", "profile", "traces")  # they print a help text of their own
+_SELF_EXPLAINING: Final = ("support", "profile", "traces", "reproduce")  # they print a help text of their own
 _LONGEST_SENTENCE: Final = 1500
 
 Command = Callable[[Sequence[str]], int]
@@ -59,6 +61,7 @@ def run(words: Sequence[str]) -> int:
         "support": _support,
         "profile": _profile,
         "traces": _traces,
+        "reproduce": _reproduce,
     }
     return dispatch(words, commands, USAGE, "servetwin")
 
@@ -245,3 +248,9 @@ def _traces(words: Sequence[str]) -> int:
     from experiments.traces_cli import traces
 
     return traces(words)
+
+
+def _reproduce(words: Sequence[str]) -> int:
+    from experiments.reproduce_cli import reproduce
+
+    return reproduce(words)

@@ -15,11 +15,12 @@ from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from experiments.checks import check
 from experiments.clusters import made_names, requested_cluster
-from experiments.config import Kind, RunConfig, check
+from experiments.config import Kind, RunConfig
 from experiments.model_path import as_option, is_model_path
 from experiments.overrides import (
     LITERAL_KEYS,
@@ -221,7 +222,8 @@ def _settable(tree: DictConfig, kind: Kind) -> dict[str, tuple[str, Wanted]]:
             default = None if OmegaConf.is_missing(params, name) else params[name]
             wanted = declared(tree.system[group].policy, name)
             if default is not None:
-                wanted = Wanted(type(default))
+                kind_of = list if isinstance(default, ListConfig) else type(default)
+                wanted = Wanted(kind_of, wanted.optional)
             keys[f"system.{group}.{name}"] = (f"system.{group}.params.{name}", wanted)
     for name in tree.trace.params:
         keys[f"trace.{name}"] = (f"trace.params.{name}", wanted_parameter(tree.trace.name, name))

@@ -1,18 +1,18 @@
-"""The configuration of one run: typed, frozen, and checked for values that contradict each other."""
+"""The configuration of one run, typed and frozen. What contradicts itself is refused in ``checks``."""
 
 import importlib
 import inspect
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from experiments.ranges import RANGES
-from experiments.trace_config import TraceConfig, check_trace
-from hwmodels.topology.cluster_file import load_cluster
+from experiments.instances_config import InstancesConfig
+from experiments.models_config import ModelsConfig
+from experiments.trace_config import TraceConfig
 from serving.errors import UserError
 
 Kind = Literal["simulate", "realexec"]
 
+ESTIMATES: Final = ("model", "artefact")
 STARTS: Final = ("warm", "host", "ssd", "remote")
 STEP_TIMES: Final = ("auto", "op_table", "linear", "calibrated_roofline", "roofline")
 
@@ -40,7 +40,9 @@ class EngineConfig:
     are not usable; ``max_new_tokens`` caps requests whose trace gives no cap. ``profile`` is a file of
     operation tables (None: the catalogue's coefficients); ``profile_force`` uses it though it was changed or
     measured for something else. ``asynchronous``: a step is chosen while the one before it runs.
-    ``loader`` and ``start_up``: entries of loaders.yaml, for replicas that do not start warm.
+    ``loader`` and ``start_up``: entries of loaders.yaml, for replicas that do not start warm. ``reserve``:
+    the output that decode instances keep memory for (``RESERVES``: the client's cap, the true length, which
+    only an oracle knows, or the mean of the trace).
     """
 
     name: str
@@ -59,6 +61,7 @@ class EngineConfig:
     gpu_memory_utilization: float
     reserve_activation_bytes: int | None
     max_new_tokens: int
+    reserve: str
     step_time: str
     profile: str | None
     profile_force: bool
@@ -79,12 +82,24 @@ class PolicyConfig:
 
 @dataclass(frozen=True, slots=True)
 class SystemConfig:
-    """A serving system: one policy for every decision."""
+    """A serving system: one policy for every decision, and how many instances it has.
+
+    ``scaler`` none: a static system, which needs neither ``provision`` nor ``cache``.
+    """
 
     name: str
     dispatch: PolicyConfig
     batcher: PolicyConfig
     admission: PolicyConfig
+    scaler: PolicyConfig
+    provision: PolicyConfig
+    cache: PolicyConfig
+    instances: InstancesConfig
+
+    @property
+    def elastic(self) -> bool:
+        """Whether instances come and go."""
+        return self.scaler.name != "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,129 +136,26 @@ class SloConfig:
 
 @dataclass(frozen=True, slots=True)
 class RunConfig:
-    """Everything one run depends on. ``workers`` is None in a simulation."""
+    """Everything one run depends on. ``workers`` is None in a simulation.
+
+    ``estimates``: what policies assume about speed: ``model`` (this run's own step times and links) or
+    ``artefact`` (the constants that BlitzScale's authors ship).
+    """
 
     kind: str
     engine: EngineConfig
     system: SystemConfig
     model: ModelConfig
+    models: ModelsConfig
     cluster: ClusterConfig
     trace: TraceConfig
     slo: SloConfig
+    estimates: str
     seed: int
     journal: bool
     out: str
     overwrite: bool
     workers: int | None
-
-
-def check(config: RunConfig) -> None:
-    """Refuse values out of range and settings that contradict each other, with a UserError."""
-    for key, value in _numbers(config):
-        if value not in RANGES[key]:
-            raise UserError(f"{key}={value} is out of range: write a number {RANGES[key]}")
-    if not config.out.strip():
-        raise UserError("out is missing: write out=FOLDER, the folder the results go to")
-    if "\0" in config.out or "\0" in (config.trace.path or "") or "\0" in (config.engine.profile or ""):
-        raise UserError(
-            "a path holds a null character: write out=, trace.path= and engine.profile= without it"
-        )
-    _check_engine(config)
-    _check_cluster(config)
-    check_trace(config.trace)
-
-
-def _numbers(config: RunConfig) -> Iterator[tuple[str, float]]:
-    for key in RANGES:
-        value: Any = config
-        for part in key.split("."):
-            value = getattr(value, part)
-        if value is not None:
-            yield key, value
-
-
-def _check_engine(config: RunConfig) -> None:
-    engine = config.engine
-    if engine.step_time not in STEP_TIMES:
-        raise UserError(
-            f"engine.step_time={engine.step_time} is unknown: write one of {', '.join(STEP_TIMES)}"
-        )
-    chunked = config.system.batcher.name == "chunked_prefill"
-    if chunked and engine.max_num_batched_tokens < engine.max_num_seqs:
-        raise UserError(
-            f"engine.max_num_batched_tokens={engine.max_num_batched_tokens} is below engine.max_num_seqs="
-            f"{engine.max_num_seqs}, so a full batch could not decode in one step: write at least "
-            f"engine.max_num_batched_tokens={engine.max_num_seqs} or fewer sequences"
-        )
-    least_tokens = engine.block_tokens * (1 + engine.reserved_blocks)
-    if engine.kv_tokens is not None and engine.kv_tokens < least_tokens:
-        raise UserError(
-            f"engine.kv_tokens={engine.kv_tokens} leaves no block of {engine.block_tokens} tokens beside "
-            f"engine.reserved_blocks={engine.reserved_blocks}: write at least engine.kv_tokens={least_tokens}"
-        )
-    if engine.step_time in ("op_table", "calibrated_roofline") and engine.profile is None:
-        raise UserError(
-            f"engine.step_time={engine.step_time} needs measured tables: write engine.profile=FILE, made "
-            "with servetwin profile import"
-        )
-    if engine.profile_force and engine.profile is None:
-        raise UserError("engine.profile_force=true has no profile to force: write engine.profile=FILE too")
-    if engine.profile is not None and engine.step_time == "roofline":
-        raise UserError(
-            "engine.profile is not used with engine.step_time=roofline, which is the datasheet's: "
-            "write engine.step_time=calibrated_roofline or leave engine.profile out"
-        )
-
-
-def _check_cluster(config: RunConfig) -> None:
-    cluster, tp = config.cluster, config.model.tp
-    if config.kind == "realexec" and cluster.name != "local":
-        raise UserError(
-            f"cluster={cluster.name} cannot be run by realexec, whose workers are processes of this machine: "
-            "write cluster=local and workers=N"
-        )
-    for key in ("asynchronous", "prefix_caching"):
-        if config.kind == "realexec" and getattr(config.engine, key):
-            raise UserError(
-                f"engine.{key}=true cannot be run by realexec, whose workers do not have it: "
-                f"write engine.{key}=false or engine=own_workers"
-            )
-    _check_start(config)
-    _, _, count = cluster.name.rpartition("_x")
-    if count.isdecimal() and cluster.gpus != int(count):
-        family = cluster.name.removesuffix(count)
-        raise UserError(
-            f"cluster.gpus={cluster.gpus} contradicts cluster={cluster.name}: "
-            f"write cluster={family}{cluster.gpus}"
-        )
-    if cluster.topology is not None and cluster.gpus != (there := load_cluster(cluster.topology).gpus):
-        raise UserError(
-            f"cluster.gpus={cluster.gpus} contradicts cluster={cluster.name}, which has {there}: write "
-            f"another size as cluster={cluster.topology}_HxG, H hosts of G GPUs"
-        )
-    if cluster.gpus % tp:
-        raise UserError(
-            f"model.tp={tp} does not divide the {cluster.gpus} GPUs of cluster={cluster.name}: "
-            f"write a model.tp that divides {cluster.gpus}, or a cluster whose GPUs are a multiple of {tp}"
-        )
-
-
-def _check_start(config: RunConfig) -> None:
-    cluster = config.cluster
-    if cluster.start not in STARTS:
-        raise UserError(f"cluster.start={cluster.start} is unknown: write one of {', '.join(STARTS)}")
-    if cluster.start == "warm":
-        return
-    if config.kind == "realexec":
-        raise UserError(
-            f"cluster.start={cluster.start} cannot be run by realexec, whose workers make their parameters "
-            "themselves: leave it out"
-        )
-    if cluster.topology is None:
-        raise UserError(
-            f"cluster.start={cluster.start} needs links to load over, and cluster={cluster.name} has none: "
-            "write a cluster that has, such as cluster=blitz_a or cluster=dgx_h100"
-        )
 
 
 def make_policy(key: str, policy: PolicyConfig, **provided: object) -> Any:

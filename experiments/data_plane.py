@@ -1,7 +1,7 @@
 """From a configuration to the data plane of a run, and to the loads that replicas start with."""
 
 from experiments.config import RunConfig
-from hwmodels.catalogue import load_llm
+from experiments.hosted import llm_shapes
 from hwmodels.loading.startup import load_start_up
 from hwmodels.topology.cluster_file import load_cluster
 from hwmodels.topology.spec import ClusterSpec
@@ -29,14 +29,15 @@ def spec_of(config: RunConfig) -> ClusterSpec | None:
 
 
 def data_plane_of(config: RunConfig, replicas: list[Replica]) -> DataPlane | None:
-    """The data plane, for replicas that have something to load. Raises UserError, HardwareError."""
-    spec = spec_of(config)
-    if spec is None or config.cluster.start == "warm":
+    """The data plane, for replicas that load or hand over. Raises UserError, HardwareError."""
+    spec, system = spec_of(config), config.system
+    moves = system.elastic or system.instances.split or config.cluster.start != "warm"
+    if spec is None or not moves:
         return None
     start_up = load_start_up(config.engine.start_up)
     setup = DataPlaneSetup(
         build(spec),
-        {config.model.name: load_llm(config.model.name)},
+        llm_shapes(config),
         [replica.model for replica in replicas],
         [replica.gpus for replica in replicas],
         config.engine.loader,
@@ -56,6 +57,7 @@ def starts_of(config: RunConfig, replicas: list[Replica]) -> list[Load]:
     for replica in replicas:
         host = replica.gpus[0] // spec.gpus_per_host
         source: Stop = ("remote", 0) if start == "remote" else (start, host)
-        stops: tuple[Stop, ...] = (source, ("replica", replica.id))
-        loads.append(Load(replica.id, replica.model, stops, False, True, f"cold start from {start}"))
+        target: Stop = ("replica", replica.id)
+        reason = f"cold start from {start}"
+        loads.append(Load(replica.id, replica.model, (source,), (target,), (), False, True, reason))
     return loads

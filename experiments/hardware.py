@@ -1,9 +1,10 @@
-"""What one replica can do: its step times, its KV memory, and how both were found."""
+"""What a replica of each model can do: its step times, its KV memory, and how both were found."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
 from experiments.config import EngineConfig, RunConfig
+from experiments.hosted import hosted_models
 from hwmodels.catalogue import load_gpu, load_llm
 from hwmodels.engine_overhead import EngineOverhead, EngineStepModel, vllm_graph_batches
 from hwmodels.gpu import Gpu
@@ -44,10 +45,19 @@ class Hardware:
     layers: int
 
 
-def hardware_of(config: RunConfig) -> Hardware:
-    """Step times and KV memory of one replica. Raises HardwareError when the model does not fit."""
-    engine, tp = config.engine, config.model.tp
-    gpu, llm = load_gpu(config.cluster.gpu), load_llm(config.model.name)
+def hardware_of(config: RunConfig) -> dict[str, Hardware]:
+    """Hosted model -> what one of its replicas can do; models of one shape and tp share the object.
+
+    Raises HardwareError when a model does not fit.
+    """
+    hosted = hosted_models(config)
+    kinds = dict.fromkeys((model.shape_name, model.tp) for model in hosted)
+    found = {kind: _of_shape(config, *kind) for kind in kinds}
+    return {model.name: found[model.shape_name, model.tp] for model in hosted}
+
+
+def _of_shape(config: RunConfig, shape_name: str, tp: int) -> Hardware:
+    engine, gpu, llm = config.engine, load_gpu(config.cluster.gpu), load_llm(shape_name)
     profile, use = _profile_of(engine, gpu, llm, tp)
     operations = step_model(engine.step_time, gpu, llm, tp, profile)
     overhead = overhead_of(engine, operations, llm.layers)

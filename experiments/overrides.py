@@ -39,20 +39,20 @@ class Override:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a key takes: int, float, bool or str (``Any``: whichever fits), and whether null is allowed."""
+    """What a key takes: int, float, bool, str, list or ``Any`` (whichever fits); and whether null too."""
 
     type: Any
     optional: bool = False
 
     def __str__(self) -> str:
         """With its article, to follow "wants"."""
-        words = {int: "an integer", float: "a number", bool: "true or false", str: "a word"}
+        words = {int: "an integer", float: "a number", bool: "true or false", str: "a word", list: "a list"}
         return words.get(self.type, "a value") + (" or null" if self.optional else "")
 
     @property
     def example(self) -> str:
         """Something right to write."""
-        return {int: "8", float: "0.5", bool: "true"}.get(self.type, "VALUE")
+        return {int: "8", float: "0.5", bool: "true", list: "[A,B]"}.get(self.type, "VALUE")
 
 
 def echo(text: str) -> str:
@@ -146,14 +146,14 @@ def wanted_by(hint: Any) -> Wanted:
 
 
 def declared(policy: str, parameter: str) -> Wanted:
-    """What the policy class ("module:Class") declares for a parameter whose YAML file gives no default."""
+    """What the policy class ("module:Class") declares for a parameter; ``Any`` for what is no plain value."""
     module, _, class_name = policy.partition(":")
     try:
         factory = getattr(importlib.import_module(module), class_name)
-        annotation = inspect.signature(factory, eval_str=True).parameters[parameter].annotation
+        wanted = wanted_by(inspect.signature(factory, eval_str=True).parameters[parameter].annotation)
     except (ImportError, AttributeError, KeyError, NameError, TypeError, ValueError):
         return Wanted(Any)  # whoever makes the policy says what is wrong with it
-    return Wanted(annotation) if annotation in (int, float, bool, str) else Wanted(Any)
+    return wanted if wanted.type in (int, float, bool, str) else Wanted(Any, wanted.optional)
 
 
 def parse_value(override: Override, wanted: Wanted) -> Any:
@@ -210,9 +210,18 @@ def _parse_text(text: str) -> str | None:
     return None if text == "null" else text
 
 
+def _parse_list(text: str) -> list[Any] | None:
+    """``[A,B]``: plain values with commas between, each read as whichever type fits; ``[]`` is empty."""
+    if len(text) < 2 or (text[0], text[-1]) != ("[", "]") or any(mark in text[1:-1] for mark in "[]{}"):
+        return None
+    parts = [part.strip() for part in text[1:-1].split(",")] if text[1:-1].strip() else []
+    values = [_parse_any(part) if part else None for part in parts]
+    return None if None in values else values
+
+
 def _parse_any(text: str) -> Any:
     """A policy parameter whose YAML default does not tell its type."""
-    for parse in (_parse_integer, _parse_number, _parse_bool):
+    for parse in (_parse_integer, _parse_number, _parse_bool, _parse_list):
         if (value := parse(text)) is not None:
             return value
     return _parse_text(text)
@@ -223,6 +232,7 @@ _PARSERS: Final[dict[Any, Any]] = {
     float: _parse_number,
     bool: _parse_bool,
     str: _parse_text,
+    list: _parse_list,
 }
 
 

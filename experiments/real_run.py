@@ -41,7 +41,7 @@ def real_run(
             header = header_fields("real", config.seed, config_yaml, prepared.estimates)
             journal = stack.enter_context(JournalFile(folder / JOURNAL_NAME, header))
         report = execute(
-            build.controller_of(config, prepared.replicas, prepared.estimates),
+            build.controller_of(config, prepared.hardware_of_model, prepared.replicas, prepared.estimates),
             build.arrivals_of(config, prepared.workload),
             workers=config.workers,
             model=model,

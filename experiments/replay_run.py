@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from experiments import build
@@ -10,6 +11,7 @@ from experiments.journal_file import NAME, header_fields
 from experiments.resolved import load_resolved, resolved_yaml
 from serving.errors import UserError
 from serving.replay import ReplayReport, read_header, replay
+from serving.replica import Role
 
 
 def replay_run(folder: Path) -> ReplayReport:
@@ -29,7 +31,6 @@ def replay_run(folder: Path) -> ReplayReport:
         )
     config = load_resolved(folder / "config.yaml")
     hardware = hardware_of(config)
-    replicas = build.replicas_of(config, hardware)
     estimates = build.estimates_of(config, hardware)
     try:
         with path.open(encoding="ascii") as file:
@@ -42,9 +43,23 @@ def replay_run(folder: Path) -> ReplayReport:
                         "together, as the run wrote them and with the version that ran it"
                     )
             file.seek(0)
-            return replay(file, build.controller_of(config, replicas, estimates), str(path))
+            replicas = build.replicas_of(config, hardware, _start(header, path))
+            return replay(file, build.controller_of(config, hardware, replicas, estimates), str(path))
     except UnicodeDecodeError as error:
         raise UserError(f"{path} is not text ({error.reason}): use a journal as it was written") from None
+
+
+def _start(header: Mapping[str, object], path: Path) -> dict[Role, int] | None:
+    """How many instances of each role the run began with."""
+    start = header.get("start")
+    if start is None:
+        return None
+    roles: tuple[Role, ...] = ("prefill", "decode", "both")
+    if not isinstance(start, dict) or not all(
+        role in roles and type(count) is int and count >= 0 for role, count in start.items()
+    ):
+        raise UserError(f"{path}: line 1 has the start {start!r}: use a journal as it was written")
+    return {role: start[role] for role in roles if role in start}
 
 
 def _first(text: str, path: Path) -> object:

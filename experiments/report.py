@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 
 from experiments.report_figures import figures
+from experiments.report_scaling import scaling
 from experiments.report_style import STYLE
 from experiments.series import Columns, Requests
 from experiments.table import (
@@ -26,6 +27,7 @@ from experiments.table import (
     step_time_source,
 )
 
+_ALWAYS_NAMED = ("dispatch", "batcher", "admission")
 _KINDS = {"simulate": "Simulation", "realexec": "Real workers"}
 # Forbids the page every outside address, whatever text ends up in it.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
@@ -48,6 +50,7 @@ def write_report(
         _tiles(summary),
         _numbers(summary),
         figures(requests, config, summary),
+        scaling(summary),
         _losses(summary),
         _sources(summary),
         '<h2>Configuration</h2><details class="card"><summary>Every value of this run (config.yaml)</summary>'
@@ -83,8 +86,8 @@ def _header(title: str, config: Mapping[str, Any], summary: Mapping[str, Any], n
     trace = section(summary, "trace")
     policies = [
         section(system, part).get("name")
-        for part in ("dispatch", "batcher", "admission")
-        if section(system, part)
+        for part in ("dispatch", "batcher", "admission", "scaler", "provision", "cache")
+        if section(system, part) and (part in _ALWAYS_NAMED or section(system, part).get("name") != "none")
     ]
     tp, gpus = model.get("tp", "?"), cluster.get("gpus", "?")
     claim = (

@@ -38,9 +38,10 @@ def figures(requests: Requests, config: Mapping[str, Any], summary: Mapping[str,
     )
 
 
-def _figure(
+def figure(
     caption: str, detail: str, svg: str, key: Sequence[tuple[int, str]] = (), wide: bool = False
 ) -> str:
+    """A card with its caption; ``key``: (colour, label) of what is drawn."""
     entries = "".join(f'<span><i class="b{color}"></i>{escape(label)}</span>' for color, label in key)
     legend = f'<div class="key">{entries}</div>' if entries else ""
     small = f"<small>{escape(detail)}</small>" if detail else ""
@@ -69,7 +70,7 @@ def _distributions(requests: Requests, ttft_slo: Any, tpot_slo: Any) -> str:
     y_axis = plots.Axis("% of requests", 0.0, 100.0)
     svg = plots.line_plot("Latency distributions", drawn, x_axis, y_axis, rules, plots.WIDE)
     key = [(one.color, one.label) for one in drawn]
-    return _figure(
+    return figure(
         "Latency distribution", "share of finished requests at or below a latency", svg, key, wide=True
     )
 
@@ -92,7 +93,7 @@ def _over_time(caption: str, requests: Requests, values_ms: Floats, slo_ms: Any,
     y_axis = plots.log_axis(
         "", *(one.y for one in drawn), np.array([rule.value for rule in rules]), write=duration
     )
-    return _figure(caption, detail, plots.line_plot(caption, drawn, time, y_axis, rules), key)
+    return figure(caption, detail, plots.line_plot(caption, drawn, time, y_axis, rules), key)
 
 
 def _positive(values: Floats) -> Floats:
@@ -106,7 +107,7 @@ def _level(caption: str, requests: Requests, starts_s: Floats, ends_s: Floats, c
     x, most = series.level(starts_s, ends_s, requests.end_s)
     drawn = plots.Series("", x / unit_s, most, color, "area")
     svg = plots.line_plot(caption, [drawn], time, plots.linear_axis("", most, whole=True))
-    return _figure(caption, "the most at once within each stretch of time", svg)
+    return figure(caption, "the most at once within each stretch of time", svg)
 
 
 def _arrivals(requests: Requests, wide: bool) -> str:
@@ -116,7 +117,7 @@ def _arrivals(requests: Requests, wide: bool) -> str:
     drawn = plots.Series("", x / unit_s, per_s, 3, "area")
     width = plots.WIDE if wide else plots.HALF
     svg = plots.line_plot(caption, [drawn], time, plots.linear_axis("", per_s), width=width)
-    return _figure(caption, "per second", svg, wide=wide)
+    return figure(caption, "per second", svg, wide=wide)
 
 
 def _finished_by_replica(requests: Requests) -> str:
@@ -142,4 +143,4 @@ def _bars(
     )
     y_axis = plots.linear_axis("", heights, write=write, whole=whole)
     svg = plots.bar_plot(caption, labels, heights, "replica", y_axis, color=color)
-    return _figure(caption, detail, svg)
+    return figure(caption, detail, svg)

@@ -7,7 +7,9 @@ from typing import Any
 
 import yaml
 
-from experiments.config import RunConfig, check
+from experiments.checks import check
+from experiments.config import RunConfig
+from experiments.models_config import ONE
 from experiments.overrides import checked_value, wanted_by
 from serving.errors import UserError
 
@@ -19,6 +21,8 @@ def resolved_yaml(config: RunConfig) -> str:
     data = dataclasses.asdict(config)
     if config.workers is None:
         del data["workers"]
+    if config.models == ONE:
+        del data["models"]
     # YAML reads some unprintable characters back as others, unless all that is not ASCII is escaped.
     paths = (config.out, config.trace.path, config.engine.profile)
     plain = "".join(path or "" for path in paths).isprintable()
@@ -38,6 +42,7 @@ def load_resolved(path: Path | str) -> RunConfig:
         raise UserError(f"{path} is not YAML ({reason}): give the config.yaml of a result folder") from error
     if isinstance(data, dict):
         data.setdefault("workers", None)
+        data.setdefault("models", dataclasses.asdict(ONE))
     config: RunConfig = built(RunConfig, data, "", str(path))
     check(config)
     return config

@@ -7,25 +7,30 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from time import perf_counter, process_time
+from time import perf_counter, process_time, thread_time_ns
 from typing import TYPE_CHECKING, Any
 
 from experiments import build
 from experiments.config import RunConfig
 from experiments.data_plane import data_plane_of
 from experiments.data_plane_summary import data_plane_summary
+from experiments.elastic_summary import elastic_summary
 from experiments.hardware import Hardware, hardware_of
+from experiments.hosted import hosted_models
+from experiments.hosted_summary import model_column, models_section, shown_estimates, shown_model
 from experiments.journal_file import NAME as JOURNAL_NAME
 from experiments.journal_file import JournalFile, header_fields
 from experiments.metrics import RunMetrics, summarize
 from experiments.resolved import resolved_yaml
 from experiments.results import write_results
+from experiments.sizes import seat_count, start_of
 from experiments.version import code_version
-from experiments.workload import capacity_req_per_s, unused, workload_of
+from experiments.workload import run_capacity_req_per_s, run_workload, unused
 from serving.estimates import Estimates
-from serving.replica import Replica
+from serving.replica import Replica, Role
 from serving.request import Request
 from simcore.simulation import JournalSink, Simulation
+from simcore.step_times import StepTimes
 from traces.workload import Workload
 
 if TYPE_CHECKING:
@@ -39,10 +44,16 @@ class Prepared:
     """Everything of a run that is known before it starts."""
 
     config: RunConfig
-    hardware: Hardware
+    hardware_of_model: dict[str, Hardware]
     replicas: list[Replica]
     estimates: Estimates
     workload: Workload
+    start: dict[Role, int] | None = None  # instances of every model by role, None: all that fit
+
+    @property
+    def hardware(self) -> Hardware:
+        """That of the first model, which is the only one without ``models=``."""
+        return next(iter(self.hardware_of_model.values()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +75,7 @@ def simulate(config: RunConfig, folder: Path, on_progress: Progress | None = Non
         journal = None
         if config.journal:
             header = header_fields("simulated", config.seed, config_yaml, prepared.estimates)
+            header["start"] = prepared.start
             journal = stack.enter_context(JournalFile(folder / JOURNAL_NAME, header))
         done = execute(prepared, journal, on_progress)
     summary = done.summary | provenance(prepared)
@@ -81,11 +93,18 @@ def simulate(config: RunConfig, folder: Path, on_progress: Progress | None = Non
 def prepare(config: RunConfig) -> Prepared:
     """Read the trace and build what both worlds share. Raises UserError, TraceError, HardwareError."""
     hardware = hardware_of(config)
-    replicas = build.replicas_of(config, hardware)
+    hosted = hosted_models(config)
     estimates = build.estimates_of(config, hardware)
-    workload = workload_of(config.trace, config.seed, estimates.models[0], len(replicas))
-    build.check_lengths(config, workload, hardware, replicas)
-    return Prepared(config, hardware, replicas, estimates, workload)
+    workload = run_workload(config, estimates, seat_count(config, hosted))
+    build.check_lengths(config, workload, hardware)
+    start = start_of(config, hosted, estimates.models[0], workload)
+    replicas = build.replicas_of(config, hardware, start)
+    return Prepared(config, hardware, replicas, estimates, workload, start)
+
+
+def rows_by_model(prepared: Prepared) -> dict[str, StepTimes]:
+    """Hosted model -> the step times of one of its replicas."""
+    return {model: hardware.rows for model, hardware in prepared.hardware_of_model.items()}
 
 
 def execute(
@@ -94,28 +113,39 @@ def execute(
     """The event loop and the metrics, timed from the first event to the last metric."""
     config, workload = prepared.config, prepared.workload
     metrics = RunMetrics()
-    controller = build.controller_of(config, prepared.replicas, prepared.estimates)
-    data_plane = data_plane_of(config, prepared.replicas)
+    controller = build.controller_of(
+        config, prepared.hardware_of_model, prepared.replicas, prepared.estimates
+    )
+    data_plane, rows = data_plane_of(config, prepared.replicas), rows_by_model(prepared)
     simulation = Simulation(
         controller,
         _watched(build.arrivals_of(config, workload), len(workload), on_progress),
-        [prepared.hardware.rows] * len(prepared.replicas),
+        [rows[replica.model] for replica in prepared.replicas],
         metrics,
         journal,
         data_plane,
+        rows,
+        thread_time_ns,
     )
     with undisturbed():
         wall_s, cpu_s = perf_counter(), process_time()
         report = simulation.run()
         columns = metrics.columns()
+        provisioned = config.cluster.gpus
+        if prepared.start is not None:
+            provisioned = sum(len(replica.gpus) for replica in prepared.replicas)
         summary = summarize(
-            metrics, columns, workload.dropped, config.slo, config.cluster.gpus, len(prepared.replicas)
+            metrics, columns, workload.dropped, config.slo, provisioned, max(1, len(prepared.replicas))
         )
         cpu_s, wall_s = process_time() - cpu_s, perf_counter() - wall_s
     counted = summary["requests"]["arrived"] - summary["requests"]["dropped"]
     assert counted == controller.arrived == len(workload), "invariant 1: requests conserved"
+    if len(prepared.hardware_of_model) > 1:
+        summary |= models_section(config, prepared.hardware_of_model, workload, columns)
+        columns |= {"model": model_column(workload, columns["request"])}
     if data_plane is not None:
-        summary |= data_plane_summary(data_plane)
+        summary |= data_plane_summary(data_plane, summary["duration_s"])
+        summary |= elastic_summary(controller, prepared.replicas, summary, report)
     return Simulated(summary, columns, wall_s, cpu_s, report.events)
 
 
@@ -151,10 +181,10 @@ def undisturbed() -> Iterator[None]:
 def provenance(prepared: Prepared) -> dict[str, Any]:
     """Where the numbers come from: names, sources, labels, and what was assumed."""
     config, workload = prepared.config, prepared.workload
-    estimates = prepared.estimates.models[0]
+    estimates, hosted = shown_estimates(config, prepared.estimates), len(prepared.hardware_of_model)
     return {
         "system": config.system.name,
-        "model": config.model.name,
+        "model": shown_model(config),
         "cluster": config.cluster.name,
         "engine": config.engine.name,
         "imitates": f"{config.engine.software} {config.engine.version}",
@@ -163,15 +193,21 @@ def provenance(prepared: Prepared) -> dict[str, Any]:
         "trace": {
             "name": workload.name,
             "source": workload.source,
-            "labels": [*workload.labels, *unused(workload)],
+            "labels": [
+                *workload.labels,
+                *unused(workload, hosted),
+                *build.reserve_labels(config, workload),
+            ],
             "dropped": dict(sorted(workload.dropped.items())),
             "truncated_outputs": build.truncated(config, workload),
             "mean_rate_per_s": workload.mean_rate_per_s,
-            "capacity_req_per_s": capacity_req_per_s(estimates, len(prepared.replicas), workload),
+            "capacity_req_per_s": run_capacity_req_per_s(
+                config, prepared.estimates, len(prepared.replicas), workload
+            ),
         },
         "step_time": step_time_section(prepared.hardware),
         "kv_capacity": prepared.hardware.kv_arithmetic,
-        "estimates": prepared.estimates.as_dict(),
+        "estimates": estimates.as_dict(),
     }
 
 

@@ -1,17 +1,67 @@
 """From a trace's settings to the requests of a run: read or drawn, cut, scaled; every step leaves a label."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+from numpy.typing import NDArray
+
+from experiments.config import RunConfig
+from experiments.hosted import HostedModel, codes_of, hosted_models
 from experiments.trace_config import TraceConfig
-from serving.estimates import ModelEstimates
+from serving.estimates import Estimates, ModelEstimates
 from traces.capacity import prompt_load, rate_factor
 from traces.errors import TraceError
 from traces.load import load
+from traces.many import many_models, with_hosted
 from traces.scaling import compress_time, scale_rate, scale_tokens
 from traces.synthetic.drawn import with_lengths
 from traces.synthetic.registry import STATIONARY
 from traces.window import RULES, time_window
 from traces.workload import Workload
+
+Floats = NDArray[np.float64]
+
+
+def run_workload(config: RunConfig, estimates: Estimates, replicas: int) -> Workload:
+    """The requests of a run: the trace's, or many models' own. Raises TraceError.
+
+    With several models ``workload.model`` has the names of the hosted ones.
+    """
+    trace, seed, hosted = config.trace, config.seed, hosted_models(config)
+    if len(hosted) == 1:
+        return workload_of(trace, seed, estimates.models[0], replicas)
+    workload = _of_many(config, hosted, None)
+    if trace.utilization is not None:
+        capacity_per_s = run_capacity_req_per_s(config, estimates, replicas, workload)
+        workload = _of_many(config, hosted, trace.utilization * capacity_per_s)
+    elif trace.prefill_share is not None or trace.peak_share is not None:
+        gpu_s, _ = _gpu_seconds(hosted, estimates, workload)
+        tokens_per_gpu_s = float(workload.prompt_tokens.sum() / gpu_s.sum())
+        workload = _at_prompt_load(trace, seed, workload, config.cluster.gpus * tokens_per_gpu_s)
+    return finished(trace, seed, workload)
+
+
+def _of_many(config: RunConfig, hosted: Sequence[HostedModel], wanted_per_s: float | None) -> Workload:
+    """The requests of several models, with ``wanted_per_s`` at that rate; ``finished`` comes after."""
+    models, trace, seed = config.models, config.trace, config.seed
+    source, names = selected(trace, seed), [model.name for model in hosted]
+    if models.name == "of_trace":
+        workload = with_hosted(source, names)
+        if wanted_per_s is None:
+            return workload
+        workload = _at_rate(trace, seed, workload, wanted_per_s)
+        return with_hosted(workload, names) if trace.name in STATIONARY else workload
+    rate_per_s = wanted_per_s or models.rate_per_s or source.mean_rate_per_s
+    if rate_per_s is None:
+        raise TraceError(f"{source.name} has all arrivals at one instant: write models.rate_per_s=NUMBER")
+    requests = models.requests
+    if requests is None and models.duration_s is None:
+        requests = len(source)
+    assert models.zipf is not None
+    return many_models(
+        source, names, rate_per_s, models.zipf, models.bursts, seed, requests, models.duration_s
+    )
 
 
 def workload_of(trace: TraceConfig, seed: int, estimates: ModelEstimates, replicas: int) -> Workload:
@@ -46,10 +96,10 @@ def finished(trace: TraceConfig, seed: int, workload: Workload) -> Workload:
     return workload if trace.limit is None else workload.limited(trace.limit)
 
 
-def unused(workload: Workload) -> list[str]:
-    """What the trace holds and a run does not look at, as labels."""
+def unused(workload: Workload, hosted: int = 1) -> list[str]:
+    """What the trace holds and a run of so many models does not look at, as labels."""
     labels = []
-    if workload.model is not None and len(models := workload.model.counts()) > 1:
+    if hosted == 1 and workload.model is not None and len(models := workload.model.counts()) > 1:
         labels.append(f"the trace's {len(models)} models are served by one")
     for column, what in (("session", "sessions"), ("prefix", "prefix blocks"), ("images", "images")):
         if getattr(workload, column) is not None:
@@ -65,6 +115,31 @@ def capacity_req_per_s(estimates: ModelEstimates, replicas: int, workload: Workl
     prefill_s = float(workload.prompt_tokens.mean()) / estimates.prefill_tokens_per_s
     decode_s = float(workload.output_tokens.mean()) * estimates.decode_step_s / estimates.decode_sequences
     return replicas / (prefill_s + decode_s)
+
+
+def run_capacity_req_per_s(
+    config: RunConfig, estimates: Estimates, replicas: int, workload: Workload
+) -> float:
+    """Requests per second that keep the run's GPUs just busy; with several models in the workload's mix.
+
+    As if every GPU could serve every model: with instances that stay where they are the busiest model may
+    have too few at a lower rate.
+    """
+    hosted = hosted_models(config)
+    if len(hosted) == 1:
+        return capacity_req_per_s(estimates.models[0], replicas, workload)
+    prefill, decode = _gpu_seconds(hosted, estimates, workload)
+    return config.cluster.gpus * len(workload) / float((prefill + decode).sum())
+
+
+def _gpu_seconds(
+    hosted: Sequence[HostedModel], estimates: Estimates, workload: Workload
+) -> tuple[Floats, Floats]:
+    """GPU seconds of each request in full prefill batches and in full decode batches of its model."""
+    code, pairs = codes_of(workload, hosted), list(zip(hosted, estimates.models, strict=True))
+    prefill = np.array([model.tp / entry.prefill_tokens_per_s for model, entry in pairs])
+    decode = np.array([model.tp * entry.decode_step_s / entry.decode_sequences for model, entry in pairs])
+    return workload.prompt_tokens * prefill[code], workload.output_tokens * decode[code]
 
 
 def _at_rate(trace: TraceConfig, seed: int, workload: Workload, wanted_per_s: float) -> Workload:

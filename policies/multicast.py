@@ -1,9 +1,10 @@
 """Where new instances load from: BlitzScale's multicast planner (OSDI '25, Fig. 11) and its ablations."""
 
-from collections import Counter, defaultdict
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Sequence
 from typing import Literal
 
+from policies.multicast_edges import divided, edge_of, in_gb, relieved
 from policies.multicast_groups import (
     Group,
     Grouping,
@@ -13,9 +14,8 @@ from policies.multicast_groups import (
     in_play,
     receivers,
     senders,
-    sharded,
 )
-from serving.planning import Edge, Plan, ScaleUp, Source, Target
+from serving.planning import Edge, Plan, ScaleUp, Source
 
 Order = Literal["breadth", "depth"]
 
@@ -32,9 +32,12 @@ class MulticastPlanner:
         self._order = order
         self._grouping = grouping
 
-    def plan(self, wanted: ScaleUp) -> Plan:
-        """Busy out-links are used only if no running instance and no host copy is free."""
-        return _multicast(wanted, self._order, self._grouping, prune=True)
+    def plan(self, wanted: ScaleUp, behind: Sequence[Source] = ()) -> Plan:
+        """Busy out-links are used only if no running instance and no host copy is free.
+
+        behind: replicas that load already and may forward; they stand behind those that have everything.
+        """
+        return _multicast(wanted, self._order, self._grouping, behind, prune=True)
 
 
 class NaivePlanner:
@@ -44,9 +47,9 @@ class NaivePlanner:
         self._order = order
         self._grouping = grouping
 
-    def plan(self, wanted: ScaleUp) -> Plan:
+    def plan(self, wanted: ScaleUp, behind: Sequence[Source] = ()) -> Plan:
         """As Fig. 11 from line 2 on, over all running instances."""
-        return _multicast(wanted, self._order, self._grouping, prune=False)
+        return _multicast(wanted, self._order, self._grouping, behind, prune=False)
 
 
 class OneToOnePlanner:
@@ -58,8 +61,8 @@ class OneToOnePlanner:
     def __init__(self, prune: bool = False) -> None:
         self._prune = prune
 
-    def plan(self, wanted: ScaleUp) -> Plan:
-        """One edge per target, in the order the multicast planner serves them."""
+    def plan(self, wanted: ScaleUp, behind: Sequence[Source] = ()) -> Plan:
+        """One edge per target, in the order the multicast planner serves them; nobody ``behind`` forwards."""
         sources, why = in_play(wanted, self._prune)
         order = senders(sources, wanted.gpus_per_instance)
         groups = groups_to_serve(wanted, order, "domain") if order else []
@@ -68,20 +71,24 @@ class OneToOnePlanner:
         edges = []
         for position, taker in enumerate(takers):
             turn = position % len(order)
-            giver = _divided(order[turn], fed[turn])
-            edges.append(_edge([giver], [taker], f"source {turn} of {len(order)} in turn, feeds {fed[turn]}"))
+            giver = divided(order[turn], fed[turn])
+            edges.append(
+                edge_of([giver], [taker], f"source {turn} of {len(order)} in turn, feeds {fed[turn]}")
+            )
         return Plan(tuple(edges), _summary(len(takers), wanted, why if order else "no source"))
 
 
-def _multicast(wanted: ScaleUp, order: Order, grouping: Grouping, prune: bool) -> Plan:
+def _multicast(
+    wanted: ScaleUp, order: Order, grouping: Grouping, behind: Sequence[Source], prune: bool
+) -> Plan:
     """Fig. 11; the comments give its lines."""
-    sources, why = in_play(wanted, prune)
-    first = senders(sources, wanted.gpus_per_instance)  # 1
+    sources, why = in_play(wanted, prune, behind)
+    first = senders(sources, wanted.gpus_per_instance, behind)  # 1
     if not first:
         return Plan((), _summary(0, wanted, "no source"))
     groups = groups_to_serve(wanted, first, grouping)  # 2, 5
     standing = SourceOrder(first)
-    edges = []  # 3
+    edges: list[Edge] = []  # 3
     for group, takers in zip(groups, receivers(groups)):  # 4
         edges.append(_served(standing, group, takers))
         if order == "depth":  # 10
@@ -89,7 +96,7 @@ def _multicast(wanted: ScaleUp, order: Order, grouping: Grouping, prune: bool) -
         else:
             standing.put_last(group.leaf, takers)
     served = sum(len(group.targets) for group in groups)
-    edges = _relieved(edges, sources, [target for group in groups for target in group.targets])
+    edges = relieved(edges, sources, [target for group in groups for target in group.targets])
     return Plan(tuple(edges), _summary(served, wanted, f"{order}; {why}"))  # 11
 
 
@@ -101,54 +108,9 @@ def _served(standing: SourceOrder, group: Group, takers: list[Holder]) -> Edge:
     if inside:
         standing.turn_to(leaf)  # 7
     givers = standing.take(rate, leaf if inside else None)  # 8
-    where = f"inside leaf {leaf}" if inside else f"leaf {leaf} has {_gb(held)} of {_gb(rate)}, so any"
-    return _edge(givers, takers, where)  # 9
-
-
-def _relieved(edges: list[Edge], sources: list[Source], served: list[Target]) -> list[Edge]:
-    """The edges, slower where a source and a new replica that forwards leave through one NIC.
-
-    Each side's own shares were right; only together may they be too much. A host's copy is not looked at.
-    """
-    ports = {port.gpu: port for source in sources for port in source.ports if port.gpu >= 0}
-    mixed = {port.nic for port in ports.values()} & {port.nic for one in served for port in one.ports}
-    if not mixed:
-        return edges
-    ports |= {port.gpu: port for target in served for port in target.ports}
-    wish: defaultdict[int, float] = defaultdict(float)
-    for edge in edges:
-        for shard in edge.shards:
-            if shard.source_gpu >= 0:
-                wish[ports[shard.source_gpu].nic] += shard.rate_bytes_per_s
-    room = {
-        port.gpu: port.bandwidth_bytes_per_s / wish[port.nic] for port in ports.values() if port.nic in wish
-    }
-    return [_slowed(edge, min(room.get(shard.source_gpu, 1.0) for shard in edge.shards)) for edge in edges]
-
-
-def _slowed(edge: Edge, factor: float) -> Edge:
-    if factor > 1 - 1e-9:  # what adding up fractions of a byte may miss
-        return edge
-    rate = max(1, int(edge.rate_bytes_per_s * factor))
-    shards = tuple([replace(shard, rate_bytes_per_s=shard.share * rate) for shard in edge.shards])
-    reason = f"{edge.reason}, {_gb(rate)} beside another sender on its NIC"
-    return replace(edge, rate_bytes_per_s=rate, shards=shards, reason=reason)
-
-
-def _edge(givers: list[Holder], takers: list[Holder], why: str) -> Edge:
-    rate, shards = sharded(givers, takers)
-    sources = tuple([giver.stop for giver in givers])
-    return Edge(sources, tuple([taker.stop for taker in takers]), rate, shards, f"{why}: {_gb(rate)}")
-
-
-def _divided(holder: Holder, among: int) -> Holder:
-    lanes = tuple((gpu, max(1, rate // among)) for gpu, rate in holder.lanes)
-    return Holder(holder.stop, holder.leaf, lanes, sum(rate for _, rate in lanes))
+    where = f"inside leaf {leaf}" if inside else f"leaf {leaf} has {in_gb(held)} of {in_gb(rate)}, so any"
+    return edge_of(givers, takers, where)  # 9
 
 
 def _summary(served: int, wanted: ScaleUp, why: str) -> str:
     return f"{served} of {wanted.instances} instances; {why}"
-
-
-def _gb(bytes_per_s: int) -> str:
-    return f"{bytes_per_s / 1e9:.3g} GB/s"

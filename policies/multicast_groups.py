@@ -4,9 +4,9 @@ from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
-from serving.actions import Stop
+from serving.actions import Shard, Stop
 from serving.fact import fact
-from serving.planning import Port, ScaleUp, Shard, Source, Target
+from serving.planning import Port, ScaleUp, Source, Target
 
 Grouping = Literal["domain", "instance"]
 
@@ -29,35 +29,45 @@ class Group:
     targets: tuple[Target, ...]
 
 
-def in_play(wanted: ScaleUp, prune: bool) -> tuple[list[Source], str]:
+def in_play(wanted: ScaleUp, prune: bool, behind: Sequence[Source] = ()) -> tuple[list[Source], str]:
     """Line 1 of Fig. 11, first half: the sources to use, and why these.
 
-    Running replicas, else host copies. With ``prune`` those whose out-link is busy come last of all.
+    Running replicas and those ``behind`` that load already, else host copies. With ``prune`` those whose
+    out-link is busy come last of all.
     """
     running = [source for source in wanted.sources if source.stop[0] == "replica"]
     hosts = [source for source in wanted.sources if source.stop[0] != "replica"]
+    everyone = [*running, *behind]
     if not prune:
-        return (running, "running instances, busy or not") if running else (hosts, "host copies")
+        return (everyone, "running instances, busy or not") if everyone else (hosts, "host copies")
     free = [source for source in running if not source.out_busy]
-    if free:
-        return free, f"{len(free)} running instances, {len(running) - len(free)} pruned"
+    ahead = [source for source in behind if not source.out_busy]
+    if free or ahead:
+        also = f", {len(ahead)} that load" if ahead else ""
+        return [*free, *ahead], f"{len(free)} running instances, {len(running) - len(free)} pruned{also}"
     free = [source for source in hosts if not source.out_busy]
     if free:
-        return free, f"host copies, {len(running)} running instances pruned"
-    return (running, "running instances, all busy") if running else (hosts, "host copies, all busy")
+        return free, f"host copies, {len(everyone)} running instances pruned"
+    return (everyone, "running instances, all busy") if everyone else (hosts, "host copies, all busy")
 
 
-def senders(sources: Sequence[Source], gpus_per_instance: int) -> list[Holder]:
-    """Line 1, second half: grouped by leaf, leaves by total bandwidth, then ids.
+def senders(sources: Sequence[Source], gpus_per_instance: int, behind: Sequence[Source] = ()) -> list[Holder]:
+    """Line 1, second half: grouped by leaf, leaves by total bandwidth, then ids; who is ``behind`` last.
 
     Sources that share a NIC share its bandwidth. A host's copy sends any rank, an equal part to each.
     """
     users = Counter(port.nic for source in sources for port in source.ports)
+    late = {source.stop for source in behind}
     holders = [_sender(source, users, gpus_per_instance) for source in sources]
-    leaf_rate: Counter[int] = Counter()
+    leaf_rate: Counter[tuple[bool, int]] = Counter()
     for holder in holders:
-        leaf_rate[holder.leaf] += holder.rate
-    return sorted(holders, key=lambda holder: (-leaf_rate[holder.leaf], holder.leaf, holder.stop))
+        leaf_rate[holder.stop in late, holder.leaf] += holder.rate
+
+    def place(holder: Holder) -> tuple[bool, int, int, Stop]:
+        waits = holder.stop in late
+        return waits, -leaf_rate[waits, holder.leaf], holder.leaf, holder.stop
+
+    return sorted(holders, key=place)
 
 
 def _sender(source: Source, users: Counter[int], gpus_per_instance: int) -> Holder:

@@ -1,120 +1,16 @@
-"""How many instances a model needs, by BlitzScale's load monitor.
+"""How many instances a model has, by BlitzScale's load monitor (OSDI 2025, section 5.3, as shipped).
 
-OSDI 2025, section 5.3, has the idea; rules and constants are those its authors ship. Each rule asks how many
-instances a load wants at an upper and at a lower bound of load per instance. More are started when even the
-upper bound is passed; one is let go when the lower one has not been reached for a while.
+More are started when even the upper bound of a rule is passed; one is let go when the lower one has not been
+reached for a while. The rules are in ``policies.scaling_rules``.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
-from math import ceil
-from typing import Literal
 
-from serving.scaling import Act, InstanceView, Role, RoleView, ScaleDecision, ScalingView
-
-LinkRule = Literal["shipped", "linear"]
-
-ROLE_ORDER: tuple[Role, ...] = ("prefill", "both", "decode")
-ALL_WAYS: tuple[Act, ...] = ("cancel_drain", "revive", "mutate")
-
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """Load per instance: below ``lower`` fewer would do, above ``upper`` more are needed."""
-
-    lower: float
-    upper: float
-
-    def __post_init__(self) -> None:
-        if not 0 < self.lower <= self.upper < float("inf"):
-            raise ValueError("scaling bounds need 0 < lower <= upper")
-
-
-@dataclass(frozen=True, slots=True)
-class ScalingRules:
-    """``prefill`` and ``link`` in seconds of backlog per instance, ``memory`` as a share of KV memory.
-
-    ``link_rule``: ``shipped`` divides the migrating tokens by what all present decode instances take in, so
-    it asks for few when many are there; ``linear`` by what one takes in. ``down_after_ns``: how long fewer
-    must do before one goes, and again before the next. ``prescale_from``: prefill growing by this many
-    starts ``prescale_by`` decode instances as well (0: never; the sources do not say how many, so 1).
-    ``ways``: what is tried before parameters are loaded, always in the order of ``ALL_WAYS``.
-    """
-
-    prefill: Bounds = Bounds(0.5, 0.7)
-    memory: Bounds = Bounds(0.75, 0.95)
-    link: Bounds = Bounds(0.4, 0.8)
-    link_rule: LinkRule = "shipped"
-    down_after_ns: int = 333_000_000
-    prescale_from: int = 1
-    prescale_by: int = 1
-    ways: tuple[Act, ...] = ALL_WAYS
-
-    def __post_init__(self) -> None:
-        if self.down_after_ns < 0 or self.prescale_from < 0 or self.prescale_by < 0:
-            raise ValueError("scaling rules need down_after_ns, prescale_from and prescale_by >= 0")
-        if self.link_rule not in ("shipped", "linear") or not set(self.ways) <= set(ALL_WAYS):
-            raise ValueError(f"link_rule is shipped or linear, and ways are some of {', '.join(ALL_WAYS)}")
-
-
-@dataclass(frozen=True, slots=True)
-class Need:
-    """Fewest instances that carry the load, and the most that it keeps busy."""
-
-    least: int
-    most: int
-    why: str
-
-
-def prefill_need(backlog_tokens: int, tokens_per_s: float, bounds: Bounds) -> Need:
-    """Instances that work off the backlog within ``upper`` and within ``lower`` seconds."""
-    return _need(backlog_tokens, _exact(tokens_per_s), bounds, "prompt tokens")
-
-
-def memory_need(kv_tokens: int, tokens_per_instance: int, bounds: Bounds) -> Need:
-    """Instances whose KV memory is filled to ``upper`` and to ``lower``."""
-    return _need(kv_tokens, Fraction(tokens_per_instance), bounds, "KV tokens")
-
-
-def link_need(
-    migrating_tokens: int, tokens_per_s: float, bounds: Bounds, rule: LinkRule, decode: int
-) -> Need:
-    """Decode instances that take the migrating KV within ``upper`` and ``lower`` seconds.
-
-    ``decode``: how many there are, which ``shipped`` multiplies the rate by (at least 1).
-    """
-    rate = _exact(tokens_per_s) * (max(decode, 1) if rule == "shipped" else 1)
-    return _need(migrating_tokens, rate, bounds, "KV tokens to move")
-
-
-def _need(amount: int, per_instance: Fraction, bounds: Bounds, what: str) -> Need:
-    assert amount >= 0 < per_instance, "a load is not negative, and an instance does something"
-    least, most = (ceil(amount / (_exact(bound) * per_instance)) for bound in (bounds.upper, bounds.lower))
-    return Need(least, most, f"{amount} {what}")
-
-
-def _exact(number: float) -> Fraction:
-    """The decimal as it was written: 0.7 is 7/10, so that a load at the bound is not above it by rounding."""
-    return Fraction(repr(float(number)))
-
-
-def need_of(view: ScalingView, role: RoleView, rules: ScalingRules) -> Need:
-    """The largest of the role's needs; while there is any work at least one instance of each role."""
-    needs = []
-    if role.role != "decode":
-        needs.append(prefill_need(view.backlog_tokens, view.prefill_tokens_per_s, rules.prefill))
-    if role.role != "prefill":
-        needs.append(memory_need(view.kv_tokens, view.kv_tokens_per_instance, rules.memory))
-    if role.role == "decode":
-        args = view.migrating_tokens, view.kv_tokens_per_s, rules.link, rules.link_rule, role.supply
-        needs.append(link_need(*args))
-    floor = int(view.has_work)
-    return Need(
-        max(floor, *(need.least for need in needs)),
-        max(floor, *(need.most for need in needs)),
-        ", ".join(need.why for need in needs),
-    )
+from policies.scaling_bands import RoleMemory
+from policies.scaling_rules import ALL_WAYS, ROLE_ORDER, ScalingRules, need_of, scaling_rules, within
+from serving.replica import Role
+from serving.scaling import Act, Calm, InstanceView, RoleView, ScaleDecision, ScalingView
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,44 +30,97 @@ class _Want:
 class LoadMonitor:
     """BlitzScale's scaling policy for every model, each with rules of its own where ``of_model`` names it.
 
-    Its only memory is since when a role has been below its lower bound, by the time of the views.
+    What it remembers is since when a role has been below its lower bound, by the time of the views. With
+    ``fast`` it also keeps the loads between which nothing is to be decided, which changes no decision.
     """
 
-    def __init__(self, rules: ScalingRules, of_model: Mapping[str, ScalingRules] | None = None) -> None:
+    def __init__(
+        self, rules: ScalingRules, of_model: Mapping[str, ScalingRules] | None = None, fast: bool = True
+    ) -> None:
         self._rules = rules
         self._of_model = dict(of_model or {})
-        self._below_since_ns: dict[tuple[str, Role], int] = {}
+        self._fast = fast
+        self._memories: dict[str, dict[Role, RoleMemory]] = {}
+
+    def rules_of(self, model: str) -> ScalingRules:
+        """The rules of this model."""
+        return self._of_model.get(model, self._rules)
 
     def scale(self, view: ScalingView) -> tuple[ScaleDecision, ...]:
         """What is there already, then loads and what is short (prefill first), then drains."""
         rules = self._of_model.get(view.model, self._rules)
+        memories = self._memories.get(view.model)
+        if memories is None:
+            memories = self._memories[view.model] = {name: RoleMemory() for name in ROLE_ORDER}
+        for role in view.roles:
+            if not memories[role.role].is_quiet(view, role, rules.down_after_ns):
+                break
+        else:
+            return ()
         roles = sorted(view.roles, key=lambda role: ROLE_ORDER.index(role.role))
-        wants = [self._want(view, role, rules) for role in roles]
+        wants = [self._want(view, role, rules, memories[role.role]) for role in roles]
         return _Supply(view, rules).decide(_prescaled(wants, rules))
 
-    def _want(self, view: ScalingView, role: RoleView, rules: ScalingRules) -> _Want:
+    def calm(self, view: ScalingView) -> Calm | None:
+        """At the fewest instances nothing can go, so only more load changes anything."""
+        memories = self._memories.get(view.model)
+        bands = []
+        for role in view.roles if memories is not None else ():
+            band = memories[role.role].bands.get(role.supply)  # type: ignore[index]
+            if band is None or role.supply != role.minimum or not band.fits(view, role):
+                return None
+            bands.append(band)
+        if not bands:
+            return None
+        return Calm(
+            min(band.high_backlog for band in bands),
+            min(band.high_kv for band in bands),
+            min(band.high_migrating for band in bands),
+        )
+
+    def _want(self, view: ScalingView, role: RoleView, rules: ScalingRules, memory: RoleMemory) -> _Want:
         need, supply = need_of(view, role, rules), role.supply
-        least, most = _within(role, need.least), _within(role, need.most)
+        if self._fast:
+            memory.learn(view, role, rules)
+        least, most = within(role, need.least), within(role, need.most)
         reason = f"{need.why} want {need.least} to {need.most} {role.role} instances, {supply} in supply"
         count = supply
         if least > supply:
-            count = _within(role, (need.least + need.most + 1) // 2)
+            count = within(role, (need.least + need.most + 1) // 2)
         if most >= supply:
-            self._below_since_ns.pop((view.model, role.role), None)
-        elif self._waited(view, role.role, rules.down_after_ns):
+            memory.below_since_ns = None
+        elif _waited(memory, view.now_ns, rules.down_after_ns):
             count = supply - 1
         return _Want(role, count, min(most, supply), reason)
 
-    def _waited(self, view: ScalingView, role: Role, down_after_ns: int) -> bool:
-        key = (view.model, role)
-        if view.now_ns - self._below_since_ns.setdefault(key, view.now_ns) < down_after_ns:
-            return False
-        self._below_since_ns[key] = view.now_ns
-        return True
+
+def load_monitor(
+    prefill: Sequence[float] = (0.5, 0.7),
+    memory: Sequence[float] = (0.75, 0.95),
+    link: Sequence[float] = (0.4, 0.8),
+    link_rule: str = "shipped",
+    scale_down_ms: float = 333,
+    prescale_from: int = 1,
+    prescale_by: int = 1,
+    ways: Sequence[str] = ALL_WAYS,
+) -> LoadMonitor:
+    """A load monitor from the plain values of a configuration, the same rules for every model.
+
+    Raises ValueError: one sentence that names the key. See ``policies.scaling_rules.scaling_rules``.
+    """
+    return LoadMonitor(
+        scaling_rules(prefill, memory, link, link_rule, scale_down_ms, prescale_from, prescale_by, ways)
+    )
 
 
-def _within(role: RoleView, count: int) -> int:
-    return max(role.minimum, min(role.maximum, count))
+def _waited(memory: RoleMemory, now_ns: int, down_after_ns: int) -> bool:
+    """Whether the role has been below for long enough; then the wait begins anew."""
+    if memory.below_since_ns is None:
+        memory.below_since_ns = now_ns
+    if now_ns - memory.below_since_ns < down_after_ns:
+        return False
+    memory.below_since_ns = now_ns
+    return True
 
 
 def _prescaled(wants: list[_Want], rules: ScalingRules) -> list[_Want]:
@@ -183,7 +132,7 @@ def _prescaled(wants: list[_Want], rules: ScalingRules) -> list[_Want]:
 
 
 def _grown(want: _Want, prefill_growth: int, by: int) -> _Want:
-    count = _within(want.view, want.view.supply + by)
+    count = within(want.view, want.view.supply + by)
     if count <= want.count:
         return want
     return _Want(want.view, count, want.keep, f"prefill grows by {prefill_growth}; {want.reason}")
@@ -283,7 +232,7 @@ def instance_to_take(
     found = []
     for view in views:
         for role in view.roles if view.model != wanting else ():
-            slack = role.supply - _within(role, need_of(view, role, rules[view.model]).most)
+            slack = role.supply - within(role, need_of(view, role, rules[view.model]).most)
             idle = [one for one in _may_go(role) if one.idle_since_ns is not None]
             found += [(-slack, one.idle_since_ns, view.model, role.role, one.id) for one in idle if slack > 0]
     if not found:

@@ -61,7 +61,8 @@ def execute(
     every decode batch: the most requests that may decode at once on a replica. ``on_progress`` gets (ended,
     arrived) counts after every event. A worker silent for ``report_timeout_s`` with a run in flight is
     ended and lost. Raises UserError for what a user can correct, RuntimeError when the controller leaves
-    requests unserved; all processes are ended before this returns or raises.
+    requests unserved or asks for what workers cannot do (loads, places, hand-overs); all processes are ended
+    before this returns or raises.
     """
     if workers < 1 or batch_size < 1:
         raise UserError("workers and batch_size must both be at least 1.")
@@ -218,7 +219,7 @@ class _Execution:
     def _carry_out(self, action: Action, now_ns: int) -> None:
         workers = self._pool.workers
         match action:
-            case Run(replica, epoch, chunks, decode, max_steps, until_finish):
+            case Run(replica, epoch, chunks, decode, max_steps, until_finish, hand_over=False):
                 self._silent_since_ns[replica] = now_ns
                 workers[replica].send(RunSteps(epoch, chunks, decode, max_steps, until_finish))
             case Assign(request, replica):
@@ -226,7 +227,7 @@ class _Execution:
                 if before is not None and before != replica:
                     workers[before].send(Forget(request))
                 workers[replica].send(hold)
-            case Interrupt(replica):
+            case Interrupt(replica, grace_steps=0):
                 workers[replica].send(StopSteps())
             case Preempt(replica, request):
                 self._tracker.preempt(request)
@@ -237,6 +238,10 @@ class _Execution:
                 held_by = self._tracker.fail(request, now_ns, reason)
                 if held_by is not None:
                     workers[held_by].send(Forget(request))
+            case _:
+                raise RuntimeError(
+                    f"real workers cannot carry out {action!r}: each has one whole model for the whole run"
+                )
 
     def _refuse_stall(self) -> None:
         if all(since is None for since in self._silent_since_ns) and self._pool.inbox.empty():

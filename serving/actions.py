@@ -33,7 +33,8 @@ class Run:
     from the next step on. Every step decodes one token for each resident decoding request (implicit), except
     that ``decode`` False leaves them out of the first one (prefill-first batching). More than one step with
     chunks only if they complete every prompt they touch. Steps in which requests finish are reported; the
-    run then ends if ``until_finish``, and else goes on with those left, for as long as there are any.
+    run then ends if ``until_finish``, and else goes on with those left, for as long as there are any. With
+    ``hand_over`` requests whose prompts it completes do not decode here: their KV waits for an ``Adopt``.
     """
 
     replica: int
@@ -43,6 +44,7 @@ class Run:
     max_steps: int
     until_finish: bool
     reason: str
+    hand_over: bool = False
 
 
 @fact
@@ -75,17 +77,67 @@ class Fail:
 
 
 @fact
+class Place:
+    """From now on the GPUs are this replica's, which serves in ``role``: prefill, decode or both.
+
+    A replica that comes back to its GPUs keeps its number. ``warm``: it has its parameters already.
+    """
+
+    replica: int
+    model: str
+    gpus: tuple[int, ...]
+    role: str
+    warm: bool
+    reason: str
+
+
+@fact
+class Turn:
+    """The replica serves in another role from now on; its parameters serve both."""
+
+    replica: int
+    role: str
+    reason: str
+
+
+@fact
+class Reclaim:
+    """The replica's GPUs are free again. It holds no request; its parameters may be overwritten."""
+
+    replica: int
+    reason: str
+
+
+@fact
+class Shard:
+    """One GPU's part in a load: ``share`` of all parameters, at no more than ``rate_bytes_per_s``.
+
+    source_gpu: -1 when it comes from a host's memory.
+    """
+
+    source_gpu: int
+    target_gpu: int
+    share: float
+    rate_bytes_per_s: float
+
+
+@fact
 class Load:
-    """Bring the parameters of ``model`` from the first stop to every later one, each forwarding to the next.
+    """Bring the parameters of ``model`` from the sources to the targets, unit by unit.
 
     A stop is (kind, number): ``replica``, ``host`` (its memory), ``ssd`` (of a host) or ``remote`` (number
-    0). The world reports how many layers are whole at a stop: each of them if ``every_layer``, else only all.
-    ``cold``: the replicas that load must start up first (process, context, connections).
+    0). A source may itself be loading: then it passes on what it has. ``shards`` (their shares sum to 1) say
+    which GPU sends which part to which; the ranks of several targets then exchange their parts over their
+    scale-up links. Without shards there is one source and one target, rank to same rank. The world reports
+    how many layers are whole at a target: each of them if ``every_layer``, else only all. ``cold``: replicas
+    that load must start up first (process, context, connections).
     """
 
     load: int
     model: str
-    stops: tuple[Stop, ...]
+    sources: tuple[Stop, ...]
+    targets: tuple[Stop, ...]
+    shards: tuple[Shard, ...]
     every_layer: bool
     cold: bool
     reason: str
@@ -101,10 +153,11 @@ class StopLoad:
 
 @fact
 class Send:
-    """Move ``size_bytes`` of state (``what``: ``kv`` or ``activations``) from one replica to another."""
+    """Move ``size_bytes`` of state (``what``: ``kv`` or ``activations``) of requests between two replicas."""
 
     transfer: int
     what: str
+    requests: tuple[int, ...]
     source: int
     target: int
     size_bytes: int
@@ -119,4 +172,37 @@ class StopSend:
     reason: str
 
 
-Action = Assign | Reject | Run | Interrupt | Preempt | Fail | Load | StopLoad | Send | StopSend
+@fact
+class Adopt:
+    """Requests whose KV is here now decode on this replica, from its next run on."""
+
+    replica: int
+    requests: tuple[int, ...]
+    reason: str
+
+
+@fact
+class Wake:
+    """Report ``Woke`` at this time. Only one is asked for at a time."""
+
+    at_ns: int
+    reason: str
+
+
+Action = (
+    Assign
+    | Reject
+    | Run
+    | Interrupt
+    | Preempt
+    | Fail
+    | Place
+    | Turn
+    | Reclaim
+    | Load
+    | StopLoad
+    | Send
+    | StopSend
+    | Adopt
+    | Wake
+)

@@ -2,26 +2,33 @@
 
 from collections.abc import Callable, Sequence
 
-from serving.actions import Action, Assign, Load, Reject
+from serving.actions import Action, Load, Reject
 from serving.batch import Batcher
-from serving.engine import Engine, EngineState
-from serving.events import Arrived, Event, Loaded, LoadStopped, Lost, Opened, Ran
+from serving.colocated import Colocated
+from serving.disaggregated import Disaggregated
+from serving.elastic import Elastic
+from serving.engine import Engine
+from serving.events import Arrived, Event, Loaded, LoadStopped, Lost, Opened, Ran, Sent, Woke
 from serving.fleet import Admission, Dispatcher, Fleet
+from serving.handover import HandOverRules, Transfers
 from serving.loads import Loads, replicas_of
-from serving.replica import Replica
+from serving.progress import EngineState
+from serving.replica import Replica, Role
 from serving.request import Request
+from serving.service import Service
 
-# Serves a model that no replica has: it can hold no request.
-_NOBODY = Fleet("", ())
+_IDLE = EngineState.IDLE
 
 
 class Controller:
-    """Engines, fleets and the front door behind one method.
+    """Engines, the service of every model and the front door behind one method.
 
     ``batcher_for`` is asked once per replica, so that a batcher may keep state of its own. With
     ``coalesce`` False every decode run is one step (exact mode); with ``asynchronous`` True engines choose a
     step while the one before it runs. ``starts``: loads to ask for when the world opens; the replicas they
-    go to take requests at once and serve them when their parameters are there.
+    go to take requests at once and serve them when their parameters are there. ``hand_overs``: for the models
+    whose prefill and decode are on instances of their own, with ``batch_tokens`` per prefill pass.
+    ``elastic``: adds and removes instances; None: the replicas stay what they are.
     """
 
     def __init__(
@@ -33,25 +40,76 @@ class Controller:
         coalesce: bool = True,
         asynchronous: bool = False,
         starts: Sequence[Load] = (),
+        hand_overs: dict[str, HandOverRules] | None = None,
+        batch_tokens: int = 0,
+        elastic: Elastic | None = None,
     ) -> None:
         assert [replica.id for replica in replicas] == list(range(len(replicas)))
         self.starts, self.loads = tuple(starts), Loads()
-        cold = replicas_of(starts)
-        self.engines = [
-            Engine(replica, batcher_for(replica), coalesce, asynchronous, replica.id not in cold)
-            for replica in replicas
-        ]
-        models = sorted({replica.model for replica in replicas})
-        self.fleets = {
-            model: Fleet(model, [replica for replica in replicas if replica.model == model])
-            for model in models
-        }
-        self._fleet_of = [self.fleets[replica.model] for replica in replicas]
-        self.dispatcher = dispatcher
-        self.admission = admission
+        self._batcher_for, self._coalesce, self._asynchronous = batcher_for, coalesce, asynchronous
+        self.dispatcher, self.admission, self.elastic = dispatcher, admission, elastic
         self.requests: dict[int, Request] = {}
+        self.engines: dict[int, Engine] = {}
+        cold = replicas_of(starts)
+        for replica in replicas:
+            self._make_engine(replica, replica.id not in cold)
+        self.services: dict[str, Service] = {}
+        self._transfers = Transfers()
+        self._serve(replicas, hand_overs or {}, batch_tokens)
+        self._service_of = {replica.id: self.services[replica.model] for replica in replicas}
+        if elastic is not None:
+            elastic.connect(self.engines, self.services, self.loads, self._placed)
         self.arrived = self.finished = self.rejected = self.failed = 0
         self._now_ns = 0
+
+    def _serve(self, replicas: Sequence[Replica], hand_overs: dict[str, HandOverRules], tokens: int) -> None:
+        """Make the service of every model, of those without a replica too."""
+        elastic = self.elastic
+        prototypes = dict(elastic.prototypes) if elastic is not None else {}
+        models = {replica.model: replica for replica in replicas} | prototypes
+        for model, prototype in sorted(models.items()):
+            own = [replica for replica in replicas if replica.model == model]
+            if model not in hand_overs:
+                fleet = Fleet(model, own)
+                self.services[model] = Colocated(
+                    fleet,
+                    self.engines,
+                    self.requests,
+                    self.dispatcher,
+                    self.admission,
+                    prototypes.get(model),
+                    tokens,
+                )
+                continue
+            service = self.services[model] = Disaggregated(
+                prototype,
+                self.engines,
+                self.requests,
+                self.admission,
+                hand_overs[model],
+                tokens,
+                self._transfers,
+            )
+            for replica in own:
+                if self.engines[replica.id].state is EngineState.IDLE:
+                    service.join(replica, replica.role, [])
+
+    def _make_engine(self, replica: Replica, loaded: bool) -> None:
+        batcher = self._batcher_for(replica)
+        engine = Engine(replica, batcher, self._coalesce, self._asynchronous, loaded)
+        # Signals of scalers must not depend on how many steps one report covers.
+        engine.prompts_alone = self.elastic is not None
+        self.engines[replica.id] = engine
+
+    def _placed(self, seat: Replica, role: Role, loaded: bool) -> None:
+        """A seat's GPUs are its own (again)."""
+        engine = self.engines.get(seat.id)
+        if engine is not None:
+            engine.place(role, loaded)
+            return
+        self._make_engine(seat, loaded)
+        self.engines[seat.id].turn(role)
+        self._service_of[seat.id] = self.services[seat.model]
 
     def handle(self, now_ns: int, event: Event) -> list[Action]:
         """What the world should do about this fact. Raises AssertionError when the clock goes back."""
@@ -59,71 +117,93 @@ class Controller:
         self._now_ns = now_ns
         actions: list[Action] = []
         if type(event) is Ran:
-            engine = self.engines[event.replica]
-            engine.ran(event, actions)
-            if event.finished and event.epoch == engine.epoch:
-                self._depart(event)
+            replica = event.replica
+            engine = self.engines[replica]
+            if event.epoch < engine.epoch:
+                return actions  # from before the replica was lost
+            self._service_of[replica].ran(engine, event, actions)
+            if event.finished:
+                requests = self.requests
+                for request in event.finished:
+                    del requests[request]
+                self.finished += len(event.finished)
+            if self.elastic is not None and (engine.hands_over or engine.state is _IDLE):
+                self.elastic.ran(now_ns, replica, actions)
         elif type(event) is Arrived:
             self._arrived(now_ns, event.request, actions)
+        elif type(event) is Sent:
+            self._sent(now_ns, event, actions)
+        elif type(event) is Woke:
+            assert self.elastic is not None, "nobody asked to be woken"
+            self.elastic.woke(now_ns, actions)
         elif type(event) is Lost:
-            self._lost(event, actions)
+            self._lost(now_ns, event, actions)
         else:
-            self._parameters(event, actions)
+            self._parameters(now_ns, event, actions)
         return actions
-
-    def _parameters(self, event: Event, actions: list[Action]) -> None:
-        """Facts about parameters on their way."""
-        if type(event) is Loaded:
-            stop = self.loads.loaded(event)
-            if stop is not None and stop[0] == "replica":
-                self.engines[stop[1]].ready(actions)
-        elif type(event) is LoadStopped:
-            self.loads.ended_early(event)
-        else:
-            assert type(event) is Opened, "nobody sends state yet"
-            for load in self.starts:
-                self.loads.begin(load)
-                actions.append(load)
 
     def _arrived(self, now_ns: int, request: Request, actions: list[Action]) -> None:
         self.arrived += 1
-        fleet = self.fleets.get(request.model, _NOBODY)
-        tokens = request.prompt_tokens + request.max_new_tokens
-        if tokens > fleet.longest_request_tokens:
-            refusal: str | None = self._why_not(request, fleet)
+        service = self.services.get(request.model)
+        if service is None:
+            refusal: str | None = f"model {request.model} is not served"
         else:
-            refusal = self.admission.admit(now_ns, request, fleet)
-        if refusal is not None:
+            refusal = service.refusal(now_ns, request)
+        if service is None or refusal is not None:
             self.rejected += 1
-            actions.append(Reject(request.id, refusal))
+            actions.append(Reject(request.id, refusal or ""))
             return
-        replica, reason = self.dispatcher.dispatch(request, fleet)
         self.requests[request.id] = request
-        fleet.assigned(replica, request)
-        actions.append(Assign(request.id, replica, reason))
-        self.engines[replica].enqueue(request, actions)
+        service.arrived(request, actions)
+        if self.elastic is not None:
+            self.elastic.arrived(now_ns, request.model, actions)
 
-    @staticmethod
-    def _why_not(request: Request, fleet: Fleet) -> str:
-        if fleet is _NOBODY:
-            return f"model {request.model} is not served"
-        if not fleet.replicas:
-            return f"no replica of {request.model} is alive"
-        return f"prompt + max_new_tokens exceed the {fleet.longest_request_tokens} KV tokens of a replica"
+    def _sent(self, now_ns: int, event: Sent, actions: list[Action]) -> None:
+        """KV has come."""
+        service = self.services[self._transfers.model_of(event.transfer)]
+        assert isinstance(service, Disaggregated), "state of a model that hands nothing over was sent"
+        source = service.sent(event, actions)
+        if source is not None and self.elastic is not None:
+            self.elastic.ran(now_ns, source, actions)
 
-    def _depart(self, event: Ran) -> None:
-        fleet, requests = self._fleet_of[event.replica], self.requests
-        for request in event.finished:
-            fleet.departed(event.replica, requests.pop(request))
-        self.finished += len(event.finished)
+    def _parameters(self, now_ns: int, event: Event, actions: list[Action]) -> None:
+        """Facts about parameters on their way."""
+        if type(event) is Opened:
+            for load in self.starts:
+                self.loads.begin(load)
+                actions.append(load)
+        elif type(event) is Loaded:
+            if self.elastic is not None:
+                self.elastic.deployment.loaded(now_ns, event, actions)
+                return
+            stop = self.loads.loaded(event)
+            if stop is not None and stop[0] == "replica":
+                self._started(self.engines[stop[1]], actions)
+        else:
+            assert type(event) is LoadStopped
+            if self.elastic is not None:
+                self.elastic.deployment.load_stopped(now_ns, event, actions)
+            else:
+                self.loads.ended_early(event)
 
-    def _lost(self, event: Lost, actions: list[Action]) -> None:
+    def _started(self, engine: Engine, actions: list[Action]) -> None:
+        """A replica that began cold has its parameters."""
+        engine.ready(actions)
+        service = self._service_of[engine.id]
+        if isinstance(service, Disaggregated) and engine.state is EngineState.IDLE:
+            service.join(engine.replica, engine.replica.role, actions)
+
+    def _lost(self, now_ns: int, event: Lost, actions: list[Action]) -> None:
         engine = self.engines[event.replica]
         if engine.state is EngineState.LOST:
             return
-        fleet = self._fleet_of[event.replica]
-        failed = engine.lose(actions, event.cause)
+        if engine.state is EngineState.VACANT:  # it left before, and had nothing but old parameters
+            if self.elastic is not None:
+                self.elastic.deployment.instances.unpark(event.replica)
+            return
+        failed = self._service_of[event.replica].lose(engine, event.cause, actions)
         for request in failed:
-            fleet.departed(event.replica, self.requests.pop(request))
+            del self.requests[request]
         self.failed += len(failed)
-        fleet.lose(event.replica)
+        if self.elastic is not None:
+            self.elastic.lost(now_ns, event.replica, event.cause, actions)

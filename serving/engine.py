@@ -9,8 +9,12 @@ It applies what a batcher chooses and does not know which batcher that is. State
 | stopping | queue                      | account; maybe choose      | refused       | fail everyone |
 | lost     | refused: the door knows    | ignored: an old epoch      | ignored       | ignored       |
 | loading  | queue                      | refused: nothing was asked | choose a pass | fail everyone |
+| vacant   | refused: the door knows    | refused: nothing was asked | refused       | nobody to fail |
 
 An arrival interrupts a run if it may change it; a pass is chosen after a report unless the run goes on.
+Requests whose KV comes from another replica (``adopt``) interrupt any run and take part from the next one. A
+replica that hands over (role prefill) runs prompts only: those it completes are ``outgoing``, and keep their
+memory until somebody has fetched them.
 
 Under asynchronous scheduling a step is chosen while the one before it runs. So what happens during a step
 (an arrival, a finish) counts only from the second boundary after it: newcomers wait at the door, and those
@@ -18,72 +22,31 @@ who have finished keep seat and memory, for one step more. When nothing else can
 """
 
 from collections import deque
-from enum import IntEnum
+from collections.abc import Iterable
 
-from serving.actions import Action, Chunk, Fail, Interrupt, Preempt, Run
+from serving.actions import Action, Adopt, Chunk, Fail, Interrupt, Run
 from serving.batch import Batch, Batcher, ReplicaView
 from serving.events import Ran
 from serving.kv_ledger import KvLedger
+from serving.leaving import everybody_leaves, preempt
+from serving.progress import EngineState, Progress
 from serving.replica import Replica
 from serving.request import Request
 
-
-class EngineState(IntEnum):
-    """Where the replica stands between two facts."""
-
-    IDLE = 0
-    RUNNING = 1
-    STOPPING = 2
-    LOST = 3
-    LOADING = 4
-
-
 # On Python 3.11 every look-up through the class costs as much as the rest of a short method.
-_IDLE, _RUNNING, _STOPPING, _LOST, _LOADING = EngineState
-
-
-class Progress:
-    """How far one request is; ``known_tokens`` (prompt and generated) stands still while it decodes.
-
-    ``comes_back``: it was here before, and something of it may still be stored.
-    """
-
-    __slots__ = ("arrival_ns", "comes_back", "computed", "id", "known_tokens")
-
-    def __init__(self, request: Request) -> None:
-        self.id = request.id
-        self.arrival_ns = request.arrival_ns
-        self.known_tokens = request.prompt_tokens
-        self.computed = 0
-        self.comes_back = False
+_IDLE, _RUNNING, _STOPPING, _LOST, _LOADING, _VACANT = EngineState
+_GONE = (_LOST, _VACANT)
 
 
 class Engine:
     """One replica's queue, batch and memory."""
 
     __slots__ = (
-        "_chunks",
-        "_decode_first",
-        "_interruptible",
-        "_newcomers",
-        "_steps_left",
-        "_stop",
-        "asynchronous",
-        "batcher",
-        "coalesce",
-        "door",
-        "ended",
-        "epoch",
-        "id",
-        "ledger",
-        "preemptions",
-        "prefilling",
-        "replica",
-        "running",
-        "state",
-        "view",
-        "waiting",
-    )
+        "_chunks", "_decode_first", "_interruptible", "_newcomers", "_steps_left", "_stop", "adopted",
+        "asynchronous", "batcher", "coalesce", "door", "ended", "epoch", "handing_over", "hands_over", "id",
+        "ledger", "outgoing", "preemptions", "prefilling", "prompts_alone", "replica", "running", "state",
+        "view", "waiting",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -103,26 +66,28 @@ class Engine:
             replica.kv_blocks, replica.block_tokens, replica.watermark_blocks, replica.prefix_caching
         )
         self.waiting: deque[Progress] = deque()
-        # Asynchronous scheduling: those who came and those who finished since the last choice was made.
-        self.door: deque[Progress] = deque()
-        self.ended: list[int] = []
+        self.door: deque[Progress] = deque()  # asynchronous: came since the last choice was made
+        self.ended: list[int] = []  # asynchronous: finished since then
         self._newcomers = self.door if asynchronous and loaded else self.waiting
         self._stop = Interrupt(replica.id, "arrival", int(asynchronous))
         self.running: dict[int, Progress] = {}
         self.prefilling: dict[int, Progress] = {}
+        self.hands_over = replica.role == "prefill"
+        self.outgoing: deque[Progress] = deque()  # their prompts are computed, their KV waits here
+        self.adopted: list[Progress] = []  # their KV is here, they decode from the next pass on
         self.preemptions = 0
+        self.prompts_alone = False  # a pass with prompts is reported after its first step
         self.state: EngineState = _IDLE if loaded else _LOADING
-        # The pass in progress: chunks not yet reported, whether residents take part in its first step, steps
-        # it may still run, and whether an arrival should stop it.
+        # The pass in progress: chunks not yet reported, whether residents take part in its first step,
         self._chunks: tuple[Chunk, ...] = ()
-        self._decode_first = True
-        self._steps_left = -1  # while nothing runs
-        self._interruptible = False
+        self._decode_first, self.handing_over = True, False
+        self._steps_left = -1  # steps it may still run; while nothing runs
+        self._interruptible = False  # whether an arrival should stop it
         self.view = ReplicaView(self.running, self.prefilling, self.waiting, self.ledger)
 
     def enqueue(self, request: Request, actions: list[Action]) -> None:
         """A request was assigned to this replica."""
-        assert self.state is not _LOST, "the front door dispatched to a lost replica"
+        assert self.state not in _GONE, "the front door dispatched to a lost replica, or to a seat"
         if self.state is _IDLE:
             self.waiting.append(Progress(request))
             self._start_pass(actions)
@@ -132,6 +97,47 @@ class Engine:
             self._interruptible = False
             self.state = _STOPPING
             actions.append(self._stop)
+
+    def vacate(self) -> None:
+        """The GPUs go to others; nothing may be left here."""
+        assert self.state in (_IDLE, _LOADING) and not self.ledger.holders(), "a replica at work was vacated"
+        self.state = _VACANT
+
+    def place(self, role: str, loaded: bool) -> None:
+        """The GPUs are this replica's (again); it serves in ``role`` once it has its parameters."""
+        assert self.state is _VACANT, "a replica was placed twice"
+        self.state = _IDLE if loaded else _LOADING
+        self._newcomers = self.door if self.asynchronous and loaded else self.waiting
+        self.turn(role)
+
+    def turn(self, role: str) -> None:
+        """Serve in another role from the next pass on."""
+        self.hands_over = role == "prefill"
+
+    def handing_over_tokens(self) -> int:
+        """Prompt tokens of the pass in progress that are computed to be handed over."""
+        return sum([tokens for _, _, tokens in self._chunks])
+
+    def take(self, requests: Iterable[Request], actions: list[Action]) -> None:
+        """Requests that wait elsewhere are given to this idle replica, to be batched together."""
+        assert self.state is _IDLE, "only an idle replica takes more"
+        self.waiting.extend(map(Progress, requests))
+        self._start_pass(actions)
+
+    def adopt(self, arrived: Iterable[Progress], actions: list[Action]) -> None:
+        """The KV of these requests is here, in memory reserved for it: they decode from the next pass on."""
+        self.adopted += arrived
+        if self.state is _IDLE:
+            self._start_pass(actions)
+        elif self.state is _RUNNING:
+            self._interruptible = False
+            self.state = _STOPPING
+            actions.append(self._stop)
+
+    def freed(self, actions: list[Action]) -> None:
+        """Memory was given back by others than a pass: what waited for it may run."""
+        if self.state is _IDLE and self.waiting:
+            self._start_pass(actions)
 
     def ready(self, actions: list[Action]) -> None:
         """All parameters are there: serve who has waited for them."""
@@ -177,18 +183,10 @@ class Engine:
             return []
         self.state = _LOST
         self.epoch += 1
-        self._release_ended()
-        failed = sorted([*self.running, *(progress.id for progress in (*self.waiting, *self.door))])
-        for request in self.running:
-            self.ledger.release(request)
-        for progress in self.waiting:
-            self.ledger.forget(progress.id)
-        self.running.clear()
-        self.prefilling.clear()
-        self.waiting.clear()
-        self.door.clear()
         self._chunks = ()
         self._interruptible = False
+        self._release_ended()
+        failed = everybody_leaves(self)
         actions.extend(Fail(request, cause) for request in failed)
         return failed
 
@@ -203,7 +201,11 @@ class Engine:
             progress.computed = computed = start + tokens
             if computed == progress.known_tokens:
                 del self.prefilling[request]
-                if request not in ended:
+                if request in ended:
+                    continue
+                if self.handing_over:
+                    self.outgoing.append(self.running.pop(request))
+                else:
                     ledger.start_decoding(request, computed + 1)
         self._chunks = ()
 
@@ -228,11 +230,18 @@ class Engine:
     def _start_pass(self, actions: list[Action]) -> None:
         """Ask the batcher and apply its answer."""
         self._interruptible = False
+        if self.adopted:
+            self._let_in(actions)
+        if not (self.running or self.waiting or self.door):
+            self.state = _IDLE
+            self._steps_left = -1
+            return
         batch = self.batcher.choose(self.view)
         if batch is None or batch.preempt:
             batch = self._unusual(batch, actions)
             if batch is None:
-                assert not self.running and not self.waiting, "a batcher left work lying"
+                memory_held = self.outgoing or self.ledger.holders()
+                assert not self.running and (not self.waiting or memory_held), "a batcher left work lying"
                 self.state = _IDLE
                 self._steps_left = -1
                 return
@@ -241,13 +250,23 @@ class Engine:
             self._admit(chunks, admit)
         # What is known one step too late may change the next choice.
         late = self.door or (self.ended and (self.waiting or not interruptible))
-        if late or not self.coalesce:
+        if late or not self.coalesce or self.hands_over or (chunks and self.prompts_alone):
             max_steps, interruptible = 1, False
         self.state = _RUNNING
         self._chunks, self._decode_first, self._steps_left = chunks, decode, max_steps
         self._interruptible = interruptible
         until_finish = not interruptible
-        actions.append(Run(self.id, self.epoch, chunks, decode, max_steps, until_finish, reason))
+        self.handing_over = hands_over = self.hands_over
+        actions.append(Run(self.id, self.epoch, chunks, decode, max_steps, until_finish, reason, hands_over))
+
+    def _let_in(self, actions: list[Action]) -> None:
+        """Those who were adopted since the last pass decode with the others."""
+        for progress in self.adopted:
+            self.running[progress.id] = progress
+            self.ledger.start_decoding(progress.id, progress.known_tokens + 1)
+        adopted = tuple([progress.id for progress in self.adopted])
+        self.adopted.clear()
+        actions.append(Adopt(self.id, adopted, "their KV has come"))
 
     def _unusual(self, batch: Batch | None, actions: list[Action]) -> Batch | None:
         """Take out the victims; when nothing is left that could run, choose again with all that is known."""
@@ -262,7 +281,7 @@ class Engine:
     def _without_victims(self, batch: Batch | None, actions: list[Action]) -> Batch | None:
         """The batch, None when its victims leave nobody to run."""
         if batch is not None and batch.preempt:
-            self._preempt(batch.preempt, actions)
+            preempt(self, batch.preempt, actions)
             if not batch.chunks and not self.ledger.decoding:
                 return None
         return batch
@@ -281,24 +300,3 @@ class Engine:
         for request, start, tokens in chunks:
             assert self.prefilling[request].computed == start
             ledger.reserve(request, start + tokens)
-
-    def _preempt(self, victims: tuple[int, ...], actions: list[Action]) -> None:
-        """Drop the victims' KV and put them at the head of the queue, so that the oldest comes first."""
-        for request in victims:
-            progress = self.running.pop(request)
-            if request in self.ended:
-                self.ended.remove(request)
-                self.ledger.release(request)
-                continue
-            stored = progress.computed
-            if self.prefilling.pop(request, None) is None:
-                context = self.ledger.context_tokens(request)
-                # vLLM hashes the last position only when its step's output is known (async_scheduler.py).
-                stored = max(progress.known_tokens, context - 1 - self.asynchronous)
-                progress.known_tokens = context
-            progress.computed = 0
-            progress.comes_back = True
-            self.ledger.preempt(request, stored)
-            self.waiting.appendleft(progress)
-            self.preemptions += 1
-            actions.append(Preempt(self.replica.id, request, "no free KV block"))

@@ -45,20 +45,23 @@ class Opened:
 
 @fact
 class Loaded:
-    """``layers`` layers of a load, from its first on, are whole at a stop; ``whole``: so is all the rest."""
+    """``layers`` layers of a load, from its first on, are whole at a target; ``whole``: so is all the rest.
+
+    ``target`` counts over the load's targets.
+    """
 
     load: int
-    stop: int
+    target: int
     layers: int
     whole: bool
 
 
 @fact
 class LoadStopped:
-    """A load ended early at a stop, which has ``layers`` layers: asked to, or because something failed."""
+    """A load ended early at a target, which has ``layers`` layers: asked to, or because something failed."""
 
     load: int
-    stop: int
+    target: int
     layers: int
     cause: str
 
@@ -72,4 +75,9 @@ class Sent:
     cause: str
 
 
-Event = Arrived | Ran | Lost | Opened | Loaded | LoadStopped | Sent
+@fact
+class Woke:
+    """The time a ``Wake`` asked for has come."""
+
+
+Event = Arrived | Ran | Lost | Opened | Loaded | LoadStopped | Sent | Woke

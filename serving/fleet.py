@@ -1,6 +1,7 @@
 """The replicas that serve one model, with the loads dispatchers may ask for, kept up to date by change."""
 
-from collections.abc import Sequence
+from bisect import insort
+from collections.abc import Collection, Sequence
 from typing import Literal, Protocol
 
 from serving.least_index import LeastIndex
@@ -26,6 +27,7 @@ class Fleet:
         "_kv_demand",
         "_longest",
         "_outstanding",
+        "_retired",
         "longest_request_tokens",
         "model",
     )
@@ -37,6 +39,7 @@ class Fleet:
         self._alive = sorted(replica.id for replica in replicas)
         self._outstanding = dict.fromkeys(self._alive, 0)
         self._kv_demand = dict.fromkeys(self._alive, 0)
+        self._retired: set[int] = set()
         self._by_outstanding: LeastIndex | None = None
         self._by_kv_demand: LeastIndex | None = None
 
@@ -52,36 +55,76 @@ class Fleet:
         outstanding, by_outstanding = self._outstanding, self._by_outstanding
         old = outstanding[replica]
         outstanding[replica] = new = old + sign
-        if by_outstanding is not None:
+        listed = replica not in self._retired
+        if by_outstanding is not None and listed:
             by_outstanding.move(replica, old, new)
         tokens = sign * (request.prompt_tokens + request.max_new_tokens)
-        if self._by_kv_demand is None:
+        if self._by_kv_demand is None or not listed:
             self._kv_demand[replica] += tokens
         else:
             old = self._kv_demand[replica]
             self._kv_demand[replica] = new = old + tokens
             self._by_kv_demand.move(replica, old, new)
 
-    def lose(self, replica: int) -> None:
-        """A replica is gone."""
+    def add(self, replica: Replica) -> None:
+        """A replica takes requests, for the first time or again."""
+        id = replica.id
+        assert id not in self._longest, f"replica {id} joined twice"
+        self._retired.discard(id)
+        insort(self._alive, id)
+        self._longest[id] = replica.longest_request_tokens
+        self.longest_request_tokens = min(self._longest.values())
+        outstanding = self._outstanding.setdefault(id, 0)
+        kv_demand = self._kv_demand.setdefault(id, 0)
+        if self._by_outstanding is not None:
+            self._by_outstanding.add(id, outstanding)
+        if self._by_kv_demand is not None:
+            self._by_kv_demand.add(id, kv_demand)
+
+    def retire(self, replica: int) -> None:
+        """A replica takes no more requests; those it has are still counted."""
         self._alive.remove(replica)
+        self._retired.add(replica)
         del self._longest[replica]
         self.longest_request_tokens = min(self._longest.values(), default=0)
-        outstanding, kv_demand = self._outstanding.pop(replica), self._kv_demand.pop(replica)
         if self._by_outstanding is not None:
-            self._by_outstanding.remove(replica, outstanding)
+            self._by_outstanding.remove(replica, self._outstanding[replica])
         if self._by_kv_demand is not None:
-            self._by_kv_demand.remove(replica, kv_demand)
+            self._by_kv_demand.remove(replica, self._kv_demand[replica])
+
+    def lose(self, replica: int) -> None:
+        """A replica is gone."""
+        if replica not in self._retired:
+            self.retire(replica)
+        self._retired.discard(replica)
+        del self._outstanding[replica], self._kv_demand[replica]
+
+    def __contains__(self, replica: int) -> bool:
+        """Whether a replica takes requests."""
+        return replica in self._longest
+
+    @property
+    def members(self) -> Collection[int]:
+        """Replicas that take requests, and those that have some left."""
+        return self._outstanding
+
+    @property
+    def kv_demand(self) -> int:
+        """The sum of that signal over all members."""
+        return sum(self._kv_demand.values())
 
     def least(self, signal: Signal) -> tuple[int, int]:
         """(replica, load) of the least loaded alive replica, the lowest id among equals."""
         if signal == "outstanding":
             if self._by_outstanding is None:
-                self._by_outstanding = LeastIndex(self._outstanding)
+                self._by_outstanding = LeastIndex(self._listed(self._outstanding))
             return self._by_outstanding.least()
         if self._by_kv_demand is None:
-            self._by_kv_demand = LeastIndex(self._kv_demand)
+            self._by_kv_demand = LeastIndex(self._listed(self._kv_demand))
         return self._by_kv_demand.least()
+
+    def _listed(self, loads: dict[int, int]) -> dict[int, int]:
+        return {replica: loads[replica] for replica in self._alive}
 
     def load(self, replica: int, signal: Signal) -> int:
         """One replica's load."""

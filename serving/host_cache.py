@@ -70,6 +70,11 @@ class HostCaches:
         """Whether the domain has the model; not counted."""
         return model in self._copies[domain]
 
+    def is_pinned(self, domain: int, model: str) -> bool:
+        """Whether a load reads the domain's copy."""
+        copy = self._copies[domain].get(model)
+        return copy is not None and copy.pins > 0
+
     def domains_of(self, model: str) -> list[int]:
         """The domains that have the model, ascending."""
         return sorted(self._domains_of.get(model, ()))

@@ -13,27 +13,34 @@ from typing import Any
 
 from serving.actions import (
     Action,
+    Adopt,
     Assign,
     Fail,
     Interrupt,
     Load,
+    Place,
     Preempt,
+    Reclaim,
     Reject,
     Run,
     Send,
+    Stop,
     StopLoad,
     StopSend,
+    Turn,
+    Wake,
 )
-from serving.events import Arrived, Event, Loaded, LoadStopped, Lost, Opened, Ran, Sent
+from serving.events import Arrived, Event, Loaded, LoadStopped, Lost, Opened, Ran, Sent, Woke
 from serving.request import Request
 
-FORMAT = 3
+FORMAT = 4
 
 
 def _arrived(event: Arrived) -> str:
     r = event.request
     numbers = f"{r.id},{r.arrival_ns},{r.prompt_tokens},{r.max_new_tokens}"
-    return f'["arrived",{numbers},{quoted(r.model)},{r.priority}]'
+    reserved = f",{r.reserved_tokens}" if r.reserved_tokens else ""  # seldom, so it costs the others nothing
+    return f'["arrived",{numbers},{quoted(r.model)},{r.priority}{reserved}]'
 
 
 def _ran(event: Ran) -> str:
@@ -51,7 +58,8 @@ def _run(action: Run) -> str:
     chunks = ",".join([f"[{request},{start},{tokens}]" for request, start, tokens in action.chunks])
     decode = "true" if action.decode else "false"
     until_finish = "true" if action.until_finish else "false"
-    what = f"[{chunks}],{decode},{action.max_steps},{until_finish}"
+    hand_over = ",true" if action.hand_over else ""  # seldom, so it costs the others nothing
+    what = f"[{chunks}],{decode},{action.max_steps},{until_finish}{hand_over}"
     return f'["run",{action.replica},{action.epoch},{what},{quoted(action.reason)}]'
 
 
@@ -59,15 +67,34 @@ def _truth(value: bool) -> str:
     return "true" if value else "false"
 
 
+def _stops(stops: Sequence[Stop]) -> str:
+    return ",".join([f"[{quoted(kind)},{number}]" for kind, number in stops])
+
+
+def _numbers(numbers: Iterable[int]) -> str:
+    return f"[{','.join(map(str, numbers))}]"
+
+
 def _load(action: Load) -> str:
-    stops = ",".join([f"[{quoted(kind)},{number}]" for kind, number in action.stops])
+    shards = ",".join(
+        [
+            f"[{one.source_gpu},{one.target_gpu},{one.share!r},{one.rate_bytes_per_s!r}]"
+            for one in action.shards
+        ]
+    )
+    way = f"[{_stops(action.sources)}],[{_stops(action.targets)}],[{shards}]"
     how = f"{_truth(action.every_layer)},{_truth(action.cold)}"
-    return f'["load",{action.load},{quoted(action.model)},[{stops}],{how},{quoted(action.reason)}]'
+    return f'["load",{action.load},{quoted(action.model)},{way},{how},{quoted(action.reason)}]'
 
 
 def _send(action: Send) -> str:
-    way = f"{action.source},{action.target},{action.size_bytes}"
+    way = f"{_numbers(action.requests)},{action.source},{action.target},{action.size_bytes}"
     return f'["send",{action.transfer},{quoted(action.what)},{way},{quoted(action.reason)}]'
+
+
+def _place(action: Place) -> str:
+    where = f"{action.replica},{quoted(action.model)},{_numbers(action.gpus)}"
+    return f'["place",{where},{quoted(action.role)},{_truth(action.warm)},{quoted(action.reason)}]'
 
 
 _EVENT_TEXT: dict[type, Callable[[Any], str]] = {
@@ -75,9 +102,10 @@ _EVENT_TEXT: dict[type, Callable[[Any], str]] = {
     Ran: _ran,
     Lost: _lost,
     Opened: lambda e: '["opened"]',
-    Loaded: lambda e: f'["loaded",{e.load},{e.stop},{e.layers},{_truth(e.whole)}]',
-    LoadStopped: lambda e: f'["loadstopped",{e.load},{e.stop},{e.layers},{quoted(e.cause)}]',
+    Loaded: lambda e: f'["loaded",{e.load},{e.target},{e.layers},{_truth(e.whole)}]',
+    LoadStopped: lambda e: f'["loadstopped",{e.load},{e.target},{e.layers},{quoted(e.cause)}]',
     Sent: lambda e: f'["sent",{e.transfer},{e.moved_bytes},{quoted(e.cause)}]',
+    Woke: lambda e: '["woke"]',
 }
 _ACTION_TEXT: dict[type, Callable[[Any], str]] = {
     Run: _run,
@@ -90,14 +118,19 @@ _ACTION_TEXT: dict[type, Callable[[Any], str]] = {
     StopLoad: lambda a: f'["stopload",{a.load},{quoted(a.reason)}]',
     Send: _send,
     StopSend: lambda a: f'["stopsend",{a.transfer},{quoted(a.reason)}]',
+    Place: _place,
+    Turn: lambda a: f'["turn",{a.replica},{quoted(a.role)},{quoted(a.reason)}]',
+    Reclaim: lambda a: f'["reclaim",{a.replica},{quoted(a.reason)}]',
+    Adopt: lambda a: f'["adopt",{a.replica},{_numbers(a.requests)},{quoted(a.reason)}]',
+    Wake: lambda a: f'["wake",{a.at_ns},{quoted(a.reason)}]',
 }
-
 
 _DATA_EVENTS: dict[str, Any] = {
     "opened": Opened,
     "loaded": Loaded,
     "loadstopped": LoadStopped,
     "sent": Sent,
+    "woke": Woke,
 }
 
 
@@ -126,6 +159,8 @@ def parse_event(fields: Sequence[Any]) -> Event:
             raise ValueError(f"replica {replica} ran {steps} steps")
         return Ran(replica, epoch, steps, tuple(finished), running, last_step_ns)
     if name == "arrived":
+        if len(rest) > 6 and rest[6] < 1:
+            raise ValueError("a reserve of nothing is not written")
         return Arrived(Request(*rest))
     if name == "lost":
         if rest[0] < 0:

@@ -51,6 +51,8 @@ class KvLedger:
     @property
     def free_blocks(self) -> int:
         """Blocks nobody holds."""
+        if not self.decoding:
+            return self.total_blocks - self._reserved
         block, steps = self.block_tokens, self.steps_done
         decoding = self._wholes + self.decoding * (steps // block) + sum(self._turns[: steps % block])
         return self.total_blocks - self._reserved - decoding

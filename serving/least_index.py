@@ -34,6 +34,15 @@ class LeastIndex:
         else:
             masks[new] = mask | bit
 
+    def add(self, member: int, load: int) -> None:
+        """A member joins the group."""
+        mask = self._masks.get(load)
+        if mask is None:
+            self._masks[load] = 1 << member
+            heappush(self._heap, load)
+        else:
+            self._masks[load] = mask | 1 << member
+
     def remove(self, member: int, load: int) -> None:
         """A member with this load leaves the group."""
         self._masks[load] ^= 1 << member

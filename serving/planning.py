@@ -6,7 +6,7 @@ instance, weights still on the GPU, a neighbour over NVLink) is used before a pl
 
 from typing import Protocol
 
-from serving.actions import Stop
+from serving.actions import Shard, Stop
 from serving.fact import fact
 
 
@@ -61,19 +61,6 @@ class ScaleUp:
 
 
 @fact
-class Shard:
-    """One GPU's part in an edge: ``share`` of all parameters, at no more than ``rate_bytes_per_s``.
-
-    source_gpu: -1 when it comes from a host's memory.
-    """
-
-    source_gpu: int
-    target_gpu: int
-    share: float
-    rate_bytes_per_s: float
-
-
-@fact
 class Edge:
     """One group sends to the next; the targets then exchange their shards inside their scale-up domain.
 
@@ -98,24 +85,6 @@ class Plan:
     def replicas(self) -> tuple[int, ...]:
         """The replicas to start, first served first."""
         return tuple(number for edge in self.edges for _, number in edge.targets)
-
-    def chains(self) -> tuple[tuple[Stop, ...], ...]:
-        """The plan as the stops of loads: each chain begins at a source, or at a replica of an earlier chain.
-
-        For a data plane that sends whole replicas. Sources and targets of an edge are matched in order; of an
-        edge with more sources than targets some sources are left out, and shards are the edges' own.
-        """
-        chains: list[list[Stop]] = []
-        tails: dict[Stop, int] = {}
-        for edge in self.edges:
-            for position, target in enumerate(edge.targets):
-                parent = edge.sources[position * len(edge.sources) // len(edge.targets)]
-                chain = tails.pop(parent, len(chains))
-                if chain == len(chains):
-                    chains.append([parent])
-                chains[chain].append(target)
-                tails[target] = chain
-        return tuple(map(tuple, chains))
 
 
 class Planner(Protocol):

@@ -5,7 +5,10 @@ from serving.fact import fact
 
 @fact
 class Request:
-    """One request. ``max_new_tokens`` is the client's cap, already resolved to a number (> 0)."""
+    """One request. ``max_new_tokens`` is the client's cap, already resolved to a number (> 0).
+
+    ``reserved_tokens``: the output that a decode instance keeps memory for; 0: the cap.
+    """
 
     id: int
     arrival_ns: int
@@ -13,3 +16,4 @@ class Request:
     max_new_tokens: int
     model: str
     priority: int = 0
+    reserved_tokens: int = 0

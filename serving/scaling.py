@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-Role = Literal["prefill", "decode", "both"]
+from serving.fact import fact
+from serving.replica import Role
 
 InstanceState = Literal[
     "serving",  # takes requests
@@ -31,9 +32,32 @@ class InstanceView:
     idle_since_ns: int | None = None
 
 
+class RoleView(Protocol):
+    """The instances of one model in one role, and the configured bounds on how many serve or load.
+
+    ``supply``: instances that serve or will: one that loads counts, one that drains does not. A controller
+    hands out its own books; a monitor keeps none of it.
+    """
+
+    @property
+    def role(self) -> Role: ...
+
+    @property
+    def minimum(self) -> int: ...
+
+    @property
+    def maximum(self) -> int: ...
+
+    @property
+    def supply(self) -> int: ...
+
+    def in_state(self, state: InstanceState) -> list[InstanceView]:
+        """The instances in this state, by id."""
+
+
 @dataclass(frozen=True, slots=True)
-class RoleView:
-    """The instances of one model in one role, and the configured bounds on how many serve or load."""
+class FixedRole:
+    """A role that stands still: a view made of a list of instances."""
 
     role: Role
     instances: tuple[InstanceView, ...]
@@ -49,11 +73,11 @@ class RoleView:
 
     @property
     def supply(self) -> int:
-        """Instances that serve or will: one that loads counts, one that drains does not."""
+        """Instances that serve or load."""
         return sum(one.state != "draining" for one in self.instances)
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class ScalingView:
     """One model at one instant of the load monitor, in numbers the controller has.
 
@@ -97,6 +121,22 @@ class ScaleDecision:
     count: int
     instances: tuple[int, ...]
     reason: str
+
+
+@fact
+class Calm:
+    """While no load of a model is above these, nothing becomes of its instances, however long that lasts."""
+
+    backlog_tokens: float
+    kv_tokens: float
+    migrating_tokens: float
+
+
+class CalmScaler(Protocol):
+    """A scaler that can say so; one that cannot is asked every period."""
+
+    def calm(self, view: ScalingView) -> Calm | None:
+        """Asked right after ``scale`` decided nothing; None: ask again next period."""
 
 
 class Scaler(Protocol):

@@ -5,10 +5,10 @@ advance k steps by adding k to the counter and n * k to their total context. Tim
 so back-to-back runs carry their fractions of a nanosecond along.
 """
 
+from collections.abc import Iterable
 from heapq import heappop, heappush
 
 from serving.actions import Run
-from serving.errors import UserError
 from serving.events import Ran
 from serving.recorder import Recorder
 from serving.units import FRACTION_BITS
@@ -16,38 +16,17 @@ from simcore.lifetime import Lifetime
 from simcore.peaks import NOBODY, Peaks
 from simcore.segment import steps_to_reach
 from simcore.stalls import Stalls
-from simcore.step_times import Pieces, StepTimes
+from simcore.step_times import StepTimes, later_piece
 
 
 class Machine:
     """Executes runs for one replica. Times given to it never go back."""
 
     __slots__ = (
-        "_busy_since_ns",
-        "_context",
-        "_decoding",
-        "_due_fixed",
-        "_ends",
-        "_first",
-        "_gaps",
-        "_head",
-        "_left",
-        "_lives",
-        "_peaks",
-        "_pieces",
-        "_recorder",
-        "_rows",
-        "_slope",
-        "_stalled",
-        "_stalls",
-        "_start_fixed",
-        "_steps",
-        "_steps_done",
-        "busy_ns",
-        "due_ns",
-        "id",
-        "run",
-    )
+        "_busy_since_ns", "_context", "_decoding", "_due_fixed", "_ends", "_first", "_gaps", "_head",
+        "_left", "_lives", "_peaks", "_pieces", "_recorder", "_rows", "_slope", "_stalled", "_stalls",
+        "_start_fixed", "_steps", "_steps_done", "busy_ns", "due_ns", "id", "run",
+    )  # fmt: skip
 
     def __init__(self, id: int, rows: StepTimes, lives: dict[int, Lifetime], recorder: Recorder) -> None:
         self.id = id
@@ -112,6 +91,16 @@ class Machine:
         self._fix_due()
         return True
 
+    @property
+    def first_step_ns(self) -> int:
+        """How long the first step of the run just started takes."""
+        return (self._head or self._first) >> FRACTION_BITS
+
+    def postpone(self, delay_ns: int) -> None:
+        """The run just started begins so much later: its layers were not there yet."""
+        self._start_fixed += delay_ns << FRACTION_BITS
+        self._fix_due()
+
     def complete(self) -> Ran:
         """The run is due: account its steps and tell what happened. ``run`` is None unless it goes on."""
         run, steps, head = self.run, self._steps, self._head
@@ -157,12 +146,32 @@ class Machine:
             return
         life.generated = life.output_tokens - (life.end - self._steps_done)
         stalled = self._stalled
-        life.last_token_fixed = self._stalls.leave(life.last_token_fixed) if stalled else self._due_fixed
+        life.last_token_fixed = (
+            self._stalls.leave(request, life.last_token_fixed) if stalled else self._due_fixed
+        )
         life.end = -1
         if self._peaks and self._peaks.owner == request:
             self._peaks.owner = NOBODY
         self._decoding -= 1
         self._context -= life.request.prompt_tokens + life.generated
+
+    def adopt(self, requests: Iterable[int]) -> None:
+        """Requests that got their tokens elsewhere decode here from the next run on; their KV is here."""
+        assert self.run is None, "a request joins between two runs"
+        lives, join = self._lives, self._stalls.join
+        for request in requests:
+            life = lives[request]
+            join(request, life.last_token_fixed, self._due_fixed, self._decoding)
+            self._join(life)
+
+    def _join(self, life: Lifetime) -> None:
+        """It decodes from the next step on."""
+        life.end = end = self._steps_done + life.output_tokens - life.generated
+        heappush(self._ends, (end, life.request.id))
+        if self._peaks:
+            self._peaks.join(life, not self._decoding)
+        self._decoding += 1
+        self._context += life.request.prompt_tokens + life.generated
 
     def _largest(self) -> int:
         """The largest context of the residents, 0 without any."""
@@ -215,7 +224,10 @@ class Machine:
                     steps = missing
             if steps:
                 self._plan_steps(decoding + len(run.chunks), context, largest, steps)
-        self._fix_due()
+                self._fix_due()
+                return
+        self._due_fixed = due_fixed = self._start_fixed + self._head
+        self.due_ns = due_fixed >> FRACTION_BITS
 
     def _plan_steps(self, decoding: int, context: int, largest: int, steps: int) -> None:
         """Decode steps of ``decoding`` requests with total ``context``, while one straight piece holds."""
@@ -226,7 +238,7 @@ class Machine:
                 context += self._rows.shift(decoding, spread)
         limit, intercept, slope = pieces[0]
         if context > limit:
-            limit, intercept, slope = self._later_piece(pieces, decoding, context)
+            limit, intercept, slope = later_piece(pieces, self.id, decoding, context)
         if context + (steps - 1) * decoding > limit:
             steps = (limit - context) // decoding + 1
         self._first = intercept + slope * context
@@ -243,15 +255,6 @@ class Machine:
                 return end
             heappop(ends)
 
-    def _later_piece(self, pieces: Pieces, decoding: int, context: int) -> tuple[int, int, int]:
-        for piece in pieces:
-            if context <= piece[0]:
-                return piece
-        raise UserError(
-            f"replica {self.id} decodes {decoding} sequences with {context} tokens of context, beyond "
-            f"the {pieces[-1][0]} its step-time model answers for: write a smaller engine.kv_tokens"
-        )
-
     def _first_step(self, run: Run, finished: list[int]) -> None:
         """The step with chunks has ended: residents got a token, or were kept waiting."""
         residents = self._decoding
@@ -266,29 +269,23 @@ class Machine:
         for request, start, tokens in run.chunks:
             life = self._lives[request]
             if start + tokens == life.request.prompt_tokens + life.generated:
-                self._sample(life, end_fixed, finished)
-        if not run.decode:
+                self._sample(life, end_fixed, finished, run.hand_over)
+        if not run.decode and not run.hand_over:
             self._stalls.passed_over(self._start_fixed, end_fixed, residents, self._decoding - residents)
 
-    def _sample(self, life: Lifetime, token_fixed: int, finished: list[int]) -> None:
-        """A prompt is computed: its request gets a token and decodes from the next step on."""
+    def _sample(self, life: Lifetime, token_fixed: int, finished: list[int], hand_over: bool) -> None:
+        """A prompt is computed: its request gets a token and decodes from the next step on, here or not."""
         if life.generated:
             self._gaps(token_fixed - life.last_token_fixed, 0, 1, 1)
         else:
             life.first_token_ns = token_fixed >> FRACTION_BITS
-        life.generated = generated = life.generated + 1
+        life.generated += 1
         life.last_token_fixed = token_fixed
-        missing = life.output_tokens - generated
-        if not missing:
+        if life.generated == life.output_tokens:
             self._finish(life, token_fixed >> FRACTION_BITS)
             finished.append(life.request.id)
-            return
-        life.end = end = self._steps_done + missing
-        heappush(self._ends, (end, life.request.id))
-        if self._peaks:
-            self._peaks.join(life, not self._decoding)
-        self._decoding += 1
-        self._context += life.request.prompt_tokens + generated
+        elif not hand_over:
+            self._join(life)
 
     def _end_stalls(self) -> None:
         """The first of these decode steps ends the wait; the others are as long as they are."""

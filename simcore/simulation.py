@@ -1,18 +1,36 @@
 """The SimPy driver: it turns arrivals and due runs into events, and carries out the controller's actions.
 
 Same-time order is (time, kind rank, replica id): the opening, arrivals in trace order, what arrived on the
-data plane, then completions by replica.
+data plane, the load monitor's period, then completions by replica.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from array import array
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from simpy import Environment, Event
 
-from serving.actions import Action, Assign, Interrupt, Load, Preempt, Reject, Run, Send, StopLoad, StopSend
+from serving.actions import (
+    Action,
+    Adopt,
+    Assign,
+    Interrupt,
+    Load,
+    Place,
+    Preempt,
+    Reclaim,
+    Reject,
+    Run,
+    Send,
+    Stop,
+    StopLoad,
+    StopSend,
+    Turn,
+    Wake,
+)
 from serving.controller import Controller
-from serving.events import Arrived, Opened
+from serving.events import Arrived, Loaded, Opened, Woke
 from serving.events import Event as Fact
 from serving.recorder import Recorder
 from serving.request import Request
@@ -20,12 +38,19 @@ from simcore.data_plane import DataPlane
 from simcore.lifetime import Lifetime
 from simcore.machine import Machine
 from simcore.step_times import StepTimes
+from simcore.timers import Timer
 
 OPENING_RANK = 0
 ARRIVAL_RANK = 1
 DATA_RANK = 2
-COMPLETION_RANK = 3  # + replica id
-_MOVES = (Load, Send, StopLoad, StopSend)
+MONITOR_RANK = 3
+COMPLETION_RANK = 4  # + replica id
+TIMED_LOOKS = 32  # the CPU time of every 32nd look is measured: asking the clock costs as much as a look
+_MOVES = frozenset((Load, StopLoad, StopSend, Place, Reclaim))
+
+
+def _no_clock() -> int:
+    return 0
 
 
 class JournalSink(Protocol):
@@ -37,9 +62,11 @@ class JournalSink(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SimReport:
-    """What the event loop itself can tell."""
+    """What the event loop itself can tell: events handled, looks of the load monitor, CPU time of some."""
 
     events: int
+    looks: int
+    decisions_ns: "array[int]"
 
 
 class Simulation:
@@ -53,10 +80,14 @@ class Simulation:
         recorder: Recorder,
         journal: JournalSink | None = None,
         data_plane: DataPlane | None = None,
+        rows_of: Mapping[str, StepTimes] | None = None,
+        cpu_ns: Callable[[], int] | None = None,
     ) -> None:
         """``arrivals`` yields (request, true output tokens) by arrival time; ``rows`` are per replica.
 
         With a ``data_plane`` the controller is told that the world has opened, and may load and send.
+        ``rows_of``: by model, for replicas that are placed later. ``cpu_ns``: a clock of CPU time, by which
+        decisions are measured (never a part of virtual time).
         """
         self._env = Environment()
         self._schedule: Callable[[Event, int, int], None] = self._env.schedule  # type: ignore[assignment]
@@ -67,136 +98,195 @@ class Simulation:
         self._arrivals = iter(arrivals)
         self._next: tuple[Request, int] | None = None
         self._events = 0
-        self._machines = [Machine(id, row, self._lives, recorder) for id, row in enumerate(rows)]
-        self._pending: list[list[int]] = [[] for _ in self._machines]  # wake-ups, the next one last
-        self._wakeups = [self._wakeup(machine) for machine in self._machines]
+        self._decisions_ns = array("q")
+        self._looks = 0
+        self._rows_of = rows_of or {}
+        self._cpu_ns = cpu_ns or _no_clock
+        self._machines: dict[int, Machine] = {}
+        self._timers: dict[int, Timer] = {}  # of the machines
+        for replica, own in enumerate(rows):
+            self._add(replica, own)
         self._data_plane = data_plane
-        self._data_pending: list[int] = []  # as of machines
-        self._data_due = self._reusable(self._data)
-        self._data_callbacks = self._data_due.callbacks
-        self._arrival = self._reusable(self._arrive)
-        self._arrival_callbacks = self._arrival.callbacks
+        # Replicas that lack parameters, runs asked of them all the same, and where loads go to.
+        self._cold: set[int] = set()
+        self._held: dict[int, tuple[int, Run]] = {}
+        self._cut: set[int] = set()  # of these, the interrupted ones
+        self._targets: dict[int, tuple[Stop, ...]] = {}
+        self._collecting = False
+        self._data_timer = Timer(self._env, DATA_RANK, self._data)
+        self._monitor_timer = Timer(self._env, MONITOR_RANK, self._woke)
+        self._arrival_timer = Timer(self._env, ARRIVAL_RANK, self._arrive)
 
     def run(self) -> SimReport:
         """Run until every request has ended."""
         if self._data_plane is not None:
-            self._schedule(self._reusable(self._open), OPENING_RANK, 0)
+            Timer(self._env, OPENING_RANK, self._open).at(0, 0)
         self._await_next_arrival(0)
         self._env.run()
         assert not self._lives, f"the world stopped with {len(self._lives)} requests in flight"
-        for machine in self._machines:
+        for machine in self._machines.values():
             self._recorder.busy(machine.id, machine.busy_ns)
-        return SimReport(self._events)
+        return SimReport(self._events, self._looks, self._decisions_ns)
 
-    def _reusable(self, callback: Callable[[Event], None]) -> Event:
-        """A SimPy event that is scheduled again and again, with one callback list for ever."""
-        event = Event(self._env)
-        event._ok = True
-        event._value = None
-        event.callbacks = [callback]
-        return event
+    def _add(self, replica: int, rows: StepTimes) -> None:
+        """A machine for a replica, and the timer that wakes it when its run is due."""
+        machine = self._machines[replica] = Machine(replica, rows, self._lives, self._recorder)
+        timer = self._timers[replica] = Timer(self._env, COMPLETION_RANK + replica, lambda _: None)
+        handle, complete, schedule = self._handle, machine.complete, self._schedule
+        rank, pending, callbacks = timer.rank, timer.pending, timer.callbacks
 
-    def _wakeup(self, machine: Machine) -> Event:
-        handle, wake = self._handle, self._wake
-        pending = self._pending[machine.id]
-
+        # Half of all events: what a timer does is written out here, and needs no call.
         def due(event: Event) -> None:
             event.callbacks = callbacks
             now_ns = pending.pop()
             if machine.run is None:
                 return  # what this was for has been cut
-            if machine.due_ns > now_ns:
-                wake(machine, now_ns)
-                return
-            report = machine.complete()
-            if report.running:
-                wake(machine, now_ns)
-            handle(now_ns, report)
-            if machine.run is None:
-                machine.idle()
+            due_ns = machine.due_ns
+            if due_ns <= now_ns:
+                report = complete()
+                if not report.running:
+                    handle(now_ns, report)
+                    if machine.run is None:
+                        machine.idle()
+                    return
+                due_ns = machine.due_ns
+                if not pending or pending[-1] > due_ns:
+                    pending.append(due_ns)
+                    schedule(event, rank, due_ns - now_ns)
+                handle(now_ns, report)
+            elif not pending or pending[-1] > due_ns:
+                pending.append(due_ns)
+                schedule(event, rank, due_ns - now_ns)
 
-        event = self._reusable(due)
-        callbacks = event.callbacks
-        return event
+        callbacks[0] = due
 
-    def _wake(self, machine: Machine, now_ns: int) -> None:
-        """See to it that the machine is woken when it is due, or before.
+    def _open(self, now_ns: int) -> None:
+        self._handle(now_ns, Opened())
 
-        A cut leaves a later wake-up behind, which serves the next run: when it comes too early for that, it
-        is renewed. So the times pending for a machine are a stack, and there is seldom more than one.
-        """
-        replica, due_ns = machine.id, machine.due_ns
-        pending = self._pending[replica]
-        if not pending or pending[-1] > due_ns:
-            pending.append(due_ns)
-            self._schedule(self._wakeups[replica], COMPLETION_RANK + replica, due_ns - now_ns)
-
-    def _open(self, event: Event) -> None:
-        self._handle(0, Opened())
-
-    def _data(self, event: Event) -> None:
+    def _data(self, now_ns: int) -> None:
         """The data plane asked to be asked now; too early a call finds nothing."""
-        event.callbacks = self._data_callbacks
         assert self._data_plane is not None
-        now_ns = self._data_pending.pop()
+        self._collecting = True
         for fact in self._data_plane.collect(now_ns):
+            if type(fact) is Loaded and fact.whole:
+                self._warm(now_ns, fact)
             self._handle(now_ns, fact)
+        self._collecting = False
         self._await_data(now_ns)
 
-    def _await_data(self, now_ns: int) -> None:
-        """See to it that the data plane is asked when something is due, or before; as ``_wake``."""
+    def _warm(self, now_ns: int, fact: Loaded) -> None:
+        """A replica has all its parameters; a run that overlapped with loading ends as its layers allow."""
+        kind, replica = self._targets[fact.load][fact.target]
+        if kind != "replica":
+            return
+        self._cold.discard(replica)
+        held = self._held.pop(replica, None)
+        if held is None:
+            return
         assert self._data_plane is not None
-        due_ns, pending = self._data_plane.next_ns(), self._data_pending
-        if due_ns is not None and (not pending or pending[-1] > due_ns):
-            due_ns = max(due_ns, now_ns)
-            pending.append(due_ns)
-            self._schedule(self._data_due, DATA_RANK, due_ns - now_ns)
+        asked_ns, run = held
+        machine = self._machines[replica]
+        # Each layer runs once it is there and the one before it is done; as if all ran without a pause at
+        # the end of that time.
+        layers_ns = self._data_plane.layer_ready_ns(replica)
+        machine.start(asked_ns, run)
+        count, step_ns = len(layers_ns), machine.first_step_ns
+        ends_ns = [ready + step_ns * (count - layer) // count for layer, ready in enumerate(layers_ns)]
+        machine.postpone(max(0, max(*ends_ns, now_ns) - step_ns - asked_ns))
+        if replica in self._cut:
+            self._cut.discard(replica)
+            machine.interrupt(now_ns, 0)
+        self._timers[replica].at(now_ns, max(machine.due_ns, now_ns))
+
+    def _await_data(self, now_ns: int) -> None:
+        """See to it that the data plane is asked when something is due, or before."""
+        assert self._data_plane is not None
+        due_ns = self._data_plane.next_ns()
+        if due_ns is not None:
+            self._data_timer.at(now_ns, due_ns if due_ns > now_ns else now_ns)
+
+    def _woke(self, now_ns: int) -> None:
+        """A period of the load monitor is over; after the last request nobody looks any more."""
+        if self._next is None and not self._lives:
+            return
+        self._looks += 1
+        if self._looks % TIMED_LOOKS != 1:
+            self._handle(now_ns, Woke())
+            return
+        started_ns = self._cpu_ns()
+        self._handle(now_ns, Woke())
+        self._decisions_ns.append(self._cpu_ns() - started_ns)
 
     def _await_next_arrival(self, now_ns: int) -> None:
         self._next = arrival = next(self._arrivals, None)
         if arrival is not None:
-            delay = arrival[0].arrival_ns - now_ns
-            assert type(delay) is int and delay >= 0, "arrivals must not go back in time"
-            self._schedule(self._arrival, ARRIVAL_RANK, delay)
+            at_ns = arrival[0].arrival_ns
+            assert type(at_ns) is int and at_ns >= now_ns, "arrivals must not go back in time"
+            self._arrival_timer.at(now_ns, at_ns)
 
-    def _arrive(self, event: Event) -> None:
-        event.callbacks = self._arrival_callbacks
+    def _arrive(self, now_ns: int) -> None:
         assert self._next is not None
         request, output_tokens = self._next
         cap = request.max_new_tokens
         self._lives[request.id] = Lifetime(request, output_tokens if output_tokens < cap else cap)
-        now_ns = request.arrival_ns
         self._handle(now_ns, Arrived(request))
         self._await_next_arrival(now_ns)
 
     def _handle(self, now_ns: int, event: Fact) -> None:
         self._events += 1
+        moved = False
         actions = self._decide(now_ns, event)
         if self._journal is not None:
             self._journal.write(now_ns, event, actions)
         for action in actions:
             if type(action) is Run:
                 replica = action.replica
-                due_ns = self._machines[replica].start(now_ns, action)
-                pending = self._pending[replica]
-                if not pending or pending[-1] > due_ns:  # as in _wake, without the call
+                if replica in self._cold:
+                    self._held[replica] = (now_ns, action)
+                    continue
+                due_ns, timer = self._machines[replica].start(now_ns, action), self._timers[replica]
+                pending = timer.pending
+                if not pending or pending[-1] > due_ns:  # as Timer.at
                     pending.append(due_ns)
-                    self._schedule(self._wakeups[replica], COMPLETION_RANK + replica, due_ns - now_ns)
+                    self._schedule(timer.event, timer.rank, due_ns - now_ns)
             elif type(action) is Assign:
                 pass  # the world has the request already; the queue is the controller's
+            elif type(action) is Send:
+                assert self._data_plane is not None, "nothing can be moved in this world"
+                self._data_plane.send(now_ns, action)
+                moved = True
+            elif type(action) is Adopt:
+                self._machines[action.replica].adopt(action.requests)
             elif type(action) is Interrupt:
                 machine = self._machines[action.replica]
-                if machine.interrupt(now_ns, action.grace_steps):
-                    self._wake(machine, now_ns)
+                if action.replica in self._held:
+                    self._cut.add(action.replica)
+                elif machine.interrupt(now_ns, action.grace_steps):
+                    self._timers[action.replica].at(now_ns, machine.due_ns)
             elif type(action) is Preempt:
                 self._machines[action.replica].preempt(action.request)
-            elif isinstance(action, _MOVES):
-                assert self._data_plane is not None, "nothing can be moved in this world"
-                self._data_plane.carry_out(now_ns, action)
-                self._await_data(now_ns)
+            elif type(action) in _MOVES:
+                self._move(now_ns, action)
+                moved = True
             else:
-                self._drop(now_ns, action)
+                self._seldom(now_ns, action)
+        if moved and not self._collecting:  # else it is asked when all is handled
+            self._await_data(now_ns)
 
-    def _drop(self, now_ns: int, action: Action) -> None:
-        assert isinstance(action, Reject), "nothing is lost in this world, so nothing fails"
-        self._recorder.refused(self._lives.pop(action.request).request, now_ns, action.reason)
+    def _move(self, now_ns: int, action: Action) -> None:
+        data_plane = self._data_plane
+        assert data_plane is not None, "nothing can be moved in this world"
+        if type(action) is Place and action.replica not in self._machines:
+            self._add(action.replica, self._rows_of[action.model])
+        if type(action) is Place and not action.warm:
+            self._cold.add(action.replica)
+        elif type(action) is Load:
+            self._targets[action.load] = action.targets
+        data_plane.carry_out(now_ns, action)
+
+    def _seldom(self, now_ns: int, action: Action) -> None:
+        if type(action) is Wake:
+            self._monitor_timer.at(now_ns, action.at_ns)
+        elif type(action) is not Turn:  # a role is the controller's matter
+            assert isinstance(action, Reject), "nothing is lost in this world, so nothing fails"
+            self._recorder.refused(self._lives.pop(action.request).request, now_ns, action.reason)

@@ -11,11 +11,12 @@ class Stalls:
     """Groups of [time of last token in fixed point, requests], the longest waiting first; empty when all
     residents got a token in the last step."""
 
-    __slots__ = ("_gaps", "groups")
+    __slots__ = ("_gaps", "_own", "groups")
 
     def __init__(self, gaps: Callable[[int, int, int, int], None]) -> None:
         self._gaps = gaps
         self.groups: list[list[int]] = []
+        self._own: dict[int, int] = {}  # who came from elsewhere and got no token here yet: its last one
 
     def passed_over(self, start_fixed: int, end_fixed: int, residents: int, joined: int) -> None:
         """A pass from start to end left ``residents`` out, and gave ``joined`` others a token at its end."""
@@ -24,18 +25,31 @@ class Stalls:
         if joined and self.groups:
             self.groups.append([end_fixed, joined])
 
+    def join(self, request: int, last_token_fixed: int, boundary_fixed: int, residents: int) -> None:
+        """One who decoded elsewhere joins ``residents``, who got a token at the last boundary or wait."""
+        if not self.groups:
+            self.groups.append([boundary_fixed, residents])
+        self._own[request] = last_token_fixed
+
     def end(self, token_fixed: int) -> None:
         """Everybody gets a token now."""
+        for last_token_fixed in self._own.values():
+            self._gaps(token_fixed - last_token_fixed, 0, 1, 1)
+        self._own.clear()
         for last_token_fixed, requests in self.groups:
-            self._gaps(token_fixed - last_token_fixed, 0, 1, requests)
+            if requests:
+                self._gaps(token_fixed - last_token_fixed, 0, 1, requests)
         self.groups.clear()
 
-    def leave(self, last_token_fixed: int) -> int:
+    def leave(self, request: int, last_token_fixed: int) -> int:
         """One who waits is taken out; returns when its last token appeared.
 
         ``last_token_fixed`` is that of the token its prompt gave it, so an upper bound says which group it is
         in: a request that has decoded since is in the first one.
         """
+        own = self._own.pop(request, None)
+        if own is not None:
+            return own
         last = max(last_token_fixed, self.groups[0][0])
         group = next(group for group in self.groups if group[0] == last)
         group[1] -= 1

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from serving.actions import Chunk
+from serving.errors import UserError
 
 Pieces = tuple[tuple[int, int, int], ...]
 
@@ -27,3 +28,14 @@ class StepTimes(Protocol):
         ``spread`` is n times the largest context, less the total: it stands still while the same sequences
         decode.
         """
+
+
+def later_piece(pieces: Pieces, replica: int, decoding: int, context: int) -> tuple[int, int, int]:
+    """The piece that answers for ``context``; UserError beyond the last one."""
+    for piece in pieces:
+        if context <= piece[0]:
+            return piece
+    raise UserError(
+        f"replica {replica} decodes {decoding} sequences with {context} tokens of context, beyond "
+        f"the {pieces[-1][0]} its step-time model answers for: write a smaller engine.kv_tokens"
+    )

@@ -1,82 +1,86 @@
-"""The way of a load: from the stops a controller names to the hops its bytes take, rank by rank."""
+"""The way of a load: from the stops that a controller names to the hops that its bytes cross."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 
 from hwmodels.errors import HardwareError
 from hwmodels.loading.loader import Loader
 from hwmodels.loading.plan import Hop
 from hwmodels.topology.link import REMOTE, Place, dram, gpu, gpu_ssd, ssd
 from hwmodels.topology.topology import Topology
-from serving.actions import Stop
-
-
-@dataclass(frozen=True, slots=True)
-class Way:
-    """hops: of each rank. stop_of: hop -> the stop it ends at (hops that end between stops are not in it)."""
-
-    hops: tuple[tuple[Hop, ...], ...]
-    stop_of: dict[int, int]
+from serving.actions import Load, Stop
+from simcore.lanes import Way, joined
+from simcore.shards import sharded
 
 
 def way(
     topology: Topology,
-    stops: Sequence[Stop],
-    gpus_of: Sequence[tuple[int, ...]],
+    load: Load,
+    gpus_of: Mapping[int, tuple[int, ...]],
     loader: Loader | None,
-    spread: int = 0,
+    bundled: bool = True,
 ) -> Way:
-    """Rank to same rank; from storage to a GPU through its host's memory, which takes a hop of its own.
+    """With shards as ``sharded`` says; else rank to same rank, and through a host's memory from a store.
 
-    gpus_of: of each replica, rank by rank. loader: whose rate caps the first hop out of a store or a host's
-    memory (None: the path's alone). Raises HardwareError where nothing leads.
+    From storage to a GPU is through its host's memory, which takes a hop of its own. gpus_of: of each
+    replica, rank by rank. loader: whose rate caps the hops out of a store or a host's memory (None: the
+    path's alone). bundled: False keeps every lane a flow of its own. Raises HardwareError where nothing
+    leads.
     """
-    ranks = {len(gpus_of[number]) for kind, number in stops if kind == "replica"} or {1}
-    assert len(ranks) == 1, "replicas of different sizes share no load: their shards differ"
-    legs = [_legs(topology, stops, gpus_of, rank) for rank in range(ranks.pop())]
-    hops = tuple(tuple(_hop(topology, leg, spread) for leg in own) for own in legs)
-    if loader is not None and stops[0][0] != "replica":
-        hops = tuple((_capped(own[0], loader), *own[1:]) for own in hops)
-    ends, stop_of = [end for _, _, end in legs[0]], {}
-    for hop, end in enumerate(ends):
-        if end is not None:
-            stop_of[hop] = end
-    return Way(hops, stop_of)
+    ranks = ranks_of(load, gpus_of)
+    if load.shards:
+        cap = loader.rate_bytes_per_s if loader is not None else float("inf")
+        return joined(*sharded(topology, load, gpus_of, ranks, cap), bundled)
+    assert len(load.sources) == len(load.targets) == 1, (
+        f"load {load.load} has {len(load.sources)} sources and {len(load.targets)} targets without shards: "
+        "write shards, or one of each"
+    )
+    source, target = load.sources[0], load.targets[0]
+    first, then = list[Hop](), list[Hop]()
+    for rank in range(ranks):
+        start, end = _place(topology, source, gpus_of, rank, target), _end(target, gpus_of, rank)
+        between = dram(topology.host_of(end)) if source[0] in ("ssd", "remote") else end
+        first.append(_lane(topology, start, between, load.load, ranks))
+        if between != end:
+            then.append(replace(_lane(topology, between, end, load.load, ranks), after=(rank,)))
+    if loader is not None and source[0] != "replica":
+        first = [replace(lane, cap_bytes_per_s=loader.rate_bytes_per_s) for lane in first]
+    stages = [first, then] if then else [first]
+    return joined(stages, [[(len(stages) - 1, rank) for rank in range(ranks)]], bundled)
 
 
-_Leg = tuple[Place, Place, int | None]
-"""(from, to, the stop it ends at)."""
+def ranks_of(load: Load, gpus_of: Mapping[int, tuple[int, ...]]) -> int:
+    """GPUs of each replica in a load, 1 where it is between stores and hosts."""
+    stops = (*load.sources, *load.targets)
+    sizes = {len(gpus_of[number]) for kind, number in stops if kind == "replica"} or {1}
+    assert len(sizes) == 1, (
+        f"load {load.load}: replicas of different sizes share no load, their shards differ"
+    )
+    return sizes.pop()
 
 
-def _legs(
-    topology: Topology, stops: Sequence[Stop], gpus_of: Sequence[tuple[int, ...]], rank: int
-) -> list[_Leg]:
-    legs: list[_Leg] = []
-    here = stops[0]
-    for number, there in enumerate(stops[1:], start=1):
-        target = _place(topology, there, gpus_of, rank, there)
-        source = _place(topology, here, gpus_of, rank, there)
-        if here[0] in ("ssd", "remote") and target.kind == "gpu":
-            between = dram(topology.host_of(target))
-            legs += [(source, between, None), (between, target, number)]
-        else:
-            legs.append((source, target, number))
-        here = there
-    return legs
+def _lane(topology: Topology, source: Place, target: Place, spread: int, ranks: int) -> Hop:
+    path = topology.path(source, target, spread)
+    return Hop(path, latency_s=topology.latency_s(path), after=(), share=1 / ranks)
+
+
+def _end(stop: Stop, gpus_of: Mapping[int, tuple[int, ...]], rank: int) -> Place:
+    kind, number = stop
+    assert kind in ("replica", "host"), (
+        f"parameters are kept on a replica or in a host's memory, not in {kind}"
+    )
+    return gpu(gpus_of[number][rank]) if kind == "replica" else dram(number)
 
 
 def _place(
-    topology: Topology, stop: Stop, gpus_of: Sequence[tuple[int, ...]], rank: int, towards: Stop
+    topology: Topology, stop: Stop, gpus_of: Mapping[int, tuple[int, ...]], rank: int, towards: Stop
 ) -> Place:
-    """Where a stop's bytes of this rank lie. An SSD that belongs to a GPU is that of the GPU it leads to."""
+    """Where a source's bytes of this rank lie. A GPU's own SSD is that of the GPU it leads to."""
     kind, number = stop
-    if kind == "replica":
-        return gpu(gpus_of[number][rank])
-    if kind == "host":
-        return dram(number)
     if kind == "remote":
         return REMOTE
-    assert kind == "ssd", f"no stop is of the kind {kind!r}"
+    if kind != "ssd":
+        return _end(stop, gpus_of, rank)
     if topology.spec.ssd_per != "gpu":
         return ssd(number)
     own = topology.gpus_of(number)
@@ -89,12 +93,3 @@ def _place(
             f" {topology.seat(target).host}"
         )
     return gpu_ssd(target)
-
-
-def _hop(topology: Topology, leg: _Leg, spread: int) -> Hop:
-    path = topology.path(leg[0], leg[1], spread)
-    return Hop(path, latency_s=topology.latency_s(path))
-
-
-def _capped(hop: Hop, loader: Loader) -> Hop:
-    return replace(hop, cap_bytes_per_s=loader.rate_bytes_per_s)

@@ -134,9 +134,9 @@ class Watched:
     def handle(self, now_ns: int, event: Event) -> list[Action]:
         """As the controller, after the time since the last event was added at the levels it had."""
         elapsed, self._since_ns = now_ns - self._since_ns, now_ns
-        fleet = self.controller.fleets["m"]
-        for replica, engine in enumerate(self.controller.engines):
-            outstanding = fleet.load(replica, "outstanding")
+        service = self.controller.services["m"]
+        for replica, engine in self.controller.engines.items():
+            outstanding = service.outstanding(replica)
             self.outstanding_area[replica] += elapsed * outstanding
             self.occupied_ns[replica] += elapsed if outstanding else 0
             self.waiting_area[replica] += elapsed * len(engine.waiting)

@@ -70,7 +70,8 @@ def test_every_replica_loads_from_its_own_host() -> None:
     config = load_config(["out=OUT", "cluster=blitz_b", "cluster.start=host", "model.tp=8"], "simulate")
     replicas = [Replica(n, "m", LayerRange(0, 32), tuple(range(8 * n, 8 * n + 8)), 64) for n in range(2)]
     assert starts_of(config, replicas) == [
-        Load(n, "m", (("host", n), ("replica", n)), False, True, "cold start from host") for n in range(2)
+        Load(n, "m", (("host", n),), (("replica", n),), (), False, True, "cold start from host")
+        for n in range(2)
     ]
 
 
@@ -101,6 +102,8 @@ def test_a_cold_start_takes_bytes_over_the_path_and_requests_wait_for_it(
     assert isinstance(carried, dict) and carried["bytes"]["parameters"] == pytest.approx(
         16 * 16.06e9, rel=0.01
     )
+    brought = cold["loads"]["bytes_by_tier"]
+    assert brought == {"gpu": 0, "host": 0, "ssd": 16 * 16_060_522_496, "remote": 0}
     assert "loads" in capsys.readouterr().out
 
 

@@ -15,8 +15,10 @@ from hypothesis import strategies as st
 from experiments import compose
 from experiments.compose import load_config, option_groups
 from experiments.config import PolicyConfig, RunConfig, make_policy
+from experiments.key_list import key_list
 from experiments.resolved import load_resolved, resolved_yaml
 from serving.errors import UserError
+from serving.estimates import Estimates
 
 STRANGE_PATHS = [
     "out dir",
@@ -106,6 +108,9 @@ def test_clusters_of_any_size_are_made_on_request(gpus: int) -> None:
         ("journal=True", "journal", True),
         ("engine.step_time='linear'", "engine.step_time", "linear"),
         ("engine.kv_tokens=4096", "engine.kv_tokens", 4096),
+        ("estimates=artefact", "estimates", "artefact"),
+        ("system.instances.both_max=4", "system.instances.both_max", 4),
+        ("system.instances.keep_ms=5", "system.instances.keep_ms", 5.0),
     ],
 )
 def test_values_are_typed(word: str, path: str, value: object) -> None:
@@ -135,6 +140,7 @@ def test_config_yaml_reads_back_equal(out: str, seed: int, tmp_path_factory: pyt
 
 
 BASE = load_config(["out=OUT"], "simulate")
+ELASTIC_GROUPS = ("system/scaler", "system/provision", "system/cache")
 
 
 def test_a_real_run_reads_back_equal(tmp_path: Path) -> None:
@@ -241,8 +247,60 @@ def test_a_broken_option_file_is_told_in_one_sentence(own_conf: Path) -> None:
 )
 def test_every_policy_option_makes_its_policy(group: str, option: str) -> None:
     extra = ["system.admission.rate_per_s=2"] if option == "token_bucket" else []
-    system = simulated(f"{group}={option}", *extra).system
-    assert make_policy(group, getattr(system, group.partition("/")[2]), random=Random(0)) is not None
+    if group in ELASTIC_GROUPS and option != "none":
+        extra = ["system=serverlessllm", "cluster=blitz_b"]
+    chosen = getattr(simulated(f"{group}={option}", *extra).system, group.partition("/")[2])
+    if group in ELASTIC_GROUPS and option == "none":
+        assert (chosen.policy, chosen.params) == ("", {})
+        return
+    known = {"random": Random(0), "estimates": Estimates((), ""), "sizes_bytes": {"m": 8}, "hosts": 2}
+    assert make_policy(group, chosen, **known) is not None
+
+
+@pytest.mark.parametrize(
+    ("word", "key", "value"),
+    [
+        ("system.scaler.ways=[cancel_drain]", "ways", ["cancel_drain"]),
+        ("system.scaler.ways=[cancel_drain, mutate]", "ways", ["cancel_drain", "mutate"]),
+        ("system.scaler.ways=[]", "ways", []),
+        ("system.scaler.prefill=[0.25,1]", "prefill", [0.25, 1]),
+        ("system.scaler.params.prefill=[.5,7e-1]", "prefill", [0.5, 0.7]),
+    ],
+)
+def test_a_list_is_written_in_brackets(word: str, key: str, value: list[object], tmp_path: Path) -> None:
+    config = simulated("system=blitz_multicast", "cluster=blitz_b", word)
+    assert config.system.scaler.params[key] == value
+    (tmp_path / "config.yaml").write_text(resolved_yaml(config), encoding="utf-8")
+    assert load_resolved(tmp_path / "config.yaml") == config
+
+
+def test_help_lists_every_parameter_a_policy_has() -> None:
+    """As the user writes it, with its default; batchers' follow the engine and are not listed."""
+    text = key_list("simulate")
+    assert "system/admission=token_bucket: rate_per_s=VALUE burst=1" in text
+    assert "system/cache=ttl: ttl_s=30.0 since=load host_gb=null most_models=null" in text
+    assert "prefill=[0.5,0.7]" in text and "ways=[]" in text and "${" not in text
+    assert "models=zipf: count=16 " in text and "models=of_trace: count=16 shapes=null\n" in text
+    for size in ("split=false", "size=full", "prefill=null", "both_min=1", "monitor_ms=100.0"):
+        assert f"system.instances.{size} " in text
+    assert "models=zipf" not in key_list("realexec")
+
+
+def test_null_is_for_parameters_whose_policy_takes_it() -> None:
+    config = simulated("system=serverlessllm", "cluster=blitz_b", "system.cache.ttl_s=null")
+    assert config.system.cache.params["ttl_s"] is None
+    config = simulated("system=serverlessllm", "cluster=blitz_b", "system.cache.host_gb=64")
+    assert config.system.cache.params["host_gb"] == 64.0
+
+
+SYSTEMS = [name for name in option_groups()["system"] if not name.startswith("vllm")]
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_a_system_file_is_named_as_its_option_and_chooses_every_policy(name: str) -> None:
+    system = simulated(f"system={name}", "cluster=blitz_b").system
+    assert system.name == name and system.instances.split
+    assert system.elastic == (system.provision.name != "none") == (system.cache.name != "none")
 
 
 @pytest.mark.parametrize(

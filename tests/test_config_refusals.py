@@ -8,6 +8,9 @@ from experiments.compose import load_config
 from experiments.config import RunConfig
 from serving.errors import UserError
 
+SPLIT = ("system=distserve_full", "cluster=blitz_b")
+ELASTIC = ("system=blitz_multicast", "cluster=blitz_b")
+
 # (words, what the sentence must hold)
 REFUSED: list[tuple[list[str], list[str]]] = [
     # words that are no key=value
@@ -38,7 +41,7 @@ REFUSED: list[tuple[list[str], list[str]]] = [
     (["max_num_seq=4"], ["'max_num_seq'", "write engine.max_num_seqs="]),
     (["modle=llama2_7b"], ["'modle'", "write model="]),
     (["dispatch=least_kv"], ["'dispatch'", "system/dispatch"]),
-    (["qqq=4"], ["'qqq'", "engine, journal, model"]),
+    (["qqq=4"], ["'qqq'", "engine, estimates, journal, model, models"]),
     (["workers=2"], ["unknown key 'workers'", "realexec", "cluster=a100_x8"]),
     (["kind=realexec"], ["unknown key 'kind'"]),
     (["engine=vllm_v1", "engine.batcher.x=1"], ["'engine.batcher.x'"]),
@@ -126,6 +129,38 @@ REFUSED: list[tuple[list[str], list[str]]] = [
     ),
     (["system/admission=token_bucket"], ["write system.admission.rate_per_s=VALUE"]),
     (["system.batcher.max_num_seqs=3"], ["write engine.max_num_seqs=VALUE"]),
+    # lists, and null where the policy takes it
+    (["system.scaler.ways=cancel_drain", *ELASTIC], ["system.scaler.ways", "a list", "[A,B]"]),
+    (["system.scaler.ways=[cancel_drain,]", *ELASTIC], ["system.scaler.ways", "a list"]),
+    (["system.scaler.prefill=[0.5", *ELASTIC], ["system.scaler.prefill", "a list"]),
+    (["system.scaler.prefill=[[1],2]", *ELASTIC], ["system.scaler.prefill", "a list"]),
+    (["system.cache.host_gb=many", *ELASTIC], ["system.cache.host_gb", "a number or null"]),
+    (["system.cache.drop_when_deployed=null", *ELASTIC], ["drop_when_deployed", "true or false"]),
+    # roles, sizes and elasticity
+    (["estimates=guess"], ["estimates=guess", "model, artefact"]),
+    (["engine.reserve=magic"], ["engine.reserve=magic", "max_new_tokens, oracle, mean"]),
+    (["system.instances.size=tiny"], ["size=tiny", "full, half, minimum"]),
+    (["system.instances.size=minimum"], ["size=minimum", "system/scaler=none", "=full or =half"]),
+    (["system.instances.prefill=3", *SPLIT], ["system.instances.decode is missing"]),
+    (["system.instances.prefill=3"], ["split the roles", "leave them out"]),
+    (["system.instances.prefill_min=2"], ["prefill_min=2", "split=false", "both_"]),
+    (["system.instances.both_max=2", *SPLIT], ["both_max=2", "split=true", "prefill_ and decode_"]),
+    (["system.instances.decode_min=-1", *ELASTIC], ["decode_min=-1", "at least 0"]),
+    (
+        ["system.instances.decode_min=3", "system.instances.decode_max=2", *ELASTIC],
+        ["decode_max=2", "larger"],
+    ),
+    (["system.instances.monitor_ms=0", *ELASTIC], ["monitor_ms=0", "at least 0.001"]),
+    (["system.instances.keep_ms=-1", *ELASTIC], ["keep_ms=-1", "at least 0"]),
+    (["system=blitz_multicast"], ["system=blitz_multicast", "cluster=a100_x8 has none", "cluster=blitz_a"]),
+    (["engine=vllm_v1", *SPLIT], ["engine.asynchronous=true", "engine=blitz_native"]),
+    (["cluster.start=ssd", *ELASTIC], ["cluster.start=ssd", "leave it out"]),
+    (["system/provision=none", *ELASTIC], ["system/provision=none", "load_monitor"]),
+    (["system/cache=none", *ELASTIC], ["system/cache=none", "load_monitor"]),
+    (["system/cache=pool"], ["system/cache=pool", "does nothing", "system/cache=none"]),
+    (["system/provision=host"], ["system/provision=host", "does nothing", "system/provision=none"]),
+    (["system/scaler=load_monitor", "cluster=blitz_b"], ["system/provision=none"]),
+    (["models.count=3"], ["models.count=3", "models=zipf or models=of_trace"]),
     (["trace.path=a\0b"], ["trace.path", "null character"]),
 ]
 

@@ -7,9 +7,11 @@ import pytest
 
 from hwmodels.catalogue import load_llm
 from hwmodels.errors import HardwareError
+from hwmodels.fabric.flow import KV, FlowSpec
 from hwmodels.loading.startup import StartUp, load_start_up
-from hwmodels.loading.units import model_units
+from hwmodels.loading.units import cut_into_chunks, model_units
 from hwmodels.topology.cluster_file import load_cluster
+from hwmodels.topology.link import dram, gpu
 from hwmodels.topology.spec import at_efficiency
 from hwmodels.topology.topology import Topology, build
 from policies.admission import AdmitAll
@@ -45,15 +47,15 @@ def plane(
     cluster: str = "blitz_b",
     gpus_of: Sequence[tuple[int, ...]] = ((0,), (1,), (8,), (9,)),
     start_up: StartUp = NONE,
-    **more: int,
+    **more: int | bool,
 ) -> DataPlane:
     models = [SHAPE.name] * len(gpus_of)
     setup = DataPlaneSetup(ideal(cluster), {SHAPE.name: SHAPE}, models, gpus_of, "direct", start_up, **more)
     return DataPlane(setup)
 
 
-def load(*stops: Stop, id: int = 0, every_layer: bool = False, cold: bool = False) -> Load:
-    return Load(id, SHAPE.name, stops, every_layer, cold, "test")
+def load(source: Stop, target: Stop, id: int = 0, every_layer: bool = False, cold: bool = False) -> Load:
+    return Load(id, SHAPE.name, (source,), (target,), (), every_layer, cold, "test")
 
 
 def told(data: DataPlane, *actions: tuple[float, Action]) -> list[tuple[float, Event]]:
@@ -72,20 +74,20 @@ def told(data: DataPlane, *actions: tuple[float, Action]) -> list[tuple[float, E
 
 
 def whole(facts: list[tuple[float, Event]], load: int = 0) -> dict[int, float]:
-    """stop -> when everything was there."""
-    return {f.stop: at_s for at_s, f in facts if isinstance(f, Loaded) and f.whole and f.load == load}
+    """target -> when everything was there."""
+    return {f.target: at_s for at_s, f in facts if isinstance(f, Loaded) and f.whole and f.load == load}
 
 
 def test_from_host_memory_it_takes_bytes_over_the_pcie_rate() -> None:
     facts = told(plane(), (0, load(("host", 0), ("replica", 0))))
-    assert facts == [(pytest.approx(MODEL_BYTES / (128 * GBPS), abs=1e-8), Loaded(0, 1, 32, True))]
+    assert facts == [(pytest.approx(MODEL_BYTES / (128 * GBPS), abs=1e-8), Loaded(0, 0, 32, True))]
 
 
 def test_from_the_ssd_through_host_memory_the_slow_hop_and_one_chunk_of_the_other() -> None:
     facts = told(plane(), (0, load(("ssd", 0), ("replica", 0))))
     # The last chunk follows the one before it at once, so only its own copy comes on top.
     expected_s = MODEL_BYTES / (10 * GBPS) + LARGEST_CHUNK / (128 * GBPS)
-    assert whole(facts)[1] == pytest.approx(expected_s, rel=1e-3)
+    assert whole(facts)[0] == pytest.approx(expected_s, rel=1e-3)
 
 
 def test_every_layer_is_told_in_order_when_asked_for() -> None:
@@ -97,20 +99,10 @@ def test_every_layer_is_told_in_order_when_asked_for() -> None:
     assert times == sorted(times) and times[0] > 0
 
 
-def test_a_chain_over_the_network_takes_one_chunk_more_per_target() -> None:
-    data = plane(gpus_of=[(0,), (8,), (1,), (9,)])
-    facts = told(data, (0, load(("replica", 0), ("replica", 1), ("replica", 2), ("replica", 3))))
-    rate = 100 * GBPS
-    for stop in (1, 2, 3):
-        expected_s = (MODEL_BYTES + (stop - 1) * LARGEST_CHUNK) / rate
-        assert whole(facts)[stop] == pytest.approx(expected_s, rel=2e-2)
-    assert whole(facts)[3] - whole(facts)[1] == pytest.approx(2 * LARGEST_CHUNK / rate, rel=0.5)
-
-
 def test_ranks_load_side_by_side_and_a_layer_is_there_with_its_last_shard() -> None:
     data = plane("blitz_a", gpus_of=[(0, 1)])
     facts = told(data, (0, load(("host", 0), ("replica", 0), every_layer=True)))
-    assert whole(facts)[1] == pytest.approx(MODEL_BYTES / 2 / (128 * GBPS), rel=1e-3)
+    assert whole(facts)[0] == pytest.approx(MODEL_BYTES / 2 / (128 * GBPS), rel=1e-3)
     assert [fact.layers for _, fact in facts if isinstance(fact, Loaded)] == [*range(1, 33), 32]
 
 
@@ -118,61 +110,75 @@ def test_two_loads_over_one_link_share_it_and_a_third_elsewhere_does_not_care() 
     alone_s = MODEL_BYTES / (100 * GBPS)
     both = [load(("replica", 0), ("replica", 2), id=0), load(("replica", 0), ("replica", 3), id=1)]
     facts = told(plane(), (0, both[0]), (0, both[1]), (0, load(("replica", 1), ("host", 0), id=2)))
-    assert whole(facts, 0)[1] == whole(facts, 1)[1] == pytest.approx(2 * alone_s, rel=1e-3)
-    assert whole(facts, 2)[1] == pytest.approx(MODEL_BYTES / (128 * GBPS), rel=1e-3)
+    assert whole(facts, 0)[0] == whole(facts, 1)[0] == pytest.approx(2 * alone_s, rel=1e-3)
+    assert whole(facts, 2)[0] == pytest.approx(MODEL_BYTES / (128 * GBPS), rel=1e-3)
 
 
 def test_parameters_and_state_share_the_fabric() -> None:
-    state = Send(5, "kv", 0, 2, round(100 * GBPS), "hand-off")
+    state = Send(5, "kv", (1,), 0, 2, round(100 * GBPS), "hand-off")
     alone = told(plane(), (0, state))
     assert alone == [(pytest.approx(1.0), Sent(5, state.size_bytes, ""))]
     beside = told(plane(), (0, load(("replica", 0), ("replica", 3))), (0, state))
     assert [at_s for at_s, fact in beside if isinstance(fact, Sent)] == [pytest.approx(2.0, rel=1e-6)]
-    back = Send(6, "kv", 2, 0, round(100 * GBPS), "the other way")
+    back = Send(6, "kv", (2,), 2, 0, round(100 * GBPS), "the other way")
     duplex = told(plane(), (0, state), (0, back))
     assert [at_s for at_s, _ in duplex] == [pytest.approx(1.0), pytest.approx(1.0)]
 
 
 def test_kv_between_unequal_sizes_goes_by_heads_and_activations_in_parts() -> None:
     data = plane("blitz_a", gpus_of=[(0, 1), (8, 9, 10, 11)])
-    kv = told(data, (0, Send(1, "kv", 0, 1, round(200 * GBPS), "")))
+    kv = told(data, (0, Send(1, "kv", (3, 4), 0, 1, round(200 * GBPS), "")))
     assert [at_s for at_s, _ in kv] == [pytest.approx(1.0)]
     data = plane("blitz_a", gpus_of=[(0, 1), (8, 9, 10, 11)])
-    parts = told(data, (0, Send(2, "activations", 0, 1, round(200 * GBPS), "")))
+    parts = told(data, (0, Send(2, "activations", (), 0, 1, round(200 * GBPS), "")))
     assert [at_s for at_s, _ in parts] == [pytest.approx(1.0)]
 
 
 def test_a_stopped_load_keeps_whole_layers_and_frees_the_links() -> None:
     second = load(("host", 0), ("replica", 0), id=1)
-    first = load(("ssd", 0), ("host", 0), ("replica", 0), every_layer=True)
+    first = load(("ssd", 0), ("replica", 0), every_layer=True)
     facts = told(plane(), (0, first), (5.0, StopLoad(0, "enough")), (5.0, second))
     stopped = [fact for _, fact in facts if isinstance(fact, LoadStopped)]
-    layers = [
-        max(f.layers for _, f in facts if isinstance(f, Loaded) and (f.load, f.stop) == (0, s))
-        for s in (1, 2)
-    ]
-    assert stopped == [LoadStopped(0, 1, layers[0], "enough"), LoadStopped(0, 2, layers[1], "enough")]
-    assert 0 < layers[0] < 32
-    assert whole(facts, 1)[1] == pytest.approx(5.0 + MODEL_BYTES / (128 * GBPS), rel=1e-3)
+    layers = max(fact.layers for _, fact in facts if isinstance(fact, Loaded) and fact.load == 0)
+    assert stopped == [LoadStopped(0, 0, layers, "enough")]
+    assert 0 < layers < 32
+    assert whole(facts, 1)[0] == pytest.approx(5.0 + MODEL_BYTES / (128 * GBPS), rel=1e-3)
 
 
 def test_a_stopped_transfer_tells_how_much_had_moved() -> None:
-    state = Send(5, "kv", 0, 2, round(100 * GBPS), "hand-off")
+    state = Send(5, "kv", (1,), 0, 2, round(100 * GBPS), "hand-off")
     facts = told(plane(), (0, state), (0.25, StopSend(5, "aborted")), (0.3, StopSend(5, "too late")))
     ((at_s, fact),) = facts
     assert at_s == 0.25 and isinstance(fact, Sent) and fact.cause == "aborted"
     assert fact.moved_bytes == pytest.approx(state.size_bytes / 4, abs=1)
 
 
+@pytest.mark.parametrize("bundled", [True, False])
+def test_state_of_equal_ranks_is_counted_whole_however_it_moves(bundled: bool) -> None:
+    size_bytes = round(400 * GBPS)
+    for after_s, moved_share in ((2.0, 1.0), (0.25, 0.25)):
+        data = plane("blitz_a", [(0, 1, 2, 3), (8, 9, 10, 11)], bundled=bundled)
+        facts = told(data, (0, Send(5, "kv", (1,), 0, 1, size_bytes, "")), (after_s, StopSend(5, "enough")))
+        ((at_s, fact),) = facts
+        assert at_s == pytest.approx(min(after_s, 1.0)) and isinstance(fact, Sent)
+        assert fact.moved_bytes == pytest.approx(moved_share * size_bytes, abs=1)
+        for nic in (0, 3, 11):
+            start = data.topology.starts.nic_out if nic < 8 else data.topology.starts.nic_in
+            carried = data.fabric.carried_bytes(start + nic, KV)
+            assert carried == pytest.approx(moved_share * size_bytes / 4, abs=1)
+        flows = data.fabric.start(FlowSpec((), 0), data.fabric.now_s)  # numbers count up from 0
+        assert flows == (1 if bundled else 4)
+
+
 def test_start_up_comes_before_the_bytes_and_engine_preparation_after_them() -> None:
     start_up = StartUp(2.0, 0.5, 0.0, 3.0, "test")
     alone_s = MODEL_BYTES / (128 * GBPS)
     cold = told(plane(start_up=start_up, contexts=0), (0, load(("host", 0), ("replica", 0), cold=True)))
-    assert whole(cold)[1] == pytest.approx(2.5 + alone_s + 3.0)
+    assert whole(cold)[0] == pytest.approx(2.5 + alone_s + 3.0)
     pooled = told(plane(start_up=start_up, contexts=1), (0, load(("host", 0), ("replica", 0), cold=True)))
-    assert whole(pooled)[1] == pytest.approx(2.0 + alone_s + 3.0)
+    assert whole(pooled)[0] == pytest.approx(2.0 + alone_s + 3.0)
     warm = told(plane(start_up=start_up), (0, load(("host", 0), ("replica", 0))))
-    assert whole(warm)[1] == pytest.approx(alone_s)
+    assert whole(warm)[0] == pytest.approx(alone_s)
 
 
 def test_a_gpu_loads_from_the_ssd_of_its_own_host_only() -> None:
@@ -183,7 +189,7 @@ def test_a_gpu_loads_from_the_ssd_of_its_own_host_only() -> None:
 def test_a_stop_during_start_up_ends_it() -> None:
     data = plane(start_up=StartUp(2.0, 0.0, 0.0, 0.0, "test"))
     cold = load(("host", 0), ("replica", 0), cold=True)
-    assert told(data, (0, cold), (1.0, StopLoad(0, "no"))) == [(1.0, LoadStopped(0, 1, 0, "no"))]
+    assert told(data, (0, cold), (1.0, StopLoad(0, "no"))) == [(1.0, LoadStopped(0, 0, 0, "no"))]
 
 
 REPLICAS = 2
@@ -207,7 +213,54 @@ def simulated(starts: tuple[Load, ...]) -> Collected:
 
 def test_requests_wait_exactly_for_the_load() -> None:
     warm, cold = simulated(()), simulated(LOADS)
-    load_s = whole(told(plane(gpus_of=[(0,), (1,)]), *((0, one) for one in LOADS)), 0)[1]
+    load_s = whole(told(plane(gpus_of=[(0,), (1,)]), *((0, one) for one in LOADS)), 0)[0]
     for request in range(REPLICAS):
         waited_ns = cold.done[request][2] - warm.done[request][2]
         assert waited_ns == round(load_s * 1e9)
+
+
+def flows_started(data: DataPlane, *actions: tuple[float, Action]) -> int:
+    """How many flows the fabric has had when all is over."""
+    told(data, *actions)
+    return data.fabric.start(FlowSpec((), 0.0), data.fabric.now_s)
+
+
+def test_a_load_of_which_nobody_watches_the_layers_is_one_flow() -> None:
+    quiet, watched = (load(("host", 0), ("replica", 0), every_layer=every) for every in (False, True))
+    # One more each: the time before it begins.
+    assert flows_started(plane(), (0, quiet)) == 2
+    assert flows_started(plane(), (0, watched)) == 1 + len(cut_into_chunks(UNITS))
+    slow = build(load_cluster("blitz_b"))  # with latencies
+    for one in (quiet, watched):
+        data = plane()
+        data = DataPlane(replace(data._setup, topology=slow))
+        facts = told(data, (0, one))
+        path = slow.path(dram(0), gpu(0))
+        rate = min(slow.links[link].rate_bytes_per_s for link in path)
+        assert whole(facts)[0] == pytest.approx(slow.latency_s(path) + MODEL_BYTES / rate, abs=3e-9)
+
+
+@pytest.mark.parametrize("joins_s", [0.0, 0.1, 0.7, 1.2])
+def test_a_load_that_gets_a_follower_goes_on_chunk_by_chunk(joins_s: float) -> None:
+    def chain(every_layer: bool) -> list[tuple[float, Event]]:
+        first = load(("host", 0), ("replica", 0), id=0, every_layer=every_layer)
+        then = load(("replica", 0), ("replica", 2), id=1)
+        facts = told(plane(), (0, first), (joins_s, then))
+        return [(at_s, fact) for at_s, fact in facts if isinstance(fact, Loaded) and fact.whole]
+
+    quiet, watched = chain(False), chain(True)
+    assert [fact for _, fact in quiet] == [fact for _, fact in watched] and len(quiet) == 2
+    assert [at_s for at_s, _ in quiet] == pytest.approx([at_s for at_s, _ in watched], abs=2e-9)
+
+
+@pytest.mark.parametrize("stops_s", [0.0, 0.05, 0.4, 0.9])
+def test_a_stop_tells_the_layers_that_one_flow_has_brought(stops_s: float) -> None:
+    found = []
+    for every_layer in (False, True):
+        data = plane()
+        one = load(("host", 0), ("replica", 0), every_layer=every_layer)
+        facts = told(data, (0, one), (stops_s, StopLoad(0, "enough")))
+        stopped = [fact for _, fact in facts if isinstance(fact, LoadStopped)]
+        found.append((stopped, [replace(record, seconds=0.0) for record in data.records]))
+    assert found[0] == found[1]
+    assert len(found[0][0]) == 1 and (found[0][0][0].layers > 0) == (stops_s > 0.1)

@@ -1,6 +1,8 @@
 """What the data plane promises, end to end: cluster file, paths, fabric and plans together."""
 
 import re
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -9,20 +11,23 @@ from hypothesis import strategies as st
 
 from benchmarks.data_plane import (
     EFFICIENCIES,
-    FIG_21_BYTES,
-    GB,
     SET_UPS,
     SHARES,
-    exact,
-    fabric_of,
     fig21,
-    four_nics,
-    hop,
     load,
     plane,
+    sharded_load,
+    slowdown_in_batches,
+)
+from experiments.reproduce.load_plans import (
+    FIG_21_BYTES,
+    GB,
+    exact,
+    fabric_of,
+    four_nics,
+    hop,
     play,
     slowdown,
-    slowdown_in_batches,
     two_nics,
     units_of,
 )
@@ -37,14 +42,13 @@ from hwmodels.loading.units import Unit, cut_into_chunks, model_units, shard
 from hwmodels.topology.cluster_file import load_cluster
 from hwmodels.topology.link import dram, gpu, gpu_ssd
 from hwmodels.topology.topology import Topology, build
-from serving.actions import Action, Send, Stop, StopLoad, StopSend
+from serving.actions import Action, Send, StopLoad, StopSend
 from serving.events import Loaded, Sent
 from tests.test_data_plane import told, whole
 
 GBPS = 1e9 / 8
 UNITS = model_units(load_llm("llama3_8b"))
 MODEL_BYTES = sum(unit.size_bytes for unit in UNITS)
-LARGEST_CHUNK = max(chunk.size_bytes for chunk in cut_into_chunks(UNITS))
 NS = 1.1e-9  # facts are told at the next whole nanosecond
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "DATA_PLANE.md"
 
@@ -164,16 +168,29 @@ def test_144_gb_on_four_gpus_over_576_gbps_each(tmp_path: Path) -> None:
     assert alone_s(topology, Ranks(ranks)) == pytest.approx(0.5, rel=1e-9)
 
 
-@pytest.mark.parametrize("targets", range(1, 7))
-@pytest.mark.parametrize("cluster", ["blitz_a", "blitz_b"])
-def test_a_chain_takes_one_chunk_more_for_each_further_target(cluster: str, targets: int) -> None:
-    """From host to host and back, by actions: every GPU has its own NIC, and both directions are used."""
-    stops: list[Stop] = [("replica", number) for number in range(targets + 1)]
-    gpus_of = [(8 * (number % 2) + number // 2,) for number in range(targets + 1)]
-    there = whole(told(plane(exact(load_cluster(cluster)), gpus_of), (0, load(*stops))))
-    expected = [(MODEL_BYTES + further * LARGEST_CHUNK) / (100 * GBPS) for further in range(targets)]
-    assert there[targets] == pytest.approx(expected[-1], abs=NS)
-    assert there[1] == pytest.approx(expected[0], abs=NS)
+def test_an_edge_of_four_nics_is_what_figure_21_is_about() -> None:
+    """Two instances of a host to two of the next, by an action, as the catalogue counts the model's bytes."""
+    topology = build(load_cluster("blitz_a"))
+    gpus_of = [(8 * host + first, 8 * host + first + 1) for host in (0, 1, 2, 3) for first in (0, 2)]
+    data = plane(topology, gpus_of, "mistral_24b")
+    edges = [
+        replace(sharded_load("mistral_24b", first, then, gpus_of), load=number)
+        for number, (first, then) in enumerate(pairwise([(0, 1), (2, 3), (4, 5), (6, 7)]))
+    ]
+    facts = told(data, *((0.0, edge) for edge in edges))
+    size_bytes = load_llm("mistral_24b").weight_bytes
+    nic_rate, nvlink_rate = (
+        next(link.rate_bytes_per_s for link in topology.links if link.kind == kind)
+        for kind in ("nic", "nvlink")
+    )
+    closed_s = size_bytes / 4 / nic_rate
+    assert closed_s == pytest.approx(FIG_21["four NICs", "shipped"] * size_bytes / FIG_21_BYTES, abs=0.005)
+    assert [*whole(facts, 0).values()] == [pytest.approx(closed_s, rel=2e-3)] * 2
+    chunks = cut_into_chunks(model_units(load_llm("mistral_24b")))
+    part_bytes = max(chunk.size_bytes for chunk in chunks) / 4
+    further_s = max(whole(facts, 2).values()) - max(whole(facts, 0).values())
+    # For each further group a chunk, and its swap over NVLink.
+    assert further_s == pytest.approx(2 * part_bytes * (1 / nic_rate + 1 / nvlink_rate), rel=2e-3)
 
 
 def test_neighbours_on_a_pcie_switch_get_half_each_and_one_alone_gets_all() -> None:
@@ -183,7 +200,7 @@ def test_neighbours_on_a_pcie_switch_get_half_each_and_one_alone_gets_all() -> N
     def times(*gpus: int) -> list[float]:
         loads = [(0.0, load(("host", 0), ("replica", one), id=one)) for one in gpus]
         facts = told(plane(topology, [(one,) for one in range(8)]), *loads)
-        return [whole(facts, one)[1] for one in gpus]
+        return [whole(facts, one)[0] for one in gpus]
 
     assert times(0) == [pytest.approx(full_s, abs=NS)]
     assert times(0, 1) == [pytest.approx(2 * full_s, abs=NS)] * 2
@@ -268,6 +285,16 @@ def test_an_even_spread_pays_the_oversubscription_and_no_spread_that_of_all_spin
     assert across(topology, [to_spine(0, one) for one in range(8)])[1] == [pytest.approx(4.0)] * 8
 
 
+def test_transfers_between_two_replicas_spread_over_the_spines(tmp_path: Path) -> None:
+    topology = own(tmp_path)
+    data = plane(topology, [(0,), (8,)])
+    told(data, *((0.0, Send(number, "kv", (), 0, 1, GB, "state")) for number in range(16)))
+    paths = [topology.path(gpu(0), gpu(8), number) for number in range(16)]
+    for link in {link for path in paths for link in path}:
+        assert data.fabric.carried_bytes(link, KV) == pytest.approx(GB * sum(link in path for path in paths))
+    assert len({spine_of(topology, path) for path in paths}) == 2
+
+
 def test_below_one_leaf_nothing_is_oversubscribed(tmp_path: Path) -> None:
     topology = own(tmp_path)
     second = [Unit("layer 0", 0, round(100 * GBPS))]
@@ -297,7 +324,7 @@ def test_bytes_are_conserved_whatever_is_stopped(
         )
         actions.append((at_s + after_s, StopLoad(replica, "stopped")))
     for number, (source, further, at_s, after_s) in enumerate(sends):
-        actions.append((at_s, Send(number, "kv", source, (source + further) % 4, 10 * GB, "state")))
+        actions.append((at_s, Send(number, "kv", (), source, (source + further) % 4, 10 * GB, "state")))
         actions.append((at_s + after_s, StopSend(number, "stopped")))
     facts = told(data, *actions)
     data.fabric.check()

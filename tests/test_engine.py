@@ -14,9 +14,10 @@ import serving.engine
 from policies.batching import ChunkedPrefill, PrefillFirst
 from serving.actions import Action, Chunk, Fail, Interrupt, Preempt, Run
 from serving.batch import Batcher
-from serving.engine import Engine, EngineState
+from serving.engine import Engine
 from serving.events import Ran
 from serving.layers import LayerRange
+from serving.progress import EngineState
 from serving.replica import Replica
 from serving.request import Request
 
@@ -416,7 +417,9 @@ EVENTS = ("enqueue", "ran", "ready", "lost")  # the table's columns; "goes on" i
 def script_in(state: EngineState) -> Script:
     """An engine in this state; request 0 is decoding unless it is idle, lost or loading."""
     script = Script(chunked(), loaded=state is not EngineState.LOADING)
-    if state in (EngineState.IDLE, EngineState.LOADING):
+    if state is EngineState.VACANT:
+        script.engine.vacate()
+    if state in (EngineState.IDLE, EngineState.LOADING, EngineState.VACANT):
         return script
     script.arrive(0, 8)
     script.ran(1)
@@ -463,6 +466,11 @@ CELLS: dict[tuple[EngineState, str], tuple[list[Action], EngineState] | str] = {
     (EngineState.RUNNING, "ready"): "loaded again",
     (EngineState.STOPPING, "ready"): "loaded again",
     (EngineState.LOST, "ready"): ([], EngineState.LOST),
+    (EngineState.VACANT, "enqueue"): "lost replica",
+    (EngineState.VACANT, "ran"): "nobody asked for",
+    (EngineState.VACANT, "goes on"): "nobody asked for",
+    (EngineState.VACANT, "ready"): "loaded again",
+    (EngineState.VACANT, "lost"): ([], EngineState.LOST),
 }
 
 

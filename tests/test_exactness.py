@@ -62,7 +62,7 @@ class Capricious:
         batch = self.inner.choose(view)
         if batch is None or not batch.chunks or self.random.random() < 0.5:
             return batch
-        chunk_blocks = sum(-(-tokens // view.kv.block_tokens) for _, _, tokens in batch.chunks)
+        chunk_blocks = sum(-(-(start + tokens) // view.kv.block_tokens) for _, start, tokens in batch.chunks)
         if view.kv.step_blocks() + chunk_blocks > view.kv.free_blocks:
             return batch
         return batch._replace(decode=True, max_steps=1, interruptible=False)

@@ -216,3 +216,12 @@ def test_many_short_flows_leave_nothing_behind() -> None:
     assert sum(fabric.carried_bytes(link, PARAMETERS) for link in range(8)) == 2 * 20_000 * 1e3
     assert all(fabric.used(link) == 0.0 and fabric.flows_on(link) == () for link in range(8))
     assert len(fabric._agenda.entries) <= 64
+
+
+def test_a_capacity_far_below_the_rounding_of_the_one_before_is_used_up() -> None:
+    fabric = Fabric([4.0, 4.0])
+    fabric.start(FlowSpec((0, 1), 1.0), 0.0)
+    for link in (0, 1):
+        fabric.set_capacity(link, 1e-31, 0.0)
+        fabric.check()
+    assert fabric.used(1) == 1e-31

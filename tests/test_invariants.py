@@ -12,10 +12,11 @@ from policies.batching import ChunkedPrefill
 from policies.dispatch import RoundRobin
 from serving.actions import Run
 from serving.controller import Controller
-from serving.engine import Engine, EngineState, Progress
+from serving.engine import Engine
 from serving.events import Arrived, Lost, Ran
 from serving.invariants import InvariantError, check
 from serving.layers import LayerRange
+from serving.progress import EngineState, Progress
 from serving.replica import Replica
 from serving.request import Request
 
@@ -37,7 +38,7 @@ def busy_controller() -> Controller:
 
 def test_the_case_has_everything_to_break() -> None:
     controller = busy_controller()
-    assert [engine.state for engine in controller.engines] == [
+    assert [engine.state for engine in controller.engines.values()] == [
         EngineState.RUNNING,
         EngineState.RUNNING,
         EngineState.IDLE,
@@ -229,6 +230,6 @@ def test_invariants_1_2_4_10_hold_whatever_the_world_does(data: st.DataObject) -
             world.tell(Lost(replica, "gone"))
             assert progress_of(controller.engines[replica]) == []
         elif kind == "late":
-            for engine in controller.engines:
+            for engine in controller.engines.values():
                 if engine.state is EngineState.LOST:
                     world.tell(Ran(engine.replica.id, engine.epoch - 1, 1, (id,)))

@@ -13,19 +13,25 @@ from hypothesis import strategies as st
 from experiments.journal_file import JournalFile, header_fields
 from serving.actions import (
     Action,
+    Adopt,
     Assign,
     Fail,
     Interrupt,
     Load,
+    Place,
     Preempt,
+    Reclaim,
     Reject,
     Run,
     Send,
+    Shard,
     StopLoad,
     StopSend,
+    Turn,
+    Wake,
 )
 from serving.estimates import Estimates, ModelEstimates
-from serving.events import Arrived, Event, Loaded, LoadStopped, Lost, Opened, Ran, Sent
+from serving.events import Arrived, Event, Loaded, LoadStopped, Lost, Opened, Ran, Sent, Woke
 from serving.journal import (
     FORMAT,
     action_text,
@@ -47,27 +53,38 @@ words = st.text(max_size=30) | st.sampled_from(
     ['say "no"', "back\\slash", "line\nend", "\x00", "\u2028", "é", "😀"]
 )
 
+requests = st.builds(
+    Request, numbers, numbers, numbers, numbers, words, st.integers(-5, 5), st.just(0) | numbers
+)
 events = st.one_of(
-    st.builds(Arrived, st.builds(Request, numbers, numbers, numbers, numbers, words, st.integers(-5, 5))),
+    st.builds(Arrived, requests),
     st.builds(Ran, numbers, numbers, numbers, ids, st.booleans(), numbers | st.just(-1)),
     st.builds(Lost, numbers, words),
     st.builds(Opened),
     st.builds(Loaded, numbers, numbers, numbers, st.booleans()),
     st.builds(LoadStopped, numbers, numbers, numbers, words),
     st.builds(Sent, numbers, numbers, words),
+    st.builds(Woke),
 )
 stops = st.lists(st.tuples(words, numbers), max_size=4).map(tuple)
+amounts = st.floats(0, 1e15)
+shards = st.lists(st.builds(Shard, numbers | st.just(-1), numbers, amounts, amounts), max_size=4).map(tuple)
 actions = st.one_of(
     st.builds(Assign, numbers, numbers, words),
     st.builds(Reject, numbers, words),
-    st.builds(Run, numbers, numbers, chunks, st.booleans(), numbers, st.booleans(), words),
+    st.builds(Run, numbers, numbers, chunks, st.booleans(), numbers, st.booleans(), words, st.booleans()),
     st.builds(Interrupt, numbers, words, numbers),
     st.builds(Preempt, numbers, numbers, words),
     st.builds(Fail, numbers, words),
-    st.builds(Load, numbers, words, stops, st.booleans(), st.booleans(), words),
+    st.builds(Place, numbers, words, ids, words, st.booleans(), words),
+    st.builds(Turn, numbers, words, words),
+    st.builds(Reclaim, numbers, words),
+    st.builds(Load, numbers, words, stops, stops, shards, st.booleans(), st.booleans(), words),
     st.builds(StopLoad, numbers, words),
-    st.builds(Send, numbers, words, numbers, numbers, numbers, words),
+    st.builds(Send, numbers, words, ids, numbers, numbers, numbers, words),
     st.builds(StopSend, numbers, words),
+    st.builds(Adopt, numbers, ids, words),
+    st.builds(Wake, numbers, words),
 )
 
 
@@ -75,7 +92,11 @@ def as_json(fact: Event | Action) -> list[Any]:
     """What a journal line should say of it: its name, then its fields in order."""
     fields = astuple(fact)
     if isinstance(fact, Arrived):
-        fields = fields[0]
+        *most, reserved = fields[0]  # said where something is reserved
+        fields = (*most, *([reserved] if reserved else []))
+    elif isinstance(fact, Run):  # the flag that is seldom set stands before the reason, where it is
+        *most, reason, hand_over = fields
+        fields = (*most, *([True] if hand_over else []), reason)
     plain: list[Any] = json.loads(json.dumps([type(fact).__name__.lower(), *fields]))
     return plain
 
@@ -85,9 +106,9 @@ def canonical(text: str) -> str:
 
 
 def test_the_strategies_know_every_event_and_action() -> None:
-    assert get_args(Event) == (Arrived, Ran, Lost, Opened, Loaded, LoadStopped, Sent)
-    known = {Assign, Reject, Run, Interrupt, Preempt, Fail, Load, StopLoad, Send, StopSend}
-    assert set(get_args(Action)) == known
+    assert get_args(Event) == (Arrived, Ran, Lost, Opened, Loaded, LoadStopped, Sent, Woke)
+    known = {Assign, Reject, Run, Interrupt, Preempt, Fail, Place, Turn, Reclaim, Load, StopLoad, Send}
+    assert set(get_args(Action)) == known | {StopSend, Adopt, Wake}
 
 
 @given(event=events)
@@ -131,13 +152,14 @@ def test_different_actions_have_different_texts(first: Action, second: Action) -
         ["ran", 0, 0, 1, [], False, 0, 0],
         ["ran", 0, 0, 1, None, False, -1],
         ["arrived", 1],
-        ["arrived", 0, 0, 1, 1, "m", 0, 0],
+        ["arrived", 0, 0, 1, 1, "m", 0, 0, 0],
         ["lost", 1],
         ["lost", -1, "cause"],
         ["ran", -1, 0, 1, [], False, -1],
         ["ran", 0, 0, -1, [], False, -1],
         ["lost", 1, "cause", "cause"],
         ["opened", 1],
+        ["woke", 1],
         ["loaded", 1, 2, 3],
         ["loaded", 1, -2, 3, True],
         ["loadstopped", 1, 2, 3],
@@ -153,7 +175,7 @@ def test_what_is_no_event_is_refused(fields: list[Any]) -> None:
 def test_header_and_footer_are_sorted_json_objects() -> None:
     assert (
         header_text({"source": "simulated", "seed": 3})
-        == '{"seed":3,"servetwin_journal":3,"source":"simulated"}'
+        == '{"seed":3,"servetwin_journal":4,"source":"simulated"}'
     )
     assert read_header(json.loads(header_text({"seed": 3})), "journal") == {
         "servetwin_journal": FORMAT,
@@ -173,7 +195,7 @@ def test_a_journal_file_has_header_lines_and_footer(tmp_path: Path) -> None:
     text = path.read_text(encoding="ascii")
     *lines, footer, end = text.split("\n")
     assert lines == [
-        '{"seed":1,"servetwin_journal":3}',
+        '{"seed":1,"servetwin_journal":4}',
         '[5,["lost",0,"gone"],[["fail",2,"gone"],["fail",3,"gone"]]]',
         '[6,["lost",0,"gone"],[]]',
     ]
@@ -200,7 +222,7 @@ def test_a_run_that_fails_leaves_a_journal_without_footer(tmp_path: Path) -> Non
     with pytest.raises(KeyboardInterrupt), JournalFile(path, {}) as journal:
         journal.write(5, EVENT, [])
         raise KeyboardInterrupt
-    assert path.read_text(encoding="ascii") == '{"servetwin_journal":3}\n[5,["lost",0,"gone"],[]]\n'
+    assert path.read_text(encoding="ascii") == '{"servetwin_journal":4}\n[5,["lost",0,"gone"],[]]\n'
 
 
 def estimates_of(decode_step_s: float = 0.01, source: str = "made up") -> Estimates:

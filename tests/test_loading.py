@@ -255,9 +255,55 @@ def test_ssd_to_host_to_gpu_takes_the_slower_hop_and_one_chunk_of_the_other(ssd:
     assert play.now_s == pytest.approx(16e9 / ssd + 16e9 / pcie, rel=1e-12)
 
 
-def test_every_chunk_pays_its_latency() -> None:
-    play = played(Chain(layers_of(8 * 10**9, 8), [Hop((0,), latency_s=0.25)]), {0: 1e9})
-    assert play.now_s == pytest.approx(8 + 8 * 0.25)
+def test_a_hop_pays_its_latency_whenever_it_has_been_idle() -> None:
+    hops = [Hop((0,), latency_s=0.25), Hop((1,), latency_s=0.5)]
+    assert played(Chain(layers_of(8 * 10**9, 8), hops[:1]), {0: 1e9}).now_s == pytest.approx(8 + 0.25)
+    # As fast as the one before it a hop is never idle again, twice as fast it is before every chunk.
+    even = played(Chain(layers_of(8 * 10**9, 8), hops), {0: 1e9, 1: 1e9})
+    assert even.now_s == pytest.approx(8 + 0.25 + 1 + 0.5)
+    fast = played(Chain(layers_of(8 * 10**9, 8), hops), {0: 1e9, 1: 4e9})
+    assert fast.now_s == pytest.approx(8 + 0.25 + 0.25 + 0.5)
+    assert fast.arrivals[1, 3] == pytest.approx(4 + 0.25 + 0.25 + 0.5)
+
+
+def test_together_a_last_hop_sends_what_there_is_as_one_flow_and_parts_when_asked() -> None:
+    chain = Chain(layers_of(8 * 10**9, 8), [Hop((0,), latency_s=0.25)])
+    (send,) = chain.begin(6, together=True)
+    assert (send.chunk, send.flow.size_bytes, send.flow.latency_s) == (0, 6e9, 0.25)
+    assert chain.part() == [send] and chain.whole_chunks(0) == 0
+    step = chain.parted(0, 2.5e9)
+    assert [arrival.unit for arrival in step.arrivals] == [0, 1] and chain.whole_chunks(0) == 2
+    (rest,) = step.sends
+    assert (rest.chunk, rest.flow.size_bytes, rest.flow.latency_s) == (2, 0.5e9, 0.0)
+    assert chain.finished(0, 2).sends[0].flow.size_bytes == 1e9
+    assert chain.part() == []
+
+
+@pytest.mark.parametrize(
+    ("moved_bytes", "units", "left_bytes"), [(0.0, 0, 1e9), (3e9, 3, 1e9), (8e9, 8, None)]
+)
+def test_a_flow_that_parts_between_two_chunks(
+    moved_bytes: float, units: int, left_bytes: float | None
+) -> None:
+    chain = Chain(layers_of(8 * 10**9, 8), [Hop((0,), latency_s=0.25)])
+    chain.begin(together=True)
+    chain.part()
+    step = chain.parted(0, moved_bytes)
+    assert len(step.arrivals) == units
+    assert [send.flow.size_bytes for send in step.sends] == ([] if left_bytes is None else [left_bytes])
+    # Bytes that had not begun to move begin with the latency.
+    assert [send.flow.latency_s for send in step.sends] == [0.0 if units else 0.25] * len(step.sends)
+
+
+def test_together_changes_no_time_of_the_end_and_hops_that_forward_go_by_chunks() -> None:
+    for count in (1, 2, 3):
+        hops = [Hop((hop,), latency_s=0.25) for hop in range(count)]
+        rates = {0: 1e9, 1: 3e9, 2: 2e9}
+        apart, joined = (Chain(layers_of(8 * 10**9, 8), hops) for _ in range(2))
+        flows = Play(rates)
+        flows.add(joined.begin(together=True))
+        assert flows.run(joined) == pytest.approx(played(apart, rates).now_s)
+        assert joined.done and flows.moved_bytes == 8e9 * count
 
 
 def test_weight_and_cap_reach_the_fabric() -> None:
@@ -337,6 +383,33 @@ def test_a_layer_of_a_tensor_parallel_instance_is_there_with_its_last_shard() ->
     assert play.moved_bytes == shape.weight_bytes
 
 
+def test_a_hop_after_several_waits_for_all_of_them() -> None:
+    """Lanes of a half each, of two rates; what they bring together goes on chunk by chunk."""
+    units = layers_of(8 * 10**9, 8)
+    lanes = [Hop((lane,), after=SOURCE, share=0.5) for lane in range(2)]
+    chain = Chain(units, [*lanes, Hop((2,), after=(0, 1))], ends=[(0, 1), (2,)])
+    play = played(chain, {0: 1e9, 1: 0.5e9, 2: 4e9})
+    assert sorted(play.arrivals) == [(target, unit) for target in range(2) for unit in range(8)]
+    for unit in range(8):
+        assert play.arrivals[0, unit] == pytest.approx(1.0 + unit)
+        assert play.arrivals[1, unit] == pytest.approx(1.25 + unit)
+    assert [chain.whole_chunks(target) for target in range(2)] == [8, 8]
+    assert play.moved_bytes == pytest.approx(16e9)
+
+
+def test_a_source_that_is_fed_is_waited_for() -> None:
+    chain = Chain(layers_of(10, 4), path(2))
+    assert chain.begin(0) == [] and chain.feed(0) == []
+    (send,) = chain.feed(2)
+    assert (send.hop, send.chunk) == (0, 0) and chain.feed(3) == []
+    for chunk in range(3):
+        sends = [send for send in chain.finished(0, chunk).sends if send.hop == 0]
+        assert [send.chunk for send in sends] == ([chunk + 1] if chunk < 2 else [])
+    assert [send.chunk for send in chain.feed(4)] == [3]
+    with pytest.raises(AssertionError, match="does not go away"):
+        chain.feed(3)
+
+
 # Refusals
 
 
@@ -345,8 +418,9 @@ def test_what_plans_refuse() -> None:
     for one, hops in ((units, []), ([], path(1))):
         with pytest.raises(HardwareError, match="at least one of each"):
             Chain(one, hops)
-    with pytest.raises(HardwareError, match="write an earlier one, or -1"):
-        Chain(units, [Hop((0,), after=0)])
+    for after in (0, (0,), (-1,)):
+        with pytest.raises(HardwareError, match="write an earlier one, or -1"):
+            Chain(units, [Hop((0,), after=after)])
     with pytest.raises(HardwareError, match="write one for each"):
         Chain(units, path(2), progress=[Progress()])
     for progress in (Progress(2), Progress(1, 1.0), Progress(0, 11.0), Progress(-1)):

@@ -6,33 +6,34 @@ from policies.admission import AdmitAll
 from policies.batching import ChunkedPrefill
 from policies.dispatch import LeastOutstanding
 from serving import invariants
-from serving.actions import Action, Assign, Load, Run
+from serving.actions import Action, Assign, Load, Run, Shard, Stop
 from serving.controller import Controller
-from serving.engine import EngineState
 from serving.events import Arrived, Event, Loaded, LoadStopped, Lost, Opened
 from serving.layers import LayerRange
 from serving.loads import STOPPED, THERE, UNDER_WAY, Loads, replicas_of
+from serving.progress import EngineState
 from serving.replica import Replica
 from serving.request import Request
 
-CHAIN = Load(7, "m", (("host", 0), ("replica", 0), ("replica", 1)), True, True, "cold start")
+SHARDS = (Shard(-1, 0, 0.5, 1e10), Shard(-1, 1, 0.5, 1e10))
+PAIR = Load(7, "m", (("host", 0),), (("replica", 0), ("replica", 1)), SHARDS, True, True, "cold start")
 
 
 def begun() -> Loads:
     loads = Loads()
-    loads.begin(CHAIN)
+    loads.begin(PAIR)
     return loads
 
 
 def in_state(state: str) -> Loads:
-    """Stop 1 in this state, stop 2 still under way."""
+    """Target 0 in this state, target 1 still under way."""
     loads = begun()
-    loads.loaded(Loaded(7, 1, 2, False))
+    loads.loaded(Loaded(7, 0, 2, False))
     if state == THERE:
-        loads.loaded(Loaded(7, 1, 4, True))
+        loads.loaded(Loaded(7, 0, 4, True))
     elif state == STOPPED:
-        loads.ended_early(LoadStopped(7, 1, 2, "asked to"))
-    assert loads.in_flight[7].states[1] == state
+        loads.ended_early(LoadStopped(7, 0, 2, "asked to"))
+    assert loads.in_flight[7].states[0] == state
     return loads
 
 
@@ -55,9 +56,9 @@ def test_every_state_answers_every_event(state: str, event: str) -> None:
 
     def tell() -> None:
         if event == "stopped":
-            assert loads.ended_early(LoadStopped(7, 1, 3, "asked to")) == ("replica", 0)
+            assert loads.ended_early(LoadStopped(7, 0, 3, "asked to")) == ("replica", 0)
         else:
-            there = loads.loaded(Loaded(7, 1, 3, event == "whole"))
+            there = loads.loaded(Loaded(7, 0, 3, event == "whole"))
             assert there == (("replica", 0) if event == "whole" else None)
 
     after = CELLS[state, event]
@@ -66,25 +67,51 @@ def test_every_state_answers_every_event(state: str, event: str) -> None:
             tell()
     else:
         tell()
-        assert loads.in_flight[7].states == [THERE, after, UNDER_WAY]
-        assert loads.in_flight[7].layers == [0, 3, 0]
+        assert loads.in_flight[7].states == [after, UNDER_WAY]
+        assert loads.in_flight[7].layers == [3, 0]
 
 
-def test_a_load_is_forgotten_when_no_stop_of_it_is_under_way() -> None:
+def test_a_load_is_forgotten_when_no_target_of_it_is_under_way() -> None:
     loads = begun()
-    loads.loaded(Loaded(7, 1, 4, True))
-    loads.ended_early(LoadStopped(7, 2, 0, "link down"))
+    loads.loaded(Loaded(7, 0, 4, True))
+    loads.ended_early(LoadStopped(7, 1, 0, "link down"))
     assert loads.in_flight == {} and (loads.done, loads.stopped) == (1, 1)
     with pytest.raises(AssertionError, match="load 7, which is not under way"):
-        loads.loaded(Loaded(7, 2, 4, True))
+        loads.loaded(Loaded(7, 1, 4, True))
+
+
+def test_sources_are_busy_as_long_as_a_target_of_theirs_is_under_way() -> None:
+    loads = begun()
+    busy = loads.sources_busy()
+    assert busy == {("host", 0)}
+    loads.begin(Load(8, "m", (("replica", 0), ("host", 0)), (("replica", 5),), (), False, False, ""))
+    assert busy == {("host", 0), ("replica", 0)}
+    loads.loaded(Loaded(7, 0, 4, True))
+    assert busy == {("host", 0), ("replica", 0)}
+    loads.loaded(Loaded(7, 1, 4, True))
+    assert busy == {("host", 0), ("replica", 0)}, "load 8 reads the host too"
+    loads.ended_early(LoadStopped(8, 0, 0, "asked to"))
+    assert busy == set()
+
+
+def test_the_load_to_a_replica_is_known_until_it_ends_there() -> None:
+    loads = begun()
+    flight = loads.in_flight[7]
+    assert loads.to(0) is loads.to(1) is flight and loads.to(2) is None
+    with pytest.raises(AssertionError, match="load 8 is to replica 1, as is load 7"):
+        loads.begin(Load(8, "m", (("host", 1),), (("replica", 1),), (), False, False, ""))
+    loads.loaded(Loaded(7, 0, 4, True))
+    assert loads.to(0) is None and loads.to(1) is flight
+    loads.ended_early(LoadStopped(7, 1, 2, "asked to"))
+    assert loads.to(1) is None
 
 
 @pytest.mark.parametrize(
     ("event", "words"),
     [
         (Loaded(8, 1, 1, False), "load 8, which is not under way"),
-        (Loaded(7, 0, 1, False), "at stop 0"),
-        (Loaded(7, 3, 1, False), "at stop 3"),
+        (Loaded(7, -1, 1, False), "at target -1"),
+        (Loaded(7, 2, 1, False), "at target 2"),
     ],
 )
 def test_reports_of_nothing_are_refused(event: Loaded, words: str) -> None:
@@ -99,17 +126,25 @@ def test_layers_that_were_whole_stay_whole() -> None:
         loads.loaded(Loaded(7, 1, 2, False))
 
 
-@pytest.mark.parametrize("stops", [(), (("host", 0),), (("host", 0), ("host", 0))])
-def test_a_load_needs_a_source_and_targets(stops: tuple[tuple[str, int], ...]) -> None:
-    with pytest.raises(AssertionError, match="different stops"):
-        Loads().begin(Load(1, "m", stops, False, False, ""))
+@pytest.mark.parametrize(
+    ("sources", "targets"),
+    [
+        ((), (("host", 0),)),
+        ((("host", 0),), ()),
+        ((("host", 0),), (("host", 0),)),
+        ((("ssd", 0),) * 2, (("host", 0),)),
+    ],
+)
+def test_a_load_needs_sources_and_targets(sources: tuple[Stop, ...], targets: tuple[Stop, ...]) -> None:
+    with pytest.raises(AssertionError, match="load 1 needs sources and targets, each once"):
+        Loads().begin(Load(1, "m", sources, targets, (), False, False, ""))
     with pytest.raises(AssertionError, match="under way already"):
-        begun().begin(CHAIN)
+        begun().begin(PAIR)
 
 
 def test_replicas_of_loads_are_their_targets() -> None:
-    back = Load(1, "m", (("replica", 5), ("host", 0)), False, False, "")
-    assert replicas_of([CHAIN, back]) == {0, 1}
+    back = Load(1, "m", (("replica", 5),), (("host", 0),), (), False, False, "")
+    assert replicas_of([PAIR, back]) == {0, 1}
 
 
 class World:
@@ -118,7 +153,7 @@ class World:
     def __init__(self) -> None:
         replicas = [Replica(id, "m", LayerRange(0, 4), (id,), 64, 4) for id in range(3)]
         self.controller = Controller(
-            replicas, LeastOutstanding(), lambda replica: ChunkedPrefill(8, 64), AdmitAll(), starts=(CHAIN,)
+            replicas, LeastOutstanding(), lambda replica: ChunkedPrefill(8, 64), AdmitAll(), starts=(PAIR,)
         )
         self.now_ns = 0
 
@@ -134,13 +169,13 @@ class World:
 
 def test_a_cold_replica_queues_until_its_parameters_are_there() -> None:
     world = World()
-    assert world.tell(Opened()) == [CHAIN]
+    assert world.tell(Opened()) == [PAIR]
     assert [type(action) for action in world.arrive(0)] == [Assign]  # replica 0 is cold
-    assert world.tell(Loaded(7, 1, 2, False)) == []
-    (run,) = world.tell(Loaded(7, 1, 4, True))
+    assert world.tell(Loaded(7, 0, 2, False)) == []
+    (run,) = world.tell(Loaded(7, 0, 4, True))
     assert isinstance(run, Run) and run.replica == 0 and run.chunks == ((0, 0, 8),)
     assert world.controller.engines[1].state is EngineState.LOADING
-    assert world.tell(Loaded(7, 2, 4, True)) == []
+    assert world.tell(Loaded(7, 1, 4, True)) == []
     assert world.controller.engines[1].state is EngineState.IDLE
     assert [type(action) for action in world.arrive(1)] == [Assign, Run]
 
@@ -151,5 +186,5 @@ def test_a_replica_lost_while_it_loads_fails_who_waited_and_stays_lost() -> None
     world.arrive(0)
     world.tell(Lost(0, "host gone"))
     assert world.controller.failed == 1
-    assert world.tell(Loaded(7, 1, 4, True)) == []
+    assert world.tell(Loaded(7, 0, 4, True)) == []
     assert world.controller.engines[0].state is EngineState.LOST

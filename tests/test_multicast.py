@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from policies.multicast import MulticastPlanner, NaivePlanner, OneToOnePlanner, Order
 from policies.multicast_quality import chain_time_s, interference, scale_time_s
-from serving.planning import Edge, Plan, Planner, Port, ScaleUp, Shard, Source, Target
+from serving.actions import Shard, Stop
+from serving.planning import Edge, Plan, Planner, Port, ScaleUp, Source, Target
 
 GB = 1_000_000_000
 B = 12_500_000_000  # 100 Gbps
@@ -52,14 +53,33 @@ def arrows(plan: Plan) -> list[tuple[list[int], list[int]]]:
     return [([number for _, number in edge.sources], [n for _, n in edge.targets]) for edge in plan.edges]
 
 
+def chains_of(plan: Plan) -> tuple[tuple[Stop, ...], ...]:
+    """Who hears from whom, as the papers draw it: each chain begins at a source or at a stop of one before.
+
+    Sources and targets of an edge are matched in order.
+    """
+    chains: list[list[Stop]] = []
+    tails: dict[Stop, list[Stop]] = {}
+    for edge in plan.edges:
+        for position, taker in enumerate(edge.targets):
+            giver = edge.sources[position * len(edge.sources) // len(edge.targets)]
+            chain = tails.pop(giver, None)
+            if chain is None:
+                chain = [giver]
+                chains.append(chain)
+            chain.append(taker)
+            tails[taker] = chain
+    return tuple(map(tuple, chains))
+
+
 def stops(*chains: list[int]) -> tuple[tuple[tuple[str, int], ...], ...]:
     return tuple(tuple(("replica", number) for number in chain) for chain in chains)
 
 
-# ---- plans of the papers
+# ---- golden plans of the papers; tests/test_provisioning.py has them from holders and seats
 
 
-def test_a_new_prefill_instance_loads_from_a_decode_instance() -> None:
+def test_fig_7_a_new_prefill_instance_loads_from_a_decode_instance() -> None:
     """Fig. 7: the prefill instance's out-link carries KV, the decode instance's does not."""
     case = wanted([source(0, busy=True), source(1)], [target(2)])
     plan, naive = MulticastPlanner().plan(case), NaivePlanner().plan(case)
@@ -69,28 +89,30 @@ def test_a_new_prefill_instance_loads_from_a_decode_instance() -> None:
 
 
 @pytest.mark.parametrize("order", ["breadth", "depth"])
-def test_one_source_and_two_targets_make_one_chain(order: Order) -> None:
+def test_fig_12_one_source_and_two_targets_make_one_chain(order: Order) -> None:
     """Fig. 12(a)."""
     plan = MulticastPlanner(order).plan(wanted([source(0)], [target(1), target(2)]))
-    assert plan.chains() == stops([0, 1, 2])
+    assert chains_of(plan) == stops([0, 1, 2])
 
 
 @pytest.mark.parametrize(("order", "chains"), [("breadth", ([0, 2], [1, 3])), ("depth", ([0, 2, 3],))])
-def test_two_sources_and_two_targets_make_two_chains(order: Order, chains: tuple[list[int], ...]) -> None:
+def test_fig_12_two_sources_and_two_targets_make_two_chains(
+    order: Order, chains: tuple[list[int], ...]
+) -> None:
     """Fig. 12(b), which line 10 as printed ("depth") cannot give."""
     plan = MulticastPlanner(order).plan(wanted([source(0), source(1)], [target(2), target(3)]))
-    assert plan.chains() == stops(*chains)
+    assert chains_of(plan) == stops(*chains)
 
 
 @pytest.mark.parametrize("planner", FIG_11)
-def test_the_faster_target_is_served_first(planner: Planner) -> None:
+def test_fig_13_the_faster_target_is_served_first(planner: Planner) -> None:
     """Fig. 13(b): S -> T2 -> T1 when BW(T2) = 2 BW(T1)."""
     plan = planner.plan(wanted([source(0, port(0, rate=2 * B))], [target(1), target(2, port(2, rate=2 * B))]))
-    assert plan.chains() == stops([0, 2, 1])
+    assert chains_of(plan) == stops([0, 2, 1])
     assert [edge.rate_bytes_per_s for edge in plan.edges] == [2 * B, B]
 
 
-def test_equal_groups_send_a_quarter_each() -> None:
+def test_fig_14_equal_groups_send_a_quarter_each() -> None:
     """Fig. 14: 4 GPUs to 4, each pair a quarter, then the targets exchange what they got."""
     old = [source(gpu, port(gpu, domain=0)) for gpu in range(4)]
     new = [target(gpu, port(gpu, domain=1)) for gpu in range(4, 8)]
@@ -103,7 +125,7 @@ def test_equal_groups_send_a_quarter_each() -> None:
 @pytest.mark.parametrize("planner", FIG_11)
 def test_a_chain_of_eight_takes_little_longer_than_one_hop(planner: Planner) -> None:
     plan = planner.plan(wanted([source(0)], [target(one) for one in range(1, 9)]))
-    assert plan.chains() == stops(list(range(9)))
+    assert chains_of(plan) == stops(list(range(9)))
     assert scale_time_s(plan, 16 * GB, GB) == pytest.approx((16 + 7) * GB / B)
     assert chain_time_s(16 * GB, B, 8, GB) == pytest.approx((16 + 7) * GB / B)
 
@@ -121,9 +143,36 @@ def six_24b(instances_per_domain: int) -> ScaleUp:
 
 def test_six_24b_instances_over_two_chains_of_three() -> None:
     plan = MulticastPlanner().plan(six_24b(instances_per_domain=1))
-    assert plan.chains() == stops([0, 2, 4, 6], [1, 3, 5, 7])
+    assert chains_of(plan) == stops([0, 2, 4, 6], [1, 3, 5, 7])
     assert plan.edges[0].shards == (Shard(0, 4, 0.5, float(B)), Shard(1, 5, 0.5, float(B)))
     assert scale_time_s(plan, SIZE_24B, LAYER_24B) == pytest.approx(1.92 + 2 * 0.048)
+
+
+@pytest.mark.parametrize(
+    ("planner", "givers"),
+    [
+        (MulticastPlanner(), [0, 9, 1]),
+        (NaivePlanner(), [0, 9, 1]),
+        (MulticastPlanner("depth"), [0, 2, 3]),
+        (OneToOnePlanner(), [0, 9, 0]),
+    ],
+)
+def test_those_that_load_already_stand_behind_the_others(
+    planner: MulticastPlanner | NaivePlanner | OneToOnePlanner, givers: list[int]
+) -> None:
+    """Targets on leaves without a source: 9 sends before 1, whose leaf has more; one to one leaves 1 out."""
+    old, new = [source(0), source(9, port(9, leaf=1))], [target(n, port(n, leaf=n)) for n in (2, 3, 4)]
+    plan = planner.plan(wanted(old, new), behind=[source(1)])
+    assert [edge.sources for edge in plan.edges] == [(("replica", giver),) for giver in givers]
+
+
+def test_those_that_load_already_send_before_host_copies_and_busy_instances() -> None:
+    case = wanted([source(0, busy=True), host(7)], [target(2)])
+    plan = MulticastPlanner().plan(case, behind=[source(1)])
+    assert arrows(plan) == [([1], [2])]
+    assert plan.reason == "1 of 1 instances; breadth; 0 running instances, 1 pruned, 1 that load"
+    beside_prefill = [source(1, busy=True)]
+    assert arrows(MulticastPlanner().plan(case, beside_prefill)) == [([7], [2])]
 
 
 def test_groups_of_two_24b_instances_use_four_nics() -> None:
@@ -136,7 +185,7 @@ def test_groups_of_two_24b_instances_use_four_nics() -> None:
     ]  # fmt: skip
     assert scale_time_s(plan, SIZE_24B, LAYER_24B) == pytest.approx(0.96 + 2 * 0.024)
     alone = MulticastPlanner(grouping="instance").plan(case)
-    assert alone.chains() == plan.chains() == stops([0, 2, 4, 6], [1, 3, 5, 7])
+    assert chains_of(alone) == chains_of(plan) == stops([0, 2, 4, 6], [1, 3, 5, 7])
 
 
 # ---- rules one by one
@@ -145,7 +194,7 @@ def test_groups_of_two_24b_instances_use_four_nics() -> None:
 def test_host_copies_send_when_every_running_instance_is_busy() -> None:
     case = wanted([source(0, busy=True), host(7), source(1, busy=True)], [target(2), target(3)])
     plan = MulticastPlanner().plan(case)
-    assert plan.chains() == ((("host", 7), ("replica", 2), ("replica", 3)),)
+    assert chains_of(plan) == ((("host", 7), ("replica", 2), ("replica", 3)),)
     assert [shard.source_gpu for edge in plan.edges for shard in edge.shards] == [-1, 2]
     assert plan.reason.endswith("host copies, 2 running instances pruned")
 
@@ -173,7 +222,7 @@ def test_a_target_beside_a_prefill_gpu_on_its_nic_gets_half() -> None:
     beside = target(1, replace(port(1), serves_prefill=True))
     case = wanted([source(0)], [beside, target(2)])
     plan = MulticastPlanner().plan(case)
-    assert plan.chains() == stops([0, 2, 1])
+    assert chains_of(plan) == stops([0, 2, 1])
     assert [edge.rate_bytes_per_s for edge in plan.edges] == [B, B // 2]
     assert plan.edges[1].shards[0].rate_bytes_per_s == B / 2
     assert interference(plan, case) == 0
@@ -245,13 +294,13 @@ def test_unequal_sides_share_as_their_rates() -> None:
 def test_chains_branch_where_one_source_feeds_a_group() -> None:
     new = [target(one, port(one, domain=9)) for one in (1, 2)] + [target(3), target(4)]
     plan = MulticastPlanner().plan(wanted([source(0)], new))
-    assert plan.chains() == stops([0, 1, 3], [0, 2, 4])
+    assert chains_of(plan) == stops([0, 1, 3], [0, 2, 4])
 
 
 def test_one_to_one_divides_a_source_and_never_chains() -> None:
     case = wanted([source(0), source(1, busy=True)], [target(one) for one in (2, 3, 4)])
     plan = OneToOnePlanner().plan(case)
-    assert plan.chains() == stops([0, 2], [1, 3], [0, 4])
+    assert chains_of(plan) == stops([0, 2], [1, 3], [0, 4])
     assert [edge.rate_bytes_per_s for edge in plan.edges] == [B // 2, B, B // 2]
     assert interference(plan, case) == 1
     assert scale_time_s(plan, 16 * GB, GB) == pytest.approx(2.56)
@@ -377,7 +426,7 @@ def test_nobody_sends_what_it_has_not(case: ScaleUp, planner: Planner) -> None:
         assert edge.sources and there.issuperset(edge.sources)
         there |= set(edge.targets)
     heard = {one.stop for one in case.sources}
-    for chain in plan.chains():
+    for chain in chains_of(plan):
         assert chain[0] in heard and len(chain) > 1 and heard.isdisjoint(chain[1:])
         heard |= set(chain)
     assert sorted(n for _, n in heard - {one.stop for one in case.sources}) == sorted(plan.replicas)

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -22,7 +23,24 @@ from realexec.processes import WorkerPool
 from realexec.prompts import prompt_ids
 from realexec.report import RunReport
 from realexec.verify import check_tokens
-from serving.actions import Action, Assign, Fail, Interrupt, Preempt, Reject, Run
+from serving.actions import (
+    Action,
+    Adopt,
+    Assign,
+    Fail,
+    Interrupt,
+    Load,
+    Place,
+    Preempt,
+    Reclaim,
+    Reject,
+    Run,
+    Send,
+    StopLoad,
+    StopSend,
+    Turn,
+    Wake,
+)
 from serving.errors import UserError
 from serving.events import Arrived, Event, Lost, Ran
 from serving.request import Request
@@ -288,6 +306,42 @@ def test_a_controller_that_leaves_work_lying_ends_the_run() -> None:
     with pytest.raises(RuntimeError, match="left 1 requests unserved"):
         execute(Idle(), [(request(0, 0, 5), 3)], 1, TINY, SEED, BATCH_SIZE, Records())
     assert not multiprocessing.active_children()
+
+
+class Asks:
+    """Answers the first arrival with one wish."""
+
+    def __init__(self, wish: Action) -> None:
+        self.wish = wish
+
+    def handle(self, now_ns: int, event: Event) -> list[Action]:
+        return [self.wish]
+
+
+BEYOND_WORKERS = [
+    Place(2, "tiny_llama", (2,), "both", False, "grow"),
+    Turn(0, "decode", "mutate"),
+    Reclaim(0, "empty"),
+    Load(0, "tiny_llama", (("replica", 0),), (("replica", 1),), (), False, True, "grow"),
+    StopLoad(0, "no longer"),
+    Send(0, "kv", (0,), 0, 1, 8, "hand over"),
+    StopSend(0, "no longer"),
+    Adopt(0, (0,), "its KV has come"),
+    Wake(1, "load monitor"),
+    Run(0, 0, ((0, 0, 4),), True, 1, True, "prefill", hand_over=True),
+    Interrupt(0, "arrival", 1),
+]
+
+
+@pytest.mark.parametrize("wish", BEYOND_WORKERS, ids=lambda wish: type(wish).__name__)
+def test_what_workers_cannot_do_ends_the_run_by_name(wish: Action) -> None:
+    with pytest.raises(RuntimeError, match=f"cannot carry out {type(wish).__name__}"):
+        run(Asks(wish), [(request(0, 0, 4), 2)])
+
+
+def test_every_action_is_carried_out_or_refused() -> None:
+    carried_out = {Assign, Reject, Run, Interrupt, Preempt, Fail}
+    assert carried_out | {type(wish) for wish in BEYOND_WORKERS} == set(get_args(Action))
 
 
 def test_probe_tells_what_is_there_and_what_is_missing(tmp_path: Path) -> None:

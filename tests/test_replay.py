@@ -19,7 +19,7 @@ from serving.batch import Batcher
 from serving.controller import Controller
 from serving.errors import UserError
 from serving.events import Arrived, Event, Lost, Ran
-from serving.journal import line, whole
+from serving.journal import FORMAT, line, whole
 from serving.layers import LayerRange
 from serving.replay import ReplayReport, replay
 from serving.replica import Replica
@@ -484,8 +484,11 @@ EDITS: dict[str, tuple[Callable[[list[bytes]], list[bytes]], str]] = {
     "empty": (lambda lines: [], "the first line is not a ServeTwin journal header"),
     "blank first line": (lambda lines: [b"", *lines], "the first line is not a ServeTwin journal header"),
     "other format": (
-        lambda lines: [lines[0].replace(b'"servetwin_journal":3', b'"servetwin_journal":1'), *lines[1:]],
-        "the first line is not a ServeTwin journal header of format 3",
+        lambda lines: [
+            lines[0].replace(f'"servetwin_journal":{FORMAT}'.encode(), b'"servetwin_journal":1'),
+            *lines[1:],
+        ],
+        f"the first line is not a ServeTwin journal header of format {FORMAT}",
     ),
     "another seed": (lambda lines: [lines[0].replace(b'"seed":0', b'"seed":1'), *lines[1:]], "another seed"),
     "no seed": (lambda lines: [lines[0].replace(b'"seed":0,', b""), *lines[1:]], "another seed"),

@@ -1,23 +1,28 @@
 """BlitzScale's load monitor: every rule from worked examples, its boundaries, and laws over drawn loads."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.scaling import (
+from policies.scaling import LoadMonitor, instance_to_take, load_monitor
+from policies.scaling_bands import Band
+from policies.scaling_rules import (
     Bounds,
-    LoadMonitor,
     Need,
     ScalingRules,
-    instance_to_take,
     link_need,
     memory_need,
     need_of,
     prefill_need,
+    scaling_rules,
+    within,
 )
-from serving.scaling import InstanceState, InstanceView, Role, RoleView, ScaleDecision, ScalingView
+from serving.replica import Role
+from serving.scaling import FixedRole, InstanceState, InstanceView, RoleView, ScaleDecision, ScalingView
 
 MS = 1_000_000
 TIMEOUT_NS = 333 * MS
@@ -31,13 +36,13 @@ def some(first: int, count: int, state: InstanceState = "serving") -> list[Insta
 
 def a_role(
     role: Role, serving: int = 0, loading: int = 0, draining: int = 0, minimum: int = 0, maximum: int = 14
-) -> RoleView:
+) -> FixedRole:
     """Ids from 0 (prefill) or 100: the serving ones first, then the loading ones, then the draining ones."""
     first = 100 if role == "decode" else 0
     views = some(first, serving)
     views += some(first + serving, loading, "loading")
     views += some(first + serving + loading, draining, "draining")
-    return RoleView(role, tuple(views), minimum, maximum)
+    return FixedRole(role, tuple(views), minimum, maximum)
 
 
 def a_view(
@@ -241,7 +246,7 @@ def test_the_least_busy_goes_then_the_one_idle_longest_then_the_first() -> None:
     rules = replace(QUIET, down_after_ns=0)
 
     def drained(*instances: InstanceView) -> list[tuple[int, ...]]:
-        return [ids for *_, ids in done(a_view(RoleView("prefill", instances, 0, 9)), rules)]
+        return [ids for *_, ids in done(a_view(FixedRole("prefill", instances, 0, 9)), rules)]
 
     busy, fresh, old = (
         InstanceView(1, "serving", 3),
@@ -367,7 +372,7 @@ def test_the_model_with_most_slack_gives_the_instance_idle_longest() -> None:
             InstanceView(id, "serving", 0 if idle is not None else 1, idle)
             for id, idle in enumerate(idle_since_ns)
         )
-        return replace(a_view(RoleView("both", views, minimum, 9)), model=model)
+        return replace(a_view(FixedRole("both", views, minimum, 9)), model=model)
 
     rules = dict.fromkeys("abcd", QUIET)
     small, large, busy = fleet("a", 1, 2), fleet("b", 9, 5, 5), fleet("c", *[None] * 6)
@@ -410,7 +415,7 @@ def test_more_load_never_needs_fewer(a: int, b: int, bounds: Bounds, rate: float
 
 @st.composite
 def views(draw: st.DrawFn) -> ScalingView:
-    def role(name: Role) -> RoleView:
+    def role(name: Role) -> FixedRole:
         counts = [draw(st.integers(0, 4)) for _ in range(3)]
         minimum = draw(st.integers(0, 3))
         return a_role(name, counts[0], counts[1], counts[2], minimum, minimum + draw(st.integers(0, 8)))
@@ -454,7 +459,10 @@ def test_more_backlog_never_wants_fewer_instances(view: ScalingView, rules: Scal
 @given(views(), RULES)
 def test_every_decision_can_be_carried_out(view: ScalingView, rules: ScalingRules) -> None:
     decisions = LoadMonitor(rules).scale(view)
-    states = {one.id: (role.role, one.state) for role in view.roles for one in role.instances}
+    kinds: list[InstanceState] = ["serving", "loading", "draining"]
+    states = {
+        one.id: (role.role, kind) for role in view.roles for kind in kinds for one in role.in_state(kind)
+    }
     taken = [id for one in decisions for id in one.instances]
     assert len(taken) == len(set(taken)), "no instance is asked for twice"
     for one in decisions:
@@ -475,6 +483,166 @@ def test_every_decision_can_be_carried_out(view: ScalingView, rules: ScalingRule
 
 @given(views(), RULES)
 def test_the_same_view_gets_the_same_answer(view: ScalingView, rules: ScalingRules) -> None:
-    turned = tuple(replace(role, instances=role.instances[::-1]) for role in view.roles[::-1])
+    roles = [role for role in view.roles[::-1] if isinstance(role, FixedRole)]
+    turned = tuple(replace(role, instances=role.instances[::-1]) for role in roles)
     other = replace(view, roles=turned, parked=view.parked[::-1])
     assert LoadMonitor(rules).scale(view) == LoadMonitor(rules).scale(other)
+
+
+# ---- rules from a configuration
+
+
+def test_rules_are_made_from_the_plain_values_of_a_configuration() -> None:
+    assert scaling_rules() == ScalingRules()
+    rules = scaling_rules([0.2, 1], [0.5, 0.5], [1, 2], "linear", 0.5, 0, 3, ["mutate"])
+    assert rules == ScalingRules(
+        Bounds(0.2, 1), Bounds(0.5, 0.5), Bounds(1, 2), "linear", 500_000, 0, 3, ("mutate",)
+    )
+    assert scaling_rules(scale_down_ms=1500).down_after_ns == 1500 * MS
+    view = a_view(a_role("both", 3, draining=1), backlog=30_001)  # 3.0001 s of one
+    assert acts(load_monitor(prefill=[1, 1], ways=[]).scale(view)) == [("load", "both", 1, ())]
+    assert load_monitor(prefill=[0.7, 1.1], ways=[]).rules_of("m").prefill == Bounds(0.7, 1.1)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "remedy"),
+    [
+        ("prefill", [0.7], r"\[lower, upper\]"),
+        ("memory", [0.9, 0.7], "0 < lower <= upper"),
+        ("link", 0.4, r"\[lower, upper\]"),
+        ("link", [0.4, "0.8"], r"\[lower, upper\]"),
+        ("prefill", "ab", r"\[lower, upper\]"),
+        ("prefill", [True, 2], r"\[lower, upper\]"),
+        ("memory", [0.5, float("nan")], "0 < lower <= upper"),
+        ("link_rule", "square", "shipped or linear"),
+        ("scale_down_ms", -1, "0 ms or more"),
+        ("scale_down_ms", float("inf"), "0 ms or more"),
+        ("scale_down_ms", "333", "0 ms or more"),
+        ("prescale_from", -1, "0 or more"),
+        ("prescale_by", 1.5, "0 or more"),
+        ("prescale_by", True, "0 or more"),
+        ("ways", ["load"], "cancel_drain, revive, mutate"),
+        ("ways", "revive", "must be a list"),
+    ],
+)
+def test_a_wrong_value_is_refused_in_a_sentence_that_names_its_key(key: str, value: Any, remedy: str) -> None:
+    with pytest.raises(ValueError, match=f"^{key} .*{remedy}"):
+        load_monitor(**{key: value})
+
+
+# ---- the short way: loads between which nothing is to be decided
+
+
+@dataclass
+class Untouchable:
+    """A role that may be counted and not looked at."""
+
+    role: Role
+    supply: int
+    minimum: int = 0
+    maximum: int = 14
+
+    def in_state(self, state: InstanceState) -> list[InstanceView]:
+        raise AssertionError(f"asked for the instances that are {state}")
+
+
+@pytest.mark.parametrize("names", [("prefill", "decode"), ("both",)])
+def test_a_quiet_call_looks_at_no_instance(names: tuple[Role, ...]) -> None:
+    quiet = a_view(*(a_role(name, 3) for name in names), backlog=21_000, kv=270_000)
+    shut = replace(quiet, roles=tuple(Untouchable(name, 3) for name in names))
+    monitor = LoadMonitor(ScalingRules())
+    assert monitor.scale(quiet) == () == monitor.scale(shut)
+    assert monitor.scale(replace(shut, backlog_tokens=20_000, kv_tokens=280_000)) == ()
+    for busier in (replace(shut, backlog_tokens=21_001), replace(shut, kv_tokens=285_001)):
+        with pytest.raises(AssertionError, match="asked for"):
+            monitor.scale(busier)
+    with pytest.raises(AssertionError, match="asked for"):
+        LoadMonitor(ScalingRules(), fast=False).scale(shut)
+
+
+def test_waiting_for_the_time_out_looks_at_no_instance() -> None:
+    monitor = LoadMonitor(QUIET)
+    assert monitor.scale(a_view(a_role("both", 3))) == ()
+    shut = a_view(Untouchable("both", 3), now_ns=TIMEOUT_NS - 1)
+    assert monitor.scale(shut) == ()
+    assert acts(monitor.scale(a_view(a_role("both", 3), now_ns=TIMEOUT_NS))) == [("drain", "both", 1, (0,))]
+
+
+@given(
+    st.sampled_from(["prefill", "decode", "both"]), st.integers(0, 6), st.integers(0, 4), st.integers(0, 5),
+    RULES, BOUNDS, st.sampled_from([3, 13_000, 2 / 3]), st.integers(-1, 6),
+)  # fmt: skip
+def test_a_band_ends_where_the_need_changes(
+    name: Role,
+    supply: int,
+    minimum: int,
+    more: int,
+    rules: ScalingRules,
+    bounds: Bounds,
+    rate: float,
+    at: int,
+) -> None:
+    """Every load one below, at and one above each end, and none, against the need worked out in full."""
+    rules = replace(rules, prefill=bounds)
+    role = a_role(name, supply, minimum=minimum, maximum=minimum + more)
+    view = replace(a_view(role), prefill_tokens_per_s=rate)
+    band = Band(view, role, rules)
+    ends = [
+        [0, *(int(end) + step for end in pair if abs(end) < float("inf") for step in (-1, 0, 1))]
+        for pair in (
+            (band.low_backlog, band.high_backlog),
+            (band.low_kv, band.high_kv),
+            (band.low_migrating, band.high_migrating),
+        )
+    ]
+    for backlog, kv, migrating in product(*(sorted({max(end, 0) for end in some}) for some in ends)):
+        loaded = replace(view, backlog_tokens=backlog, kv_tokens=kv, migrating_tokens=migrating)
+        need = need_of(loaded, role, rules)
+        amounts = (backlog, kv, migrating)
+        enough = all(
+            amount <= high
+            for amount, high in zip(amounts, (band.high_backlog, band.high_kv, band.high_migrating))
+        )
+        used = any(
+            amount >= low for amount, low in zip(amounts, (band.low_backlog, band.low_kv, band.low_migrating))
+        )
+        assert (enough and used) == (within(role, need.least) <= supply <= within(role, need.most))
+        if minimum <= supply <= minimum + more:
+            assert enough == (within(role, need.least) <= supply)
+
+
+NEAR = st.one_of(
+    LOADS, st.integers(0, 8).map(lambda n: n * 7_000), st.integers(0, 8).map(lambda n: n * 95_000)
+)
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[ScalingView]:
+    """Views of two models in time order, most of them little different from the one before."""
+    present = {"m": draw(views()), "n": replace(draw(views()), model="n")}
+    past, now_ns = [], 0
+    for _ in range(draw(st.integers(1, 25))):
+        now_ns += draw(st.sampled_from([0, 100 * MS, TIMEOUT_NS - 1, TIMEOUT_NS]))
+        model = draw(st.sampled_from("mmmn"))
+        view = replace(present[model], now_ns=now_ns)
+        what = draw(st.sampled_from(["same", "load", "load", "load", "fleet", "rates"]))
+        if what == "load":
+            name = draw(st.sampled_from(["backlog_tokens", "kv_tokens", "migrating_tokens"]))
+            changed: Any = {name: draw(NEAR)}
+            view = replace(view, **changed)
+        elif what == "fleet":
+            view = replace(view, roles=draw(views()).roles)
+        elif what == "rates":
+            view = replace(view, prefill_tokens_per_s=draw(st.sampled_from([10_000, 9_999.5, 3])))
+        present[model] = view
+        past.append(view)
+    return past
+
+
+@given(histories(), RULES, RULES)
+def test_the_short_way_changes_no_decision(
+    past: list[ScalingView], rules: ScalingRules, other: ScalingRules
+) -> None:
+    short, full = (LoadMonitor(rules, {"n": other}, fast=fast) for fast in (True, False))
+    for view in past:
+        assert short.scale(view) == full.scale(view)

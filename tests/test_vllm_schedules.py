@@ -19,9 +19,10 @@ import pytest
 
 from policies.batching import ChunkedPrefill
 from serving.actions import Action, Preempt, Run
-from serving.engine import Engine, EngineState, Progress
+from serving.engine import Engine
 from serving.events import Ran
 from serving.layers import LayerRange
+from serving.progress import EngineState, Progress
 from serving.replica import Replica
 from serving.request import Request
 

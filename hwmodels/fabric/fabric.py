@@ -3,13 +3,15 @@
 A flow's rate changes only when a flow starts or ends or a link changes. Changes of one moment are gathered
 and solved together when time moves on or a rate is asked for, and only where they can tell
 (``hwmodels.fabric.region``). A flow that finds room everywhere, and the end of one that filled no link it
-shared, need no solving.
+shared, need no solving. One whose links nobody uses books them when it starts: its end is known then, and
+that its latency is over is no event of its own, unless somebody comes to one of its links.
 """
 
 import math
 from collections.abc import Sequence
 
 from hwmodels.errors import HardwareError
+from hwmodels.fabric.booking import Bookings
 from hwmodels.fabric.check import faults
 from hwmodels.fabric.flow import Finished, FlowSpec
 from hwmodels.fabric.max_min import fill
@@ -29,8 +31,8 @@ class Fabric:
     """
 
     __slots__ = (
-        "_agenda", "_capacities", "_done", "_free", "_largest", "_moving", "_now_s", "_on", "_pending",
-        "_started", "_usage", "_used",
+        "_agenda", "_bookings", "_capacities", "_done", "_free", "_largest", "_moving", "_now_s", "_on",
+        "_pending", "_started", "_usage", "_used",
     )  # fmt: skip
 
     def __init__(self, capacities_bytes_per_s: Sequence[float], start_s: float = 0.0) -> None:
@@ -45,6 +47,7 @@ class Fabric:
         self._used = [0.0] * len(self._capacities)
         self._free = [0.0] * len(self._capacities)
         self._agenda = Agenda(self._moving)
+        self._bookings = Bookings()
         self._pending = Pending()
         self._done: list[tuple[float, int, float]] = []
         self._usage = Usage(len(self._capacities))
@@ -56,19 +59,22 @@ class Fabric:
         """The time of the latest call that named one."""
         return self._now_s
 
-    def start(self, spec: FlowSpec, now_s: float) -> int:
-        """A flow begins; its number. Numbers count up from 0."""
+    def start(self, spec: FlowSpec, now_s: float, size_bytes: float | None = None) -> int:
+        """A flow begins; its number. Numbers count up from 0. size_bytes: instead of what ``spec`` says."""
         self._run_to(now_s)
         number = self._started
         self._started = number + 1
-        size_bytes, links = spec.size_bytes, spec.links
-        begins_s = now_s + spec.latency_s
-        flow = Moving(number, spec, links, spec.priority, size_bytes, now_s, begins_s)
+        if size_bytes is None:
+            size_bytes = spec.size_bytes
+        links, begins_s = spec.links, now_s + spec.latency_s
+        flow = Moving(number, spec, links, spec.priority, size_bytes, size_bytes, now_s, begins_s)
         self._moving[number] = flow
-        if begins_s == now_s and size_bytes and links:
-            self._join(flow)
-        else:
-            self._agenda.put(flow)
+        if size_bytes and links:
+            if begins_s == now_s:
+                self._join(flow)
+                return number
+            self._bookings.book(flow, self._on, self._capacities, self._usage.series)
+        self._agenda.put(flow)
         return number
 
     def abort(self, flow: int, now_s: float) -> float:
@@ -76,7 +82,8 @@ class Fabric:
         self._run_to(now_s)
         moving = self._moving.get(flow)
         if moving is not None:
-            moved_bytes = moving.spec.size_bytes - moving.left_bytes(now_s)
+            self._unbook(moving)
+            moved_bytes = moving.size_bytes - moving.left_bytes(now_s)
             self._end(moving, moved_bytes)
             self._agenda.tidy()
             return moved_bytes
@@ -89,10 +96,13 @@ class Fabric:
         """The link has this capacity from now on; at 0 its flows wait."""
         _check_capacity(link, bytes_per_s)
         self._run_to(now_s)
+        self._touch(link)
         least = min(self._capacities[link], bytes_per_s)
         self._capacities[link] = float(bytes_per_s)
         self._largest[link] = max(self._largest[link], self._capacities[link])
         flows = self._on[link].values()
+        # What it carries is known up to rounding of the old capacity, which may be much of a small new one.
+        self._used[link] = math.fsum([flow.rate for flow in flows])
         if flows and (self._pending.links or self._used[link] >= least * _FULL):
             priority = max(flow.priority for flow in flows)
             level = max(flow.level for flow in flows if flow.priority == priority)
@@ -100,31 +110,43 @@ class Fabric:
 
     def advance(self, now_s: float) -> list[Finished]:
         """What finished by ``now_s`` and was not yet reported, in order of time, at one time by number."""
+        return [Finished(number, at_s) for at_s, number, _ in self._reported(now_s)]
+
+    def finished(self, now_s: float) -> list[int]:
+        """The flows that ``advance`` would tell of, without their times."""
+        return [number for _, number, _ in self._reported(now_s)]
+
+    def _reported(self, now_s: float) -> list[tuple[float, int, float]]:
         self._run_to(now_s)
         done = self._done
-        if not done:
-            return []
-        self._done = []
-        return [Finished(number, at_s) for at_s, number, _ in sorted(done)]
+        if done:
+            self._done = []
+            if len(done) > 1:
+                done.sort()
+        return done
 
     def next_completion_s(self) -> float:
         """When ``advance`` is next worth a call: a flow finishes or, its latency over, takes its share."""
         if self._done:
             return self._now_s
-        self._settle()
+        if self._pending.links:
+            self._settle()
         return self._agenda.next_s()
 
     def rate(self, flow: int) -> float:
         """Bytes/s of a flow that has not ended; 0 during its latency and while a link of it has failed."""
+        self._unbook(self._moving[flow])
         self._settle()
         return self._moving[flow].rate
 
     def remaining(self, flow: int) -> float:
         """Bytes a flow that has not ended still has to move."""
+        self._unbook(self._moving[flow])
         return self._moving[flow].left_bytes(self._now_s)
 
     def flows_on(self, link: int) -> tuple[int, ...]:
         """Flows that have a share of the link, in the order in which they took it."""
+        self._touch(link)
         return tuple(self._on[link])
 
     def capacity(self, link: int) -> float:
@@ -133,17 +155,20 @@ class Fabric:
 
     def used(self, link: int) -> float:
         """Bytes/s that cross the link now."""
+        self._touch(link)
         self._settle()
         return self._used[link]
 
     def carried_bytes(self, link: int, kind: str) -> float:
         """Bytes of this kind that have crossed the link so far, those of flows that were aborted too."""
+        self._touch(link)
         on_the_way = [flow for flow in self._on[link].values() if flow.spec.kind == kind]
-        moved_bytes = [flow.spec.size_bytes - flow.left_bytes(self._now_s) for flow in on_the_way]
+        moved_bytes = [flow.size_bytes - flow.left_bytes(self._now_s) for flow in on_the_way]
         return self._usage.carried_bytes[kind][link] + math.fsum(moved_bytes)
 
     def peak_share(self, link: int) -> float:
         """The most that ever crossed the link at a time, as a share of the largest capacity it ever had."""
+        self._touch(link)
         self._settle()
         largest = self._largest[link]
         return self._usage.peak_bytes_per_s[link] / largest if largest else 0.0
@@ -159,6 +184,8 @@ class Fabric:
 
     def check(self) -> None:
         """Raise AssertionError unless the rates are possible and fair and nothing is wasted."""
+        for flow in list(self._bookings.by_link.values()):
+            self._unbook(flow)
         self._settle()
         found = faults(self._moving, self._on, self._capacities, self._used)
         assert not found, "; ".join(found)
@@ -169,16 +196,19 @@ class Fabric:
         """Let happen what is due by then."""
         assert now_s >= self._now_s, f"time goes back from {self._now_s} to {now_s}"
         agenda = self._agenda
+        if not self._pending.links and (not agenda.entries or agenda.entries[0][0] > now_s):
+            self._now_s = now_s
+            return
         while True:
             if self._pending.links and self._now_s < now_s:
                 self._settle()
-            at_s = agenda.next_s()
-            if at_s > now_s:
+            # Entries may be outdated, but never late: nothing is due before the first of them.
+            if not agenda.entries or agenda.entries[0][0] > now_s or (at_s := agenda.next_s()) > now_s:
                 break
             self._now_s = at_s
             flow = agenda.pop()
-            if flow.joined or not flow.links or not flow.spec.size_bytes:
-                size_bytes = flow.spec.size_bytes
+            size_bytes = flow.size_bytes
+            if flow.joined or flow.booked or not flow.links or not size_bytes:
                 self._end(flow, size_bytes)
                 self._done.append((at_s, flow.number, size_bytes))
             else:
@@ -189,6 +219,9 @@ class Fabric:
         """The flow takes its share of its links: at once if it finds room, else when all is settled."""
         flow.joined = True
         links, on, capacities, used = flow.links, self._on, self._capacities, self._used
+        if self._bookings.by_link:
+            for link in links:
+                self._touch(link)
         rate, room = flow.spec.cap_bytes_per_s, INF
         for link in links:
             if on[link]:
@@ -209,9 +242,37 @@ class Fabric:
             on[link][flow.number] = flow
         self._pending.add(links, flow.priority, level)
 
+    def _touch(self, link: int) -> None:
+        """Somebody comes to the link, or wants to know who is there."""
+        flow = self._bookings.by_link.get(link)
+        if flow is not None:
+            self._unbook(flow)
+
+    def _unbook(self, flow: Moving) -> None:
+        """From now on the flow is like any other: its latency is an event, or has been one."""
+        if not flow.booked:
+            return
+        self._bookings.give_back(flow)
+        if flow.since_s > self._now_s:
+            flow.rate, flow.due_s = 0.0, flow.since_s
+            self._agenda.put(flow)
+            return
+        flow.joined, flow.level = True, flow.rate / flow.spec.weight
+        for link in flow.links:
+            self._on[link][flow.number] = flow
+            self._use(link, flow.rate)
+
     def _end(self, flow: Moving, moved_bytes: float) -> None:
         """The flow leaves its links; what it moved is counted. Full links tell those who share them."""
         del self._moving[flow.number]
+        if flow.booked:
+            self._bookings.give_back(flow)
+            peaks = self._usage.peak_bytes_per_s
+            for link in flow.links:
+                if flow.rate > peaks[link]:
+                    peaks[link] = flow.rate
+            self._usage.count(flow.spec.kind, flow.links, moved_bytes)
+            return
         if not flow.joined:
             return
         rate, full = flow.rate, []

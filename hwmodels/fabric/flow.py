@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from hwmodels.errors import HardwareError
 
@@ -43,8 +43,7 @@ class FlowSpec:
             raise HardwareError(f"a flow needs a latency of at least 0 and a kind of {', '.join(KINDS)}")
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
+class Finished(NamedTuple):
     """A flow whose last byte arrived at ``at_s``."""
 
     flow: int

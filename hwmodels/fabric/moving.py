@@ -14,14 +14,16 @@ class Moving:
     """A flow that has not ended.
 
     due_s: when it joins its links (``joined`` is False) or ends. rate, bytes/s, since ``since_s``;
-    ``remaining_bytes`` were left then. level: rate per weight; infinite until its first rate is known.
-    queued_s: the earliest time under which the agenda knows it.
+    ``remaining_bytes`` of ``size_bytes`` were left then. level: rate per weight; infinite until its first
+    rate is known. queued_s: the earliest time under which the agenda knows it. booked: nobody else is on its
+    links, so it joins them at ``since_s`` and ends at ``due_s`` unless somebody comes.
     """
 
     number: int
     spec: FlowSpec
     links: tuple[int, ...]
     priority: int
+    size_bytes: float
     remaining_bytes: float
     since_s: float
     due_s: float
@@ -29,6 +31,7 @@ class Moving:
     rate: float = 0.0
     level: float = INF
     queued_s: float = INF
+    booked: bool = False
 
     def left_bytes(self, now_s: float) -> float:
         """What is still to be moved at ``now_s``."""

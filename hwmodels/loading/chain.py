@@ -1,8 +1,10 @@
-"""Parameters over a chain (or tree) of hops that forward chunk by chunk as they arrive."""
+"""Parameters over hops that forward chunk by chunk as they arrive: a chain, a tree, lanes that join."""
 
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from hwmodels.errors import HardwareError
+from hwmodels.fabric.flow import FlowSpec
 from hwmodels.loading.plan import (
     NOTHING,
     SOURCE,
@@ -14,24 +16,30 @@ from hwmodels.loading.plan import (
     Step,
     Stopped,
 )
-from hwmodels.loading.units import Unit, cut_into_chunks
+from hwmodels.loading.units import Chunk, Unit, cut_into_chunks
+
+# A chunk that lacks no more than this share of itself is whole: what is left is rounding of the fabric.
+_ROUNDING: Final = 1e-12
 
 
 class Chain:
     """Store and forward: a hop sends a chunk once it lies at the hop's start and the one before is through.
 
-    Knows neither time nor rates: it says which flows to start and is told which have finished. Over n hops
-    of one rate B that share nothing, everything is at the end after |M|/B + (n-1) * largest chunk/B.
+    A hop pays its latency when it has been idle; a chunk right behind another one does not. A chain knows
+    neither time nor rates: it says which flows to start and is told which have finished. Over n hops of one
+    rate B that share nothing, everything is at the end after |M|/B + (n-1) * largest chunk/B.
 
     units: what to move, in order. hops: each with where it starts (``Hop.after``); several that start at the
-    end of one make a tree. chunk_bytes: see ``cut_into_chunks``. sequential: a hop waits until all of it lies
-    at its start. progress: what lies at each hop's end already, when a plan is taken up again. rank: copied
-    into every ``Send``. Raises HardwareError.
+    end of one make a tree, one that starts at the ends of several waits for all of them. ends: per target the
+    hops of which it needs every chunk; arrivals there are told by the target's number. None: every hop's end
+    is a target. chunk_bytes: see ``cut_into_chunks``; chunks: the units cut already. sequential: a hop waits
+    until all of it lies at its start. progress: what lies at each hop's end already, when a plan is taken up
+    again. rank: copied into every ``Send``. Raises HardwareError.
     """
 
     __slots__ = (
-        "_after", "_arrived", "_begun", "_chunks", "_hops", "_next", "_partial", "_rank", "_sending",
-        "_sequential", "_stopped", "_units",
+        "_after", "_arrived", "_begun", "_chunks", "_ends", "_feeds", "_hops", "_next", "_partial", "_rank",
+        "_ready", "_sending", "_sequential", "_specs", "_stopped", "_together", "_units", "_whole",
     )  # fmt: skip
 
     def __init__(
@@ -39,33 +47,48 @@ class Chain:
         units: Sequence[Unit],
         hops: Sequence[Hop],
         *,
+        ends: Sequence[Sequence[int]] | None = None,
         chunk_bytes: int | None = None,
+        chunks: Sequence[Chunk] | None = None,
         sequential: bool = False,
         progress: Sequence[Progress] = (),
         rank: int = 0,
     ) -> None:
-        self._units = tuple(units)
-        self._hops = tuple(hops)
-        self._chunks = cut_into_chunks(self._units, chunk_bytes)
+        self._units, self._hops = tuple(units), tuple(hops)
+        self._chunks = cut_into_chunks(self._units, chunk_bytes) if chunks is None else tuple(chunks)
         self._sequential = sequential
         self._rank = rank
         self._after = tuple(_after(index, hop) for index, hop in enumerate(self._hops))
         self._next: tuple[list[int], ...] = tuple([] for _ in self._hops)
-        for index, after in enumerate(self._after):
-            if after != SOURCE:
+        for index, afters in enumerate(self._after):
+            for after in afters:
                 self._next[after].append(index)
+        self._ends = tuple((hop,) for hop in range(len(self._hops))) if ends is None else tuple(ends)
+        self._feeds: tuple[list[int], ...] = tuple([] for _ in self._hops)
+        for target, own in enumerate(self._ends):
+            for hop in own:
+                self._feeds[hop].append(target)
         kept = tuple(progress) or (Progress(),) * len(self._hops)
         self._check(kept)
         self._arrived = [one.chunks for one in kept]
         self._partial = [one.partial_bytes for one in kept]
-        self._sending = [False] * len(self._hops)
+        self._whole = [min(self._arrived[hop] for hop in own) for own in self._ends]
+        self._sending = [0] * len(self._hops)  # chunks of the flow under way
+        self._together = False
         self._stopped = [False] * len(self._hops)
         self._begun = False
+        self._ready = len(self._chunks)
+        self._specs: dict[tuple[int, float, bool], FlowSpec] = {}
 
     @property
     def units(self) -> tuple[Unit, ...]:
         """What is moved, in order."""
         return self._units
+
+    @property
+    def chunks(self) -> tuple[Chunk, ...]:
+        """The units as they are sent."""
+        return self._chunks
 
     @property
     def hops(self) -> int:
@@ -80,24 +103,59 @@ class Chain:
             for stopped, arrived in zip(self._stopped, self._arrived, strict=True)
         )
 
-    def begin(self) -> list[Send]:
-        """The first flows, once."""
+    def begin(self, ready: int | None = None, together: bool = False) -> list[Send]:
+        """The first flows, once. ready: so many chunks lie at the source (None: all).
+
+        together: until ``part``, nobody asks for single chunks. A hop from which nobody forwards then sends
+        all that lies at its start as one flow, which ends when the last of these chunks would. Call ``part``
+        before ``drop_tail`` or ``cut``.
+        """
         assert not self._begun, "a chain begins once"
         self._begun = True
+        self._together = together
+        if ready is not None:
+            self._ready = ready
         return [send for hop in range(len(self._hops)) for send in self._sends(hop)]
+
+    def feed(self, ready: int) -> list[Send]:
+        """So many chunks lie at the source by now: the flows that waited for them."""
+        assert self._begun and ready >= self._ready, "what lay at the source does not go away"
+        if ready == self._ready:
+            return []
+        self._ready = ready
+        return [send for hop, after in enumerate(self._after) if not after for send in self._sends(hop)]
 
     def finished(self, hop: int, chunk: int) -> Step:
         """The flow of ``chunk`` over ``hop`` is through; nothing follows on a hop that was stopped."""
         if self._stopped[hop]:
             return NOTHING
         assert self._sending[hop] and chunk == self._arrived[hop], f"chunk {chunk} is not on hop {hop}"
-        self._sending[hop] = False
-        self._arrived[hop] += 1
+        self._arrived[hop] += self._sending[hop]
+        self._sending[hop] = 0
         self._partial[hop] = 0.0
-        sends = [send for starter in (hop, *self._next[hop]) for send in self._sends(starter)]
-        unit = self._chunks[chunk].unit
-        there = (Arrival(hop, unit, self._units[unit].layer),) if self._chunks[chunk].last else ()
-        return Step(tuple(sends), there)
+        return self._step(hop, idle=False)
+
+    def part(self) -> list[Send]:
+        """From now on every chunk is a flow. The flows of several, to be aborted and told to ``parted``."""
+        self._together = False
+        return [self._send(hop) for hop, count in enumerate(self._sending) if count > 1]
+
+    def parted(self, hop: int, moved_bytes: float) -> Step:
+        """A flow of several chunks was aborted when it had moved so much: what is whole, and what follows."""
+        moved = self._partial[hop] + moved_bytes
+        for chunk in range(self._arrived[hop], self._arrived[hop] + self._sending[hop]):
+            size_bytes = self._size_bytes(hop, chunk)
+            if moved < size_bytes * (1 - _ROUNDING):
+                break
+            self._arrived[hop] += 1
+            moved = max(0.0, moved - size_bytes)
+        self._partial[hop] = moved
+        self._sending[hop] = 0
+        return self._step(hop, idle=not moved_bytes)
+
+    def whole_chunks(self, target: int) -> int:
+        """How many chunks, from the first on, are whole at a target."""
+        return self._whole[target]
 
     def whole_units(self, hop: int) -> int:
         """How many units, from the first on, are whole at the hop's end."""
@@ -109,8 +167,8 @@ class Chain:
         return Progress(self._arrived[hop], self._partial[hop])
 
     def missing(self, hop: int) -> Missing:
-        """What the hop's end still lacks."""
-        left = sum(chunk.size_bytes for chunk in self._chunks[self._arrived[hop] :])
+        """What the hop's end still lacks of its share."""
+        left = sum(self._size_bytes(hop, chunk) for chunk in range(self._arrived[hop], len(self._chunks)))
         return Missing(hop, left - self._partial[hop], self._units[self.whole_units(hop) :])
 
     def drop_tail(self, hop: int) -> Stopped:
@@ -119,38 +177,68 @@ class Chain:
 
     def cut(self, hop: int) -> Stopped:
         """The node at the hop's end is dead: those after it lost their source and keep what they have."""
-        living = [one for one in self._below(hop) if not self._stopped[one]]
+        living = [one for one in dict.fromkeys(self._below(hop)) if not self._stopped[one]]
         return Stopped(tuple(self._stop(hop)), tuple(map(self.missing, living)))
 
     def delivered(self, hop: int, size_bytes: float) -> None:
         """So much of the chunk that was under way on a stopped hop arrived before its flow was aborted."""
         assert self._stopped[hop] and self._sending[hop], f"no flow of hop {hop} was aborted"
         assert size_bytes >= 0
-        self._sending[hop] = False
+        self._sending[hop] = 0
         # The fabric's bytes are floats: a rounding error must not make more of a chunk than there is.
-        whole = float(self._chunks[self._arrived[hop]].size_bytes)
+        whole = float(self._size_bytes(hop, self._arrived[hop]))
         self._partial[hop] = min(whole, self._partial[hop] + size_bytes)
 
-    def _sends(self, hop: int) -> Iterator[Send]:
-        chunk = self._arrived[hop]
-        if self._stopped[hop] or self._sending[hop] or chunk >= self._at_start(hop):
-            return
-        self._sending[hop] = True
-        size_bytes = self._chunks[chunk].size_bytes - self._partial[hop]
-        yield Send(self._rank, hop, chunk, self._hops[hop].flow(size_bytes))
+    def _step(self, hop: int, idle: bool) -> Step:
+        """What follows when chunks came over a hop; ``idle``: it pays its latency again."""
+        sends = self._sends(hop, idle)
+        for follower in self._next[hop]:
+            sends += self._sends(follower)
+        there = [arrival for target in self._feeds[hop] for arrival in self._arrivals(target)]
+        return Step(tuple(sends), tuple(there))
+
+    def _sends(self, hop: int, idle: bool = True) -> list[Send]:
+        if self._stopped[hop] or self._sending[hop]:
+            return []
+        waiting = self._at_start(hop) - self._arrived[hop]
+        if waiting <= 0:
+            return []
+        self._sending[hop] = waiting if self._together and not self._next[hop] else 1
+        return [self._send(hop, idle)]
+
+    def _send(self, hop: int, idle: bool = True) -> Send:
+        """The chunks that are next, or under way, on a hop."""
+        chunk, count = self._arrived[hop], self._sending[hop]
+        size_bytes = self._size_bytes(hop, chunk) - self._partial[hop]
+        if count > 1:
+            size_bytes += sum([self._size_bytes(hop, one) for one in range(chunk + 1, chunk + count)])
+        spec = self._specs.get((hop, size_bytes, idle))  # most chunks are a layer, so most flows are alike
+        if spec is None:
+            spec = self._specs[hop, size_bytes, idle] = self._hops[hop].flow(size_bytes, idle=idle)
+        return Send(self._rank, hop, chunk, spec)
+
+    def _size_bytes(self, hop: int, chunk: int) -> float:
+        return self._chunks[chunk].size_bytes * self._hops[hop].share
+
+    def _arrivals(self, target: int) -> Iterator[Arrival]:
+        """What has become whole at a target."""
+        before, whole = self._whole[target], min([self._arrived[hop] for hop in self._ends[target]])
+        self._whole[target] = whole
+        for chunk in self._chunks[before:whole]:
+            if chunk.last:
+                yield Arrival(target, chunk.unit, self._units[chunk.unit].layer)
 
     def _at_start(self, hop: int) -> int:
         """Chunks that may leave the hop's start."""
         after = self._after[hop]
-        arrived = len(self._chunks) if after == SOURCE else self._arrived[after]
+        arrived = min([self._arrived[one] for one in after]) if after else self._ready
         return 0 if self._sequential and arrived < len(self._chunks) else arrived
 
     def _stop(self, hop: int) -> Iterator[Send]:
         for one in (hop, *self._below(hop)):
+            assert self._sending[one] < 2, "part a load before you cut it"
             if self._sending[one] and not self._stopped[one]:
-                chunk = self._arrived[one]
-                size_bytes = self._chunks[chunk].size_bytes - self._partial[one]
-                yield Send(self._rank, one, chunk, self._hops[one].flow(size_bytes))
+                yield self._send(one)
             self._stopped[one] = True
 
     def _below(self, hop: int) -> Iterator[int]:
@@ -163,9 +251,8 @@ class Chain:
             raise HardwareError("a load without units or hops: write at least one of each")
         if len(kept) != len(self._hops):
             raise HardwareError(f"progress of {len(kept)} hops for {len(self._hops)}: write one for each")
-        for one in kept:
-            chunks = self._chunks[one.chunks : one.chunks + 1]
-            room = chunks[0].size_bytes if chunks else 0
+        for hop, one in enumerate(kept):
+            room = self._size_bytes(hop, one.chunks) if 0 <= one.chunks < len(self._chunks) else 0
             if not (0 <= one.chunks <= len(self._chunks) and 0 <= one.partial_bytes <= room):
                 raise HardwareError(
                     f"{one} is not in a load of {len(self._chunks)} chunks: write what an earlier plan's "
@@ -173,8 +260,11 @@ class Chain:
                 )
 
 
-def _after(index: int, hop: Hop) -> int:
-    after = index - 1 if hop.after is None else hop.after
-    if not SOURCE <= after < index:
-        raise HardwareError(f"hop {index} starts after hop {after}: write an earlier one, or {SOURCE}")
-    return after
+def _after(index: int, hop: Hop) -> tuple[int, ...]:
+    """The hops that a hop waits for; () for where everything lies."""
+    wanted = index - 1 if hop.after is None else hop.after
+    if isinstance(wanted, int):
+        wanted = () if wanted == SOURCE else (wanted,)
+    if any(not 0 <= one < index for one in wanted):
+        raise HardwareError(f"hop {index} starts after hop {hop.after}: write an earlier one, or {SOURCE}")
+    return wanted

@@ -2,9 +2,9 @@
 
 import math
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
-from hwmodels.fabric.flow import FlowSpec
+from hwmodels.fabric.flow import PARAMETERS, FlowSpec
 from hwmodels.loading.units import Unit
 
 SOURCE: Final = -1
@@ -12,11 +12,12 @@ SOURCE: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """One stretch of the way, from where everything lies or from an earlier hop's end to its own end.
+    """One stretch of the way, from where everything lies or from earlier hops' ends to its own end.
 
-    links, weight, cap_bytes_per_s, priority, latency_s: of each flow on it, as in ``FlowSpec``; every chunk
-    pays the latency. after: the hop at whose end it starts, ``SOURCE`` for where everything lies; None: the
-    hop before it in the list (the source for the first).
+    links, weight, cap_bytes_per_s, priority, latency_s: of each flow on it, as in ``FlowSpec``; a chunk that
+    follows at once on another pays no latency. after: the hop at whose end it starts (several: it needs a
+    chunk from all of them), ``SOURCE`` for where everything lies; None: the hop before it in the list (the
+    source for the first). share: of every chunk that crosses each of its links.
     """
 
     links: tuple[int, ...]
@@ -24,23 +25,27 @@ class Hop:
     cap_bytes_per_s: float = math.inf
     priority: int = 0
     latency_s: float = 0.0
-    after: int | None = None
+    after: int | tuple[int, ...] | None = None
+    share: float = 1.0
 
-    def flow(self, size_bytes: float) -> FlowSpec:
-        """What the fabric is asked for to move ``size_bytes`` over it."""
+    def flow(self, size_bytes: float, kind: str = PARAMETERS, idle: bool = True) -> FlowSpec:
+        """What the fabric is asked for to move ``size_bytes`` over it; ``idle``: nothing went just before."""
         return FlowSpec(
             self.links,
             size_bytes,
+            kind,
             weight=self.weight,
             cap_bytes_per_s=self.cap_bytes_per_s,
             priority=self.priority,
-            latency_s=self.latency_s,
+            latency_s=self.latency_s if idle else 0.0,
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
-    """A flow to start now; once its last byte is there, ``finished`` is to be told rank, hop and chunk."""
+class Send(NamedTuple):
+    """A flow to start now; once its last byte is there, ``finished`` is to be told rank, hop and chunk.
+
+    chunk: the first one it brings, of several where nobody waits for each of them.
+    """
 
     rank: int
     hop: int
@@ -48,8 +53,7 @@ class Send:
     flow: FlowSpec
 
 
-@dataclass(frozen=True, slots=True)
-class Arrival:
+class Arrival(NamedTuple):
     """Unit number ``unit`` is whole at the end of ``hop``; layer: None for embedding and head."""
 
     hop: int
@@ -57,8 +61,7 @@ class Arrival:
     layer: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """What follows from a flow's end: flows to start, units that are there."""
 
     sends: tuple[Send, ...]

@@ -1,0 +1,68 @@
+"""What scaling decided, what host memory held and what deciding cost, for summary.json."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from experiments.instance_use import instance_use
+from serving.controller import Controller
+from serving.deployment import ScaleEvent
+from serving.replica import Replica
+from serving.units import NS_PER_S
+from simcore.simulation import SimReport
+
+NS_PER_MS = 1e6
+
+
+def elastic_summary(
+    controller: Controller, placed: Sequence[Replica], summary: Mapping[str, Any], report: SimReport
+) -> dict[str, Any]:
+    """``scale_events`` in order, each with its reason; bytes of host memory over time; cache look-ups.
+
+    ``decisions``: how often the load monitor looked, and the CPU time of one look (every 32nd is
+    measured). GPU time and instances are those of the instances that came and went. A static system has no
+    events.
+    """
+    elastic = controller.elastic
+    if elastic is None:
+        return {"scale_events": [], "decisions": {"count": 0, "cpu_ms_p99": None}}
+    copies, span_s = elastic.deployment.copies, summary["duration_s"]
+    end_ns = round(span_s * NS_PER_S)
+    copies.settle(end_ns)
+    gpus_of = {model: len(prototype.gpus) for model, prototype in elastic.prototypes.items()}
+    use = instance_use(placed, gpus_of, elastic.deployment.history, span_s)
+    busy_s = sum(summary["replica_busy_share"]) * span_s
+    return {
+        "gpu_seconds": use.gpu_seconds,
+        "gpu_busy_share": busy_s / use.instance_seconds if use.instance_seconds else None,
+        "instances": use.summary(),
+        "scale_events": [event_row(event) for event in elastic.deployment.history],
+        "host_cache_bytes": {
+            "mean": copies.usage.mean(end_ns),
+            "max": copies.usage.largest,
+        },
+        "cache": {"hits": copies.caches.hits, "misses": copies.caches.misses},
+        "decisions": {"count": report.looks, "cpu_ms_p99": _p99_ms(report.decisions_ns)},
+    }
+
+
+def event_row(event: ScaleEvent) -> dict[str, Any]:
+    """A scale event as plain data; ``replica`` is null where it concerns none."""
+    return {
+        "t_s": event.now_ns / NS_PER_S,
+        "act": event.act,
+        "model": event.model,
+        "role": event.role,
+        "replica": event.replica if event.replica >= 0 else None,
+        "reason": event.reason,
+    }
+
+
+def _p99_ms(decisions_ns: Sequence[int]) -> float | None:
+    """None before the first look. It is measured, so it differs from run to run."""
+    if not len(decisions_ns):
+        return None
+    import numpy as np
+
+    return float(np.quantile(np.asarray(decisions_ns), 0.99)) / NS_PER_MS

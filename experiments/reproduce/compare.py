@@ -1,0 +1,122 @@
+"""Rows that set one system beside another, seed by seed, from the outcomes of their runs."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from experiments.reproduce.figure import Row
+from experiments.reproduce.outcomes import (
+    GPU_TIME,
+    INSTANCES,
+    LOAD_TIME,
+    LOADS,
+    MISS_RATE,
+    Metric,
+    Outcomes,
+)
+from experiments.reproduce.paired import Estimated, mean_of, ratio_of
+from experiments.reproduce.set_ups import Case
+from experiments.reproduce.verdict import Claim, in_order, judged, not_comparable
+from experiments.table import number
+
+# Said of both systems wherever they differ: usually one of these explains a ratio that is out.
+_TOLD: Final = (LOADS, LOAD_TIME, INSTANCES, GPU_TIME)
+
+
+def ratio_row(
+    outcomes: Outcomes, name: str, claim: Claim, metric: Metric, ours: Case, other: Case, stand_in: str = ""
+) -> Row:
+    """``metric`` of one system over that of another under the same arrivals, against what the paper says."""
+    stand_in = joined(ours.set_up.stand_in, stand_in)
+    if why_not := outcomes.why_not(ours, other):
+        return not_comparable(name, claim.text, stand_in, why_not)
+    values = [metric.of(outcomes.of(one)) for one in (ours, other)]
+    if values[0] is None or values[1] is None:
+        return not_comparable(name, claim.text, stand_in, f"summary.json of a run has no {metric.where}")
+    ratio = ratio_of(values[0], values[1])
+    if ratio is None:
+        sizes = " against ".join(number(mean_of(part).value) for part in values if part)
+        return not_comparable(
+            name, claim.text, stand_in, f"{metric.label}: {sizes}, of which there is no ratio"
+        )
+    row = judged(name, claim, ratio.value, ratio.shown(), stand_in, measured(outcomes, metric, ours, other))
+    return with_direction(row, claim, ratio)
+
+
+def with_direction(row: Row, claim: Claim, found: Estimated) -> Row:
+    """Out when the interval has both sides of what the claim is about: then the runs show no direction."""
+    if claim.against is None or found.low is None or found.high is None:
+        return row
+    if not found.low <= claim.against <= found.high:
+        return row
+    why = f"the interval contains {claim.against:g}, so no direction is shown; {row.why}"
+    return replace(row, verdict="out", why=why)
+
+
+def value_row(
+    outcomes: Outcomes, name: str, claim: Claim, metric: Metric, ours: Case, unit: float = 1.0
+) -> Row:
+    """``metric`` of one system in units of ``unit``, against what the paper says of it alone."""
+    stand_in = ours.set_up.stand_in
+    if why_not := outcomes.why_not(ours):
+        return not_comparable(name, claim.text, stand_in, why_not)
+    values = metric.of(outcomes.of(ours))
+    if values is None:
+        return not_comparable(name, claim.text, stand_in, f"summary.json of a run has no {metric.where}")
+    found = mean_of([value / unit for value in values])
+    return judged(name, claim, found.value, found.shown(), stand_in, measured(outcomes, metric, ours))
+
+
+def order_row(outcomes: Outcomes, name: str, metric: Metric, cases: Sequence[Case]) -> Row:
+    """Whether the systems come in the order of ``cases``, the smallest ``metric`` first."""
+    wanted, stand_in = tuple(one.label for one in cases), cases[0].set_up.stand_in
+    if why_not := outcomes.why_not(*cases):
+        return not_comparable(name, " < ".join(wanted), stand_in, why_not)
+    assert len(set(wanted)) == len(wanted), "systems of an order have labels of their own"
+    found = {}
+    for one in cases:
+        values = metric.of(outcomes.of(one))
+        if values is None:
+            why = f"summary.json of {one.label} has no {metric.where}"
+            return not_comparable(name, " < ".join(wanted), stand_in, why)
+        found[one.label] = mean_of(values).value
+    row = in_order(name, wanted, found, metric.unit, stand_in)
+    loads = [
+        f"{one.label} {number(mean_of(values).value)} s"
+        for one in cases
+        if (values := LOAD_TIME.of(outcomes.of(one)))
+    ]
+    return replace(row, why=joined(row.why, f"mean load time {', '.join(loads)}" if loads else ""))
+
+
+def measured(outcomes: Outcomes, metric: Metric, *cases: Case) -> str:
+    """The metric and what usually explains it, of each system in turn."""
+    parts = []
+    for one in (metric, *(told for told in _TOLD if told is not metric)):
+        values = [one.of(outcomes.of(case)) for case in cases]
+        known = [mean_of(part).value for part in values if part is not None]
+        if len(known) == len(cases):
+            parts.append(
+                f"{one.label} {' against '.join(f'{number(value)} {one.unit}'.rstrip() for value in known)}"
+            )
+    for case in cases:
+        if metric is not MISS_RATE and (missed := MISS_RATE.of(outcomes.of(case))):
+            parts.append(f"{case.label} missed {mean_of(missed).value:.0%} of its look-ups in host memory")
+    return "; ".join(parts)
+
+
+def joined(*parts: str) -> str:
+    """What there is of the parts, with ``; `` between."""
+    return "; ".join(part for part in parts if part)
+
+
+def over_time(outcomes: Outcomes, case: Case, bin_s: float = 5.0) -> tuple[list[float], list[float]]:
+    """(bin centres in s, mean TTFT in ms) of the first seed, by arrival; NaN where nobody arrived."""
+    import numpy as np
+
+    first = outcomes.of(case)[0]
+    slot = (first.arrival_s // bin_s).astype(np.int64)
+    counts = np.bincount(slot)
+    sums = np.bincount(slot, weights=first.ttft_ms)
+    means = np.divide(sums, counts, out=np.full(len(counts), np.nan), where=counts > 0)
+    return ((np.arange(len(counts)) + 0.5) * bin_s).tolist(), means.tolist()

@@ -1,0 +1,102 @@
+"""What the runs of a reproduction gave, by case and seed, and the numbers read from them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from experiments.reproduce.set_ups import Case, Words
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Outcome:
+    """One run: words, summary, and three columns of its finished requests (``tpot_ms`` may be NaN)."""
+
+    words: Words
+    summary: Mapping[str, Any]
+    arrival_s: Floats
+    ttft_ms: Floats
+    tpot_ms: Floats
+    told: str
+
+    def at(self, path: str) -> float | None:
+        """A number of the summary, such as ``ttft_ms.p99``; None where the run has none."""
+        found: Any = self.summary
+        for key in path.split("."):
+            found = found.get(key) if isinstance(found, Mapping) else None
+        return None if found is None or isinstance(found, Mapping | str) else float(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcomes:
+    """found: outcomes of a case, one per seed in their order. missing: why a case could not be run."""
+
+    found: Mapping[Case, tuple[Outcome, ...]]
+    missing: Mapping[Case, str]
+
+    def of(self, case: Case) -> tuple[Outcome, ...]:
+        """The outcomes; none for a case that could not be run."""
+        return self.found.get(case, ())
+
+    def why_not(self, *cases: Case) -> str:
+        """Why these cannot be compared; empty when all have run."""
+        return "; ".join(dict.fromkeys(self.missing[one] for one in cases if one in self.missing))
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A number of a run. read: None where the run has none; where: what in summary.json it is made from."""
+
+    label: str
+    unit: str
+    where: str
+    read: Callable[[Outcome], float | None]
+
+    def of(self, outcomes: Sequence[Outcome]) -> list[float] | None:
+        """One value per seed; None when a run lacks it, or there is no run."""
+        values = [self.read(one) for one in outcomes]
+        known = [value for value in values if value is not None]
+        return known if known and len(known) == len(values) else None
+
+
+def summary_metric(label: str, unit: str, where: str) -> Metric:
+    """A number as it stands in summary.json."""
+    return Metric(label, unit, where, lambda outcome: outcome.at(where))
+
+
+def _missed(outcome: Outcome) -> float | None:
+    hits, misses = outcome.at("cache.hits"), outcome.at("cache.misses")
+    return None if not hits and not misses else (misses or 0.0) / ((hits or 0.0) + (misses or 0.0))
+
+
+MEAN_TTFT: Final = summary_metric("mean TTFT", "ms", "ttft_ms.mean")
+P99_TTFT: Final = summary_metric("P99 TTFT", "ms", "ttft_ms.p99")
+MEAN_TBT: Final = summary_metric("mean TBT", "ms", "itl_ms.mean")
+P99_TBT: Final = summary_metric("P99 TBT", "ms", "itl_ms.p99")
+GPU_TIME: Final = summary_metric("GPU time", "GPU s", "gpu_seconds")
+INSTANCES: Final = summary_metric("mean instances", "", "instances.mean")
+LOADS: Final = summary_metric("loads", "", "loads.count")
+LOAD_TIME: Final = summary_metric("mean load time", "s", "loads.seconds.mean")
+LONGEST_LOAD: Final = summary_metric("longest load", "s", "loads.seconds.max")
+CACHE_MEAN: Final = summary_metric("mean host cache", "bytes", "host_cache_bytes.mean")
+CACHE_MAX: Final = summary_metric("largest host cache", "bytes", "host_cache_bytes.max")
+NETWORK_MEAN: Final = summary_metric("mean use of the NICs", "", "network.nic.mean_share")
+NETWORK_BYTES: Final = summary_metric("parameters through NICs", "bytes", "network.nic.bytes.parameters")
+DECISIONS: Final = summary_metric("decisions", "", "decisions.count")
+DECISION_P99: Final = summary_metric("P99 of a decision", "ms", "decisions.cpu_ms_p99")
+MISS_RATE: Final = Metric("host-cache misses", "", "cache.hits and cache.misses", _missed)
+
+
+def violations(outcome: Outcome, ttft_ms: float, tbt_ms: float) -> float:
+    """Share of the requests that were handed over and missed an objective or have no answer."""
+    late = (outcome.ttft_ms > ttft_ms) | (outcome.tpot_ms > tbt_ms)  # NaN (one token) misses nothing
+    handed_over = (outcome.at("requests.arrived") or 0.0) - (outcome.at("requests.dropped") or 0.0)
+    answered = len(outcome.ttft_ms)
+    return (int(late.sum()) + handed_over - answered) / handed_over

@@ -1,0 +1,111 @@
+"""Carrying a reproduction's cases out: every case under every seed, in a few processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
+from typing import Any, Final
+
+from experiments.compose import load_config, option_groups
+from experiments.overrides import parse_words
+from experiments.reproduce.outcomes import Outcome, Outcomes
+from experiments.reproduce.rates import NOWHERE, rate_of
+from experiments.reproduce.set_ups import Case, Words
+from experiments.simulate import execute, prepare
+from serving.errors import UserError
+
+Progress = Callable[[int, int], None]
+
+PROCESSES: Final = 2
+# Groups whose options may be made on request, or are files of the user.
+_OPEN_GROUPS: Final = ("cluster", "model", "trace")
+
+
+def carry_out(
+    cases: Iterable[Case], seeds: int, processes: int = PROCESSES, on_progress: Progress | None = None
+) -> Outcomes:
+    """Run each case under the seeds 0, 1, ...; a case twice in ``cases`` runs once.
+
+    What this version has no option for is told as missing; any other refusal is a UserError, before the first
+    run begins.
+    """
+    wanted = list(dict.fromkeys(cases))
+    missing = {one: why for one in wanted if (why := lacking(one.all_words()))}
+    ready = [one for one in wanted if one not in missing]
+    for one in ready:
+        _check(one)
+    jobs = [(one, seed) for one in ready for seed in range(seeds)]
+    done: dict[tuple[Case, int], Outcome] = {}
+    for job, outcome in _each(jobs, processes):
+        done[job] = outcome
+        if on_progress is not None:
+            on_progress(len(done), len(jobs))
+    return Outcomes({one: tuple(done[one, seed] for seed in range(seeds)) for one in ready}, missing)
+
+
+def lacking(words: Words) -> str:
+    """Which option or group this version does not have; empty when it has all of them."""
+    groups = option_groups()
+    for word in parse_words(words):
+        if word.key in groups:
+            known = word.text in groups[word.key] or word.key in _OPEN_GROUPS
+        else:
+            known = "." in word.key and "/" not in word.key
+        if not known:
+            return f"this version has no {word}"
+    return ""
+
+
+def run_once(case: Case, seed: int) -> Outcome:
+    """One case under one seed; the same seed has the same requests in every system of a set-up."""
+    rate = rate_of(case.set_up, seed)
+    words = case.all_words(*rate.words, f"seed={seed}")
+    config = load_config((*words, NOWHERE), "simulate")
+    prepared = prepare(config)
+    done = execute(prepared)
+    columns = done.columns
+    scaled = "scale_events" in done.summary
+    assert scaled or not config.system.elastic, f"{case.label} ran as a static system: it was not compared"
+    return Outcome(
+        words,
+        _plain(done.summary),
+        columns["arrival_ns"] / 1e9,
+        columns["ttft_ms"],
+        columns["tpot_ms"],
+        f"{rate.told}; step times: {prepared.hardware.step.source.partition(';')[0]}",
+    )
+
+
+def _check(case: Case) -> None:
+    """Refuse what the configuration refuses, before hours of other runs."""
+    try:
+        load_config(case.all_words(NOWHERE), "simulate")
+    except UserError as error:
+        raise UserError(f"{case.set_up.name}, {case.label}: {error}") from error
+
+
+def _each(jobs: list[tuple[Case, int]], processes: int) -> Iterable[tuple[tuple[Case, int], Outcome]]:
+    """Jobs with their outcomes as they come."""
+    if processes == 1 or len(jobs) < 2:
+        for job in jobs:
+            yield job, run_once(*job)
+        return
+    # Spawned: a fork would copy whatever threads the caller has.
+    pool = ProcessPoolExecutor(min(processes, len(jobs)), mp_context=get_context("spawn"))
+    try:
+        waiting = {pool.submit(run_once, *job): job for job in jobs}
+        for future in as_completed(waiting):
+            yield waiting[future], future.result()
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _plain(summary: dict[str, Any]) -> dict[str, Any]:
+    """The summary without long lists, which no figure reads and which would travel between processes."""
+    return {key: value for key, value in summary.items() if key not in ("scale_events", "replica_busy_share")}
+
+
+def command_of(outcome: Outcome) -> str:
+    """The run as a command of its own."""
+    return " ".join(("servetwin simulate", *outcome.words, "out=FOLDER"))

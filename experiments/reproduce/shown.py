@@ -1,0 +1,105 @@
+"""A reproduced figure as a table for people and as JSON for programs."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Final
+
+from experiments.reproduce.figure import Figure, Row
+from experiments.table import NOTHING, number
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+_STYLES: Final = {"in band": "green", "out": "red", "not comparable": "dim"}
+
+
+def print_figure(figure: Figure) -> None:
+    """The rows, below them why for what is out or has no number, then plain levels and inputs."""
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    console.print(Text(figure.title, style="bold"))
+    console.print(_rows(figure.rows))
+    for why, names in _reasons(figure.rows).items():
+        console.print(Text(f"  {names}: {why}", style="yellow"), soft_wrap=True)
+    if figure.levels:
+        _print_levels(console, figure.levels)
+    for sentence in figure.inputs:
+        console.print(Text(f"  {sentence}", style="dim"), soft_wrap=True)
+
+
+def as_json(figure: Figure, command: str, commit: str | None, runs: Sequence[str]) -> str:
+    """figure, command, commit and rows; and title, inputs, levels and the commands of the runs."""
+    data: dict[str, Any] = {
+        "figure": figure.name,
+        "command": command,
+        "commit": commit,
+        "rows": [_finite(asdict(row)) for row in figure.rows],
+        "title": figure.title,
+        "inputs": list(figure.inputs),
+        "levels": [dict(line) for line in figure.levels],
+        "runs": list(runs),
+    }
+    return json.dumps(data, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def tally(figures: Sequence[Figure]) -> str:
+    """How many rows have which verdict."""
+    verdicts = [row.verdict for figure in figures for row in figure.rows]
+    counts = [f"{verdicts.count(verdict)} {verdict}" for verdict in ("in band", "out", "not comparable")]
+    return f"{len(verdicts)} rows: {', '.join(counts)}"
+
+
+def _rows(rows: Sequence[Row]) -> "Table":
+    from rich.text import Text
+
+    table = _table(("name", "paper", "ours", "ratio", "verdict", "stand-ins"))
+    for row in rows:
+        ratio = NOTHING if row.ratio is None else number(row.ratio)
+        verdict = Text(row.verdict, style=_STYLES[row.verdict])
+        cells = (row.name, row.paper, row.ours or NOTHING, ratio)
+        table.add_row(*map(Text, cells), verdict, Text(row.stand_in))
+    return table
+
+
+def _reasons(rows: Sequence[Row]) -> dict[str, str]:
+    """Why -> the rows that say so, of those that are not in band."""
+    names: dict[str, list[str]] = {}
+    for row in rows:
+        if row.verdict != "in band":
+            names.setdefault(row.why, []).append(row.name)
+    return {why: found[0] if len(found) == 1 else f"{len(found)} rows" for why, found in names.items()}
+
+
+def _print_levels(console: "Console", levels: Sequence[Mapping[str, str]]) -> None:
+    """One table per value of the first column, which is its title."""
+    from rich.text import Text
+
+    first, *titles = levels[0]
+    for name in dict.fromkeys(line[first] for line in levels):
+        table = _table(tuple(titles))
+        table.columns[0].no_wrap = True
+        for line in levels:
+            if line[first] == name:
+                table.add_row(*(Text(line[title] or NOTHING) for title in titles))
+        console.print(Text(f"  {name}", style="bold"))
+        console.print(table)
+
+
+def _table(titles: tuple[str, ...]) -> "Table":
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    for title in titles:
+        table.add_column(title, overflow="fold")
+    return table
+
+
+def _finite(row: dict[str, Any]) -> dict[str, Any]:
+    ratio = row["ratio"]
+    return row | {"ratio": ratio if ratio is not None and math.isfinite(ratio) else None}

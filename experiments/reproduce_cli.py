@@ -1,0 +1,115 @@
+"""``servetwin reproduce PAPER FIGURE ... out=FOLDER``: figures of a paper made again, with verdicts."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from experiments.cli import telling
+from experiments.overrides import Wanted, closest, echo, parse_value, parse_words
+from experiments.verbs import by_verb
+from serving.errors import UserError
+
+if TYPE_CHECKING:
+    from experiments.reproduce.figure import Figure
+    from experiments.reproduce.outcomes import Outcomes
+    from experiments.reproduce.registry import Recipe
+
+USAGE: Final = """servetwin reproduce: figures of a paper, ours beside the paper's
+
+  servetwin reproduce blitzscale list                    the figures there are
+  servetwin reproduce blitzscale FIGURE ... out=DIR      make these (all: every one)
+
+Keys: out=DIR, seeds=5 (runs of each system, paired), processes=2, overwrite=false.
+Writes FIGURE.json and FIGURE.png into DIR and prints a table: paper, ours, their ratio, a verdict. "in band":
+direction and order hold and the size is within a factor 1.5; "out" is told with what was measured.
+
+Example: servetwin reproduce blitzscale fig21 out=out/fig21
+"""
+
+_KEYS: Final = {"out": Wanted(str), "seeds": Wanted(int), "processes": Wanted(int), "overwrite": Wanted(bool)}
+_MOST: Final = {"seeds": 100, "processes": 256}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the words ask for, defaults filled in."""
+
+    figures: tuple[str, ...]
+    out: str
+    seeds: int
+    processes: int
+    overwrite: bool
+
+
+def reproduce(words: Sequence[str]) -> int:
+    """The command without its first word; exit status 2 without a paper."""
+    return by_verb("reproduce", words, {"blitzscale": _blitzscale}, USAGE)
+
+
+def settings_of(words: Sequence[str]) -> Settings:
+    """Figures first, then keys. Raises UserError naming the word."""
+    figures = [word for word in words if "=" not in word]
+    given: dict[str, object] = {"seeds": 5, "processes": 2, "overwrite": False}
+    for word in parse_words([word for word in words if "=" in word]):
+        if word.key not in _KEYS:
+            near = closest(word.key, _KEYS) or ", ".join(_KEYS)
+            raise UserError(f"unknown key '{echo(word.key)}' for servetwin reproduce: write {near}=VALUE")
+        given[word.key] = parse_value(word, _KEYS[word.key])
+    for key, most in _MOST.items():
+        value = given[key]
+        if not isinstance(value, int) or not 1 <= value <= most:
+            raise UserError(f"{key}={value} is out of range: write a number from 1 to {most}")
+    if not figures:
+        raise UserError("servetwin reproduce blitzscale lacks a figure: write one of its list, or all")
+    if not given.get("out"):
+        raise UserError("out is missing: write out=FOLDER, the folder the figures go to")
+    return Settings(tuple(figures), **given)  # type: ignore[arg-type]
+
+
+def _blitzscale(words: Sequence[str]) -> int:
+    from experiments.reproduce.registry import PAPERS, chosen
+
+    if list(words) == ["list"]:
+        with telling():
+            for name, recipe in PAPERS["blitzscale"].items():
+                print(f"{name:10s} {recipe.told}")
+        return 0
+    settings = settings_of(words)
+    recipes = chosen("blitzscale", settings.figures)
+    command = " ".join(("servetwin reproduce blitzscale", *words))
+    _make(recipes, settings, command)
+    return 0
+
+
+def _make(recipes: "Mapping[str, Recipe]", settings: Settings, command: str) -> None:
+    from experiments.progress import progress_bar
+    from experiments.reproduce.runs import carry_out
+    from experiments.reproduce.shown import print_figure, tally
+    from experiments.result_folder import ResultFolder
+
+    with ResultFolder(settings.out, settings.overwrite) as folder:
+        cases = [one for recipe in recipes.values() for one in recipe.cases()]
+        with progress_bar("reproducing") as on_progress:
+            outcomes = carry_out(cases, settings.seeds, settings.processes, on_progress)
+        figures = [_write(recipe, outcomes, folder.path, command) for recipe in recipes.values()]
+        target = folder.commit()
+    with telling(f"; the figures are in {target}"):
+        for figure in figures:
+            print_figure(figure)
+        print(f"{tally(figures)}\nfigures in {target}")
+
+
+def _write(recipe: "Recipe", outcomes: "Outcomes", folder: Path, command: str) -> "Figure":
+    """FIGURE.json and FIGURE.png."""
+    from experiments.reproduce.drawing import draw
+    from experiments.reproduce.runs import command_of
+    from experiments.reproduce.shown import as_json
+    from experiments.version import code_version
+
+    figure = recipe.make(outcomes)
+    runs = [command_of(one) for case in dict.fromkeys(recipe.cases()) for one in outcomes.of(case)]
+    text = as_json(figure, command, code_version()["commit"], runs)
+    (folder / f"{figure.name}.json").write_text(text, encoding="utf-8")
+    draw(figure, folder / f"{figure.name}.png")
+    return figure

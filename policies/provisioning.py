@@ -1,0 +1,234 @@
+"""Which free seats become instances, and from where they load: the network, stores, a doubling multicast."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+from policies.multicast import MulticastPlanner, NaivePlanner, OneToOnePlanner, Order
+from policies.multicast_edges import divided, edge_of, relieved
+from policies.multicast_groups import Group, Grouping, Holder, in_play, receivers, senders
+from serving.actions import Stop
+from serving.planning import Edge, ScaleUp, Source, Target
+from serving.provisioning import Provision, Provisioned, Seat, stop_of
+
+PlannerName = Literal["multicast", "naive", "one_to_one"]
+PLANNERS: tuple[PlannerName, ...] = ("multicast", "naive", "one_to_one")
+ORDERS: tuple[Order, ...] = ("breadth", "depth")
+GROUPINGS: tuple[Grouping, ...] = ("domain", "instance")
+TIERS = ("host", "ssd", "remote")
+
+
+class NetworkProvisioner:
+    """Instances load from instances (BlitzScale and its ablations).
+
+    With ``scale_up_first`` seats beside a holder come first: it sends over the links of its scale-up domain.
+    The ``planner`` finds sources over the network for the others; instances that load beside a holder forward
+    what they get. Only when no replica can send does a host's memory, to its own GPUs before others'.
+    ``order`` and ``grouping`` are the planner's; ``one_to_one`` has neither.
+    """
+
+    def __init__(
+        self,
+        planner: PlannerName = "multicast",
+        order: Order = "breadth",
+        grouping: Grouping = "domain",
+        scale_up_first: bool = True,
+    ) -> None:
+        _check("planner", planner, PLANNERS)
+        _check("order", order, ORDERS)
+        _check("grouping", grouping, GROUPINGS)
+        self._planner: MulticastPlanner | NaivePlanner | OneToOnePlanner
+        if planner == "multicast":
+            self._planner = MulticastPlanner(order, grouping)
+        else:
+            self._planner = NaivePlanner(order, grouping) if planner == "naive" else OneToOnePlanner()
+        self._prunes = planner == "multicast"
+        self._scale_up_first = scale_up_first
+
+    def provision(self, wanted: Provision) -> Provisioned:
+        """Beside a holder, then as planned, ties in the order of the seats' numbers."""
+        draft = _Draft(wanted)
+        if self._scale_up_first and wanted.scale_up_bytes_per_s:
+            draft.add("beside a holder", _beside_holders(wanted, draft))
+        if not self._replica_can_send(wanted, draft):
+            draft.add("from their own host's memory", _from_own_hosts(draft))
+        if draft.left and draft.seats:
+            targets = tuple([Target(seat.replica, seat.ports) for seat in draft.seats])
+            ranks = len(draft.seats[0].ports)
+            sources = (*wanted.holders, *wanted.host_copies)
+            plan = self._planner.plan(ScaleUp(sources, targets, draft.left, ranks), draft.loading)
+            draft.add(f"over the network ({plan.reason})", plan.edges)
+        return draft.provisioned(overlap=False)
+
+    def _replica_can_send(self, wanted: Provision, draft: "_Draft") -> bool:
+        """Whether the planner would load from a replica before it thinks of hosts' memory."""
+        if not self._prunes:
+            return bool(wanted.holders)
+        return not all(source.out_busy for source in (*wanted.holders, *draft.loading))
+
+
+class StoreProvisioner:
+    """Instances load from where their host finds the parameters (ServerlessLLM, AllCache, PipeSwitch).
+
+    Locality-aware: the start time of a seat is estimated by the first of ``tiers`` (of ``host``, its host's
+    memory, ``ssd``, ``remote``) that has the model; the earliest start, ties by number. A seat for which none
+    of them has it loads from the remote store, if there is one. With ``host`` alone and a copy on every host
+    this is AllCache; with ``overlap``, which runs the first batch while layers arrive, PipeSwitch.
+    Edges have one source, one target, no shards and no rate of their own.
+    """
+
+    def __init__(self, tiers: Sequence[str] = ("host", "ssd"), overlap: bool = False) -> None:
+        names = [tiers] if isinstance(tiers, str) else list(tiers)
+        for name in names:
+            _check("tiers", name, TIERS)
+        if not names or len(set(names)) < len(names):
+            raise ValueError(f"tiers is {names}, and must name each of some of {', '.join(TIERS)} once")
+        self._tiers = names
+        self._overlap = overlap
+
+    def provision(self, wanted: Provision) -> Provisioned:
+        """The seats that start earliest, each from its nearest tier."""
+        draft = _Draft(wanted)
+        tiers = self._tiers if "remote" in self._tiers else [*self._tiers, "remote"]
+        for position, tier in enumerate(tiers):
+            found = [seat for seat in draft.seats if seat.cached] if tier == "host" else draft.seats
+            if tier != "host" and tier not in wanted.stores:
+                continue
+            without = f", not in {' or '.join(tiers[:position])}" if position else ""
+            reason = f"{tier} is tier {position + 1} of {len(tiers)}{without}"
+            edges = [_stored(seat, tier, reason) for seat in found[: draft.left]]
+            draft.add(f"from {tier}", edges)
+        return draft.provisioned(self._overlap)
+
+
+class BinomialProvisioner:
+    """Doubling (after lambdaScale's binomial multicast): in every round all who have it send to one new each.
+
+    Approximate. Blocks travel in one order over the binomial tree, while lambdaScale's nodes send different
+    blocks to each other: here everyone who feeds several divides its out-link among them, so that the last
+    target has everything after (rounds x size / bandwidth), and not after little more than one size /
+    bandwidth. No instance executes what it has while it loads. Leaves and busy links are not looked at.
+    """
+
+    def provision(self, wanted: Provision) -> Provisioned:
+        """The first seats by number, served in rounds by running replicas, or by host copies without any."""
+        draft = _Draft(wanted)
+        targets = [Target(seat.replica, seat.ports) for seat in draft.seats[: draft.left]]
+        if not targets:
+            return draft.provisioned(overlap=False)
+        ranks = len(targets[0].ports)
+        everyone = (*wanted.holders, *wanted.host_copies)
+        sources, why = in_play(ScaleUp(everyone, tuple(targets), len(targets), ranks), prune=False)
+        groups = [Group(target.ports[0].leaf, (target,)) for target in targets]
+        hops = _doubled(senders(sources, ranks), [taker for (taker,) in receivers(groups)])
+        fed = Counter(giver.stop for giver, _, _ in hops)
+        edges = [
+            edge_of(
+                [divided(giver, fed[giver.stop])],
+                [taker],
+                f"round {turn}, {fed[giver.stop]} from this source",
+            )
+            for giver, taker, turn in hops
+        ]
+        draft.add(f"in doublings ({why})", relieved(edges, sources, targets))
+        return draft.provisioned(overlap=False)
+
+
+class _Draft:
+    """A provision under way: the seats still free, how many are still wanted, who loads already."""
+
+    def __init__(self, wanted: Provision) -> None:
+        self.wanted = wanted
+        self.seats = sorted(wanted.seats, key=lambda seat: seat.replica)
+        self.left = wanted.count
+        self.loading = [source for source in wanted.loading if not source.out_busy]
+        self._edges: list[Edge] = []
+        self._parts: list[str] = []
+
+    def add(self, how: str, edges: Sequence[Edge]) -> None:
+        """These seats are taken; ``how`` goes on after their number."""
+        taken = {stop for edge in edges for stop in edge.targets}
+        if not taken:
+            return
+        started = [seat for seat in self.seats if stop_of(seat) in taken]
+        self.seats = [seat for seat in self.seats if stop_of(seat) not in taken]
+        self.loading += [
+            Source(stop_of(seat), seat.ports, any(port.serves_prefill for port in seat.ports))
+            for seat in started
+        ]
+        self.left -= len(started)
+        self._edges += edges
+        self._parts.append(f"{len(started)} {how}")
+
+    def provisioned(self, overlap: bool) -> Provisioned:
+        """The edges so far."""
+        wanted = self.wanted
+        parts = list(self._parts)
+        if self.left:
+            parts.append(f"{self.left} without {'a source' if self.seats else 'a seat'}")
+        served = wanted.count - self.left
+        reason = f"{served} of {wanted.count} {wanted.role} instances: {', '.join(parts) or 'none wanted'}"
+        return Provisioned(tuple(self._edges), overlap, reason)
+
+
+def _beside_holders(wanted: Provision, draft: _Draft) -> list[Edge]:
+    """One edge per scale-up domain with a holder and free seats, the seats by number.
+
+    The holder's GPUs send a part to each seat, which exchange them: all together get what one link carries.
+    """
+    holders: dict[int, list[Source]] = {}
+    for source in wanted.holders:
+        holders.setdefault(source.ports[0].domain, []).append(source)
+    for source in draft.loading:
+        if all(holder in draft.loading for holder in holders.get(source.ports[0].domain, ())):
+            holders.setdefault(source.ports[0].domain, []).append(source)
+    beside = [seat for seat in draft.seats if seat.ports[0].domain in holders][: draft.left]
+    groups: dict[int, list[Seat]] = {}
+    for seat in beside:
+        groups.setdefault(seat.ports[0].domain, []).append(seat)
+    edges = []
+    for domain, seats in groups.items():
+        held = holders[domain]
+        giver = min(held, key=lambda source: (source.out_busy, source.stop))
+        rate = wanted.scale_up_bytes_per_s
+        assert {len(seat.ports) for seat in seats} == {len(giver.ports)}, "a model has one number of ranks"
+        takers = [_linked(stop_of(seat), Target(seat.replica, seat.ports), rate) for seat in seats]
+        why = f"inside domain {domain}, 1 of {len(held)} holders to {len(seats)}"
+        edges.append(edge_of([_linked(giver.stop, giver, rate)], takers, why))
+    return edges
+
+
+def _linked(stop: Stop, one: Source | Target, bytes_per_s: int) -> Holder:
+    """A replica at the scale-up links of its GPUs."""
+    lanes = tuple([(port.gpu, bytes_per_s) for port in one.ports])
+    return Holder(stop, one.ports[0].leaf, lanes, bytes_per_s * len(lanes))
+
+
+def _from_own_hosts(draft: _Draft) -> list[Edge]:
+    cached = [seat for seat in draft.seats if seat.cached][: draft.left]
+    holders = len(draft.wanted.holders)
+    why = f"no replica is free to send ({holders} hold it), host memory is nearer than the network"
+    return [_stored(seat, "host", why) for seat in cached]
+
+
+def _stored(seat: Seat, tier: str, why: str) -> Edge:
+    """A seat's load from a store, at whatever rate that has."""
+    place = 0 if tier == "remote" else seat.host
+    return Edge(((tier, place),), (stop_of(seat),), 0, (), f"{tier} {place}: {why}")
+
+
+def _doubled(standing: Iterable[Holder], takers: Sequence[Holder]) -> list[tuple[Holder, Holder, int]]:
+    """(giver, taker, round from 1): those served first give again first, the takers in order."""
+    hops: list[tuple[Holder, Holder, int]] = []
+    givers, turn = list(standing), 0
+    while givers and len(hops) < len(takers):
+        turn += 1
+        pairs = list(zip(givers, takers[len(hops) :]))
+        hops += [(giver, taker, turn) for giver, taker in pairs]
+        givers += [taker for _, taker in pairs]
+    return hops
+
+
+def _check(key: str, value: object, known: Sequence[str]) -> None:
+    if value not in known:
+        raise ValueError(f"{key} is {value}, and must be {', '.join(known[:-1])} or {known[-1]}")

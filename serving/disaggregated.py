@@ -1,0 +1,237 @@
+"""Prefill and decode on instances of their own (DistServe, BlitzScale): one queue before each role.
+
+Requests wait in one queue for an idle prefill instance, which takes as many whole prompts as its engine runs
+in a pass. What it has computed waits for a decode instance with room (``serving.handover``); while it waits
+its KV stays, so that prefill holds back when decode is full.
+"""
+
+from collections import deque
+from collections.abc import Mapping
+
+from serving.actions import Action, Assign
+from serving.engine import Engine
+from serving.events import Ran, Sent
+from serving.fleet import Admission, Fleet
+from serving.handover import HandOverRules, HandOvers, Transfers
+from serving.progress import EngineState
+from serving.replica import Replica, Role
+from serving.request import Request
+
+_IDLE = EngineState.IDLE
+_HEAD = "head of the queue"
+# What admission policies see: instances take from a common queue, so none of them has one of its own.
+_NOBODY = Fleet("", ())
+
+
+class Disaggregated:
+    """One model served by prefill and decode instances.
+
+    ``batch_tokens``: prompt tokens of a prefill pass; a longer prompt runs alone.
+    """
+
+    __slots__ = (
+        "_admission", "_batch_tokens", "_engines", "_idle", "_longest", "_requests", "_turning",
+        "backlog_tokens", "decode", "hand_overs", "model", "prefill", "queue",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        prototype: Replica,
+        engines: Mapping[int, Engine],
+        requests: Mapping[int, Request],
+        admission: Admission,
+        rules: HandOverRules,
+        batch_tokens: int,
+        numbers: Transfers,
+    ) -> None:
+        self.model = prototype.model
+        self._longest = prototype.longest_request_tokens
+        self._engines = engines
+        self._requests = requests
+        self._admission = admission
+        self._batch_tokens = batch_tokens
+        self.hand_overs = HandOvers(engines, requests, rules, numbers, prototype.block_tokens)
+        self.queue: deque[Request] = deque()
+        self.backlog_tokens = 0
+        self.prefill: set[int] = set()  # instances that take requests
+        self.decode: set[int] = set()
+        self._idle: set[int] = set()  # prefill instances that could take some now
+        self._turning: set[int] = set()  # those that will decode when they have computed what they have begun
+
+    @property
+    def longest_request_tokens(self) -> int:
+        """As every instance of the model: they are alike."""
+        return self._longest
+
+    @property
+    def kv_tokens(self) -> int:
+        """Room kept on decode instances, and wanted by those whose prompt is computed."""
+        return self.hand_overs.demand_tokens
+
+    @property
+    def migrating_tokens(self) -> int:
+        """KV that waits at prefill instances or is on its way."""
+        return self.hand_overs.migrating_tokens
+
+    @property
+    def queued(self) -> int:
+        """Requests that no instance has yet."""
+        return len(self.queue)
+
+    def refusal(self, now_ns: int, request: Request) -> str | None:
+        """Too long for an instance, or turned away by the admission policy."""
+        if request.prompt_tokens + request.max_new_tokens > self._longest:
+            return f"prompt + max_new_tokens exceed the {self._longest} KV tokens of a replica"
+        return self._admission.admit(now_ns, request, _NOBODY)
+
+    def arrived(self, request: Request, actions: list[Action]) -> None:
+        """To the queue, and on if a prefill instance is idle."""
+        tokens = request.prompt_tokens
+        self.backlog_tokens += tokens
+        if self._idle and not self.queue:  # as feed would, if there is memory for it
+            replica = min(self._idle)
+            engine = self._engines[replica]
+            ledger = engine.ledger
+            if -(-tokens // ledger.block_tokens) <= ledger.free_blocks - ledger.watermark_blocks:
+                self._idle.discard(replica)
+                actions.append(Assign(request.id, replica, _HEAD))
+                engine.take((request,), actions)
+                return
+        self.queue.append(request)
+        if self._idle:
+            self.feed(actions)
+
+    def feed(self, actions: list[Action]) -> None:
+        """Idle prefill instances take from the queue, the lowest number first."""
+        idle = self._idle
+        while self.queue and idle:
+            replica = min(idle)
+            batch = self._next_batch(self._engines[replica])
+            if not batch:
+                while self._take_in_turns(actions):
+                    pass
+                return
+            self._give(replica, batch, actions)
+
+    def _give(self, replica: int, batch: list[Request], actions: list[Action]) -> None:
+        self._idle.discard(replica)
+        actions += [Assign(request.id, replica, _HEAD) for request in batch]
+        self._engines[replica].take(batch, actions)
+
+    def _take_in_turns(self, actions: list[Action]) -> bool:
+        """Whether one that had no memory for the first in the queue may have it for who is first now."""
+        passed_over = again = False
+        for replica in sorted(self._idle):
+            if not self.queue:
+                return False
+            batch = self._next_batch(self._engines[replica])
+            if not batch:
+                passed_over = True  # its memory is full of KV that nobody has fetched
+                continue
+            again = passed_over
+            self._give(replica, batch, actions)
+        return again
+
+    def _next_batch(self, engine: Engine) -> list[Request]:
+        """Take from the queue what fits into a pass and into the free memory."""
+        batch: list[Request] = []
+        ledger, queue = engine.ledger, self.queue
+        tokens, blocks = 0, ledger.free_blocks - ledger.watermark_blocks
+        while queue:
+            request = queue[0]
+            tokens += request.prompt_tokens
+            blocks -= ledger.blocks_for(request.prompt_tokens)
+            if blocks < 0 or (batch and tokens > self._batch_tokens):
+                break
+            batch.append(queue.popleft())
+        return batch
+
+    def ran(self, engine: Engine, event: Ran, actions: list[Action]) -> None:
+        """Completed prompts are handed over, an idle prefill instance takes more, freed room is used."""
+        hand_overs = self.hand_overs
+        if engine.handing_over:
+            earlier = len(engine.outgoing)
+            if event.steps:
+                self.backlog_tokens -= engine.handing_over_tokens()
+            engine.ran(event, actions)
+            if self._turning and engine.id in self._turning and not _begun_tokens(engine):
+                self._decodes(engine, actions)
+            if len(engine.outgoing) > earlier:
+                hand_overs.completed(engine, earlier, actions)
+            if engine.state is _IDLE and engine.id in self.prefill:
+                self._idle.add(engine.id)
+                if self.queue:
+                    self.feed(actions)
+            return
+        engine.ran(event, actions)
+        if event.finished:
+            for request in event.finished:
+                hand_overs.departed(engine.id, request)
+            if hand_overs.waiting:
+                hand_overs.match(actions)
+
+    def sent(self, event: Sent, actions: list[Action]) -> int | None:
+        """KV has come: it decodes there, and its old place, which is returned, has memory for more."""
+        source = self.hand_overs.sent(event, actions)
+        if source is not None and self._idle and self.queue:
+            self.feed(actions)
+        return source
+
+    def join(self, replica: Replica, role: Role, actions: list[Action]) -> None:
+        """An instance prefills or decodes from now on."""
+        assert role != "both", "a disaggregated model has no instance that does both"
+        engine = self._engines[replica.id]
+        if role == "decode":
+            if engine.hands_over and _begun_tokens(engine):
+                self._turning.add(replica.id)
+            else:
+                self._decodes(engine, actions)
+            return
+        engine.turn(role)
+        self.prefill.add(replica.id)
+        if engine.state is _IDLE:
+            self._idle.add(replica.id)
+            self.feed(actions)
+
+    def _decodes(self, engine: Engine, actions: list[Action]) -> None:
+        """It takes what is computed from now on, that of its own first."""
+        self._turning.discard(engine.id)
+        engine.turn("decode")
+        self.decode.add(engine.id)
+        self.hand_overs.open(engine.id)
+        self.hand_overs.match(actions)
+
+    def leave(self, replica: int) -> None:
+        """An instance takes nothing new; what it has computed is still fetched, what is sent to it comes."""
+        self.prefill.discard(replica)
+        self._idle.discard(replica)
+        self._turning.discard(replica)
+        self.decode.discard(replica)
+        self.hand_overs.close(replica)
+
+    def outstanding(self, replica: int) -> int:
+        """Requests it computes or keeps, and those on their way to it."""
+        engine = self._engines[replica]
+        held = len(engine.running) + len(engine.waiting) + len(engine.outgoing) + len(engine.adopted)
+        return held + len(self.hand_overs.batch_to(replica))
+
+    def lose(self, engine: Engine, cause: str, actions: list[Action]) -> list[int]:
+        """What was sent to it is sent again elsewhere; what it had fails, and is returned."""
+        self.leave(engine.id)
+        unsent = [progress.id for progress in engine.outgoing]
+        kept = [*unsent, *(one.id for one in engine.adopted)]
+        in_pass = engine.handing_over_tokens() if engine.handing_over else 0
+        if engine.hands_over or in_pass:  # it may have turned to decoding during the pass
+            self.backlog_tokens -= _begun_tokens(engine) + in_pass
+        else:
+            kept += [*engine.running, *(one.id for one in engine.waiting)]
+        failed = engine.lose(actions, cause)
+        self.hand_overs.lost(engine.id, unsent, kept, actions)
+        self.hand_overs.match(actions)
+        return failed
+
+
+def _begun_tokens(engine: Engine) -> int:
+    """Prompt tokens that a prefill instance has taken and that its pass in progress does not compute."""
+    begun = (*engine.waiting, *engine.prefilling.values())
+    return sum([one.known_tokens - one.computed for one in begun]) - engine.handing_over_tokens()

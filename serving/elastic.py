@@ -1,0 +1,254 @@
+"""Elasticity: when a model is looked at, and who is asked what becomes of its instances.
+
+Once per period of the load monitor every model that is not at rest is looked at; a model without instances at
+once, when a request comes. What the policies decide is carried through by ``serving.deployment``.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from serving.actions import Action, Wake
+from serving.cluster_map import ClusterMap
+from serving.copies import Copies
+from serving.deployment import Deployment
+from serving.engine import Engine
+from serving.loads import Loads
+from serving.provisioning import Provisioner
+from serving.replica import Replica, Role
+from serving.scale_view import LiveRole
+from serving.scaling import Calm, ScaleDecision, Scaler, ScalingView
+from serving.service import Service
+
+Arbiter = Callable[[Sequence[ScalingView], str], ScaleDecision | None]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelLimits:
+    """Bounds (fewest, most) on the instances of one model by role, and the rates of one instance.
+
+    ``pass_ns``: how long a full prefill pass takes.
+    """
+
+    bounds: Mapping[Role, tuple[int, int]]
+    prefill_tokens_per_s: float
+    kv_tokens: int
+    kv_tokens_per_s: float
+    pass_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class ElasticSetup:
+    """What is fixed; ``prototypes`` and ``limits`` by model.
+
+    ``period_ns``: of the load monitor. ``park_ns``: how long parameters stay on GPUs that were reclaimed.
+    """
+
+    cluster: ClusterMap
+    prototypes: Mapping[str, Replica]
+    limits: Mapping[str, ModelLimits]
+    period_ns: int
+    park_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class ElasticPolicies:
+    """Who decides. ``arbiter``: which instance a model may take from another when no GPUs are free."""
+
+    scaler: Scaler
+    provisioner: Provisioner
+    arbiter: Arbiter
+
+
+class Elastic:
+    """Asks the policies, and has ``deployment`` carry out what they say."""
+
+    __slots__ = (
+        "_active", "_armed", "_ask_calm", "_calm", "_last_ran_ns", "_live", "_policies",
+        "_roles", "_services", "_setup", "_short", "deployment",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        setup: ElasticSetup,
+        policies: ElasticPolicies,
+        copies: Copies,
+        placed: Sequence[Replica],
+    ) -> None:
+        """``placed``: the replicas that serve from the start."""
+        self._setup = setup
+        self._policies = policies
+        self.deployment = Deployment(
+            setup.cluster,
+            setup.prototypes,
+            policies.provisioner,
+            copies,
+            placed,
+            setup.park_ns,
+            {model: limits.pass_ns for model, limits in setup.limits.items()},
+        )
+        self._live = self.deployment.instances.live
+        self._services: Mapping[str, Service] = {}
+        self._roles: dict[str, tuple[LiveRole, ...]] = {}
+        self._active: set[str] = set()  # models that are not at rest
+        self._armed = False
+        self._short: dict[tuple[str, str], int] = {}  # (model, role) -> instances it could not get
+        self._last_ran_ns = self.deployment.active_ns
+        self._calm: dict[str, Calm] = {}
+        self._ask_calm: Callable[[ScalingView], Calm | None] | None = getattr(policies.scaler, "calm", None)
+
+    def connect(
+        self,
+        engines: dict[int, Engine],
+        services: Mapping[str, Service],
+        loads: Loads,
+        place: Callable[[Replica, Role, bool], None],
+    ) -> None:
+        """The controller's own books, which this works on; ``place`` makes the engine of a seat."""
+        self.deployment.connect(engines, services, loads, place)
+        self._services = services
+        instances, last_ran_ns = self.deployment.instances, self._last_ran_ns
+        for model, limits in self._setup.limits.items():
+            self._roles[model] = tuple(
+                LiveRole(model, role, bounds, instances, services[model], last_ran_ns)
+                for role, bounds in limits.bounds.items()
+            )
+
+    @property
+    def prototypes(self) -> Mapping[str, Replica]:
+        """What a replica of each hosted model is like."""
+        return self._setup.prototypes
+
+    def arrived(self, now_ns: int, model: str, actions: list[Action]) -> None:
+        """A request was let in."""
+        if model not in self._active:
+            calm = self._calm.get(model)
+            if calm is not None and self._services[model].backlog_tokens <= calm.backlog_tokens:
+                return
+            self._active.add(model)
+            if any(not role.supply for role in self._roles[model]):
+                self._decide(now_ns, model, actions)
+        if not self._armed:
+            self._arm(now_ns, actions)
+
+    def ran(self, now_ns: int, replica: int, actions: list[Action]) -> None:
+        """An instance reported; one that drains may be empty now."""
+        self._last_ran_ns[replica] = now_ns
+        instance = self._live.get(replica)
+        if instance is None:
+            return
+        if instance.state == "draining":
+            self.deployment.reclaim(now_ns, replica, actions)
+        elif instance.role != "decode" and (model := instance.replica.model) not in self._active:
+            # Prompts were computed, so memory of decoding is wanted: more than what lets a model be?
+            calm, service = self._calm.get(model), self._services[model]
+            if calm is None:
+                return
+            if service.kv_tokens > calm.kv_tokens or service.migrating_tokens > calm.migrating_tokens:
+                self._active.add(model)
+                if not self._armed:
+                    self._arm(now_ns, actions)
+
+    def woke(self, now_ns: int, actions: list[Action]) -> None:
+        """A period of the load monitor is over."""
+        self._armed = False
+        for model in sorted(self._active):
+            decided = self._decide(now_ns, model, actions)
+            if (not decided and self._is_calm(now_ns, model)) or self._at_rest(model):
+                self._active.discard(model)
+        drained = self.deployment.drained
+        if drained:
+            self.deployment.reclaim_drained(now_ns, actions)
+        if self._active or drained:
+            self._arm(now_ns, actions)
+
+    def lost(self, now_ns: int, replica: int, cause: str, actions: list[Action]) -> None:
+        """An instance is gone with its parameters."""
+        self._active.add(self.deployment.instances.live[replica].replica.model)
+        self.deployment.lost(now_ns, replica, cause, actions)
+        if not self._armed:
+            self._arm(now_ns, actions)
+
+    def view(self, now_ns: int, model: str) -> ScalingView:
+        """What the scaler sees of a model."""
+        service, limits = self._services[model], self._setup.limits[model]
+        return ScalingView(
+            now_ns,
+            model,
+            self._roles[model],
+            service.backlog_tokens,
+            service.kv_tokens,
+            service.migrating_tokens,
+            limits.prefill_tokens_per_s,
+            limits.kv_tokens,
+            limits.kv_tokens_per_s,
+            self.deployment.instances.spare(model, now_ns),
+            self.deployment.instances.parked(model, now_ns),
+        )
+
+    def _is_calm(self, now_ns: int, model: str) -> bool:
+        """Whether the scaler lets the model be until a load is above some bound, which is kept."""
+        ask = self._ask_calm
+        calm = None if ask is None else ask(self.view(now_ns, model))
+        if calm is None:
+            self._calm.pop(model, None)
+            return False
+        self._calm[model] = calm
+        return True
+
+    def _decide(self, now_ns: int, model: str, actions: list[Action]) -> bool:
+        decisions = self._policies.scaler.scale(self.view(now_ns, model))
+        if self._short:
+            self._no_longer_short(model, decisions)
+        for decision in decisions:
+            self._carry_out(now_ns, decision, actions)
+        return bool(decisions)
+
+    def _carry_out(self, now_ns: int, decision: ScaleDecision, actions: list[Action]) -> None:
+        act, deployment, reason = decision.act, self.deployment, decision.reason
+        if act == "load":
+            deployment.start(now_ns, decision, actions)
+        elif act == "short":
+            self._take(now_ns, decision, actions)
+        for number in decision.instances:
+            deployment.note(now_ns, act, number, reason, decision)
+            if act == "cancel_drain":
+                deployment.cancel_drain(number, actions)
+            elif act == "revive":
+                deployment.revive(now_ns, number, decision.role, reason, actions)
+            elif act == "mutate":
+                deployment.turn(number, decision.role, reason, actions)
+            elif act == "drain":
+                deployment.drain(now_ns, number, actions)
+
+    def _take(self, now_ns: int, decision: ScaleDecision, actions: list[Action]) -> None:
+        """No GPUs are free: another model may have an instance too many."""
+        model, key = decision.model, (decision.model, decision.role)
+        if self._short.get(key) != decision.count:  # told once, not every period
+            self._short[key] = decision.count
+            what = f"{decision.count} more {decision.role} instances find no free GPUs; {decision.reason}"
+            self.deployment.note(now_ns, "short", -1, what, decision)
+        live = self.deployment.instances.live.values()
+        others = sorted({one.replica.model for one in live} - {model})
+        if others:
+            taken = self._policies.arbiter([self.view(now_ns, other) for other in others], model)
+            if taken is not None:
+                self._carry_out(now_ns, taken, actions)
+
+    def _no_longer_short(self, model: str, decisions: Sequence[ScaleDecision]) -> None:
+        short = {(one.model, one.role) for one in decisions if one.act == "short"}
+        for key in [key for key in self._short if key[0] == model and key not in short]:
+            del self._short[key]
+
+    def _arm(self, now_ns: int, actions: list[Action]) -> None:
+        period_ns = self._setup.period_ns
+        self._armed = True
+        actions.append(Wake((now_ns // period_ns + 1) * period_ns, "load monitor"))
+
+    def _at_rest(self, model: str) -> bool:
+        """Whether only a new request can make the scaler want something."""
+        service = self._services[model]
+        if service.backlog_tokens or service.kv_tokens or service.migrating_tokens:
+            return False
+        if any(role.supply != role.minimum for role in self._roles[model]):
+            return False
+        return all(one.state == "serving" for one in self.deployment.instances.of(model))

@@ -1,0 +1,45 @@
+"""The load monitor's view of one model, read from the books when it is asked and never copied."""
+
+from serving.instances import Instances
+from serving.replica import Role
+from serving.scaling import InstanceState, InstanceView
+from serving.service import Service
+
+
+class LiveRole:
+    """serving.scaling.RoleView of one role of one model."""
+
+    __slots__ = ("_instances", "_last_ran_ns", "_model", "_service", "maximum", "minimum", "role")
+
+    def __init__(
+        self,
+        model: str,
+        role: Role,
+        bounds: tuple[int, int],
+        instances: Instances,
+        service: Service,
+        last_ran_ns: dict[int, int],
+    ) -> None:
+        """``bounds``: the fewest and the most instances. ``last_ran_ns``: when each replica last reported."""
+        self.role = role
+        self.minimum, self.maximum = bounds
+        self._model = model
+        self._instances = instances
+        self._service = service
+        self._last_ran_ns = last_ran_ns
+
+    @property
+    def supply(self) -> int:
+        """Instances that serve or will."""
+        return self._instances.supply(self._model, self.role)
+
+    def in_state(self, state: InstanceState) -> list[InstanceView]:
+        """The instances in this state, by id."""
+        found = []
+        for instance in self._instances.of(self._model, self.role):
+            if instance.state == state:
+                number = instance.replica.id
+                outstanding = self._service.outstanding(number)
+                idle_since_ns = None if outstanding else self._last_ran_ns.get(number, 0)
+                found.append(InstanceView(number, state, outstanding, idle_since_ns))
+        return found

@@ -1,0 +1,82 @@
+"""What a provisioner is shown: free seats, and who has the parameters with what bandwidth to spare."""
+
+from collections.abc import Collection, Sequence
+
+from serving.actions import Stop
+from serving.cluster_map import ClusterMap
+from serving.instances import Instances
+from serving.loads import Loads
+from serving.planning import Port, Source
+from serving.provisioning import Provision, Seat
+from serving.replica import Role
+
+
+def provision_for(
+    model: str,
+    role: Role,
+    count: int,
+    instances: Instances,
+    cluster: ClusterMap,
+    host_copies: Sequence[int],
+    loads: Loads,
+) -> Provision:
+    """The request for ``count`` instances.
+
+    host_copies: hosts whose memory has the parameters. A replica that still loads can pass on what it gets
+    (chains grow at their tails). A stop that parameters leave now is busy, and so is
+    the out-link of a prefill instance, for its KV leaves through it.
+    """
+    sending = loads.sources_busy()
+    prefilling = _prefilling(instances, cluster)
+    seats = tuple(
+        [
+            Seat(seat.id, seat.gpus, host, _ports(seat.gpus, cluster, prefilling), host in host_copies)
+            for seat in instances.free_seats(model)
+            for host in (cluster.host_of(seat.gpus[0]),)
+        ]
+    )
+    holders, loading = list[Source](), list[Source]()
+    for instance in instances.of(model):
+        stop: Stop = ("replica", instance.replica.id)
+        ports = _ports(instance.replica.gpus, cluster, prefilling)
+        if loads.to(instance.replica.id) is not None:
+            loading.append(Source(stop, ports, stop in sending))
+        elif instance.state != "loading":
+            holders.append(Source(stop, ports, instance.role == "prefill" or stop in sending))
+    hosts = []
+    for host in host_copies:
+        if cluster.host_ports[host]:
+            stop = ("host", host)
+            hosts.append(Source(stop, cluster.host_ports[host], stop in sending))
+    scale_up = cluster.scale_up_bytes_per_s
+    return Provision(
+        model,
+        role,
+        count,
+        seats,
+        tuple(holders),
+        tuple(hosts),
+        cluster.stores,
+        scale_up,
+        tuple(loading),
+    )
+
+
+def _prefilling(instances: Instances, cluster: ClusterMap) -> set[int]:
+    """NICs behind which a GPU serves prefill."""
+    return {
+        cluster.ports[gpu].nic
+        for instance in instances.live.values()
+        if instance.role == "prefill" and instance.state == "serving"
+        for gpu in instance.replica.gpus
+    }
+
+
+def _ports(gpus: Sequence[int], cluster: ClusterMap, prefilling: Collection[int]) -> tuple[Port, ...]:
+    ports = [cluster.ports[gpu] for gpu in gpus]
+    return tuple([_serving(port) if port.nic in prefilling else port for port in ports])
+
+
+def _serving(port: Port) -> Port:
+    """The port while prefill is served behind it; built by hand, ``replace`` takes five times as long."""
+    return Port(port.gpu, port.domain, port.leaf, port.nic, port.bandwidth_bytes_per_s, serves_prefill=True)

@@ -1,0 +1,27 @@
+"""A quantity over time: its mean and its largest value, kept as it changes."""
+
+
+class Usage:
+    """An integer quantity from time 0 on; times do not go back."""
+
+    __slots__ = ("_area", "largest", "now", "since_ns")
+
+    def __init__(self, now: int = 0) -> None:
+        self.now = self.largest = now
+        self.since_ns = self._area = 0
+
+    def set(self, now_ns: int, value: int) -> None:
+        """It is ``value`` from now on."""
+        if value == self.now:
+            return
+        assert now_ns >= self.since_ns, "a quantity changed in the past"
+        self._area += self.now * (now_ns - self.since_ns)
+        self.since_ns = now_ns
+        self.now = value
+        self.largest = max(self.largest, value)
+
+    def mean(self, until_ns: int) -> float:
+        """Its mean from time 0 to ``until_ns``, as if nothing changed since the last change."""
+        if until_ns <= 0:
+            return float(self.now)
+        return (self._area + self.now * (until_ns - self.since_ns)) / until_ns

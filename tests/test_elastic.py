@@ -1,0 +1,153 @@
+"""Instances that come and go: whole action lists from the first request to the last GPU given back."""
+
+import json
+from typing import Any
+
+import pytest
+
+from serving.actions import Assign, Load, Place, Reclaim, Run, Wake
+from serving.replica import Role
+from serving.request import Request
+from tests.elastic_world import MS, Setting, Told
+from tests.test_elastic_exactness import ROWS, Drawn, on_links, simulate
+
+BOTH: dict[Role, int] = {"both": 0}
+NONE: dict[Role, int] = {"prefill": 0, "decode": 0}
+
+
+def both(start: int = 0, least: int = 0, most: int = 4, **more: Any) -> Told:
+    return Told(Setting(start={"both": start}, bounds={"both": (least, most)}, **more))
+
+
+def load(number: int, source: tuple[str, int], replica: int) -> Load:
+    return Load(number, "m", (source,), (("replica", replica),), (), False, True, "")
+
+
+def place(replica: int, role: str = "both", warm: bool = False) -> Place:
+    return Place(replica, "m", (replica,), role, warm, "")
+
+
+def prompt(replica: int, request: int, tokens: int = 6) -> Run:
+    return Run(replica, 0, ((request, 0, tokens),), False, 1, True, "")
+
+
+def wait(told: Told, periods: int) -> list[Any]:
+    """Periods of the load monitor with nothing between them; what was done but to wait."""
+    found, start = [], told.now_ns // (100 * MS)
+    for period in range(1, periods + 1):
+        found += told.woke((start + period) * 100 * MS)
+    return [action for action in found if not isinstance(action, Wake)]
+
+
+def test_from_zero_a_request_waits_at_the_door_for_its_load() -> None:
+    told = both()
+    assert told.arrive(0) == [place(0), load(0, ("host", 0), 0), Wake(100 * MS, "")]
+    assert told.arrive(1) == []
+    assert told.states == {0: ("both", "loading")}
+    assert told.loaded(0)[:2] == [Assign(0, 0, ""), prompt(0, 0)]
+    assert told.states == {0: ("both", "serving")}
+
+
+def test_to_zero_after_a_copy_has_come_back_to_host_memory() -> None:
+    told = both()
+    told.arrive(0), told.loaded(0), told.ran(0), told.ran(0, 0, steps=9)
+    back = Load(1, "m", (("replica", 0),), (("host", 0),), (), False, False, "")
+    assert wait(told, 5) == [back]
+    assert told.states == {0: ("both", "draining")}
+    assert wait(told, 2) == []
+    assert told.loaded(1) == [Reclaim(0, "")]
+    assert told.states == {}
+    assert told.arrive(1)[:2] == [place(0), load(2, ("host", 0), 0)]  # it keeps its number
+
+
+def test_a_model_at_rest_asks_for_no_look_of_the_monitor() -> None:
+    told = both()
+    told.arrive(0), told.loaded(0), told.ran(0), told.ran(0, 0, steps=9)
+    wait(told, 5), told.loaded(1)
+    assert told.woke(told.now_ns + 100 * MS) == []
+
+
+@pytest.mark.parametrize(("period", "answer"), [(3, place(0, warm=True)), (9, place(0))])
+def test_parameters_stay_on_gpus_that_were_given_back_for_a_while(period: int, answer: Place) -> None:
+    """Given back at 500 ms and kept for 500 ms."""
+    told = both(start=1, copies="ttl", park_ns=500 * MS)
+    told.arrive(0), told.ran(0), told.ran(0, 0, steps=9)
+    assert wait(told, 5) == [Reclaim(0, "")]
+    told.now_ns += period * 100 * MS
+    first, second, *_ = told.arrive(1)
+    assert first == answer
+    assert second == (Assign(1, 0, "") if answer.warm else load(0, ("host", 0), 0))
+
+
+def test_a_draining_instance_takes_requests_again_when_they_come() -> None:
+    told = both(start=2, least=1, copies="ttl", max_num_seqs=2)
+    told.arrive(0), told.arrive(1), told.ran(0), told.ran(1)
+    assert wait(told, 3) == []
+    told.ran(0, 0, steps=9)
+    assert wait(told, 9) == [Reclaim(0, "")]
+
+
+def test_a_load_that_is_not_enough_at_once_grows_by_the_period() -> None:
+    """Prompts of 16 at 20 tokens/s: 80 tokens want six instances at least to be 0.7 s behind."""
+    told = both(start=1, least=1, most=8, prefill_tokens_per_s=20.0)
+    for id in range(5):
+        told.arrive(id, 16, 10)
+    placed = [action.replica for action in wait(told, 1) if isinstance(action, Place)]
+    assert placed == [1, 2, 3]  # as many as there are GPUs
+    (last,) = [event for event in told.deployment.history if event.act == "short"]
+    assert last.replica == -1 and "find no free GPUs" in last.reason
+
+
+def test_a_model_that_is_short_takes_an_idle_instance_of_another() -> None:
+    bounds: dict[Role, tuple[int, int]] = {"both": (0, 2)}
+    setting = Setting({"a": 1, "b": 1}, 1, 2, {"both": 1}, bounds, copies="ttl", prefill_tokens_per_s=20.0)
+    told = Told(setting)
+    for id in range(3):
+        told.arrive(id, 16, 10, "a")
+    assert wait(told, 1) == [Reclaim(1, "")]
+    (taken,) = [event for event in told.deployment.history if event.act in ("drain", "reclaimed")][:1]
+    assert (taken.model, taken.replica) == ("b", 1)
+    seat = [one for one in wait(told, 1) if isinstance(one, Place)]
+    assert [(one.model, one.gpus) for one in seat] == [("a", (1,))]
+
+
+def test_a_split_model_wakes_both_its_roles_at_once() -> None:
+    told = Told(Setting(start=NONE))
+    actions = told.arrive(0)
+    assert [(one.replica, one.role) for one in actions if isinstance(one, Place)] == [
+        (0, "prefill"), (1, "decode"),
+    ]  # fmt: skip
+    told.loaded(0), told.ran(0)
+    assert told.controller.services["m"].migrating_tokens == 6  # it waits for a place to decode
+    assert [type(one).__name__ for one in told.loaded(1)] == ["Send"]
+
+
+@pytest.mark.parametrize("start", [BOTH, NONE])
+@pytest.mark.parametrize("tokens", [1, 16])
+def test_time_to_first_token_from_zero_is_load_and_prefill_to_the_nanosecond(
+    start: dict[Role, int], tokens: int
+) -> None:
+    setting = Setting(hosts=2, gpus_per_host=4, start=start, bounds=dict.fromkeys(start, (0, 4)))
+    arrival_ns = 12_345_678_901
+    case = on_links(Drawn(setting, ((Request(0, arrival_ns, tokens, 10, "m"), 5),)))
+    recorder, _, checked = simulate(case)
+    loaded = [now_ns for now_ns, event, _ in map(json.loads, checked.lines) if event[:3] == ["loaded", 0, 0]]
+    prefill_ns = ROWS.mixed(0, 0, ((0, 0, tokens),)) >> 24
+    assert recorder.done[0][2] == loaded[-1] + prefill_ns
+    # From host memory at PCIe's rate, 16 GB/s at best.
+    shortest_ns = case.setting.size_bytes * 1e9 / 16e9
+    assert shortest_ns < loaded[-1] - arrival_ns < 1.5 * shortest_ns
+
+
+def test_two_requests_from_zero_wait_for_one_load() -> None:
+    setting = Setting(hosts=2, gpus_per_host=4, start=BOTH, bounds={"both": (0, 4)})
+    requests = tuple((Request(id, id, 4, 10, "m"), 5) for id in range(2))
+    recorder, _, checked = simulate(on_links(Drawn(setting, requests)))
+    assert len([line for line in checked.lines if '"load",' in line]) == 1
+    first, second = (recorder.done[id][2] for id in range(2))
+    assert second - first == ROWS.mixed(0, 0, ((1, 0, 4),)) >> 24  # it was taken before the other came
+
+
+def test_where_no_host_has_a_copy_it_comes_from_the_remote_store() -> None:
+    told = both(provision="host", copies="ttl")
+    assert told.arrive(0)[:2] == [place(0), load(0, ("remote", 0), 0)]

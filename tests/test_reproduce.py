@@ -1,0 +1,595 @@
+"""servetwin reproduce: verdicts, statistics, set-ups, runs, and the figures made of them."""
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from experiments.build import arrivals_of, reserve_labels
+from experiments.cli import run
+from experiments.compose import load_config
+from experiments.reproduce import fig08, fig21, fig23, set_ups, workloads
+from experiments.reproduce.compare import order_row, over_time, ratio_row
+from experiments.reproduce.drawing import draw
+from experiments.reproduce.figure import Figure, Row
+from experiments.reproduce.load_plans import slowdown
+from experiments.reproduce.outcomes import GPU_TIME, MEAN_TTFT, MISS_RATE, Outcome, Outcomes, violations
+from experiments.reproduce.paired import difference_of, mean_of, ratio_of, t_95
+from experiments.reproduce.rates import NOWHERE, estimates_of, rate_of
+from experiments.reproduce.registry import BLITZSCALE, chosen
+from experiments.reproduce.runs import carry_out, command_of, lacking, run_once
+from experiments.reproduce.set_ups import BLITZ, Case, SetUp
+from experiments.reproduce.shown import as_json, print_figure, tally
+from experiments.reproduce.verdict import (
+    Claim,
+    about,
+    at_most,
+    in_order,
+    judged,
+    shorter,
+    times,
+    within,
+)
+from experiments.simulate import Simulated, prepare
+from hwmodels.topology.cluster_file import load_cluster
+from serving.errors import UserError
+from serving.events import Arrived
+from serving.handover import HandOverRules, HandOvers, Transfers
+from serving.journal import event_text, parse_event
+from serving.request import Request
+from traces.capacity import prompt_load
+
+DRAWN = SetUp(
+    "drawn", ("model=llama3_8b", "cluster=blitz_b", "engine=blitz_native"),
+    ("trace=burstgpt_like", "trace.duration_s=60"), (10, 6), (2, 14), (2, 14), stand_in="drawn",
+)  # fmt: skip
+FAST = Case("fast", DRAWN, ("system=vllm",))
+SLOW = Case("slow", DRAWN, ("system=vllm", "engine.max_num_seqs=2"))
+
+
+# Verdicts.
+
+
+@pytest.mark.parametrize(
+    ("claim", "ours", "verdict", "ratio"),
+    [
+        (shorter(48.1), 0.519, "in band", 1.0),
+        (shorter(48.1), 0.519 * 1.49, "in band", 1.49),
+        (shorter(48.1), 0.519 / 1.51, "out", 1 / 1.51),
+        (shorter(1.8), 1.01, "out", 1.01 / 0.982),  # near in size, but longer
+        (shorter(47, 75), 0.40, "in band", 1.0),
+        (shorter(47, 75), 0.60, "in band", 0.60 / 0.53),
+        (times(1.5), 0.99, "out", 0.66),
+        (times(1.5), 2.2, "in band", 2.2 / 1.5),
+        (about(1.2, ""), 1.81, "out", 1.81 / 1.2),
+        (within(0.2, 0.46, ""), 0.47, "out", 0.47 / 0.46),
+        (at_most(0.01, ""), 0.0, "in band", 0.0),
+        (at_most(0.01, ""), -0.002, "in band", -0.2),
+        (at_most(1, ""), 1.001, "out", 1.001),
+    ],
+)
+def test_verdict_needs_direction_and_size(claim: Claim, ours: float, verdict: str, ratio: float) -> None:
+    row = judged("a", claim, ours, "", "", "measured")
+    assert row.verdict == verdict
+    assert row.ratio == pytest.approx(ratio)
+
+
+def test_a_row_that_is_out_says_why() -> None:
+    with pytest.raises(AssertionError, match="no word why"):
+        judged("a", times(2.0), 0.5, "0.5", "", "")
+    with pytest.raises(AssertionError):
+        Claim("upside down", 2.0, 1.0)
+
+
+def test_order_is_judged_by_all_places() -> None:
+    assert in_order("a", ("x", "y"), {"y": 2.0, "x": 1.0}, "s", "").verdict == "in band"
+    row = in_order("a", ("x", "y", "z"), {"x": 1.0, "y": 3.0, "z": 2.0}, "s", "")
+    assert (row.verdict, row.ours) == ("out", "x < z < y")
+    assert row.why == "x 1.00 s, z 2.00 s, y 3.00 s"
+
+
+# Statistics.
+
+
+@pytest.mark.parametrize("degrees", [1, 2, 4, 9, 30])
+def test_t_quantiles_leave_two_and_a_half_per_cent_above(degrees: int) -> None:
+    scale = math.gamma((degrees + 1) / 2) / math.sqrt(degrees * math.pi) / math.gamma(degrees / 2)
+    angles = np.linspace(math.atan(t_95(degrees)), math.pi / 2, 200_001)[:-1]
+    x = np.tan(angles)  # substitution: the tail of few degrees is long
+    density = scale * (1 + x**2 / degrees) ** (-(degrees + 1) / 2) * (1 + x**2)
+    assert np.trapezoid(density, angles) == pytest.approx(0.025, abs=2e-5)
+
+
+def test_paired_ratios_lose_what_a_seed_adds_to_both() -> None:
+    found = ratio_of([2.0, 20.0, 200.0], [4.0, 40.0, 400.0])
+    assert found is not None
+    assert (found.value, found.low, found.high) == pytest.approx((0.5, 0.5, 0.5))
+    swapped = ratio_of([1.0, 4.0], [2.0, 2.0])
+    assert swapped is not None and swapped.value == pytest.approx(1.0)  # half and double cancel
+    assert ratio_of([0.0], [1.0]) is None and ratio_of([1.0], [math.nan]) is None
+    assert difference_of([3.0, 5.0], [1.0, 3.0]).shown() == "2.00 [2.00, 2.00]"
+
+
+def test_an_interval_is_students() -> None:
+    found = mean_of([1.0, 2.0, 3.0])
+    assert found.low == pytest.approx(2 - 4.303 / math.sqrt(3)) and found.value == 2.0
+    assert mean_of([7.0]).shown() == "7.00"
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.floats(0.1, 10), min_size=2, max_size=8), st.floats(0.2, 5))
+def test_a_ratio_upside_down_is_one_over_it(values: list[float], factor: float) -> None:
+    other = [value * factor for value in reversed(values)]
+    there, back = ratio_of(values, other), ratio_of(other, values)
+    assert there is not None and back is not None and there.low is not None and back.high is not None
+    assert there.value * back.value == pytest.approx(1.0)
+    assert there.low * back.high == pytest.approx(1.0)
+
+
+# Figures that need no runs.
+
+
+def test_fig21_is_the_closed_form_of_store_and_forward() -> None:
+    found = {(one.set_up, one.efficiency): one for one in fig21.load_times()}
+    assert len(found) == 9
+    for (set_up, _), one in found.items():
+        assert one.first_s == pytest.approx(one.closed_s, rel=2e-3)
+        # Two further hops, each as long as the largest chunk; smaller chunks are through earlier.
+        late = one.last_s - one.first_s
+        assert late == pytest.approx(0, abs=1e-9) if set_up == "AllCache" else 0 < late < 0.1 * one.closed_s
+        assert one.last_small_s <= one.last_s + 1e-3
+    assert found["two NICs", "1.0"].closed_s == pytest.approx(48e9 / (2 * 12.5e9))
+    assert found["AllCache", "1.0"].closed_s == pytest.approx(48e9 / (2 * 16e9))
+
+
+def test_fig21_is_reached_with_four_nics_and_not_with_two() -> None:
+    figure = fig21.fig21()
+    verdicts = {row.name: row.verdict for row in figure.rows}
+    assert {verdicts[name] for name in verdicts if name.startswith("four")} == {"in band"}
+    assert {verdicts[name] for name in verdicts if name.startswith("two")} == {"out"}
+    assert all("|M|/B" in row.why or "from host memory" in row.why for row in figure.rows)
+    assert all(max(line.y) == 6 for line in figure.panels[0].lines)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.floats(0.0, 0.95))
+def test_a_load_beside_kv_slows_as_fair_sharing_says(share: float) -> None:
+    assert slowdown(share) == pytest.approx(fig08.shared(share), rel=0.01)
+    assert slowdown(share, pruned=True) == pytest.approx(1.0, rel=1e-3)
+
+
+def test_fig8_places_a_model_by_the_kv_of_its_own_prefill() -> None:
+    share = fig08.kv_share(DRAWN)
+    tokens_per_s = estimates_of(DRAWN.words).prefill_tokens_per_s
+    assert share == pytest.approx(tokens_per_s * 131_072 / 12.5e9)  # 128 KiB a token, 100 Gbps
+
+
+def test_fig23_plans_serve_everyone() -> None:
+    for wanted in (fig23.six(), fig23.many()):
+        ms, plan = fig23.planned_ms(wanted)
+        assert sorted(plan.replicas) == sorted(target.replica for target in wanted.targets)
+        assert ms > 0
+
+
+# Set-ups and rates.
+
+
+def test_the_rate_is_half_of_the_full_split_or_the_burst_at_nine_tenths() -> None:
+    rate = rate_of(DRAWN, 3)
+    words = (*DRAWN.words, *DRAWN.trace, *rate.words, "seed=3", NOWHERE)
+    load = prompt_load(prepare(load_config(words, "simulate")).workload)
+    each = estimates_of(DRAWN.words).prefill_tokens_per_s
+    shares = (load.mean_tokens_per_s / (0.5 * 10 * each), load.peak_tokens_per_s / (0.9 * 14 * each))
+    assert max(shares) == pytest.approx(1.0, rel=0.1)  # copies draw their own lengths
+    assert "by mean" in rate.told and "by peak" in rate.told
+
+
+def test_a_peak_may_bind() -> None:
+    few = SetUp("few", DRAWN.words, DRAWN.trace, DRAWN.full, (1, 2), (1, 2))
+    assert rate_of(few, 3).words != rate_of(DRAWN, 3).words
+
+
+def test_static_systems_have_the_full_split_and_elastic_ones_their_limits() -> None:
+    static, elastic = set_ups.case(DRAWN, "distserve_full"), set_ups.case(DRAWN, BLITZ)
+    assert {"system.instances.prefill=10", "system.instances.decode=6"} <= set(static.words)
+    assert {"system.instances.prefill_min=2", "system.instances.decode_max=14"} <= set(elastic.words)
+    half = set_ups.case(set_ups.AZURE_CONV_24B_16, "distserve_half")  # of 5P+3D
+    assert {"system.instances.prefill=2", "system.instances.decode=2"} <= set(half.words)
+
+
+def test_set_ups_fit_their_clusters_and_no_two_systems_are_the_same() -> None:
+    for set_up in set_ups.workloads():
+        gpus = load_config((*set_up.words, NOWHERE), "simulate").cluster.gpus
+        tp = load_config((*set_up.words, NOWHERE), "simulate").model.tp
+        assert sum(set_up.full) * tp == gpus
+        assert set_up.prefill[1] < gpus // tp and set_up.decode[1] < gpus // tp
+        cases = set_ups.all_systems(set_up)
+        words = [case.all_words() for case in cases.values()]
+        assert len(set(words)) == len(words)
+        alone = load_config(cases["serverlessllm logical hosts"].all_words(NOWHERE), "simulate").cluster
+        assert (alone.gpus, load_cluster(alone.name).hosts) == (gpus, gpus // tp)
+
+
+def test_a_word_of_a_case_goes_before_that_of_its_set_up() -> None:
+    own = Case("own", DRAWN, ("system=vllm", "cluster=blitz_a", "trace.duration_s=9"))
+    words = own.all_words("seed=4", "trace.duration_s=8")
+    assert {"cluster=blitz_a", "trace.duration_s=9", "seed=4", "trace=burstgpt_like"} <= set(words)
+    assert len({word.partition("=")[0] for word in words}) == len(words)
+
+
+def test_serverless_readings_differ_in_life_and_hosts_alone() -> None:
+    shipped, text, fetched, logical = (
+        set(one.all_words()) for one in set_ups.serverless(set_ups.AZURE_CODE_8B)
+    )
+    assert text - shipped == {"system.cache.ttl_s=300"} and fetched - shipped == {"system.cache.since=fetch"}
+    assert logical - shipped == {"cluster=blitz_b_16x1"}
+
+
+def test_many_models_have_the_load_they_are_told() -> None:
+    (half,), (quarter,) = (rate_of(set_ups.many_models_at(share), 0).words for share in (0.5, 0.25))
+    rates = [float(word.removeprefix("models.rate_per_s=")) for word in (half, quarter)]
+    assert rates[0] == pytest.approx(2 * rates[1], rel=1e-4)
+
+
+def test_a_recorded_burstgpt_is_taken_before_the_drawn_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SERVETWIN_TRACES", str(tmp_path))
+    assert set_ups.burstgpt()[0] == ("trace=burstgpt_like",)
+    (tmp_path / "BurstGPT_1.csv").write_text("Timestamp\n")
+    assert set_ups.burstgpt()[0][0] == "trace=burstgpt_1"
+
+
+def test_what_this_version_lacks_is_named() -> None:
+    assert lacking(("system=vllm", "cluster=blitz_a_2x8", "engine.kv_tokens=5", "trace=azure_conv")) == ""
+    assert lacking(("system=nobody", "model=llama3_8b")) == "this version has no system=nobody"
+    assert lacking(("somewhere/else=zipf",)) == "this version has no somewhere/else=zipf"
+
+
+# What decode instances keep memory for.
+
+
+def arrivals(reserve: str) -> tuple[list[tuple[Request, int]], list[str]]:
+    words = (
+        "trace=azure_conv_like",
+        "trace.requests=300",
+        "engine.max_new_tokens=400",
+        f"engine.reserve={reserve}",
+    )
+    config = load_config((*DRAWN.words, *words, NOWHERE), "simulate")
+    prepared = prepare(config)
+    return list(arrivals_of(config, prepared.workload)), reserve_labels(config, prepared.workload)
+
+
+def test_an_oracle_tells_every_length_and_the_mean_none() -> None:
+    told, oracle, mean = arrivals("max_new_tokens"), arrivals("oracle"), arrivals("mean")
+    outputs = [min(true, 400) for _, true in told[0]]
+    assert any(true > 400 for _, true in told[0])
+    assert {(one.max_new_tokens, one.reserved_tokens) for one, _ in told[0]} == {(400, 0)}
+    assert [one.max_new_tokens for one, _ in oracle[0]] == outputs
+    assert {one.reserved_tokens for one, _ in oracle[0]} == {0}
+    average = math.ceil(sum(outputs) / len(outputs))
+    assert {(one.max_new_tokens, one.reserved_tokens) for one, _ in mean[0]} == {(400, average)}
+    assert (
+        told[1] == [] and "true output length" in oracle[1][0] and f" {average} output tokens" in mean[1][0]
+    )
+    assert [true for _, true in oracle[0]] == [true for _, true in mean[0]] == [true for _, true in told[0]]
+
+
+@pytest.mark.parametrize(("reserved", "needed"), [(0, 150), (7, 107), (1, 101), (10_000, 1000)])
+def test_room_is_kept_for_what_is_reserved(reserved: int, needed: int) -> None:
+    hand_overs = HandOvers({}, {}, HandOverRules(1, 1000), Transfers())
+    request = Request(0, 0, 100, 50, "m", reserved_tokens=reserved)
+    assert hand_overs.need_tokens(request, 1000) == needed
+
+
+def test_a_reserve_is_in_the_journal_only_when_there_is_one() -> None:
+    for reserved, text in ((0, '["arrived",1,2,3,4,"m",5]'), (6, '["arrived",1,2,3,4,"m",5,6]')):
+        event = Arrived(Request(1, 2, 3, 4, "m", 5, reserved))
+        assert event_text(event) == text
+        assert parse_event(json.loads(text)) == event
+    with pytest.raises(ValueError, match="reserve of nothing"):
+        parse_event(["arrived", 1, 2, 3, 4, "m", 5, 0])
+
+
+@pytest.mark.parametrize("reserve", ["oracle", "mean"])
+def test_a_reserve_is_a_label_of_the_run_and_replays(reserve: str, tmp_path: Path) -> None:
+    out = tmp_path / reserve
+    words = [
+        "simulate",
+        "system=blitz_multicast",
+        "cluster=blitz_b",
+        "trace=azure_conv_like",
+        "trace.requests=80",
+    ]
+    assert run([*words, f"engine.reserve={reserve}", "journal=true", f"out={out}"]) == 0
+    labels = json.loads((out / "summary.json").read_text())["trace"]["labels"]
+    assert [label for label in labels if label.startswith(f"reserve={reserve}: ")] == labels[-1:]
+    assert run(["replay", str(out)]) == 0
+
+
+# Runs.
+
+
+def test_a_seed_gives_every_system_the_same_arrivals() -> None:
+    fast, slow, other = run_once(FAST, 0), run_once(SLOW, 0), run_once(FAST, 1)
+    assert fast.arrival_s.tolist() == slow.arrival_s.tolist() != other.arrival_s.tolist()
+    assert fast.at("ttft_ms.mean") < slow.at("ttft_ms.mean")  # type: ignore[operator]
+    assert command_of(fast).startswith("servetwin simulate model=llama3_8b")
+
+
+def test_an_elastic_system_that_did_not_scale_is_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    from experiments.reproduce import runs
+
+    without = Simulated({}, {}, 0.0, 0.0, 0)
+    monkeypatch.setattr(runs, "execute", lambda prepared: without)
+    with pytest.raises(AssertionError, match="static system"):
+        run_once(set_ups.case(DRAWN, BLITZ), 0)
+
+
+def test_processes_change_nothing_and_a_case_runs_once() -> None:
+    unknown = Case("unknown", DRAWN, ("system=nobody",))
+    told: list[tuple[int, int]] = []
+    alone = carry_out([FAST, SLOW, FAST, unknown], 2, 1, lambda done, total: told.append((done, total)))
+    assert told == [(1, 4), (2, 4), (3, 4), (4, 4)]
+    assert alone.missing == {unknown: "this version has no system=nobody"}
+    assert alone.why_not(FAST, unknown) == alone.missing[unknown] and not alone.why_not(FAST, SLOW)
+    shared = carry_out([FAST, SLOW], 2, 2)
+    for case in (FAST, SLOW):
+        for one, other in zip(alone.of(case), shared.of(case), strict=True):
+            assert one.ttft_ms.tolist() == other.ttft_ms.tolist()
+    row = ratio_row(alone, "slow over fast", times(2.0), MEAN_TTFT, SLOW, FAST)
+    logs = [
+        math.log(one.ttft_ms.mean() / other.ttft_ms.mean())
+        for one, other in zip(alone.of(SLOW), alone.of(FAST), strict=True)
+    ]
+    assert row.ratio == pytest.approx(math.exp(sum(logs) / 2) / 2.0) and row.stand_in == "drawn"
+    assert "mean TTFT" in row.why and "GPU time" in row.why
+    lacks = ratio_row(alone, "a", times(2.0), MISS_RATE, SLOW, FAST)
+    assert (lacks.verdict, lacks.ratio) == ("not comparable", None) and "cache.misses" in lacks.why
+
+
+def test_a_refusal_comes_before_the_first_run() -> None:
+    wrong = Case("wrong", DRAWN, ("system=vllm", "engine.max_num_seqs=0"))
+    with pytest.raises(UserError, match=r"drawn, wrong: engine\.max_num_seqs=0"):
+        carry_out([FAST, wrong], 1, 1, lambda done, total: pytest.fail("a run was made"))
+
+
+# Figures from runs, here made up so that every number is known.
+
+
+def made_up(case: Case, summary: Mapping[str, Any], ttft_ms: list[float]) -> Outcome:
+    times_s = np.arange(len(ttft_ms), dtype=np.float64)
+    told = f"{case.set_up.name}: rate factor"
+    return Outcome(case.words, summary, times_s, np.array(ttft_ms), np.full(len(ttft_ms), np.nan), told)
+
+
+def outcomes_of(levels: Mapping[str, Mapping[str, float]]) -> Outcomes:
+    """Two seeds of every case there is; levels: label -> number of the summary, ``base`` for all others."""
+    cases = dict.fromkeys(one for recipe in BLITZSCALE.values() for one in recipe.cases())
+    found = {}
+    for case in cases:
+        summary: dict[str, Any] = {"requests": {"arrived": 10, "dropped": 0}}
+        for path, value in {**levels["base"], **levels.get(case.label, {})}.items():
+            node = summary
+            *owners, leaf = path.split(".")
+            for owner in owners:
+                node = node.setdefault(owner, {})
+            node[leaf] = value
+        ttft = summary["ttft_ms"]["mean"]
+        found[case] = tuple(made_up(case, summary, [ttft] * 10) for _ in range(2))
+    return Outcomes(found, {})
+
+
+BASE = {
+    "ttft_ms.mean": 100.0, "ttft_ms.p99": 200.0, "itl_ms.mean": 10.0, "itl_ms.p99": 20.0,
+    "gpu_seconds": 100.0,
+    "loads.count": 4.0, "loads.seconds.mean": 1.0, "instances.mean": 8.0, "cache.hits": 7.0,
+    "cache.misses": 3.0, "host_cache_bytes.mean": 0.0, "host_cache_bytes.max": 0.0,
+    "network.nic.mean_share": 0.02,
+    "network.nic.bytes.parameters": 5e9, "loads.seconds.max": 2.0, "decisions.count": 9.0,
+    "decisions.cpu_ms_p99": 2.0,
+}  # fmt: skip
+
+
+def rows_of(name: str, outcomes: Outcomes) -> dict[str, Row]:
+    return {row.name: row for row in BLITZSCALE[name].make(outcomes).rows}
+
+
+def test_workloads_compare_with_each_system() -> None:
+    levels = {
+        "base": BASE,
+        BLITZ: {"ttft_ms.mean": 52.0, "gpu_seconds": 50.0},
+        "distserve_half": {"ttft_ms.mean": 600.0},
+        "distserve_full": {"ttft_ms.mean": 15.0},
+    }
+    figure = workloads.compared(outcomes_of(levels))
+    rows = {row.name: row for row in figure.rows}
+    prefix = "AzureConv/24B/32 GPUs: "
+    first = rows[prefix + "mean TTFT over serverlessllm"]
+    assert (first.verdict, first.ours) == ("in band", "0.520 [0.520, 0.520]")
+    assert first.ratio == pytest.approx(0.52 / 0.519) and "step times of a roofline" in first.stand_in
+    assert rows[prefix + "mean TTFT over distserve_half"].verdict == "out"  # 0.087 against 0.042
+    assert rows[prefix + "GPU time over distserve_full"].verdict == "in band"
+    assert rows[prefix + "mean TBT over serverlessllm"].verdict == "out"  # equal is not shorter
+    beyond = rows[prefix + "requests beyond 5x the mean of distserve_full, serverlessllm"]
+    assert beyond.ours == "100.00% [100.00%, 100.00%]" and beyond.verdict == "out"
+    own = rows[prefix + f"requests beyond 5x the mean of {BLITZ}, serverlessllm"]
+    assert own.ours.startswith("0.00%")  # 100 ms is within 5 x 52
+    strict = rows["AzureCode/8B/16 GPUs: requests beyond 450/150 ms, serverlessllm"]
+    assert (strict.verdict, strict.paper) == ("not comparable", "no share given") and "0.00%" in strict.why
+    mine = rows[prefix + f"requests beyond 5x the mean of distserve_full, {BLITZ}"]
+    assert mine.ours == "0.00% [0.00%, 0.00%]" and mine.verdict == "in band"
+    assert rows["BurstGPT/72B/32 GPUs: order of mean TTFT, 2 systems"].verdict == "in band"
+    order = rows["BurstGPT/72B/32 GPUs: order of mean TTFT, 3 systems"]
+    assert order.verdict == "in band" and f"mean load time {BLITZ} 1.00 s, allcache 1.00 s" in order.why
+    less = rows["AzureCode/8B/16 GPUs: GPU time over distserve_full"]
+    assert (less.verdict, less.ratio) == ("in band", pytest.approx(0.5))
+    assert "serverlessllm missed 30% of its look-ups" in rows[prefix + "mean TBT over serverlessllm"].why
+    assert len(figure.levels) == sum(len(set_ups.all_systems(one)) for one in set_ups.workloads())
+    assert figure.levels[0]["TTFT mean / P99 (ms)"] == "52.0 / 200"
+    assert any("rate factor" in told for told in figure.inputs)
+    assert any("KV engine.kv_tokens=256000" in told for told in figure.inputs)
+
+
+def test_violations_count_late_and_lost_requests() -> None:
+    one = made_up(FAST, {"requests": {"arrived": 12, "dropped": 1}}, [10.0] * 6 + [99.0] * 3)
+    assert violations(one, 50.0, 50.0) == pytest.approx((3 + 2) / 11)  # two of eleven have no answer
+
+
+def test_cache_network_and_control_figures() -> None:
+    copy = 16_060_522_496  # of Llama3-8B
+    levels = {
+        "base": BASE,
+        BLITZ: {"host_cache_bytes.max": copy, "network.nic.mean_share": 0.04},
+        "serverlessllm": {"host_cache_bytes.mean": 1.5 * copy},
+        "allcache": {"host_cache_bytes.mean": 2 * copy},
+        "4 cached, 300 s, 0.25 C": {"cache.misses": 1.0},
+        "naive": {"loads.seconds.mean": 1.4, "itl_ms.p99": 18.0},
+        "naive, network only": {"loads.seconds.max": 1.2},
+    }
+    outcomes = outcomes_of(levels)
+    copies = rows_of("fig19", outcomes)
+    prefix = "AzureCode/8B/16 GPUs: "
+    assert {copies[name].verdict for name in copies if name.startswith(prefix)} == {"in band", "out"}
+    assert copies[prefix + f"most copies, {BLITZ}"].verdict == "in band"
+    assert copies[prefix + "mean copies, allcache"].verdict == "in band"
+    assert copies[prefix + "mean copies, serverlessllm 300 s"].verdict == "out"  # it has none here
+    extra = rows_of("fig22", outcomes)[prefix + "extra mean use of the network"]
+    assert (extra.verdict, extra.ours) == ("out", "2.00 points [2.00 points, 2.00 points]")
+    assert "4.00% against 2.00%" in extra.why
+    decided = rows_of("fig23", outcomes)[prefix + "P99 of a decision over a load"]
+    assert (decided.verdict, decided.ratio) == ("in band", pytest.approx(0.2))  # 2 ms of 1 s, of 1 %
+    misses = rows_of("fig4", outcomes)
+    assert misses["host-cache miss rate, 2 cached, 300 s, 0.5 C"].verdict == "in band"
+    assert misses["misses by memory"].verdict == "in band"
+    assert misses["misses by load"].why.count(" C ") == 4  # two systems, misses and load times
+    choice = rows_of("fig8", outcomes)
+    run = "AzureConv/7B/16 GPUs: naive over pruned, "
+    assert choice[run + "mean load time"].verdict == "in band"
+    assert choice[run + "P99 TBT"].verdict == "out"
+    network = "AzureConv/7B/16 GPUs: naive, network only over pruned, network only, longest load"
+    assert (choice[network].verdict, choice[network].ours) == ("out", "0.600 [0.600, 0.600]")
+
+
+def test_without_runs_every_figure_says_what_is_missing(tmp_path: Path) -> None:
+    for name, recipe in BLITZSCALE.items():
+        outcomes = Outcomes({}, dict.fromkeys(recipe.cases(), "this version has no system=nobody"))
+        figure = recipe.make(outcomes)
+        missing = [row for row in figure.rows if row.why.startswith("this version has no")]
+        assert bool(missing) == bool(recipe.cases())
+        assert all((row.verdict, row.ratio) == ("not comparable", None) for row in missing)
+        draw(figure, tmp_path / f"{name}.png")
+        assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_figures_of_runs_are_drawn_and_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "140")
+    outcomes = outcomes_of({"base": BASE, BLITZ: {"ttft_ms.mean": 52.0}})
+    for name, recipe in BLITZSCALE.items():
+        figure = recipe.make(outcomes)
+        assert figure.name == name and all(row.ours for row in figure.rows)
+        draw(figure, tmp_path / f"{name}.png")
+        assert len(json.loads(as_json(figure, "", None, []))["rows"]) == len(figure.rows)
+        print_figure(figure)
+    text = capsys.readouterr().out
+    assert "serverlessllm 300 s" in text and "52.0 / 200" in text
+    workload = workloads.compared(outcomes).panels[0]
+    assert {line.label: line.y for line in workload.lines}[BLITZ] == [52.0, 52.0]  # 10 s in bins of 5
+
+
+def test_time_without_arrivals_is_not_drawn_over() -> None:
+    late = Outcome((), {}, np.array([1.0, 11.0]), np.array([4.0, 6.0]), np.zeros(2), "")
+    x, y = over_time(Outcomes({FAST: (late,)}, {}), FAST)
+    assert x == [2.5, 7.5, 12.5] and (y[0], y[2]) == (4.0, 6.0) and math.isnan(y[1])
+
+
+@pytest.mark.parametrize(("ours", "verdict"), [([60.0, 61.0], "in band"), ([40.0, 140.0], "out")])
+def test_an_interval_on_both_sides_of_equal_shows_no_direction(ours: list[float], verdict: str) -> None:
+    found = {
+        case: tuple(made_up(case, {"ttft_ms": {"mean": ms}}, [1.0]) for ms in levels)
+        for case, levels in ((FAST, ours), (SLOW, [100.0, 100.0]))
+    }
+    row = ratio_row(Outcomes(found, {}), "a", shorter(30), MEAN_TTFT, FAST, SLOW)
+    assert row.verdict == verdict and ("no direction is shown" in row.why) == (verdict == "out")
+
+
+def test_an_order_needs_the_number_of_every_system() -> None:
+    outcomes = outcomes_of({"base": BASE, BLITZ: {"gpu_seconds": 1.0}})
+    cases = [set_ups.case(set_ups.AZURE_CODE_8B, name) for name in (BLITZ, "allcache")]
+    assert order_row(outcomes, "a", GPU_TIME, cases).verdict == "in band"
+    assert order_row(outcomes, "a", GPU_TIME, cases[::-1]).verdict == "out"
+    bare = Outcomes({cases[0]: (made_up(cases[0], {}, [1.0]),)}, {})
+    unknown = order_row(bare, "a", MISS_RATE, cases[:1])
+    assert unknown.verdict == "not comparable" and "has no cache.hits" in unknown.why
+
+
+# What is written and printed.
+
+
+def test_json_has_every_row_and_no_infinity(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = (Row("a", "b", "c", math.inf, "out", "", "12 s"), Row("d", "e", "f", 1.0, "in band", "g", ""))
+    figure = Figure(
+        "fig", "Figure", rows, inputs=("made up",), levels=({"set-up": "s", "system": "x", "GPU s": ""},)
+    )
+    data = json.loads(as_json(figure, "servetwin reproduce", None, ["servetwin simulate"]))
+    assert (data["figure"], data["command"], data["commit"]) == ("fig", "servetwin reproduce", None)
+    assert data["rows"][0] == {
+        "name": "a", "paper": "b", "ours": "c", "ratio": None, "verdict": "out", "stand_in": "",
+        "why": "12 s",
+    }  # fmt: skip
+    print_figure(figure)
+    text = capsys.readouterr().out
+    assert "a: 12 s" in text and "made up" in text and "in band" in text
+    assert tally([figure]) == "2 rows: 1 in band, 1 out, 0 not comparable"
+
+
+def test_the_command_writes_json_and_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["reproduce", "blitzscale", "fig21", f"out={tmp_path / 'out'}"]
+    assert run(words) == 0
+    text = capsys.readouterr().out
+    assert "four NICs" in text and "9 in band" in text and "verdict" in text
+    data = json.loads((tmp_path / "out" / "fig21.json").read_text())
+    assert data["command"] == " ".join(["servetwin", *words])
+    assert len(data["rows"]) == 15 and data["runs"] == []
+    assert (tmp_path / "out" / "fig21.png").read_bytes().startswith(b"\x89PNG")
+    assert run(words) == 2
+    assert "overwrite=true" in capsys.readouterr().err
+    assert run([*words, "overwrite=true"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["blitzscale"], "lacks a figure"),
+        (["blitzscale", "fig21"], "out is missing"),
+        (["blitzscale", "fig99", "out=x"], "no figure 'fig99'"),
+        (["blitzscale", "fig21", "out=x", "seeds=0"], "seeds=0 is out of range"),
+        (["blitzscale", "fig21", "out=x", "seeds=many"], "seeds wants an integer"),
+        (["blitzscale", "fig21", "out=x", "seed=1"], "write seeds=VALUE"),
+        (["blitzscle", "fig21", "out=x"], "servetwin reproduce blitzscale"),
+    ],
+)
+def test_refusals_are_one_sentence(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["reproduce", *words]) == 2
+    error = capsys.readouterr().err
+    assert said in error and error.count("\n") == 1
+
+
+def test_list_and_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert (run(["reproduce"]), run(["reproduce", "--help"]), run(["reproduce", "blitzscale", "list"])) == (
+        2, 0, 0,
+    )  # fmt: skip
+    text = capsys.readouterr().out
+    assert all(f"\n{name} " in text for name in BLITZSCALE) and "processes=2" in text
+    assert chosen("blitzscale", ["fig8", "all"]) == BLITZSCALE
+    assert list(chosen("blitzscale", ["fig8", "fig21", "fig8"])) == ["fig8", "fig21"]
