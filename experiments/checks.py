@@ -112,7 +112,8 @@ def _check_elastic(config: RunConfig) -> None:
         raise UserError(f"engine.reserve={engine.reserve} is unknown: write one of {', '.join(RESERVES)}")
     if config.estimates not in ESTIMATES:
         raise UserError(f"estimates={config.estimates} is unknown: write one of {', '.join(ESTIMATES)}")
-    for group, policy in (("provision", system.provision), ("cache", system.cache)):
+    parts = (("provision", system.provision), ("cache", system.cache), ("live", system.live))
+    for group, policy in parts:
         if not system.elastic and policy.name != "none":
             raise UserError(
                 f"system/{group}={policy.name} does nothing with system/scaler=none, which loads nothing: "
@@ -140,7 +141,12 @@ def _check_elastic(config: RunConfig) -> None:
             f"cluster.start={config.cluster.start} does not fit system={name}, which decides itself from "
             "where instances load: leave it out"
         )
-    for group, policy in (("provision", system.provision), ("cache", system.cache)):
+    if engine.asynchronous and system.live.name != "none":
+        raise UserError(
+            f"engine.asynchronous=true does not fit system/live={system.live.name}, whose passes begin "
+            "between two steps: write engine.asynchronous=false or engine=blitz_native"
+        )
+    for group, policy in parts[:2]:
         if system.elastic and policy.name == "none":
             raise UserError(
                 f"system/{group}=none does not fit system/scaler={system.scaler.name}, whose instances load "

@@ -84,7 +84,8 @@ class PolicyConfig:
 class SystemConfig:
     """A serving system: one policy for every decision, and how many instances it has.
 
-    ``scaler`` none: a static system, which needs neither ``provision`` nor ``cache``.
+    ``scaler`` none: a static system, which needs neither ``provision`` nor ``cache``. ``live`` none: new
+    instances wait for all their parameters.
     """
 
     name: str
@@ -94,6 +95,7 @@ class SystemConfig:
     scaler: PolicyConfig
     provision: PolicyConfig
     cache: PolicyConfig
+    live: PolicyConfig
     instances: InstancesConfig
 
     @property

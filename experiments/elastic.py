@@ -15,6 +15,7 @@ from serving.cluster_map import ClusterMap
 from serving.elastic import Elastic, ElasticPolicies, ElasticSetup, ModelLimits
 from serving.estimates import Estimates, ModelEstimates
 from serving.handover import HandOverRules
+from serving.live import LivePolicy
 from serving.planning import Port
 from serving.replica import Replica, Role
 from serving.scaling import ScaleDecision, ScalingView
@@ -68,11 +69,14 @@ def elastic_of(
         round(system.instances.keep_ms * NS_PER_MS),
     )
     provisioner = make_policy("system/provision", system.provision, estimates=estimates)
+    live: LivePolicy | None = None
+    if system.live.name != "none":
+        live = make_policy("system/live", system.live, ttft_slo_ms=config.slo.ttft_ms)
 
     def arbiter(views: Sequence[ScalingView], wanting: str) -> ScaleDecision | None:
         return instance_to_take(views, wanting, {view.model: scaler.rules_of(view.model) for view in views})
 
-    return Elastic(setup, ElasticPolicies(scaler, provisioner, arbiter), copies, placed)
+    return Elastic(setup, ElasticPolicies(scaler, provisioner, arbiter, live), copies, placed)
 
 
 def cluster_map_of(topology: Topology) -> ClusterMap:

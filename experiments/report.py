@@ -86,7 +86,7 @@ def _header(title: str, config: Mapping[str, Any], summary: Mapping[str, Any], n
     trace = section(summary, "trace")
     policies = [
         section(system, part).get("name")
-        for part in ("dispatch", "batcher", "admission", "scaler", "provision", "cache")
+        for part in ("dispatch", "batcher", "admission", "scaler", "provision", "cache", "live")
         if section(system, part) and (part in _ALWAYS_NAMED or section(system, part).get("name") != "none")
     ]
     tp, gpus = model.get("tp", "?"), cluster.get("gpus", "?")

@@ -8,6 +8,8 @@ from serving.live import LivePlan, LiveView
 class IlpFree:
     """BlitzScale's ZigZag without a solver (OSDI '25, Fig. 16)."""
 
+    ahead = solve_ns = 0
+
     def plan(self, view: LiveView) -> LivePlan:
         """The rule ``pull``; nothing is fixed beforehand."""
         return _pulling(view, "ZigZag without a solver")
@@ -15,6 +17,8 @@ class IlpFree:
 
 class BestEffort:
     """As many loaded layers as possible when a batch's turn comes, half of the layers at most."""
+
+    ahead, solve_ns = 1, 0
 
     def plan(self, view: LiveView) -> LivePlan:
         """A split."""
@@ -24,6 +28,8 @@ class BestEffort:
 
 class StopTheWorld:
     """The new instance serves nothing before it is complete."""
+
+    ahead = solve_ns = 0
 
     def plan(self, view: LiveView) -> LivePlan:
         """The rule ``stop``."""
@@ -35,16 +41,23 @@ class Ilp:
     """ZigZag's integer program. A split that its replay contradicts, or none, and it pulls as ``IlpFree``.
 
     formulation: ``executable``, or ``paper`` and ``paper_shifted`` to see them fail. deterministic_limit: of
-    the solve, in the solver's own count of its work. refused counts the plans that were not used.
+    the solve, in the solver's own count of its work. refused counts the plans that were not used. ahead,
+    solve_ns: as serving.live.LiveScheduler has them; what a solve takes is not measured, so that a run can be
+    repeated (benchmarks/zigzag.py measures it).
     """
 
     def __init__(
-        self, formulation: Formulation = "executable", deterministic_limit: float = DETERMINISTIC_LIMIT
+        self,
+        formulation: Formulation = "executable",
+        deterministic_limit: float = DETERMINISTIC_LIMIT,
+        ahead: int = 12,
+        solve_ns: int = 40_000_000,
     ) -> None:
         if formulation not in FORMULATIONS:
             raise ValueError(f"there is no formulation {formulation!r}: write {', '.join(FORMULATIONS)}")
         if not deterministic_limit > 0:
             raise ValueError("the ILP needs a deterministic limit above 0")
+        self.ahead, self.solve_ns = ahead, solve_ns
         self._formulation = formulation
         self._deterministic_limit = deterministic_limit
         self.refused = 0

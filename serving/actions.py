@@ -35,6 +35,8 @@ class Run:
     chunks only if they complete every prompt they touch. Steps in which requests finish are reported; the
     run then ends if ``until_finish``, and else goes on with those left, for as long as there are any. With
     ``hand_over`` requests whose prompts it completes do not decode here: their KV waits for an ``Adopt``.
+    With ``layers`` it is one step that runs layers [first, last) of whole prompts, which get a token only
+    after the model's last one. It may run on a replica that has no more layers than these.
     """
 
     replica: int
@@ -45,6 +47,7 @@ class Run:
     until_finish: bool
     reason: str
     hand_over: bool = False
+    layers: tuple[int, int] | None = None
 
 
 @fact
@@ -130,7 +133,8 @@ class Load:
     which GPU sends which part to which; the ranks of several targets then exchange their parts over their
     scale-up links. Without shards there is one source and one target, rank to same rank. The world reports
     how many layers are whole at a target: each of them if ``every_layer``, else only all. ``cold``: replicas
-    that load must start up first (process, context, connections).
+    that load must start up first (process, context, connections). ``layers_first``: the embedding comes after
+    the layers, else before them.
     """
 
     load: int
@@ -141,6 +145,7 @@ class Load:
     every_layer: bool
     cold: bool
     reason: str
+    layers_first: bool = False
 
 
 @fact

@@ -12,6 +12,7 @@ from serving.cluster_map import ClusterMap
 from serving.copies import Copies
 from serving.deployment import Deployment
 from serving.engine import Engine
+from serving.live import LivePolicy
 from serving.loads import Loads
 from serving.provisioning import Provisioner
 from serving.replica import Replica, Role
@@ -52,11 +53,15 @@ class ElasticSetup:
 
 @dataclass(frozen=True, slots=True)
 class ElasticPolicies:
-    """Who decides. ``arbiter``: which instance a model may take from another when no GPUs are free."""
+    """Who decides. ``arbiter``: which instance a model may take from another when no GPUs are free.
+
+    ``live``: which new instances work while they load; None: none does.
+    """
 
     scaler: Scaler
     provisioner: Provisioner
     arbiter: Arbiter
+    live: LivePolicy | None = None
 
 
 class Elastic:

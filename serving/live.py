@@ -71,7 +71,60 @@ class LivePlan:
 
 
 class LiveScheduler(Protocol):
-    """Decides how a pair shares the batches that wait."""
+    """Decides how a pair shares the batches that wait.
+
+    ahead: 0 for one that is never asked, because its rule is always ``pull``; 1: asked for every batch when
+    its turn comes; more: asked once, when the first layer is there, for so many of the batches that wait.
+    solve_ns: how long an answer takes; the loading of the first layer overlaps it.
+    """
+
+    @property
+    def ahead(self) -> int: ...
+
+    @property
+    def solve_ns(self) -> int: ...
 
     def plan(self, view: LiveView) -> LivePlan:
         """A plan for all batches of the view."""
+
+
+@fact
+class LiveTarget:
+    """An instance about to load. load_ns: estimated, None if nobody can say; tail: it feeds no other."""
+
+    replica: int
+    load_ns: int | None
+    tail: bool
+
+
+@fact
+class LiveChoice:
+    """Instances of a model that begin to load, in the order of their plan.
+
+    waited_ns: how long the first request in the queue has waited, 0 with an empty queue. backlog_tokens:
+    prompt tokens not computed yet. partners: instances that could run the layers a new one lacks; helpers:
+    decode instances, which can where there are no others.
+    """
+
+    targets: tuple[LiveTarget, ...]
+    waited_ns: int
+    backlog_tokens: int
+    partners: int
+    helpers: int
+
+
+class LivePolicy(Protocol):
+    """Which new instances work while they load, and how.
+
+    embeds: the new instance has the embedding too before its first layer; else an old one embeds its prompts,
+    and their activations are sent.
+    """
+
+    @property
+    def scheduler(self) -> LiveScheduler: ...
+
+    @property
+    def embeds(self) -> bool: ...
+
+    def select(self, choice: LiveChoice) -> tuple[int, ...]:
+        """The targets that are to be live, by replica number."""

@@ -140,7 +140,7 @@ def test_config_yaml_reads_back_equal(out: str, seed: int, tmp_path_factory: pyt
 
 
 BASE = load_config(["out=OUT"], "simulate")
-ELASTIC_GROUPS = ("system/scaler", "system/provision", "system/cache")
+ELASTIC_GROUPS = ("system/scaler", "system/provision", "system/cache", "system/live")
 
 
 def test_a_real_run_reads_back_equal(tmp_path: Path) -> None:
@@ -254,6 +254,7 @@ def test_every_policy_option_makes_its_policy(group: str, option: str) -> None:
         assert (chosen.policy, chosen.params) == ("", {})
         return
     known = {"random": Random(0), "estimates": Estimates((), ""), "sizes_bytes": {"m": 8}, "hosts": 2}
+    known["ttft_slo_ms"] = 450.0
     assert make_policy(group, chosen, **known) is not None
 
 

@@ -14,11 +14,11 @@ PAGE = (Path(__file__).resolve().parents[1] / "docs" / "SYSTEMS.md").read_text(e
 
 
 def rows() -> dict[str, list[str]]:
-    """System -> roles, instances, scaler, provision, cache."""
+    """System -> roles, instances, scaler, provision, cache, live."""
     found = {}
     for line in PAGE.splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if len(cells) == 7 and cells[0].startswith("`") and cells[0] != "`system=`":
+        if len(cells) == 8 and cells[0].startswith("`") and cells[0] != "`system=`":
             for name in cells[0].split(", "):
                 found[name.strip("`")] = [cell.strip("`") for cell in cells[2:]]
     return found
@@ -32,12 +32,12 @@ def test_the_table_names_every_system() -> None:
 def test_the_table_has_what_the_system_is_made_of(name: str) -> None:
     system = load_config([f"system={name}", "cluster=blitz_b", "out=OUT"], "simulate").system
     roles = "split" if system.instances.split else "both in one"
-    parts = [system.scaler.name, system.provision.name, system.cache.name]
+    parts = [system.scaler.name, system.provision.name, system.cache.name, system.live.name]
     assert rows()[name] == [roles, system.instances.size, *parts]
 
 
 def test_the_options_that_the_page_names_are_all_there_are() -> None:
-    for group in ("system/scaler", "system/provision", "system/cache"):
+    for group in ("system/scaler", "system/provision", "system/cache", "system/live"):
         (line,) = [line for line in PAGE.splitlines() if line.startswith(f"| `{group}` |")]
         assert set(option_groups()[group]) <= set(re.findall(r"`(\w+)`", line))
 
