@@ -22,6 +22,7 @@ from serving.scaling import ScaleDecision, ScalingView
 from serving.units import NS_PER_S
 
 NS_PER_MS = 1_000_000
+BYTES_PER_ACTIVATION = 2  # 16 bits, as the artefact of BlitzScale (OSDI 2025) sends them
 
 
 def with_roles(
@@ -123,4 +124,6 @@ def _limits(
         link = sum(port.bandwidth_bytes_per_s for port in nics.values())
         prefill_per_s, kv_tokens = own.prefill_tokens_per_s, own.kv_tokens
         kv_per_s = link / model.shape.kv_bytes_per_token
-    return ModelLimits(bounds, prefill_per_s, kv_tokens, kv_per_s, round(batch / prefill_per_s * NS_PER_S))
+    pass_ns = round(batch / prefill_per_s * NS_PER_S)
+    sizes = model.shape.weight_bytes, model.shape.hidden * BYTES_PER_ACTIVATION
+    return ModelLimits(bounds, prefill_per_s, kv_tokens, kv_per_s, pass_ns, *sizes)

@@ -44,6 +44,25 @@ def elastic_summary(
         },
         "cache": {"hits": copies.caches.hits, "misses": copies.caches.misses},
         "decisions": {"count": report.looks, "cpu_ms_p99": _p99_ms(report.decisions_ns)},
+        **live_summary(controller),
+    }
+
+
+def live_summary(controller: Controller) -> dict[str, Any]:
+    """What instances did while they loaded, all models together; nothing where none could."""
+    counts = [one.live.counts for one in controller.services.values() if one.live is not None]
+    if not counts:
+        return {}
+    seen = {layers for one in counts for layers in one.layer_counts}
+    return {
+        "live": {
+            "passes": sum(one.passes for one in counts),
+            "requests": sum(one.requests for one in counts),
+            "layer_counts_seen": sorted(seen),
+            "plans_used": sum(one.plans_used for one in counts),
+            "plans_refused": sum(one.plans_refused for one in counts),
+            "plans_late": sum(one.plans_late for one in counts),
+        }
     }
 
 

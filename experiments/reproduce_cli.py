@@ -20,14 +20,22 @@ USAGE: Final = """servetwin reproduce: figures of a paper, ours beside the paper
   servetwin reproduce blitzscale list                    the figures there are
   servetwin reproduce blitzscale FIGURE ... out=DIR      make these (all: every one)
 
-Keys: out=DIR, seeds=5 (runs of each system, paired), processes=2, overwrite=false.
-Writes FIGURE.json and FIGURE.png into DIR and prints a table: paper, ours, their ratio, a verdict. "in band":
-direction and order hold and the size is within a factor 1.5; "out" is told with what was measured.
+Keys: out=DIR, seeds=5 (runs of each system, paired), processes=2, sweeps=true (further runs that tell what
+the results hang on: windows, loads, memory, time-outs), overwrite=false.
+Writes FIGURE.json, FIGURE.png, counts.txt and sweeps.json into DIR and prints, below the counts of verdicts,
+a table: paper, ours, their ratio, a verdict. "in band": direction and order hold and the size is within a
+factor 1.5; "out" is told with what was measured and where in sweeps.json it is.
 
 Example: servetwin reproduce blitzscale fig21 out=out/fig21
 """
 
-_KEYS: Final = {"out": Wanted(str), "seeds": Wanted(int), "processes": Wanted(int), "overwrite": Wanted(bool)}
+_KEYS: Final = {
+    "out": Wanted(str),
+    "seeds": Wanted(int),
+    "processes": Wanted(int),
+    "sweeps": Wanted(bool),
+    "overwrite": Wanted(bool),
+}
 _MOST: Final = {"seeds": 100, "processes": 256}
 
 
@@ -39,6 +47,7 @@ class Settings:
     out: str
     seeds: int
     processes: int
+    sweeps: bool
     overwrite: bool
 
 
@@ -50,7 +59,7 @@ def reproduce(words: Sequence[str]) -> int:
 def settings_of(words: Sequence[str]) -> Settings:
     """Figures first, then keys. Raises UserError naming the word."""
     figures = [word for word in words if "=" not in word]
-    given: dict[str, object] = {"seeds": 5, "processes": 2, "overwrite": False}
+    given: dict[str, object] = {"seeds": 5, "processes": 2, "sweeps": True, "overwrite": False}
     for word in parse_words([word for word in words if "=" in word]):
         if word.key not in _KEYS:
             near = closest(word.key, _KEYS) or ", ".join(_KEYS)
@@ -84,32 +93,42 @@ def _blitzscale(words: Sequence[str]) -> int:
 
 def _make(recipes: "Mapping[str, Recipe]", settings: Settings, command: str) -> None:
     from experiments.progress import progress_bar
+    from experiments.reproduce.registry import sweeps_of
     from experiments.reproduce.runs import carry_out
-    from experiments.reproduce.shown import print_figure, tally
+    from experiments.reproduce.saved import FILE, as_saved, as_text
+    from experiments.reproduce.shown import heading, print_figure, tally
     from experiments.result_folder import ResultFolder
 
     with ResultFolder(settings.out, settings.overwrite) as folder:
         cases = [one for recipe in recipes.values() for one in recipe.cases()]
         with progress_bar("reproducing") as on_progress:
-            outcomes = carry_out(cases, settings.seeds, settings.processes, on_progress)
+            sweeps = sweeps_of(cases) if settings.sweeps else ()
+            outcomes = carry_out(cases, settings.seeds, settings.processes, on_progress, sweeps)
         figures = [_write(recipe, outcomes, folder.path, command) for recipe in recipes.values()]
+        (folder.path / FILE).write_text(as_text(as_saved(outcomes, figures)), encoding="utf-8")
+        (folder.path / "counts.txt").write_text(heading(figures) + "\n", encoding="utf-8")
         target = folder.commit()
     with telling(f"; the figures are in {target}"):
+        print(f"{heading(figures)}\n")
         for figure in figures:
             print_figure(figure)
         print(f"{tally(figures)}\nfigures in {target}")
 
 
 def _write(recipe: "Recipe", outcomes: "Outcomes", folder: Path, command: str) -> "Figure":
-    """FIGURE.json and FIGURE.png."""
+    """FIGURE.json, FIGURE.png, and the cluster files that runs of it had in place of their cluster's."""
     from experiments.reproduce.drawing import draw
-    from experiments.reproduce.runs import command_of
+    from experiments.reproduce.runs import command_of, links_file
     from experiments.reproduce.shown import as_json
     from experiments.version import code_version
 
     figure = recipe.make(outcomes)
-    runs = [command_of(one) for case in dict.fromkeys(recipe.cases()) for one in outcomes.of(case)]
+    runs = [command_of(one, case) for case in dict.fromkeys(recipe.cases()) for one in outcomes.of(case)]
     text = as_json(figure, command, code_version()["commit"], runs)
     (folder / f"{figure.name}.json").write_text(text, encoding="utf-8")
     draw(figure, folder / f"{figure.name}.png")
+    for case in recipe.cases():
+        if case.links and outcomes.of(case):
+            (folder / "clusters").mkdir(exist_ok=True)
+            (folder / "clusters" / links_file(case)).write_text(case.links, encoding="utf-8")
     return figure

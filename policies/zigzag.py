@@ -78,9 +78,10 @@ class Ilp:
             view,
             f"ILP refused: claims a mean of {float(found.claimed_mean_ns):.0f} ns, "
             f"replays {float(schedule.mean_ns):.0f} ns",
+            refused=True,
         )
 
 
-def _pulling(view: LiveView, reason: str) -> LivePlan:
+def _pulling(view: LiveView, reason: str, refused: bool = False) -> LivePlan:
     found = ilp_free(view)
-    return LivePlan("pull", found.target_layers, found.finish_ns, reason)
+    return LivePlan("pull", found.target_layers, found.finish_ns, reason, refused)

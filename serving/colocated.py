@@ -11,6 +11,7 @@ from serving.actions import Action, Assign
 from serving.engine import Engine
 from serving.events import Ran
 from serving.fleet import Admission, Dispatcher, Fleet
+from serving.live_scaling import Live
 from serving.replica import Replica, Role
 from serving.request import Request
 
@@ -20,7 +21,7 @@ class Colocated:
 
     __slots__ = (
         "_admission", "_dispatcher", "_engines", "_longest", "_queue_tokens", "_requests", "door", "elastic",
-        "fleet",
+        "fleet", "live",
     )  # fmt: skip
 
     def __init__(
@@ -46,6 +47,7 @@ class Colocated:
         self.elastic = prototype is not None
         self._longest = prototype.longest_request_tokens if prototype is not None else 0
         self.door: deque[Request] = deque()
+        self.live: Live | None = None
 
     @property
     def longest_request_tokens(self) -> int:
@@ -112,6 +114,9 @@ class Colocated:
         engine = self._engines[replica]
         tokens = sum([progress.known_tokens for progress in (*engine.waiting, *engine.door)])
         return tokens < self._queue_tokens
+
+    def feed(self, actions: list[Action]) -> None:
+        """Nobody is live here."""
 
     def _feed(self, replica: int, actions: list[Action]) -> None:
         """An instance takes from the door what it has room for."""

@@ -89,6 +89,7 @@ class Controller:
                 hand_overs[model],
                 tokens,
                 self._transfers,
+                elastic.live_setup(model) if elastic is not None else None,
             )
             for replica in own:
                 if self.engines[replica.id].state is EngineState.IDLE:

@@ -12,6 +12,7 @@ from serving.engine import Engine
 from serving.events import Loaded, LoadStopped
 from serving.fact import fact
 from serving.instances import Instances
+from serving.live_loads import live_targets
 from serving.loads import UNDER_WAY, Loads
 from serving.parameter_pool import Reload
 from serving.provisioning import Provisioned, Provisioner
@@ -37,8 +38,9 @@ class Deployment:
     """The instances of all models. ``history``: every decision and what came of it, with the reasons."""
 
     __slots__ = (
-        "_begun_ns", "_cluster", "_engines", "_loads", "_numbers", "_park_ns", "_pass_ns", "_place",
-        "_provisioner", "_services", "active_ns", "copies", "drained", "history", "instances",
+        "_begun_ns", "_cluster", "_engines", "_loads", "_numbers", "_overlapping", "_park_ns", "_pass_ns",
+        "_place", "_provisioner", "_services", "_sizes_bytes", "active_ns", "copies", "drained", "history",
+        "instances",
     )  # fmt: skip
 
     def __init__(
@@ -50,13 +52,15 @@ class Deployment:
         placed: Sequence[Replica],
         park_ns: int,
         pass_ns: Mapping[str, int],
+        sizes_bytes: Mapping[str, int],
     ) -> None:
         """``placed`` serve from the start. ``park_ns``: how long parameters stay on GPUs that were freed.
 
-        ``pass_ns``: how long a full prefill pass of each model takes.
+        ``pass_ns``: how long a full prefill pass of each model takes; ``sizes_bytes``: of its parameters.
         """
-        self._pass_ns = pass_ns
+        self._pass_ns, self._sizes_bytes = pass_ns, sizes_bytes
         self._begun_ns: dict[int, int] = {}  # of the loads under way
+        self._overlapping: set[int] = set()  # of these, behind which a pass may run
         self._cluster = cluster
         self._provisioner = provisioner
         self._park_ns = park_ns
@@ -84,6 +88,11 @@ class Deployment:
         kind, number = load.targets[event.target]
         whole = self._loads.loaded(event) is not None
         there = kind == "replica" and number in self.instances.live  # else it was lost meanwhile
+        live = self._services[load.model].live if there else None
+        if live is not None and number in live.pairs:
+            live.layers_came(now_ns, number, event.layers, whole, actions)
+            if not whole:
+                self._services[load.model].feed(actions)
         if there and (whole or self._overlaps(now_ns, load, number, event.layers)):
             if self.instances.live[number].state == "loading":
                 self.instances.loaded(number)
@@ -103,7 +112,7 @@ class Deployment:
         while others could serve them; an instance that decodes needs all layers at every step.
         """
         replica, role = self.instances.live[number].replica, self.instances.live[number].role
-        if not load.every_layer or role == "decode" or not layers:
+        if load.load not in self._overlapping or role == "decode" or not layers:
             return False
         count = len(replica.layers)
         took_ns = now_ns - self._begun_ns[load.load]
@@ -116,7 +125,14 @@ class Deployment:
         if kind == "replica" and number in self.instances.live:
             state = self.instances.live[number].state
             assert state == "loading", f"load {load.load} was stopped while replica {number} is {state}"
-            self._leave_gpus(now_ns, number, f"load {load.load} stopped: {event.cause}", actions)
+            service = self._services[load.model]
+            if service.live is not None and number in service.live.pairs:
+                service.live.load_stopped(number)
+                service.feed(actions)
+            if service.outstanding(number):  # others end what it has begun
+                self.drained.add(number)
+            else:
+                self._leave_gpus(now_ns, number, f"load {load.load} stopped: {event.cause}", actions)
         self._ended(now_ns, load, False, actions)
 
     def lost(self, now_ns: int, replica: int, cause: str, actions: list[Action]) -> None:
@@ -162,21 +178,39 @@ class Deployment:
         )
         answer = self._provisioner.provision(wanted)
         self._check(answer, decision, {seat.replica for seat in wanted.seats})
+        chosen = self._live(now_ns, decision, answer)
+        live = self._services[model].live
+        layers_first = bool(chosen) and live is not None and not live.embeds
         for edge in answer.edges:
             for _, number in edge.targets:
                 self.note(now_ns, "load", number, decision.reason, decision)
                 self._occupy(number, decision.role, False, edge.reason, actions)
+            lives = not chosen.isdisjoint(number for _, number in edge.targets)
             load = Load(
                 self._numbers,
                 model,
                 edge.sources,
                 edge.targets,
                 edge.shards,
-                answer.overlap,
+                answer.overlap or lives,
                 True,
-                f"{decision.reason}; {edge.reason}",
+                f"{decision.reason}; {edge.reason}{'; live' if lives else ''}",
+                layers_first,
             )
+            if answer.overlap:
+                self._overlapping.add(load.load)
             self._begin(now_ns, load, actions)
+
+    def _live(self, now_ns: int, decision: ScaleDecision, answer: Provisioned) -> set[int]:
+        """Which of the instances work while they load: never those that are to decode only."""
+        model = decision.model
+        live = self._services[model].live
+        if live is None or decision.role == "decode" or not answer.edges:
+            return set()
+        chosen = live.choose(now_ns, live_targets(answer.edges, self._sizes_bytes[model]))
+        for number in chosen:
+            live.begin(now_ns, number)
+        return set(chosen)
 
     @staticmethod
     def _check(answer: Provisioned, decision: ScaleDecision, seats: set[int]) -> None:
@@ -197,6 +231,7 @@ class Deployment:
         """Nothing more, unless all targets of the load have got what they get."""
         if load.load not in self._loads.in_flight:
             del self._begun_ns[load.load]
+            self._overlapping.discard(load.load)
             for reload in self.copies.end(load, self._hosts(load), whole, now_ns):
                 self._reload(now_ns, reload, actions)
             self.reclaim_drained(now_ns, actions)
@@ -228,6 +263,7 @@ class Deployment:
     def drain(self, now_ns: int, number: int, actions: list[Action]) -> None:
         """An instance takes nothing new and goes when it is empty."""
         self.instances.drain(number)
+        self.drained.add(number)  # looked at every period: its last KV may go while it does not report
         self._services[self.instances.live[number].replica.model].leave(number)
         self.reclaim(now_ns, number, actions)
 
@@ -236,6 +272,10 @@ class Deployment:
         replica = self.instances.live[number].replica
         model = replica.model
         if self._services[model].outstanding(number):
+            return
+        if self.instances.live[number].state == "loading":
+            self.drained.discard(number)
+            self._leave_gpus(now_ns, number, "its load stopped, and what it had begun is over", actions)
             return
         self.drained.add(number)
         reload = self.copies.before_leaving(model, number, now_ns)

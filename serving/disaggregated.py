@@ -2,18 +2,21 @@
 
 Requests wait in one queue for an idle prefill instance, which takes as many whole prompts as its engine runs
 in a pass. What it has computed waits for a decode instance with room (``serving.handover``); while it waits
-its KV stays, so that prefill holds back when decode is full.
+its KV stays, so that prefill holds back when decode is full. Live instances take from the queue while they
+load, and share their batches with idle prefill instances, with a decode one where there are none.
 """
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-from serving.actions import Action, Assign
+from serving.actions import Action, Assign, Fail
 from serving.engine import Engine
 from serving.events import Ran, Sent
 from serving.fleet import Admission, Fleet
 from serving.handover import HandOverRules, HandOvers, Transfers
-from serving.progress import EngineState
+from serving.live_host import LiveSetup
+from serving.live_scaling import Live
+from serving.progress import EngineState, Progress
 from serving.replica import Replica, Role
 from serving.request import Request
 
@@ -31,7 +34,7 @@ class Disaggregated:
 
     __slots__ = (
         "_admission", "_batch_tokens", "_engines", "_idle", "_longest", "_requests", "_turning",
-        "backlog_tokens", "decode", "hand_overs", "model", "prefill", "queue",
+        "backlog_tokens", "decode", "hand_overs", "live", "model", "prefill", "queue",
     )  # fmt: skip
 
     def __init__(
@@ -43,6 +46,7 @@ class Disaggregated:
         rules: HandOverRules,
         batch_tokens: int,
         numbers: Transfers,
+        live: LiveSetup | None = None,
     ) -> None:
         self.model = prototype.model
         self._longest = prototype.longest_request_tokens
@@ -57,6 +61,7 @@ class Disaggregated:
         self.decode: set[int] = set()
         self._idle: set[int] = set()  # prefill instances that could take some now
         self._turning: set[int] = set()  # those that will decode when they have computed what they have begun
+        self.live = None if live is None else Live(live, engines, self, numbers)
 
     @property
     def longest_request_tokens(self) -> int:
@@ -98,10 +103,20 @@ class Disaggregated:
                 engine.take((request,), actions)
                 return
         self.queue.append(request)
-        if self._idle:
+        if self._idle or (self.live is not None and self.live.pairs):
             self.feed(actions)
 
     def feed(self, actions: list[Action]) -> None:
+        """Whoever can work gets work: what live instances have begun goes first, and they begin more last."""
+        live = self.live
+        if live is None or not live.pairs:
+            self._feed_idle(actions)
+            return
+        live.pull(self._idle, actions)
+        self._feed_idle(actions)
+        live.work(actions)
+
+    def _feed_idle(self, actions: list[Action]) -> None:
         """Idle prefill instances take from the queue, the lowest number first."""
         idle = self._idle
         while self.queue and idle:
@@ -149,6 +164,9 @@ class Disaggregated:
     def ran(self, engine: Engine, event: Ran, actions: list[Action]) -> None:
         """Completed prompts are handed over, an idle prefill instance takes more, freed room is used."""
         hand_overs = self.hand_overs
+        if engine.aside is not None and engine.aside.begun:
+            self._ran_layers(engine, event, actions)
+            return
         if engine.handing_over:
             earlier = len(engine.outgoing)
             if event.steps:
@@ -160,7 +178,7 @@ class Disaggregated:
                 hand_overs.completed(engine, earlier, actions)
             if engine.state is _IDLE and engine.id in self.prefill:
                 self._idle.add(engine.id)
-                if self.queue:
+                if self.queue or (self.live is not None and self.live.pairs):
                     self.feed(actions)
             return
         engine.ran(event, actions)
@@ -170,10 +188,23 @@ class Disaggregated:
             if hand_overs.waiting:
                 hand_overs.match(actions)
 
+    def _ran_layers(self, engine: Engine, event: Ran, actions: list[Action]) -> None:
+        live = self.live
+        assert live is not None
+        live.ran(engine, event, actions)
+        if engine.state is _IDLE and engine.id in self.prefill:
+            self._idle.add(engine.id)
+        self.feed(actions)
+        engine.freed(actions)
+
     def sent(self, event: Sent, actions: list[Action]) -> int | None:
         """KV has come: it decodes there, and its old place, which is returned, has memory for more."""
+        live = self.live
+        if live is not None and live.came(event.transfer, actions):
+            self.feed(actions)
+            return None
         source = self.hand_overs.sent(event, actions)
-        if source is not None and self._idle and self.queue:
+        if source is not None and ((self._idle and self.queue) or (live is not None and live.pairs)):
             self.feed(actions)
         return source
 
@@ -189,7 +220,7 @@ class Disaggregated:
             return
         engine.turn(role)
         self.prefill.add(replica.id)
-        if engine.state is _IDLE:
+        if engine.state is _IDLE and not (self.live is not None and self.live.promised(replica.id)):
             self._idle.add(replica.id)
             self.feed(actions)
 
@@ -213,7 +244,48 @@ class Disaggregated:
         """Requests it computes or keeps, and those on their way to it."""
         engine = self._engines[replica]
         held = len(engine.running) + len(engine.waiting) + len(engine.outgoing) + len(engine.adopted)
-        return held + len(self.hand_overs.batch_to(replica))
+        held += len(self.hand_overs.batch_to(replica))
+        if self.live is None:
+            return held
+        # It may also keep KV of first layers until it is fetched.
+        return max(held, len(engine.ledger.holders())) + self.live.outstanding(replica)
+
+    # What live pairs take and give: serving.live_host.LiveHost.
+
+    def head_arrival_ns(self) -> int | None:
+        """When the first request in the queue came."""
+        return self.queue[0].arrival_ns if self.queue else None
+
+    def fetch(self, engine: Engine) -> list[Request]:
+        """The next batch from the queue that the engine has memory for."""
+        return self._next_batch(engine)
+
+    def partners(self) -> list[int]:
+        """Prefill instances."""
+        return sorted(self.prefill)
+
+    def helpers(self) -> list[int]:
+        """Decode instances, those with most room first."""
+        return sorted(self.decode, key=lambda one: (self.hand_overs.demands[one], one))
+
+    def holds(self, engine: Engine, requests: Iterable[Request]) -> bool:
+        """Whether there are free blocks for the prompts, and where it decodes room for their outputs."""
+        ledger, room = engine.ledger, engine.replica.longest_request_tokens
+        prompts = list(requests)
+        blocks = sum([ledger.blocks_for(request.prompt_tokens) for request in prompts])
+        free = ledger.free_blocks - ledger.watermark_blocks - ledger.step_blocks()
+        if engine.id not in self.decode:
+            return blocks <= free
+        wanted = sum([self.hand_overs.need_tokens(request, room) for request in prompts])
+        return blocks <= free and self.hand_overs.demands[engine.id] + wanted <= room
+
+    def computed(self, engine: Engine, done: list[Progress], tokens: int, actions: list[Action]) -> None:
+        """A batch has all its layers: its KV is handed over."""
+        self.backlog_tokens -= tokens
+        earlier = len(engine.outgoing)
+        engine.outgoing += done
+        if done:
+            self.hand_overs.completed(engine, earlier, actions)
 
     def lose(self, engine: Engine, cause: str, actions: list[Action]) -> list[int]:
         """What was sent to it is sent again elsewhere; what it had fails, and is returned."""
@@ -227,7 +299,20 @@ class Disaggregated:
             kept += [*engine.running, *(one.id for one in engine.waiting)]
         failed = engine.lose(actions, cause)
         self.hand_overs.lost(engine.id, unsent, kept, actions)
+        if self.live is not None:
+            failed += self._lose_live(self.live, engine, cause, actions)
         self.hand_overs.match(actions)
+        return failed
+
+    def _lose_live(self, live: Live, engine: Engine, cause: str, actions: list[Action]) -> list[int]:
+        """Requests whose first layers only this instance had fail."""
+        gone = live.lost(engine.id, actions)
+        self.backlog_tokens -= sum([request.prompt_tokens for request in gone])
+        failed = [request.id for request in gone] + self.hand_overs.without(engine.id, actions)
+        actions += [Fail(request, cause) for request in failed]
+        idle = [one for one in self.prefill if self._engines[one].state is _IDLE]
+        self._idle.update(one for one in idle if not live.promised(one))
+        self.feed(actions)
         return failed
 
 

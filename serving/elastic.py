@@ -13,6 +13,7 @@ from serving.copies import Copies
 from serving.deployment import Deployment
 from serving.engine import Engine
 from serving.live import LivePolicy
+from serving.live_host import LiveSetup
 from serving.loads import Loads
 from serving.provisioning import Provisioner
 from serving.replica import Replica, Role
@@ -27,7 +28,8 @@ Arbiter = Callable[[Sequence[ScalingView], str], ScaleDecision | None]
 class ModelLimits:
     """Bounds (fewest, most) on the instances of one model by role, and the rates of one instance.
 
-    ``pass_ns``: how long a full prefill pass takes.
+    ``pass_ns``: how long a full prefill pass takes. ``size_bytes``: of the parameters, on all GPUs together;
+    ``activation_bytes_per_token``: between two layers. Both are for live scaling only.
     """
 
     bounds: Mapping[Role, tuple[int, int]]
@@ -35,6 +37,8 @@ class ModelLimits:
     kv_tokens: int
     kv_tokens_per_s: float
     pass_ns: int
+    size_bytes: int = 0
+    activation_bytes_per_token: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +94,7 @@ class Elastic:
             placed,
             setup.park_ns,
             {model: limits.pass_ns for model, limits in setup.limits.items()},
+            {model: limits.size_bytes for model, limits in setup.limits.items()},
         )
         self._live = self.deployment.instances.live
         self._services: Mapping[str, Service] = {}
@@ -122,6 +127,14 @@ class Elastic:
     def prototypes(self) -> Mapping[str, Replica]:
         """What a replica of each hosted model is like."""
         return self._setup.prototypes
+
+    def live_setup(self, model: str) -> LiveSetup | None:
+        """What live scaling of a model needs to know; None without it."""
+        live, limits = self._policies.live, self._setup.limits[model]
+        if live is None:
+            return None
+        layers = len(self._setup.prototypes[model].layers)
+        return LiveSetup(live, layers, limits.activation_bytes_per_token, limits.prefill_tokens_per_s)
 
     def arrived(self, now_ns: int, model: str, actions: list[Action]) -> None:
         """A request was let in."""

@@ -14,7 +14,7 @@ It applies what a batcher chooses and does not know which batcher that is. State
 An arrival interrupts a run if it may change it; a pass is chosen after a report unless the run goes on.
 Requests whose KV comes from another replica (``adopt``) interrupt any run and take part from the next one. A
 replica that hands over (role prefill) runs prompts only: those it completes are ``outgoing``, and keep their
-memory until somebody has fetched them.
+memory until somebody has fetched them. ``aside``: a pass over layers of others' prompts, which goes first.
 
 Under asynchronous scheduling a step is chosen while the one before it runs. So what happens during a step
 (an arrival, a finish) counts only from the second boundary after it: newcomers wait at the door, and those
@@ -28,6 +28,8 @@ from serving.actions import Action, Adopt, Chunk, Fail, Interrupt, Run
 from serving.batch import Batch, Batcher, ReplicaView
 from serving.events import Ran
 from serving.kv_ledger import KvLedger
+from serving.layer_pass import LayerPass
+from serving.layer_pass import begin as begin_layers
 from serving.leaving import everybody_leaves, preempt
 from serving.progress import EngineState, Progress
 from serving.replica import Replica
@@ -43,9 +45,9 @@ class Engine:
 
     __slots__ = (
         "_chunks", "_decode_first", "_interruptible", "_newcomers", "_steps_left", "_stop", "adopted",
-        "asynchronous", "batcher", "coalesce", "door", "ended", "epoch", "handing_over", "hands_over", "id",
-        "ledger", "outgoing", "preemptions", "prefilling", "prompts_alone", "replica", "running", "state",
-        "view", "waiting",
+        "aside", "asynchronous", "batcher", "coalesce", "door", "ended", "epoch", "handing_over",
+        "hands_over", "id", "ledger", "outgoing", "preemptions", "prefilling", "prompts_alone", "replica",
+        "running", "state", "view", "waiting",
     )  # fmt: skip
 
     def __init__(
@@ -75,6 +77,7 @@ class Engine:
         self.hands_over = replica.role == "prefill"
         self.outgoing: deque[Progress] = deque()  # their prompts are computed, their KV waits here
         self.adopted: list[Progress] = []  # their KV is here, they decode from the next pass on
+        self.aside: LayerPass | None = None
         self.preemptions = 0
         self.prompts_alone = False  # a pass with prompts is reported after its first step
         self.state: EngineState = _IDLE if loaded else _LOADING
@@ -100,7 +103,8 @@ class Engine:
 
     def vacate(self) -> None:
         """The GPUs go to others; nothing may be left here."""
-        assert self.state in (_IDLE, _LOADING) and not self.ledger.holders(), "a replica at work was vacated"
+        works = self.aside is not None or self.ledger.holders()
+        assert self.state in (_IDLE, _LOADING) and not works, "a replica at work was vacated"
         self.state = _VACANT
 
     def place(self, role: str, loaded: bool) -> None:
@@ -130,13 +134,17 @@ class Engine:
         if self.state is _IDLE:
             self._start_pass(actions)
         elif self.state is _RUNNING:
-            self._interruptible = False
-            self.state = _STOPPING
-            actions.append(self._stop)
+            self.cut_run(actions)
+
+    def cut_run(self, actions: list[Action]) -> None:
+        """End the run in progress at its next boundary."""
+        self._interruptible = False
+        self.state = _STOPPING
+        actions.append(self._stop)
 
     def freed(self, actions: list[Action]) -> None:
-        """Memory was given back by others than a pass: what waited for it may run."""
-        if self.state is _IDLE and self.waiting:
+        """Memory was given back by others than a pass, or ``aside`` is over: what waited for it may run."""
+        if self.state is _IDLE and (self.waiting or self.running or self.adopted):
             self._start_pass(actions)
 
     def ready(self, actions: list[Action]) -> None:
@@ -144,9 +152,9 @@ class Engine:
         if self.state is _LOST:
             return
         assert self.state is _LOADING, "a replica that has its parameters was loaded again"
-        self.state = _IDLE
+        self.state = _IDLE if self.aside is None else _RUNNING
         self._newcomers = self.door if self.asynchronous else self.waiting
-        if self.waiting:
+        if self.waiting and self.aside is None:
             self._start_pass(actions)
 
     def ran(self, event: Ran, actions: list[Action]) -> None:
@@ -183,7 +191,7 @@ class Engine:
             return []
         self.state = _LOST
         self.epoch += 1
-        self._chunks = ()
+        self._chunks, self.aside = (), None
         self._interruptible = False
         self._release_ended()
         failed = everybody_leaves(self)
@@ -232,6 +240,9 @@ class Engine:
         self._interruptible = False
         if self.adopted:
             self._let_in(actions)
+        if self.aside is not None:
+            begin_layers(self, actions)
+            return
         if not (self.running or self.waiting or self.door):
             self.state = _IDLE
             self._steps_left = -1

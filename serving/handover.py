@@ -4,68 +4,42 @@ A prefill instance sends what it has completed as one batch at a time, a decode 
 time. Room for a request is kept for all the tokens it may have from the moment its KV is sent; that memory
 is taken, and the source's given back, when the KV has come (OSDI 2025's artefact does the same).
 
-| request           | completed | sent              | source lost | target lost      |
-|-------------------|-----------|-------------------|-------------|------------------|
-| at the source     | queue     | -                 | fails       | stays            |
-| on its way        | -         | decodes at target | fails       | queued again     |
-| whose KV has come | -         | refused           | decodes on  | fails: engine's  |
+The KV of a request's first layers may lie at a third instance, its giver (``serving.kv_transfer``). Both
+parts go to the target at once, each with a number of its own; the request has come when both have. Who keeps
+what it computed fetches the givers' parts first. A giver may send several parts at a time, and be a source or
+target besides; an instance that keeps may fetch several parts while a batch is sent to it.
+
+| request      | completed | a part came | the last came     | source lost | target lost  | giver lost   |
+|--------------|-----------|-------------|-------------------|-------------|--------------|--------------|
+| at source    | queue     | -           | -                 | fails       | stays        | fails        |
+| on its way   | -         | waits       | decodes at target | fails       | queued again | fails        |
+| with such    | -         | waits       | decodes at target | fails       | queued again | queued again |
+| being kept   | -         | -           | decodes there     | fails       | -            | fails        |
+| it has come  | -         | refused     | refused           | decodes on  | fails        | decodes on   |
+
+With such: not split, in one batch with one that is. "Queued again" is at the source.
 """
 
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from serving.actions import Action, Send
+from serving.actions import Action
+from serving.decode_room import DecodeRoom, HandOverRules
 from serving.engine import Engine
 from serving.events import Sent
-from serving.fact import fact
-from serving.least_index import LeastIndex
+from serving.kv_transfer import Givers, Transfer, Transfers, UnderWay
 from serving.progress import Progress
 from serving.request import Request
 
-
-@fact
-class HandOverRules:
-    """kv_bytes_per_token: of the model on all ranks together. most_requests: that decode on one instance."""
-
-    kv_bytes_per_token: int
-    most_requests: int
-
-
-class Transfers:
-    """The numbers of transfers, over all models of a controller."""
-
-    __slots__ = ("_models", "_next")
-
-    def __init__(self) -> None:
-        self._next = 0
-        self._models: dict[int, str] = {}
-
-    def begin(self, model: str) -> int:
-        """The number of a new transfer."""
-        number = self._next
-        self._next = number + 1
-        self._models[number] = model
-        return number
-
-    def model_of(self, number: int) -> str:
-        """Whose it was; it is over, given up or not."""
-        return self._models.pop(number)
-
-
-@fact
-class _Transfer:
-    source: int
-    target: int
-    batch: tuple[Progress, ...]
+__all__ = ["HandOverRules", "HandOvers", "Transfers"]
 
 
 class HandOvers:
     """The transfers of one model, and the room kept on its decode instances."""
 
     __slots__ = (
-        "_block_tokens", "_engines", "_listed", "_needs", "_numbers", "_open", "_ready", "_receiving",
-        "_requests", "_room", "_rules", "_transfers", "demand_tokens", "demands", "migrating_tokens",
-        "sending",
+        "_engines", "_givers", "_ready", "_requests", "_room", "_under_way", "demand_tokens",
+        "migrating_tokens",
     )  # fmt: skip
 
     def __init__(
@@ -76,61 +50,53 @@ class HandOvers:
         numbers: Transfers,
         block_tokens: int = 1,
     ) -> None:
-        self._block_tokens = block_tokens
         self._engines = engines
         self._requests = requests
-        self._rules = rules
-        self._numbers = numbers
         self._ready: deque[int] = deque()  # sources with something to send, the longest waiting first
-        self._open = LeastIndex({})  # decode instances that may be sent to now, by demand
-        self._listed = 0  # how many those are
-        self._room: dict[int, int] = {}  # of each decode instance that takes requests, in tokens
-        self._receiving: set[int] = set()
-        self._transfers: dict[int, _Transfer] = {}
-        self.sending: dict[int, int] = {}  # source -> transfer
-        self.demands: dict[int, int] = {}  # decode instance -> tokens that room is kept for
-        self._needs: dict[int, int] = {}  # tokens of room, of everybody whose prompt is computed
+        self._room = DecodeRoom(rules, block_tokens)
+        self._givers = Givers(engines)
+        self._under_way = UnderWay(self._givers, rules.kv_bytes_per_token, numbers)
         self.demand_tokens = 0  # the sum of demands, and of those completed whom nobody has room for yet
         self.migrating_tokens = 0
 
+    @property
+    def demands(self) -> dict[int, int]:
+        """Tokens that room is kept for, by decode instance."""
+        return self._room.demands
+
+    @property
+    def waiting(self) -> bool:
+        """Whether somebody waits for room."""
+        return bool(self._ready)
+
+    def need_tokens(self, request: Request, room: int) -> int:
+        """Room that a request takes of an instance with so many tokens of it: ``DecodeRoom.need_tokens``."""
+        return self._room.need_tokens(request, room)
+
     def open(self, replica: int) -> None:
         """A decode instance takes requests from now on."""
-        room = self._engines[replica].replica.longest_request_tokens
-        self._room[replica] = room
-        self.demands.setdefault(replica, 0)
-        if replica not in self._receiving:
-            self._list(replica)
+        self._room.open(replica, self._engines[replica].replica.longest_request_tokens)
         if replica in self._ready:
             self._ready.remove(replica)
             self._has_more(replica)
 
     def close(self, replica: int) -> None:
         """It takes no new ones; what is on its way still comes."""
-        if self._room.pop(replica, None) is not None and replica not in self._receiving:
-            self._unlist(replica)
-
-    def need_tokens(self, request: Request, room: int) -> int:
-        """Room that a request takes: prompt and reserved output, at least a seat's part of the memory.
-
-        Whole blocks, for the last one is not shared: else the memory may be short of what was kept.
-        """
-        least, block = -(-room // self._rules.most_requests), self._block_tokens
-        tokens = request.prompt_tokens + (request.reserved_tokens or request.max_new_tokens)
-        need = -(-tokens // block) * block
-        if need < least:
-            need = least
-        return need if need < room else room
+        self._room.close(replica)
 
     def completed(self, engine: Engine, earlier: int, actions: list[Action]) -> None:
         """A pass has completed prompts: all of ``engine.outgoing`` after the first ``earlier`` of them."""
-        outgoing, requests, source = engine.outgoing, self._requests, engine.id
-        room = engine.replica.longest_request_tokens
+        outgoing, requests, source, room = engine.outgoing, self._requests, engine.id, self._room
+        memory = engine.replica.longest_request_tokens
         for position in range(earlier, len(outgoing)):
-            request = requests[outgoing[position].id]
+            progress = outgoing[position]
+            request = requests[progress.id]
+            if progress.elsewhere is not None:
+                self._givers.add(progress, engine)
             self.migrating_tokens += request.prompt_tokens
-            self._needs[request.id] = need = self.need_tokens(request, room)
+            room.needs[request.id] = need = room.need_tokens(request, memory)
             self.demand_tokens += need
-        if source not in self.sending and source not in self._ready:
+        if source not in self._under_way.sending and source not in self._ready:
             self._has_more(source)
         if self._ready:
             self.match(actions)
@@ -138,154 +104,216 @@ class HandOvers:
     def match(self, actions: list[Action]) -> None:
         """Begin what can begin, in the order in which the sources became ready."""
         while self._ready:
-            source = self._engines[self._ready[0]]
-            if not self._begin(source, actions):
+            if self._begin(self._engines[self._ready[0]], actions):
+                self._ready.popleft()
+            elif not (self._givers and self._begin_at_giver(actions)):
                 return
-            self._ready.popleft()
 
     def _begin(self, source: Engine, actions: list[Action]) -> bool:
-        if source.id in self._room:
-            return self._keep(source, actions)
-        if not self._listed:
+        if source.id in self._room.rooms:
+            self._keep(source, actions)
+            return True
+        least = self._room.least()
+        return least is not None and self._send(source, self._unsent(source), least, actions)
+
+    def _begin_at_giver(self, actions: list[Action]) -> bool:
+        """The target of least demand has no room for the first: it may be full of parts that it has itself.
+
+        Those who need no more memory there go first then, else they would stop everybody.
+        """
+        least = self._room.least()
+        if least is None:
             return False
-        target, demand = self._open.least()
-        room, engine = self._room[target], self._engines[target]
-        ledger, needs = engine.ledger, self._needs
+        for number in self._ready:
+            source = self._engines[number]
+            given = [one for one in self._unsent(source) if self._givers.of(one.id) == least[0]]
+            if given and self._send(source, given, least, actions):
+                self._ready.remove(number)
+                return True
+        return False
+
+    def _unsent(self, source: Engine) -> Sequence[Progress]:
+        """Who waits there; of those it keeps it may be fetching parts already."""
+        fetching = self._under_way.fetching
+        if not fetching:
+            return source.outgoing
+        return [progress for progress in source.outgoing if progress.id not in fetching]
+
+    def _send(
+        self, source: Engine, waiting: Sequence[Progress], least: tuple[int, int], actions: list[Action]
+    ) -> bool:
+        """The first of those who wait, to the target of least demand; False when it has no room for one."""
+        target, demand = least
+        room, engine = self._room.rooms[target], self._engines[target]
+        ledger, needs, split = engine.ledger, self._room.needs, len(self._givers) > 0
         # What the step under way takes is counted too: room may be kept for less than is written.
         batch, blocks, block = [], ledger.free_blocks - ledger.step_blocks(), ledger.block_tokens
-        for progress in source.outgoing:
+        for progress in waiting:
             need = needs[progress.id]
             blocks -= -(-progress.known_tokens // block)
+            if split and self._givers.of(progress.id) == target:
+                blocks += ledger.held_blocks(progress.id)
             if demand + need > room or blocks < 0:
                 break
             demand += need
             batch.append(progress)
         if not batch:
             return False
-        self._unlist(target)
-        self.demands[target] = demand
-        self._send(source, engine, tuple(batch), actions)
+        self._room.comes(target, demand)
+        for progress in batch:
+            ledger.reserve(progress.id, progress.known_tokens)
+        self._under_way.begin(source, engine, tuple(batch), "least demand", actions)
         return True
 
-    def _keep(self, source: Engine, actions: list[Action]) -> bool:
-        """An instance that decodes now keeps what it computed before: its KV is there already."""
-        batch, before = tuple(source.outgoing), self.demands[source.id]
-        source.outgoing.clear()
-        for progress in batch:
-            self.migrating_tokens -= progress.known_tokens
-            self.demands[source.id] += self._needs[progress.id]
-        if source.id not in self._receiving:
-            self._open.move(source.id, before, self.demands[source.id])
-        source.adopt(batch, actions)
-        return True
-
-    def _send(
-        self, source: Engine, target: Engine, batch: tuple[Progress, ...], actions: list[Action]
-    ) -> None:
-        number = self._numbers.begin(source.replica.model)
-        self._receiving.add(target.id)
-        self.sending[source.id] = number
-        self._transfers[number] = _Transfer(source.id, target.id, batch)
-        tokens = 0
-        for progress in batch:
-            target.ledger.reserve(progress.id, progress.known_tokens)
-            tokens += progress.known_tokens
-        ids = tuple([progress.id for progress in batch])
-        size_bytes = tokens * self._rules.kv_bytes_per_token
-        actions.append(Send(number, "kv", ids, source.id, target.id, size_bytes, "least demand"))
+    def _keep(self, source: Engine, actions: list[Action]) -> None:
+        """An instance that decodes now keeps what it computed before, when the givers' parts have come."""
+        unsent = here = tuple(self._unsent(source))
+        groups: list[tuple[Progress, ...]] = []
+        if self._givers:
+            here, groups = self._under_way.by_giver(source, unsent)
+        needs = self._room.needs
+        self._room.changes(source.id, sum([needs[progress.id] for progress in unsent]))
+        self._leave(source, here)
+        freed = self._one_place(here) if self._givers else ()
+        if here:
+            source.adopt(here, actions)
+        for group in groups:
+            self._under_way.begin(source, source, group, "its last layers ran there", actions)
+        _freed(freed, actions)
 
     def sent(self, event: Sent, actions: list[Action]) -> int | None:
-        """A batch has come: its source; None for a transfer that was given up."""
-        transfer = self._transfers.pop(event.transfer, None)
+        """A part has come: the source if the batch has; None if parts are missing, or it was given up."""
+        transfer = self._under_way.came(event.transfer)
         if transfer is None:
             return None
         assert not event.cause, "nobody stops a hand-over"
-        source, target = self._engines[transfer.source], self._engines[transfer.target]
-        del self.sending[source.id]
-        for progress in transfer.batch:
-            assert source.outgoing.popleft() is progress
-            source.ledger.release(progress.id)
-            self.migrating_tokens -= progress.known_tokens
-        target.adopt(transfer.batch, actions)
-        self._receiving.discard(target.id)
-        if target.id in self._room:
-            self._list(target.id)
-        if source.outgoing:
-            self._has_more(source.id)
+        source, target, batch = self._engines[transfer.source], self._engines[transfer.target], transfer.batch
+        self._leave(source, batch)
+        freed = self._one_place(batch, target.id) if self._givers else ()
+        if source is not target:
+            release = source.ledger.release
+            for progress in batch:
+                release(progress.id)
+        target.adopt(batch, actions)
+        if source is not target:
+            self._room.has_come(target.id)
+            if self._unsent(source):
+                self._has_more(source.id)
         source.freed(actions)
+        _freed(freed, actions)
         if self._ready:
             self.match(actions)
         return source.id
 
+    def _one_place(self, batch: Collection[Progress], target: int | None = None) -> Sequence[Engine]:
+        """All KV of these is at the target: their givers' memory is free; returns the givers."""
+        for progress in batch:
+            progress.elsewhere = None
+        return self._givers.release([progress.id for progress in batch], target)
+
+    def _leave(self, source: Engine, batch: Iterable[Progress]) -> None:
+        outgoing, tokens = source.outgoing, 0
+        for progress in batch:
+            if outgoing[0] is progress:
+                outgoing.popleft()
+            else:  # others wait before it for parts to be fetched, or for room that it does not need
+                outgoing.remove(progress)
+            tokens += progress.known_tokens
+        self.migrating_tokens -= tokens
+
     def departed(self, replica: int, request: int) -> None:
         """A request left a decode instance; who waits for room is looked at by ``match``."""
-        before = self.demands[replica]
-        need = self._needs.pop(request)
-        self.demands[replica] = before - need
-        self.demand_tokens -= need
-        if replica in self._room and replica not in self._receiving:
-            self._open.move(replica, before, before - need)
-
-    @property
-    def waiting(self) -> bool:
-        """Whether somebody waits for room."""
-        return bool(self._ready)
+        self.demand_tokens -= self._room.departed(replica, request)
 
     def batch_to(self, replica: int) -> list[int]:
-        """The requests whose KV is on its way to an instance."""
-        if replica not in self._receiving:
+        """The requests whose KV is on its way to an instance; what it keeps is outgoing there as well."""
+        if replica not in self._room.receiving and not self._under_way.fetching:
             return []
-        found = [one.batch for one in self._transfers.values() if one.target == replica]
-        return [progress.id for batch in found for progress in batch]
+        return [one.id for found in self._under_way.all() if found.target == replica for one in found.batch]
+
+    def parts_at(self, giver: int) -> list[int]:
+        """Requests that are handed over by others and whose first layers' KV an instance has."""
+        return [request for group in self._givers.by_source(giver).values() for request in group]
 
     def lost(
         self, replica: int, unsent: Collection[int], kept: Collection[int], actions: list[Action]
     ) -> None:
         """A closed instance is gone: with it ``unsent`` requests, of those that room is ``kept`` for.
 
-        Call it before they are forgotten. What it was sending goes nowhere; what was sent to it stays at its
-        source, to be sent again.
+        Call it, and ``without``, before they are forgotten. What it was sending goes nowhere; what was sent
+        to it stays at its source and its givers, to be sent again.
         """
         if replica in self._ready:
             self._ready.remove(replica)
-        for number, transfer in list(self._transfers.items()):
-            if replica in (transfer.source, transfer.target):
-                del self._transfers[number]
-                del self.sending[transfer.source]
-                self._give_up(transfer, transfer.target == replica, actions)
-        self.demands.pop(replica, None)
-        self.migrating_tokens -= sum(self._requests[request].prompt_tokens for request in unsent)
-        self.demand_tokens -= sum(self._needs.pop(request) for request in kept)
-
-    def _give_up(self, transfer: _Transfer, target_lost: bool, actions: list[Action]) -> None:
-        self._receiving.discard(transfer.target)
-        engine = self._engines[transfer.target]
-        for progress in transfer.batch:
-            engine.ledger.release(progress.id)
-        if target_lost:
+        for transfer in self._under_way.all():
+            if replica not in (transfer.source, transfer.target):
+                continue
+            self._under_way.over(transfer)
+            if transfer.source == replica:
+                self._give_back(transfer)
+                self._engines[transfer.target].freed(actions)
+                continue
+            for progress in transfer.batch:
+                self._engines[replica].ledger.release(progress.id)
             self._has_more(transfer.source)
+        self._room.lost(replica)
+        self.migrating_tokens -= sum(self._requests[request].prompt_tokens for request in unsent)
+        self.demand_tokens -= self._room.forget(kept)
+        _freed(self._givers.release(unsent), actions)
+
+    def without(self, giver: int, actions: list[Action]) -> list[int]:
+        """An instance is gone that may have parts of others' requests: these fail; returns them, ascending.
+
+        Call it before they are forgotten, before or after ``lost``, and ``match`` after both: what was sent
+        with them stays at its source, to be sent again.
+        """
+        groups = self._givers.by_source(giver)
+        if not groups:
+            return []
+        gone = sorted([request for group in groups.values() for request in group])
+        failing = set(gone)
+        stopped = [one for one in self._under_way.all() if any(each.id in failing for each in one.batch)]
+        for transfer in stopped:
+            self._under_way.over(transfer)
+            self._give_back(transfer)
+        for number, group in groups.items():
+            source = self._engines[number]
+            self._leave(source, [one for one in source.outgoing if one.id in failing])
+            for request in group:
+                source.ledger.release(request)
+            if number in self._ready and not self._unsent(source):
+                self._ready.remove(number)
+        self.demand_tokens -= self._room.forget(gone)
+        self._givers.release(gone)
+        for transfer in stopped:
+            if not transfer.keeps and self._unsent(self._engines[transfer.source]):
+                self._has_more(transfer.source)
+        changed = dict.fromkeys([*groups, *(transfer.target for transfer in stopped)])
+        _freed([self._engines[number] for number in changed], actions)
+        return gone
+
+    def _give_back(self, transfer: Transfer) -> None:
+        """No room is kept for what does not come. What the target had before, as a giver, it still has."""
+        target, needs = self._engines[transfer.target], self._room.needs
+        self._room.changes(target.id, -sum([needs[progress.id] for progress in transfer.batch]))
+        if transfer.keeps:
             return
         for progress in transfer.batch:
-            need = self._needs[progress.id]
-            self.demands[transfer.target] -= need
-        if transfer.target in self._room:
-            self._list(transfer.target)
-        engine.freed(actions)
+            if self._givers.of(progress.id) != target.id:
+                target.ledger.release(progress.id)
+        self._room.has_come(target.id)
 
     def _has_more(self, source: int) -> None:
         """It has something to send. What an instance that decodes now keeps need not wait behind others.
 
         It must not, either: its memory is full of it, and as the target of least demand it would stop them.
         """
-        if source in self._room:
+        if source in self._room.rooms:
             self._ready.appendleft(source)
         else:
             self._ready.append(source)
 
-    def _list(self, replica: int) -> None:
-        self._open.add(replica, self.demands[replica])
-        self._listed += 1
 
-    def _unlist(self, replica: int) -> None:
-        self._open.remove(replica, self.demands[replica])
-        self._listed -= 1
+def _freed(engines: Iterable[Engine], actions: list[Action]) -> None:
+    for engine in engines:
+        engine.freed(actions)

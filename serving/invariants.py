@@ -22,10 +22,16 @@ def check(controller: Controller) -> None:
     held = sum(service.queued for service in controller.services.values())
     for engine in controller.engines.values():
         service = controller.services[engine.replica.model]
-        coming = service.hand_overs.batch_to(engine.id) if isinstance(service, Disaggregated) else ()
+        coming = service.hand_overs.batch_to(engine.id) if isinstance(service, Disaggregated) else []
+        if isinstance(service, Disaggregated):
+            coming = [*coming, *service.hand_overs.parts_at(engine.id)]
+        if service.live is not None:
+            coming = [*coming, *service.live.held(engine.id)]
         _check_engine(engine, set(coming))
         held += len(engine.running) - len(engine.ended) + len(engine.waiting) + len(engine.door)
         held += len(engine.outgoing) + len(engine.adopted)
+    lives = [service.live for service in controller.services.values() if service.live is not None]
+    held += sum(len(live.requests) for live in lives)
     _demand(1, held == in_flight, f"requests conserved: replicas hold {held} of {in_flight}")
     for service in controller.services.values():
         if isinstance(service, Disaggregated):
@@ -35,7 +41,7 @@ def check(controller: Controller) -> None:
 
 
 def _check_engine(engine: Engine, coming: set[int]) -> None:
-    """``coming``: requests that memory is reserved for, whose KV is on its way."""
+    """``coming``: requests that memory is kept for, whose KV comes, is computed by layers, or is fetched."""
     ledger, replica = engine.ledger, engine.replica
     held = sum(ledger.held_blocks(request) for request in ledger.holders())
     total = ledger.total_blocks
@@ -78,6 +84,8 @@ def _check_split(controller: Controller, service: Disaggregated) -> None:
     tokens = sum(one.prompt_tokens for one in service.queue) + sum(
         progress.known_tokens - progress.computed for progress in begun
     )
+    if service.live is not None:
+        tokens += sum(one.prompt_tokens for one in service.live.requests)
     _demand(12, service.backlog_tokens == tokens, f"{service.backlog_tokens} backlog tokens, {tokens} found")
     unsent = sum(progress.known_tokens for one in engines for progress in one.outgoing)
     _demand(12, service.migrating_tokens == unsent, "KV to be moved is that of completed prompts")

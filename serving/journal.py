@@ -86,6 +86,8 @@ def _load(action: Load) -> str:
     )
     way = f"[{_stops(action.sources)}],[{_stops(action.targets)}],[{shards}]"
     how = f"{_truth(action.every_layer)},{_truth(action.cold)}"
+    if action.layers_first:  # seldom, so it costs the others nothing
+        how += ",true"
     return f'["load",{action.load},{quoted(action.model)},{way},{how},{quoted(action.reason)}]'
 
 

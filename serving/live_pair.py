@@ -1,80 +1,104 @@
-"""A pair while its new instance loads: the old one and the new one share the layers of prefill batches.
+"""A pair while its new instance loads: the new one and old ones share the layers of prefill batches.
 
 Three steps (OSDI 2025, section 5.2). From its first layer on the new instance takes requests from the queue
-and runs the layers it has. The old one ends what it runs and then pulls the earliest batch that has a layer
+and runs the layers it has. An old one ends what it runs and then pulls the earliest batch that has a layer
 done, with its activations, and runs the rest. When everything is loaded the new one ends what it has begun,
-and both are ordinary instances. A batch changes hands at a layer boundary only. What a batch does when:
+and is an ordinary instance. Pairing is dynamic: the old one of a batch is whoever is idle first. A batch
+changes hands at a layer boundary only. What a batch does when:
 
-| batch   | new is idle           | old is idle           | activations came | its pass ended    |
-|---------|-----------------------|-----------------------|------------------|-------------------|
-| waiting | runs layers (running) | is pulled (moving)    | refused          | refused           |
-| running | -                     | -                     | refused          | waiting, or over  |
-| moving  | -                     | -                     | runs (pulled)    | refused           |
-| pulled  | -                     | -                     | refused          | over              |
+| batch     | new is idle           | an old one pulls | activations came | pass ended       | old one lost |
+|-----------|-----------------------|------------------|------------------|------------------|--------------|
+| embedding | -                     | -                | waiting          | refused          | waiting      |
+| waiting   | runs layers (running) | moving           | refused          | refused          | -            |
+| running   | -                     | -                | refused          | waiting, or over | -            |
+| moving    | -                     | -                | runs (pulled)    | refused          | waiting      |
+| pulled    | -                     | -                | refused          | over             | waiting      |
+
+A batch with a ``quota`` is planned: the new one runs so many layers of it, then an old one the others,
+planned batches in order. When everything is loaded quotas end.
 """
 
+from collections.abc import Sequence
 from typing import Literal, Protocol
 
 from serving.request import Request
 
-Where = Literal["waiting", "running", "moving", "pulled", "over"]
-Side = Literal["old", "new"]
+Where = Literal["embedding", "waiting", "running", "moving", "pulled", "over"]
+_NOBODY = -1
 
 
 class LiveBatch:
-    """Requests whose prompts are computed together; ``done`` layers, the first ``split`` on the new one."""
+    """Requests whose prompts are computed together; ``done`` layers, the first ``split`` on the new one.
 
-    __slots__ = ("done", "number", "requests", "split", "where")
+    old: the instance that embeds, pulls or has pulled it; -1 for none.
+    """
 
-    def __init__(self, number: int, requests: tuple[Request, ...]) -> None:
+    __slots__ = ("done", "new", "number", "old", "quota", "requests", "split", "where")
+
+    def __init__(
+        self, new: int, number: int, requests: tuple[Request, ...], quota: int | None = None
+    ) -> None:
+        self.new = new
         self.number = number
         self.requests = requests
+        self.quota = quota
         self.done = self.split = 0
+        self.old = _NOBODY
         self.where: Where = "waiting"
+
+    @property
+    def tokens(self) -> int:
+        """Of all its prompts."""
+        return sum([request.prompt_tokens for request in self.requests])
 
 
 class LiveHands(Protocol):
-    """Who carries out what a pair decides: the service of the model, for its two instances."""
+    """Who carries out what a pair decides: the live part of a model's service."""
 
-    def idle(self, side: Side) -> bool:
-        """Whether that instance could begin a pass now."""
+    def idle(self, replica: int) -> bool:
+        """Whether that instance could run layers now."""
 
-    def fetch(self, side: Side) -> tuple[Request, ...]:
-        """The next batch from the queue that the instance has memory for; empty when there is none."""
+    def fetch(self, new: int) -> tuple[tuple[Request, ...], int | None]:
+        """The next batch from the queue that the instance has memory for, and its quota; empty: none."""
 
-    def holds(self, side: Side, batch: LiveBatch) -> bool:
-        """Take memory for the batch there; False when there is not enough."""
+    def embed(self, new: int, batch: LiveBatch) -> int:
+        """Have an old instance embed the prompts and send them; returns who, -1 if nobody can.
 
-    def run(self, side: Side, batch: LiveBatch, first: int, last: int) -> None:
+        ``LivePair.came`` follows.
+        """
+
+    def run(self, replica: int, batch: LiveBatch, first: int, last: int) -> None:
         """Run layers [first, last) of the batch; ``LivePair.ended`` follows."""
 
-    def send(self, batch: LiveBatch) -> None:
+    def send(self, new: int, batch: LiveBatch) -> None:
         """Send its activations from the new instance to the old; ``LivePair.came`` follows."""
 
-    def over(self, side: Side, batch: LiveBatch) -> None:
-        """All layers are done, the last of them on that instance: its KV can be fetched."""
+    def over(self, replica: int, new: int, batch: LiveBatch) -> None:
+        """All layers are done, the last of them on ``replica``: its KV can be fetched."""
 
 
 class LivePair:
-    """``pulls``: whether an idle old instance takes batches that the new one has begun (else it never does).
+    """The batches of one new instance. ``embeds``: it has the embedding, and needs nobody to begin a batch.
 
-    Facts are booked as they come; ``go_on`` then gives both instances what they can do, the old one first.
+    Facts are booked as they come; then ``pull`` is asked for old instances that are idle, and ``work``.
     """
 
     __slots__ = (
-        "_hands", "_layers", "_numbers", "_running", "batches", "layer_counts", "loaded", "old", "pulls",
+        "_hands", "_layers", "_numbers", "_running", "batches", "embeds", "layer_counts", "loaded", "new",
+        "stopped",
     )  # fmt: skip
 
-    def __init__(self, layers: int, hands: LiveHands, pulls: bool = True) -> None:
+    def __init__(self, new: int, layers: int, hands: LiveHands, embeds: bool = True) -> None:
+        self.new = new
+        self.embeds = embeds
         self._hands = hands
         self._layers = layers
         self._numbers = 0
-        self._running: dict[Side, LiveBatch | None] = {"old": None, "new": None}
+        self._running: dict[int, LiveBatch] = {}
         self.batches: list[LiveBatch] = []  # not over, in the order in which they came
         self.loaded = 0
+        self.stopped = False  # nothing more is loaded: what was begun is ended by old instances
         self.layer_counts: set[int] = set()  # how many layers were there when a pass began on the new one
-        self.old = True  # whether the old one still takes part
-        self.pulls = pulls
 
     @property
     def whole(self) -> bool:
@@ -83,75 +107,107 @@ class LivePair:
 
     @property
     def ended_for_good(self) -> bool:
-        """Whether the two are ordinary instances again."""
-        return self.whole and not self.batches
+        """Whether nothing is left to do together."""
+        return (self.whole or self.stopped) and not self.batches
 
     def layers_came(self, loaded: int) -> None:
         """So many layers are on the new instance."""
         assert self.loaded <= loaded <= self._layers, "layers do not go away"
         self.loaded = loaded
+        if self.whole:
+            for batch in self.batches:
+                batch.quota = None
 
-    def old_left(self) -> None:
-        """The old instance drains, or is gone: it pulls nothing more."""
-        self.old = False
+    def plan(self, batches: Sequence[tuple[Request, ...]], quotas: Sequence[int | None]) -> None:
+        """Take these batches now, the first so many layers of each for the new instance."""
+        for requests, quota in zip(batches, quotas, strict=True):
+            self._begin(requests, quota)
 
     def came(self, batch: LiveBatch) -> None:
-        """The activations of a batch are on the old instance."""
+        """The activations of a batch are where they are needed."""
+        if batch.where == "embedding":
+            batch.where, batch.old = "waiting", _NOBODY
+            return
         assert batch.where == "moving", f"activations of batch {batch.number} came, which is {batch.where}"
         batch.where = "pulled"
-        self._run("old", batch, self._layers)
+        self._run(batch.old, batch, self._layers)
 
-    def ended(self, side: Side) -> None:
+    def ended(self, replica: int) -> LiveBatch:
         """The pass of a batch on that instance has ended."""
-        batch = self._running[side]
-        assert batch is not None, f"a pass ended on the {side} instance, which ran none of this pair"
-        self._running[side] = None
+        batch = self._running.pop(replica, None)
+        assert batch is not None, f"a pass ended on replica {replica}, which ran none of this pair"
         if batch.done == self._layers:
             batch.where = "over"
             self.batches.remove(batch)
-            self._hands.over(side, batch)
+            self._hands.over(replica, self.new, batch)
         else:
             batch.where = "waiting"
+        return batch
 
-    def go_on(self) -> None:
-        """Something may be possible now that was not."""
-        if self.pulls and self.old and self._hands.idle("old"):
-            self._pull()
-        if self._hands.idle("new") and self._running["new"] is None:
-            self._work()
+    def old_lost(self, old: int) -> list[LiveBatch]:
+        """An old instance is gone: what it had pulled goes on from the layers of the new one."""
+        self._running.pop(old, None)
+        back = [batch for batch in self.batches if batch.old == old and batch.where != "running"]
+        for batch in back:
+            batch.where, batch.old, batch.done = "waiting", _NOBODY, batch.split
+        return back
 
-    def _pull(self) -> None:
-        """The old instance takes the earliest batch that has a layer done and does not run."""
-        if any(batch.where in ("moving", "pulled") for batch in self.batches):
-            return
+    def offer(self) -> LiveBatch | None:
+        """The earliest batch that has a layer done and does not run; planned ones when their turn is over."""
         for batch in self.batches:
-            if batch.where == "waiting" and batch.done:
-                if self._hands.holds("old", batch):
-                    batch.where = "moving"
-                    self._hands.send(batch)
-                return
+            if batch.quota is not None and batch.quota < self._layers:
+                if batch.where == "waiting" and batch.done >= batch.quota:
+                    return batch
+                if batch.where in ("waiting", "running"):
+                    return None  # planned batches go in order
+            elif batch.where == "waiting" and (batch.done or self.stopped) and batch.quota is None:
+                return batch
+        return None
 
-    def _work(self) -> None:
+    def pull(self, old: int, batch: LiveBatch) -> None:
+        """An idle old instance takes what was offered."""
+        batch.old = old
+        if batch.done:
+            batch.where = "moving"
+            self._hands.send(self.new, batch)
+        else:  # its prompts are all there is
+            batch.where = "pulled"
+            self._run(old, batch, self._layers)
+
+    def work(self) -> None:
         """The new instance runs one layer of the earliest batch that has one to run, or begins another."""
-        for batch in self.batches:
-            if batch.where == "waiting" and batch.done < self.loaded:
-                batch.where = "running"
-                self._run("new", batch, self._layers if self.whole else batch.done + 1)
+        if self.stopped or self.new in self._running or not self._hands.idle(self.new):
+            return
+        while not self._run_next():
+            if not self.loaded or self.whole:
+                return  # whole: what the queue has is for ordinary passes
+            requests, quota = self._hands.fetch(self.new)
+            if not requests:
                 return
-        if not self.loaded or self.whole:
-            return  # whole: what the queue has is for ordinary passes
-        requests = self._hands.fetch("new")
-        if requests:
-            batch = LiveBatch(self._numbers, requests)
-            self._numbers += 1
-            self.batches.append(batch)
-            batch.where = "running"
-            self._run("new", batch, 1)
+            self._begin(requests, quota)
 
-    def _run(self, side: Side, batch: LiveBatch, last: int) -> None:
+    def _run_next(self) -> bool:
+        for batch in self.batches:
+            most = self.loaded if batch.quota is None else min(self.loaded, batch.quota)
+            if batch.where == "waiting" and batch.done < most:
+                batch.where = "running"
+                self._run(self.new, batch, self._layers if self.whole else batch.done + 1)
+                return True
+        return False
+
+    def _begin(self, requests: tuple[Request, ...], quota: int | None) -> None:
+        batch = LiveBatch(self.new, self._numbers, requests, quota)
+        self._numbers += 1
+        self.batches.append(batch)
+        if not (self.embeds or self.whole):
+            batch.old = self._hands.embed(self.new, batch)
+            batch.where = "embedding" if batch.old != _NOBODY else "waiting"
+
+    def _run(self, replica: int, batch: LiveBatch, last: int) -> None:
         first, batch.done = batch.done, last
-        if side == "new":
+        if replica == self.new:
             batch.split = last
-            self.layer_counts.add(self.loaded)
-        self._running[side] = batch
-        self._hands.run(side, batch, first, last)
+            if not self.whole:
+                self.layer_counts.add(self.loaded)
+        self._running[replica] = batch
+        self._hands.run(replica, batch, first, last)

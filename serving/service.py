@@ -5,6 +5,7 @@ from typing import Protocol
 from serving.actions import Action
 from serving.engine import Engine
 from serving.events import Ran
+from serving.live_scaling import Live
 from serving.replica import Replica, Role
 from serving.request import Request
 
@@ -33,6 +34,13 @@ class Service(Protocol):
     @property
     def queued(self) -> int:
         """Requests that no instance has yet."""
+
+    @property
+    def live(self) -> Live | None:
+        """Instances that work while they load; None where none does."""
+
+    def feed(self, actions: list[Action]) -> None:
+        """Something of a live instance changed: whoever can work gets work."""
 
     def refusal(self, now_ns: int, request: Request) -> str | None:
         """Why the request is not let in; None: it is."""

@@ -15,7 +15,7 @@ from hwmodels.loading.chain import Chain
 from hwmodels.loading.loader import load_loader
 from hwmodels.loading.plan import Send, Step
 from hwmodels.loading.startup import StartUp
-from hwmodels.loading.units import Chunk, Unit, cut_into_chunks, model_units
+from hwmodels.loading.units import Chunk, Unit, cut_into_chunks, layers_first, model_units
 from hwmodels.topology.topology import Topology
 from serving.actions import Action, Load, Place, Reclaim, Stop, StopLoad, StopSend
 from serving.actions import Send as SendState
@@ -65,11 +65,13 @@ class DataPlane:
         contexts = len(topology.gpus) if setup.contexts is None else setup.contexts
         self.places = Places(setup.model_of, setup.gpus_of, setup.start_up, contexts, setup.connected)
         self._transfers = Transfers(topology, self.fabric, self.places, setup.shapes, setup.bundled)
-        self._cut: dict[str, tuple[tuple[Unit, ...], tuple[Chunk, ...]]] = {}  # by model
+        # By model, and whether the layers come first.
+        self._cut: dict[tuple[str, bool], tuple[tuple[Unit, ...], tuple[Chunk, ...]]] = {}
         self._loads: dict[int, LoadRun] = {}
         self._of_flow: dict[int, tuple[LoadRun, Send | None]] = {}  # flows of loads
         self._coming: dict[tuple[str, Stop], tuple[LoadRun, int]] = {}  # (model, target) -> load, its target
         self._layer_ready_ns: dict[int, tuple[int, ...]] = {}
+        self._layers_kept: dict[int, int] = {}  # by replica, what its last load has brought
         self._facts: list[Event] = []  # of now, not yet collected
 
     def carry_out(self, now_ns: int, action: Action) -> None:
@@ -86,6 +88,7 @@ class DataPlane:
             self._tell(self._transfers.stop(now_s, action.transfer, action.reason))
         elif type(action) is Place:
             self._layer_ready_ns.pop(action.replica, None)
+            self._layers_kept.pop(action.replica, None)
             self.places.place(action)
         else:
             assert type(action) is Reclaim, f"{action} is nothing that moves"
@@ -123,11 +126,22 @@ class DataPlane:
         return facts
 
     def layer_ready_ns(self, replica: int) -> tuple[int, ...]:
-        """When each layer, in order, became whole on a replica whose load told of every layer.
+        """When each layer, in order, could run a prompt on a replica whose load told of every layer.
 
-        From the fact that it is whole until it is placed again.
+        That is when it is whole, and the embedding is there. From the fact that all is whole until the
+        replica is placed again.
         """
         return self._layer_ready_ns[replica]
+
+    def layers_of(self, model: str) -> int:
+        """How many layers the model has."""
+        return self._setup.shapes[model].layers
+
+    def layers_there(self, replica: int) -> int:
+        """How many layers, from the first on, a replica has that was placed without parameters."""
+        kept = self._layers_kept.get(replica, 0)
+        coming = self._coming.get((self.places.model_of[replica], ("replica", replica)))
+        return kept if coming is None else max(kept, coming[0].layers[coming[1]])
 
     def _tell(self, fact: Sent | None) -> None:
         if fact is not None:
@@ -146,7 +160,7 @@ class DataPlane:
         gpus_of = self.places.gpus_of
         setup.shapes[action.model].require_tp(ranks_of(action, gpus_of))
         route = way(setup.topology, action, gpus_of, loader, setup.bundled)
-        units, chunks = self._chunks_of(action.model)
+        units, chunks = self._chunks_of(action)
         delay_s = loader.constant_s if loader is not None else 0.0
         after_s: dict[int, float] = {}
         if action.cold:
@@ -178,11 +192,13 @@ class DataPlane:
             steps.append(run.chain.parted(send.hop, self.fabric.abort(flow, now_s)))
         return steps
 
-    def _chunks_of(self, model: str) -> tuple[tuple[Unit, ...], tuple[Chunk, ...]]:
-        found = self._cut.get(model)
+    def _chunks_of(self, action: Load) -> tuple[tuple[Unit, ...], tuple[Chunk, ...]]:
+        key = action.model, action.layers_first
+        found = self._cut.get(key)
         if found is None:
-            units = model_units(self._setup.shapes[model])
-            found = self._cut[model] = units, cut_into_chunks(units)
+            units = model_units(self._setup.shapes[action.model])
+            units = layers_first(units) if action.layers_first else units
+            found = self._cut[key] = units, cut_into_chunks(units)
         return found
 
     def _start_up(self, action: Load) -> tuple[float, dict[int, float]]:
@@ -233,14 +249,21 @@ class DataPlane:
                 self._whole(run, target)
 
     def _whole(self, run: LoadRun, target: int) -> None:
-        kind, number = stop = run.action.targets[target]
+        kind, number = run.action.targets[target]
         self._facts.append(run.report(target, True))
         self.records.append(run.record(target, self.fabric.now_s, True))
-        del self._coming[run.action.model, stop]
+        self._comes_no_more(run, target)
         if run.action.every_layer and kind == "replica":
             self._layer_ready_ns[number] = tuple([whole_ns(at_s) for at_s in run.layers_s[target]])
         if not run.open:
             del self._loads[run.action.load]
+
+    def _comes_no_more(self, run: LoadRun, target: int) -> None:
+        """The load to this target is over; what is whole there stays."""
+        kind, number = stop = run.action.targets[target]
+        del self._coming[run.action.model, stop]
+        if kind == "replica":
+            self._layers_kept[number] = run.layers[target]
 
     def _stop_load(self, now_s: float, action: StopLoad) -> None:
         run = self._loads.get(action.load)
@@ -259,7 +282,7 @@ class DataPlane:
             del self._of_flow[flow]
         for target in sorted(run.open):
             self.records.append(run.record(target, self.fabric.now_s, False))
-            del self._coming[action.model, action.targets[target]]
+            self._comes_no_more(run, target)
             self.places.ended_early(action.targets[target])
         followers = [one for one in run.followers if one.open and one.needs(run)]
         self._facts += run.stopped(cause)

@@ -55,7 +55,8 @@ class LoadRun:
     flows: dict[int, int] = field(default_factory=dict)
     waits: dict[int, int] = field(default_factory=dict)  # the fabric's number -> target; -1: to begin
     layers: list[int] = field(default_factory=list)  # by target, how many are whole
-    layers_s: list[list[float]] = field(default_factory=list)  # and since when, if every layer is told
+    # Since when each of them could run a prompt, if every layer is told.
+    layers_s: list[list[float]] = field(default_factory=list)
     open: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -67,11 +68,28 @@ class LoadRun:
             feeder.followers.append(self)
 
     def ready_chunks(self) -> int:
-        """Chunks that every source has."""
+        """Chunks, from the first on, that every source has."""
         return min(
-            [feeder.chain.whole_chunks(target) for feeder, target in self.feeders],
+            [self._ready_at(feeder, target) for feeder, target in self.feeders],
             default=len(self.chain.chunks),
         )
+
+    def _ready_at(self, feeder: "LoadRun", target: int) -> int:
+        """Chunks, from the first on, that a feeder's target has.
+
+        One that gets them in another order passes on whole units, as far as they are the next here.
+        """
+        there = feeder.chain.whole_chunks(target)
+        if feeder.action.layers_first == self.action.layers_first:
+            return there
+        theirs, own = feeder.chain, self.chain
+        units = {theirs.units[chunk.unit].name for chunk in theirs.chunks[:there] if chunk.last}
+        ready = 0
+        for chunk in own.chunks:
+            if own.units[chunk.unit].name not in units:
+                break
+            ready += 1
+        return ready
 
     def begin(self) -> list[Send]:
         """The start-up is over: what may move now."""
@@ -89,6 +107,8 @@ class LoadRun:
                 self.layers[target] += 1
                 if self.action.every_layer:
                     self.layers_s[target].append(now_s)
+            elif self.action.layers_first and self.chain.units[unit].name == "embedding":
+                self.layers_s[target] = [now_s] * len(self.layers_s[target])
             whole = unit == len(self.chain.units) - 1
             if whole or layer is not None:
                 yield target, whole

@@ -12,6 +12,7 @@ from serving.actions import Run
 from serving.events import Ran
 from serving.recorder import Recorder
 from serving.units import FRACTION_BITS
+from simcore.layer_pass import layer_pass_fixed
 from simcore.lifetime import Lifetime
 from simcore.peaks import NOBODY, Peaks
 from simcore.segment import steps_to_reach
@@ -24,13 +25,17 @@ class Machine:
 
     __slots__ = (
         "_busy_since_ns", "_context", "_decoding", "_due_fixed", "_ends", "_first", "_gaps", "_head",
-        "_left", "_lives", "_peaks", "_pieces", "_recorder", "_rows", "_slope", "_stalled", "_stalls",
-        "_start_fixed", "_steps", "_steps_done", "busy_ns", "due_ns", "id", "run",
+        "_layers", "_left", "_lives", "_peaks", "_pieces", "_recorder", "_rows", "_slope", "_stalled",
+        "_stalls", "_start_fixed", "_steps", "_steps_done", "busy_ns", "due_ns", "id", "run",
     )  # fmt: skip
 
-    def __init__(self, id: int, rows: StepTimes, lives: dict[int, Lifetime], recorder: Recorder) -> None:
+    def __init__(
+        self, id: int, rows: StepTimes, lives: dict[int, Lifetime], recorder: Recorder, layers: int = 0
+    ) -> None:
+        """``layers``: how many the model has; without them it runs no part of them."""
         self.id = id
         self._rows = rows
+        self._layers = layers
         self._pieces = rows.decode
         self._lives = lives
         self._recorder = recorder
@@ -60,8 +65,14 @@ class Machine:
         if self._busy_since_ns < 0:
             self._busy_since_ns = now_ns
             self._start_fixed = now_ns << FRACTION_BITS
+            if self._decoding and not self._stalled:  # residents who were kept waiting for something
+                self._stalled.append([self._due_fixed, self._decoding])
         self.run = run
-        if run.chunks:
+        if run.layers is not None:
+            self._left = self._first = self._slope = self._steps = 0
+            self._head = layer_pass_fixed(self._rows, run, self._layers)
+            self._fix_due()
+        elif run.chunks:
             self._left = run.max_steps - 1
             self._plan_chunks(run)
         else:
@@ -113,7 +124,7 @@ class Machine:
             last_step_fixed = self._due_fixed - self._first - self._slope * (steps - 1)
             decoding = self._decoding
             if self._stalled:
-                self._end_stalls()
+                self._stalls.end_run(self._start_fixed + head, self._first, self._slope, steps, decoding)
             else:
                 self._gaps(self._first, self._slope, steps, decoding)
             self._steps_done += steps
@@ -266,11 +277,12 @@ class Machine:
                 self._gaps(self._head, 0, 1, residents)
             self._steps_done += 1
             self._context += residents
-        for request, start, tokens in run.chunks:
-            life = self._lives[request]
-            if start + tokens == life.request.prompt_tokens + life.generated:
-                self._sample(life, end_fixed, finished, run.hand_over)
-        if not run.decode and not run.hand_over:
+        if run.layers is None or run.layers[1] == self._layers:
+            for request, start, tokens in run.chunks:
+                life = self._lives[request]
+                if start + tokens == life.request.prompt_tokens + life.generated:
+                    self._sample(life, end_fixed, finished, run.hand_over)
+        if not run.decode and (residents or not run.hand_over):
             self._stalls.passed_over(self._start_fixed, end_fixed, residents, self._decoding - residents)
 
     def _sample(self, life: Lifetime, token_fixed: int, finished: list[int], hand_over: bool) -> None:
@@ -286,13 +298,6 @@ class Machine:
             finished.append(life.request.id)
         elif not hand_over:
             self._join(life)
-
-    def _end_stalls(self) -> None:
-        """The first of these decode steps ends the wait; the others are as long as they are."""
-        first, slope, steps = self._first, self._slope, self._steps
-        self._stalls.end(self._start_fixed + self._head + first)
-        if steps > 1:
-            self._gaps(first + slope, slope, steps - 1, self._decoding)
 
     def _finish_decodes(self, finished: list[int]) -> None:
         ends, lives, steps_done, peaks = self._ends, self._lives, self._steps_done, self._peaks

@@ -104,9 +104,9 @@ class Simulation:
         self._cpu_ns = cpu_ns or _no_clock
         self._machines: dict[int, Machine] = {}
         self._timers: dict[int, Timer] = {}  # of the machines
-        for replica, own in enumerate(rows):
-            self._add(replica, own)
         self._data_plane = data_plane
+        for replica, own in enumerate(rows):
+            self._add(replica, own, data_plane.places.model_of[replica] if data_plane is not None else "")
         # Replicas that lack parameters, runs asked of them all the same, and where loads go to.
         self._cold: set[int] = set()
         self._held: dict[int, tuple[int, Run]] = {}
@@ -128,9 +128,13 @@ class Simulation:
             self._recorder.busy(machine.id, machine.busy_ns)
         return SimReport(self._events, self._looks, self._decisions_ns)
 
-    def _add(self, replica: int, rows: StepTimes) -> None:
-        """A machine for a replica, and the timer that wakes it when its run is due."""
-        machine = self._machines[replica] = Machine(replica, rows, self._lives, self._recorder)
+    def _add(self, replica: int, rows: StepTimes, model: str) -> None:
+        """A machine for a replica, and the timer that wakes it when its run is due.
+
+        Only a data plane knows how many layers the model has.
+        """
+        layers = self._data_plane.layers_of(model) if self._data_plane is not None else 0
+        machine = self._machines[replica] = Machine(replica, rows, self._lives, self._recorder, layers)
         timer = self._timers[replica] = Timer(self._env, COMPLETION_RANK + replica, lambda _: None)
         handle, complete, schedule = self._handle, machine.complete, self._schedule
         rank, pending, callbacks = timer.rank, timer.pending, timer.callbacks
@@ -241,8 +245,7 @@ class Simulation:
         for action in actions:
             if type(action) is Run:
                 replica = action.replica
-                if replica in self._cold:
-                    self._held[replica] = (now_ns, action)
+                if replica in self._cold and self._is_held(now_ns, action):
                     continue
                 due_ns, timer = self._machines[replica].start(now_ns, action), self._timers[replica]
                 pending = timer.pending
@@ -273,11 +276,24 @@ class Simulation:
         if moved and not self._collecting:  # else it is asked when all is handled
             self._await_data(now_ns)
 
+    def _is_held(self, now_ns: int, run: Run) -> bool:
+        """Whether a run on a replica that lacks parameters waits; one of layers that are there does not."""
+        assert run.replica not in self._held, "one pass at a time"
+        if run.layers is None:
+            self._held[run.replica] = now_ns, run
+            return True
+        assert self._data_plane is not None
+        there = self._data_plane.layers_there(run.replica)
+        assert run.layers[1] <= there, (
+            f"replica {run.replica} is to run layers {run.layers[0]} to {run.layers[1]}, and has {there}"
+        )
+        return False
+
     def _move(self, now_ns: int, action: Action) -> None:
         data_plane = self._data_plane
         assert data_plane is not None, "nothing can be moved in this world"
         if type(action) is Place and action.replica not in self._machines:
-            self._add(action.replica, self._rows_of[action.model])
+            self._add(action.replica, self._rows_of[action.model], action.model)
         if type(action) is Place and not action.warm:
             self._cold.add(action.replica)
         elif type(action) is Load:

@@ -1,7 +1,8 @@
 """Who waits for its next token since before the present pass, and since when.
 
-A pass that leaves the residents out (prefill-first batching) makes their next inter-token gap longer: it
-reaches back to their last token. Requests that got their first token from such a pass wait from then on.
+A pass that leaves the residents out (prefill-first batching, some layers of prompts) makes their next
+inter-token gap longer: it reaches back to their last token. Requests that got their first token from such a
+pass wait from then on.
 """
 
 from collections.abc import Callable
@@ -40,6 +41,12 @@ class Stalls:
             if requests:
                 self._gaps(token_fixed - last_token_fixed, 0, 1, requests)
         self.groups.clear()
+
+    def end_run(self, start_fixed: int, first: int, slope: int, steps: int, residents: int) -> None:
+        """Decode steps of cost ``first + i * slope``: the first one ends the wait."""
+        self.end(start_fixed + first)
+        if steps > 1:
+            self._gaps(first + slope, slope, steps - 1, residents)
 
     def leave(self, request: int, last_token_fixed: int) -> int:
         """One who waits is taken out; returns when its last token appeared.

@@ -37,6 +37,7 @@ from serving.events import Arrived, Event, Loaded, LoadStopped, Lost, Ran, Sent,
 from serving.handover import HandOverRules
 from serving.invariants import check
 from serving.layers import LayerRange
+from serving.live import LivePolicy
 from serving.planning import Port
 from serving.provisioning import Provisioner
 from serving.replica import Replica, Role
@@ -46,9 +47,11 @@ from serving.scaling import Act, ScaleDecision, Scaler, ScalingView
 MS = 1_000_000
 KV_BYTES_PER_TOKEN = 10
 SIZE_BYTES = 1000  # parameters of every model
+LAYERS = 4
 PROVISIONERS: Mapping[str, Callable[[], Provisioner]] = {
     "multicast": NetworkProvisioner,
     "one_to_one": lambda: NetworkProvisioner("one_to_one"),
+    "naive": lambda: NetworkProvisioner("naive"),
     "binomial": BinomialProvisioner,
     "host": lambda: StoreProvisioner(["host"]),
     "host_or_ssd": StoreProvisioner,
@@ -89,6 +92,7 @@ class Setting:
     kv_bytes_per_token: int = KV_BYTES_PER_TOKEN
     size_bytes: int = SIZE_BYTES
     whims: Callable[[], Scaler] | None = None  # instead of the load monitor
+    live: Callable[[], LivePolicy] | None = None
     topology: Topology | None = None
 
     @property
@@ -97,7 +101,7 @@ class Setting:
 
     def prototype(self, model: str) -> Replica:
         gpus = tuple(range(self.models[model]))
-        return Replica(-1, model, LayerRange(0, 4), gpus, self.kv_blocks, self.block_tokens)
+        return Replica(-1, model, LayerRange(0, LAYERS), gpus, self.kv_blocks, self.block_tokens)
 
     def placed(self) -> list[Replica]:
         """The replicas of the start, GPUs in index order."""
@@ -143,6 +147,8 @@ class Setting:
             self.kv_blocks * self.block_tokens,
             self.kv_tokens_per_s,
             self.pass_ns,
+            self.size_bytes,
+            2,
         )
         setup = ElasticSetup(
             cluster,
@@ -158,7 +164,9 @@ class Setting:
             return instance_to_take(shown, wanting, {one.model: scaler.rules_of(one.model) for one in shown})
 
         asked = self.whims() if self.whims is not None else scaler
-        policies = ElasticPolicies(asked, PROVISIONERS[self.provision](), arbiter)
+        policies = ElasticPolicies(
+            asked, PROVISIONERS[self.provision](), arbiter, None if self.live is None else self.live()
+        )
         sizes_bytes = dict.fromkeys(self.models, self.size_bytes)
         copies = COPIES[self.copies](sizes_bytes=sizes_bytes, hosts=self.hosts, host_gb=self.host_gb)
         return Elastic(setup, policies, copies, placed)
@@ -265,6 +273,7 @@ class StepWorld:
         self.alive: dict[int, bool] = {}
         self.loads: dict[int, tuple[Load, set[int]]] = {}
         self.ended: Counter[str] = Counter()
+        self.told: Counter[tuple[int, int]] = Counter()  # layers that were told of, by load and target
         self.actions: list[Action] = []
         self.prompts: dict[int, int] = {}
 
@@ -360,10 +369,13 @@ class StepWorld:
             residents = self.decoding.setdefault(number, set())
             sampled = set(residents) if run.decode else set()
             for request, start, tokens in run.chunks:
+                if run.layers is not None and run.layers[1] < LAYERS:
+                    continue
                 if start + tokens == self.prompts[request] + self.made[request]:
                     sampled.add(request)
                     if not run.hand_over:
                         residents.add(request)
+            sampled &= self.outputs.keys()  # a prompt may fail while its last layers run elsewhere
             for request in sampled:
                 self.made[request] += 1
             done = tuple(sorted(one for one in sampled if self.made[one] == self.outputs[one]))
@@ -377,9 +389,20 @@ class StepWorld:
 
     def _load(self, load: Load) -> None:
         self.loads[load.load] = load, set(range(len(load.targets)))
-        at_ns = self.now_ns + self.spans("load")
+        span_ns = self.spans("load")
+        at_ns = self.now_ns + span_ns
+        for layers in range(1, LAYERS) if load.every_layer else ():
+            for target in range(len(load.targets)):
+                soon_ns = self.now_ns + span_ns * layers // LAYERS
+                self.at(soon_ns, lambda target=target, layers=layers: self._layer(load, target, layers))  # type: ignore[misc]
         for target in range(len(load.targets)):
             self.at(at_ns, lambda target=target: self._whole(load, target))  # type: ignore[misc]
+
+    def _layer(self, load: Load, target: int, layers: int) -> Event | None:
+        if target not in self.loads[load.load][1]:
+            return None
+        self.told[load.load, target] = layers
+        return Loaded(load.load, target, layers, False)
 
     def _whole(self, load: Load, target: int) -> Event | None:
         _, missing = self.loads[load.load]
@@ -402,7 +425,10 @@ class StepWorld:
             one.load for one, left in self.loads.values() if left and self._feeds(load, missing, one)
         ]
         for target in sorted(missing):
-            self.at(self.now_ns, lambda target=target: LoadStopped(number, target, 0, "stopped"))  # type: ignore[misc]
+            self.at(
+                self.now_ns,
+                lambda target=target: LoadStopped(number, target, self.told[number, target], "stopped"),
+            )  # type: ignore[misc]
         missing.clear()
         for follower in followers:
             self._stop(follower)

@@ -9,7 +9,7 @@ from hwmodels.catalogue import load_llm
 from hwmodels.errors import HardwareError
 from hwmodels.fabric.flow import KV, FlowSpec
 from hwmodels.loading.startup import StartUp, load_start_up
-from hwmodels.loading.units import cut_into_chunks, model_units
+from hwmodels.loading.units import Unit, cut_into_chunks, layers_first, model_units
 from hwmodels.topology.cluster_file import load_cluster
 from hwmodels.topology.link import dram, gpu
 from hwmodels.topology.spec import at_efficiency
@@ -18,7 +18,7 @@ from policies.admission import AdmitAll
 from policies.batching import ChunkedPrefill
 from policies.dispatch import LeastOutstanding
 from serving import invariants
-from serving.actions import Action, Load, Send, Stop, StopLoad, StopSend
+from serving.actions import Action, Load, Place, Reclaim, Send, Stop, StopLoad, StopSend
 from serving.controller import Controller
 from serving.events import Event, Loaded, LoadStopped, Sent
 from serving.layers import LayerRange
@@ -264,3 +264,89 @@ def test_a_stop_tells_the_layers_that_one_flow_has_brought(stops_s: float) -> No
         found.append((stopped, [replace(record, seconds=0.0) for record in data.records]))
     assert found[0] == found[1]
     assert len(found[0][0]) == 1 and (found[0][0][0].layers > 0) == (stops_s > 0.1)
+
+
+def order_of(units: Sequence[Unit]) -> list[str]:
+    return [unit.name for unit in units]
+
+
+@pytest.mark.parametrize("name", ["llama3_8b", "tiny_llama"])
+def test_the_layers_may_come_first(name: str) -> None:
+    units = model_units(load_llm(name))
+    first = layers_first(units)
+    layers = load_llm(name).layers
+    assert order_of(first)[:layers] == [f"layer {layer}" for layer in range(layers)]
+    assert order_of(first)[layers:] == [name for name in order_of(units) if not name.startswith("layer")]
+    assert sorted(order_of(first)) == sorted(order_of(units))
+
+
+def test_every_layer_comes_sooner_by_the_embedding_and_all_at_the_same_time() -> None:
+    usual = load(("host", 0), ("replica", 0), every_layer=True)
+    first = replace(usual, layers_first=True)
+    (then, early) = (told(plane(), (0, one)) for one in (usual, first))
+    assert [fact for _, fact in then] == [fact for _, fact in early]
+    assert [fact.layers for _, fact in early if isinstance(fact, Loaded)] == [*range(1, 33), 32]
+    embedding_s = UNITS[0].size_bytes / (128 * GBPS)
+    for (then_s, fact), (early_s, _) in zip(then, early, strict=True):
+        assert isinstance(fact, Loaded)
+        assert then_s - early_s == pytest.approx(0 if fact.whole else embedding_s, abs=3e-9)
+
+
+def test_both_orders_may_be_under_way_at_once() -> None:
+    """Each load keeps its own, whichever came first."""
+    usual = load(("host", 0), ("replica", 0), id=0, every_layer=True)
+    first = replace(load(("host", 1), ("replica", 2), id=1, every_layer=True), layers_first=True)
+    alone = [told(plane(), (0, one)) for one in (usual, first)]
+    for together in (told(plane(), (0, usual), (0, first)), told(plane(), (0, first), (0, usual))):
+        for number, own in enumerate(alone):
+            assert [(at_s, f) for at_s, f in together if isinstance(f, Loaded) and f.load == number] == own
+
+
+@pytest.mark.parametrize("joins_s", [0.0, 0.3, 0.9])
+@pytest.mark.parametrize("feeds_layers_first", [False, True])
+@pytest.mark.parametrize("wants_layers_first", [False, True])
+def test_a_source_under_way_passes_on_what_comes_next_in_the_order_of_its_target(
+    feeds_layers_first: bool, wants_layers_first: bool, joins_s: float
+) -> None:
+    feeder = load(("host", 0), ("replica", 0), id=0, every_layer=True)
+    then = load(("replica", 0), ("replica", 2), id=1, every_layer=True)
+    feeder = replace(feeder, layers_first=feeds_layers_first)
+    then = replace(then, layers_first=wants_layers_first)
+    facts = told(plane(), (0, feeder), (joins_s, then))
+    counts = {
+        number: [(at_s, f.layers) for at_s, f in facts if isinstance(f, Loaded) and f.load == number]
+        for number in (0, 1)
+    }
+    assert [layers for _, layers in counts[1]] == [*range(1, 33), 32]
+    behind = [b - a for (a, _), (b, _) in zip(counts[0], counts[1], strict=True)]
+    assert min(behind) >= 0, "nothing is passed on before it is there"
+    ended_s, fed_s = counts[1][-1][0], counts[0][-1][0]
+    if feeds_layers_first and not wants_layers_first:
+        # The embedding comes last but for the head, and is awaited.
+        head_s = UNITS[-1].size_bytes / (128 * GBPS)
+        least_s = fed_s - head_s + MODEL_BYTES / (100 * GBPS)
+        assert ended_s == pytest.approx(least_s, abs=1e-6)
+    elif joins_s == 0.0:
+        assert ended_s < fed_s + 0.5 * MODEL_BYTES / (100 * GBPS), "most of it went at the same time"
+
+
+def test_the_layers_of_a_replica_that_was_placed_cold_are_counted() -> None:
+    data = plane(gpus_of=[])
+    data.carry_out(0, Place(0, SHAPE.name, (0,), "both", False, "test"))
+    assert data.layers_of(SHAPE.name) == 32 and data.layers_there(0) == 0
+    one = replace(load(("host", 0), ("replica", 0), every_layer=True), layers_first=True)
+    seen = []
+    data.carry_out(0, one)
+    while (due_ns := data.next_ns()) is not None and len(seen) < 5:
+        for fact in data.collect(due_ns):
+            assert isinstance(fact, Loaded) and fact.layers == data.layers_there(0)
+            seen.append(fact)
+    data.carry_out(due_ns or 0, StopLoad(0, "enough"))
+    assert data.layers_there(0) == 5, "what is there stays"
+    data.carry_out(due_ns or 0, replace(one, load=1))
+    assert data.layers_there(0) == 5, "though it is sent once more"
+    told(data)
+    assert data.layers_there(0) == 32
+    data.carry_out(10**12, Reclaim(0, "test"))
+    data.carry_out(10**12, Place(0, SHAPE.name, (0,), "both", False, "test"))
+    assert data.layers_there(0) == 0

@@ -1,7 +1,7 @@
 """The journal's text: every event and action there and back, and the file that holds them."""
 
 import json
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, get_args
@@ -72,20 +72,23 @@ shards = st.lists(st.builds(Shard, numbers | st.just(-1), numbers, amounts, amou
 actions = st.one_of(
     st.builds(Assign, numbers, numbers, words),
     st.builds(Reject, numbers, words),
-    st.builds(Run, numbers, numbers, chunks, st.booleans(), numbers, st.booleans(), words, st.booleans()),
+    st.builds(
+        Run, numbers, numbers, chunks, st.booleans(), numbers, st.booleans(), words, st.booleans(),
+        st.none() | st.tuples(numbers, numbers),
+    ),
     st.builds(Interrupt, numbers, words, numbers),
     st.builds(Preempt, numbers, numbers, words),
     st.builds(Fail, numbers, words),
     st.builds(Place, numbers, words, ids, words, st.booleans(), words),
     st.builds(Turn, numbers, words, words),
     st.builds(Reclaim, numbers, words),
-    st.builds(Load, numbers, words, stops, stops, shards, st.booleans(), st.booleans(), words),
+    st.builds(Load, numbers, words, stops, stops, shards, st.booleans(), st.booleans(), words, st.booleans()),
     st.builds(StopLoad, numbers, words),
     st.builds(Send, numbers, words, ids, numbers, numbers, numbers, words),
     st.builds(StopSend, numbers, words),
     st.builds(Adopt, numbers, ids, words),
     st.builds(Wake, numbers, words),
-)
+)  # fmt: skip
 
 
 def as_json(fact: Event | Action) -> list[Any]:
@@ -94,9 +97,13 @@ def as_json(fact: Event | Action) -> list[Any]:
     if isinstance(fact, Arrived):
         *most, reserved = fields[0]  # said where something is reserved
         fields = (*most, *([reserved] if reserved else []))
-    elif isinstance(fact, Run):  # the flag that is seldom set stands before the reason, where it is
-        *most, reason, hand_over = fields
-        fields = (*most, *([True] if hand_over else []), reason)
+    elif isinstance(fact, Run):  # what is seldom set stands before the reason, where it is
+        *most, reason, hand_over, layers = fields
+        seldom = [hand_over, layers] if layers is not None else [True] if hand_over else []
+        fields = (*most, *seldom, reason)
+    elif isinstance(fact, Load):  # likewise
+        *most, reason, layers_first = fields
+        fields = (*most, *([True] if layers_first else []), reason)
     plain: list[Any] = json.loads(json.dumps([type(fact).__name__.lower(), *fields]))
     return plain
 
@@ -126,6 +133,17 @@ def test_action_text_is_canonical_json(action: Action) -> None:
     text = action_text(action)
     assert json.loads(text) == as_json(action)
     assert canonical(text) == text, "replay compares texts, so equal actions must have equal texts"
+
+
+def test_what_older_journals_do_not_know_is_written_only_where_it_is_used() -> None:
+    plain = Load(3, "m", (("host", 1),), (("replica", 2),), (), True, False, "scale up")
+    assert action_text(plain) == '["load",3,"m",[["host",1]],[["replica",2]],[],true,false,"scale up"]'
+    first = replace(plain, layers_first=True)
+    assert action_text(first) == '["load",3,"m",[["host",1]],[["replica",2]],[],true,false,true,"scale up"]'
+    run = Run(1, 0, ((7, 0, 9),), False, 1, True, "prompts")
+    assert action_text(run) == '["run",1,0,[[7,0,9]],false,1,true,"prompts"]'
+    some = replace(run, layers=(2, 5))
+    assert action_text(some) == '["run",1,0,[[7,0,9]],false,1,true,false,[2,5],"prompts"]'
 
 
 @given(now_ns=numbers, event=events, answered=st.lists(actions, max_size=4))

@@ -6,10 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from policies.zigzag_ilp import solve
 from policies.zigzag_replay import ilp_free
 from serving.live import LiveView
-from serving.live_pair import LiveBatch, LivePair, Side
+from serving.live_pair import LiveBatch, LivePair
 from serving.request import Request
+
+OLD, NEW = 0, 1
 
 
 class Ticks:
@@ -17,52 +20,62 @@ class Ticks:
 
     def __init__(self, layers: int, costs: list[int], load: int, pulls: bool = True) -> None:
         self.queue = [Request(number, 0, cost, 1, "m") for number, cost in enumerate(costs)]
-        self.pair = LivePair(layers, self, pulls)
-        self.layers, self.load, self.now = layers, load, 0
-        self.due: dict[Side, int] = {}
+        self.pair = LivePair(NEW, layers, self)
+        self.layers, self.load, self.now, self.pulls = layers, load, 0, pulls
+        self.quotas: list[int] = []
+        self.due: dict[int, int] = {}
         self.finish: dict[int, int] = {}
         self.splits: dict[int, int] = {}
         self.sent: list[LiveBatch] = []
         self.ordinary: int | None = None  # runs on the new instance after the pair is over
 
-    def idle(self, side: Side) -> bool:
-        return side not in self.due
+    def idle(self, replica: int) -> bool:
+        return replica not in self.due
 
-    def fetch(self, side: Side) -> tuple[Request, ...]:
-        return (self.queue.pop(0),) if self.queue else ()
+    def fetch(self, new: int) -> tuple[tuple[Request, ...], int | None]:
+        quota = self.quotas.pop(0) if self.quotas else None
+        return ((self.queue.pop(0),) if self.queue else ()), quota
 
-    def holds(self, side: Side, batch: LiveBatch) -> bool:
-        return True
+    def embed(self, new: int, batch: LiveBatch) -> int:
+        self.sent.append(batch)
+        return OLD
 
-    def run(self, side: Side, batch: LiveBatch, first: int, last: int) -> None:
-        assert side not in self.due and first < last
-        self.due[side] = self.now + (last - first) * batch.requests[0].prompt_tokens
+    def run(self, replica: int, batch: LiveBatch, first: int, last: int) -> None:
+        assert replica not in self.due and first < last
+        self.due[replica] = self.now + (last - first) * batch.requests[0].prompt_tokens
 
-    def send(self, batch: LiveBatch) -> None:
+    def send(self, new: int, batch: LiveBatch) -> None:
         self.sent.append(batch)
 
-    def over(self, side: Side, batch: LiveBatch) -> None:
+    def over(self, replica: int, new: int, batch: LiveBatch) -> None:
         self.finish[batch.requests[0].id] = self.now
         self.splits[batch.requests[0].id] = batch.split
 
+    def deliver(self) -> None:
+        while self.sent:
+            self.pair.came(self.sent.pop())
+
     def play(self) -> list[int]:
         """Finish times by batch. What ends at a tick is booked before anything begins."""
-        wanted = len(self.queue)
+        wanted = len(self.queue) + len(self.pair.batches)
         while len(self.finish) < wanted:
             assert self.now < 10_000, "the pair stands still"
             self.pair.layers_came(min(self.layers, 1 + self.now // self.load))
-            for side in [side for side in ("old", "new") if self.due.get(side) == self.now]:  # type: ignore[misc]
-                del self.due[side]
-                if side == "new" and self.ordinary is not None:
+            for replica in [replica for replica in (OLD, NEW) if self.due.get(replica) == self.now]:
+                del self.due[replica]
+                if replica == NEW and self.ordinary is not None:
                     self.finish[self.ordinary], self.ordinary = self.now, None
                 else:
-                    self.pair.ended(side)
-            self.pair.go_on()
-            if self.pair.ended_for_good and self.queue and self.idle("new"):
+                    self.pair.ended(replica)
+            if self.pulls and self.idle(OLD) and (offered := self.pair.offer()):
+                self.pair.pull(OLD, offered)
+                self.deliver()
+            self.pair.work()
+            self.deliver()
+            self.pair.work()
+            if self.pair.ended_for_good and self.queue and self.idle(NEW):
                 self.ordinary = self.queue[0].id
-                self.due["new"] = self.now + self.layers * self.queue.pop(0).prompt_tokens
-            while self.sent:
-                self.pair.came(self.sent.pop())
+                self.due[NEW] = self.now + self.layers * self.queue.pop(0).prompt_tokens
             self.now += 1
         return [self.finish[number] for number in range(wanted)]
 
@@ -96,17 +109,50 @@ def test_without_pulling_the_new_instance_ends_what_it_began_alone() -> None:
     assert set(ticks.splits.values()) == {4}
 
 
-def test_an_old_instance_that_left_pulls_nothing() -> None:
+def test_a_planned_split_is_played_as_it_replays() -> None:
+    view = LiveView(7, 6, (1,) * 7)
+    split = solve(view, "executable").schedule
+    assert split is not None
+    ticks = Ticks(7, [1] * 7, 6)
+    ticks.pair.plan([(ticks.queue.pop(0),) for _ in range(7)], split.target_layers)
+    assert ticks.play() == list(split.finish_ns)
+    assert [ticks.splits[batch] for batch in range(7)] == list(split.target_layers)
+
+
+def test_best_effort_asks_for_every_batch() -> None:
+    ticks = Ticks(7, [1] * 7, 6)
+    ticks.quotas = [1, 1, 1, 1, 1, 1, 2]
+    finish = ticks.play()
+    # The last batch is under way when everything is loaded: then quotas end, in the schedule they do not.
+    assert finish[:6] == [7, 13, 19, 25, 31, 37] and finish[6] == 41 < 42
+
+
+def test_an_old_instance_embeds_for_one_that_cannot() -> None:
+    ticks = Ticks(7, [1] * 7, 6)
+    ticks.pair.embeds = False
+    assert ticks.play() == [7, 12, 17, 21, 24, 27, 29]
+
+
+def test_what_a_lost_old_instance_had_pulled_goes_on_from_the_new_one() -> None:
     ticks = Ticks(4, [1, 1], 5)
-    ticks.pair.old_left()
-    assert ticks.play() == [16, 17] and not ticks.sent
-    assert not ticks.pair.ended_for_good or ticks.pair.whole
+    ticks.pair.layers_came(1)
+    ticks.pair.work()
+    ticks.due.clear()
+    ticks.pair.ended(NEW)
+    ticks.pair.pull(OLD, ticks.pair.batches[0])
+    ticks.deliver()
+    assert [ticks.pair.batches[0].where, ticks.pair.batches[0].done] == ["pulled", 4]
+    (back,) = ticks.pair.old_lost(OLD)
+    assert [back.where, back.done, back.old] == ["waiting", 1, -1]
+    ticks.due.clear()
+    ticks.pulls = False
+    assert ticks.play() == [16, 17]
 
 
 class Busy(Ticks):
     """Neither instance is ever idle."""
 
-    def idle(self, side: Side) -> bool:
+    def idle(self, replica: int) -> bool:
         return False
 
 
@@ -124,13 +170,13 @@ CELLS = {
 @pytest.mark.parametrize(("where", "event"), sorted(CELLS))
 def test_what_cannot_happen_to_a_batch_is_refused(where: str, event: str) -> None:
     ticks = Busy(4, [1], 1)
-    batch = LiveBatch(0, (ticks.queue.pop(),))
+    batch = LiveBatch(NEW, 0, (ticks.queue.pop(),))
     batch.where = where  # type: ignore[assignment]
     with pytest.raises(AssertionError, match=CELLS[where, event]):
         if event == "came":
             ticks.pair.came(batch)
         else:
-            ticks.pair.ended("new")
+            ticks.pair.ended(NEW)
 
 
 def test_layers_do_not_go_away() -> None:
@@ -147,9 +193,9 @@ def test_nothing_runs_on_more_layers_than_there_are() -> None:
         ticks = Ticks(layers, [1] * 5, load)
         wanted, seen = len(ticks.queue), ticks.run
 
-        def run(side: Side, batch: LiveBatch, first: int, last: int, ticks=ticks, seen=seen) -> None:  # type: ignore[no-untyped-def]
-            assert side == "old" or last <= ticks.pair.loaded
-            seen(side, batch, first, last)
+        def run(replica: int, batch: LiveBatch, first: int, last: int, ticks=ticks, seen=seen) -> None:  # type: ignore[no-untyped-def]
+            assert replica == OLD or last <= ticks.pair.loaded
+            seen(replica, batch, first, last)
 
         ticks.run = run  # type: ignore[method-assign]
         assert len(ticks.play()) == wanted

@@ -2,9 +2,8 @@
 
 import json
 import math
-from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,18 +13,22 @@ from hypothesis import strategies as st
 from experiments.build import arrivals_of, reserve_labels
 from experiments.cli import run
 from experiments.compose import load_config
-from experiments.reproduce import fig08, fig21, fig23, set_ups, workloads
-from experiments.reproduce.compare import order_row, over_time, ratio_row
-from experiments.reproduce.drawing import draw
+from experiments.reproduce import fig08, fig21, fig23, set_ups
+from experiments.reproduce.compare import ratio_row
 from experiments.reproduce.figure import Figure, Row
 from experiments.reproduce.load_plans import slowdown
-from experiments.reproduce.outcomes import GPU_TIME, MEAN_TTFT, MISS_RATE, Outcome, Outcomes, violations
+from experiments.reproduce.outcomes import (
+    LOAD_TIME,
+    MEAN_TTFT,
+    MISS_RATE,
+)
 from experiments.reproduce.paired import difference_of, mean_of, ratio_of, t_95
 from experiments.reproduce.rates import NOWHERE, estimates_of, rate_of
 from experiments.reproduce.registry import BLITZSCALE, chosen
 from experiments.reproduce.runs import carry_out, command_of, lacking, run_once
 from experiments.reproduce.set_ups import BLITZ, Case, SetUp
 from experiments.reproduce.shown import as_json, print_figure, tally
+from experiments.reproduce.sweep import Sweep
 from experiments.reproduce.verdict import (
     Claim,
     about,
@@ -356,188 +359,51 @@ def test_processes_change_nothing_and_a_case_runs_once() -> None:
     assert (lacks.verdict, lacks.ratio) == ("not comparable", None) and "cache.misses" in lacks.why
 
 
+def test_an_optional_case_tells_its_refusal() -> None:
+    wrong = Case("wrong", DRAWN, ("system=vllm", "engine.max_num_seqs=0"), optional=True)
+    outcomes = carry_out([wrong], 1, 1)
+    assert outcomes.missing[wrong].startswith("refused: engine.max_num_seqs=0")
+    row = ratio_row(outcomes, "a", times(2.0), MEAN_TTFT, wrong, wrong)
+    assert (row.verdict, row.why) == ("not comparable", outcomes.missing[wrong])
+
+
+def test_a_point_of_a_sweep_is_run_once() -> None:
+    point = Case("slow", DRAWN, (*SLOW.words, "engine.block_tokens=32"), once=True)
+    sweep = Sweep("block", "drawn", "tokens of a block", (("32", (point,)),))
+    outcomes = carry_out([SLOW], 2, 1, None, (sweep,))
+    assert [len(outcomes.of(one)) for one in (SLOW, point)] == [2, 1]
+    assert outcomes.sweeps == (sweep,)
+
+
+def test_a_case_may_have_links_of_its_own() -> None:
+    drawn = set_ups.case(DRAWN, "serverlessllm", "far", ("system.provision.tiers=[ssd]",))
+    found = []
+    for gbps in (10, 40):
+        links = f"base: blitz_b\nssd: {{gbps: {gbps}, per: gpu, source: test}}\n"
+        one = run_once(replace(drawn, links=links), 0)
+        found.append(LOAD_TIME.of([one]))
+        assert command_of(one, replace(drawn, links=links)).endswith(
+            "# over the links of clusters/drawn-far.yaml"
+        )
+        assert "cluster=blitz_b" in one.words
+    assert found[0] and found[1] and found[0][0] > 3 * found[1][0] > 9.0  # 16 GB are 12.8 and 3.2 s
+
+
 def test_a_refusal_comes_before_the_first_run() -> None:
     wrong = Case("wrong", DRAWN, ("system=vllm", "engine.max_num_seqs=0"))
     with pytest.raises(UserError, match=r"drawn, wrong: engine\.max_num_seqs=0"):
         carry_out([FAST, wrong], 1, 1, lambda done, total: pytest.fail("a run was made"))
 
 
-# Figures from runs, here made up so that every number is known.
-
-
-def made_up(case: Case, summary: Mapping[str, Any], ttft_ms: list[float]) -> Outcome:
-    times_s = np.arange(len(ttft_ms), dtype=np.float64)
-    told = f"{case.set_up.name}: rate factor"
-    return Outcome(case.words, summary, times_s, np.array(ttft_ms), np.full(len(ttft_ms), np.nan), told)
-
-
-def outcomes_of(levels: Mapping[str, Mapping[str, float]]) -> Outcomes:
-    """Two seeds of every case there is; levels: label -> number of the summary, ``base`` for all others."""
-    cases = dict.fromkeys(one for recipe in BLITZSCALE.values() for one in recipe.cases())
-    found = {}
-    for case in cases:
-        summary: dict[str, Any] = {"requests": {"arrived": 10, "dropped": 0}}
-        for path, value in {**levels["base"], **levels.get(case.label, {})}.items():
-            node = summary
-            *owners, leaf = path.split(".")
-            for owner in owners:
-                node = node.setdefault(owner, {})
-            node[leaf] = value
-        ttft = summary["ttft_ms"]["mean"]
-        found[case] = tuple(made_up(case, summary, [ttft] * 10) for _ in range(2))
-    return Outcomes(found, {})
-
-
-BASE = {
-    "ttft_ms.mean": 100.0, "ttft_ms.p99": 200.0, "itl_ms.mean": 10.0, "itl_ms.p99": 20.0,
-    "gpu_seconds": 100.0,
-    "loads.count": 4.0, "loads.seconds.mean": 1.0, "instances.mean": 8.0, "cache.hits": 7.0,
-    "cache.misses": 3.0, "host_cache_bytes.mean": 0.0, "host_cache_bytes.max": 0.0,
-    "network.nic.mean_share": 0.02,
-    "network.nic.bytes.parameters": 5e9, "loads.seconds.max": 2.0, "decisions.count": 9.0,
-    "decisions.cpu_ms_p99": 2.0,
-}  # fmt: skip
-
-
-def rows_of(name: str, outcomes: Outcomes) -> dict[str, Row]:
-    return {row.name: row for row in BLITZSCALE[name].make(outcomes).rows}
-
-
-def test_workloads_compare_with_each_system() -> None:
-    levels = {
-        "base": BASE,
-        BLITZ: {"ttft_ms.mean": 52.0, "gpu_seconds": 50.0},
-        "distserve_half": {"ttft_ms.mean": 600.0},
-        "distserve_full": {"ttft_ms.mean": 15.0},
-    }
-    figure = workloads.compared(outcomes_of(levels))
-    rows = {row.name: row for row in figure.rows}
-    prefix = "AzureConv/24B/32 GPUs: "
-    first = rows[prefix + "mean TTFT over serverlessllm"]
-    assert (first.verdict, first.ours) == ("in band", "0.520 [0.520, 0.520]")
-    assert first.ratio == pytest.approx(0.52 / 0.519) and "step times of a roofline" in first.stand_in
-    assert rows[prefix + "mean TTFT over distserve_half"].verdict == "out"  # 0.087 against 0.042
-    assert rows[prefix + "GPU time over distserve_full"].verdict == "in band"
-    assert rows[prefix + "mean TBT over serverlessllm"].verdict == "out"  # equal is not shorter
-    beyond = rows[prefix + "requests beyond 5x the mean of distserve_full, serverlessllm"]
-    assert beyond.ours == "100.00% [100.00%, 100.00%]" and beyond.verdict == "out"
-    own = rows[prefix + f"requests beyond 5x the mean of {BLITZ}, serverlessllm"]
-    assert own.ours.startswith("0.00%")  # 100 ms is within 5 x 52
-    strict = rows["AzureCode/8B/16 GPUs: requests beyond 450/150 ms, serverlessllm"]
-    assert (strict.verdict, strict.paper) == ("not comparable", "no share given") and "0.00%" in strict.why
-    mine = rows[prefix + f"requests beyond 5x the mean of distserve_full, {BLITZ}"]
-    assert mine.ours == "0.00% [0.00%, 0.00%]" and mine.verdict == "in band"
-    assert rows["BurstGPT/72B/32 GPUs: order of mean TTFT, 2 systems"].verdict == "in band"
-    order = rows["BurstGPT/72B/32 GPUs: order of mean TTFT, 3 systems"]
-    assert order.verdict == "in band" and f"mean load time {BLITZ} 1.00 s, allcache 1.00 s" in order.why
-    less = rows["AzureCode/8B/16 GPUs: GPU time over distserve_full"]
-    assert (less.verdict, less.ratio) == ("in band", pytest.approx(0.5))
-    assert "serverlessllm missed 30% of its look-ups" in rows[prefix + "mean TBT over serverlessllm"].why
-    assert len(figure.levels) == sum(len(set_ups.all_systems(one)) for one in set_ups.workloads())
-    assert figure.levels[0]["TTFT mean / P99 (ms)"] == "52.0 / 200"
-    assert any("rate factor" in told for told in figure.inputs)
-    assert any("KV engine.kv_tokens=256000" in told for told in figure.inputs)
-
-
-def test_violations_count_late_and_lost_requests() -> None:
-    one = made_up(FAST, {"requests": {"arrived": 12, "dropped": 1}}, [10.0] * 6 + [99.0] * 3)
-    assert violations(one, 50.0, 50.0) == pytest.approx((3 + 2) / 11)  # two of eleven have no answer
-
-
-def test_cache_network_and_control_figures() -> None:
-    copy = 16_060_522_496  # of Llama3-8B
-    levels = {
-        "base": BASE,
-        BLITZ: {"host_cache_bytes.max": copy, "network.nic.mean_share": 0.04},
-        "serverlessllm": {"host_cache_bytes.mean": 1.5 * copy},
-        "allcache": {"host_cache_bytes.mean": 2 * copy},
-        "4 cached, 300 s, 0.25 C": {"cache.misses": 1.0},
-        "naive": {"loads.seconds.mean": 1.4, "itl_ms.p99": 18.0},
-        "naive, network only": {"loads.seconds.max": 1.2},
-    }
-    outcomes = outcomes_of(levels)
-    copies = rows_of("fig19", outcomes)
-    prefix = "AzureCode/8B/16 GPUs: "
-    assert {copies[name].verdict for name in copies if name.startswith(prefix)} == {"in band", "out"}
-    assert copies[prefix + f"most copies, {BLITZ}"].verdict == "in band"
-    assert copies[prefix + "mean copies, allcache"].verdict == "in band"
-    assert copies[prefix + "mean copies, serverlessllm 300 s"].verdict == "out"  # it has none here
-    extra = rows_of("fig22", outcomes)[prefix + "extra mean use of the network"]
-    assert (extra.verdict, extra.ours) == ("out", "2.00 points [2.00 points, 2.00 points]")
-    assert "4.00% against 2.00%" in extra.why
-    decided = rows_of("fig23", outcomes)[prefix + "P99 of a decision over a load"]
-    assert (decided.verdict, decided.ratio) == ("in band", pytest.approx(0.2))  # 2 ms of 1 s, of 1 %
-    misses = rows_of("fig4", outcomes)
-    assert misses["host-cache miss rate, 2 cached, 300 s, 0.5 C"].verdict == "in band"
-    assert misses["misses by memory"].verdict == "in band"
-    assert misses["misses by load"].why.count(" C ") == 4  # two systems, misses and load times
-    choice = rows_of("fig8", outcomes)
-    run = "AzureConv/7B/16 GPUs: naive over pruned, "
-    assert choice[run + "mean load time"].verdict == "in band"
-    assert choice[run + "P99 TBT"].verdict == "out"
-    network = "AzureConv/7B/16 GPUs: naive, network only over pruned, network only, longest load"
-    assert (choice[network].verdict, choice[network].ours) == ("out", "0.600 [0.600, 0.600]")
-
-
-def test_without_runs_every_figure_says_what_is_missing(tmp_path: Path) -> None:
-    for name, recipe in BLITZSCALE.items():
-        outcomes = Outcomes({}, dict.fromkeys(recipe.cases(), "this version has no system=nobody"))
-        figure = recipe.make(outcomes)
-        missing = [row for row in figure.rows if row.why.startswith("this version has no")]
-        assert bool(missing) == bool(recipe.cases())
-        assert all((row.verdict, row.ratio) == ("not comparable", None) for row in missing)
-        draw(figure, tmp_path / f"{name}.png")
-        assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_figures_of_runs_are_drawn_and_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("COLUMNS", "140")
-    outcomes = outcomes_of({"base": BASE, BLITZ: {"ttft_ms.mean": 52.0}})
-    for name, recipe in BLITZSCALE.items():
-        figure = recipe.make(outcomes)
-        assert figure.name == name and all(row.ours for row in figure.rows)
-        draw(figure, tmp_path / f"{name}.png")
-        assert len(json.loads(as_json(figure, "", None, []))["rows"]) == len(figure.rows)
-        print_figure(figure)
-    text = capsys.readouterr().out
-    assert "serverlessllm 300 s" in text and "52.0 / 200" in text
-    workload = workloads.compared(outcomes).panels[0]
-    assert {line.label: line.y for line in workload.lines}[BLITZ] == [52.0, 52.0]  # 10 s in bins of 5
-
-
-def test_time_without_arrivals_is_not_drawn_over() -> None:
-    late = Outcome((), {}, np.array([1.0, 11.0]), np.array([4.0, 6.0]), np.zeros(2), "")
-    x, y = over_time(Outcomes({FAST: (late,)}, {}), FAST)
-    assert x == [2.5, 7.5, 12.5] and (y[0], y[2]) == (4.0, 6.0) and math.isnan(y[1])
-
-
-@pytest.mark.parametrize(("ours", "verdict"), [([60.0, 61.0], "in band"), ([40.0, 140.0], "out")])
-def test_an_interval_on_both_sides_of_equal_shows_no_direction(ours: list[float], verdict: str) -> None:
-    found = {
-        case: tuple(made_up(case, {"ttft_ms": {"mean": ms}}, [1.0]) for ms in levels)
-        for case, levels in ((FAST, ours), (SLOW, [100.0, 100.0]))
-    }
-    row = ratio_row(Outcomes(found, {}), "a", shorter(30), MEAN_TTFT, FAST, SLOW)
-    assert row.verdict == verdict and ("no direction is shown" in row.why) == (verdict == "out")
-
-
-def test_an_order_needs_the_number_of_every_system() -> None:
-    outcomes = outcomes_of({"base": BASE, BLITZ: {"gpu_seconds": 1.0}})
-    cases = [set_ups.case(set_ups.AZURE_CODE_8B, name) for name in (BLITZ, "allcache")]
-    assert order_row(outcomes, "a", GPU_TIME, cases).verdict == "in band"
-    assert order_row(outcomes, "a", GPU_TIME, cases[::-1]).verdict == "out"
-    bare = Outcomes({cases[0]: (made_up(cases[0], {}, [1.0]),)}, {})
-    unknown = order_row(bare, "a", MISS_RATE, cases[:1])
-    assert unknown.verdict == "not comparable" and "has no cache.hits" in unknown.why
-
-
 # What is written and printed.
 
 
 def test_json_has_every_row_and_no_infinity(capsys: pytest.CaptureFixture[str]) -> None:
-    rows = (Row("a", "b", "c", math.inf, "out", "", "12 s"), Row("d", "e", "f", 1.0, "in band", "g", ""))
+    kept = (("seed", "s"),)
+    rows = (
+        Row("a", "b", "c", math.inf, "out", "", "12 s", kept),
+        Row("d", "e", "f", 1.0, "in band", "g", ""),
+    )
     figure = Figure(
         "fig", "Figure", rows, inputs=("made up",), levels=({"set-up": "s", "system": "x", "GPU s": ""},)
     )
@@ -545,8 +411,9 @@ def test_json_has_every_row_and_no_infinity(capsys: pytest.CaptureFixture[str]) 
     assert (data["figure"], data["command"], data["commit"]) == ("fig", "servetwin reproduce", None)
     assert data["rows"][0] == {
         "name": "a", "paper": "b", "ours": "c", "ratio": None, "verdict": "out", "stand_in": "",
-        "why": "12 s",
+        "why": "12 s", "saved": [["seed", "s"]],
     }  # fmt: skip
+    assert data["counts"] == {"in band": 1, "out": 1, "not comparable": 0}
     print_figure(figure)
     text = capsys.readouterr().out
     assert "a: 12 s" in text and "made up" in text and "in band" in text
@@ -557,7 +424,11 @@ def test_the_command_writes_json_and_pictures(tmp_path: Path, capsys: pytest.Cap
     words = ["reproduce", "blitzscale", "fig21", f"out={tmp_path / 'out'}"]
     assert run(words) == 0
     text = capsys.readouterr().out
-    assert "four NICs" in text and "9 in band" in text and "verdict" in text
+    assert "four NICs" in text and "verdict" in text
+    assert text.startswith("15 rows: 9 in band, 6 out, 0 not comparable")
+    assert (tmp_path / "out" / "counts.txt").read_text().startswith("15 rows: 9 in band")
+    saved = json.loads((tmp_path / "out" / "sweeps.json").read_text())
+    assert saved["efficiency"]["Figure 21"]["points"]["two NICs, 1.0"]["closed_s"] == pytest.approx(1.92)
     data = json.loads((tmp_path / "out" / "fig21.json").read_text())
     assert data["command"] == " ".join(["servetwin", *words])
     assert len(data["rows"]) == 15 and data["runs"] == []

@@ -18,7 +18,7 @@ def rows() -> dict[str, list[str]]:
     found = {}
     for line in PAGE.splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if len(cells) == 8 and cells[0].startswith("`") and cells[0] != "`system=`":
+        if len(cells) == 8 and cells[0].startswith("`") and cells[2] in ("split", "both in one"):
             for name in cells[0].split(", "):
                 found[name.strip("`")] = [cell.strip("`") for cell in cells[2:]]
     return found

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from experiments.reproduce.figure import Row
+from experiments.reproduce.figure import Key, Row
 from experiments.reproduce.outcomes import (
     GPU_TIME,
     INSTANCES,
@@ -15,6 +15,7 @@ from experiments.reproduce.outcomes import (
     Outcomes,
 )
 from experiments.reproduce.paired import Estimated, mean_of, ratio_of
+from experiments.reproduce.saved import SEED, pointing
 from experiments.reproduce.set_ups import Case
 from experiments.reproduce.verdict import Claim, in_order, judged, not_comparable
 from experiments.table import number
@@ -40,7 +41,44 @@ def ratio_row(
             name, claim.text, stand_in, f"{metric.label}: {sizes}, of which there is no ratio"
         )
     row = judged(name, claim, ratio.value, ratio.shown(), stand_in, measured(outcomes, metric, ours, other))
-    return with_direction(row, claim, ratio)
+    row = with_direction(row, claim, ratio)
+    seeds = [one / two for one, two in zip(*values, strict=True)]
+    told, keys = _moved(outcomes, claim, metric, ours, other)
+    return kept(row, ours, seeds, told, keys)
+
+
+def kept(row: Row, ours: Case, seeds: Sequence[float], told: str = "", keys: Sequence[Key] = ()) -> Row:
+    """Names the sweeps the number is kept in; a row that is out also says how far it moves in them."""
+    saved = ((SEED, ours.set_up.name), *keys)
+    if row.verdict != "out":
+        return replace(row, saved=saved)
+    least, most = number(min(seeds)), number(max(seeds))
+    spread = f"by seed {least} to {most}" if len(seeds) > 1 else ""
+    return replace(row, why=joined(row.why, spread, told, pointing(saved)), saved=saved)
+
+
+def _moved(
+    outcomes: Outcomes, claim: Claim, metric: Metric, ours: Case, other: Case
+) -> tuple[str, list[Key]]:
+    """How far a ratio moves along every sweep of its set-up, and the keys of those sweeps."""
+    told, keys = [], []
+    for sweep in outcomes.sweeps:
+        if sweep.subject != ours.set_up.name:
+            continue
+        found = {}
+        for value, one, two in sweep.pairs(ours.label, other.label):
+            sizes = [metric.of(outcomes.of(case)[:1]) for case in (one, two)]
+            if sizes[0] and sizes[1] and sizes[1][0] > 0:
+                found[value] = sizes[0][0] / sizes[1][0]
+        if found:
+            keys.append((sweep.kind, sweep.subject))
+            least, most = (pick(found, key=lambda value: found[value]) for pick in (min, max))
+            near = sum(claim.verdict(size) == "in band" for size in found.values())
+            told.append(
+                f"by {sweep.kind} {number(found[least])} ({least}) to {number(found[most])} ({most}), "
+                f"{near} of {len(found)} in band"
+            )
+    return joined(*told), keys
 
 
 def with_direction(row: Row, claim: Claim, found: Estimated) -> Row:
@@ -63,13 +101,16 @@ def value_row(
     values = metric.of(outcomes.of(ours))
     if values is None:
         return not_comparable(name, claim.text, stand_in, f"summary.json of a run has no {metric.where}")
-    found = mean_of([value / unit for value in values])
-    return judged(name, claim, found.value, found.shown(), stand_in, measured(outcomes, metric, ours))
+    seeds = [value / unit for value in values]
+    found = mean_of(seeds)
+    row = judged(name, claim, found.value, found.shown(), stand_in, measured(outcomes, metric, ours))
+    return kept(row, ours, seeds)
 
 
 def order_row(outcomes: Outcomes, name: str, metric: Metric, cases: Sequence[Case]) -> Row:
     """Whether the systems come in the order of ``cases``, the smallest ``metric`` first."""
     wanted, stand_in = tuple(one.label for one in cases), cases[0].set_up.stand_in
+    saved = tuple(dict.fromkeys((SEED, one.set_up.name) for one in cases))
     if why_not := outcomes.why_not(*cases):
         return not_comparable(name, " < ".join(wanted), stand_in, why_not)
     assert len(set(wanted)) == len(wanted), "systems of an order have labels of their own"
@@ -86,7 +127,8 @@ def order_row(outcomes: Outcomes, name: str, metric: Metric, cases: Sequence[Cas
         for one in cases
         if (values := LOAD_TIME.of(outcomes.of(one)))
     ]
-    return replace(row, why=joined(row.why, f"mean load time {', '.join(loads)}" if loads else ""))
+    why = joined(row.why, f"mean load time {', '.join(loads)}" if loads else "")
+    return replace(row, why=joined(why, pointing(saved)) if row.verdict == "out" else why, saved=saved)
 
 
 def measured(outcomes: Outcomes, metric: Metric, *cases: Case) -> str:

@@ -4,13 +4,15 @@ First the fabric alone (the time of a load beside KV of a share u of the link), 
 ignores KV beside the one that does not.
 """
 
+from dataclasses import replace
 from typing import Final
 
 from experiments.reproduce.compare import ratio_row
-from experiments.reproduce.figure import Figure, Line, Panel, Row
+from experiments.reproduce.figure import Figure, Key, Line, Panel, Row
 from experiments.reproduce.load_plans import nic_bytes_per_s, slowdown
 from experiments.reproduce.outcomes import LOAD_TIME, LONGEST_LOAD, P99_TBT, Outcomes
 from experiments.reproduce.rates import estimates_of
+from experiments.reproduce.saved import pointing
 from experiments.reproduce.set_ups import (
     AZURE_CODE_8B,
     AZURE_CONV_7B,
@@ -24,6 +26,7 @@ from experiments.reproduce.verdict import about, at_most, judged, times
 from hwmodels.catalogue import load_llm
 
 SHARES: Final = tuple(tenth / 10 for tenth in range(10))
+KEY: Final[Key] = ("KV share", "Figure 8")
 # BlitzScale (OSDI 2025), Figure 8. The paper's 1.5 is what fair sharing gives at u = 1/3.
 _SCALE_TIME: Final = "1.5 times"
 _TAIL_TBT: Final = "+50 %"
@@ -49,7 +52,18 @@ def fig8(outcomes: Outcomes) -> Figure:
         f"{name} at full prefill sends KV over {share:.1%} of its NICs" for name, share, _ in models
     )
     title = "Figure 8: a source whose way out carries KV"
-    return Figure("fig8", title, tuple(rows), (_curve(models),), inputs)
+    data = {"told": "time of a load over its time alone, by the share of its way out that KV takes"}
+    points = {f"{share:g}": slowdown(share) for share in SHARES} | {
+        name: slowdown(share) for name, share, _ in models
+    }
+    return Figure(
+        "fig8", title, tuple(rows), (_curve(models),), inputs, sweeps={KEY: data | {"points": points}}
+    )
+
+
+def _kept(row: Row) -> Row:
+    why = f"{row.why}; {pointing((KEY,))}" if row.verdict == "out" else row.why
+    return replace(row, why=why, saved=(KEY,))
 
 
 def _runs(outcomes: Outcomes, naive: Case, pruned: Case) -> list[Row]:
@@ -77,8 +91,8 @@ def _models() -> tuple[tuple[str, SetUp], ...]:
 def _at_a_third() -> Row:
     ours = slowdown(1 / 3)
     why = f"the formula 1/(1-u) gives {shared(1 / 3):.3f}"
-    return judged(
-        "load beside KV of a third of the link", about(1.5, _SCALE_TIME), ours, f"{ours:.3f}", "", why
+    return _kept(
+        judged("load beside KV of a third of the link", about(1.5, _SCALE_TIME), ours, f"{ours:.3f}", "", why)
     )
 
 
@@ -89,14 +103,14 @@ def _of_model(name: str, share: float, set_up: SetUp) -> Row:
     if share < 1 / 3:
         why += "; the paper's 1.5 is u = 1/3"
         return Row(row, _SCALE_TIME, f"{ours:.3f}", None, "not comparable", set_up.stand_in, why)
-    return judged(row, times(1.5, _SCALE_TIME), ours, f"{ours:.3f}", set_up.stand_in, why)
+    return _kept(judged(row, times(1.5, _SCALE_TIME), ours, f"{ours:.3f}", set_up.stand_in, why))
 
 
 def _pruned() -> Row:
     ours = slowdown(0.5, pruned=True)
     claim = at_most(1.001, "no interference (ways in and out are apart)")
     why = "KV of half a link into the source's NIC while parameters leave it"
-    return judged("load from a decode instance", claim, ours, f"{ours:.3f}", "", why)
+    return _kept(judged("load from a decode instance", claim, ours, f"{ours:.3f}", "", why))
 
 
 def _curve(models: list[tuple[str, float, SetUp]]) -> Panel:

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from experiments.reproduce.compare import joined, measured
+from experiments.reproduce.compare import joined, kept, measured
 from experiments.reproduce.figure import Figure, Row
 from experiments.reproduce.outcomes import NETWORK_BYTES, NETWORK_MEAN, Outcomes
 from experiments.reproduce.paired import difference_of, mean_of
@@ -47,7 +47,8 @@ def _extra(outcomes: Outcomes, name: str, ours: Case, local: Case) -> Row:
         f"mean use {mean_of(values[0]).value:.2%} against {mean_of(values[1]).value:.2%}",
         measured(outcomes, NETWORK_BYTES, ours, local),
     )
-    return judged(name, _PAPER, found.value, found.shown(_points), ours.set_up.stand_in, why)
+    row = judged(name, _PAPER, found.value, found.shown(_points), ours.set_up.stand_in, why)
+    return kept(row, ours, [one - two for one, two in zip(values[0], values[1], strict=True)])
 
 
 def _use(outcomes: Outcomes, name: str, ours: Case) -> Row:
@@ -58,9 +59,8 @@ def _use(outcomes: Outcomes, name: str, ours: Case) -> Row:
         return not_comparable(name, claim.text, ours.set_up.stand_in, why_not or lacks)
     found = mean_of(values)
     why = measured(outcomes, NETWORK_MEAN, ours)
-    return judged(
-        name, claim, found.value, found.shown(lambda share: f"{share:.1%}"), ours.set_up.stand_in, why
-    )
+    shown = found.shown(lambda share: f"{share:.1%}")
+    return kept(judged(name, claim, found.value, shown, ours.set_up.stand_in, why), ours, values)
 
 
 def _points(share: float) -> str:

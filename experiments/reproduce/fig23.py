@@ -1,13 +1,15 @@
 """Figure 23: what deciding costs. CPU time of this machine: of planning alone, and of decisions in runs."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from time import process_time
 from typing import Final
 
-from experiments.reproduce.compare import measured
-from experiments.reproduce.figure import Figure, Row
+from experiments.reproduce.compare import kept, measured
+from experiments.reproduce.figure import Figure, Key, Row
 from experiments.reproduce.outcomes import DECISION_P99, LOAD_TIME, Outcomes
 from experiments.reproduce.paired import mean_of
+from experiments.reproduce.saved import pointing
 from experiments.reproduce.set_ups import BLITZ, Case, case, workloads
 from experiments.reproduce.verdict import Claim, at_most, judged, not_comparable
 from policies.multicast import MulticastPlanner
@@ -19,6 +21,7 @@ _PAPER: Final[Claim] = at_most(NEGLIGIBLE, "negligible (read as at most 1 % of a
 _LOAD_S: Final = 1.2  # BlitzScale (OSDI 2025), Figure 21: all of six 24B instances
 _NIC_BYTES_PER_S: Final = 12_500_000_000
 _REPEATS: Final = 9
+KEY: Final[Key] = ("CPU ms", "Figure 23")
 
 
 def cases() -> tuple[Case, ...]:
@@ -31,7 +34,11 @@ def fig23(outcomes: Outcomes) -> Figure:
     rows = [_planned("plan for six 24B instances of 2 GPUs", six), _planned("plan for 1,024 GPUs", many)]
     rows += [_decided(outcomes, one) for one in cases()]
     inputs = ("CPU times of the machine this ran on, the best of several plans",)
-    return Figure("fig23", "Figure 23: time of the control plane", tuple(rows), inputs=inputs)
+    plans = {row.name: row.ours for row in rows[:2]}
+    return Figure(
+        "fig23", "Figure 23: time of the control plane", tuple(rows), inputs=inputs,
+        sweeps={KEY: {"told": "CPU time of one plan on this machine", "points": plans}},
+    )  # fmt: skip
 
 
 def six() -> ScaleUp:
@@ -59,7 +66,9 @@ def _planned(name: str, wanted: Callable[[], ScaleUp]) -> Row:
     why = (
         f"{len(plan.replicas)} instances in {len(plan.edges)} edges; {ms / 1e3 / _LOAD_S:.3%} of {_LOAD_S} s"
     )
-    return judged(name, _PAPER, ms / 1e3 / _LOAD_S, f"{ms:.3f} ms", "", why)
+    row = judged(name, _PAPER, ms / 1e3 / _LOAD_S, f"{ms:.3f} ms", "", why)
+    told = f"{why}; {pointing((KEY,))}" if row.verdict == "out" else why
+    return replace(row, why=told, saved=(KEY,))
 
 
 def _decided(outcomes: Outcomes, one: Case) -> Row:
@@ -69,9 +78,11 @@ def _decided(outcomes: Outcomes, one: Case) -> Row:
     if why_not or not decisions or not loads:
         lacks = f"summary.json of a run has no {DECISION_P99.where} or no {LOAD_TIME.where}"
         return not_comparable(name, _PAPER.text, stand_in, why_not or lacks)
-    found = mean_of([ms / 1e3 / load_s for ms, load_s in zip(decisions, loads, strict=True)])
+    shares = [ms / 1e3 / load_s for ms, load_s in zip(decisions, loads, strict=True)]
+    found = mean_of(shares)
     why = measured(outcomes, DECISION_P99, one)
-    return judged(name, _PAPER, found.value, found.shown(lambda share: f"{share:.3%}"), stand_in, why)
+    shown = found.shown(lambda share: f"{share:.3%}")
+    return kept(judged(name, _PAPER, found.value, shown, stand_in, why), one, shares)
 
 
 def _wanted(

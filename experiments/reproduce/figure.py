@@ -1,10 +1,12 @@
 """What a reproduced figure consists of: judged rows, plain levels beside them, and what is drawn."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 Verdict = Literal["in band", "out", "not comparable"]
+Key = tuple[str, str]
+"""(kind, set-up or figure) of a sweep in sweeps.json."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +15,7 @@ class Row:
 
     ratio: ours over the paper's (its nearest end, where that is a range); None where there is no number.
     stand_in: what stood in for something of the paper that cannot be had. why: what was measured; never empty
-    when the verdict is "out" or "not comparable".
+    when the verdict is "out" or "not comparable". saved: sweeps that keep the number and what moves it.
     """
 
     name: str
@@ -23,6 +25,7 @@ class Row:
     verdict: Verdict
     stand_in: str
     why: str
+    saved: tuple[Key, ...] = ()
 
     def __post_init__(self) -> None:
         assert self.verdict == "in band" or self.why, f"{self.name}: {self.verdict} and no word why"
@@ -51,7 +54,10 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One figure of a paper. inputs: what it was made from, sentences. levels: plain numbers, unjudged."""
+    """One figure of a paper. inputs: what it was made from, sentences. levels: plain numbers, unjudged.
+
+    sweeps: numbers of its own for sweeps.json; those of runs and their sweeps are there without it.
+    """
 
     name: str
     title: str
@@ -59,3 +65,8 @@ class Figure:
     panels: tuple[Panel, ...] = ()
     inputs: tuple[str, ...] = ()
     levels: tuple[Mapping[str, str], ...] = ()
+    sweeps: Mapping[Key, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        silent = [row.name for row in self.rows if row.verdict == "out" and not row.saved]
+        assert not silent, f"{self.name}: out, and no saved sweep is named: {silent}"

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from hwmodels.catalogue import load_llm
 from hwmodels.fabric.fabric import Fabric
@@ -164,3 +165,25 @@ def nic_bytes_per_s(cluster: str) -> float:
     """The datasheet rate of one NIC of a cluster."""
     topology = exact(load_cluster(cluster))
     return next(link.rate_bytes_per_s for link in topology.links if link.kind == "nic")
+
+
+# Version 1 of BlitzScale, Figure 18: a Llama2-7B instance becomes 16 on two hosts of cluster A.
+
+
+def chain_7b(topology: Topology) -> list[Ranks | Chain]:
+    """GPU 0 has the parameters: a chain through its host, and one over its NIC through the next host."""
+    units = model_units(load_llm("llama2_7b"))
+    return [
+        Chain(units, [hop(topology, gpu(first), gpu(second)) for first, second in pairwise(seats)])
+        for seats in (tuple(range(8)), (0, *range(8, 16)))
+    ]
+
+
+def ssd_7b(topology: Topology) -> list[Ranks | Chain]:
+    """Host 0's memory has them: its GPUs load over PCIe, those of host 1 from its SSD."""
+    units = model_units(load_llm("llama2_7b"))
+    hosts = [Chain(units, [hop(topology, dram(0), gpu(seat))]) for seat in range(8)]
+    return [
+        *hosts,
+        *(Chain(units, [hop(topology, topology.ssd_of(seat), gpu(seat))]) for seat in range(8, 16)),
+    ]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from experiments.reproduce.set_ups import Case, Words
+from experiments.reproduce.sweep import Sweep
 
 if TYPE_CHECKING:
     import numpy as np
@@ -17,7 +18,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outcome:
-    """One run: words, summary, and three columns of its finished requests (``tpot_ms`` may be NaN)."""
+    """One run: words, summary, and three columns of its finished requests (``tpot_ms`` may be NaN).
+
+    timelines: name -> (seconds, values), see experiments.reproduce.timelines.
+    """
 
     words: Words
     summary: Mapping[str, Any]
@@ -25,6 +29,7 @@ class Outcome:
     ttft_ms: Floats
     tpot_ms: Floats
     told: str
+    timelines: Mapping[str, tuple[Floats, Floats]] = field(default_factory=dict)
 
     def at(self, path: str) -> float | None:
         """A number of the summary, such as ``ttft_ms.p99``; None where the run has none."""
@@ -33,13 +38,22 @@ class Outcome:
             found = found.get(key) if isinstance(found, Mapping) else None
         return None if found is None or isinstance(found, Mapping | str) else float(found)
 
+    def mean_ttft_ms(self, from_s: float, until_s: float) -> float | None:
+        """Of the requests that arrive then; None without any."""
+        here = self.ttft_ms[(self.arrival_s >= from_s) & (self.arrival_s < until_s)]
+        return float(here.mean()) if len(here) else None
+
 
 @dataclass(frozen=True, slots=True)
 class Outcomes:
-    """found: outcomes of a case, one per seed in their order. missing: why a case could not be run."""
+    """found: outcomes of a case, one per seed in their order. missing: why a case could not be run.
+
+    sweeps: those whose cases were run too.
+    """
 
     found: Mapping[Case, tuple[Outcome, ...]]
     missing: Mapping[Case, str]
+    sweeps: tuple[Sweep, ...] = ()
 
     def of(self, case: Case) -> tuple[Outcome, ...]:
         """The outcomes; none for a case that could not be run."""
@@ -100,3 +114,22 @@ def violations(outcome: Outcome, ttft_ms: float, tbt_ms: float) -> float:
     handed_over = (outcome.at("requests.arrived") or 0.0) - (outcome.at("requests.dropped") or 0.0)
     answered = len(outcome.ttft_ms)
     return (int(late.sum()) + handed_over - answered) / handed_over
+
+
+# What a saved sweep has of every run.
+SAVED: Final = {
+    "ttft_ms_mean": MEAN_TTFT,
+    "ttft_ms_p99": P99_TTFT,
+    "itl_ms_mean": MEAN_TBT,
+    "itl_ms_p99": P99_TBT,
+    "gpu_seconds": GPU_TIME,
+    "instances_mean": INSTANCES,
+    "loads": LOADS,
+    "load_seconds_mean": LOAD_TIME,
+    "load_seconds_max": LONGEST_LOAD,
+    "host_cache_bytes_mean": CACHE_MEAN,
+    "host_cache_bytes_max": CACHE_MAX,
+    "host_cache_miss_rate": MISS_RATE,
+    "nic_mean_share": NETWORK_MEAN,
+    "nic_parameter_bytes": NETWORK_BYTES,
+}

@@ -27,7 +27,7 @@ class Rate:
 
 @cache
 def rate_of(set_up: SetUp, seed: int) -> Rate:
-    """f = min(share * C / mean, 0.9 * most prefill instances * r / peak over 5 s), see traces.capacity.
+    """f = min(share * C / mean, peak * most prefill instances * r / peak over 5 s), see traces.capacity.
 
     r: prefill tokens/s of one instance by the run's estimates; C: that of the full split's. A recorded window
     has one factor for all seeds.
@@ -36,12 +36,13 @@ def rate_of(set_up: SetUp, seed: int) -> Rate:
     each = prepared.estimates.models[0].prefill_tokens_per_s
     capacity, most = each * set_up.full[0], each * set_up.prefill[1]
     if set_up.rate == "models":
+        assert set_up.share is not None, "many models have a mean load"
         mean_tokens = float(np.mean(prepared.workload.prompt_tokens))
         per_s = set_up.share * capacity / mean_tokens
         told = f"{set_up.name}: {per_s:.4g} requests/s in all; C = {capacity:,.0f} prompt tokens/s"
         return Rate((f"models.rate_per_s={per_s:.6g}",), told)
     load = prompt_load(prepared.workload)
-    factor = rate_factor(load, capacity, set_up.share, 0.9, most)
+    factor = rate_factor(load, capacity, set_up.share, set_up.peak, most)
     told = (
         f"{set_up.name}: rate factor {factor} (seed {seed}; C = {set_up.full[0]} x {each:,.0f} = "
         f"{capacity:,.0f} prompt tokens/s, mean {number(load.mean_tokens_per_s)}, "

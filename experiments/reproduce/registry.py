@@ -4,10 +4,28 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from experiments.reproduce import fig04, fig08, fig19, fig21, fig22, fig23, workloads
+from experiments.reproduce import (
+    fig01,
+    fig03,
+    fig04,
+    fig08,
+    fig15,
+    fig17,
+    fig18,
+    fig19,
+    fig20,
+    fig21,
+    fig22,
+    fig23,
+    fig24,
+    live,
+    v1,
+)
 from experiments.reproduce.figure import Figure
 from experiments.reproduce.outcomes import Outcomes
 from experiments.reproduce.set_ups import Case
+from experiments.reproduce.sweep import Sweep
+from experiments.reproduce.sweeps import all_sweeps
 from serving.errors import UserError
 
 
@@ -21,17 +39,29 @@ class Recipe:
 
 
 BLITZSCALE: Final[dict[str, Recipe]] = {
+    "fig1": Recipe("demand over time: arrivals and KV", fig01.cases, fig01.fig1),
+    "fig3": Recipe("objectives by stop time; network use of serving", fig03.cases, fig03.fig3),
     "fig4": Recipe("host-cache misses of ServerlessLLM, 16 models", fig04.cases, fig04.fig4),
     "fig8": Recipe("loading beside KV; a planner that ignores it", fig08.cases, fig08.fig8),
+    "fig15": Recipe("ZigZag's example, exact", tuple, lambda _: fig15.fig15()),
+    "fig17": Recipe("three workloads, every system", fig17.cases, fig17.fig17),
+    "fig18": Recipe("GPU time and objectives, AzureConv with 24B", fig18.cases, fig18.fig18),
     "fig19": Recipe("copies of a model in host memory", fig19.cases, fig19.fig19),
+    "fig20": Recipe("ablation from two bases", fig20.cases, fig20.fig20),
     "fig21": Recipe("six 24B instances, two set-ups, three efficiencies", tuple, lambda _: fig21.fig21()),
     "fig22": Recipe("network use of scaling", fig22.cases, fig22.fig22),
     "fig23": Recipe("CPU time of plans and decisions", fig23.cases, fig23.fig23),
-    "workloads": Recipe(
-        "figures 17 and 18: three workloads, all systems", workloads.cases, workloads.compared
-    ),
+    "fig24": Recipe("prefill and decode on the same instances", fig24.cases, fig24.fig24),
+    "live": Recipe("live scaling on and off, its schedulers and counters", live.cases, live.live),
+    "v1": Recipe("headlines of the first version", v1.cases, v1.v1),
 }
 PAPERS: Final = {"blitzscale": BLITZSCALE}
+
+
+def sweeps_of(cases: Sequence[Case]) -> tuple[Sweep, ...]:
+    """The sweeps of those set-ups that the cases compare: where at least two systems of one are run."""
+    subjects = [one.set_up.name for one in dict.fromkeys(cases)]
+    return tuple(one for one in all_sweeps() if subjects.count(one.subject) > 1)
 
 
 def chosen(paper: str, names: Sequence[str]) -> dict[str, Recipe]:

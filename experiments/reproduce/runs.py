@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import replace
 from multiprocessing import get_context
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from experiments.compose import load_config, option_groups
@@ -12,7 +15,10 @@ from experiments.overrides import parse_words
 from experiments.reproduce.outcomes import Outcome, Outcomes
 from experiments.reproduce.rates import NOWHERE, rate_of
 from experiments.reproduce.set_ups import Case, Words
-from experiments.simulate import execute, prepare
+from experiments.reproduce.sweep import Sweep
+from experiments.reproduce.timelines import timelines_of
+from experiments.simulate import Prepared, Simulated, execute, prepare
+from hwmodels.topology.cluster_file import parse_cluster
 from serving.errors import UserError
 
 Progress = Callable[[int, int], None]
@@ -23,25 +29,29 @@ _OPEN_GROUPS: Final = ("cluster", "model", "trace")
 
 
 def carry_out(
-    cases: Iterable[Case], seeds: int, processes: int = PROCESSES, on_progress: Progress | None = None
+    cases: Iterable[Case],
+    seeds: int,
+    processes: int = PROCESSES,
+    on_progress: Progress | None = None,
+    sweeps: Sequence[Sweep] = (),
 ) -> Outcomes:
-    """Run each case under the seeds 0, 1, ...; a case twice in ``cases`` runs once.
+    """Run each case under the seeds 0, 1, ...; a case twice in ``cases`` or in a sweep runs once.
 
-    What this version has no option for is told as missing; any other refusal is a UserError, before the first
-    run begins.
+    What this version has no option for is told as missing, and so is the refusal of an optional case; any
+    other refusal is a UserError, before the first run begins.
     """
-    wanted = list(dict.fromkeys(cases))
-    missing = {one: why for one in wanted if (why := lacking(one.all_words()))}
+    wanted = list(dict.fromkeys((*cases, *(one for sweep in sweeps for one in sweep.cases()))))
+    missing = {one: why for one in wanted if (why := lacking(one.all_words()) or _check(one))}
     ready = [one for one in wanted if one not in missing]
-    for one in ready:
-        _check(one)
-    jobs = [(one, seed) for one in ready for seed in range(seeds)]
+    counts = {one: 1 if one.once else seeds for one in ready}
+    jobs = [(one, seed) for one, count in counts.items() for seed in range(count)]
     done: dict[tuple[Case, int], Outcome] = {}
     for job, outcome in _each(jobs, processes):
         done[job] = outcome
         if on_progress is not None:
             on_progress(len(done), len(jobs))
-    return Outcomes({one: tuple(done[one, seed] for seed in range(seeds)) for one in ready}, missing)
+    found = {one: tuple(done[one, seed] for seed in range(count)) for one, count in counts.items()}
+    return Outcomes(found, missing, tuple(sweeps))
 
 
 def lacking(words: Words) -> str:
@@ -61,12 +71,12 @@ def run_once(case: Case, seed: int) -> Outcome:
     """One case under one seed; the same seed has the same requests in every system of a set-up."""
     rate = rate_of(case.set_up, seed)
     words = case.all_words(*rate.words, f"seed={seed}")
-    config = load_config((*words, NOWHERE), "simulate")
-    prepared = prepare(config)
-    done = execute(prepared)
+    prepared, done = _executed(case, words)
     columns = done.columns
     scaled = "scale_events" in done.summary
-    assert scaled or not config.system.elastic, f"{case.label} ran as a static system: it was not compared"
+    assert scaled or not prepared.config.system.elastic, (
+        f"{case.label} ran as a static system: it was not compared"
+    )
     return Outcome(
         words,
         _plain(done.summary),
@@ -74,15 +84,35 @@ def run_once(case: Case, seed: int) -> Outcome:
         columns["ttft_ms"],
         columns["tpot_ms"],
         f"{rate.told}; step times: {prepared.hardware.step.source.partition(';')[0]}",
+        timelines_of(columns, done.summary),
     )
 
 
-def _check(case: Case) -> None:
-    """Refuse what the configuration refuses, before hours of other runs."""
+def _executed(case: Case, words: Words) -> tuple[Prepared, Simulated]:
+    """The run, over the links of the case's own cluster file if it has one."""
+    config = load_config((*words, NOWHERE), "simulate")
+    with TemporaryDirectory() as folder:  # read while the run is built, so it stays until the end
+        if case.links:
+            file = Path(folder, "links.yaml")
+            file.write_text(case.links, encoding="utf-8")
+            config = replace(config, cluster=replace(config.cluster, topology=str(file)))
+        prepared = prepare(config)
+        return prepared, execute(prepared)
+
+
+def _check(case: Case) -> str:
+    """Refuse what the configuration refuses, before hours of other runs; why, of an optional case."""
     try:
-        load_config(case.all_words(NOWHERE), "simulate")
+        config = load_config(case.all_words(NOWHERE), "simulate")
+        if case.links:
+            parse_cluster("links", links_file(case), case.links)
+        if case.optional:
+            prepare(config)
     except UserError as error:
+        if case.optional:
+            return f"refused: {error}"
         raise UserError(f"{case.set_up.name}, {case.label}: {error}") from error
+    return ""
 
 
 def _each(jobs: list[tuple[Case, int]], processes: int) -> Iterable[tuple[tuple[Case, int], Outcome]]:
@@ -106,6 +136,12 @@ def _plain(summary: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in summary.items() if key not in ("scale_events", "replica_busy_share")}
 
 
-def command_of(outcome: Outcome) -> str:
-    """The run as a command of its own."""
-    return " ".join(("servetwin simulate", *outcome.words, "out=FOLDER"))
+def command_of(outcome: Outcome, case: Case | None = None) -> str:
+    """The run as a command of its own; behind # what it had that no word says."""
+    command = " ".join(("servetwin simulate", *outcome.words, "out=FOLDER"))
+    return f"{command}  # over the links of clusters/{links_file(case)}" if case and case.links else command
+
+
+def links_file(case: Case) -> str:
+    """The name under which a case's own cluster file is written beside the figures."""
+    return f"{case.set_up.name}, {case.label}.yaml".replace("/", "-").replace(", ", "-").replace(" ", "_")

@@ -10,17 +10,18 @@ from typing import Final, Literal
 
 from traces.errors import TraceError
 from traces.find import find_trace
+from traces.synthetic.arrivals import ONSET_TIMES_S
 
 Words = tuple[str, ...]
 
-# The system that stands for BlitzScale until live scaling (ZigZag) can be run.
-BLITZ: Final = "blitz_multicast"
-WITHOUT_LIVE: Final = "BlitzScale without live scaling"
-BASES: Final = ("allcache", "distserve_full", "distserve_half", "blitz_network")
+BLITZ: Final = "blitzscale"
+MULTICAST: Final = "blitz_multicast"  # BlitzScale stopped while it loads: the ablation before ZigZag
+NETWORK: Final = "blitz_network"  # one to one over the network: the ablation before multicast
+BASES: Final = (MULTICAST, NETWORK, "allcache", "distserve_full", "distserve_half")
 
 _STATIC: Final = ("distserve_full", "distserve_half")
 # The artefact admits a decode batch by its true lengths; the run says so in its labels.
-_RESERVE: Final = ("engine.reserve=oracle",)
+RESERVE: Final = ("engine.reserve=oracle",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +31,10 @@ class SetUp:
     words: cluster, model, engine. trace: the trace and its window. full: (prefill, decode) instances of the
     static full split, whose prefill tokens per second are the capacity C. prefill, decode: (least, most)
     instances of an elastic system, which also takes the words ``scaling``. rate: how C sets the rate:
-    ``scaled`` copies arrivals, ``models`` gives many models a sum; share: mean load over C. alone: the same
-    GPUs with every instance on a host of its own. stand_in: what is not the paper's.
+    ``scaled`` copies arrivals, ``models`` gives many models a sum; share: mean load over C, peak: most load
+    of 5 s over what the most prefill instances can do (None: not a term of the rule). alone: the same GPUs
+    with every instance on a host of its own. bursts_s: when bursts begin, where that is known. stand_in: what
+    is not the paper's.
     """
 
     name: str
@@ -42,18 +45,31 @@ class SetUp:
     decode: tuple[int, int]
     scaling: Words = ()
     rate: Literal["scaled", "models"] = "scaled"
-    share: float = 0.5
+    share: float | None = 0.5
+    peak: float | None = 0.9
     alone: str = ""
+    bursts_s: tuple[float, ...] = ()
     stand_in: str = ""
+
+    def short(self) -> str:
+        """The workload's name without model and cluster."""
+        return self.name.partition("/")[0]
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One system in a set-up; label: as tables and plots name it. Its words go before those of the set-up."""
+    """One system in a set-up; label: as tables and plots name it. Its words go before those of the set-up.
+
+    links: a cluster file (YAML) whose links the run has in place of its cluster's. once: run under the first
+    seed alone, for points of a sweep. optional: a refusal of the configuration is told, not raised.
+    """
 
     label: str
     set_up: SetUp
     words: Words
+    links: str = ""
+    once: bool = False
+    optional: bool = False
 
     def all_words(self, *more: str) -> Words:
         """The set-up's, then these, then the case's; of a key that comes twice the last word."""
@@ -80,53 +96,58 @@ def case(set_up: SetUp, system: str, label: str | None = None, extra: Words = ()
         )
     words = [f"system.instances.{size}" for size in sizes]
     scaling = () if system in _STATIC else set_up.scaling
-    return Case(label or system, set_up, (f"system={system}", *words, *scaling, *_RESERVE, *extra))
+    return Case(label or system, set_up, (f"system={system}", *words, *scaling, *RESERVE, *extra))
 
 
 # Windows in seconds from the first arrival: onsets 5 s and 210 s after the start; the busiest 8 minutes.
-_AZURE_CODE: Final = ("trace=azure_code", "trace.window_start_s=1965", "trace.window_s=300")
-_AZURE_CONV: Final = ("trace=azure_conv", "trace.window_start_s=1490", "trace.window_s=480")
-_ENGINE: Final = "engine=blitz_native"
-_8B: Final = ("model=llama3_8b", "cluster=blitz_b", _ENGINE)
-_7B: Final = ("model=llama2_7b", "cluster=blitz_b", _ENGINE)
-_24B: Final = ("model=mistral_24b", "model.tp=2", _ENGINE)
+CODE: Final = ("trace=azure_code", "trace.window_start_s=1965", "trace.window_s=300")
+CONV: Final = ("trace=azure_conv", "trace.window_start_s=1490", "trace.window_s=480")
+ENGINE: Final = "engine=blitz_native"
+LLAMA_8B: Final = ("model=llama3_8b", "cluster=blitz_b", ENGINE)
+LLAMA_7B: Final = ("model=llama2_7b", "cluster=blitz_b", ENGINE)
+MISTRAL_24B: Final = ("model=mistral_24b", "model.tp=2", ENGINE)
 # KV memory decides the time between tokens of 72B, and sources say 64k, 256k and about 440k tokens: the
 # artefact's 256k is written down; the run's own arithmetic would give 452,064.
-_72B: Final = ("model=qwen2_5_72b", "model.tp=4", "cluster=blitz_a", _ENGINE, "engine.kv_tokens=256000")
-_ROOFLINE: Final = "step times of a roofline"
+QWEN_72B: Final = ("model=qwen2_5_72b", "model.tp=4", "cluster=blitz_a", ENGINE, "engine.kv_tokens=256000")
+ROOFLINE: Final = "step times of a roofline"
 
 AZURE_CONV_24B: Final = SetUp(
-    "AzureConv/24B/32 GPUs", (*_24B, "cluster=blitz_a"), _AZURE_CONV, (10, 6), (1, 14), (1, 14),
-    alone="cluster=blitz_a_16x2", stand_in=_ROOFLINE,
+    "AzureConv/24B/32 GPUs", (*MISTRAL_24B, "cluster=blitz_a"), CONV, (10, 6), (1, 14), (1, 14),
+    alone="cluster=blitz_a_16x2", stand_in=ROOFLINE,
 )  # fmt: skip
 AZURE_CONV_24B_16: Final = SetUp(
-    "AzureConv/24B/16 GPUs", (*_24B, "cluster=blitz_a_2x8"), _AZURE_CONV, (5, 3), (1, 7), (1, 7),
-    alone="cluster=blitz_a_8x2", stand_in=_ROOFLINE,
+    "AzureConv/24B/16 GPUs", (*MISTRAL_24B, "cluster=blitz_a_2x8"), CONV, (5, 3), (1, 7), (1, 7),
+    alone="cluster=blitz_a_8x2", stand_in=ROOFLINE,
 )  # fmt: skip
 AZURE_CODE_8B: Final = SetUp(
-    "AzureCode/8B/16 GPUs", _8B, _AZURE_CODE, (10, 6), (2, 14), (2, 14), alone="cluster=blitz_b_16x1",
+    "AzureCode/8B/16 GPUs", LLAMA_8B, CODE, (10, 6), (2, 14), (2, 14), alone="cluster=blitz_b_16x1",
+    bursts_s=(5.0, 210.0),
 )  # fmt: skip
-AZURE_CONV_7B: Final = SetUp("AzureConv/7B/16 GPUs", _7B, _AZURE_CONV, (10, 6), (2, 14), (2, 14))
+AZURE_CONV_7B: Final = SetUp("AzureConv/7B/16 GPUs", LLAMA_7B, CONV, (10, 6), (2, 14), (2, 14))
 
 
 def burst_72b(least: int = 1) -> SetUp:
     """BurstGPT with 72B; least: instances of a role (with 1 a longer stop can look better than a shorter)."""
-    trace, stand_in = burstgpt()
+    trace, bursts_s, stand_in = burstgpt()
     name = "BurstGPT/72B/32 GPUs" + (f", at least {least}" if least > 1 else "")
     scaling = ("system.scaler.scale_down_ms=1000",)  # the artefact's for 72B; 333 for all others
-    shown = f"{stand_in}; {_ROOFLINE}"
+    shown = f"{stand_in}; {ROOFLINE}"
     alone = "cluster=blitz_a_8x4"
-    return SetUp(name, _72B, trace, (4, 4), (least, 7), (least, 7), scaling, alone=alone, stand_in=shown)
+    return SetUp(
+        name, QWEN_72B, trace, (4, 4), (least, 7), (least, 7), scaling, alone=alone, bursts_s=bursts_s,
+        stand_in=shown,
+    )  # fmt: skip
 
 
-def burstgpt() -> tuple[Words, str]:
-    """The recorded BurstGPT, five minutes from its steepest rise, if it is here; else the drawn one."""
+def burstgpt() -> tuple[Words, tuple[float, ...], str]:
+    """(trace, its bursts, what stands in): recorded, from the steepest rise, if it is here; else drawn."""
     try:
         find_trace("burstgpt_1")
     except TraceError:
-        return ("trace=burstgpt_like",), "drawn BurstGPT-like bursts, 5x in 2 s"
+        onsets_s = tuple(float(at_s) for at_s in ONSET_TIMES_S.split("+"))
+        return ("trace=burstgpt_like",), onsets_s, "drawn BurstGPT-like bursts, 5x in 2 s"
     onset = ("trace=burstgpt_1", "trace.window=onset", "trace.window_s=300")
-    return onset, "our window of BurstGPT, its steepest rise"
+    return onset, (), "our window of BurstGPT, its steepest rise"
 
 
 def workloads() -> tuple[SetUp, ...]:
@@ -134,10 +155,15 @@ def workloads() -> tuple[SetUp, ...]:
     return (AZURE_CONV_24B, AZURE_CONV_24B_16, AZURE_CODE_8B, burst_72b(), burst_72b(2))
 
 
+def three() -> tuple[SetUp, ...]:
+    """One set-up of each workload of Figure 17, as the paper names them."""
+    return (burst_72b(), AZURE_CODE_8B, AZURE_CONV_24B)
+
+
 # ServerlessLLM keeps a host's copy for 30 s since the last load, as BlitzScale's authors ship it, or 300 s
 # since the last use, as the text says. A load that finds the copy in memory is a load and a use.
-_SHIPPED: Final = ("system.cache.ttl_s=30", "system.cache.since=load")
-_TEXT: Final = ("system.cache.ttl_s=300", "system.cache.since=load")
+SHIPPED: Final = ("system.cache.ttl_s=30", "system.cache.since=load")
+TEXT: Final = ("system.cache.ttl_s=300", "system.cache.since=load")
 _FETCHED: Final = ("system.cache.ttl_s=30", "system.cache.since=fetch")
 
 
@@ -154,10 +180,10 @@ def serverless(set_up: SetUp) -> tuple[Case, ...]:
     """
     name = "serverlessllm"
     return (
-        case(set_up, name, name, _SHIPPED),
-        case(set_up, name, f"{name} 300 s", _TEXT),
+        case(set_up, name, name, SHIPPED),
+        case(set_up, name, f"{name} 300 s", TEXT),
         case(set_up, name, f"{name} 30 s since the SSD", _FETCHED),
-        case(set_up, name, f"{name} logical hosts", (*_SHIPPED, set_up.alone)),
+        case(set_up, name, f"{name} logical hosts", (*SHIPPED, set_up.alone)),
     )
 
 
@@ -169,7 +195,7 @@ def source_choice(set_up: SetUp, beside: bool = True) -> tuple[Case, Case]:
     over = () if beside else ("system.provision.scale_up_first=false",)
     how = "" if beside else ", network only"
     naive = ("system/provision=naive", *over)
-    return case(set_up, BLITZ, f"naive{how}", naive), case(set_up, BLITZ, f"pruned{how}", over)
+    return case(set_up, MULTICAST, f"naive{how}", naive), case(set_up, MULTICAST, f"pruned{how}", over)
 
 
 # Figure 4: 16 models by Zipf 0.9 on 32 hosts of one GPU. Instances do prefill and decode, for with one of
@@ -178,7 +204,7 @@ def many_models_at(share: float) -> SetUp:
     """share: mean load over C, which is that of 20 instances."""
     return SetUp(
         f"16 models/32 hosts at {share:g} C",
-        ("model=llama3_8b", "cluster=blitz_a_32x1", _ENGINE),
+        ("model=llama3_8b", "cluster=blitz_a_32x1", ENGINE),
         ("trace=burstgpt_like",),
         (20, 12),
         (1, 16),
@@ -195,6 +221,6 @@ _COLOCATED: Final = ("system.instances.split=false", "system.instances.both_min=
 
 def many_models(share: float, cached: int = 2, briefly: bool = False) -> Case:
     """ServerlessLLM with 16 models. cached: so many fit a host. briefly: copies live 30 s, not 300."""
-    keys = (*(_SHIPPED if briefly else _TEXT), f"system.cache.most_models={cached}")
+    keys = (*(SHIPPED if briefly else TEXT), f"system.cache.most_models={cached}")
     label = f"{cached} cached, {'30' if briefly else '300'} s, {share:g} C"
     return Case(label, many_models_at(share), ("system=serverlessllm", *_COLOCATED, *_MANY, *keys))

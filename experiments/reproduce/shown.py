@@ -33,11 +33,12 @@ def print_figure(figure: Figure) -> None:
 
 
 def as_json(figure: Figure, command: str, commit: str | None, runs: Sequence[str]) -> str:
-    """figure, command, commit and rows; and title, inputs, levels and the commands of the runs."""
+    """figure, command, commit, counts and rows; and title, inputs, levels and the commands of the runs."""
     data: dict[str, Any] = {
         "figure": figure.name,
         "command": command,
         "commit": commit,
+        "counts": counts([figure]),
         "rows": [_finite(asdict(row)) for row in figure.rows],
         "title": figure.title,
         "inputs": list(figure.inputs),
@@ -47,11 +48,27 @@ def as_json(figure: Figure, command: str, commit: str | None, runs: Sequence[str
     return json.dumps(data, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
 
 
+def heading(figures: Sequence[Figure]) -> str:
+    """What stands above everything: the counts of all rows, then of each figure."""
+    lines = [tally(figures)]
+    if len(figures) > 1:
+        width = max(len(figure.name) for figure in figures)
+        lines += [f"  {figure.name:{width}s}  {tally([figure])}" for figure in figures]
+    return "\n".join(lines)
+
+
 def tally(figures: Sequence[Figure]) -> str:
     """How many rows have which verdict."""
+    found = counts(figures)
+    return (
+        f"{sum(found.values())} rows: {', '.join(f'{count} {verdict}' for verdict, count in found.items())}"
+    )
+
+
+def counts(figures: Sequence[Figure]) -> dict[str, int]:
+    """Verdict -> rows."""
     verdicts = [row.verdict for figure in figures for row in figure.rows]
-    counts = [f"{verdicts.count(verdict)} {verdict}" for verdict in ("in band", "out", "not comparable")]
-    return f"{len(verdicts)} rows: {', '.join(counts)}"
+    return {name: sum(verdict == name for verdict in verdicts) for name in _STYLES}
 
 
 def _rows(rows: Sequence[Row]) -> "Table":

@@ -69,6 +69,11 @@ def at_most(limit: float, text: str) -> Claim:
     return Claim(text, -math.inf, limit, slack=1.0)
 
 
+def at_least(limit: float, text: str) -> Claim:
+    """A lower limit, without slack."""
+    return Claim(text, limit, math.inf, slack=1.0)
+
+
 def judged(name: str, claim: Claim, ours: float, shown: str, stand_in: str, why: str) -> Row:
     """The row of one claim. shown: ours as people read it."""
     ratio = claim.ratio(ours)

@@ -56,6 +56,11 @@ def model_units(shape: LlmShape, tp: int = 1, rank: int = 0, layers: range | Non
     return shard(whole, tp, rank)
 
 
+def layers_first(units: Sequence[Unit]) -> tuple[Unit, ...]:
+    """The same units, the layers before what is none: for whoever gets activations, not prompts, at first."""
+    return tuple(sorted(units, key=lambda unit: unit.layer is None))
+
+
 def shard(units: Sequence[Unit], count: int, index: int) -> tuple[Unit, ...]:
     """Part ``index`` of ``count`` of every unit, to the byte: together the parts are the units."""
     if not 0 <= index < count:

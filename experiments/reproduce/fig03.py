@@ -1,0 +1,131 @@
+"""Figure 3: objectives against the time an instance stops to load; and how much of the network serving takes.
+
+A stop is made of an SSD whose rate makes every load last that long, as the paper delays its scaling by hand;
+instances are started by the same load monitor, and no copy in host memory is used.
+"""
+
+from typing import Final
+
+from experiments.reproduce.compare import kept, measured, order_row
+from experiments.reproduce.figure import Figure, Line, Panel, Row
+from experiments.reproduce.levels import inputs, levels, percent
+from experiments.reproduce.more_set_ups import full_loads, required_gbps, stop_8b, stop_72b, stopped
+from experiments.reproduce.outcomes import LOAD_TIME, NETWORK_MEAN, Metric, Outcome, Outcomes, violations
+from experiments.reproduce.paired import mean_of
+from experiments.reproduce.set_ups import Case
+from experiments.reproduce.verdict import Claim, about, at_least, at_most, judged, not_comparable
+from experiments.table import number
+
+# BlitzScale (OSDI 2025), section 3: 72B is below 60 % from 220 Gbps a GPU on, at 40 % with 500 ms.
+_GBPS: Final = 220.0
+STOPS_72B_S: Final = (0.25, 0.5, 1.32, 2.0, 4.0, 8.0)  # 1.32 s: 36.35 GB of a GPU at 220 Gbps
+STOPS_8B_S: Final = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0)
+
+
+def _beyond(ttft_ms: float, tbt_ms: float) -> Metric:
+    def read(run: Outcome) -> float:
+        return violations(run, ttft_ms, tbt_ms)
+
+    return Metric(f"requests beyond {ttft_ms:g}/{tbt_ms:g} ms", "", "requests", read)
+
+
+_72B: Final = _beyond(1250, 200)
+_8B: Final = _beyond(450, 150)
+
+
+def cases() -> tuple[Case, ...]:
+    """Both models with every stop; all GPUs at full load."""
+    return (*_stops_72b(), *_stops_8b(), *full_loads())
+
+
+def _stops_72b() -> tuple[Case, ...]:
+    return tuple(stopped(stop_72b(), stop_s) for stop_s in STOPS_72B_S)
+
+
+def _stops_8b() -> tuple[Case, ...]:
+    return tuple(stopped(stop_8b(), stop_s) for stop_s in STOPS_8B_S)
+
+
+def fig3(outcomes: Outcomes) -> Figure:
+    """Arithmetic, shares of requests by stop, the order of stops, and network use."""
+    of_72b = dict(zip(STOPS_72B_S, _stops_72b(), strict=True))
+    rows = [
+        _required(),
+        _share(outcomes, at_most(0.60, f"below 60 % from {_GBPS:g} Gbps a GPU on"), of_72b[1.32]),
+        _share(outcomes, at_least(0.60, f"60 % and more below {_GBPS:g} Gbps a GPU"), of_72b[2.0]),
+        _share(outcomes, at_most(0.40, "40 % at most with a stop of 500 ms"), of_72b[0.5]),
+        order_row(outcomes, "72B: the longer the stop, the more beyond", _72B, _stops_72b()),
+        order_row(outcomes, "8B: the longer the stop, the more beyond", _8B, _stops_8b()),
+    ]
+    for one in full_loads():
+        rows += _in_use(outcomes, one)
+    panels = (
+        _panel(outcomes, "72B", STOPS_72B_S, _stops_72b(), _72B),
+        _panel(outcomes, "8B", STOPS_8B_S, _stops_8b(), _8B),
+    )
+    told = (
+        *inputs(outcomes, cases()),
+        "a stop: loads from an SSD of that rate, PCIe four times as fast at least",
+    )
+    return Figure(
+        "fig3",
+        "Figure 3: objectives by stop, and network use",
+        tuple(rows),
+        panels,
+        told,
+        levels(outcomes, cases()),
+    )
+
+
+def _required() -> Row:
+    gbps = required_gbps("qwen2_5_72b", 4, 0.5)
+    why = "the catalogue's 72B has 145.4 GB, the paper counts 144"
+    return judged("72B: rate per GPU for 500 ms", about(576, "576 Gbps"), gbps, f"{gbps:,.0f} Gbps", "", why)
+
+
+def _share(outcomes: Outcomes, claim: Claim, one: Case) -> Row:
+    """Of requests beyond 1250/200 ms."""
+    name, stand_in = f"72B: {_72B.label}, {one.label}", one.set_up.stand_in
+    values = _72B.of(outcomes.of(one))
+    if (why_not := outcomes.why_not(one)) or not values:
+        return not_comparable(name, claim.text, stand_in, why_not or "no run")
+    found = mean_of(values)
+    load_s = LOAD_TIME.of(outcomes.of(one))
+    why = f"loads took {number(mean_of(load_s).value if load_s else None)} s"
+    return kept(judged(name, claim, found.value, found.shown(percent), stand_in, why), one, values)
+
+
+def _in_use(outcomes: Outcomes, one: Case) -> list[Row]:
+    """The paper contradicts itself, so each of its numbers has a row."""
+    claims = (
+        at_most(0.60, "more than 40 % free"),
+        at_most(0.074, "at most 7.4 % in use"),
+        at_most(0.144, "version 1: at most 14.4 %"),
+    )
+    rows, values = [], NETWORK_MEAN.of(outcomes.of(one))
+    for claim in claims:
+        name = f"{one.set_up.name}: mean use of NICs, all GPUs serving"
+        if (why_not := outcomes.why_not(one)) or not values:
+            lacks = f"summary.json of a run has no {NETWORK_MEAN.where}"
+            rows.append(not_comparable(name, claim.text, one.set_up.stand_in, why_not or lacks))
+            continue
+        found = mean_of(values)
+        row = judged(
+            name,
+            claim,
+            found.value,
+            found.shown(percent),
+            one.set_up.stand_in,
+            measured(outcomes, NETWORK_MEAN, one),
+        )
+        rows.append(kept(row, one, values))
+    return rows
+
+
+def _panel(
+    outcomes: Outcomes, name: str, stops_s: tuple[float, ...], ours: tuple[Case, ...], metric: Metric
+) -> Panel:
+    points = [(stop_s, metric.of(outcomes.of(one))) for stop_s, one in zip(stops_s, ours, strict=True)]
+    known = [(stop_s, 100 * sum(values) / len(values)) for stop_s, values in points if values]
+    line = Line(metric.label, [x for x, _ in known], [y for _, y in known], "o-")
+    return Panel(name, "stop (s)", "% of requests", (line,))

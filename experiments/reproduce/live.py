@@ -1,0 +1,118 @@
+"""Live scaling on and off: what ZigZag adds, which scheduler, and what its counters say."""
+
+from typing import Final
+
+from experiments.reproduce.compare import joined, kept, ratio_row
+from experiments.reproduce.figure import Figure, Line, Panel, Row
+from experiments.reproduce.levels import SHOWN, inputs, levels
+from experiments.reproduce.more_set_ups import live_cases
+from experiments.reproduce.outcomes import (
+    MEAN_TTFT,
+    P99_TTFT,
+    Metric,
+    Outcome,
+    Outcomes,
+    summary_metric,
+)
+from experiments.reproduce.paired import mean_of
+from experiments.reproduce.set_ups import AZURE_CODE_8B, BLITZ, MULTICAST, Case, SetUp, three
+from experiments.reproduce.verdict import Claim, about, at_least, at_most, judged, not_comparable, shorter
+from experiments.table import number
+
+_NOT_LONGER: Final = at_most(1.0, "not longer")
+_SHORTER: Final = Claim("shorter than AllCache", 0.0, 0.999, slack=1.0, against=1.0)
+_NOT_SHORTER: Final = at_least(1.0, "not shorter than AllCache without live scaling")
+_ZIGZAG: Final = shorter(50)  # section 1: "50 % tail latency reduction under bursty workloads"
+_SAME: Final = about(1.0, "as good as the integer program")
+_LAYERS: Final = at_least(2, "more than one number of layers at a time")
+
+
+def _layer_counts(run: Outcome) -> float | None:
+    live = run.summary.get("live")
+    counts = live.get("layer_counts_seen") if isinstance(live, dict) else None
+    return None if counts is None else float(len(counts))
+
+
+PASSES: Final = summary_metric("passes of some layers", "", "live.passes")
+REQUESTS: Final = summary_metric("requests in them", "", "live.requests")
+USED: Final = summary_metric("plans used", "", "live.plans_used")
+REFUSED: Final = summary_metric("plans refused", "", "live.plans_refused")
+LATE: Final = summary_metric("plans late", "", "live.plans_late")
+COUNTS: Final = Metric("numbers of layers", "", "live.layer_counts_seen", _layer_counts)
+_SHOWN: Final = {
+    **SHOWN,
+    "passes / requests / numbers of layers": (PASSES, REQUESTS, COUNTS),
+    "plans used / refused / late": (USED, REFUSED, LATE),
+}
+
+
+def cases() -> tuple[Case, ...]:
+    """Every scheduler in every workload, and the systems beside them."""
+    return tuple(one for set_up in three() for one in live_cases(set_up))
+
+
+def live(outcomes: Outcomes) -> Figure:
+    """Against multicast alone, against AllCache on the cluster without NVLink, among schedulers; counters."""
+    rows = [row for set_up in three() for row in _rows(outcomes, set_up)]
+    panels = tuple(_panel(outcomes, set_up) for set_up in three())
+    return Figure(
+        "live", "Live scaling, on and off", tuple(rows), panels, inputs(outcomes, cases()),
+        levels(outcomes, cases(), _SHOWN),
+    )  # fmt: skip
+
+
+def _rows(outcomes: Outcomes, set_up: SetUp) -> list[Row]:
+    found = {one.label: one for one in live_cases(set_up)}
+    ours, rows = found[BLITZ], []
+
+    def add(label: str, claim: Claim, metric: Metric, one: Case = ours) -> None:
+        name = f"{set_up.name}: {metric.label}, {one.label} over {label}"
+        rows.append(ratio_row(outcomes, name, claim, metric, one, found[label]))
+
+    for metric in (MEAN_TTFT, P99_TTFT):
+        add(MULTICAST, _NOT_LONGER, metric)
+        add(f"{BLITZ}, stop", _NOT_LONGER, metric)
+        add(f"{BLITZ}, ilp", _SAME, metric)
+    add(f"{BLITZ}, best_effort", _NOT_LONGER, MEAN_TTFT)
+    add(f"{BLITZ}, best_effort", _ZIGZAG, P99_TTFT)
+    if set_up == AZURE_CODE_8B:  # cluster B: PCIe from the host is faster than the network
+        add("allcache", _SHORTER, MEAN_TTFT)
+        add("allcache", _NOT_SHORTER, MEAN_TTFT, found[f"{BLITZ}, stop"])
+    for one in (ours, found[f"{BLITZ}, ilp"], found[f"{BLITZ}, best_effort"]):
+        rows.append(_counted(outcomes, one))
+    return rows
+
+
+def _counted(outcomes: Outcomes, one: Case) -> Row:
+    """That instances ran with some of their layers, and with more and more of them."""
+    name, stand_in = f"{one.set_up.name}: layers of a pass, {one.label}", one.set_up.stand_in
+    if why_not := outcomes.why_not(one):
+        return not_comparable(name, _LAYERS.text, stand_in, why_not)
+    values = COUNTS.of(outcomes.of(one))
+    if values is None:
+        return not_comparable(name, _LAYERS.text, stand_in, f"summary.json of a run has no {COUNTS.where}")
+    told = [
+        f"{metric.label} {number(mean_of(part).value)}"
+        for metric in (PASSES, REQUESTS, USED, REFUSED, LATE)
+        if (part := metric.of(outcomes.of(one)))
+    ]
+    row = judged(
+        name,
+        _LAYERS,
+        mean_of(values).value,
+        mean_of(values).shown(),
+        stand_in,
+        joined(*told) or "no counters",
+    )
+    return kept(row, one, values)
+
+
+def _panel(outcomes: Outcomes, set_up: SetUp) -> Panel:
+    """Mean and P99 by system."""
+    found, lines = live_cases(set_up), []
+    for metric in (MEAN_TTFT, P99_TTFT):
+        points = [(x, metric.of(outcomes.of(one))) for x, one in enumerate(found)]
+        known = [(float(x), sum(values) / len(values)) for x, values in points if values]
+        lines.append(Line(metric.label, [x for x, _ in known], [y for _, y in known], "o"))
+    names = ", ".join(f"{x} {one.label.removeprefix(f'{BLITZ}, ')}" for x, one in enumerate(found))
+    return Panel(set_up.name, names, "ms", tuple(lines), log_y=True)

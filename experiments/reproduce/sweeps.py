@@ -1,0 +1,144 @@
+"""Sweeps that tell what a result hangs on: windows, loads, memory, time-outs, copies. One seed at each point.
+
+None chooses a number: figures are made of the set-ups as they stand, and a row that is out names the sweep
+that shows how far it moves.
+"""
+
+from dataclasses import replace
+from typing import Final
+
+from experiments.reproduce.set_ups import (
+    AZURE_CODE_8B,
+    AZURE_CONV_24B,
+    BLITZ,
+    MULTICAST,
+    Case,
+    SetUp,
+    Words,
+    burst_72b,
+    case,
+    serverless,
+)
+from experiments.reproduce.sweep import Sweep
+
+WINDOW: Final = "window"
+_CONV_STARTS_S: Final = range(0, 3000, 480)  # the trace has 3,501 s
+_CODE_STARTS_S: Final = range(0, 3300, 300)  # the trace has 3,435 s
+_SHARES: Final = (0.4, 0.45, 0.55, 0.6)
+_KV_TOKENS: Final = (64_000, 440_000)  # 256,000 is the set-up's
+_SCALE_DOWN_MS: Final = (1000, 3000)  # 333 is the set-up's
+_LIVES_S: Final = ("60", "120", "null")  # 30 s is the set-up's
+_LEAST: Final = "at least 1 of each role"
+
+
+def all_sweeps() -> tuple[Sweep, ...]:
+    """Every sweep, in the order of its figure."""
+    return (
+        windows(
+            AZURE_CONV_24B, _CONV_STARTS_S, ("serverlessllm", "allcache", "distserve_full", "distserve_half")
+        ),
+        windows(AZURE_CODE_8B, _CODE_STARTS_S, ("serverlessllm", "allcache", "distserve_full")),
+        loads(AZURE_CONV_24B),
+        scale_down(AZURE_CONV_24B),
+        decode(AZURE_CODE_8B),
+        kv_memory(burst_72b()),
+        lives(burst_72b()),
+    )
+
+
+def windows(set_up: SetUp, starts_s: range, others: tuple[str, ...]) -> Sweep:
+    """Every window of the trace, side by side from its start, each with the rate its own rule gives."""
+    length_s = next(word for word in set_up.trace if word.startswith("trace.window_s=")).partition("=")[2]
+    points = []
+    for start_s in starts_s:
+        trace = tuple(
+            f"trace.window_start_s={start_s}" if word.startswith("trace.window_start_s=") else word
+            for word in set_up.trace
+        )
+        own = replace(set_up, name=f"{set_up.name} from {start_s:,} s", trace=trace)
+        points.append((f"{start_s} s", _cases(own, (BLITZ, MULTICAST, *others))))
+    told = f"windows of {length_s} s from 0 to {starts_s[-1]:,} s in steps of {starts_s.step} s, seed 0"
+    return Sweep(WINDOW, set_up.name, told, tuple(points))
+
+
+def loads(set_up: SetUp) -> Sweep:
+    """The mean load as a share of the full split's capacity; the set-up's is one half."""
+    systems = (BLITZ, "serverlessllm", "distserve_full", "distserve_half")
+    points = [
+        (f"{share:g} C", _cases(replace(set_up, name=f"{set_up.name} at {share:g} C", share=share), systems))
+        for share in _SHARES
+    ]
+    points.insert(2, ("0.5 C", tuple(replace(one, once=False) for one in _cases(set_up, systems))))
+    return Sweep("mean load", set_up.name, "share of the full split's capacity, seed 0", tuple(points))
+
+
+def scale_down(set_up: SetUp) -> Sweep:
+    """How long an instance must not be needed before it goes, for all systems; the set-up's is 333 ms."""
+    systems = (BLITZ, "serverlessllm", "allcache", "distserve_full")
+    points = [
+        (f"{ms} ms", _cases(set_up, systems, (f"system.scaler.scale_down_ms={ms}",))) for ms in _SCALE_DOWN_MS
+    ]
+    return Sweep(
+        "scale-down time-out", set_up.name, "ms below the bound before an instance goes", tuple(points)
+    )
+
+
+def decode(set_up: SetUp) -> Sweep:
+    """What could make the time between tokens depend on the system: decode must scale, and slowly."""
+    systems = (BLITZ, MULTICAST, "serverlessllm", "allcache")
+    least = replace(set_up, name=f"{set_up.name}, {_LEAST}", prefill=(1, 14), decode=(1, 14))
+    alone = replace(least, name=f"{least.name}, a host each", words=_with(least.words, set_up.alone))
+    mean = replace(set_up, name=f"{set_up.name}, mean load alone", peak=None)
+    shipped = ("estimates=artefact",)
+    points = (
+        (_LEAST, _cases(least, systems)),
+        (f"{_LEAST}, an instance to a host", _cases(alone, systems)),
+        (f"{_LEAST}, the artefact's estimates", _cases(least, systems, shipped)),
+        ("rate by the mean load alone", _cases(mean, systems)),
+    )
+    return Sweep(
+        "decode instances", set_up.name, "least instances, hosts, estimates, rate rule; seed 0", points
+    )
+
+
+def kv_memory(set_up: SetUp) -> Sweep:
+    """Tokens of KV memory per instance: sources disagree; the set-up's is 256,000."""
+    systems = (BLITZ, "serverlessllm", "allcache")
+    points = [
+        (f"{tokens:,} tokens", _cases(set_up, systems, (f"engine.kv_tokens={tokens}",)))
+        for tokens in _KV_TOKENS
+    ]
+    return Sweep("KV memory", set_up.name, "tokens per instance, seed 0", tuple(points))
+
+
+def lives(set_up: SetUp) -> Sweep:
+    """How long ServerlessLLM keeps a host's copy after a load; the set-up's is 30 s."""
+    points = [
+        (
+            "no end" if life == "null" else f"{life} s",
+            (
+                *_cases(set_up, (BLITZ,), (), once=False),
+                *_cases(set_up, ("serverlessllm",), (f"system.cache.ttl_s={life}",)),
+            ),
+        )
+        for life in _LIVES_S
+    ]
+    return Sweep(
+        "life of a copy", set_up.name, "after a host's last load, ServerlessLLM alone; seed 0", tuple(points)
+    )
+
+
+def _cases(set_up: SetUp, systems: tuple[str, ...], extra: Words = (), once: bool = True) -> tuple[Case, ...]:
+    """ServerlessLLM as shipped; ``extra`` goes before what the reading says."""
+    found = []
+    for system in systems:
+        one = serverless(set_up)[0] if system == "serverlessllm" else case(set_up, system)
+        static = system.startswith("distserve")
+        words = () if static and any(word.startswith("system.") for word in extra) else extra
+        found.append(replace(one, words=_with(one.words, *words), once=once))
+    return tuple(found)
+
+
+def _with(words: Words, *more: str) -> Words:
+    """Of a key that comes twice the last word."""
+    return tuple({word.partition("=")[0]: word for word in (*words, *more)}.values())

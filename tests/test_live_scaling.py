@@ -1,0 +1,127 @@
+"""Live scaling in whole systems: invariants after every event, whoever is lost; the three steps, its books."""
+
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from policies.live_scaling import LiveScaling
+from policies.zigzag import BestEffort, Ilp, IlpFree, StopTheWorld
+from serving.actions import Load, Run, Send
+from serving.live import LivePolicy, LiveScheduler
+from tests.elastic_world import KV_BYTES_PER_TOKEN, LAYERS, MS, Setting, StepWorld
+from tests.test_elastic_exactness import Drawn, draw_requests, draw_setting, step_world
+
+BUSY: dict[str, Any] = {
+    "max_examples": 200, "deadline": None, "suppress_health_check": [HealthCheck.too_slow],
+}  # fmt: skip
+
+
+def made(random: Random) -> LivePolicy:
+    """A policy by chance; the schedulers that need no solver more often than the one that does."""
+    kinds: list[LiveScheduler] = [IlpFree(), IlpFree(), IlpFree(), BestEffort(), BestEffort(), Ilp(ahead=3)]
+    return LiveScaling(
+        random.choice(kinds),
+        random.choice([0, 100]),
+        tails_only=random.random() < 0.5,
+        targets_per_partner=random.choice([1, 3]),
+        embedding=random.choice(["target", "source"]),
+    )
+
+
+def live_setting(random: Random) -> Setting:
+    setting = draw_setting(random)
+    seed = random.getrandbits(32)
+    split: dict[Any, int] = (
+        {"prefill": 1, "decode": 1} if random.random() < 0.7 else {"prefill": 0, "decode": 1}
+    )
+    return replace(
+        setting,
+        start=split,
+        bounds={role: (count, 6) for role, count in split.items()},
+        provision=random.choice(["multicast", "naive", "one_to_one", "host_or_ssd"]),
+        copies="pool",
+        prefill_tokens_per_s=20.0,
+        live=lambda: made(Random(seed)),
+    )
+
+
+@st.composite
+def live_cases(draw: st.DrawFn) -> Drawn:
+    random = Random(draw(st.integers(0, 1 << 48)))
+    setting = live_setting(random)
+    return Drawn(setting, draw_requests(random, setting))
+
+
+def layer_runs(world: StepWorld) -> list[Run]:
+    return [one for one in world.actions if isinstance(one, Run) and one.layers is not None]
+
+
+@given(case=live_cases(), seed=st.integers(0, 1 << 32))
+@settings(**BUSY)
+def test_everybody_is_served_and_every_layer_runs_once(case: Drawn, seed: int) -> None:
+    world = step_world(case, seed)
+    world.run(case.requests[-1][0].arrival_ns + 100_000 * MS)
+    assert world.ended == {"finished": len(case.requests)}
+    layers: dict[int, list[int]] = {}
+    for one in layer_runs(world):
+        assert one.layers is not None and not one.decode and one.max_steps == 1
+        for request, start, tokens in one.chunks:
+            assert (start, tokens) == (0, world.prompts[request])
+            layers.setdefault(request, []).extend(range(*one.layers))
+    assert all(found == list(range(LAYERS)) for found in layers.values())
+
+
+@given(case=live_cases(), seed=st.integers(0, 1 << 32))
+@settings(**BUSY)
+def test_the_kv_of_a_request_is_sent_once_wherever_its_layers_ran(case: Drawn, seed: int) -> None:
+    world = step_world(case, seed)
+    world.run(case.requests[-1][0].arrival_ns + 100_000 * MS)
+    sends = [one for one in world.actions if isinstance(one, Send)]
+    kv = [one for one in sends if one.what == "kv"]
+    bound = KV_BYTES_PER_TOKEN * sum(world.prompts.values())
+    assert sum(one.size_bytes for one in kv) <= bound
+    pairs = [(request, one.source) for one in kv for request in one.requests]
+    assert len(pairs) == len(set(pairs)), "a part was sent twice, though nobody was lost"
+    for one in sends:
+        if one.what == "activations":
+            assert one.size_bytes == 2 * sum(world.prompts[request] for request in one.requests)
+
+
+@given(case=live_cases(), seed=st.integers(0, 1 << 32), data=st.data())
+@settings(**BUSY)
+def test_invariants_hold_whoever_is_lost(case: Drawn, seed: int, data: st.DataObject) -> None:
+    world = step_world(case, seed)
+    times = st.integers(0, 3000)
+    for at, replica in data.draw(st.lists(st.tuples(times, st.integers(0, 7)), max_size=4)):
+        world.lose(at * MS, replica)
+    for at, host in data.draw(st.lists(st.tuples(times, st.integers(0, 1)), max_size=1)):
+        world.lose_host(at * MS, host)
+    world.run(case.requests[-1][0].arrival_ns + 100_000 * MS)
+
+
+def test_switched_off_it_is_the_system_without_it() -> None:
+    random = Random(7)
+    for _ in range(20):
+        setting = live_setting(random)
+        requests = draw_requests(random, setting)
+        worlds = []
+        for live in (None, lambda: LiveScaling(StopTheWorld(), 0)):
+            world = step_world(Drawn(replace(setting, live=live), requests), 3)
+            world.run(requests[-1][0].arrival_ns + 100_000 * MS)
+            worlds.append(world)
+        assert worlds[0].actions == worlds[1].actions
+
+
+def test_loads_of_live_instances_tell_of_every_layer() -> None:
+    random, found = Random(1), 0
+    for _ in range(30):
+        setting = live_setting(random)
+        world = step_world(Drawn(setting, requests := draw_requests(random, setting)), 5)
+        world.run(requests[-1][0].arrival_ns + 100_000 * MS)
+        for load in [one for one in world.actions if isinstance(one, Load)]:
+            assert load.every_layer == load.reason.endswith("; live")
+            found += load.every_layer
+    assert found > 10

@@ -1,0 +1,603 @@
+"""KV that lies in two places is handed over whole: exact actions, every cell of the state table, losses."""
+
+from collections.abc import Iterable
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from policies.batching import PrefillFirst
+from serving.actions import Action, Adopt, Preempt, Run, Send
+from serving.decode_room import DecodeRoom
+from serving.engine import Engine
+from serving.events import Ran, Sent
+from serving.handover import HandOverRules, HandOvers, Transfers
+from serving.kv_transfer import Givers, UnderWay, parts_of
+from serving.layers import LayerRange
+from serving.progress import EngineState, Progress
+from serving.replica import Replica, Role
+from serving.request import Request
+from tests.elastic_world import bare
+
+LAYERS = 4
+KV_BYTES = 8  # per token, of all layers
+Prompt = tuple[int, int, tuple[int, int] | None]  # request, tokens, (giver, layers)
+
+
+class Noting(Engine):
+    """An engine that notes how much memory was free when it was told that some was given back."""
+
+    told_free = 0
+
+    def freed(self, actions: list[Action]) -> None:
+        self.told_free = max(self.told_free, self.ledger.free_blocks)
+        super().freed(actions)
+
+
+class Rig:
+    """Hand-overs between real engines. What a live pair would do is done by hand; sums are always checked.
+
+    Answers leave out what engines run. ``whole_bytes``: KV of each request; ``origin``: (source, giver,
+    bytes at the giver) of each.
+    """
+
+    def __init__(self, roles: Iterable[Role], kv_blocks: int = 16, kv_bytes: int = KV_BYTES) -> None:
+        self.engines: dict[int, Noting] = {}
+        for number, role in enumerate(roles):
+            layers = LayerRange(0, LAYERS)
+            replica = Replica(number, "m", layers, (number,), kv_blocks, block_tokens=4, role=role)
+            self.engines[number] = Noting(replica, PrefillFirst(8, 16), coalesce=False)
+        self.requests: dict[int, Request] = {}
+        self.kv_bytes = kv_bytes
+        rules = HandOverRules(kv_bytes, 8)
+        self.hand_overs = HandOvers(self.engines, self.requests, rules, Transfers(), 4)
+        self.origin: dict[int, tuple[int, int, int]] = {}
+        self.runs: dict[int, Run] = {}
+        self.free = [kv_blocks for _ in self.engines]  # blocks, after the last event
+        self.pending: list[int] = []  # numbers of sends that have not come
+        self.closed = {number for number, engine in self.engines.items() if engine.hands_over}
+        for number in sorted(self.engines.keys() - self.closed):
+            self.hand_overs.open(number)
+
+    def computed(self, source: int, *prompts: Prompt, output: int = 4) -> list[Action]:
+        """A pass on the source has completed these; their memory is taken where their parts are."""
+        engine, actions = self.engines[source], list[Action]()
+        earlier = len(engine.outgoing)
+        for id, tokens, elsewhere in prompts:
+            request = self.requests[id] = Request(id, 0, tokens, output, "m")
+            progress = Progress(request)
+            progress.computed, progress.elsewhere = tokens, elsewhere
+            engine.ledger.reserve(id, tokens)
+            self.origin[id] = source, source, 0
+            if elsewhere is not None:
+                giver, layers = elsewhere
+                self.engines[giver].ledger.reserve(id, tokens)
+                self.origin[id] = source, giver, tokens * self.kv_bytes * layers // LAYERS
+            engine.outgoing.append(progress)
+        self.hand_overs.completed(engine, earlier, actions)
+        return self.answer(actions)
+
+    def sent(self, number: int) -> tuple[int | None, list[Action]]:
+        """A part came: what ``HandOvers.sent`` says, and the actions."""
+        actions: list[Action] = []
+        if number in self.pending:
+            self.pending.remove(number)
+        source = self.hand_overs.sent(Sent(number, 0, ""), actions)
+        return source, self.answer(actions)
+
+    def turn(self, replica: int) -> list[Action]:
+        """It decodes from now on."""
+        actions: list[Action] = []
+        self.engines[replica].turn("decode")
+        self.closed.discard(replica)
+        self.hand_overs.open(replica)
+        self.hand_overs.match(actions)
+        return self.answer(actions)
+
+    def close(self, replica: int) -> None:
+        self.closed.add(replica)
+        self.hand_overs.close(replica)
+
+    def lose(self, replica: int, without_first: bool = False) -> tuple[list[int], list[Action]]:
+        """As the service does: who fails, and the actions but the engine's."""
+        engine, actions = self.engines[replica], list[Action]()
+        hand_overs = self.hand_overs
+        hand_overs.close(replica)
+        unsent = [one.id for one in engine.outgoing]
+        kept = [*unsent, *(one.id for one in engine.adopted), *engine.running]
+        kept += [one.id for one in engine.waiting]
+        failed = engine.lose([], "gone")
+        if without_first:
+            failed += hand_overs.without(replica, actions)
+            hand_overs.lost(replica, unsent, kept, actions)
+        else:
+            hand_overs.lost(replica, unsent, kept, actions)
+            failed += hand_overs.without(replica, actions)
+        for request in failed:
+            del self.requests[request]
+        hand_overs.match(actions)
+        return failed, self.answer(actions)
+
+    def step(self, replica: int, finished: tuple[int, ...] = ()) -> list[Action]:
+        """Its run ends after its one step."""
+        engine, actions = self.engines[replica], list[Action]()
+        engine.ran(Ran(replica, engine.epoch, 1, finished), actions)
+        for request in finished:
+            self.hand_overs.departed(replica, request)
+            del self.requests[request]
+        if self.hand_overs.waiting:
+            self.hand_overs.match(actions)
+        return self.answer(actions, replica)
+
+    def answer(self, actions: list[Action], stepped: int = -1) -> list[Action]:
+        sends = [one for one in actions if isinstance(one, Send)]
+        self.pending += [send.transfer for send in sends]
+        self.runs |= {one.replica: one for one in actions if isinstance(one, Run)}
+        self.check_bytes(sends)
+        self.check_books()
+        began = {stepped, *(one.replica for one in actions if isinstance(one, Run | Preempt))}
+        for number, engine in self.engines.items():
+            before, self.free[number] = self.free[number], engine.ledger.free_blocks
+            given = self.free[number] > before and number not in began
+            if given and engine.state is not EngineState.LOST:
+                assert engine.told_free >= self.free[number], "it may have waited for this memory"
+            engine.told_free = 0
+        return bare([one for one in actions if isinstance(one, Send | Adopt)])
+
+    def check_bytes(self, sends: list[Send]) -> None:
+        """All of what is handed over is sent, but what the target has itself; of what is kept the rest."""
+        wanted = 0
+        for send in sends:
+            for request in send.requests:
+                source, giver, given_bytes = self.origin[request]
+                if send.target == source:  # kept there
+                    wanted += given_bytes
+                elif send.source == source:
+                    missing_bytes = given_bytes if giver == send.target else 0
+                    wanted += self.requests[request].prompt_tokens * self.kv_bytes - missing_bytes
+        assert sum(send.size_bytes for send in sends) == wanted
+        assert all(send.size_bytes > 0 and send.source != send.target for send in sends)
+
+    def check_books(self) -> None:
+        """Sums are those of the requests, and nobody else holds memory."""
+        hand_overs, unsent, demand = self.hand_overs, 0, 0
+        under_way = {one for number in self.engines for one in hand_overs.batch_to(number)}
+        for number, engine in self.engines.items():
+            room, coming = engine.replica.longest_request_tokens, hand_overs.batch_to(number)
+            outgoing = [one.id for one in engine.outgoing]
+            decoding = [*engine.running, *(one.id for one in (*engine.waiting, *engine.adopted))]
+            unsent += sum(one.known_tokens for one in engine.outgoing)
+            kept = sum(hand_overs.need_tokens(self.requests[one], room) for one in {*coming, *decoding})
+            assert hand_overs.demands.get(number, 0) == kept
+            waiting = [one for one in outgoing if one not in under_way]
+            demand += kept + sum(hand_overs.need_tokens(self.requests[one], room) for one in waiting)
+            holders = {*outgoing, *coming, *decoding, *hand_overs.parts_at(number)}
+            holders.difference_update(one.id for one in engine.waiting)  # preempted
+            assert set(engine.ledger.holders()) == holders
+            assert not engine.outgoing or engine.state is not EngineState.LOST
+        assert (hand_overs.migrating_tokens, hand_overs.demand_tokens) == (unsent, demand)
+
+
+def send(number: int, requests: tuple[int, ...], source: int, target: int, size_bytes: int) -> Send:
+    return Send(number, "kv", requests, source, target, size_bytes, "")
+
+
+def adopt(replica: int, *requests: int) -> Adopt:
+    return Adopt(replica, requests, "")
+
+
+def free(rig: Rig) -> list[int]:
+    return [engine.ledger.free_blocks for engine in rig.engines.values()]
+
+
+# Whole transfers
+
+
+def test_a_split_request_decodes_when_both_parts_have_come() -> None:
+    rig = Rig(["prefill", "prefill", "decode"])
+    assert rig.computed(0, (7, 6, (1, 1))) == [send(0, (7,), 0, 2, 36), send(1, (7,), 1, 2, 12)]
+    assert rig.sent(1) == (None, [])
+    assert free(rig) == [14, 14, 14]  # both parts stay until they are needed no more
+    assert rig.sent(0) == (0, [adopt(2, 7)])
+    assert free(rig) == [16, 16, 14]
+    assert rig.engines[2].running[7].elsewhere is None
+
+
+def test_the_source_sends_first_and_givers_as_they_appear_in_the_batch() -> None:
+    rig = Rig(["prefill", "prefill", "prefill", "decode"])
+    batch = [(1, 4, (2, 3)), (2, 4, None), (3, 8, (1, 1)), (4, 4, (2, 1))]
+    assert rig.computed(0, *batch) == [
+        send(0, (1, 2, 3, 4), 0, 3, 8 + 32 + 48 + 24),
+        send(1, (1, 4), 2, 3, 24 + 8),
+        send(2, (3,), 1, 3, 16),
+    ]
+    assert [rig.sent(number) for number in (0, 2)] == [(None, []), (None, [])]
+    assert rig.sent(1) == (0, [adopt(3, 1, 2, 3, 4)])
+
+
+def test_givers_are_rounded_down_and_a_part_of_no_bytes_is_not_sent() -> None:
+    progress = [split(1, 1, 1), split(2, 3, 1), split(3, 3, 3)]
+    parts = parts_of(0, 9, progress, layers=4, kv_bytes_per_token=1)
+    assert [(one.place, one.requests, one.size_bytes) for one in parts] == [
+        (0, (1, 2, 3), 1 + 3 + 1),
+        (1, (3,), 2),
+    ]
+
+
+def split(id: int, tokens: int, layers: int, giver: int = 1) -> Progress:
+    progress = Progress(Request(id, 0, tokens, 1, "m"))
+    progress.elsewhere = giver, layers
+    return progress
+
+
+def test_a_giver_sends_several_parts_at_a_time_and_a_batch_of_its_own() -> None:
+    rig = Rig(["prefill", "prefill", "prefill", "decode", "decode", "decode"])
+    assert len(rig.computed(0, (1, 4, (2, 2)))) == len(rig.computed(1, (2, 4, (2, 2)))) == 2
+    assert rig.computed(2, (3, 4, None)) == [send(4, (3,), 2, 5, 32)]
+
+
+def test_a_target_sends_itself_nothing_and_keeps_the_memory_it_has() -> None:
+    rig = Rig(["prefill", "prefill", "prefill"])
+    rig.computed(0, (1, 8, (1, 1)), (2, 8, (2, 1)))
+    assert rig.turn(1) == [send(0, (1, 2), 0, 1, 48 + 48), send(1, (2,), 2, 1, 16)]
+    assert free(rig) == [12, 12, 14]
+    assert rig.sent(0) == (None, [])
+    assert rig.sent(1) == (0, [adopt(1, 1, 2)])
+    assert free(rig) == [16, 12, 16]
+
+
+def test_a_target_full_of_its_own_parts_takes_those_requests_first() -> None:
+    """Replica 1 has first layers of requests 2 and 3, 56 tokens of 64; request 1 was there before them."""
+    rig = Rig(["prefill", "prefill", "prefill"])
+    rig.computed(0, (1, 12, None), (2, 28, (1, 2))), rig.computed(2, (3, 28, (1, 2)))
+    assert free(rig) == [6, 2, 9]
+    assert rig.turn(1) == [send(0, (2,), 0, 1, 112)]
+    assert rig.sent(0) == (0, [adopt(1, 2), send(1, (3,), 2, 1, 112)])
+    assert [one.id for one in rig.engines[0].outgoing] == [1]
+    rig.sent(1), rig.step(1)
+    assert rig.step(1, finished=(2,)) == [send(2, (1,), 0, 1, 96)]
+
+
+# An instance that keeps what it computed
+
+
+def test_who_decodes_keeps_at_once_what_is_whole_and_fetches_the_rest() -> None:
+    rig = Rig(["decode", "prefill", "prefill"])
+    assert rig.computed(0, (1, 4, (1, 1)), (2, 4, None), (3, 4, (2, 2)), (4, 8, (1, 3))) == [
+        adopt(0, 2),
+        send(0, (1, 4), 1, 0, 8 + 48),
+        send(1, (3,), 2, 0, 16),
+    ]
+    assert rig.hand_overs.migrating_tokens == 16
+    assert rig.sent(1) == (0, [])  # its run is interrupted for them
+    assert rig.step(0) == [adopt(0, 3)]
+    rig.sent(0)
+    assert rig.step(0) == [adopt(0, 1, 4)]
+    assert free(rig)[1:] == [16, 16]
+
+
+def test_a_part_of_no_bytes_need_not_be_fetched() -> None:
+    rig = Rig(["decode", "prefill"], kv_bytes=1)
+    assert rig.computed(0, (1, 1, (1, 3)), (2, 4, (1, 1))) == [adopt(0, 1), send(0, (2,), 1, 0, 1)]
+    assert free(rig) == [14, 15]
+    assert rig.hand_overs.migrating_tokens == 4
+
+
+def test_several_are_fetched_while_a_batch_comes() -> None:
+    rig = Rig(["decode", "prefill", "prefill"])
+    assert rig.computed(2, (9, 4, None)) == [send(0, (9,), 2, 0, 32)]
+    assert rig.computed(0, (1, 4, (1, 2))) == [send(1, (1,), 1, 0, 16)]
+    assert rig.computed(0, (2, 4, (1, 2))) == [send(2, (2,), 1, 0, 16)]
+    assert sorted(rig.hand_overs.batch_to(0)) == [1, 2, 9]
+    assert rig.sent(2) == (0, [adopt(0, 2)])
+    assert rig.sent(0) == (2, [])
+    assert rig.sent(1) == (0, [])
+    assert rig.step(0) == [adopt(0, 9, 1)]
+
+
+def test_what_it_had_computed_before_it_turned_is_fetched_in_its_turn() -> None:
+    rig = Rig(["prefill", "prefill", "decode"])
+    assert rig.computed(0, (1, 4, None)) == [send(0, (1,), 0, 2, 32)]
+    assert rig.computed(0, (2, 4, (1, 2))) == []  # its link is busy
+    assert rig.turn(0) == []
+    assert rig.sent(0) == (0, [adopt(2, 1), send(1, (2,), 1, 0, 16)])
+    assert rig.sent(1) == (0, [adopt(0, 2)])
+
+
+def test_one_that_closes_while_it_fetches_hands_over_what_it_completes_then() -> None:
+    rig = Rig(["decode", "prefill", "decode"])
+    rig.computed(0, (1, 4, (1, 2)))
+    rig.close(0)
+    assert rig.computed(0, (2, 4, None)) == [send(1, (2,), 0, 2, 32)]
+    assert rig.sent(1) == (0, [adopt(2, 2)])
+    assert rig.sent(0) == (0, [adopt(0, 1)])
+
+
+# The state table: at the source
+
+
+def at_source() -> Rig:
+    """Requests 1 (split) and 2 are computed on replica 0, the giver is 1; nobody decodes."""
+    rig = Rig(["prefill", "prefill", "prefill"])
+    assert rig.computed(0, (1, 4, (1, 1)), (2, 4, None)) == []
+    return rig
+
+
+def test_at_the_source_source_lost_fails_and_the_giver_is_free() -> None:
+    rig = at_source()
+    assert rig.lose(0) == ([1, 2], [])
+    assert free(rig) == [16, 16, 16]
+
+
+def test_at_the_source_target_lost_stays() -> None:
+    rig = at_source()
+    rig.turn(2)
+    rig.sent(0), rig.sent(1)
+    rig.computed(0, (3, 62, (1, 1)))
+    assert rig.lose(2) == ([1, 2], [])
+    assert [one.id for one in rig.engines[0].outgoing] == [3]
+    assert rig.hand_overs.parts_at(1) == [3]
+
+
+@pytest.mark.parametrize("without_first", [False, True])
+def test_at_the_source_giver_lost_fails_and_who_is_not_split_stays(without_first: bool) -> None:
+    rig = at_source()
+    assert rig.lose(1, without_first) == ([1], [])
+    assert rig.turn(2) == [send(0, (2,), 0, 2, 32)]
+
+
+def test_a_source_with_nothing_left_stops_nobody() -> None:
+    rig = Rig(["prefill", "prefill", "prefill", "prefill"])
+    rig.computed(0, (1, 4, (1, 1))), rig.computed(2, (2, 4, None))
+    assert rig.lose(1) == ([1], [])
+    assert rig.turn(3) == [send(0, (2,), 2, 3, 32)]
+
+
+# On its way
+
+
+def on_its_way() -> Rig:
+    """As at the source, and under way to replica 2; replica 3 decodes, too. The giver's part has come."""
+    rig = Rig(["prefill", "prefill", "decode", "decode"])
+    sends = rig.computed(0, (1, 4, (1, 1)), (2, 4, None))
+    assert sends == [send(0, (1, 2), 0, 2, 24 + 32), send(1, (1,), 1, 2, 8)]
+    assert rig.sent(1) == (None, [])
+    return rig
+
+
+def test_on_its_way_a_part_that_came_does_not_come_again() -> None:
+    rig = on_its_way()
+    assert rig.sent(1) == (None, [])
+    assert rig.sent(0) == (0, [adopt(2, 1, 2)])
+    assert rig.sent(0) == (None, [])
+
+
+def test_on_its_way_source_lost_fails_and_everybody_else_is_free() -> None:
+    rig = on_its_way()
+    assert rig.lose(0) == ([1, 2], [])
+    assert free(rig) == [16] * 4
+    assert rig.sent(0) == (None, [])  # the bytes were under way
+
+
+def test_on_its_way_target_lost_all_parts_are_sent_again() -> None:
+    rig = on_its_way()
+    again = [send(2, (1, 2), 0, 3, 56), send(3, (1,), 1, 3, 8)]
+    assert rig.lose(2) == ([], again)
+    assert rig.sent(0) == (None, [])
+    assert rig.sent(3) == (None, [])
+    assert rig.sent(2) == (0, [adopt(3, 1, 2)])
+
+
+@pytest.mark.parametrize("without_first", [False, True])
+def test_on_its_way_giver_lost_fails_and_the_others_are_sent_again(without_first: bool) -> None:
+    rig = on_its_way()
+    assert rig.lose(1, without_first) == ([1], [send(2, (2,), 0, 2, 32)])
+    assert rig.sent(0) == (None, [])
+    assert rig.sent(2) == (0, [adopt(2, 2)])
+    assert free(rig) == [16, 16, 15, 16]
+
+
+def test_when_all_of_a_batch_fails_with_its_giver_the_target_takes_others() -> None:
+    rig = Rig(["prefill", "prefill", "decode", "prefill"])
+    rig.computed(0, (1, 4, (1, 1)))
+    assert rig.computed(3, (2, 4, None)) == []
+    assert rig.lose(1) == ([1], [send(2, (2,), 3, 2, 32)])
+
+
+@pytest.mark.parametrize("without_first", [False, True])
+def test_a_target_that_was_the_giver_takes_its_requests_with_it(without_first: bool) -> None:
+    rig = Rig(["prefill", "prefill", "prefill", "prefill"])
+    rig.computed(0, (1, 4, (1, 1)), (2, 4, None), (3, 4, (2, 1)))
+    rig.turn(1)
+    assert rig.lose(1, without_first) == ([1], [])
+    assert rig.turn(3) == [send(2, (2, 3), 0, 3, 32 + 24), send(3, (3,), 2, 3, 8)]
+
+
+def test_a_target_that_is_a_giver_too_still_has_its_part_when_another_giver_is_lost() -> None:
+    rig = Rig(["prefill", "prefill", "prefill"])
+    rig.computed(0, (1, 8, (1, 1)), (2, 8, (2, 1)))
+    rig.turn(1)
+    assert rig.lose(2) == ([2], [send(2, (1,), 0, 1, 48)])
+    assert free(rig)[:2] == [14, 14]
+    rig.close(1)
+    assert rig.lose(0) == ([1], [])
+    assert free(rig)[1] == 16
+
+
+def test_it_has_its_part_too_when_it_is_not_sent_to_again() -> None:
+    rig = Rig(["prefill", "prefill", "prefill", "prefill"])
+    rig.computed(0, (1, 8, (1, 1)), (2, 8, (2, 1)))
+    rig.turn(1)
+    rig.close(1)
+    assert rig.lose(2) == ([2], [])
+    assert free(rig)[:2] == [14, 14]
+    assert rig.turn(3) == [send(2, (1,), 0, 3, 48), send(3, (1,), 1, 3, 16)]
+
+
+# Kept, and come
+
+
+def fetched() -> Rig:
+    """Replica 0 decodes and fetches the first layers of request 1 from replica 1."""
+    rig = Rig(["decode", "prefill"])
+    rig.computed(0, (1, 4, (1, 1)))
+    return rig
+
+
+def test_kept_source_lost_fails() -> None:
+    rig = fetched()
+    assert rig.lose(0) == ([1], [])
+    assert (free(rig), rig.sent(0)) == ([16, 16], (None, []))
+
+
+@pytest.mark.parametrize("without_first", [False, True])
+def test_kept_giver_lost_fails(without_first: bool) -> None:
+    rig = fetched()
+    assert rig.lose(1, without_first) == ([1], [])
+    assert (free(rig), rig.sent(0)) == ([16, 16], (None, []))
+    assert rig.computed(0, (2, 4, None)) == [adopt(0, 2)]
+
+
+def test_what_has_come_survives_source_and_giver_and_fails_with_its_target() -> None:
+    rig = on_its_way()
+    rig.sent(0)
+    assert rig.lose(0) == rig.lose(1) == ([], [])
+    assert rig.lose(2) == ([1, 2], [])
+
+
+def test_nothing_is_remembered_of_what_is_over() -> None:
+    engines, progress = Rig(["prefill", "decode"]).engines, split(1, 4, 1)
+    givers = Givers(engines)
+    givers.add(progress, engines[0])
+    under_way = UnderWay(givers, KV_BYTES, Transfers())
+    under_way.begin(engines[0], engines[0], (progress,), "", [])
+    under_way.begin(engines[0], engines[1], (progress,), "", [])
+    assert (under_way.fetching, under_way.sending, len(under_way.all())) == ({1}, {0}, 2)
+    for transfer in under_way.all():
+        under_way.over(transfer)
+    assert (under_way.fetching, under_way.sending, under_way.all()) == (set(), set(), [])
+    room = DecodeRoom(HandOverRules(1, 8), 4)
+    room.open(1, 64)
+    room.comes(1, 8)
+    room.close(1)
+    room.lost(1)
+    assert (room.least(), room.demands, room.receiving) == (None, {}, set())
+
+
+def test_a_giver_is_not_the_source_and_has_neither_none_nor_all_of_the_layers() -> None:
+    engines = Rig(["prefill", "prefill"]).engines
+    for giver, layers in ((0, 1), (1, 0), (1, LAYERS)):
+        with pytest.raises(AssertionError, match="elsewhere"):
+            Givers(engines).add(split(1, 4, layers, giver), engines[0])
+
+
+# Laws
+
+progresses = st.lists(st.tuples(st.integers(1, 99), st.integers(0, 3), st.integers(0, 6)), min_size=1)
+
+
+@given(progresses, st.integers(1, 7), st.integers(5, 6), st.randoms(use_true_random=False))
+def test_parts_sum_to_the_whole_in_any_order(
+    drawn: list[tuple[int, int, int]], kv_bytes: int, target: int, random: Random
+) -> None:
+    """Source 0, givers 1 to 3 (0: not split), 7 layers; the target 5 or 6 is nobody's giver."""
+    batch = [
+        split(id, tokens, layers or 1, giver) if giver else Progress(Request(id, 0, tokens, 1, "m"))
+        for id, (tokens, giver, layers) in enumerate(drawn)
+    ]
+    parts = parts_of(0, target, batch, 7, kv_bytes)
+    whole_bytes = kv_bytes * sum(tokens for tokens, _, _ in drawn)
+    assert sum(part.size_bytes for part in parts) == whole_bytes
+    assert parts[0].place == 0 and parts[0].requests == tuple(range(len(batch)))
+    random.shuffle(batch)
+    again = parts_of(0, target, batch, 7, kv_bytes)
+    assert {one.place: one.size_bytes for one in again} == {one.place: one.size_bytes for one in parts}
+    at_home = parts_of(0, 0, batch, 7, kv_bytes)
+    assert sum(one.size_bytes for one in at_home) == whole_bytes - parts[0].size_bytes
+
+
+class Chance:
+    """Passes, parts that come, steps, roles and losses by chance."""
+
+    def __init__(self, random: Random) -> None:
+        self.random = random
+        roles: list[Role] = ["prefill", "decode", "prefill", "prefill", "decode", "prefill"]
+        self.rig = Rig(roles, kv_blocks=random.choice([8, 16]))
+        self.next_id = 0
+
+    @property
+    def alive(self) -> list[int]:
+        return [number for number, one in self.rig.engines.items() if one.state is not EngineState.LOST]
+
+    def act(self) -> None:
+        kind = self.random.choice(["compute"] * 4 + ["come"] * 4 + ["step"] * 4 + ["turn", "close"])
+        getattr(self, kind)()
+
+    def compute(self) -> None:
+        random, rig = self.random, self.rig
+        source = random.choice(self.alive)
+        prompts: list[Prompt] = []
+        for _ in range(random.randint(1, 3)):
+            tokens = random.randint(1, 20)
+            others = [one for one in self.alive if one != source]
+            giver = random.choice(others) if others and random.random() < 0.7 else None
+            blocks = sum(-(-one // 4) for _, one, _ in prompts) + -(-tokens // 4)
+            places = [source] if giver is None else [source, giver]
+            if any(blocks > rig.engines[one].ledger.free_blocks - 2 for one in places):
+                break
+            elsewhere = None if giver is None else (giver, random.randint(1, LAYERS - 1))
+            prompts.append((self.next_id, tokens, elsewhere))
+            self.next_id += 1
+        if prompts:
+            rig.computed(source, *prompts, output=random.randint(2, 8))
+
+    def come(self) -> None:
+        if self.rig.pending:
+            self.rig.sent(self.random.choice(self.rig.pending))
+
+    def step(self, everybody: bool = False) -> None:
+        running = [one for one in self.alive if self.rig.engines[one].state.name in ("RUNNING", "STOPPING")]
+        for number in running if everybody else running[:1] and [self.random.choice(running)]:
+            engine, run = self.rig.engines[number], self.rig.runs[number]
+            decoding = [one for one in engine.running if engine.ledger.decodes(one)] if run.decode else []
+            done = [one for one in decoding if everybody or self.ends(engine, one)]
+            self.rig.step(number, tuple(sorted(done)))
+
+    def ends(self, engine: Engine, id: int) -> bool:
+        """Whether the next token is its last: by chance, or because it may have no more."""
+        request = self.rig.requests[id]
+        most = request.prompt_tokens + request.max_new_tokens
+        return engine.ledger.context_tokens(id) + 1 >= most or self.random.random() < 0.3
+
+    def turn(self) -> None:
+        number = self.random.choice(self.alive)
+        if number in self.rig.closed:
+            self.rig.turn(number)
+
+    def close(self) -> None:
+        self.rig.close(self.random.choice(self.alive))
+
+    def lose(self) -> None:
+        self.rig.lose(self.random.choice(self.alive), self.random.random() < 0.5)
+
+
+@given(st.integers(0, 1 << 48), st.lists(st.integers(0, 60), max_size=4))
+@settings(max_examples=300, deadline=None)
+def test_sums_hold_whatever_is_lost_and_nobody_waits_for_ever(seed: int, losses: list[int]) -> None:
+    chance = Chance(Random(seed))
+    rig = chance.rig
+    for turn in range(60):
+        for _ in range(losses.count(turn)):
+            chance.lose()
+        chance.act()
+    if all(number in rig.closed for number in chance.alive):
+        rig.turn(chance.random.choice(chance.alive))
+    for _ in range(400):
+        if not rig.requests:
+            break
+        chance.come()
+        chance.step(everybody=True)
+    assert rig.requests == {}
+    assert free(rig) == [engine.ledger.total_blocks for engine in rig.engines.values()]
+    assert (rig.hand_overs.migrating_tokens, rig.hand_overs.demand_tokens) == (0, 0)
