@@ -60,6 +60,9 @@ SCENARIOS: dict[str, tuple[list[str], float | None]] = {
     # Beside that, instances that come and go, and their parameters over the same links.
     "blitz_multicast": ([*HOUR, "system=blitz_multicast"], 110),
     "blitz_multicast_24b": ([*LARGER, "system=blitz_multicast"], 110),
+    # And they work while their parameters come.
+    "blitzscale": ([*HOUR, "system=blitzscale"], 120),
+    "blitzscale_24b": ([*LARGER, "system=blitzscale"], 120),
     "replicas_8": ([*LIKE, "cluster=a100_x8", "trace.utilization=0.3"], None),
     "replicas_1024": (
         ["trace=azure_conv_like", "trace.requests=100000", "cluster=a100_x1024", "trace.utilization=0.3"],

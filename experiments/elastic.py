@@ -126,4 +126,5 @@ def _limits(
         kv_per_s = link / model.shape.kv_bytes_per_token
     pass_ns = round(batch / prefill_per_s * NS_PER_S)
     sizes = model.shape.weight_bytes, model.shape.hidden * BYTES_PER_ACTIVATION
-    return ModelLimits(bounds, prefill_per_s, kv_tokens, kv_per_s, pass_ns, *sizes)
+    kv_bytes, most = model.shape.kv_bytes_per_token, config.engine.max_num_seqs
+    return ModelLimits(bounds, prefill_per_s, kv_tokens, kv_per_s, pass_ns, *sizes, kv_bytes, most)

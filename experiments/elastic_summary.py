@@ -7,8 +7,8 @@ from typing import Any
 
 from experiments.instance_use import instance_use
 from serving.controller import Controller
-from serving.deployment import ScaleEvent
 from serving.replica import Replica
+from serving.scaling import ScaleEvent
 from serving.units import NS_PER_S
 from simcore.simulation import SimReport
 

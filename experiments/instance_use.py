@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from serving.deployment import ScaleEvent
 from serving.replica import Replica
+from serving.scaling import ScaleEvent
 from serving.units import NS_PER_S
 
 _BEGINS = ("load", "revive")

@@ -22,7 +22,7 @@ USAGE: Final = """servetwin reproduce: figures of a paper, ours beside the paper
 
 Keys: out=DIR, seeds=5 (runs of each system, paired), processes=2, sweeps=true (further runs that tell what
 the results hang on: windows, loads, memory, time-outs), overwrite=false.
-Writes FIGURE.json, FIGURE.png, counts.txt and sweeps.json into DIR and prints, below the counts of verdicts,
+Writes FIGURE.json, FIGURE.png, sweeps.json and page.md into DIR and prints, below the counts of verdicts,
 a table: paper, ours, their ratio, a verdict. "in band": direction and order hold and the size is within a
 factor 1.5; "out" is told with what was measured and where in sweeps.json it is.
 
@@ -93,11 +93,14 @@ def _blitzscale(words: Sequence[str]) -> int:
 
 def _make(recipes: "Mapping[str, Recipe]", settings: Settings, command: str) -> None:
     from experiments.progress import progress_bar
+    from experiments.reproduce.page import FILE as PAGE
+    from experiments.reproduce.page import as_page
     from experiments.reproduce.registry import sweeps_of
     from experiments.reproduce.runs import carry_out
     from experiments.reproduce.saved import FILE, as_saved, as_text
     from experiments.reproduce.shown import heading, print_figure, tally
     from experiments.result_folder import ResultFolder
+    from experiments.version import code_version
 
     with ResultFolder(settings.out, settings.overwrite) as folder:
         cases = [one for recipe in recipes.values() for one in recipe.cases()]
@@ -106,7 +109,8 @@ def _make(recipes: "Mapping[str, Recipe]", settings: Settings, command: str) -> 
             outcomes = carry_out(cases, settings.seeds, settings.processes, on_progress, sweeps)
         figures = [_write(recipe, outcomes, folder.path, command) for recipe in recipes.values()]
         (folder.path / FILE).write_text(as_text(as_saved(outcomes, figures)), encoding="utf-8")
-        (folder.path / "counts.txt").write_text(heading(figures) + "\n", encoding="utf-8")
+        page = as_page(figures, command, code_version()["commit"])
+        (folder.path / PAGE).write_text(page, encoding="utf-8")
         target = folder.commit()
     with telling(f"; the figures are in {target}"):
         print(f"{heading(figures)}\n")

@@ -179,7 +179,10 @@ class StopSend:
 
 @fact
 class Adopt:
-    """Requests whose KV is here now decode on this replica, from its next run on."""
+    """Requests whose KV is here now decode on this replica, from its next step on.
+
+    A run in progress, which then is one without prompts, goes on with them and tells of it (``Ran.joins``).
+    """
 
     replica: int
     requests: tuple[int, ...]

@@ -1,17 +1,21 @@
 """Prefill and decode on the same instances, each with a queue of its own, behind one dispatcher.
 
 Where instances come and go no queue grows beyond a pass: other requests wait at a common door, so that a new
-instance finds work (queues of their own without it make P99 1.6 to 2.6 times worse).
+instance finds work (queues of their own without it make P99 1.6 to 2.6 times worse). While live ones load
+everybody waits at that door; an instance takes from it, or from them, when it has no prompts left to compute.
 """
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-from serving.actions import Action, Assign
+from serving.actions import Action, Assign, Fail
 from serving.engine import Engine
-from serving.events import Ran
+from serving.events import Ran, Sent
 from serving.fleet import Admission, Dispatcher, Fleet
-from serving.live_scaling import Live
+from serving.kv_transfer import Transfers
+from serving.live_colocated import LiveColocated, between_passes, freed
+from serving.live_host import LiveSetup
+from serving.progress import EngineState, Progress
 from serving.replica import Replica, Role
 from serving.request import Request
 
@@ -33,10 +37,13 @@ class Colocated:
         admission: Admission,
         prototype: Replica | None = None,
         queue_tokens: int = 0,
+        numbers: Transfers | None = None,
+        live: LiveSetup | None = None,
     ) -> None:
         """``prototype``: what instances to come are like; None: there are none to come.
 
         ``queue_tokens``: an elastic model's instance takes no more when so many prompt tokens wait there.
+        ``numbers``: of transfers, for the live part.
         """
         self._queue_tokens = queue_tokens
         self.fleet = fleet
@@ -47,7 +54,15 @@ class Colocated:
         self.elastic = prototype is not None
         self._longest = prototype.longest_request_tokens if prototype is not None else 0
         self.door: deque[Request] = deque()
-        self.live: Live | None = None
+        self.live: LiveColocated | None = None
+        if live is not None:
+            numbers = Transfers() if numbers is None else numbers
+            self.live = LiveColocated(live, engines, self, numbers, fleet, requests)
+
+    @property
+    def model(self) -> str:
+        """Whose requests these are."""
+        return self.fleet.model
 
     @property
     def longest_request_tokens(self) -> int:
@@ -56,8 +71,10 @@ class Colocated:
 
     @property
     def backlog_tokens(self) -> int:
-        """Prompt tokens at the door and at instances that they have not computed."""
+        """Prompt tokens at the door, in batches of live instances and at instances, not computed yet."""
         tokens = sum([request.prompt_tokens for request in self.door])
+        if self.live is not None:
+            tokens += sum([request.prompt_tokens for request in self.live.requests])
         for replica in self.fleet.members:
             engine = self._engines[replica]
             begun = (*engine.waiting, *engine.prefilling.values())
@@ -66,13 +83,16 @@ class Colocated:
 
     @property
     def kv_tokens(self) -> int:
-        """All the tokens that the requests at instances may have."""
-        return self.fleet.kv_demand
+        """All the tokens that the requests at instances may have, new ones too."""
+        if self.live is None:
+            return self.fleet.kv_demand
+        begun = [one.prompt_tokens + one.max_new_tokens for one in self.live.placeless]
+        return self.fleet.kv_demand + sum(begun)
 
     @property
     def migrating_tokens(self) -> int:
-        """Nothing moves."""
-        return 0
+        """KV of first layers on its way to the others."""
+        return 0 if self.live is None else self.live.migrating_tokens
 
     @property
     def queued(self) -> int:
@@ -89,8 +109,12 @@ class Colocated:
         return f"prompt + max_new_tokens exceed the {longest} KV tokens of a replica"
 
     def arrived(self, request: Request, actions: list[Action]) -> None:
-        """To the queue of an instance, by the dispatcher."""
+        """To the queue of an instance, by the dispatcher; to the door while a live instance loads."""
         fleet = self.fleet
+        if self.live is not None and self.live.pairs:
+            self.door.append(request)
+            self.feed(actions)
+            return
         if not fleet.replicas:
             self.door.append(request)
             return
@@ -116,7 +140,39 @@ class Colocated:
         return tokens < self._queue_tokens
 
     def feed(self, actions: list[Action]) -> None:
-        """Nobody is live here."""
+        """Whoever can work gets work: what live instances have begun goes first, and they begin more last."""
+        live, fleet = self.live, self.fleet
+        if live is None or not live.pairs:
+            for replica in self.partners():
+                self._feed(replica, actions)
+            return
+        live.end_own(actions)
+        # First where the fewest residents have to wait.
+        for replica in sorted(self.partners(), key=lambda one: (fleet.load(one, "outstanding"), one)):
+            if not live.free(replica):
+                continue
+            idle = {replica}
+            live.pull(idle, actions)
+            live.count()
+            if idle and self.door and not live.offers(replica):
+                self._take_pass(replica, actions)
+        live.work(actions)
+        live.count()
+
+    def _take_pass(self, replica: int, actions: list[Action]) -> None:
+        """An instance without prompts of its own takes a pass of them from the door."""
+        engine, batch, tokens = self._engines[replica], list[Request](), 0
+        while self.door and tokens < self._queue_tokens:
+            request = self.door.popleft()
+            tokens += request.prompt_tokens
+            batch.append(request)
+            self.fleet.assigned(replica, request)
+            actions.append(Assign(request.id, replica, f"from the door, {len(self.door)} stay"))
+        if engine.state is EngineState.IDLE:
+            engine.take(batch, actions)
+            return
+        for request in batch:
+            engine.enqueue(request, actions)
 
     def _feed(self, replica: int, actions: list[Action]) -> None:
         """An instance takes from the door what it has room for."""
@@ -125,33 +181,103 @@ class Colocated:
 
     def ran(self, engine: Engine, event: Ran, actions: list[Action]) -> None:
         """The engine answers; those who finished leave."""
+        if engine.aside is not None and engine.aside.begun:
+            self._ran_layers(engine, event, actions)
+            return
         engine.ran(event, actions)
         if event.finished:
             departed, requests = self.fleet.departed, self._requests
             for request in event.finished:
                 departed(event.replica, requests[request])
-        if self.door and event.replica in self.fleet:
+        if self.live is not None and self.live.pairs:
+            self.feed(actions)
+        elif self.door and event.replica in self.fleet:
             self._feed(event.replica, actions)
+
+    def _ran_layers(self, engine: Engine, event: Ran, actions: list[Action]) -> None:
+        live = self.live
+        assert live is not None
+        changed = live.ended(engine, event, actions)
+        self.feed(actions)
+        for one in changed:
+            freed(one, actions)
+
+    def sent(self, event: Sent, actions: list[Action]) -> int | None:
+        """First layers' KV has come: its requests decode, and the giver, which is returned, has memory."""
+        live = self.live
+        assert live is not None, "nothing is sent where nobody is live"
+        if live.came(event.transfer, actions):
+            self.feed(actions)
+            return None
+        ends = live.kv_came(event.transfer)
+        if ends is None:
+            return None
+        giver, place = ends
+        self.feed(actions)
+        between_passes(place, actions)
+        freed(giver, actions)
+        return giver.id
 
     def join(self, replica: Replica, role: Role, actions: list[Action]) -> None:
         """An instance takes requests; those at the door go to it."""
         assert role == "both", "a colocated model's instances do both"
         self.fleet.add(replica)
-        self._feed(replica.id, actions)
+        self.feed(actions)
 
     def leave(self, replica: int) -> None:
         """An instance takes nothing new."""
         self.fleet.retire(replica)
 
     def outstanding(self, replica: int) -> int:
-        """Requests assigned to an instance and not finished."""
-        return self.fleet.load(replica, "outstanding") if replica in self.fleet.members else 0
+        """Requests assigned to an instance and not finished, and those it has layers or KV of."""
+        own = self.fleet.load(replica, "outstanding") if replica in self.fleet.members else 0
+        return own if self.live is None else own + self.live.outstanding(replica)
+
+    # What live pairs take and give: serving.live_host.LiveHost.
+
+    def head_arrival_ns(self) -> int | None:
+        """When the first request at the door came."""
+        return self.door[0].arrival_ns if self.door else None
+
+    def fetch(self, engine: Engine) -> list[Request]:
+        """The next batch from the door that the engine has memory for."""
+        assert self.live is not None
+        batch = self.live.batch_of(engine, self.door, self._queue_tokens)
+        for _ in batch:
+            self.door.popleft()
+        return batch
+
+    def partners(self) -> list[int]:
+        """Instances that take requests."""
+        return [self.fleet.replica_at(position) for position in range(self.fleet.replicas)]
+
+    def helpers(self) -> list[int]:
+        """There are no others."""
+        return []
+
+    def holds(self, engine: Engine, requests: Iterable[Request]) -> bool:
+        """Whether an instance has room for these."""
+        return self.live is not None and self.live.holds(engine, requests)
+
+    def computed(self, engine: Engine, done: list[Progress], tokens: int, actions: list[Action]) -> None:
+        """A batch has all its layers: it decodes on this engine."""
+        assert self.live is not None
+        self.live.computed(engine, done, actions)
 
     def lose(self, engine: Engine, cause: str, actions: list[Action]) -> list[int]:
-        """All it had fails."""
+        """All it had fails, and what needs layers that only it had; others' batches go back."""
         failed = engine.lose(actions, cause)
         for request in failed:
             self.fleet.departed(engine.id, self._requests[request])
+        live = self.live
+        if live is not None:
+            gone = [request.id for request in live.lost(engine.id, actions)]
+            actions += [Fail(request, cause) for request in gone]
+            failed += gone
         if engine.id in self.fleet.members:  # it never was, if it was still loading
             self.fleet.lose(engine.id)
+        if live is not None:
+            self.feed(actions)
+            for replica in self.fleet.members:
+                freed(self._engines[replica], actions)
         return failed

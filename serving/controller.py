@@ -79,6 +79,8 @@ class Controller:
                     self.admission,
                     prototypes.get(model),
                     tokens,
+                    self._transfers,
+                    elastic.live_setup(model) if elastic is not None else None,
                 )
                 continue
             service = self.services[model] = Disaggregated(
@@ -160,10 +162,8 @@ class Controller:
             self.elastic.arrived(now_ns, request.model, actions)
 
     def _sent(self, now_ns: int, event: Sent, actions: list[Action]) -> None:
-        """KV has come."""
-        service = self.services[self._transfers.model_of(event.transfer)]
-        assert isinstance(service, Disaggregated), "state of a model that hands nothing over was sent"
-        source = service.sent(event, actions)
+        """KV has come, or activations."""
+        source = self.services[self._transfers.model_of(event.transfer)].sent(event, actions)
         if source is not None and self.elastic is not None:
             self.elastic.ran(now_ns, source, actions)
 

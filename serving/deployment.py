@@ -10,28 +10,15 @@ from serving.cluster_map import ClusterMap
 from serving.copies import Copies
 from serving.engine import Engine
 from serving.events import Loaded, LoadStopped
-from serving.fact import fact
 from serving.instances import Instances
 from serving.live_loads import live_targets
 from serving.loads import UNDER_WAY, Loads
 from serving.parameter_pool import Reload
-from serving.provisioning import Provisioned, Provisioner
+from serving.provisioning import Provisioned, Provisioner, check_answer
 from serving.replica import Replica, Role
-from serving.scaling import ScaleDecision
+from serving.scaling import ScaleDecision, ScaleEvent
 from serving.service import Service
 from serving.sources import provision_for
-
-
-@fact
-class ScaleEvent:
-    """Something became of an instance (``replica`` -1: of none): a decision's act, or what came of it."""
-
-    now_ns: int
-    act: str
-    model: str
-    role: str
-    replica: int
-    reason: str
 
 
 class Deployment:
@@ -177,7 +164,7 @@ class Deployment:
             self._loads,
         )
         answer = self._provisioner.provision(wanted)
-        self._check(answer, decision, {seat.replica for seat in wanted.seats})
+        check_answer(wanted, answer)
         chosen = self._live(now_ns, decision, answer)
         live = self._services[model].live
         layers_first = bool(chosen) and live is not None and not live.embeds
@@ -211,14 +198,6 @@ class Deployment:
         for number in chosen:
             live.begin(now_ns, number)
         return set(chosen)
-
-    @staticmethod
-    def _check(answer: Provisioned, decision: ScaleDecision, seats: set[int]) -> None:
-        chosen = [number for edge in answer.edges for _, number in edge.targets]
-        assert len(chosen) == len(set(chosen)) <= decision.count, (
-            "a provisioner starts too many, or one twice"
-        )
-        assert set(chosen) <= seats, "a provisioner chose a seat that is not free"
 
     def _begin(self, now_ns: int, load: Load, actions: list[Action]) -> None:
         self._begun_ns[load.load] = now_ns

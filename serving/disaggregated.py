@@ -185,8 +185,9 @@ class Disaggregated:
         if event.finished:
             for request in event.finished:
                 hand_overs.departed(engine.id, request)
-            if hand_overs.waiting:
-                hand_overs.match(actions)
+        # Who preempted its last one waits for parts of others: for a match, not for a finish.
+        if (event.finished or engine.state is _IDLE) and hand_overs.waiting:
+            hand_overs.match(actions)
 
     def _ran_layers(self, engine: Engine, event: Ran, actions: list[Action]) -> None:
         live = self.live
@@ -246,14 +247,11 @@ class Disaggregated:
         held = len(engine.running) + len(engine.waiting) + len(engine.outgoing) + len(engine.adopted)
         held += len(self.hand_overs.batch_to(replica))
         if self.live is None:
-            return held
-        # It may also keep KV of first layers until it is fetched.
+            return held  # else it may also keep KV of first layers until it is fetched
         return max(held, len(engine.ledger.holders())) + self.live.outstanding(replica)
 
-    # What live pairs take and give: serving.live_host.LiveHost.
-
     def head_arrival_ns(self) -> int | None:
-        """When the first request in the queue came."""
+        """When the first request in the queue came; this and the next four are what LiveHost wants."""
         return self.queue[0].arrival_ns if self.queue else None
 
     def fetch(self, engine: Engine) -> list[Request]:

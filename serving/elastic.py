@@ -29,7 +29,8 @@ class ModelLimits:
     """Bounds (fewest, most) on the instances of one model by role, and the rates of one instance.
 
     ``pass_ns``: how long a full prefill pass takes. ``size_bytes``: of the parameters, on all GPUs together;
-    ``activation_bytes_per_token``: between two layers. Both are for live scaling only.
+    ``activation_bytes_per_token``: between two layers. ``kv_bytes_per_token``: on all GPUs together;
+    ``most_requests``: that decode on one instance. These are for live scaling only.
     """
 
     bounds: Mapping[Role, tuple[int, int]]
@@ -39,6 +40,8 @@ class ModelLimits:
     pass_ns: int
     size_bytes: int = 0
     activation_bytes_per_token: int = 0
+    kv_bytes_per_token: int = 0
+    most_requests: int = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +137,14 @@ class Elastic:
         if live is None:
             return None
         layers = len(self._setup.prototypes[model].layers)
-        return LiveSetup(live, layers, limits.activation_bytes_per_token, limits.prefill_tokens_per_s)
+        return LiveSetup(
+            live,
+            layers,
+            limits.activation_bytes_per_token,
+            limits.prefill_tokens_per_s,
+            limits.kv_bytes_per_token,
+            limits.most_requests,
+        )
 
     def arrived(self, now_ns: int, model: str, actions: list[Action]) -> None:
         """A request was let in."""

@@ -12,9 +12,9 @@ It applies what a batcher chooses and does not know which batcher that is. State
 | vacant   | refused: the door knows    | refused: nothing was asked | refused       | nobody to fail |
 
 An arrival interrupts a run if it may change it; a pass is chosen after a report unless the run goes on.
-Requests whose KV comes from another replica (``adopt``) interrupt any run and take part from the next one. A
-replica that hands over (role prefill) runs prompts only: those it completes are ``outgoing``, and keep their
-memory until somebody has fetched them. ``aside``: a pass over layers of others' prompts, which goes first.
+Requests whose KV comes from another replica (``adopt``) join decode steps in progress at their next boundary;
+any other run they interrupt. A replica that hands over (role prefill) runs prompts only: those it completes
+are ``outgoing``, and keep their memory until they are fetched. ``aside``: layers of others' prompts; first.
 
 Under asynchronous scheduling a step is chosen while the one before it runs. So what happens during a step
 (an arrival, a finish) counts only from the second boundary after it: newcomers wait at the door, and those
@@ -22,14 +22,14 @@ who have finished keep seat and memory, for one step more. When nothing else can
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from serving.actions import Action, Adopt, Chunk, Fail, Interrupt, Run
 from serving.batch import Batch, Batcher, ReplicaView
 from serving.events import Ran
+from serving.joining import join, joined
 from serving.kv_ledger import KvLedger
-from serving.layer_pass import LayerPass
-from serving.layer_pass import begin as begin_layers
+from serving.layer_pass import LayerPass, begin
 from serving.leaving import everybody_leaves, preempt
 from serving.progress import EngineState, Progress
 from serving.replica import Replica
@@ -46,8 +46,8 @@ class Engine:
     __slots__ = (
         "_chunks", "_decode_first", "_interruptible", "_newcomers", "_steps_left", "_stop", "adopted",
         "aside", "asynchronous", "batcher", "coalesce", "door", "ended", "epoch", "handing_over",
-        "hands_over", "id", "ledger", "outgoing", "preemptions", "prefilling", "prompts_alone", "replica",
-        "running", "state", "view", "waiting",
+        "hands_over", "id", "joining", "ledger", "outgoing", "preemptions", "prefilling", "prompts_alone",
+        "replica", "running", "state", "view", "waiting",
     )  # fmt: skip
 
     def __init__(
@@ -64,9 +64,8 @@ class Engine:
         self.coalesce = coalesce
         self.asynchronous = asynchronous
         self.epoch = 0
-        self.ledger = KvLedger(
-            replica.kv_blocks, replica.block_tokens, replica.watermark_blocks, replica.prefix_caching
-        )
+        blocks = replica.kv_blocks, replica.block_tokens, replica.watermark_blocks
+        self.ledger = KvLedger(*blocks, replica.prefix_caching)
         self.waiting: deque[Progress] = deque()
         self.door: deque[Progress] = deque()  # asynchronous: came since the last choice was made
         self.ended: list[int] = []  # asynchronous: finished since then
@@ -77,6 +76,7 @@ class Engine:
         self.hands_over = replica.role == "prefill"
         self.outgoing: deque[Progress] = deque()  # their prompts are computed, their KV waits here
         self.adopted: list[Progress] = []  # their KV is here, they decode from the next pass on
+        self.joining: list[Sequence[Progress]] = []  # of these, who joins the run in progress
         self.aside: LayerPass | None = None
         self.preemptions = 0
         self.prompts_alone = False  # a pass with prompts is reported after its first step
@@ -128,13 +128,16 @@ class Engine:
         self.waiting.extend(map(Progress, requests))
         self._start_pass(actions)
 
-    def adopt(self, arrived: Iterable[Progress], actions: list[Action]) -> None:
+    def adopt(self, arrived: Sequence[Progress], actions: list[Action]) -> None:
         """The KV of these requests is here, in memory reserved for it: they decode from the next pass on."""
         self.adopted += arrived
         if self.state is _IDLE:
             self._start_pass(actions)
         elif self.state is _RUNNING:
-            self.cut_run(actions)
+            if self._chunks or self.aside is not None or not self.coalesce or self.hands_over:
+                self.cut_run(actions)
+            else:
+                join(self, arrived, actions)
 
     def cut_run(self, actions: list[Action]) -> None:
         """End the run in progress at its next boundary."""
@@ -165,7 +168,10 @@ class Engine:
         steps = event.steps
         self._steps_left -= steps
         assert steps >= 0 and self._steps_left >= 0, "a replica ran what nobody asked for"
-        if steps:
+        if event.joins:
+            assert not self._chunks, "requests join decode steps"
+            steps = joined(self, event.joins, steps)
+        if event.steps:
             if self._chunks:
                 self._first_step(event)
                 steps -= 1
@@ -192,6 +198,7 @@ class Engine:
         self.state = _LOST
         self.epoch += 1
         self._chunks, self.aside = (), None
+        self.joining.clear()
         self._interruptible = False
         self._release_ended()
         failed = everybody_leaves(self)
@@ -241,7 +248,7 @@ class Engine:
         if self.adopted:
             self._let_in(actions)
         if self.aside is not None:
-            begin_layers(self, actions)
+            begin(self, actions)
             return
         if not (self.running or self.waiting or self.door):
             self.state = _IDLE

@@ -19,7 +19,8 @@ class Ran:
     before its first step reports 0). ``finished`` lists the requests that produced their last token in the
     last of these steps, ascending. ``epoch`` is that of the ``Run`` it answers. ``running``: the run goes on,
     no new one is needed. ``last_step_ns``: when the last of these steps began, -1 where nobody asks
-    (only asynchronous scheduling does).
+    (only asynchronous scheduling does). ``joins``: for every ``Adopt`` since the last report that found a run
+    in progress, how many of these steps had run before its requests took part.
     """
 
     replica: int
@@ -28,6 +29,7 @@ class Ran:
     finished: tuple[int, ...]
     running: bool = False
     last_step_ns: int = -1
+    joins: tuple[int, ...] = ()
 
 
 @fact

@@ -7,7 +7,8 @@ is taken, and the source's given back, when the KV has come (OSDI 2025's artefac
 The KV of a request's first layers may lie at a third instance, its giver (``serving.kv_transfer``). Both
 parts go to the target at once, each with a number of its own; the request has come when both have. Who keeps
 what it computed fetches the givers' parts first. A giver may send several parts at a time, and be a source or
-target besides; an instance that keeps may fetch several parts while a batch is sent to it.
+target besides; an instance that keeps may fetch several parts while a batch is sent to it. Parts that lie
+at a decode instance count as room that it keeps.
 
 | request      | completed | a part came | the last came     | source lost | target lost  | giver lost   |
 |--------------|-----------|-------------|-------------------|-------------|--------------|--------------|
@@ -114,30 +115,20 @@ class HandOvers:
             self._keep(source, actions)
             return True
         least = self._room.least()
-        return least is not None and self._send(source, self._unsent(source), least, actions)
+        return least is not None and self._send(source, self._under_way.unsent(source), least, actions)
 
     def _begin_at_giver(self, actions: list[Action]) -> bool:
-        """The target of least demand has no room for the first: it may be full of parts that it has itself.
-
-        Those who need no more memory there go first then, else they would stop everybody.
-        """
-        least = self._room.least()
-        if least is None:
-            return False
+        """Nobody has room for the first: one that decodes may be full of others' parts, who go first then."""
+        room = self._room
         for number in self._ready:
             source = self._engines[number]
-            given = [one for one in self._unsent(source) if self._givers.of(one.id) == least[0]]
-            if given and self._send(source, given, least, actions):
-                self._ready.remove(number)
-                return True
+            for giver, given in self._givers.group(self._under_way.unsent(source)).items():
+                if giver not in room.rooms or giver in room.receiving:
+                    continue
+                if self._send(source, given, (giver, room.demands[giver]), actions):
+                    self._ready.remove(number)
+                    return True
         return False
-
-    def _unsent(self, source: Engine) -> Sequence[Progress]:
-        """Who waits there; of those it keeps it may be fetching parts already."""
-        fetching = self._under_way.fetching
-        if not fetching:
-            return source.outgoing
-        return [progress for progress in source.outgoing if progress.id not in fetching]
 
     def _send(
         self, source: Engine, waiting: Sequence[Progress], least: tuple[int, int], actions: list[Action]
@@ -146,14 +137,21 @@ class HandOvers:
         target, demand = least
         room, engine = self._room.rooms[target], self._engines[target]
         ledger, needs, split = engine.ledger, self._room.needs, len(self._givers) > 0
+        batch: list[Progress] = []
         # What the step under way takes is counted too: room may be kept for less than is written.
-        batch, blocks, block = [], ledger.free_blocks - ledger.step_blocks(), ledger.block_tokens
+        blocks, block = ledger.free_blocks - ledger.step_blocks(), ledger.block_tokens
+        if split:
+            room -= block * self._givers.held_blocks(target)
         for progress in waiting:
             need = needs[progress.id]
             blocks -= -(-progress.known_tokens // block)
+            forced = False
             if split and self._givers.of(progress.id) == target:
-                blocks += ledger.held_blocks(progress.id)
-            if demand + need > room or blocks < 0:
+                held = ledger.held_blocks(progress.id)
+                blocks, room = blocks + held, room + block * held
+                # Where nobody decodes nobody makes room: waiting would never end.
+                forced = not (batch or engine.running or engine.adopted)
+            if (demand + need > room or blocks < 0) and not forced:
                 break
             demand += need
             batch.append(progress)
@@ -167,7 +165,7 @@ class HandOvers:
 
     def _keep(self, source: Engine, actions: list[Action]) -> None:
         """An instance that decodes now keeps what it computed before, when the givers' parts have come."""
-        unsent = here = tuple(self._unsent(source))
+        unsent = here = tuple(self._under_way.unsent(source))
         groups: list[tuple[Progress, ...]] = []
         if self._givers:
             here, groups = self._under_way.by_giver(source, unsent)
@@ -197,7 +195,7 @@ class HandOvers:
         target.adopt(batch, actions)
         if source is not target:
             self._room.has_come(target.id)
-            if self._unsent(source):
+            if self._under_way.unsent(source):
                 self._has_more(source.id)
         source.freed(actions)
         _freed(freed, actions)
@@ -281,12 +279,12 @@ class HandOvers:
             self._leave(source, [one for one in source.outgoing if one.id in failing])
             for request in group:
                 source.ledger.release(request)
-            if number in self._ready and not self._unsent(source):
+            if number in self._ready and not self._under_way.unsent(source):
                 self._ready.remove(number)
         self.demand_tokens -= self._room.forget(gone)
         self._givers.release(gone)
         for transfer in stopped:
-            if not transfer.keeps and self._unsent(self._engines[transfer.source]):
+            if not transfer.keeps and self._under_way.unsent(self._engines[transfer.source]):
                 self._has_more(transfer.source)
         changed = dict.fromkeys([*groups, *(transfer.target for transfer in stopped)])
         _freed([self._engines[number] for number in changed], actions)

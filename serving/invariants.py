@@ -1,5 +1,6 @@
 """What must hold after every event (docs/INVARIANTS.md carries the numbers used here)."""
 
+from serving.colocated import Colocated
 from serving.controller import Controller
 from serving.copies import PooledCopies
 from serving.deployment import Deployment
@@ -36,6 +37,8 @@ def check(controller: Controller) -> None:
     for service in controller.services.values():
         if isinstance(service, Disaggregated):
             _check_split(controller, service)
+        elif isinstance(service, Colocated):
+            _check_colocated(controller, service)
     if controller.elastic is not None:
         _check_deployment(controller, controller.elastic.deployment)
 
@@ -107,6 +110,26 @@ def _check_split(controller: Controller, service: Disaggregated) -> None:
 
 def _in_hand_over_pass(engine: Engine) -> bool:
     return engine.handing_over and engine.handing_over_tokens() > 0
+
+
+def _check_colocated(controller: Controller, service: Colocated) -> None:
+    """Who is counted where is who is there, or will decode there."""
+    fleet, requests, places = service.fleet, controller.requests, dict[int, int]()
+    if service.live is not None:
+        begun = {request.id for request in service.live.requests}
+        places = service.live.places
+        _demand(12, places.keys() <= begun, "places are known of requests in batches")
+    for replica in fleet.members:
+        engine = controller.engines[replica]
+        lists = (engine.waiting, engine.door, engine.outgoing, engine.adopted)
+        here = [one.id for progresses in lists for one in progresses]
+        here += [one for one in engine.running if one not in engine.ended]
+        here += [request for request, place in places.items() if place == replica]
+        found = fleet.load(replica, "outstanding")
+        _demand(12, found == len(here), f"{found} requests are counted on replica {replica}, not {len(here)}")
+        tokens = sum(requests[one].prompt_tokens + requests[one].max_new_tokens for one in here)
+        found = fleet.load(replica, "kv_demand")
+        _demand(12, found == tokens, f"{found} tokens are counted on replica {replica}, not {tokens}")
 
 
 def _check_deployment(controller: Controller, deployment: Deployment) -> None:

@@ -33,7 +33,7 @@ from serving.actions import (
 from serving.events import Arrived, Event, Loaded, LoadStopped, Lost, Opened, Ran, Sent, Woke
 from serving.request import Request
 
-FORMAT = 4
+FORMAT = 5
 
 
 def _arrived(event: Arrived) -> str:
@@ -46,7 +46,8 @@ def _arrived(event: Arrived) -> str:
 def _ran(event: Ran) -> str:
     finished = ",".join(map(str, event.finished))
     running = "true" if event.running else "false"  # no call: this line is written for every event
-    what = f"{event.steps},[{finished}],{running},{event.last_step_ns}"
+    joins = f",{_numbers(event.joins)}" if event.joins else ""
+    what = f"{event.steps},[{finished}],{running},{event.last_step_ns}{joins}"
     return f'["ran",{event.replica},{event.epoch},{what}]'
 
 
@@ -158,10 +159,10 @@ def parse_event(fields: Sequence[Any]) -> Event:
     """The event of a parsed array. Raises ValueError or TypeError when it is none."""
     name, *rest = fields
     if name == "ran":
-        replica, epoch, steps, finished, running, last_step_ns = rest
+        replica, epoch, steps, finished, running, last_step_ns, *joins = rest
         if replica < 0 or steps < 0:
             raise ValueError(f"replica {replica} ran {steps} steps")
-        return Ran(replica, epoch, steps, tuple(finished), running, last_step_ns)
+        return Ran(replica, epoch, steps, tuple(finished), running, last_step_ns, *map(tuple, joins))
     if name == "arrived":
         if len(rest) > 6 and rest[6] < 1:
             raise ValueError("a reserve of nothing is not written")

@@ -128,6 +128,20 @@ class Givers:
                 found.setdefault(source, []).append(request)
         return found
 
+    def held_blocks(self, giver: int) -> int:
+        """Blocks that an instance has for first layers of others' requests."""
+        ledger = self._engines[giver].ledger
+        places = self._places.items()
+        return sum([ledger.held_blocks(request) for request, (place, _) in places if place == giver])
+
+    def group(self, waiting: Iterable[Progress]) -> dict[int, list[Progress]]:
+        """Those who have a part elsewhere, by giver."""
+        found: dict[int, list[Progress]] = {}
+        for progress in waiting:
+            if progress.id in self._places:
+                found.setdefault(self._places[progress.id][0], []).append(progress)
+        return found
+
     def release(self, requests: Iterable[int], target: int | None = None) -> list[Engine]:
         """Their parts are needed no more, and their memory is free, but that of the target.
 
@@ -182,14 +196,17 @@ class UnderWay:
         self, source: Engine, batch: Iterable[Progress]
     ) -> tuple[tuple[Progress, ...], list[tuple[Progress, ...]]]:
         """Those whose KV is all at the source, and the others, each giver's together."""
-        here, groups = list[Progress](), dict[int, list[Progress]]()
+        here, given = list[Progress](), list[Progress]()
         for progress in batch:
-            given_bytes = giver_bytes(progress, len(source.replica.layers), self._kv_bytes_per_token)
-            if progress.elsewhere is not None and given_bytes:
-                groups.setdefault(progress.elsewhere[0], []).append(progress)
-            else:
-                here.append(progress)
-        return tuple(here), [tuple(group) for group in groups.values()]
+            part = giver_bytes(progress, len(source.replica.layers), self._kv_bytes_per_token)
+            (given if part else here).append(progress)
+        return tuple(here), [tuple(group) for group in self.givers.group(given).values()]
+
+    def unsent(self, source: Engine) -> Sequence[Progress]:
+        """Who waits at a source that sends nothing; for some that it keeps it may be fetching parts."""
+        if not self.fetching:
+            return source.outgoing
+        return [progress for progress in source.outgoing if progress.id not in self.fetching]
 
     def came(self, number: int) -> Transfer | None:
         """A part has come: the transfer if it was the last, which is then over; else None."""

@@ -16,13 +16,16 @@ class LiveSetup:
     """Of one model. prefill_tokens_per_s: of one instance, for what schedulers see.
 
     activation_bytes_per_token: what is sent when a batch changes hands (hidden size x 2, as the artefact of
-    OSDI 2025 does).
+    OSDI 2025 does). The rest is for instances that do both: kv_bytes_per_token of the model on all ranks
+    together; most_requests that decode on one.
     """
 
     policy: LivePolicy
     layers: int
     activation_bytes_per_token: int
     prefill_tokens_per_s: float
+    kv_bytes_per_token: int = 0
+    most_requests: int = 1 << 30
 
 
 @dataclass(slots=True)

@@ -244,10 +244,12 @@ class Live:
     # The hands of pairs: see LiveHands.
 
     def idle(self, replica: int) -> bool:
+        """Whether the instance could run layers now."""
         engine = self._engines[replica]
         return engine.state in _FREE and engine.aside is None and replica not in self._busy
 
     def fetch(self, new: int) -> tuple[tuple[Request, ...], int | None]:
+        """The next batch of the queue for a new instance, and its quota."""
         loaded = self.pairs[new].loaded
         batch = self._take(self._engines[new], loaded)
         if not batch or self._setup.policy.scheduler.ahead != 1:
@@ -263,6 +265,7 @@ class Live:
         return batch
 
     def run(self, replica: int, batch: LiveBatch, first: int, last: int) -> None:
+        """Layers [first, last) as a pass of the instance."""
         pair = self.pairs[batch.new]
         if replica == batch.new and not pair.whole:
             self.counts.passes += 1
@@ -274,9 +277,11 @@ class Live:
         lay(self._engines[replica], LayerPass(chunks, (first, last), why), self._actions)
 
     def send(self, new: int, batch: LiveBatch) -> None:
+        """Activations to the old instance that pulled the batch."""
         self._send(new, batch.old, batch, f"{batch.done} layers done")
 
     def embed(self, new: int, batch: LiveBatch) -> int:
+        """Embedded prompts from an old instance, which is returned; -1 where there is none."""
         old = next(iter(self._host.partners() or self._host.helpers()), -1)
         if old >= 0:
             self._send(old, new, batch, "embedded prompts")
@@ -290,6 +295,7 @@ class Live:
         self._actions.append(Send(number, "activations", ids, source, target, size_bytes, why))
 
     def over(self, replica: int, new: int, batch: LiveBatch) -> None:
+        """The KV of the batch is computed, on one instance or two."""
         engine, split, done = self._engines[replica], batch.split, list[Progress]()
         elsewhere = (new, split) if replica != new and split else None
         for request in batch.requests:

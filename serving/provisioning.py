@@ -68,3 +68,12 @@ class Provisioner(Protocol):
 def stop_of(seat: Seat) -> Stop:
     """The seat as a stop of a load."""
     return ("replica", seat.replica)
+
+
+def check_answer(wanted: Provision, answer: Provisioned) -> None:
+    """AssertionError when a provisioner starts too many, one twice, or one on GPUs that are not free."""
+    chosen = [number for edge in answer.edges for _, number in edge.targets]
+    assert len(chosen) == len(set(chosen)) <= wanted.count, "a provisioner starts too many, or one twice"
+    assert set(chosen) <= {seat.replica for seat in wanted.seats}, (
+        "a provisioner chose a seat that is not free"
+    )

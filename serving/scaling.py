@@ -124,6 +124,18 @@ class ScaleDecision:
 
 
 @fact
+class ScaleEvent:
+    """Something became of an instance (``replica`` -1: of none): a decision's act, or what came of it."""
+
+    now_ns: int
+    act: str
+    model: str
+    role: str
+    replica: int
+    reason: str
+
+
+@fact
 class Calm:
     """While no load of a model is above these, nothing becomes of its instances, however long that lasts."""
 

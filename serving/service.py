@@ -4,7 +4,7 @@ from typing import Protocol
 
 from serving.actions import Action
 from serving.engine import Engine
-from serving.events import Ran
+from serving.events import Ran, Sent
 from serving.live_scaling import Live
 from serving.replica import Replica, Role
 from serving.request import Request
@@ -50,6 +50,9 @@ class Service(Protocol):
 
     def ran(self, engine: Engine, event: Ran, actions: list[Action]) -> None:
         """An instance reports: its engine answers, who finished is still known."""
+
+    def sent(self, event: Sent, actions: list[Action]) -> int | None:
+        """KV or activations have come; returns the instance that gave KV and may now be empty, if any."""
 
     def join(self, replica: Replica, role: Role, actions: list[Action]) -> None:
         """An instance takes requests from now on, for the first time or again."""

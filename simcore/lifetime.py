@@ -1,5 +1,8 @@
 """What only the world knows of a request: its true length and when its tokens appeared."""
 
+from collections.abc import Mapping, Sequence
+
+from serving.actions import Chunk
 from serving.request import Request
 
 
@@ -28,3 +31,20 @@ class Lifetime:
         self.first_token_ns = -1
         self.last_token_fixed = -1
         self.preemptions = 0
+
+
+def after_prompts(
+    lives: Mapping[int, Lifetime], chunks: Sequence[Chunk], context: int, largest: int, steps: int
+) -> tuple[int, int, int]:
+    """Total and largest context of the residents and the steps they have left, those of the chunks added."""
+    for request, _, _ in chunks:
+        life = lives[request]
+        generated = life.generated + 1
+        own = life.request.prompt_tokens + generated
+        context += own
+        if own > largest:
+            largest = own
+        missing = life.output_tokens - generated
+        if missing < steps:
+            steps = missing
+    return context, largest, steps

@@ -5,59 +5,45 @@ advance k steps by adding k to the counter and n * k to their total context. Tim
 so back-to-back runs carry their fractions of a nanosecond along.
 """
 
-from collections.abc import Iterable
-from heapq import heappop, heappush
-
 from serving.actions import Run
 from serving.events import Ran
 from serving.recorder import Recorder
 from serving.units import FRACTION_BITS
+from simcore.joins import Joins
 from simcore.layer_pass import layer_pass_fixed
-from simcore.lifetime import Lifetime
-from simcore.peaks import NOBODY, Peaks
+from simcore.lifetime import Lifetime, after_prompts
+from simcore.peaks import NOBODY
+from simcore.residents import Residents
 from simcore.segment import steps_to_reach
-from simcore.stalls import Stalls
 from simcore.step_times import StepTimes, later_piece
 
 
-class Machine:
+class Machine(Residents):
     """Executes runs for one replica. Times given to it never go back."""
 
     __slots__ = (
-        "_busy_since_ns", "_context", "_decoding", "_due_fixed", "_ends", "_first", "_gaps", "_head",
-        "_layers", "_left", "_lives", "_peaks", "_pieces", "_recorder", "_rows", "_slope", "_stalled",
-        "_stalls", "_start_fixed", "_steps", "_steps_done", "busy_ns", "due_ns", "id", "run",
+        "_busy_since_ns", "_due_fixed", "_first", "_head", "_joins", "_layers", "_left", "_pieces", "_rows",
+        "_slope", "_start_fixed", "_steps", "busy_ns", "due_ns", "run",
     )  # fmt: skip
 
     def __init__(
         self, id: int, rows: StepTimes, lives: dict[int, Lifetime], recorder: Recorder, layers: int = 0
     ) -> None:
         """``layers``: how many the model has; without them it runs no part of them."""
-        self.id = id
+        super().__init__(id, lives, recorder, rows.skewed)
         self._rows = rows
         self._layers = layers
         self._pieces = rows.decode
-        self._lives = lives
-        self._recorder = recorder
-        self._gaps = recorder.gaps
-        # The resident requests: how many, the sum of their contexts (each counts the token its next step
-        # feeds), and (step counter, request) of their ends, some of which preemption has made void.
-        self._decoding = 0
-        self._context = 0
-        self._ends: list[tuple[int, int]] = []
-        self._steps_done = 0
         # The run in progress, from start to due: a first step with chunks (0 without), then steps of cost
         # first + i * slope. It goes on from there while steps are ``left``.
         self.run: Run | None = None
         self._head = self._first = self._slope = self._steps = 0
         self._start_fixed = self._due_fixed = 0
         self._left = 0
+        self._joins = Joins()
         self.due_ns = -1
         self.busy_ns = 0
         self._busy_since_ns = -1  # -1 while idle
-        self._stalls = Stalls(recorder.gaps)
-        self._stalled = self._stalls.groups  # one look less on the hot path
-        self._peaks = Peaks() if rows.skewed else None
 
     def start(self, now_ns: int, run: Run) -> int:
         """Begin a run; returns when it is due."""
@@ -90,10 +76,8 @@ class Machine:
         steps = grace_steps
         if steps and self._start_fixed >> FRACTION_BITS >= now_ns:
             steps -= 1
-        if self._steps:
-            elapsed = (now_ns << FRACTION_BITS) - self._start_fixed - self._head
-            if elapsed > 0 or not self._head:
-                steps += steps_to_reach(self._first, self._slope, elapsed)
+        if self._steps and not self._begins_later(now_ns):
+            steps += self._steps_by(now_ns)
         if steps < self._left:
             self._left = steps
         if steps >= self._steps:
@@ -131,18 +115,25 @@ class Machine:
             self._context += steps * decoding
             self._left -= steps
         self._start_fixed = self._due_fixed
-        ends = self._ends
-        if ends and ends[0][0] <= self._steps_done:
-            self._finish_decodes(finished)
+        heap = self._ends.heap
+        if heap and heap[0][0] <= self._steps_done:
+            self._finish_decodes(finished, self.due_ns)
             finished.sort()
         if head:
             steps += 1
+        joins: tuple[int, ...] = ()
+        if self._joins:
+            if self._joins.waiting:
+                self._take_in(self._joins.waiting, self._due_fixed)
+            steps, joins = self._joins.told(steps)
         goes_on = self._left and self._decoding and not (finished and run.until_finish)
         if not goes_on:
             self.run = None
-            return Ran(self.id, run.epoch, steps, tuple(finished), False, last_step_fixed >> FRACTION_BITS)
+            last_ns = last_step_fixed >> FRACTION_BITS
+            return Ran(self.id, run.epoch, steps, tuple(finished), False, last_ns, joins)
         self._plan_decodes()
-        return Ran(self.id, run.epoch, steps, tuple(finished), True, -1)  # nothing is chosen at its end
+        # Nothing is chosen at its end.
+        return Ran(self.id, run.epoch, steps, tuple(finished), True, -1, joins)
 
     def idle(self) -> None:
         """No run followed the last one: the next one starts on a whole nanosecond."""
@@ -166,31 +157,47 @@ class Machine:
         self._decoding -= 1
         self._context -= life.request.prompt_tokens + life.generated
 
-    def adopt(self, requests: Iterable[int]) -> None:
-        """Requests that got their tokens elsewhere decode here from the next run on; their KV is here."""
-        assert self.run is None, "a request joins between two runs"
-        lives, join = self._lives, self._stalls.join
-        for request in requests:
-            life = lives[request]
-            join(request, life.last_token_fixed, self._due_fixed, self._decoding)
-            self._join(life)
+    def adopt(self, now_ns: int, requests: tuple[int, ...]) -> bool:
+        """Requests that got their tokens elsewhere decode here from the next boundary on; their KV is here.
 
-    def _join(self, life: Lifetime) -> None:
-        """It decodes from the next step on."""
-        life.end = end = self._steps_done + life.output_tokens - life.generated
-        heappush(self._ends, (end, life.request.id))
-        if self._peaks:
-            self._peaks.join(life, not self._decoding)
-        self._decoding += 1
-        self._context += life.request.prompt_tokens + life.generated
+        Returns whether a run goes on with them. It is one without prompts, or will report before they join.
+        """
+        if self.run is None:
+            self._take_in(requests, self._due_fixed)
+            return False
+        assert not self._head, "a request joins decode steps"
+        steps = 0 if self._begins_later(now_ns) else self._steps_by(now_ns)
+        if steps >= self._steps:
+            self._joins.at_end(requests)
+            return False
+        if steps:
+            self._pass(steps)
+        self._joins.now()
+        self._take_in(requests, self._start_fixed)
+        self._plan_decodes()
+        return True
 
-    def _largest(self) -> int:
-        """The largest context of the residents, 0 without any."""
-        peaks = self._peaks
-        assert peaks is not None
-        if peaks.owner != NOBODY:
-            return self._steps_done - peaks.offset
-        return peaks.largest(self._steps_done, self._ends, self._lives)
+    def _begins_later(self, now_ns: int) -> bool:
+        """Whether steps are booked up to a boundary that has not been, and which nobody was told of."""
+        return self._joins.booked > 0 and self._start_fixed >> FRACTION_BITS >= now_ns
+
+    def _steps_by(self, now_ns: int) -> int:
+        """Decode steps of the run until the first boundary not before now; the step that begins now ends."""
+        elapsed = (now_ns << FRACTION_BITS) - self._start_fixed - self._head
+        return steps_to_reach(self._first, self._slope, elapsed) if elapsed > 0 or not self._head else 0
+
+    def _pass(self, steps: int) -> None:
+        """The first steps of the run are booked; it begins after them."""
+        first, slope, decoding = self._first, self._slope, self._decoding
+        if self._stalled:
+            self._stalls.end_run(self._start_fixed, first, slope, steps, decoding)
+        else:
+            self._gaps(first, slope, steps, decoding)
+        self._start_fixed += steps * first + slope * (steps * (steps - 1) >> 1)
+        self._steps_done += steps
+        self._joins.booked += steps
+        self._context += steps * decoding
+        self._left -= steps
 
     def _fix_due(self) -> None:
         steps = self._steps
@@ -201,7 +208,7 @@ class Machine:
     def _plan_decodes(self) -> None:
         """Decode until the next request finishes, or the steps allowed are done."""
         assert self._decoding, "a decode run without resident requests"
-        steps = self._next_end() - self._steps_done
+        steps = self._ends.next() - self._steps_done
         self._head = 0
         largest = self._largest() if self._peaks else 0
         self._plan_steps(self._decoding, self._context, largest, steps if steps < self._left else self._left)
@@ -220,19 +227,10 @@ class Machine:
             context += residents
             largest += 1 if residents else 0
             if decoding:
-                missing = self._next_end() - self._steps_done - (1 if residents else 0)
+                missing = self._ends.next() - self._steps_done - (1 if residents else 0)
                 if missing < steps:
                     steps = missing
-            for request, _, _ in run.chunks:
-                life = self._lives[request]
-                generated = life.generated + 1
-                own = life.request.prompt_tokens + generated
-                context += own
-                if own > largest:
-                    largest = own
-                missing = life.output_tokens - generated
-                if missing < steps:
-                    steps = missing
+            context, largest, steps = after_prompts(self._lives, run.chunks, context, largest, steps)
             if steps:
                 self._plan_steps(decoding + len(run.chunks), context, largest, steps)
                 self._fix_due()
@@ -256,16 +254,6 @@ class Machine:
         self._slope = slope * decoding
         self._steps = steps
 
-    def _next_end(self) -> int:
-        """The step counter at which the next resident request has all its tokens."""
-        ends, lives = self._ends, self._lives
-        while True:
-            end, request = ends[0]
-            life = lives.get(request)
-            if life is not None and life.end == end:
-                return end
-            heappop(ends)
-
     def _first_step(self, run: Run, finished: list[int]) -> None:
         """The step with chunks has ended: residents got a token, or were kept waiting."""
         residents = self._decoding
@@ -284,37 +272,3 @@ class Machine:
                     self._sample(life, end_fixed, finished, run.hand_over)
         if not run.decode and (residents or not run.hand_over):
             self._stalls.passed_over(self._start_fixed, end_fixed, residents, self._decoding - residents)
-
-    def _sample(self, life: Lifetime, token_fixed: int, finished: list[int], hand_over: bool) -> None:
-        """A prompt is computed: its request gets a token and decodes from the next step on, here or not."""
-        if life.generated:
-            self._gaps(token_fixed - life.last_token_fixed, 0, 1, 1)
-        else:
-            life.first_token_ns = token_fixed >> FRACTION_BITS
-        life.generated += 1
-        life.last_token_fixed = token_fixed
-        if life.generated == life.output_tokens:
-            self._finish(life, token_fixed >> FRACTION_BITS)
-            finished.append(life.request.id)
-        elif not hand_over:
-            self._join(life)
-
-    def _finish_decodes(self, finished: list[int]) -> None:
-        ends, lives, steps_done, peaks = self._ends, self._lives, self._steps_done, self._peaks
-        while ends and ends[0][0] <= steps_done:
-            end, request = heappop(ends)
-            life = lives.get(request)
-            if life is not None and life.end == end:
-                self._decoding -= 1
-                self._context -= life.request.prompt_tokens + life.output_tokens
-                self._finish(life, self.due_ns)
-                if peaks and peaks.owner == request:
-                    peaks.owner = NOBODY
-                finished.append(request)
-
-    def _finish(self, life: Lifetime, now_ns: int) -> None:
-        request = life.request
-        del self._lives[request.id]
-        self._recorder.finished(
-            request, life.output_tokens, life.first_token_ns, now_ns, self.id, life.preemptions
-        )

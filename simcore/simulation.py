@@ -259,7 +259,9 @@ class Simulation:
                 self._data_plane.send(now_ns, action)
                 moved = True
             elif type(action) is Adopt:
-                self._machines[action.replica].adopt(action.requests)
+                machine = self._machines[action.replica]
+                if machine.adopt(now_ns, action.requests):
+                    self._timers[action.replica].at(now_ns, machine.due_ns)
             elif type(action) is Interrupt:
                 machine = self._machines[action.replica]
                 if action.replica in self._held:

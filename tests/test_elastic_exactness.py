@@ -188,8 +188,11 @@ def journal_of(lines: list[str]) -> list[str]:
 
 
 def but_for_steps(lines: list[str]) -> list[Any]:
-    """(time, action) of all that depends on no step: who goes where, what moves, what comes and goes."""
-    kinds = ("assign", "reject", "load", "send", "place", "turn", "reclaim", "adopt", "wake", "preempt")
+    """(time, action) of all that depends on no step: who goes where, what moves, what comes and goes.
+
+    Not when requests are told to join: step by step that is at a boundary, else when their KV comes.
+    """
+    kinds = ("assign", "reject", "load", "send", "place", "turn", "reclaim", "wake", "preempt")
     return [
         (now_ns, action)
         for now_ns, _, actions in map(json.loads, lines)

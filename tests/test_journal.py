@@ -58,7 +58,7 @@ requests = st.builds(
 )
 events = st.one_of(
     st.builds(Arrived, requests),
-    st.builds(Ran, numbers, numbers, numbers, ids, st.booleans(), numbers | st.just(-1)),
+    st.builds(Ran, numbers, numbers, numbers, ids, st.booleans(), numbers | st.just(-1), ids),
     st.builds(Lost, numbers, words),
     st.builds(Opened),
     st.builds(Loaded, numbers, numbers, numbers, st.booleans()),
@@ -97,6 +97,9 @@ def as_json(fact: Event | Action) -> list[Any]:
     if isinstance(fact, Arrived):
         *most, reserved = fields[0]  # said where something is reserved
         fields = (*most, *([reserved] if reserved else []))
+    elif isinstance(fact, Ran):
+        *most, joins = fields
+        fields = (*most, *([joins] if joins else []))
     elif isinstance(fact, Run):  # what is seldom set stands before the reason, where it is
         *most, reason, hand_over, layers = fields
         seldom = [hand_over, layers] if layers is not None else [True] if hand_over else []
@@ -193,7 +196,7 @@ def test_what_is_no_event_is_refused(fields: list[Any]) -> None:
 def test_header_and_footer_are_sorted_json_objects() -> None:
     assert (
         header_text({"source": "simulated", "seed": 3})
-        == '{"seed":3,"servetwin_journal":4,"source":"simulated"}'
+        == '{"seed":3,"servetwin_journal":5,"source":"simulated"}'
     )
     assert read_header(json.loads(header_text({"seed": 3})), "journal") == {
         "servetwin_journal": FORMAT,
@@ -213,7 +216,7 @@ def test_a_journal_file_has_header_lines_and_footer(tmp_path: Path) -> None:
     text = path.read_text(encoding="ascii")
     *lines, footer, end = text.split("\n")
     assert lines == [
-        '{"seed":1,"servetwin_journal":4}',
+        '{"seed":1,"servetwin_journal":5}',
         '[5,["lost",0,"gone"],[["fail",2,"gone"],["fail",3,"gone"]]]',
         '[6,["lost",0,"gone"],[]]',
     ]
@@ -240,7 +243,7 @@ def test_a_run_that_fails_leaves_a_journal_without_footer(tmp_path: Path) -> Non
     with pytest.raises(KeyboardInterrupt), JournalFile(path, {}) as journal:
         journal.write(5, EVENT, [])
         raise KeyboardInterrupt
-    assert path.read_text(encoding="ascii") == '{"servetwin_journal":4}\n[5,["lost",0,"gone"],[]]\n'
+    assert path.read_text(encoding="ascii") == '{"servetwin_journal":5}\n[5,["lost",0,"gone"],[]]\n'
 
 
 def estimates_of(decode_step_s: float = 0.01, source: str = "made up") -> Estimates:

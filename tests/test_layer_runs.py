@@ -125,7 +125,7 @@ def test_across_two_machines_every_change_rounds_down_by_less_than_a_ns(
     fresh.lives[0] = life
     fresh.machines[0] = Machine(0, rows, fresh.lives, fresh.seen, layers)
     fresh.now_ns = cut.now_ns
-    fresh.machines[0].adopt([0])
+    fresh.machines[0].adopt(fresh.now_ns, (0,))
     fresh.run(decodes(10))
     assert fresh.seen.done[0][1:3] == (output, cut.now_ns)
 

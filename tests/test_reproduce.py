@@ -23,7 +23,7 @@ from experiments.reproduce.outcomes import (
     MISS_RATE,
 )
 from experiments.reproduce.paired import difference_of, mean_of, ratio_of, t_95
-from experiments.reproduce.rates import NOWHERE, estimates_of, rate_of
+from experiments.reproduce.rates import NOWHERE, drawn_rate, estimates_of, rate_of
 from experiments.reproduce.registry import BLITZSCALE, chosen
 from experiments.reproduce.runs import carry_out, command_of, lacking, run_once
 from experiments.reproduce.set_ups import BLITZ, Case, SetUp
@@ -47,6 +47,8 @@ from serving.handover import HandOverRules, HandOvers, Transfers
 from serving.journal import event_text, parse_event
 from serving.request import Request
 from traces.capacity import prompt_load
+from traces.errors import TraceError
+from traces.find import find_trace
 
 DRAWN = SetUp(
     "drawn", ("model=llama3_8b", "cluster=blitz_b", "engine=blitz_native"),
@@ -191,6 +193,16 @@ def test_the_rate_is_half_of_the_full_split_or_the_burst_at_nine_tenths() -> Non
     shares = (load.mean_tokens_per_s / (0.5 * 10 * each), load.peak_tokens_per_s / (0.9 * 14 * each))
     assert max(shares) == pytest.approx(1.0, rel=0.1)  # copies draw their own lengths
     assert "by mean" in rate.told and "by peak" in rate.told
+
+
+def test_a_recorded_window_has_one_factor_for_all_seeds() -> None:
+    try:
+        find_trace("azure_code")
+    except TraceError:
+        pytest.skip("the Azure traces are not here: set SERVETWIN_TRACES to their folder")
+    assert rate_of(set_ups.AZURE_CODE_8B, 3) is rate_of(set_ups.AZURE_CODE_8B, 0)
+    assert drawn_rate(set_ups.AZURE_CODE_8B, 3).words == drawn_rate(set_ups.AZURE_CODE_8B, 0).words
+    assert rate_of(DRAWN, 3).words != rate_of(DRAWN, 0).words
 
 
 def test_a_peak_may_bind() -> None:
@@ -426,7 +438,10 @@ def test_the_command_writes_json_and_pictures(tmp_path: Path, capsys: pytest.Cap
     text = capsys.readouterr().out
     assert "four NICs" in text and "verdict" in text
     assert text.startswith("15 rows: 9 in band, 6 out, 0 not comparable")
-    assert (tmp_path / "out" / "counts.txt").read_text().startswith("15 rows: 9 in band")
+    page = (tmp_path / "out" / "page.md").read_text()
+    assert page.startswith("**15 rows: 9 in band, 6 out, 0 not comparable**")
+    assert "(`fig21`) | 9 | 6 | 0 | 15 |" in page and page.count("saved in sweeps.json: efficiency") == 6
+    assert "\\|M\\|/B is 1.920 s" in page  # a bar would end the cell
     saved = json.loads((tmp_path / "out" / "sweeps.json").read_text())
     assert saved["efficiency"]["Figure 21"]["points"]["two NICs, 1.0"]["closed_s"] == pytest.approx(1.92)
     data = json.loads((tmp_path / "out" / "fig21.json").read_text())

@@ -126,7 +126,7 @@ class Rig:
         for request in finished:
             self.hand_overs.departed(replica, request)
             del self.requests[request]
-        if self.hand_overs.waiting:
+        if (finished or engine.state is EngineState.IDLE) and self.hand_overs.waiting:
             self.hand_overs.match(actions)
         return self.answer(actions, replica)
 
@@ -259,6 +259,24 @@ def test_a_target_full_of_its_own_parts_takes_those_requests_first() -> None:
     assert rig.step(1, finished=(2,)) == [send(2, (1,), 0, 1, 96)]
 
 
+def test_parts_count_as_room_that_is_kept() -> None:
+    """Replica 1 has 64 tokens of room and a part of 28; 40 are wanted."""
+    rig = Rig(["prefill", "prefill", "prefill", "decode"])
+    rig.computed(0, (1, 28, (1, 1)))
+    assert rig.turn(1) == rig.computed(2, (2, 4, None), output=36) == []
+    assert rig.sent(0) == (None, [])
+    assert rig.sent(1) == (0, [adopt(3, 1), send(2, (2,), 2, 1, 32)])
+
+
+def test_where_nobody_decodes_one_goes_to_its_part_without_room() -> None:
+    """Parts of 32 and 28 tokens of 64; the requests need 52 and 48."""
+    rig = Rig(["prefill", "prefill"])
+    rig.computed(0, (1, 32, (1, 1)), (2, 28, (1, 1)), output=20)
+    assert rig.turn(1) == [send(0, (1,), 0, 1, 192)]
+    assert rig.sent(0) == (0, [adopt(1, 1)])
+    assert rig.step(1, finished=(1,)) == [send(1, (2,), 0, 1, 168)]
+
+
 # An instance that keeps what it computed
 
 
@@ -282,6 +300,10 @@ def test_a_part_of_no_bytes_need_not_be_fetched() -> None:
     assert rig.computed(0, (1, 1, (1, 3)), (2, 4, (1, 1))) == [adopt(0, 1), send(0, (2,), 1, 0, 1)]
     assert free(rig) == [14, 15]
     assert rig.hand_overs.migrating_tokens == 4
+    rig = Rig(["prefill", "prefill"], kv_bytes=1)
+    rig.computed(0, (1, 1, (1, 3)))
+    assert rig.turn(0) == [adopt(0, 1)]
+    assert free(rig)[1] == 16
 
 
 def test_several_are_fetched_while_a_batch_comes() -> None:

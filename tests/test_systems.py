@@ -13,7 +13,7 @@ import pytest
 
 from experiments.compose import CONF_DIR, load_config
 from experiments.simulate import Prepared, Simulated, execute, prepare
-from serving.actions import Action, Load, Place, Send
+from serving.actions import Action, Load, Place, Run, Send, Turn
 from serving.events import Event
 from tests.elastic_world import MS
 from tests.test_elastic import both, wait
@@ -90,8 +90,18 @@ def cold_layers(one: Ran) -> bool:
     return any(load.every_layer for load in one.first)
 
 
+def works_while_loading(one: Ran) -> bool:
+    """Whether layers run on an instance that was placed without parameters, before it has them all."""
+    cold = {action.replica for actions in one.lists for action in actions if isinstance(action, Place)}
+    runs = [action for actions in one.lists for action in actions if isinstance(action, Run)]
+    return any(run.layers is not None and run.layers[0] == 0 and run.replica in cold for run in runs)
+
+
 CHARACTER: dict[str, Callable[[Ran], bool]] = {
-    "blitz_multicast": lambda one: relays(one) and max(fed(one).values()) == 1,
+    "blitz_multicast": lambda one: (
+        relays(one) and max(fed(one).values()) == 1 and not works_while_loading(one)
+    ),
+    "blitzscale": lambda one: relays(one) and max(fed(one).values()) == 1 and works_while_loading(one),
     "blitz_network": lambda one: bool(one.first) and not relays(one) and max(fed(one).values()) >= 2,
     "lambdascale": lambda one: relays(one) and max(fed(one).values()) >= 2,
     "serverlessllm": lambda one: from_own(one, "ssd") and not cold_layers(one),
@@ -131,6 +141,20 @@ def test_a_multicast_is_a_chain_at_full_rate() -> None:
     for before, after in zip(one.first, one.first[1:]):
         assert after.sources == before.targets
     assert len({shard.rate_bytes_per_s for load in one.first for shard in load.shards}) == 1
+
+
+def test_blitzscale_is_its_multicast_live_and_with_prefill_instances_that_turn() -> None:
+    """The same requests, links and plans; the first scale-up is live at its tails only."""
+    one, stopped = run("blitzscale", *BURST), run("blitz_multicast", *BURST)
+    assert one.kinds["Turn"] > 0 == stopped.kinds["Turn"]
+    assert [load.sources for load in one.first] == [load.sources for load in stopped.first]
+    feeding = {source for load in one.first for source in load.sources}
+    live = [load for load in one.first if load.reason.endswith("; live")]
+    assert live and not any(load.targets[0] in feeding for load in live)
+    turns = [action.role for actions in one.lists for action in actions if isinstance(action, Turn)]
+    assert set(turns) == {"decode"}
+    gained = np.mean(stopped.done.columns["ttft_ms"]) - np.mean(one.done.columns["ttft_ms"])
+    assert gained > 0
 
 
 def test_doubling_rounds_have_twice_as_many_givers_each_time() -> None:

@@ -1,6 +1,6 @@
 """Rows that set one system beside another, seed by seed, from the outcomes of their runs."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -61,24 +61,39 @@ def _moved(
     outcomes: Outcomes, claim: Claim, metric: Metric, ours: Case, other: Case
 ) -> tuple[str, list[Key]]:
     """How far a ratio moves along every sweep of its set-up, and the keys of those sweeps."""
-    told, keys = [], []
+    found: dict[Key, dict[str, float]] = {}
     for sweep in outcomes.sweeps:
-        if sweep.subject != ours.set_up.name:
-            continue
-        found = {}
-        for value, one, two in sweep.pairs(ours.label, other.label):
-            sizes = [metric.of(outcomes.of(case)[:1]) for case in (one, two)]
-            if sizes[0] and sizes[1] and sizes[1][0] > 0:
-                found[value] = sizes[0][0] / sizes[1][0]
-        if found:
-            keys.append((sweep.kind, sweep.subject))
-            least, most = (pick(found, key=lambda value: found[value]) for pick in (min, max))
-            near = sum(claim.verdict(size) == "in band" for size in found.values())
-            told.append(
-                f"by {sweep.kind} {number(found[least])} ({least}) to {number(found[most])} ({most}), "
-                f"{near} of {len(found)} in band"
-            )
-    return joined(*told), keys
+        if sweep.subject == ours.set_up.name:
+            for value, one, two in sweep.pairs(ours.label, other.label):
+                sizes = [metric.of(outcomes.of(case)[:1]) for case in (one, two)]
+                if sizes[0] and sizes[1] and sizes[1][0] > 0:
+                    found.setdefault((sweep.kind, sweep.subject), {})[value] = sizes[0][0] / sizes[1][0]
+    return _spread(claim, found), list(found)
+
+
+def moved_alone(
+    outcomes: Outcomes, claim: Claim, metric: Metric, ours: Case, unit: float = 1.0
+) -> tuple[str, list[Key]]:
+    """The same of a number of one system, in units of ``unit``."""
+    found: dict[Key, dict[str, float]] = {}
+    for sweep in outcomes.sweeps:
+        if sweep.subject == ours.set_up.name:
+            for value, one, _ in sweep.pairs(ours.label, ours.label):
+                if size := metric.of(outcomes.of(one)[:1]):
+                    found.setdefault((sweep.kind, sweep.subject), {})[value] = size[0] / unit
+    return _spread(claim, found), list(found)
+
+
+def _spread(claim: Claim, found: Mapping[Key, Mapping[str, float]]) -> str:
+    told = []
+    for (kind, _), sizes in found.items():
+        least, most = (pick(sizes, key=lambda value: sizes[value]) for pick in (min, max))
+        near = sum(claim.verdict(size) == "in band" for size in sizes.values())
+        told.append(
+            f"by {kind} {number(sizes[least])} ({least}) to {number(sizes[most])} ({most}), "
+            f"{near} of {len(sizes)} in band"
+        )
+    return joined(*told)
 
 
 def with_direction(row: Row, claim: Claim, found: Estimated) -> Row:
@@ -104,7 +119,7 @@ def value_row(
     seeds = [value / unit for value in values]
     found = mean_of(seeds)
     row = judged(name, claim, found.value, found.shown(), stand_in, measured(outcomes, metric, ours))
-    return kept(row, ours, seeds)
+    return kept(row, ours, seeds, *moved_alone(outcomes, claim, metric, ours, unit))
 
 
 def order_row(outcomes: Outcomes, name: str, metric: Metric, cases: Sequence[Case]) -> Row:

@@ -49,7 +49,11 @@ def _panel(axes: "Axes", panel: Panel) -> None:
         axes.plot(line.x, line.y, line.style, label=line.label)
     axes.set(xlabel=panel.x_label, ylabel=panel.y_label, title=panel.title)
     axes.set_yscale("log" if panel.log_y else "linear")
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=3, frameon=False, fontsize="small")
+    below = -0.18
+    if panel.ticks:
+        axes.set_xticks(range(len(panel.ticks)), panel.ticks, rotation=20, ha="right", fontsize="small")
+        below = -0.32
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, below), ncols=3, frameon=False, fontsize="small")
 
 
 def _ratios(axes: "Axes", rows: Sequence[Row]) -> None:

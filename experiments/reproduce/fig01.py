@@ -1,15 +1,15 @@
 """Figure 1: how requests rise within seconds, and how much KV they hold. Llama2-7B under BurstGPT."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from experiments.reproduce.compare import kept
+from experiments.reproduce.compare import kept, moved_alone
 from experiments.reproduce.figure import Figure, Line, Panel, Row
 from experiments.reproduce.levels import inputs
 from experiments.reproduce.more_set_ups import burst_7b
-from experiments.reproduce.outcomes import Outcome, Outcomes
+from experiments.reproduce.outcomes import Metric, Outcome, Outcomes
 from experiments.reproduce.paired import mean_of
 from experiments.reproduce.set_ups import Case, case
 from experiments.reproduce.verdict import Claim, about, judged, not_comparable
@@ -31,22 +31,31 @@ _WARM_S: Final = 20.0  # the window starts empty: what requests hold before is n
 
 
 def cases() -> tuple[Case, ...]:
-    """All GPUs of cluster A, so that nothing but the requests decides what is held."""
-    return (case(burst_7b(32), "distserve_full"),)
+    """Static instances, so that nothing but the requests decides what is held."""
+    return (case(burst_7b(), "distserve_full"),)
 
 
 def fig1(outcomes: Outcomes) -> Figure:
     """The steepest rise, and the least and most KV."""
     (one,) = cases()
     rows = (
-        _row(outcomes, one, "steepest rise of arrivals", _RISE, rise, "times"),
-        _row(outcomes, one, "most KV held", _MOST, lambda run: float(_held(run).max()), "GB"),
-        _row(outcomes, one, "least KV held", _LEAST, lambda run: float(_held(run).min()), "GB"),
-        _row(outcomes, one, "most over least KV", _SWING, swing, "times"),
+        _row(outcomes, one, _RISE, _metric("steepest rise of arrivals", "times", rise)),
+        _row(outcomes, one, _MOST, _metric("most KV held", "GB", lambda run: float(_held(run).max()))),
+        _row(outcomes, one, _LEAST, _metric("least KV held", "GB", lambda run: float(_held(run).min()))),
+        _row(outcomes, one, _SWING, _metric("most over least KV", "times", swing)),
     )
     return Figure(
         "fig1", "Figure 1: demand over time", rows, _panels(outcomes.of(one)), inputs(outcomes, (one,))
     )
+
+
+def _metric(label: str, unit: str, read: Callable[[Outcome], float]) -> Metric:
+    """None of a run that has no timeline, or ends before the first burst."""
+
+    def known(run: Outcome) -> float | None:
+        return read(run) if "kv_tokens" in run.timelines and run.arrival_s.max() > _WARM_S else None
+
+    return Metric(label, unit, "kv_tokens", known)
 
 
 def rise(run: Outcome) -> float:
@@ -78,17 +87,17 @@ def _held(run: Outcome) -> "Floats":
     return held
 
 
-def _row(outcomes: Outcomes, one: Case, name: str, claim: Claim, read, unit: str) -> Row:  # type: ignore[no-untyped-def]
-    stand_in = one.set_up.stand_in
+def _row(outcomes: Outcomes, one: Case, claim: Claim, metric: Metric) -> Row:
+    name, stand_in = metric.label, one.set_up.stand_in
     if why_not := outcomes.why_not(one):
         return not_comparable(name, claim.text, stand_in, why_not)
-    if not all("kv_tokens" in run.timelines and run.arrival_s.max() > _WARM_S for run in outcomes.of(one)):
+    if not (values := metric.of(outcomes.of(one))):
         return not_comparable(name, claim.text, stand_in, "a run has no timeline of KV that long")
-    values = [read(run) for run in outcomes.of(one)]
     found = mean_of(values)
     counts = ", ".join(f"{len(run.arrival_s):,}" for run in outcomes.of(one))
-    why = f"{number(found.value)} {unit} with {counts} requests by seed"
-    return kept(judged(name, claim, found.value, f"{found.shown()} {unit}", stand_in, why), one, values)
+    why = f"{number(found.value)} {metric.unit} with {counts} requests by seed"
+    row = judged(name, claim, found.value, f"{found.shown()} {metric.unit}", stand_in, why)
+    return kept(row, one, values, *moved_alone(outcomes, claim, metric, one))
 
 
 def _panels(runs: Sequence[Outcome]) -> tuple[Panel, ...]:

@@ -6,7 +6,7 @@ instances are started by the same load monitor, and no copy in host memory is us
 
 from typing import Final
 
-from experiments.reproduce.compare import kept, measured, order_row
+from experiments.reproduce.compare import kept, measured, moved_alone, order_row
 from experiments.reproduce.figure import Figure, Line, Panel, Row
 from experiments.reproduce.levels import inputs, levels, percent
 from experiments.reproduce.more_set_ups import full_loads, required_gbps, stop_8b, stop_72b, stopped
@@ -35,11 +35,11 @@ _8B: Final = _beyond(450, 150)
 
 def cases() -> tuple[Case, ...]:
     """Both models with every stop; all GPUs at full load."""
-    return (*_stops_72b(), *_stops_8b(), *full_loads())
+    return (*_stops_72b(), *_stops_72b(2), *_stops_8b(), *full_loads())
 
 
-def _stops_72b() -> tuple[Case, ...]:
-    return tuple(stopped(stop_72b(), stop_s) for stop_s in STOPS_72B_S)
+def _stops_72b(least: int = 1) -> tuple[Case, ...]:
+    return tuple(stopped(stop_72b(least), stop_s) for stop_s in STOPS_72B_S)
 
 
 def _stops_8b() -> tuple[Case, ...]:
@@ -55,6 +55,7 @@ def fig3(outcomes: Outcomes) -> Figure:
         _share(outcomes, at_least(0.60, f"60 % and more below {_GBPS:g} Gbps a GPU"), of_72b[2.0]),
         _share(outcomes, at_most(0.40, "40 % at most with a stop of 500 ms"), of_72b[0.5]),
         order_row(outcomes, "72B: the longer the stop, the more beyond", _72B, _stops_72b()),
+        order_row(outcomes, "72B, at least 2: the longer the stop, the more beyond", _72B, _stops_72b(2)),
         order_row(outcomes, "8B: the longer the stop, the more beyond", _8B, _stops_8b()),
     ]
     for one in full_loads():
@@ -92,7 +93,8 @@ def _share(outcomes: Outcomes, claim: Claim, one: Case) -> Row:
     found = mean_of(values)
     load_s = LOAD_TIME.of(outcomes.of(one))
     why = f"loads took {number(mean_of(load_s).value if load_s else None)} s"
-    return kept(judged(name, claim, found.value, found.shown(percent), stand_in, why), one, values)
+    row = judged(name, claim, found.value, found.shown(percent), stand_in, why)
+    return kept(row, one, values, *moved_alone(outcomes, claim, _72B, one))
 
 
 def _in_use(outcomes: Outcomes, one: Case) -> list[Row]:
@@ -104,7 +106,7 @@ def _in_use(outcomes: Outcomes, one: Case) -> list[Row]:
     )
     rows, values = [], NETWORK_MEAN.of(outcomes.of(one))
     for claim in claims:
-        name = f"{one.set_up.name}: mean use of NICs, all GPUs serving"
+        name = f"{one.set_up.name}: mean use of NICs, {claim.text}"
         if (why_not := outcomes.why_not(one)) or not values:
             lacks = f"summary.json of a run has no {NETWORK_MEAN.where}"
             rows.append(not_comparable(name, claim.text, one.set_up.stand_in, why_not or lacks))

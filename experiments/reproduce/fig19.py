@@ -61,8 +61,8 @@ def _panels(outcomes: Outcomes) -> tuple[Panel, ...]:
         known = [(float(x), y) for x, y in points if y is not None]
         if known:
             lines.append(Line(label, [x for x, _ in known], [y for _, y in known], "o"))
-    names = ", ".join(f"{x} {one.name}" for x, one in enumerate(workloads()))
-    return (Panel("mean copies in host memory", names, "copies", tuple(lines)),) if lines else ()
+    names = tuple(one.name for one in workloads())
+    return (Panel("mean copies in host memory", "", "copies", tuple(lines), ticks=names),) if lines else ()
 
 
 def _copies(outcomes: Outcomes, one: Case, metric: Metric) -> float | None:

@@ -19,7 +19,7 @@ _COMPARABLE: Final = about(1.0, "comparable with over-provisioned")
 
 def cases() -> tuple[Case, ...]:
     """vLLM on all GPUs and on the average need; BlitzScale live, and stopped while it loads."""
-    set_up = burst_7b(16)
+    set_up = burst_7b()
     return tuple(colocated(set_up, name) for name in (BLITZ, MULTICAST, "vllm_full", "vllm_half"))
 
 

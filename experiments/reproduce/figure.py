@@ -43,13 +43,14 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One set of axes."""
+    """One set of axes. ticks: names of the places 0, 1, ... where x is no quantity."""
 
     title: str
     x_label: str
     y_label: str
     lines: tuple[Line, ...]
     log_y: bool = False
+    ticks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from experiments.reproduce.set_ups import (
     CODE,
     CONV,
     ENGINE,
+    LLAMA_7B,
     LLAMA_8B,
     MULTICAST,
     NETWORK,
@@ -33,7 +34,7 @@ from hwmodels.topology.cluster_file import load_cluster
 ALL_SSD: Final = "all-SSD"
 _FROM_SSD: Final = ("system.provision.tiers=[ssd]",)
 _APART: Final = ("system.provision.scale_up_first=false",)
-NO_NVLINK: Final = f"{NETWORK}, no links inside a host"
+NO_NVLINK: Final = f"{NETWORK} apart"  # no load over links inside a host
 
 
 def all_ssd(set_up: SetUp) -> Case:
@@ -65,9 +66,9 @@ def live_cases(set_up: SetUp) -> tuple[Case, ...]:
 
 # Figure 3: stops of a given length. Every load comes from an SSD whose rate makes it last that long, and PCIe
 # is at least four times as fast, so that KV crosses it no slower than before.
-def stop_72b() -> SetUp:
+def stop_72b(least: int = 1) -> SetUp:
     """72B on cluster A: a GPU's quarter of the model."""
-    return burst_72b()
+    return burst_72b(least)
 
 
 def stop_8b() -> SetUp:
@@ -122,15 +123,19 @@ def full_loads() -> tuple[Case, ...]:
 
 
 # Figures 1 and 24: Llama2-7B under BurstGPT.
-def burst_7b(gpus: int) -> SetUp:
-    """On cluster A (32 GPUs, Figure 1: KV needs the memory) or B (16, Figure 24)."""
+def burst_7b() -> SetUp:
+    """On cluster B, as all models of one GPU; the paper does not say where it ran."""
     trace, bursts_s, stand_in = burstgpt()
-    cluster, full = ("blitz_a", (20, 12)) if gpus == 32 else ("blitz_b", (10, 6))
-    most = gpus - 2
     return SetUp(
-        f"BurstGPT/7B/{gpus} GPUs", ("model=llama2_7b", f"cluster={cluster}", ENGINE), trace, full, (2, most),
-        (2, most), bursts_s=bursts_s, stand_in=stand_in,
-    )  # fmt: skip
+        "BurstGPT/7B/16 GPUs",
+        LLAMA_7B,
+        trace,
+        (10, 6),
+        (2, 14),
+        (2, 14),
+        bursts_s=bursts_s,
+        stand_in=stand_in,
+    )
 
 
 def colocated(set_up: SetUp, system: str) -> Case:

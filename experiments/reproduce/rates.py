@@ -14,6 +14,7 @@ from traces.capacity import prompt_load, rate_factor
 
 # Configurations made here write nothing.
 NOWHERE = "out=nowhere"
+_RECORDED = ("trace=azure_code", "trace=azure_conv", "trace=burstgpt_1")
 _TWO_REQUESTS = ("trace=poisson", "trace.requests=2")
 
 
@@ -25,12 +26,17 @@ class Rate:
     told: str
 
 
-@cache
 def rate_of(set_up: SetUp, seed: int) -> Rate:
+    """As ``drawn_rate``; a recorded window has one factor for all seeds."""
+    recorded = set_up.rate == "scaled" and any(word in _RECORDED for word in set_up.trace)
+    return drawn_rate(set_up, 0 if recorded else seed)
+
+
+@cache
+def drawn_rate(set_up: SetUp, seed: int) -> Rate:
     """f = min(share * C / mean, peak * most prefill instances * r / peak over 5 s), see traces.capacity.
 
-    r: prefill tokens/s of one instance by the run's estimates; C: that of the full split's. A recorded window
-    has one factor for all seeds.
+    r: prefill tokens/s of one instance by the run's estimates; C: that of the full split's.
     """
     prepared = _prepared((*set_up.words, *set_up.trace, f"seed={seed}"))
     each = prepared.estimates.models[0].prefill_tokens_per_s

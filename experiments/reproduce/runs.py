@@ -24,6 +24,8 @@ from serving.errors import UserError
 Progress = Callable[[int, int], None]
 
 PROCESSES: Final = 2
+_FEW: Final = 16  # cases that one process checks sooner than others start
+_PLAIN_KEYS: Final = ("estimates",)
 # Groups whose options may be made on request, or are files of the user.
 _OPEN_GROUPS: Final = ("cluster", "model", "trace")
 
@@ -41,7 +43,8 @@ def carry_out(
     other refusal is a UserError, before the first run begins.
     """
     wanted = list(dict.fromkeys((*cases, *(one for sweep in sweeps for one in sweep.cases()))))
-    missing = {one: why for one in wanted if (why := lacking(one.all_words()) or _check(one))}
+    refusals = _in_order(_refusal, wanted, processes)
+    missing = {one: why for one, why in zip(wanted, refusals, strict=True) if why}
     ready = [one for one in wanted if one not in missing]
     counts = {one: 1 if one.once else seeds for one in ready}
     jobs = [(one, seed) for one, count in counts.items() for seed in range(count)]
@@ -61,7 +64,7 @@ def lacking(words: Words) -> str:
         if word.key in groups:
             known = word.text in groups[word.key] or word.key in _OPEN_GROUPS
         else:
-            known = "." in word.key and "/" not in word.key
+            known = ("." in word.key or word.key in _PLAIN_KEYS) and "/" not in word.key
         if not known:
             return f"this version has no {word}"
     return ""
@@ -100,8 +103,10 @@ def _executed(case: Case, words: Words) -> tuple[Prepared, Simulated]:
         return prepared, execute(prepared)
 
 
-def _check(case: Case) -> str:
-    """Refuse what the configuration refuses, before hours of other runs; why, of an optional case."""
+def _refusal(case: Case) -> str:
+    """Why a case cannot run; a UserError of one that must, before hours of other runs."""
+    if lacks := lacking(case.all_words()):
+        return lacks
     try:
         config = load_config(case.all_words(NOWHERE), "simulate")
         if case.links:
@@ -121,14 +126,26 @@ def _each(jobs: list[tuple[Case, int]], processes: int) -> Iterable[tuple[tuple[
         for job in jobs:
             yield job, run_once(*job)
         return
-    # Spawned: a fork would copy whatever threads the caller has.
-    pool = ProcessPoolExecutor(min(processes, len(jobs)), mp_context=get_context("spawn"))
+    pool = _pool(min(processes, len(jobs)))
     try:
         waiting = {pool.submit(run_once, *job): job for job in jobs}
         for future in as_completed(waiting):
             yield waiting[future], future.result()
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _in_order(function: Callable[[Case], str], cases: list[Case], processes: int) -> list[str]:
+    """The answer for each case."""
+    if processes == 1 or len(cases) < _FEW:
+        return [function(one) for one in cases]
+    with _pool(processes) as pool:
+        return list(pool.map(function, cases, chunksize=8))
+
+
+def _pool(processes: int) -> ProcessPoolExecutor:
+    """Spawned: a fork would copy whatever threads the caller has."""
+    return ProcessPoolExecutor(processes, mp_context=get_context("spawn"))
 
 
 def _plain(summary: dict[str, Any]) -> dict[str, Any]:

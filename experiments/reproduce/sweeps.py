@@ -7,6 +7,7 @@ that shows how far it moves.
 from dataclasses import replace
 from typing import Final
 
+from experiments.reproduce.more_set_ups import burst_7b, colocated, stopped, v1_set_ups, v1_systems
 from experiments.reproduce.set_ups import (
     AZURE_CODE_8B,
     AZURE_CONV_24B,
@@ -28,21 +29,25 @@ _SHARES: Final = (0.4, 0.45, 0.55, 0.6)
 _KV_TOKENS: Final = (64_000, 440_000)  # 256,000 is the set-up's
 _SCALE_DOWN_MS: Final = (1000, 3000)  # 333 is the set-up's
 _LIVES_S: Final = ("60", "120", "null")  # 30 s is the set-up's
+_SHARES_7B: Final = (0.15, 0.3)
+_HEIGHTS: Final = (10, 20)  # 5 is the set-up's
+_STOPS_S: Final = (0.5, 1.32, 2.0)
 _LEAST: Final = "at least 1 of each role"
 
 
 def all_sweeps() -> tuple[Sweep, ...]:
     """Every sweep, in the order of its figure."""
     return (
-        windows(
-            AZURE_CONV_24B, _CONV_STARTS_S, ("serverlessllm", "allcache", "distserve_full", "distserve_half")
-        ),
+        windows(AZURE_CONV_24B, _CONV_STARTS_S, ("serverlessllm", "allcache", "distserve_half")),
         windows(AZURE_CODE_8B, _CODE_STARTS_S, ("serverlessllm", "allcache", "distserve_full")),
         loads(AZURE_CONV_24B),
         scale_down(AZURE_CONV_24B),
         decode(AZURE_CODE_8B),
         kv_memory(burst_72b()),
         lives(burst_72b()),
+        *heights(),
+        kv_demand(),
+        *(rate_rule(one) for one in v1_set_ups()),
     )
 
 
@@ -56,14 +61,14 @@ def windows(set_up: SetUp, starts_s: range, others: tuple[str, ...]) -> Sweep:
             for word in set_up.trace
         )
         own = replace(set_up, name=f"{set_up.name} from {start_s:,} s", trace=trace)
-        points.append((f"{start_s} s", _cases(own, (BLITZ, MULTICAST, *others))))
+        points.append((f"{start_s} s", _cases(own, (BLITZ, *others))))
     told = f"windows of {length_s} s from 0 to {starts_s[-1]:,} s in steps of {starts_s.step} s, seed 0"
     return Sweep(WINDOW, set_up.name, told, tuple(points))
 
 
 def loads(set_up: SetUp) -> Sweep:
     """The mean load as a share of the full split's capacity; the set-up's is one half."""
-    systems = (BLITZ, "serverlessllm", "distserve_full", "distserve_half")
+    systems = (BLITZ, "serverlessllm", "distserve_half")
     points = [
         (f"{share:g} C", _cases(replace(set_up, name=f"{set_up.name} at {share:g} C", share=share), systems))
         for share in _SHARES
@@ -74,7 +79,7 @@ def loads(set_up: SetUp) -> Sweep:
 
 def scale_down(set_up: SetUp) -> Sweep:
     """How long an instance must not be needed before it goes, for all systems; the set-up's is 333 ms."""
-    systems = (BLITZ, "serverlessllm", "allcache", "distserve_full")
+    systems = (BLITZ, "serverlessllm", "allcache")
     points = [
         (f"{ms} ms", _cases(set_up, systems, (f"system.scaler.scale_down_ms={ms}",))) for ms in _SCALE_DOWN_MS
     ]
@@ -126,6 +131,43 @@ def lives(set_up: SetUp) -> Sweep:
     return Sweep(
         "life of a copy", set_up.name, "after a host's last load, ServerlessLLM alone; seed 0", tuple(points)
     )
+
+
+def heights() -> tuple[Sweep, ...]:
+    """Drawn bursts that rise higher: how dense they must be for a stop to show. None of a recorded trace."""
+    set_up = burst_72b()
+    if "trace=burstgpt_like" not in set_up.trace:
+        return ()
+    points = []
+    for factor in _HEIGHTS:
+        own = replace(
+            set_up,
+            name=f"{set_up.name}, {factor}x",
+            trace=(*set_up.trace, f"trace.factor={factor}"),
+            peak=None,
+        )
+        points.append((f"{factor} times", tuple(replace(stopped(own, one), once=True) for one in _STOPS_S)))
+    told = "height of a burst over the base rate (5 is the set-up's), mean load alone, seed 0"
+    return (Sweep("height of a burst", set_up.name, told, tuple(points)),)
+
+
+def kv_demand() -> Sweep:
+    """The rate rule counts prompt tokens; 7B has four times the KV per token of 8B, and decoding fills it."""
+    set_up, points = burst_7b(), []
+    for share in _SHARES_7B:
+        own = replace(set_up, name=f"{set_up.name} at {share:g} C", share=share)
+        cases = [colocated(own, name) for name in (BLITZ, MULTICAST, "vllm_full", "vllm_half")]
+        cases.append(case(own, "distserve_full"))
+        points.append((f"{share:g} C", tuple(replace(one, once=True) for one in cases)))
+    told = "share of the full split's capacity, 0.5 is the set-up's, seed 0"
+    return Sweep("mean load", set_up.name, told, tuple(points))
+
+
+def rate_rule(set_up: SetUp) -> Sweep:
+    """Version 1's workloads at the mean load of the later text, in place of its peak rule."""
+    own = replace(set_up, name=f"{set_up.name} at 0.5 C", share=0.5)
+    cases = tuple(replace(one, set_up=own, once=True) for one in v1_systems(set_up))
+    return Sweep("rate rule", set_up.name, "mean load 0.5 C as well as the peak, seed 0", (("0.5 C", cases),))
 
 
 def _cases(set_up: SetUp, systems: tuple[str, ...], extra: Words = (), once: bool = True) -> tuple[Case, ...]:

@@ -1,0 +1,190 @@
+"""Live scaling of instances that prefill and decode: invariants whoever is lost, layers and parts of KV once
+each, coalesced = step by step, and nothing else where it is switched off.
+"""
+
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from random import Random
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from policies.live_scaling import LiveScaling
+from policies.zigzag import StopTheWorld
+from serving.actions import Adopt, Run, Send
+from serving.elastic import Elastic
+from serving.replay import replay
+from serving.replica import Replica
+from tests.elastic_world import KV_BYTES_PER_TOKEN, LAYERS, MS, Setting, StepWorld
+from tests.test_elastic_exactness import (
+    Drawn,
+    but_for_steps,
+    draw_requests,
+    draw_setting,
+    journal_of,
+    on_links,
+    simulate,
+    step_world,
+)
+from tests.test_live_scaling import BUSY, layer_runs, made
+
+FEWER: dict[str, Any] = {
+    "max_examples": 60, "deadline": None, "suppress_health_check": [HealthCheck.too_slow],
+}  # fmt: skip
+
+
+class Colocating(Setting):
+    """A setting whose live instances know what KV weighs, and how many may decode."""
+
+    def _elastic(self, placed: list[Replica]) -> Elastic:
+        elastic = super()._elastic(placed)
+        setup = elastic._setup
+        known = {
+            model: replace(one, kv_bytes_per_token=self.kv_bytes_per_token, most_requests=self.max_num_seqs)
+            for model, one in setup.limits.items()
+        }
+        elastic._setup = replace(setup, limits=known)
+        return elastic
+
+
+def live_setting(random: Random) -> Colocating:
+    drawn = draw_setting(random)
+    seed, count = random.getrandbits(32), random.choice([1, 1, 2])
+    values = {one.name: getattr(drawn, one.name) for one in fields(drawn)}
+    values |= {
+        "start": {"both": count},
+        "bounds": {"both": (random.choice([0, 1]), 6)},
+        "provision": random.choice(["multicast", "naive", "one_to_one", "host_or_ssd"]),
+        "copies": "pool",
+        "models": dict(sorted(drawn.models.items(), key=lambda one: -one[1])),  # larger groups of GPUs first
+        "prefill_tokens_per_s": 20.0,
+        "live": lambda: made(Random(seed)),
+    }
+    return Colocating(**values)
+
+
+@st.composite
+def live_cases(draw: st.DrawFn) -> Drawn:
+    random = Random(draw(st.integers(0, 1 << 48)))
+    setting = live_setting(random)
+    return Drawn(setting, draw_requests(random, setting))
+
+
+def played(case: Drawn, seed: int) -> StepWorld:
+    world = step_world(case, seed)
+    world.run(case.requests[-1][0].arrival_ns + 100_000 * MS)
+    return world
+
+
+def sends(world: StepWorld, what: str) -> Iterator[Send]:
+    return (one for one in world.actions if isinstance(one, Send) and one.what == what)
+
+
+@given(case=live_cases(), seed=st.integers(0, 1 << 32))
+@settings(**BUSY)
+def test_everybody_is_served_and_every_layer_runs_once(case: Drawn, seed: int) -> None:
+    world = played(case, seed)
+    assert world.ended == {"finished": len(case.requests)}
+    layers: dict[int, list[int]] = {}
+    for one in layer_runs(world):
+        assert one.layers is not None and not one.decode and one.max_steps == 1
+        for request, start, tokens in one.chunks:
+            assert (start, tokens) == (0, world.prompts[request])
+            layers.setdefault(request, []).extend(range(*one.layers))
+    assert all(found == list(range(LAYERS)) for found in layers.values())
+
+
+@given(case=live_cases(), seed=st.integers(0, 1 << 32))
+@settings(**BUSY)
+def test_a_part_is_sent_once_to_where_the_last_layers_ran(case: Drawn, seed: int) -> None:
+    """And it is as large as its layers; who decodes has had it sent, or had all layers in one place."""
+    world = played(case, seed)
+    first, last = dict[int, tuple[int, int]](), dict[int, int]()
+    for one in layer_runs(world):
+        assert one.layers is not None
+        for request, _, _ in one.chunks:
+            last[request] = one.replica
+            if one.layers[0] == 0 or first[request][0] == one.replica:
+                first[request] = one.replica, one.layers[1]
+    sent = dict[int, Send]()
+    for one in sends(world, "kv"):
+        assert sent.keys().isdisjoint(one.requests)
+        sent |= dict.fromkeys(one.requests, one)
+        for request in one.requests:
+            assert (one.source, one.target) == (first[request][0], last[request])
+        parts = [KV_BYTES_PER_TOKEN * world.prompts[one] * first[one][1] // LAYERS for one in one.requests]
+        assert one.size_bytes == sum(parts)
+    for action in world.actions:
+        if isinstance(action, Adopt):
+            for request in action.requests:
+                assert action.replica == last[request]
+                assert (request in sent) == (first[request][0] != last[request])
+    for one in sends(world, "activations"):
+        assert one.size_bytes == 2 * sum(world.prompts[request] for request in one.requests)
+
+
+@given(case=live_cases(), seed=st.integers(0, 1 << 32), data=st.data())
+@settings(**BUSY)
+def test_invariants_hold_whoever_is_lost(case: Drawn, seed: int, data: st.DataObject) -> None:
+    """Who is not served at the end is of a model without instances that finds no GPUs that are left."""
+    world = step_world(case, seed)
+    times = st.integers(0, 3000)
+    for at, replica in data.draw(st.lists(st.tuples(times, st.integers(0, 7)), max_size=4)):
+        world.lose(at * MS, replica)
+    for at, host in data.draw(st.lists(st.tuples(times, st.integers(0, 1)), max_size=1)):
+        world.lose_host(at * MS, host)
+    world.run(case.requests[-1][0].arrival_ns + 100_000 * MS)
+    assert world.controller.elastic is not None
+    instances = world.controller.elastic.deployment.instances
+    for model in {world.controller.requests[request].model for request in world.outputs}:
+        assert not instances.supply(model, "both") and not instances.free_seats(model)
+
+
+def test_switched_off_it_is_the_system_without_it() -> None:
+    random = Random(7)
+    for _ in range(40):
+        setting = live_setting(random)
+        requests = draw_requests(random, setting)
+        worlds = []
+        for live in (None, lambda: LiveScaling(StopTheWorld(), 0)):
+            worlds.append(played(Drawn(replace(setting, live=live), requests), 3))
+        assert worlds[0].actions == worlds[1].actions
+
+
+def test_the_drawn_cases_reach_what_they_are_for() -> None:
+    """Layers on both sides, KV sent after them, batches pulled by instances that decode, and by several."""
+    random, decoding, partners, kinds = Random(1), 0, set[int](), set[str]()
+    for _ in range(40):
+        setting = live_setting(random)
+        world = played(Drawn(setting, draw_requests(random, setting)), 5)
+        kinds |= {one.what for one in world.actions if isinstance(one, Send)}
+        partners |= {one.replica for one in layer_runs(world) if one.layers and one.layers[0]}
+        before = dict[int, Run]()
+        for one in (one for one in world.actions if isinstance(one, Run)):
+            if one.layers is not None and one.replica in before:
+                decoding += before[one.replica].decode
+            before[one.replica] = one
+    assert kinds >= {"kv", "activations"} and len(partners) > 2 and decoding > 5
+
+
+@given(case=live_cases())
+@settings(**FEWER)
+def test_coalesced_equals_step_by_step(case: Drawn) -> None:
+    case = on_links(case)
+    (ran, _, checked), (exact, _, stepped) = simulate(case), simulate(case, coalesce=False)
+    assert ran.done == exact.done and len(ran.done) == len(case.requests)
+    assert sorted(ran.all_gaps) == sorted(exact.all_gaps)
+    assert ran.busy_ns == exact.busy_ns
+    assert but_for_steps(checked.lines) == but_for_steps(stepped.lines)
+
+
+@given(case=live_cases())
+@settings(**FEWER)
+def test_the_same_case_gives_the_same_journal_and_replays(case: Drawn) -> None:
+    case = on_links(case)
+    lines = simulate(case)[2].lines
+    assert simulate(case)[2].lines == lines
+    report = replay(journal_of(lines), case.setting.controller())
+    assert (report.different, report.first_difference) == (0, None)
+    assert report.events == len(lines)
