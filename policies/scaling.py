@@ -15,12 +15,16 @@ from serving.scaling import Act, Calm, InstanceView, RoleView, ScaleDecision, Sc
 
 @dataclass(frozen=True, slots=True)
 class _Want:
-    """How many instances of a role there shall be, ``keep`` of which have work or are configured."""
+    """How many instances of a role there shall be, ``keep`` of which have work or are configured.
+
+    ``ahead``: how many of them are for what is only expected.
+    """
 
     view: RoleView
     count: int
     keep: int
     reason: str
+    ahead: int = 0
 
     @property
     def growth(self) -> int:
@@ -135,7 +139,8 @@ def _grown(want: _Want, prefill_growth: int, by: int) -> _Want:
     count = within(want.view, want.view.supply + by)
     if count <= want.count:
         return want
-    return _Want(want.view, count, want.keep, f"prefill grows by {prefill_growth}; {want.reason}")
+    reason = f"prefill grows by {prefill_growth}; {want.reason}"
+    return _Want(want.view, count, want.keep, reason, count - max(want.count, want.view.supply))
 
 
 class _Supply:
@@ -173,6 +178,7 @@ class _Supply:
         """Turn prefill instances to decoding: first those prefill does not need, then those it can replace.
 
         One that serves prefill always stays. A replacement is a load like any other, so it needs free GPUs.
+        What decoding only may need soon is loaded: that hides the load, and prefill keeps what it needs now.
         """
         if "mutate" not in self._ways or not {"prefill", "decode"} <= wants.keys():
             return 0
@@ -180,7 +186,8 @@ class _Supply:
         surplus = prefill.view.supply - prefill.keep
         movable = _least_busy(prefill.view)[:-1]
         replaced = max(self._spare - missing["prefill"], 0)
-        ids = [one.id for one in movable[: min(missing["decode"], surplus + replaced)]]
+        now = max(missing["decode"] - decode.ahead, 0)
+        ids = [one.id for one in movable[: min(now, surplus + replaced)]]
         missing["decode"] -= self._name("mutate", "decode", ids, decode.reason)
         missing["prefill"] += max(len(ids) - surplus, 0)
         return len(ids)

@@ -139,8 +139,11 @@ class Colocated:
         tokens = sum([progress.known_tokens for progress in (*engine.waiting, *engine.door)])
         return tokens < self._queue_tokens
 
-    def feed(self, actions: list[Action]) -> None:
-        """Whoever can work gets work: what live instances have begun goes first, and they begin more last."""
+    def feed(self, actions: list[Action], reporting: int = -1) -> None:
+        """Whoever can work gets work: what live instances have begun goes first, and they begin more last.
+
+        reporting: the instance whose report is handled, if one is.
+        """
         live, fleet = self.live, self.fleet
         if live is None or not live.pairs:
             for replica in self.partners():
@@ -151,10 +154,10 @@ class Colocated:
         for replica in sorted(self.partners(), key=lambda one: (fleet.load(one, "outstanding"), one)):
             if not live.free(replica):
                 continue
-            idle = {replica}
-            live.pull(idle, actions)
-            live.count()
-            if idle and self.door and not live.offers(replica):
+            batch = live.offered(replica)
+            if batch is not None:
+                live.take_over(replica, batch, replica == reporting, actions)
+            elif self.door:
                 self._take_pass(replica, actions)
         live.work(actions)
         live.count()
@@ -189,8 +192,11 @@ class Colocated:
             departed, requests = self.fleet.departed, self._requests
             for request in event.finished:
                 departed(event.replica, requests[request])
-        if self.live is not None and self.live.pairs:
-            self.feed(actions)
+        live = self.live
+        if live is not None and event.finished:
+            live.has_more(engine.id)
+        if live is not None and live.pairs:
+            self.feed(actions, engine.id)
         elif self.door and event.replica in self.fleet:
             self._feed(event.replica, actions)
 

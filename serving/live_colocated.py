@@ -41,7 +41,7 @@ class _FirstLayers:
 class LiveColocated(Live):
     """The live pairs of a model whose instances do both. ``fleet``: the books it counts requests in."""
 
-    __slots__ = ("_coming", "_fleet", "_places", "_requests")
+    __slots__ = ("_coming", "_fleet", "_places", "_refused", "_requests")
 
     def __init__(
         self,
@@ -57,6 +57,7 @@ class LiveColocated(Live):
         self._requests = requests
         self._places: dict[int, tuple[int, Request]] = {}  # of requests in batches, where that is known
         self._coming: dict[int, _FirstLayers] = {}  # by transfer
+        self._refused: dict[int, tuple[int, int]] = {}  # replica -> the batch it had no room for
 
     # What it may do.
 
@@ -85,47 +86,56 @@ class LiveColocated(Live):
         batches = () if pair is None else pair.batches
         return next((batch for batch in batches if batch.where in ("embedding", "waiting")), None)
 
-    def offers(self, replica: int) -> bool:
-        """Whether there is a batch that this instance could pull, had it room."""
-        return any(pair.offer() is not None for pair in self.pairs.values() if pair.new != replica)
+    def offered(self, replica: int) -> LiveBatch | None:
+        """The earliest batch that this instance could pull, had it room."""
+        offers = [batch for pair in self.pairs.values() if pair.new != replica and (batch := pair.offer())]
+        return min(offers, key=lambda one: (one.requests[0].arrival_ns, one.requests[0].id), default=None)
 
     def batch_of(self, engine: Engine, waiting: Iterable[Request], most_tokens: int) -> list[Request]:
-        """The first of those who wait that make a pass on a new instance.
-
-        An empty instance must have room for them to their end, so that one can pull the batch at some time.
-        """
+        """The first of those who wait that make a pass on a new instance."""
         ledger, batch = engine.ledger, list[Request]()
         tokens, free = 0, ledger.free_blocks - ledger.watermark_blocks
-        room = ledger.total_blocks - ledger.watermark_blocks
         for request in waiting:
             tokens += request.prompt_tokens
             free -= ledger.blocks_for(request.prompt_tokens)
-            room -= _blocks_to_the_end(engine, request)
-            if free < 0 or (batch and (room < 0 or tokens > most_tokens)):
-                break
-            if len(batch) == self._setup.most_requests:
+            full = len(batch) == self._setup.most_requests or (batch and tokens > most_tokens)
+            if free < 0 or full:
                 break
             batch.append(request)
         return batch
 
     def holds(self, engine: Engine, requests: Iterable[Request]) -> bool:
-        """Whether an instance has seats and memory for these, whatever its residents come to need.
-
-        What its run in progress has taken is not known before the next report.
-        """
-        ledger, number, wanted = engine.ledger, engine.id, list(requests)
-        block, fleet = ledger.block_tokens, self._fleet
-        if fleet.load(number, "outstanding") + len(wanted) > self._setup.most_requests:
+        """Whether an instance that reports has seats and memory for these, as for prompts of its own."""
+        ledger, wanted = engine.ledger, list(requests)
+        if self._fleet.load(engine.id, "outstanding") + len(wanted) > self._setup.most_requests:
             return False
-        partly = fleet.load(number, "outstanding") * (block - 1)  # the last block of each
-        blocks = -(-(fleet.load(number, "kv_demand") + partly) // block)
-        places = self.places
-        beside = [request for request in self.held(number) if places.get(request) != number]
-        blocks += sum([ledger.held_blocks(request) for request in beside])
-        blocks += sum([_blocks_to_the_end(engine, request) for request in wanted])
-        return blocks <= ledger.total_blocks - ledger.watermark_blocks
+        blocks = sum([ledger.blocks_for(request.prompt_tokens) for request in wanted])
+        return blocks <= ledger.free_blocks - ledger.watermark_blocks - ledger.step_blocks()
 
     # What happens.
+
+    def take_over(self, replica: int, batch: LiveBatch, reports: bool, actions: list[Action]) -> None:
+        """A free instance pulls what is offered if it has room.
+
+        How much memory its residents have is known when it ``reports``, so that it is made to. One without
+        room is asked again when it has more, or for another batch.
+        """
+        engine, key = self._engines[replica], (batch.new, batch.number)
+        if self._refused.get(replica) == key:
+            return
+        if reports or engine.state is EngineState.IDLE:
+            idle = {replica}
+            self.pull(idle, actions)
+            self.count()
+            if idle:
+                self._refused[replica] = key
+                return
+        if engine.state is EngineState.RUNNING and engine.aside is None:
+            engine.cut_run(actions)  # it was to use memory that is now the batch's
+
+    def has_more(self, replica: int) -> None:
+        """Memory was given back on an instance."""
+        self._refused.pop(replica, None)
 
     def end_own(self, actions: list[Action]) -> None:
         """Whole instances go on with their batches before others pull these: nothing need be sent."""
@@ -160,6 +170,8 @@ class LiveColocated(Live):
         for request in event.finished:
             place, gone = self._places.pop(request)
             self._fleet.departed(place, gone)
+        self.has_more(engine.id)
+        self.has_more(giver.id)
         return [engine, giver]
 
     def computed(self, engine: Engine, done: list[Progress], actions: list[Action]) -> None:
@@ -199,6 +211,7 @@ class LiveColocated(Live):
         if coming is None:
             return None
         place = self._engines[coming.place]
+        self.has_more(coming.giver)
         for progress in coming.batch:
             place.outgoing.remove(progress)
         self._in_one_place(place, coming.batch)
@@ -207,6 +220,7 @@ class LiveColocated(Live):
     def lost(self, replica: int, actions: list[Action]) -> list[Request]:
         """An instance is gone, its own requests with it; returns the others that are."""
         gone = super().lost(replica, actions)
+        self._refused.clear()
         lost = {request.id for request in gone}
         for id, (place, request) in list(self._places.items()):
             if place == replica or id in lost:
@@ -284,7 +298,3 @@ def freed(engine: Engine, actions: list[Action]) -> None:
     """Memory was given back: if somebody waits for it a pass is chosen anew."""
     if engine.waiting or engine.state is EngineState.IDLE:
         between_passes(engine, actions)
-
-
-def _blocks_to_the_end(engine: Engine, request: Request) -> int:
-    return engine.ledger.blocks_for(request.prompt_tokens + request.max_new_tokens)

@@ -24,7 +24,7 @@ from serving.live import LivePolicy, LiveScheduler
 from serving.replay import replay
 from simcore.data_plane import DataPlane, DataPlaneSetup
 from simcore.simulation import SimReport, Simulation
-from tests.elastic_world import MS, Setting
+from tests.elastic_world import MS
 from tests.test_elastic_exactness import (
     ROWS,
     SHAPE,
@@ -53,7 +53,7 @@ class LiveCase:
 
 def policy(random: Random) -> LivePolicy:
     """A policy by chance, most of the time one that is live whenever somebody waits."""
-    solver = Ilp(ahead=random.choice([2, 4]), solve_ns=random.choice([0, 5 * MS]))
+    solver = Ilp(ahead=random.choice([2, 4]), solve_ns=random.choice([0, 5 * MS, 50 * MS]))
     kinds: list[LiveScheduler] = [IlpFree(), IlpFree(), BestEffort(), solver]
     return LiveScaling(
         random.choice(kinds),
@@ -83,9 +83,7 @@ def live_case(random: Random) -> LiveCase:
     return LiveCase(Drawn(setting, draw_requests(random, setting)), shape)
 
 
-@st.composite
-def live_cases(draw: st.DrawFn) -> LiveCase:
-    return live_case(Random(draw(st.integers(0, 1 << 48))))
+SEEDS = st.integers(0, 1 << 48)  # of cases: a failure names its seed, not forty requests
 
 
 def simulate(
@@ -115,9 +113,10 @@ def counts_of(checked: Checked) -> list[Any]:
     return [one.live.counts for one in checked.controller.services.values() if one.live is not None]
 
 
-@given(case=live_cases())
+@given(seed=SEEDS)
 @settings(max_examples=80, **FEW)
-def test_coalesced_equals_step_by_step_while_instances_are_live(case: LiveCase) -> None:
+def test_coalesced_equals_step_by_step_while_instances_are_live(seed: int) -> None:
+    case = live_case(Random(seed))
     (ran, _, checked), (exact, _, stepped) = simulate(case), simulate(case, coalesce=False)
     assert ran.done == exact.done and len(ran.done) == len(case.drawn.requests)
     assert sorted(ran.all_gaps) == sorted(exact.all_gaps)
@@ -126,9 +125,10 @@ def test_coalesced_equals_step_by_step_while_instances_are_live(case: LiveCase) 
     assert but_for_steps(checked.lines) == but_for_steps(stepped.lines)
 
 
-@given(case=live_cases())
+@given(seed=SEEDS)
 @settings(max_examples=40, **FEW)
-def test_the_same_live_case_gives_the_same_journal_and_replays(case: LiveCase) -> None:
+def test_the_same_live_case_gives_the_same_journal_and_replays(seed: int) -> None:
+    case = live_case(Random(seed))
     lines = simulate(case)[2].lines
     assert simulate(case)[2].lines == lines
     report = replay(journal_of(lines), case.drawn.setting.controller())
@@ -137,8 +137,8 @@ def test_the_same_live_case_gives_the_same_journal_and_replays(case: LiveCase) -
 
 
 def test_the_drawn_cases_are_live() -> None:
-    """Else the properties above would hold of nothing: of 60 cases most have passes, at several layer counts,
-    and all schedulers, both places of the embedding and decode helpers are among them.
+    """Else the properties above would hold of nothing: many of 60 cases have passes, at several layer
+    counts, with plans, late ones among them, embedded prompts, and decode instances that help.
     """
     found = Counter[str]()
     for seed in range(60):
@@ -153,9 +153,9 @@ def test_the_drawn_cases_are_live() -> None:
         found["embedded"] += '"embedded prompts"' in text
         found["pulled"] += "layers done" in text
         found["nobody prefilled"] += found["live"] > 0 and not case.drawn.setting.start["prefill"]
-    assert found["live"] >= 30, found
-    assert min(found[what] for what in ("several counts", "planned", "embedded", "pulled")) >= 5, found
-    assert found["late"] >= 1 and found["nobody prefilled"] >= 5, found
+    assert found["live"] >= 15 and found["late"] >= 1, found
+    wanted = ("several counts", "planned", "embedded", "pulled", "nobody prefilled")
+    assert min(found[what] for what in wanted) >= 5, found
 
 
 def digest() -> str:

@@ -1,4 +1,4 @@
-"""Which new instances are live: the policy case by case, and what a system shows it and does with its answer."""
+"""Which new instances are live: the policy case by case, what a system shows it and what it does then."""
 
 from dataclasses import replace
 from typing import Any

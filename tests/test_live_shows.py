@@ -1,5 +1,5 @@
-"""What live scaling is for, shown on whole systems: throughput of a pair, chain tails, decode helpers, the place
-of prefill instances that turned to decoding, plans, and embedded prompts. Times are exact: a layer takes 1 ms.
+"""What live scaling is for, shown on whole systems: throughput of a pair, chain tails, decode helpers, a live
+one in the place of one that turns to decoding, plans, embedded prompts. Times are exact: a layer takes 1 ms.
 """
 
 import json
@@ -17,7 +17,6 @@ from policies.live_scaling import LiveScaling
 from policies.provisioning import NetworkProvisioner
 from policies.zigzag import BestEffort, Ilp, IlpFree, StopTheWorld
 from policies.zigzag_ilp import front_greedy
-from policies.zigzag_replay import ilp_free
 from serving.actions import Load, Run, Send, Turn
 from serving.events import Loaded, Woke
 from serving.layers import LayerRange
@@ -142,7 +141,8 @@ class Seen:
 def test_the_throughput_of_a_saturated_pair_grows_with_every_layer_until_it_is_twice() -> None:
     """1/(L-k) batches per layer time with k <= L/2 layers there, then 2/L (OSDI 2025, section 5.2).
 
-    Memory for four prompts: more would be begun ahead, and end faster than 2/L later. One more or less is rounding.
+    Memory for four prompts: more would be begun ahead, and end faster than 2/L later. One more or less is
+    rounding.
     """
     seen = Seen.of(asked(tall(1, slow(IlpFree())), 220, 1))
     came, ends = seen.layers_ns(), [found[3] for found in seen.ran.done.values()]
@@ -223,6 +223,30 @@ def test_the_tails_of_chains_are_live_as_far_as_there_are_partners(
         assert not any(load.targets[0] in forwarding for load in marked)
 
 
+def test_an_idle_one_takes_the_batch_that_came_first_whoever_began_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    provisioners = {"breadth": NetworkProvisioner}
+    monkeypatch.setattr(elastic_world, "PROVISIONERS", provisioners)
+    told = Told(
+        Setting(
+            hosts=8, gpus_per_host=1, start={"prefill": 2, "decode": 2}, provision="breadth",
+            whims=lambda: Script((("load", "prefill", 2, ()),)), live=slow(IlpFree()),
+        )
+    )  # fmt: skip
+    for number in range(4):
+        told.arrive(number, prompt=16)
+    begun = told.controller.handle(100 * MS, Woke())
+    to = {one.targets[0][1]: one.load for one in begun if isinstance(one, Load)}
+    told.now_ns = 100 * MS
+    assert sorted(to) == [4, 5]
+    assert layers_of(told.fact(Loaded(to[5], 0, 1, False))) == [(5, (0, 1), [2])]
+    assert layers_of(told.fact(Loaded(to[4], 0, 1, False))) == [(4, (0, 1), [3])]
+    told.ran(4), told.ran(5)
+    (sent,) = [one for one in told.ran(0) if isinstance(one, Send) and one.what == "activations"]
+    assert (sent.source, sent.requests) == (5, (2,))
+
+
 # Where nobody prefills, those that decode help.
 
 
@@ -244,7 +268,7 @@ def test_without_prefill_instances_layers_run_between_steps_of_one_that_decodes(
     kinds = [isinstance(one[-2], list) for _, one in runs if one[1] == old]
     assert kinds == [True, False, True, False, True, False], "a pass, then decode steps, and so on"
     sent_ns = {event[1]: now_ns for now_ns, event, _ in seen.lines if event[0] == "sent"}
-    for request, first in firsts.items():
+    for request in firsts:
         token_ns = seen.ran.done[request][2]
         adopted = [
             now_ns
@@ -306,10 +330,13 @@ class Spied(Ilp):
         return self.answers[-1][1]
 
 
-def planned(scheduler: Spied, load_layers: int = 12, count: int = 140) -> Seen:
+def planned(scheduler: Spied, load_layers: int = 12, count: int = 140, head: int = 0) -> Seen:
+    """``head``: embedding and head are as large as so many layers."""
     case = tall(1, lambda: LiveScaling(scheduler, 0), load_layers)
-    roomy = LiveCase(replace(case.drawn, setting=replace(case.drawn.setting, kv_blocks=64)), case.shape)
-    return Seen.of(asked(roomy, count, 1))
+    width, layer = case.shape.hidden, case.shape.parameters_per_layer
+    shape = replace(case.shape, vocab=head * layer // width) if head else case.shape
+    setting = replace(case.drawn.setting, kv_blocks=64, size_bytes=shape.weight_bytes)
+    return Seen.of(asked(LiveCase(Drawn(setting, ()), shape), count, 1))
 
 
 def on_new(seen: Seen) -> dict[int, int]:
@@ -337,18 +364,41 @@ class Written(Spied):
     """Answers every view with one split."""
 
     def plan(self, view: LiveView) -> LivePlan:
-        self.answers.append((view, LivePlan("split", (1, 0, 1, 3, 1, 2), (0,) * 6, "as written")))
+        self.answers.append((view, LivePlan("split", (1, 0, 1, 3, 1, LAYERS), (0,) * 6, "as written")))
         return self.answers[-1][1]
 
 
 def test_a_split_that_no_rule_would_choose_runs_as_it_is_written() -> None:
     """Batch 1 (from 0) is an old one's alone; 4 waits for 3, whose third layer has to come first."""
-    seen = planned(Written(ahead=6, solve_ns=0))
+    seen = planned(Written(ahead=6, solve_ns=0), head=3)
     ran = on_new(seen)
     first = min(ran)
-    assert [ran.get(first + batch, 0) for batch in range(6)] == [1, 0, 1, 3, 1, 2]
+    assert [ran.get(first + batch, 0) for batch in range(6)] == [1, 0, 1, 3, 1, LAYERS - 1]
     pulls = [(ids[0] - first, layers) for _, replica, layers, ids in seen.passes() if replica != 2]
-    assert pulls[:6] == [(0, (1, 8)), (1, (0, 8)), (2, (1, 8)), (3, (3, 8)), (4, (1, 8)), (5, (2, 8))]
+    assert pulls[:5] == [(0, (1, 8)), (1, (0, 8)), (2, (1, 8)), (3, (3, 8)), (4, (1, 8))]
+    last = [now_ns for now_ns, _, layers, ids in seen.passes() if (layers, ids) == ((7, 8), [first + 5])]
+    assert len(last) == 1 and last[0] >= seen.layers_ns()[LAYERS], (
+        "without the head, which comes last, no token is sampled"
+    )
+
+
+class Ones(Spied):
+    """One layer of every batch for the new instance."""
+
+    def plan(self, view: LiveView) -> LivePlan:
+        count = view.batches
+        self.answers.append((view, LivePlan("split", (1,) * count, (0,) * count, "one each")))
+        return self.answers[-1][1]
+
+
+def test_when_everything_is_loaded_the_new_instance_ends_what_it_has_begun() -> None:
+    """Six batches are planned and loaded in the time of one: quotas end, or an old one would run them all."""
+    seen = planned(Ones(ahead=6, solve_ns=0), load_layers=1)
+    whole_ns = seen.layers_ns()[LAYERS]
+    rest = [
+        (now_ns, ids) for now_ns, replica, layers, ids in seen.passes() if (replica, layers) == (2, (1, 8))
+    ]
+    assert len(rest) >= 2 and all(now_ns >= whole_ns for now_ns, _ in rest)
 
 
 def test_a_plan_that_takes_longer_than_the_first_layer_is_late_and_made_for_what_is_there_then() -> None:
@@ -361,6 +411,9 @@ def test_a_plan_that_takes_longer_than_the_first_layer_is_late_and_made_for_what
     ((view, plan),) = spied.answers
     assert view.loaded == 2 and plan.rule == "split"
     assert min(now_ns for now_ns, _, _, _ in seen.passes()) == came[2]
+    later = planned(Spied(ahead=6, solve_ns=29 * MS))  # two layers come before it is ready
+    assert min(now_ns for now_ns, _, _, _ in later.passes()) == later.layers_ns()[3]
+    assert (later.counts.plans_used, later.counts.plans_late) == (1, 1)
     in_time = planned(Spied(ahead=6, solve_ns=10 * MS))
     assert min(now_ns for now_ns, _, _, _ in in_time.passes()) == in_time.layers_ns()[1]
 

@@ -44,8 +44,15 @@ def fig1(outcomes: Outcomes) -> Figure:
         _row(outcomes, one, _LEAST, _metric("least KV held", "GB", lambda run: float(_held(run).min()))),
         _row(outcomes, one, _SWING, _metric("most over least KV", "times", swing)),
     )
+    told = (
+        "where the line of KV is flat, the memory of all instances is full: what is held, not what is wanted"
+    )
     return Figure(
-        "fig1", "Figure 1: demand over time", rows, _panels(outcomes.of(one)), inputs(outcomes, (one,))
+        "fig1",
+        "Figure 1: demand over time",
+        rows,
+        _panels(outcomes.of(one)),
+        (*inputs(outcomes, (one,)), told),
     )
 
 
