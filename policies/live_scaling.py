@@ -58,7 +58,8 @@ class LiveScaling:
             if (one.tail or not self._tails_only)
             and (one.load_ns is None or choice.waited_ns + one.load_ns > self._slo_ns)
         ]
-        longest = sorted(late, key=lambda found: found[0])[: partners * self._per_partner]
+        room = max(0, partners * self._per_partner - choice.pairs)
+        longest = sorted(late, key=lambda found: found[0])[:room]
         return tuple([replica for _, replica in longest])
 
 

@@ -265,6 +265,16 @@ class Colocated:
         """Whether an instance has room for these."""
         return self.live is not None and self.live.holds(engine, requests)
 
+    def keep(self, engine: Engine, requests: Iterable[Request]) -> None:
+        """They are counted where they will decode (``LiveColocated.count``)."""
+
+    def dropped(self, engine: Engine) -> None:
+        """Nothing was kept."""
+
+    def give_back(self, requests: Iterable[Request]) -> None:
+        """To the head of the door's queue."""
+        self.door.extendleft(reversed(list(requests)))
+
     def computed(self, engine: Engine, done: list[Progress], tokens: int, actions: list[Action]) -> None:
         """A batch has all its layers: it decodes on this engine."""
         assert self.live is not None

@@ -7,7 +7,7 @@ load, and share their batches with idle prefill instances, with a decode one whe
 """
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from serving.actions import Action, Assign, Fail
 from serving.engine import Engine
@@ -15,8 +15,9 @@ from serving.events import Ran, Sent
 from serving.fleet import Admission, Fleet
 from serving.handover import HandOverRules, HandOvers, Transfers
 from serving.live_host import LiveSetup
+from serving.live_prefill import PrefillHost
 from serving.live_scaling import Live
-from serving.progress import EngineState, Progress
+from serving.progress import EngineState
 from serving.replica import Replica, Role
 from serving.request import Request
 
@@ -34,7 +35,7 @@ class Disaggregated:
 
     __slots__ = (
         "_admission", "_batch_tokens", "_engines", "_idle", "_longest", "_requests", "_turning",
-        "backlog_tokens", "decode", "hand_overs", "live", "model", "prefill", "queue",
+        "backlog_tokens", "decode", "hand_overs", "host", "live", "model", "prefill", "queue",
     )  # fmt: skip
 
     def __init__(
@@ -61,7 +62,8 @@ class Disaggregated:
         self.decode: set[int] = set()
         self._idle: set[int] = set()  # prefill instances that could take some now
         self._turning: set[int] = set()  # those that will decode when they have computed what they have begun
-        self.live = None if live is None else Live(live, engines, self, numbers)
+        self.host = PrefillHost(self)
+        self.live = None if live is None else Live(live, engines, self.host, numbers)
 
     @property
     def longest_request_tokens(self) -> int:
@@ -121,7 +123,7 @@ class Disaggregated:
         idle = self._idle
         while self.queue and idle:
             replica = min(idle)
-            batch = self._next_batch(self._engines[replica])
+            batch = self.next_batch(self._engines[replica])
             if not batch:
                 while self._take_in_turns(actions):
                     pass
@@ -139,7 +141,7 @@ class Disaggregated:
         for replica in sorted(self._idle):
             if not self.queue:
                 return False
-            batch = self._next_batch(self._engines[replica])
+            batch = self.next_batch(self._engines[replica])
             if not batch:
                 passed_over = True  # its memory is full of KV that nobody has fetched
                 continue
@@ -147,7 +149,7 @@ class Disaggregated:
             self._give(replica, batch, actions)
         return again
 
-    def _next_batch(self, engine: Engine) -> list[Request]:
+    def next_batch(self, engine: Engine) -> list[Request]:
         """Take from the queue what fits into a pass and into the free memory."""
         batch: list[Request] = []
         ledger, queue = engine.ledger, self.queue
@@ -188,6 +190,8 @@ class Disaggregated:
         # Who preempted its last one waits for parts of others: for a match, not for a finish.
         if (event.finished or engine.state is _IDLE) and hand_overs.waiting:
             hand_overs.match(actions)
+        if event.finished and self.live is not None and self.live.pairs and not self.prefill:
+            self.feed(actions)  # it may have room now for what it could not pull
 
     def _ran_layers(self, engine: Engine, event: Ran, actions: list[Action]) -> None:
         live = self.live
@@ -250,41 +254,6 @@ class Disaggregated:
             return held  # else it may also keep KV of first layers until it is fetched
         return max(held, len(engine.ledger.holders())) + self.live.outstanding(replica)
 
-    def head_arrival_ns(self) -> int | None:
-        """When the first request in the queue came; this and the next four are what LiveHost wants."""
-        return self.queue[0].arrival_ns if self.queue else None
-
-    def fetch(self, engine: Engine) -> list[Request]:
-        """The next batch from the queue that the engine has memory for."""
-        return self._next_batch(engine)
-
-    def partners(self) -> list[int]:
-        """Prefill instances."""
-        return sorted(self.prefill)
-
-    def helpers(self) -> list[int]:
-        """Decode instances, those with most room first."""
-        return sorted(self.decode, key=lambda one: (self.hand_overs.demands[one], one))
-
-    def holds(self, engine: Engine, requests: Iterable[Request]) -> bool:
-        """Whether there are free blocks for the prompts, and where it decodes room for their outputs."""
-        ledger, room = engine.ledger, engine.replica.longest_request_tokens
-        prompts = list(requests)
-        blocks = sum([ledger.blocks_for(request.prompt_tokens) for request in prompts])
-        free = ledger.free_blocks - ledger.watermark_blocks - ledger.step_blocks()
-        if engine.id not in self.decode:
-            return blocks <= free
-        wanted = sum([self.hand_overs.need_tokens(request, room) for request in prompts])
-        return blocks <= free and self.hand_overs.demands[engine.id] + wanted <= room
-
-    def computed(self, engine: Engine, done: list[Progress], tokens: int, actions: list[Action]) -> None:
-        """A batch has all its layers: its KV is handed over."""
-        self.backlog_tokens -= tokens
-        earlier = len(engine.outgoing)
-        engine.outgoing += done
-        if done:
-            self.hand_overs.completed(engine, earlier, actions)
-
     def lose(self, engine: Engine, cause: str, actions: list[Action]) -> list[int]:
         """What was sent to it is sent again elsewhere; what it had fails, and is returned."""
         self.leave(engine.id)
@@ -296,6 +265,7 @@ class Disaggregated:
         else:
             kept += [*engine.running, *(one.id for one in engine.waiting)]
         failed = engine.lose(actions, cause)
+        self.host.dropped(engine)
         self.hand_overs.lost(engine.id, unsent, kept, actions)
         if self.live is not None:
             failed += self._lose_live(self.live, engine, cause, actions)

@@ -219,6 +219,11 @@ class HandOvers:
             tokens += progress.known_tokens
         self.migrating_tokens -= tokens
 
+    def keep(self, replica: int, tokens: int) -> None:
+        """Room at a decode instance for what it computes itself; less if negative."""
+        self.demand_tokens += tokens
+        self._room.changes(replica, tokens)
+
     def departed(self, replica: int, request: int) -> None:
         """A request left a decode instance; who waits for room is looked at by ``match``."""
         self.demand_tokens -= self._room.departed(replica, request)

@@ -101,6 +101,7 @@ def _check_split(controller: Controller, service: Disaggregated) -> None:
         if engine not in prefill:
             kept += [*engine.running, *(one.id for one in engine.waiting)]
         demand = sum(hand_overs.need_tokens(requests[one], room) for one in kept)
+        demand += service.host.kept_tokens(engine.id)
         found = hand_overs.demands.get(engine.id, 0)
         _demand(12, found == demand, f"room for {found} tokens is kept on replica {engine.id}, not {demand}")
         waiting = [one.id for one in engine.outgoing if one.id not in on_their_way]

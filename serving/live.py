@@ -105,7 +105,7 @@ class LiveChoice:
 
     waited_ns: how long the first request in the queue has waited, 0 with an empty queue. backlog_tokens:
     prompt tokens not computed yet. partners: instances that could run the layers a new one lacks; helpers:
-    decode instances, which can where there are no others.
+    decode instances, which can where there are no others. pairs: instances that are live already.
     """
 
     targets: tuple[LiveTarget, ...]
@@ -113,6 +113,7 @@ class LiveChoice:
     backlog_tokens: int
     partners: int
     helpers: int
+    pairs: int = 0
 
 
 class LivePolicy(Protocol):

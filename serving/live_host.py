@@ -67,5 +67,14 @@ class LiveHost(Protocol):
     def holds(self, engine: Engine, requests: Iterable[Request]) -> bool:
         """Whether an old instance has room for these."""
 
+    def keep(self, engine: Engine, requests: Iterable[Request]) -> None:
+        """An old instance has pulled these: if it decodes, room for their outputs is kept from now on."""
+
+    def dropped(self, engine: Engine) -> None:
+        """What it had pulled is not to be computed there any more."""
+
+    def give_back(self, requests: Iterable[Request]) -> None:
+        """These go to the head of the queue again, in this order."""
+
     def computed(self, engine: Engine, done: list[Progress], tokens: int, actions: list[Action]) -> None:
         """The engine ran the last layers of a batch of so many tokens; ``done`` of it need more tokens."""

@@ -8,7 +8,7 @@ changes hands at a layer boundary only. What a batch does when:
 
 | batch     | new is idle           | an old one pulls | activations came | pass ended       | old one lost |
 |-----------|-----------------------|------------------|------------------|------------------|--------------|
-| embedding | -                     | -                | waiting          | refused          | waiting      |
+| embedding | -                     | -                | waiting          | refused          | asked again  |
 | waiting   | runs layers (running) | moving           | refused          | refused          | -            |
 | running   | -                     | -                | refused          | waiting, or over | -            |
 | moving    | -                     | -                | runs (pulled)    | refused          | waiting      |
@@ -115,8 +115,19 @@ class LivePair:
         assert self.loaded <= loaded <= self._layers, "layers do not go away"
         self.loaded = loaded
         if self.whole:
-            for batch in self.batches:
-                batch.quota = None
+            self._end_waits()
+
+    def stop(self) -> None:
+        """No layer comes any more."""
+        self.stopped = True
+        self._end_waits()
+
+    def _end_waits(self) -> None:
+        """Nobody waits for a quota, or for embedded prompts that are not on their way, any more."""
+        for batch in self.batches:
+            batch.quota = None
+            if batch.where == "embedding" and batch.old == _NOBODY:
+                batch.where = "waiting"
 
     def plan(self, batches: Sequence[tuple[Request, ...]], quotas: Sequence[int | None]) -> None:
         """Take these batches now, the first so many layers of each for the new instance."""
@@ -149,18 +160,28 @@ class LivePair:
         self._running.pop(old, None)
         back = [batch for batch in self.batches if batch.old == old and batch.where != "running"]
         for batch in back:
-            batch.where, batch.old, batch.done = "waiting", _NOBODY, batch.split
+            embedding = batch.where == "embedding" and not (self.whole or self.stopped)
+            batch.where = "embedding" if embedding else "waiting"
+            batch.old, batch.done = _NOBODY, batch.split
         return back
+
+    def take_back(self, batch: LiveBatch) -> None:
+        """A batch of which no layer has been run goes back to the queue."""
+        assert batch.where in ("waiting", "embedding") and not batch.done, "a batch that was begun is kept"
+        self.batches.remove(batch)
 
     def offer(self) -> LiveBatch | None:
         """The earliest batch that has a layer done and does not run; planned ones when their turn is over."""
+        begun = not (self.stopped or self.whole)  # else one that waits for its first layer may go, too
         for batch in self.batches:
+            if self.stopped and batch.where == "waiting":
+                return batch
             if batch.quota is not None and batch.quota < self._layers:
                 if batch.where == "waiting" and batch.done >= batch.quota:
                     return batch
                 if batch.where in ("waiting", "running"):
                     return None  # planned batches go in order
-            elif batch.where == "waiting" and (batch.done or self.stopped) and batch.quota is None:
+            elif batch.where == "waiting" and (batch.done or not begun) and batch.quota is None:
                 return batch
         return None
 
@@ -178,8 +199,9 @@ class LivePair:
         """The new instance runs one layer of the earliest batch that has one to run, or begins another."""
         if self.stopped or self.new in self._running or not self._hands.idle(self.new):
             return
+        self._embed()
         while not self._run_next():
-            if not self.loaded or self.whole:
+            if not self.loaded or self.whole or any(batch.where == "embedding" for batch in self.batches):
                 return  # whole: what the queue has is for ordinary passes
             requests, quota = self._hands.fetch(self.new)
             if not requests:
@@ -200,8 +222,14 @@ class LivePair:
         self._numbers += 1
         self.batches.append(batch)
         if not (self.embeds or self.whole):
-            batch.old = self._hands.embed(self.new, batch)
-            batch.where = "embedding" if batch.old != _NOBODY else "waiting"
+            batch.where = "embedding"
+            self._embed()
+
+    def _embed(self) -> None:
+        """Ask an old instance for the embedded prompts of batches that nobody embeds."""
+        for batch in self.batches:
+            if batch.where == "embedding" and batch.old == _NOBODY:
+                batch.old = self._hands.embed(self.new, batch)
 
     def _run(self, replica: int, batch: LiveBatch, last: int) -> None:
         first, batch.done = batch.done, last

@@ -11,12 +11,12 @@ from serving.engine import Engine
 from serving.events import Ran
 from serving.handover import Transfers
 from serving.layer_pass import LayerPass, ended, lay
-from serving.live import LiveChoice, LiveTarget, LiveView
+from serving.live import LiveChoice, LiveTarget
 from serving.live_host import LiveCounts, LiveHost, LiveSetup
 from serving.live_pair import LiveBatch, LivePair
+from serving.live_plans import LivePlans
 from serving.progress import EngineState, Progress
 from serving.request import Request
-from serving.units import NS_PER_S
 
 _FREE = (EngineState.IDLE, EngineState.LOADING)
 
@@ -25,7 +25,7 @@ class Live:
     """All pairs of one model, by new instance. It is the ``LiveHands`` of each of them."""
 
     __slots__ = (
-        "_actions", "_asked_ns", "_busy", "_engines", "_finished", "_host", "_load_ns", "_moving", "_numbers",
+        "_actions", "_busy", "_engines", "_finished", "_host", "_load_ns", "_moving", "_numbers", "_plans",
         "_running", "_setup", "counts", "pairs",
     )  # fmt: skip
 
@@ -38,8 +38,8 @@ class Live:
         self._numbers = numbers
         self.counts = LiveCounts()
         self.pairs: dict[int, LivePair] = {}
-        self._load_ns: dict[int, int] = {}  # of new instances, estimated
-        self._asked_ns: dict[int, int] = {}  # when their scheduler was asked for a plan
+        self._plans = LivePlans(setup, self.counts)
+        self._load_ns: dict[int, int | None] = {}  # of instances that were chosen, until they begin
         self._running: dict[int, LiveBatch] = {}  # replica -> the batch it runs layers of
         self._moving: dict[int, LiveBatch] = {}  # transfer -> whose activations
         self._busy: set[int] = set()  # old instances that have pulled a batch
@@ -59,74 +59,50 @@ class Live:
         host, shown = self._host, tuple(targets)
         head_ns = host.head_arrival_ns()
         partners, helpers = len(host.partners()), len(host.helpers())
-        free = max(0, partners - len(self.pairs))
-        if partners and not free:
-            return ()  # each of them has a new instance to work with
         waited_ns = 0 if head_ns is None else now_ns - head_ns
-        choice = LiveChoice(shown, waited_ns, host.backlog_tokens, free, helpers)
+        choice = LiveChoice(shown, waited_ns, host.backlog_tokens, partners, helpers, len(self.pairs))
         chosen = self._setup.policy.select(choice)
-        self._load_ns |= {one.replica: one.load_ns or 0 for one in shown if one.replica in chosen}
+        self._load_ns |= {one.replica: one.load_ns for one in shown if one.replica in chosen}
         return chosen
 
     def begin(self, now_ns: int, new: int) -> None:
-        """Its parameters are on their way. A scheduler that plans ahead is asked now."""
+        """The parameters of a chosen instance are on their way."""
+        self._plans.begin(now_ns, new, self._load_ns.pop(new))
         self.pairs[new] = LivePair(new, self._setup.layers, self, self._setup.policy.embeds)
-        if self._setup.policy.scheduler.ahead > 1:
-            self._asked_ns[new] = now_ns
 
     def layers_came(self, now_ns: int, new: int, layers: int, whole: bool, actions: list[Action]) -> None:
         """So many layers are there. The caller then lets the service go on.
 
         Behind the last layer there is the head, without which no token is sampled: it is there when all is.
         """
-        pair, self._actions = self.pairs[new], actions
+        pair, plans, self._actions = self.pairs[new], self._plans, actions
+        plans.layers_came(now_ns, new, layers)
         if not whole:
             layers = min(layers, self._setup.layers - 1)
-        asked_ns = self._asked_ns.get(new)
-        if asked_ns is not None:
-            scheduler = self._setup.policy.scheduler
-            if now_ns < asked_ns + scheduler.solve_ns and not whole:
-                self.counts.plans_late += layers == 1
-                return  # only the excess over the first layer delays
-            del self._asked_ns[new]
-            self._plan(pair, layers, scheduler.ahead)
+            if plans.is_late(now_ns, new, layers):
+                return
+        if plans.is_due(new):
+            self._plan(pair, layers)
         pair.layers_came(layers)
         self._drop_if_over(pair)
 
     def load_stopped(self, new: int) -> None:
         """Nothing more comes: others end what was begun."""
-        self.pairs[new].stopped = True
+        self.pairs[new].stop()
         self._drop_if_over(self.pairs[new])
 
     def _drop_if_over(self, pair: LivePair) -> None:
         if pair.ended_for_good and pair.new in self.pairs:
             del self.pairs[pair.new]
-            self._load_ns.pop(pair.new, None)
-            self._asked_ns.pop(pair.new, None)
+            self._plans.end(pair.new)
 
-    def _plan(self, pair: LivePair, layers: int, ahead: int) -> None:
-        """Take the batches that wait, up to ``ahead``, and have their layers divided."""
+    def _plan(self, pair: LivePair, layers: int) -> None:
+        """Take the batches that wait, as many as were asked for, and divide their layers."""
         engine, batches = self._engines[pair.new], list[tuple[Request, ...]]()
-        while len(batches) < ahead and (batch := self._take(engine, layers)):
+        while len(batches) < self._plans.scheduler.ahead and (batch := self._take(engine, layers)):
             batches.append(batch)
         if batches:
-            pair.plan(batches, self._quotas(pair.new, layers, batches))
-
-    def _quotas(self, new: int, loaded: int, batches: list[tuple[Request, ...]]) -> list[int | None]:
-        """How many layers of each batch the new instance runs; None: as many as it comes to."""
-        setup, count = self._setup, self._setup.layers
-        if not 1 <= loaded < count:
-            return [None for _ in batches]
-        per_ns = setup.prefill_tokens_per_s * count / NS_PER_S
-        costs = [sum([request.prompt_tokens for request in batch]) / per_ns for batch in batches]
-        layer_load_ns = max(1, self._load_ns[new] // count)
-        view = LiveView(count, layer_load_ns, tuple([max(1, round(cost)) for cost in costs]), loaded=loaded)
-        found = setup.policy.scheduler.plan(view)
-        self.counts.plans_refused += found.refused
-        if found.rule != "split":
-            return [None for _ in batches]
-        self.counts.plans_used += 1
-        return list(found.target_layers)
+            pair.plan(batches, self._plans.quotas(pair.new, layers, batches))
 
     # Facts.
 
@@ -137,7 +113,7 @@ class Live:
         batch = self._running.pop(engine.id)
         self._busy.discard(engine.id)
         if batch.where == "over":  # it was lost meanwhile
-            self._release(engine, batch.requests)
+            self._drop(engine, batch)
             return
         pair = self.pairs[batch.new]
         pair.ended(engine.id)
@@ -183,6 +159,7 @@ class Live:
         if not self._host.holds(engine, batch.requests):
             return False
         self._busy.add(old)
+        self._host.keep(engine, batch.requests)
         why = f"pulled from {batch.new} with {batch.done} of {self._setup.layers} layers done"
         for request in batch.requests:
             engine.ledger.reserve(request.id, request.prompt_tokens)
@@ -196,7 +173,9 @@ class Live:
         """An instance is gone; returns the requests that are gone with it."""
         self._actions = actions
         self._busy.discard(replica)
-        self._running.pop(replica, None)
+        running = self._running.pop(replica, None)
+        if running is not None:
+            self._release(self._engines[replica], running.requests)
         back = [batch for pair in self.pairs.values() for batch in pair.old_lost(replica)]
         pair = self.pairs.pop(replica, None)
         gone = [] if pair is None else list(pair.batches)
@@ -207,9 +186,23 @@ class Live:
         for batch in gone:
             if batch.old in self._busy and batch.old not in self._running:
                 self._busy.discard(batch.old)
-                self._release(self._engines[batch.old], batch.requests)
+                self._drop(self._engines[batch.old], batch)
             batch.where = "over"
+        for batch in back:
+            self._to_queue_if_unbegun(batch)
         return [request for batch in gone for request in batch.requests]
+
+    def _drop(self, engine: Engine, batch: LiveBatch) -> None:
+        """An old instance keeps nothing for a batch any more."""
+        self._release(engine, batch.requests)
+        self._host.dropped(engine)
+
+    def _to_queue_if_unbegun(self, batch: LiveBatch) -> None:
+        """A batch of prompts alone is back, and its new instance keeps no memory for it: to the queue."""
+        if batch.new in self.pairs and not batch.split and batch.where == "waiting":
+            self.pairs[batch.new].take_back(batch)
+            self._host.give_back(batch.requests)
+            self._drop_if_over(self.pairs[batch.new])
 
     # What is asked of it.
 
@@ -252,9 +245,9 @@ class Live:
         """The next batch of the queue for a new instance, and its quota."""
         loaded = self.pairs[new].loaded
         batch = self._take(self._engines[new], loaded)
-        if not batch or self._setup.policy.scheduler.ahead != 1:
+        if not batch or self._plans.scheduler.ahead != 1:
             return batch, None
-        return batch, self._quotas(new, loaded, [batch])[0]
+        return batch, self._plans.quotas(new, loaded, [batch])[0]
 
     def _take(self, engine: Engine, loaded: int) -> tuple[Request, ...]:
         batch = tuple(self._host.fetch(engine))

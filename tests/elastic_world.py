@@ -104,11 +104,12 @@ class Setting:
         return Replica(-1, model, LayerRange(0, LAYERS), gpus, self.kv_blocks, self.block_tokens)
 
     def placed(self) -> list[Replica]:
-        """The replicas of the start, GPUs in index order."""
+        """The replicas of the start, GPUs in index order, groups where seats may be."""
         found, first = list[Replica](), 0
         for model, gpus in self.models.items():
             for role, count in self.start.items():
                 for _ in range(count):
+                    first = -(-first // gpus) * gpus
                     group = tuple(range(first, first + gpus))
                     found.append(replace(self.prototype(model), id=len(found), gpus=group, role=role))
                     first += gpus
@@ -149,6 +150,8 @@ class Setting:
             self.pass_ns,
             self.size_bytes,
             2,
+            self.kv_bytes_per_token,
+            self.max_num_seqs,
         )
         setup = ElasticSetup(
             cluster,

@@ -3,7 +3,7 @@ each, coalesced = step by step, and nothing else where it is switched off.
 """
 
 from collections.abc import Iterator
-from dataclasses import fields, replace
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -13,9 +13,7 @@ from hypothesis import strategies as st
 from policies.live_scaling import LiveScaling
 from policies.zigzag import StopTheWorld
 from serving.actions import Adopt, Run, Send
-from serving.elastic import Elastic
 from serving.replay import replay
-from serving.replica import Replica
 from tests.elastic_world import KV_BYTES_PER_TOKEN, LAYERS, MS, Setting, StepWorld
 from tests.test_elastic_exactness import (
     Drawn,
@@ -34,34 +32,18 @@ FEWER: dict[str, Any] = {
 }  # fmt: skip
 
 
-class Colocating(Setting):
-    """A setting whose live instances know what KV weighs, and how many may decode."""
-
-    def _elastic(self, placed: list[Replica]) -> Elastic:
-        elastic = super()._elastic(placed)
-        setup = elastic._setup
-        known = {
-            model: replace(one, kv_bytes_per_token=self.kv_bytes_per_token, most_requests=self.max_num_seqs)
-            for model, one in setup.limits.items()
-        }
-        elastic._setup = replace(setup, limits=known)
-        return elastic
-
-
-def live_setting(random: Random) -> Colocating:
+def live_setting(random: Random) -> Setting:
     drawn = draw_setting(random)
     seed, count = random.getrandbits(32), random.choice([1, 1, 2])
-    values = {one.name: getattr(drawn, one.name) for one in fields(drawn)}
-    values |= {
-        "start": {"both": count},
-        "bounds": {"both": (random.choice([0, 1]), 6)},
-        "provision": random.choice(["multicast", "naive", "one_to_one", "host_or_ssd"]),
-        "copies": "pool",
-        "models": dict(sorted(drawn.models.items(), key=lambda one: -one[1])),  # larger groups of GPUs first
-        "prefill_tokens_per_s": 20.0,
-        "live": lambda: made(Random(seed)),
-    }
-    return Colocating(**values)
+    return replace(
+        drawn,
+        start={"both": count},
+        bounds={"both": (random.choice([0, 1]), 6)},
+        provision=random.choice(["multicast", "naive", "one_to_one", "host_or_ssd"]),
+        copies="pool",
+        prefill_tokens_per_s=20.0,
+        live=lambda: made(Random(seed)),
+    )
 
 
 @st.composite

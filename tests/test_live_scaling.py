@@ -1,4 +1,4 @@
-"""Live scaling in whole systems: invariants after every event, whoever is lost; the three steps, its books."""
+"""Live scaling in whole systems: invariants after every event, whoever is lost; the three steps."""
 
 from dataclasses import replace
 from random import Random

@@ -80,6 +80,8 @@ def _rows(outcomes: Outcomes, set_up: SetUp) -> list[Row]:
     if set_up == AZURE_CODE_8B:  # cluster B: PCIe from the host is faster than the network
         add("allcache", _SHORTER, MEAN_TTFT)
         add("allcache", _NOT_SHORTER, MEAN_TTFT, found[f"{BLITZ}, stop"])
+        for name, claim in (("network only", _SHORTER), ("network only, stop", _NOT_SHORTER)):
+            add("allcache", claim, MEAN_TTFT, found[f"{BLITZ}, {name}"])
     for one in (ours, found[f"{BLITZ}, ilp"], found[f"{BLITZ}, best_effort"]):
         rows.append(_counted(outcomes, one))
     return rows

@@ -61,7 +61,13 @@ SCHEDULERS: Final = ("stop", "best_effort", "ilp")
 def live_cases(set_up: SetUp) -> tuple[Case, ...]:
     """BlitzScale with every scheduler (its own is ilp_free), and what it is compared with."""
     others = tuple(case(set_up, BLITZ, f"{BLITZ}, {name}", (f"system/live={name}",)) for name in SCHEDULERS)
-    return (case(set_up, BLITZ), *others, case(set_up, MULTICAST), case(set_up, "allcache"))
+    over = "system.provision.scale_up_first=false"  # not over the links inside a host
+    network = (
+        case(set_up, BLITZ, f"{BLITZ}, network only", (over,)),
+        case(set_up, BLITZ, f"{BLITZ}, network only, stop", (over, "system/live=stop")),
+    )
+    more = network if set_up == AZURE_CODE_8B else ()
+    return (case(set_up, BLITZ), *others, *more, case(set_up, MULTICAST), case(set_up, "allcache"))
 
 
 # Figure 3: stops of a given length. Every load comes from an SSD whose rate makes it last that long, and PCIe
