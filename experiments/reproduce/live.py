@@ -6,7 +6,7 @@ from typing import Final
 from experiments.reproduce.compare import joined, kept, ratio_row
 from experiments.reproduce.figure import Figure, Line, Panel, Row
 from experiments.reproduce.levels import SHOWN, inputs, levels
-from experiments.reproduce.more_set_ups import live_cases
+from experiments.reproduce.more_set_ups import live_cases, six_24b
 from experiments.reproduce.outcomes import (
     MEAN_TTFT,
     P99_TTFT,
@@ -17,7 +17,7 @@ from experiments.reproduce.outcomes import (
 )
 from experiments.reproduce.paired import mean_of
 from experiments.reproduce.set_ups import AZURE_CODE_8B, BLITZ, MULTICAST, Case, SetUp, three
-from experiments.reproduce.verdict import Claim, at_least, at_most, judged, not_comparable, shorter
+from experiments.reproduce.verdict import Claim, about, at_least, at_most, judged, not_comparable, shorter
 from experiments.table import number
 
 _NOT_LONGER: Final = at_most(1.0, "not longer")
@@ -25,6 +25,9 @@ _SHORTER: Final = Claim("shorter than AllCache", 0.0, 0.999, slack=1.0, against=
 _NOT_SHORTER: Final = at_least(1.0, "not shorter than AllCache without live scaling")
 _ZIGZAG: Final = shorter(50)  # section 1: "50 % tail latency reduction under bursty workloads"
 _SAME: Final = Claim("no worse than the integer program", -inf, 1.0)
+# Figure 21: tokens "even with a few loaded layers (e.g., at time 500 ms)"; all parameters at 1,200 ms.
+_FROM_500: Final = about(500, "500 ms")
+_AFTER: Final = at_least(1200, "not before all parameters, 1,200 ms")
 _LAYERS: Final = at_least(2, "more than one number of layers at a time")
 
 
@@ -49,12 +52,12 @@ _SHOWN: Final = {
 
 def cases() -> tuple[Case, ...]:
     """Every scheduler in every workload, and the systems beside them."""
-    return tuple(one for set_up in three() for one in live_cases(set_up))
+    return (*six_24b(), *(one for set_up in three() for one in live_cases(set_up)))
 
 
 def live(outcomes: Outcomes) -> Figure:
     """Against multicast alone, against AllCache on the cluster without NVLink, among schedulers; counters."""
-    rows = [row for set_up in three() for row in _rows(outcomes, set_up)]
+    rows = [row for set_up in three() for row in _rows(outcomes, set_up)] + _tokens(outcomes)
     panels = tuple(_panel(outcomes, set_up) for set_up in three())
     told = "only the 50 % are a number of the paper; the other rows ask for what live scaling promises"
     return Figure(
@@ -85,6 +88,26 @@ def _rows(outcomes: Outcomes, set_up: SetUp) -> list[Row]:
     for one in (ours, found[f"{BLITZ}, ilp"], found[f"{BLITZ}, best_effort"]):
         rows.append(_counted(outcomes, one))
     return rows
+
+
+def _tokens(outcomes: Outcomes) -> list[Row]:
+    """Figure 21: when the first token comes while six instances load; a decode instance is the partner."""
+    rows = []
+    for one, claim in zip(six_24b(), (_FROM_500, _AFTER), strict=True):
+        name = f"Figure 21: first token after the first request, {one.label}"
+        stand_in = one.set_up.stand_in
+        if why_not := outcomes.why_not(one):
+            rows.append(not_comparable(name, claim.text, stand_in, why_not))
+            continue
+        values = [float((run.arrival_s + run.ttft_ms / 1e3).min() * 1e3) for run in outcomes.of(one)]
+        told = "no prefill instance at the start: a decode instance runs the layers that are missing"
+        row = judged(name, claim, mean_of(values).value, mean_of(values).shown(_ms), stand_in, told)
+        rows.append(kept(row, one, values))
+    return rows
+
+
+def _ms(value: float) -> str:
+    return f"{value:,.0f} ms"
 
 
 def _counted(outcomes: Outcomes, one: Case) -> Row:

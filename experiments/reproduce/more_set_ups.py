@@ -70,6 +70,21 @@ def live_cases(set_up: SetUp) -> tuple[Case, ...]:
     return (case(set_up, BLITZ), *others, *more, case(set_up, MULTICAST), case(set_up, "allcache"))
 
 
+# Figure 21's other half: six prefill instances start over the network, beside decode instances alone.
+SIX_24B: Final = SetUp(
+    "six 24B prefill instances", ("model=mistral_24b", "model.tp=2", "cluster=blitz_a", ENGINE),
+    ("trace=gamma", "trace.requests=300", "trace.rate_per_s=3000"), (10, 6), (0, 6), (2, 2),
+    stand_in="300 drawn requests at once",
+)  # fmt: skip
+
+
+def six_24b() -> tuple[Case, Case]:
+    """(live, stopped); the requests are as many as written, whatever the rate rule says."""
+    words = ("trace.rate_scale=1", "system.provision.scale_up_first=false")
+    live = case(SIX_24B, BLITZ, f"{BLITZ}, six at once", words)
+    return live, case(SIX_24B, BLITZ, f"{BLITZ}, six at once, stop", (*words, "system/live=stop"))
+
+
 # Figure 3: stops of a given length. Every load comes from an SSD whose rate makes it last that long, and PCIe
 # is at least four times as fast, so that KV crosses it no slower than before.
 def stop_72b(least: int = 1) -> SetUp:
