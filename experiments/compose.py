@@ -259,7 +259,12 @@ def _fill_engine_default(tree: DictConfig, groups: dict[str, list[str]]) -> None
 def _resolve(tree: DictConfig, literals: dict[str, str]) -> dict[str, Any]:
     """Plain data with every reference followed; UserError for a required value nobody gave."""
     for path in sorted(OmegaConf.missing_keys(tree) - LITERAL_KEYS):
-        key = canonical(path)
+        key, (owner, _, leaf) = canonical(path), path.rpartition(".")
+        if path.replace(".", "/") in option_groups():
+            raise UserError(
+                f"{owner}={tree[owner].name} chooses no option of {owner}/{leaf}: write '- {leaf}: OPTION' "
+                "among the defaults of its file"
+            )
         raise UserError(f"{key} has no default: write {key}=VALUE")
     data = typing.cast(dict[str, Any], OmegaConf.to_container(tree, resolve=True))
     data["out"] = literals.get("out", "")

@@ -5,10 +5,9 @@ time. Room for a request is kept for all the tokens it may have from the moment 
 is taken, and the source's given back, when the KV has come (OSDI 2025's artefact does the same).
 
 The KV of a request's first layers may lie at a third instance, its giver (``serving.kv_transfer``). Both
-parts go to the target at once, each with a number of its own; the request has come when both have. Who keeps
-what it computed fetches the givers' parts first. A giver may send several parts at a time, and be a source or
-target besides; an instance that keeps may fetch several parts while a batch is sent to it. Parts that lie
-at a decode instance count as room that it keeps.
+parts go to the target at once, each with a number; the request has come when both have. Who keeps what it
+computed fetches the givers' parts first, several at a time and beside a batch that is sent to it. A giver may
+send several parts at a time. Parts that lie at a decode instance count as room that it keeps.
 
 | request      | completed | a part came | the last came     | source lost | target lost  | giver lost   |
 |--------------|-----------|-------------|-------------------|-------------|--------------|--------------|
@@ -18,7 +17,7 @@ at a decode instance count as room that it keeps.
 | being kept   | -         | -           | decodes there     | fails       | -            | fails        |
 | it has come  | -         | refused     | refused           | decodes on  | fails        | decodes on   |
 
-With such: not split, in one batch with one that is. "Queued again" is at the source.
+With such: not split, in a batch with one that is. "Queued again" is at the source.
 """
 
 from collections import deque
@@ -90,8 +89,7 @@ class HandOvers:
         outgoing, requests, source, room = engine.outgoing, self._requests, engine.id, self._room
         memory = engine.replica.longest_request_tokens
         for position in range(earlier, len(outgoing)):
-            progress = outgoing[position]
-            request = requests[progress.id]
+            request = requests[(progress := outgoing[position]).id]
             if progress.elsewhere is not None:
                 self._givers.add(progress, engine)
             self.migrating_tokens += request.prompt_tokens

@@ -236,6 +236,17 @@ def test_a_broken_option_file_is_told_in_one_sentence(own_conf: Path) -> None:
     assert "\n" not in str(refused.value)
 
 
+def test_a_system_file_that_lacks_a_policy_is_told_what_to_write(own_conf: Path) -> None:
+    text = (own_conf / "system" / "blitz_multicast.yaml").read_text()
+    (own_conf / "system" / "mine.yaml").write_text(
+        text.replace("  - live: none\n", "").replace("name: blitz_multicast", "name: mine")
+    )
+    with pytest.raises(
+        UserError, match=r"system=mine chooses no option of system/live: write '- live: OPTION'"
+    ):
+        simulated("system=mine", "cluster=blitz_b")
+
+
 @pytest.mark.parametrize(
     ("group", "option"),
     [
