@@ -25,7 +25,7 @@ from tests.test_elastic_exactness import (
     simulate,
     step_world,
 )
-from tests.test_live_scaling import BUSY, layer_runs, made
+from tests.test_live_scaling import BUSY, assert_every_layer_runs_once, layer_runs, made, with_losses
 
 FEWER: dict[str, Any] = {
     "max_examples": 60, "deadline": None, "suppress_health_check": [HealthCheck.too_slow],
@@ -68,13 +68,7 @@ def sends(world: StepWorld, what: str) -> Iterator[Send]:
 def test_everybody_is_served_and_every_layer_runs_once(case: Drawn, seed: int) -> None:
     world = played(case, seed)
     assert world.ended == {"finished": len(case.requests)}
-    layers: dict[int, list[int]] = {}
-    for one in layer_runs(world):
-        assert one.layers is not None and not one.decode and one.max_steps == 1
-        for request, start, tokens in one.chunks:
-            assert (start, tokens) == (0, world.prompts[request])
-            layers.setdefault(request, []).extend(range(*one.layers))
-    assert all(found == list(range(LAYERS)) for found in layers.values())
+    assert_every_layer_runs_once(world)
 
 
 @given(case=live_cases(), seed=st.integers(0, 1 << 32))
@@ -110,13 +104,7 @@ def test_a_part_is_sent_once_to_where_the_last_layers_ran(case: Drawn, seed: int
 @settings(**BUSY)
 def test_invariants_hold_whoever_is_lost(case: Drawn, seed: int, data: st.DataObject) -> None:
     """Who is not served at the end is of a model without instances that finds no GPUs that are left."""
-    world = step_world(case, seed)
-    times = st.integers(0, 3000)
-    for at, replica in data.draw(st.lists(st.tuples(times, st.integers(0, 7)), max_size=4)):
-        world.lose(at * MS, replica)
-    for at, host in data.draw(st.lists(st.tuples(times, st.integers(0, 1)), max_size=1)):
-        world.lose_host(at * MS, host)
-    world.run(case.requests[-1][0].arrival_ns + 100_000 * MS)
+    world = with_losses(case, seed, data)
     assert world.controller.elastic is not None
     instances = world.controller.elastic.deployment.instances
     for model in {world.controller.requests[request].model for request in world.outputs}:

@@ -59,12 +59,7 @@ def layer_runs(world: StepWorld) -> list[Run]:
     return [one for one in world.actions if isinstance(one, Run) and one.layers is not None]
 
 
-@given(case=live_cases(), seed=st.integers(0, 1 << 32))
-@settings(**BUSY)
-def test_everybody_is_served_and_every_layer_runs_once(case: Drawn, seed: int) -> None:
-    world = step_world(case, seed)
-    world.run(case.requests[-1][0].arrival_ns + 100_000 * MS)
-    assert world.ended == {"finished": len(case.requests)}
+def assert_every_layer_runs_once(world: StepWorld) -> None:
     layers: dict[int, list[int]] = {}
     for one in layer_runs(world):
         assert one.layers is not None and not one.decode and one.max_steps == 1
@@ -72,6 +67,27 @@ def test_everybody_is_served_and_every_layer_runs_once(case: Drawn, seed: int) -
             assert (start, tokens) == (0, world.prompts[request])
             layers.setdefault(request, []).extend(range(*one.layers))
     assert all(found == list(range(LAYERS)) for found in layers.values())
+
+
+def with_losses(case: Drawn, seed: int, data: st.DataObject) -> StepWorld:
+    """The case played to its end while some replicas, and perhaps a host, are lost."""
+    world = step_world(case, seed)
+    times = st.integers(0, 3000)
+    for at, replica in data.draw(st.lists(st.tuples(times, st.integers(0, 7)), max_size=4)):
+        world.lose(at * MS, replica)
+    for at, host in data.draw(st.lists(st.tuples(times, st.integers(0, 1)), max_size=1)):
+        world.lose_host(at * MS, host)
+    world.run(case.requests[-1][0].arrival_ns + 100_000 * MS)
+    return world
+
+
+@given(case=live_cases(), seed=st.integers(0, 1 << 32))
+@settings(**BUSY)
+def test_everybody_is_served_and_every_layer_runs_once(case: Drawn, seed: int) -> None:
+    world = step_world(case, seed)
+    world.run(case.requests[-1][0].arrival_ns + 100_000 * MS)
+    assert world.ended == {"finished": len(case.requests)}
+    assert_every_layer_runs_once(world)
 
 
 @given(case=live_cases(), seed=st.integers(0, 1 << 32))
@@ -93,13 +109,7 @@ def test_the_kv_of_a_request_is_sent_once_wherever_its_layers_ran(case: Drawn, s
 @given(case=live_cases(), seed=st.integers(0, 1 << 32), data=st.data())
 @settings(**BUSY)
 def test_invariants_hold_whoever_is_lost(case: Drawn, seed: int, data: st.DataObject) -> None:
-    world = step_world(case, seed)
-    times = st.integers(0, 3000)
-    for at, replica in data.draw(st.lists(st.tuples(times, st.integers(0, 7)), max_size=4)):
-        world.lose(at * MS, replica)
-    for at, host in data.draw(st.lists(st.tuples(times, st.integers(0, 1)), max_size=1)):
-        world.lose_host(at * MS, host)
-    world.run(case.requests[-1][0].arrival_ns + 100_000 * MS)
+    with_losses(case, seed, data)
 
 
 def test_switched_off_it_is_the_system_without_it() -> None:
