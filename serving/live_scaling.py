@@ -201,6 +201,7 @@ class Live:
         """A batch of prompts alone is back, and its new instance keeps no memory for it: to the queue."""
         if batch.new in self.pairs and not batch.split and batch.where == "waiting":
             self.pairs[batch.new].take_back(batch)
+            self._release(self._engines[batch.new], batch.requests)  # of one that was not pulled
             self._host.give_back(batch.requests)
             self._drop_if_over(self.pairs[batch.new])
 
