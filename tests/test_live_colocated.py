@@ -28,7 +28,8 @@ from tests.test_elastic_exactness import (
 from tests.test_live_scaling import BUSY, assert_every_layer_runs_once, layer_runs, made, with_losses
 
 FEWER: dict[str, Any] = {
-    "max_examples": 40, "derandomize": True, "deadline": None, "suppress_health_check": [HealthCheck.too_slow],
+    "max_examples": 40, "derandomize": True, "deadline": None,
+    "suppress_health_check": [HealthCheck.too_slow],
 }  # fmt: skip
 
 

@@ -15,7 +15,8 @@ from tests.elastic_world import KV_BYTES_PER_TOKEN, LAYERS, MS, Setting, StepWor
 from tests.test_elastic_exactness import Drawn, draw_requests, draw_setting, step_world
 
 BUSY: dict[str, Any] = {
-    "max_examples": 60, "derandomize": True, "deadline": None, "suppress_health_check": [HealthCheck.too_slow],
+    "max_examples": 60, "derandomize": True, "deadline": None,
+    "suppress_health_check": [HealthCheck.too_slow],
 }  # fmt: skip
 
 
