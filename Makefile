@@ -6,10 +6,6 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 OUT ?= out/first
 
-# The kernels of numpy's OpenBLAS are chosen by the processor, and with those for newer ones the fits of step-time
-# coefficients come out otherwise: tests compare digits, so they run with one kernel everywhere.
-export OPENBLAS_CORETYPE ?= Haswell
-
 .PHONY: run test test-real test-simgrid laws lint bench lock clean
 
 run: $(VENV)/.installed

@@ -24,6 +24,13 @@ Floats = npt.NDArray[np.float64]
 # rows change lines.
 ROBUST_ERROR = 0.03
 FIT_ROUNDS = 24
+# Columns are taken as dependent below this ratio of singular values, and residuals as equal within this share
+# of the target's square: far above rounding (1e-16), far below what tables tell (1e-3).
+DEPENDENT = 1e-9
+EQUAL_RESIDUAL = 1e-12
+# So are the lines of a row, and the errors of two fits.
+EQUAL_LINES = 1e-9
+EQUAL_FIT = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +134,9 @@ def non_negative(design: Floats, target: Floats) -> Floats:
     """Non-negative least squares for a handful of columns.
 
     The constrained optimum is the best feasible one among the unconstrained optima of all subsets of columns,
-    so no iterative solver is needed; the rows are first reduced to as many as there are columns.
+    so no iterative solver is needed; the rows are first reduced to as many as there are columns. Where
+    columns depend on each other several optima exist: fewer columns win, then earlier ones, so that rounding
+    chooses nothing.
     """
     count = design.shape[1]
     scale = np.abs(design).max(axis=0)
@@ -135,17 +144,17 @@ def non_negative(design: Floats, target: Floats) -> Floats:
     orthogonal, triangle = np.linalg.qr(design / scale)
     wanted = orthogonal.T @ target
     best = np.zeros(count)
-    least = float(np.square(wanted).sum())
+    least = total = float(np.square(wanted).sum())
     for columns in (
-        list(subset) for size in range(count, 0, -1) for subset in combinations(range(count), size)
+        list(subset) for size in range(1, count + 1) for subset in combinations(range(count), size)
     ):
-        found = np.linalg.lstsq(triangle[:, columns], wanted, rcond=None)[0]
-        if (found < 0.0).any():
+        found, _, rank, _ = np.linalg.lstsq(triangle[:, columns], wanted, rcond=DEPENDENT)
+        if rank < len(columns) or (found < 0.0).any():
             continue
         full = np.zeros(count)
         full[columns] = found
         residual = float(np.square(triangle @ full - wanted).sum())
-        if residual < least:
+        if residual < least - EQUAL_RESIDUAL * total:
             least, best = residual, full
     coefficients: Floats = best / scale
     return coefficients
@@ -179,11 +188,11 @@ def fit_largest(lines: Sequence[Line], seconds: Floats, weight_s: Floats, starts
     for coefficients in starts:
         for _ in range(FIT_ROUNDS):
             candidates = designs @ coefficients + offsets_s
-            chosen = candidates.argmax(axis=0)
+            chosen = (candidates >= candidates.max(axis=0) * (1.0 - EQUAL_LINES)).argmax(axis=0)
             errors = (candidates[chosen, every] - seconds) / weight_s
             stretch = np.sqrt(1.0 + np.square(errors / ROBUST_ERROR))
             loss = float((stretch - 1.0).sum())
-            if loss < least:
+            if loss < least * (1.0 - EQUAL_FIT):
                 best, least = coefficients, loss
             weights = 1.0 / (weight_s * np.sqrt(stretch))
             wanted = (seconds - offsets_s[chosen, every]) * weights

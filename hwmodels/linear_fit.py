@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hwmodels.errors import HardwareError
-from hwmodels.fit import Line, fit_largest, largest_s, non_negative
+from hwmodels.fit import EQUAL_FIT, Line, fit_largest, largest_s, non_negative
 from hwmodels.linear_step import ChunkLine, DecodeLine, DenseLines, MixedAttention, TiledStepModel
 from hwmodels.profile import Curve, Floats, Lattice, OpTables, Profile
 from hwmodels.step_time import StepLimits
@@ -110,7 +110,8 @@ def _fit_dense(tables: OpTables) -> DenseLines:
     head_s = np.array(tables.head.seconds)
     head = non_negative(_columns(1.0, sequences) / head_s[:, None], np.ones(len(sequences)))
     fits = [(*_floor_and_line(tokens, seconds, tile), tile) for tile in DENSE_TILES]
-    _, lines, tile = min(fits, key=lambda fit: (fit[0], fit[2]))
+    least = min(error for error, *_ in fits)
+    _, lines, tile = next(fit for fit in fits if fit[0] <= least * (1.0 + EQUAL_FIT))
     floor_s, floor_per_token_s, line_s, per_token_s = map(float, lines)
     return DenseLines(float(head[0]), float(head[1]), floor_s, floor_per_token_s, line_s, per_token_s, tile)
 
@@ -150,7 +151,9 @@ def _fit_prefill(lattices: tuple[Lattice, ...], dense: DenseLines) -> tuple[floa
         design = _columns(1.0, new, _padded(new, tile) * (new + 2 * cached)) / weight_s[:, None]
         found = non_negative(design, seconds / weight_s)
         fits.append((float(np.square(design @ found - seconds / weight_s).sum()), tile, found))
-    _, tile, found = min(fits, key=lambda fit: fit[:2])
+    # Waves that pad all measured points in one proportion fit alike: the shortest, whatever rounding says.
+    least = min(residual for residual, *_ in fits)
+    _, tile, found = next(fit for fit in fits if fit[0] <= least * (1.0 + EQUAL_FIT))
     return float(found[0]), ChunkLine(float(found[1]), float(found[2]), tile)
 
 

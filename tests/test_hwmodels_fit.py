@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +152,18 @@ def test_non_negative_least_squares_keeps_the_columns_that_help() -> None:
     truth = np.array([2.0, 0.0, 3e6, 4e-6])
     assert non_negative(design, design @ truth) == pytest.approx(truth, rel=1e-9, abs=1e-9)
     assert (non_negative(design, -(design @ truth)) == 0.0).all()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_of_columns_that_say_the_same_the_earlier_is_kept_whatever_rounding_says(seed: int) -> None:
+    """One batch size leaves intercept and count alike: which is kept decides what is said of others."""
+    rows = [row for row in decode_rows(1e-2, 4e-5, 8e-8) if row.batch == 16]
+    nudges = 1.0 + 1e-14 * np.random.default_rng(seed).standard_normal(len(rows))
+    intercept, per_count, per_work = fit_coefficients(
+        [replace(row, seconds=row.seconds * nudge) for row, nudge in zip(rows, nudges, strict=True)]
+    )
+    assert per_count == 0.0
+    assert (intercept, per_work) == pytest.approx((1e-2 + 16 * 4e-5, 8e-8), rel=1e-9)
 
 
 def test_the_larger_of_two_lines_is_found_in_spite_of_an_outlier() -> None:

@@ -1,7 +1,7 @@
 """The linear rung from operation tables: made-up tables it must meet, unseen measured lines within 5 %."""
 
 import os
-from dataclasses import replace
+from dataclasses import astuple, replace
 from functools import cache
 from pathlib import Path
 
@@ -201,6 +201,40 @@ def test_committed_coefficients_are_what_the_fit_gives(key: LinearKey) -> None:
         assert model.mixed is not None
         here = fit.mixed.mixed_decode_attention_s(64, 100_000, 512, 0)
         assert here == pytest.approx(model.mixed.mixed_decode_attention_s(64, 100_000, 512, 0), rel=1e-4)
+
+
+def nudged(profile: Profile, seed: int) -> Profile:
+    """The profile with a rounding error on every time of its tables."""
+    draw = np.random.default_rng(seed)
+
+    def curve(one: Curve) -> Curve:
+        return Curve(one.counts, tuple(s * (1.0 + 1e-14 * draw.standard_normal()) for s in one.seconds))
+
+    def lattices(some: tuple[Lattice, ...]) -> tuple[Lattice, ...]:
+        noise = [1.0 + 1e-14 * draw.standard_normal(one.values.shape) for one in some]
+        return tuple(Lattice(one.axes, one.values * by) for one, by in zip(some, noise, strict=True))
+
+    tables = profile.tables
+    changed = replace(
+        tables, dense=curve(tables.dense), head=curve(tables.head), decode=lattices(tables.decode),
+        prefill=lattices(tables.prefill), mixed=lattices(tables.mixed),
+    )  # fmt: skip
+    return replace(profile, tables=changed)
+
+
+@measured
+@pytest.mark.parametrize("key", FITTED, ids=str)
+def test_rounding_chooses_no_coefficient(key: LinearKey) -> None:
+    """Kernels of linear algebra round each in their way; what ties must not follow them."""
+    plain, other = fit_linear(profile_of(key)), fit_linear(nudged(profile_of(key), seed=1))
+    for one, two in (
+        (plain.dense, other.dense),
+        (plain.decode, other.decode),
+        (plain.prefill, other.prefill),
+    ):
+        assert astuple(one) == pytest.approx(astuple(two), rel=1e-6, abs=1e-15)
+    if plain.mixed is not None and other.mixed is not None:
+        assert astuple(plain.mixed)[1:] == pytest.approx(astuple(other.mixed)[1:], rel=1e-6, abs=1e-15)
 
 
 @measured
