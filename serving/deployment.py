@@ -14,6 +14,7 @@ from serving.instances import Instances
 from serving.live_loads import live_targets
 from serving.loads import UNDER_WAY, Loads
 from serving.parameter_pool import Reload
+from serving.progress import AT_WORK
 from serving.provisioning import Provisioned, Provisioner, check_answer
 from serving.replica import Replica, Role
 from serving.scaling import ScaleDecision, ScaleEvent
@@ -56,7 +57,7 @@ class Deployment:
         copies.start([(one.model, one.id, cluster.host_of(one.gpus[0])) for one in placed])
         self.history: list[ScaleEvent] = []
         self.active_ns: dict[int, int] = {}  # when each replica began to serve, or reported last
-        self.drained: set[int] = set()  # empty instances that may not go yet: their parameters are needed
+        self.drained: set[int] = set()  # instances that go as soon as they may
         self._numbers = 0  # of loads
 
     def connect(
@@ -242,14 +243,13 @@ class Deployment:
     def drain(self, now_ns: int, number: int, actions: list[Action]) -> None:
         """An instance takes nothing new and goes when it is empty."""
         self.instances.drain(number)
-        self.drained.add(number)  # looked at every period: its last KV may go while it does not report
+        self.drained.add(number)
         self._services[self.instances.live[number].replica.model].leave(number)
         self.reclaim(now_ns, number, actions)
 
     def reclaim(self, now_ns: int, number: int, actions: list[Action]) -> None:
         """Free the GPUs of a drained instance, when it is empty and nobody needs its parameters."""
-        replica = self.instances.live[number].replica
-        model = replica.model
+        model = self.instances.live[number].replica.model
         if self._services[model].outstanding(number):
             return
         if self.instances.live[number].state == "loading":
@@ -268,10 +268,9 @@ class Deployment:
         self._leave_gpus(now_ns, number, "empty", actions)
 
     def _leave_gpus(self, now_ns: int, number: int, reason: str, actions: list[Action]) -> None:
-        park_ns = self._park_ns
         loaded = self.instances.live[number].state != "loading"
         self.note(now_ns, "reclaimed", number, reason)
-        self.instances.free(number, now_ns + park_ns if park_ns and loaded else None)
+        self.instances.free(number, now_ns + self._park_ns if self._park_ns and loaded else None)
         self._engines[number].vacate()
         actions.append(Reclaim(number, reason))
 
@@ -282,16 +281,18 @@ class Deployment:
         """The hosts of a load's targets, each once."""
         return sorted({self._host(number) if kind == "replica" else number for kind, number in load.targets})
 
-    def note(
-        self, now_ns: int, act: str, number: int, reason: str, decision: ScaleDecision | None = None
-    ) -> None:
+    def note(self, now_ns: int, act: str, number: int, reason: str, of: ScaleDecision | None = None) -> None:
         """Keep what was decided, or what came of it."""
-        if decision is not None:
-            model, role = decision.model, str(decision.role)
+        if of is not None:
+            model, role = of.model, str(of.role)
         else:
             instance = self.instances.live[number]
             model, role = instance.replica.model, instance.role
         self.history.append(ScaleEvent(now_ns, act, model, role, number, reason))
+
+    def waits(self) -> bool:
+        """Whether one that is to go must be looked at again: of those at work, a report will tell."""
+        return not all(self._engines[number].state in AT_WORK for number in self.drained)
 
     def reclaim_drained(self, now_ns: int, actions: list[Action]) -> None:
         """Instances that had to wait may be able to go now."""

@@ -164,8 +164,10 @@ class Elastic:
         instance = self._live.get(replica)
         if instance is None:
             return
-        if instance.state == "draining":
+        if replica in self.deployment.drained:
             self.deployment.reclaim(now_ns, replica, actions)
+            if not self._armed and self.deployment.waits():
+                self._arm(now_ns, actions)
         elif instance.role != "decode" and (model := instance.replica.model) not in self._active:
             # Prompts were computed, so memory of decoding is wanted: more than what lets a model be?
             calm, service = self._calm.get(model), self._services[model]
@@ -183,10 +185,9 @@ class Elastic:
             decided = self._decide(now_ns, model, actions)
             if (not decided and self._is_calm(now_ns, model)) or self._at_rest(model):
                 self._active.discard(model)
-        drained = self.deployment.drained
-        if drained:
+        if self.deployment.drained:
             self.deployment.reclaim_drained(now_ns, actions)
-        if self._active or drained:
+        if self._active or self.deployment.waits():
             self._arm(now_ns, actions)
 
     def lost(self, now_ns: int, replica: int, cause: str, actions: list[Action]) -> None:

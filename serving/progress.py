@@ -16,6 +16,10 @@ class EngineState(IntEnum):
     VACANT = 5
 
 
+# A report will follow.
+AT_WORK = (EngineState.RUNNING, EngineState.STOPPING)
+
+
 class Progress:
     """How far one request is; ``known_tokens`` (prompt and generated) stands still while it decodes.
 
