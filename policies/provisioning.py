@@ -175,13 +175,12 @@ def _beside_holders(wanted: Provision, draft: _Draft) -> list[Edge]:
     """One edge per scale-up domain with a holder and free seats, the seats by number.
 
     The holder's GPUs send a part to each seat, which exchange them: all together get what one link carries.
+    As over the network one whose out-links are free sends, one that loads itself rather than a busy one; of
+    the busy the one that the fewest load from.
     """
     holders: dict[int, list[Source]] = {}
-    for source in wanted.holders:
+    for source in (*wanted.holders, *draft.loading):
         holders.setdefault(source.ports[0].domain, []).append(source)
-    for source in draft.loading:
-        if all(holder in draft.loading for holder in holders.get(source.ports[0].domain, ())):
-            holders.setdefault(source.ports[0].domain, []).append(source)
     beside = [seat for seat in draft.seats if seat.ports[0].domain in holders][: draft.left]
     groups: dict[int, list[Seat]] = {}
     for seat in beside:
@@ -189,11 +188,12 @@ def _beside_holders(wanted: Provision, draft: _Draft) -> list[Edge]:
     edges = []
     for domain, seats in groups.items():
         held = holders[domain]
-        giver = min(held, key=lambda source: (source.out_busy, source.stop))
+        giver = min(held, key=lambda one: (one.out_busy, one in draft.loading, one.loads, one.stop))
         rate = wanted.scale_up_bytes_per_s
         assert {len(seat.ports) for seat in seats} == {len(giver.ports)}, "a model has one number of ranks"
         takers = [_linked(stop_of(seat), Target(seat.replica, seat.ports), rate) for seat in seats]
-        why = f"inside domain {domain}, 1 of {len(held)} holders to {len(seats)}"
+        behind = ", behind its load," if giver in draft.loading else ""
+        why = f"inside domain {domain}, 1 of {len(held)} holders{behind} to {len(seats)}"
         edges.append(edge_of([_linked(giver.stop, giver, rate)], takers, why))
     return edges
 

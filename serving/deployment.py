@@ -260,7 +260,7 @@ class Deployment:
         reload = self.copies.before_leaving(model, number, now_ns)
         if reload is not None:
             self._reload(now_ns, reload, actions)
-        needed = ("replica", number) in self._loads.sources_busy() or self._loads.to(number) is not None
+        needed = ("replica", number) in self._loads.sending() or self._loads.to(number) is not None
         if needed or not self.copies.may_leave(model, number):
             return
         self.drained.discard(number)

@@ -11,7 +11,7 @@ One load is at every target in one of three states:
 A load is forgotten when no target of it is under way.
 """
 
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence
 
 from serving.actions import Load, Stop
 from serving.events import Loaded, LoadStopped
@@ -58,9 +58,9 @@ class Loads:
                     f"load {load.load} is to replica {number}, as is load {other.load.load}"
                 )
 
-    def sources_busy(self) -> Set[Stop]:
-        """The sources of loads under way. Kept up to date: what is returned changes with them."""
-        return self._busy.keys()
+    def sending(self) -> Mapping[Stop, int]:
+        """How many loads under way each source has; kept up to date: what is returned changes with them."""
+        return self._busy
 
     def to(self, replica: int) -> LoadInFlight | None:
         """The load that is under way to a replica."""

@@ -32,11 +32,13 @@ class Source:
     """Who holds all parameters: a running replica (one port per rank) or a host's copy (its ports).
 
     out_busy: KV or parameters leave through one of its ports now, whoever sends them.
+    loads: how many loads take parameters from it now.
     """
 
     stop: Stop
     ports: tuple[Port, ...]
     out_busy: bool = False
+    loads: int = 0
 
 
 @fact

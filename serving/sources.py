@@ -1,6 +1,6 @@
 """What a provisioner is shown: free seats, and who has the parameters with what bandwidth to spare."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from serving.actions import Stop
 from serving.cluster_map import ClusterMap
@@ -26,7 +26,7 @@ def provision_for(
     (chains grow at their tails). A stop that parameters leave now is busy, and so is
     the out-link of a prefill instance, for its KV leaves through it.
     """
-    sending = loads.sources_busy()
+    sending = loads.sending()
     prefilling = _prefilling(instances, cluster)
     seats = tuple(
         [
@@ -40,14 +40,14 @@ def provision_for(
         stop: Stop = ("replica", instance.replica.id)
         ports = _ports(instance.replica.gpus, cluster, prefilling)
         if loads.to(instance.replica.id) is not None:
-            loading.append(Source(stop, ports, stop in sending))
+            loading.append(_source(stop, ports, sending))
         elif instance.state != "loading":
-            holders.append(Source(stop, ports, instance.role == "prefill" or stop in sending))
+            holders.append(_source(stop, ports, sending, instance.role == "prefill"))
     hosts = []
     for host in host_copies:
         if cluster.host_ports[host]:
             stop = ("host", host)
-            hosts.append(Source(stop, cluster.host_ports[host], stop in sending))
+            hosts.append(_source(stop, cluster.host_ports[host], sending))
     scale_up = cluster.scale_up_bytes_per_s
     return Provision(
         model,
@@ -60,6 +60,10 @@ def provision_for(
         scale_up,
         tuple(loading),
     )
+
+
+def _source(stop: Stop, ports: tuple[Port, ...], sending: Mapping[Stop, int], busy: bool = False) -> Source:
+    return Source(stop, ports, busy or stop in sending, sending.get(stop, 0))
 
 
 def _prefilling(instances: Instances, cluster: ClusterMap) -> set[int]:

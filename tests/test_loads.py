@@ -82,16 +82,16 @@ def test_a_load_is_forgotten_when_no_target_of_it_is_under_way() -> None:
 
 def test_sources_are_busy_as_long_as_a_target_of_theirs_is_under_way() -> None:
     loads = begun()
-    busy = loads.sources_busy()
-    assert busy == {("host", 0)}
+    busy = loads.sending()
+    assert busy == {("host", 0): 1}
     loads.begin(Load(8, "m", (("replica", 0), ("host", 0)), (("replica", 5),), (), False, False, ""))
-    assert busy == {("host", 0), ("replica", 0)}
+    assert busy == {("host", 0): 2, ("replica", 0): 1}
     loads.loaded(Loaded(7, 0, 4, True))
-    assert busy == {("host", 0), ("replica", 0)}
+    assert busy == {("host", 0): 2, ("replica", 0): 1}
     loads.loaded(Loaded(7, 1, 4, True))
-    assert busy == {("host", 0), ("replica", 0)}, "load 8 reads the host too"
+    assert busy == {("host", 0): 1, ("replica", 0): 1}, "load 8 reads the host too"
     loads.ended_early(LoadStopped(8, 0, 0, "asked to"))
-    assert busy == set()
+    assert busy == {}
 
 
 def test_the_load_to_a_replica_is_known_until_it_ends_there() -> None:

@@ -164,6 +164,29 @@ def test_of_the_holders_in_a_domain_a_free_one_sends() -> None:
     assert drawn(NetworkProvisioner().provision(request(busy, [seat(5, port(5, domain=0))]))) == [([0], [5])]
 
 
+def test_inside_a_domain_one_that_loads_forwards_before_a_busy_holder_is_asked() -> None:
+    """Instance 0 feeds 1 already: another load from it would take half of its link from the first."""
+    old = [replace(source(0, port(0, domain=0), busy=True), loads=1)]
+    new = [seat(one, port(one, domain=0)) for one in (2, 3)]
+    tail = source(1, port(1, domain=0))
+    answer = NetworkProvisioner().provision(replace(request(old, new), loading=(tail,)))
+    assert drawn(answer) == [([1], [2, 3])]
+    assert answer.edges[0].reason == "inside domain 0, 1 of 2 holders, behind its load, to 2: 200 GB/s"
+    idle = [*old, source(5, port(5, domain=0))]
+    assert drawn(NetworkProvisioner().provision(replace(request(idle, new), loading=(tail,)))) == [
+        ([5], [2, 3])
+    ]
+
+
+def test_of_busy_holders_in_a_domain_the_one_with_the_fewest_loads_sends() -> None:
+    """Prefill instances 1 and 2 send KV, decode instance 0 feeds two loads, nobody else is there."""
+    old = [
+        replace(source(one, port(one, domain=0), busy=True), loads=loads)
+        for one, loads in enumerate((2, 1, 0))
+    ]
+    assert drawn(NetworkProvisioner().provision(request(old, [seat(5, port(5, domain=0))]))) == [([2], [5])]
+
+
 def test_domains_without_links_of_their_own_or_not_preferred_are_served_over_the_network() -> None:
     old, new = [source(0, port(0, domain=0))], [seat(1, port(1, domain=0)), seat(2, port(2, rate=2 * B))]
     without = NetworkProvisioner().provision(request(old, new, scale_up=0))
