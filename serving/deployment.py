@@ -170,10 +170,11 @@ class Deployment:
         live = self._services[model].live
         layers_first = bool(chosen) and live is not None and not live.embeds
         for edge in answer.edges:
-            for _, number in edge.targets:
-                self.note(now_ns, "load", number, decision.reason, decision)
-                self._occupy(number, decision.role, False, edge.reason, actions)
             lives = not chosen.isdisjoint(number for _, number in edge.targets)
+            for _, number in edge.targets:
+                works = "; works while it loads" if number in chosen else ""
+                self.note(now_ns, "load", number, decision.reason + works, decision)
+                self._occupy(number, decision.role, False, edge.reason, actions)
             load = Load(
                 self._numbers,
                 model,
