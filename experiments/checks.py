@@ -146,6 +146,12 @@ def _check_elastic(config: RunConfig) -> None:
             f"engine.asynchronous=true does not fit system/live={system.live.name}, whose passes begin "
             "between two steps: write engine.asynchronous=false or engine=blitz_native"
         )
+    if system.provision.params.get("overlap") and system.live.name not in ("none", "stop"):
+        raise UserError(
+            f"system.provision.overlap=true does not fit system/live={system.live.name}: an instance that "
+            "runs its first batch while it loads shares no layers; write system.provision.overlap=false or "
+            "system/live=none"
+        )
     for group, policy in parts[:2]:
         if system.elastic and policy.name == "none":
             raise UserError(

@@ -126,7 +126,7 @@ class ChunkedPrefill:
         resumed: list[tuple[int, int]] = []
         admitted = 0
         for progress in view.waiting:
-            if admitted == seats or not budget:
+            if admitted >= seats or not budget:
                 break
             known = progress.known_tokens
             start = kv.cached_tokens(progress.id, known, free, resumed) if progress.comes_back else 0
@@ -206,7 +206,7 @@ class PrefillFirst:
             tokens = known - start
             blocks = -(-known // kv.block_tokens)
             full = bool(chunks) and batched + tokens > self.max_num_batched_tokens
-            if full or len(chunks) == seats or blocks > room:
+            if full or len(chunks) >= seats or blocks > room:
                 break
             if start:
                 resumed.append((progress.id, start // kv.block_tokens))

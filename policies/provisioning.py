@@ -49,7 +49,7 @@ class NetworkProvisioner:
         """Beside a holder, then as planned, ties in the order of the seats' numbers."""
         draft = _Draft(wanted)
         if self._scale_up_first and wanted.scale_up_bytes_per_s:
-            draft.add("beside a holder", _beside_holders(wanted, draft))
+            draft.add("beside a holder", _beside_holders(wanted, draft, self._prunes))
         if not self._replica_can_send(wanted, draft):
             draft.add("from their own host's memory", _from_own_hosts(draft))
         if draft.left and draft.seats:
@@ -171,16 +171,20 @@ class _Draft:
         return Provisioned(tuple(self._edges), overlap, reason)
 
 
-def _beside_holders(wanted: Provision, draft: _Draft) -> list[Edge]:
+def _beside_holders(wanted: Provision, draft: _Draft, relays: bool) -> list[Edge]:
     """One edge per scale-up domain with a holder and free seats, the seats by number.
 
     The holder's GPUs send a part to each seat, which exchange them: all together get what one link carries.
-    As over the network one whose out-links are free sends, one that loads itself rather than a busy one; of
-    the busy the one that the fewest load from.
+    One whose out-links are free sends. relays: as over the network, then one that loads itself, and of the
+    busy the one that the fewest load from; without, who loads is asked only where nobody has everything.
     """
     holders: dict[int, list[Source]] = {}
-    for source in (*wanted.holders, *draft.loading):
+    for source in wanted.holders:
         holders.setdefault(source.ports[0].domain, []).append(source)
+    for source in draft.loading:
+        found = holders.setdefault(source.ports[0].domain, [])
+        if relays or all(one in draft.loading for one in found):
+            found.append(source)
     beside = [seat for seat in draft.seats if seat.ports[0].domain in holders][: draft.left]
     groups: dict[int, list[Seat]] = {}
     for seat in beside:
@@ -188,7 +192,9 @@ def _beside_holders(wanted: Provision, draft: _Draft) -> list[Edge]:
     edges = []
     for domain, seats in groups.items():
         held = holders[domain]
-        giver = min(held, key=lambda one: (one.out_busy, one in draft.loading, one.loads, one.stop))
+        giver = min(
+            held, key=lambda one: (one.out_busy, one in draft.loading, relays and one.loads, one.stop)
+        )
         rate = wanted.scale_up_bytes_per_s
         assert {len(seat.ports) for seat in seats} == {len(giver.ports)}, "a model has one number of ranks"
         takers = [_linked(stop_of(seat), Target(seat.replica, seat.ports), rate) for seat in seats]

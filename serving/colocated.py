@@ -144,11 +144,18 @@ class Colocated:
 
         reporting: the instance whose report is handled, if one is.
         """
-        live, fleet = self.live, self.fleet
+        live = self.live
         if live is None or not live.pairs:
             for replica in self.partners():
                 self._feed(replica, actions)
             return
+        before = -1
+        while before < len(actions):  # what one takes changes what another may
+            before = len(actions)
+            self._feed_live(live, actions, reporting)
+
+    def _feed_live(self, live: LiveColocated, actions: list[Action], reporting: int) -> None:
+        fleet = self.fleet
         live.end_own(actions)
         # First where the fewest residents have to wait.
         for replica in sorted(self.partners(), key=lambda one: (fleet.load(one, "outstanding"), one)):

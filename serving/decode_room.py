@@ -56,6 +56,10 @@ class DecodeRoom:
             need = least
         return need if need < room else room
 
+    def fits(self, replica: int, room: int) -> bool:
+        """Whether it has memory for all it keeps room for; one that turned to decoding may have kept more."""
+        return self.demands.get(replica, 0) <= room
+
     def least(self) -> tuple[int, int] | None:
         """(instance, its demand) of the least demand of those that may be sent to now; None: nobody may."""
         return self._open.least() if self._listed else None

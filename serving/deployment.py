@@ -168,6 +168,7 @@ class Deployment:
         check_answer(wanted, answer)
         chosen = self._live(now_ns, decision, answer)
         live = self._services[model].live
+        assert live is None or not answer.overlap or not chosen, "a load that overlaps shares no layers"
         layers_first = bool(chosen) and live is not None and not live.embeds
         for edge in answer.edges:
             lives = not chosen.isdisjoint(number for _, number in edge.targets)

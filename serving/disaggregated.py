@@ -174,10 +174,13 @@ class Disaggregated:
             if event.steps:
                 self.backlog_tokens -= engine.handing_over_tokens()
             engine.ran(event, actions)
-            if self._turning and engine.id in self._turning and not _begun_tokens(engine):
-                self._decodes(engine, actions)
+            turns = engine.id in self._turning and not _begun_tokens(engine)
+            if turns:
+                self._opens(engine)
             if len(engine.outgoing) > earlier:
                 hand_overs.completed(engine, earlier, actions)
+            if turns:
+                hand_overs.match(actions)
             if engine.state is _IDLE and engine.id in self.prefill:
                 self._idle.add(engine.id)
                 if self.queue or (self.live is not None and self.live.pairs):
@@ -201,6 +204,8 @@ class Disaggregated:
             self._idle.add(engine.id)
         self.feed(actions)
         engine.freed(actions)
+        if self.hand_overs.waiting:
+            self.hand_overs.match(actions)
 
     def sent(self, event: Sent, actions: list[Action]) -> int | None:
         """KV has come: it decodes there, and its old place, which is returned, has memory for more."""
@@ -231,11 +236,14 @@ class Disaggregated:
 
     def _decodes(self, engine: Engine, actions: list[Action]) -> None:
         """It takes what is computed from now on, that of its own first."""
+        self._opens(engine)
+        self.hand_overs.match(actions)
+
+    def _opens(self, engine: Engine) -> None:
         self._turning.discard(engine.id)
         engine.turn("decode")
         self.decode.add(engine.id)
         self.hand_overs.open(engine.id)
-        self.hand_overs.match(actions)
 
     def leave(self, replica: int) -> None:
         """An instance takes nothing new; what it has computed is still fetched, what is sent to it comes."""

@@ -128,13 +128,13 @@ class Engine:
         self.waiting.extend(map(Progress, requests))
         self._start_pass(actions)
 
-    def adopt(self, arrived: Sequence[Progress], actions: list[Action]) -> None:
-        """The KV of these requests is here, in memory reserved for it: they decode from the next pass on."""
+    def adopt(self, arrived: Sequence[Progress], actions: list[Action], fits: bool = True) -> None:
+        """The KV of these is here: they decode from the next pass on. fits: all they may write does."""
         self.adopted += arrived
         if self.state is _IDLE:
             self._start_pass(actions)
         elif self.state is _RUNNING:
-            if self._chunks or self.aside is not None or not self.coalesce or self.hands_over:
+            if self._chunks or self.aside is not None or not self.coalesce or self.hands_over or not fits:
                 self.cut_run(actions)
             else:
                 join(self, arrived, actions)

@@ -172,7 +172,7 @@ class HandOvers:
         self._leave(source, here)
         freed = self._one_place(here) if self._givers else ()
         if here:
-            source.adopt(here, actions)
+            source.adopt(here, actions, self._room.fits(source.id, source.replica.longest_request_tokens))
         for group in groups:
             self._under_way.begin(source, source, group, "its last layers ran there", actions)
         _freed(freed, actions)
@@ -190,7 +190,7 @@ class HandOvers:
             release = source.ledger.release
             for progress in batch:
                 release(progress.id)
-        target.adopt(batch, actions)
+        target.adopt(batch, actions, self._room.fits(target.id, target.replica.longest_request_tokens))
         if source is not target:
             self._room.has_come(target.id)
             if self._under_way.unsent(source):

@@ -195,18 +195,23 @@ class LivePair:
             batch.where = "pulled"
             self._run(old, batch, self._layers)
 
-    def work(self) -> None:
-        """The new instance runs one layer of the earliest batch that has one to run, or begins another."""
+    def work(self) -> bool:
+        """The new instance runs one layer of the earliest batch that has one to run, or begins another.
+
+        Returns whether it has taken requests from the queue.
+        """
         if self.stopped or self.new in self._running or not self._hands.idle(self.new):
-            return
+            return False
+        begun = self._numbers
         self._embed()
         while not self._run_next():
             if not self.loaded or self.whole or any(batch.where == "embedding" for batch in self.batches):
-                return  # whole: what the queue has is for ordinary passes
+                break  # whole: what the queue has is for ordinary passes
             requests, quota = self._hands.fetch(self.new)
             if not requests:
-                return
+                break
             self._begin(requests, quota)
+        return self._numbers > begun
 
     def _run_next(self) -> bool:
         for batch in self.batches:

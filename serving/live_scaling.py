@@ -62,6 +62,9 @@ class Live:
         waited_ns = 0 if head_ns is None else now_ns - head_ns
         choice = LiveChoice(shown, waited_ns, host.backlog_tokens, partners, helpers, len(self.pairs))
         chosen = self._setup.policy.select(choice)
+        assert {*chosen} <= {one.replica for one in shown}, (
+            "a live policy chose an instance that is not shown"
+        )
         self._load_ns |= {one.replica: one.load_ns for one in shown if one.replica in chosen}
         return chosen
 
@@ -143,10 +146,10 @@ class Live:
                     return
 
     def work(self, actions: list[Action]) -> None:
-        """New instances run what they can."""
+        """New instances run what they can. What one has no memory for another may take, and so on."""
         self._actions = actions
-        for pair in list(self.pairs.values()):
-            pair.work()
+        while any(pair.work() for pair in list(self.pairs.values())):
+            pass
 
     def _pull(self, old: int) -> bool:
         if self._engines[old].aside is not None:
@@ -166,6 +169,7 @@ class Live:
             self._actions.append(Assign(request.id, old, why))
         if not batch.done:
             self._release(self._engines[batch.new], batch.requests)
+            self._engines[batch.new].freed(self._actions)
         self.pairs[batch.new].pull(old, batch)
         return True
 

@@ -37,6 +37,7 @@ from serving.request import Request
 from simcore.data_plane import DataPlane
 from simcore.lifetime import Lifetime
 from simcore.machine import Machine
+from simcore.standstill import Standstill, standstill
 from simcore.step_times import StepTimes
 from simcore.timers import Timer
 
@@ -100,6 +101,7 @@ class Simulation:
         self._events = 0
         self._decisions_ns = array("q")
         self._looks = 0
+        self._still = Standstill()
         self._rows_of = rows_of or {}
         self._cpu_ns = cpu_ns or _no_clock
         self._machines: dict[int, Machine] = {}
@@ -123,6 +125,8 @@ class Simulation:
             Timer(self._env, OPENING_RANK, self._open).at(0, 0)
         self._await_next_arrival(0)
         self._env.run()
+        if self._lives and self._looks:
+            raise standstill(self._lives)
         assert not self._lives, f"the world stopped with {len(self._lives)} requests in flight"
         for machine in self._machines.values():
             self._recorder.busy(machine.id, machine.busy_ns)
@@ -202,6 +206,10 @@ class Simulation:
             machine.interrupt(now_ns, 0)
         self._timers[replica].at(now_ns, max(machine.due_ns, now_ns))
 
+    def _moves(self) -> bool:
+        """Whether something is on a link."""
+        return self._data_plane is not None and self._data_plane.next_ns() is not None
+
     def _await_data(self, now_ns: int) -> None:
         """See to it that the data plane is asked when something is due, or before."""
         assert self._data_plane is not None
@@ -213,6 +221,8 @@ class Simulation:
         """A period of the load monitor is over; after the last request nobody looks any more."""
         if self._next is None and not self._lives:
             return
+        if self._still.is_over_patience(now_ns, self._events) and self._next is None and not self._moves():
+            raise standstill(self._lives)
         self._looks += 1
         if self._looks % TIMED_LOOKS != 1:
             self._handle(now_ns, Woke())

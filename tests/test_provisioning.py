@@ -172,6 +172,8 @@ def test_inside_a_domain_one_that_loads_forwards_before_a_busy_holder_is_asked()
     answer = NetworkProvisioner().provision(replace(request(old, new), loading=(tail,)))
     assert drawn(answer) == [([1], [2, 3])]
     assert answer.edges[0].reason == "inside domain 0, 1 of 2 holders, behind its load, to 2: 200 GB/s"
+    naive = NetworkProvisioner("naive").provision(replace(request(old, new), loading=(tail,)))
+    assert drawn(naive) == [([0], [2, 3])], "forwarding is what multicast means"
     idle = [*old, source(5, port(5, domain=0))]
     assert drawn(NetworkProvisioner().provision(replace(request(idle, new), loading=(tail,)))) == [
         ([5], [2, 3])
