@@ -1,6 +1,6 @@
 """Live schedulers: how the two instances of a pair share the batches that wait while one still loads."""
 
-from policies.zigzag_ilp import DETERMINISTIC_LIMIT, FORMULATIONS, Formulation, solve
+from policies.zigzag_ilp import DETERMINISTIC_LIMIT, FORMULATIONS, Formulation, check_solver, solve
 from policies.zigzag_replay import best_effort, ilp_free, stop_the_world
 from serving.live import LivePlan, LiveView
 
@@ -57,6 +57,7 @@ class Ilp:
             raise ValueError(f"there is no formulation {formulation!r}: write {', '.join(FORMULATIONS)}")
         if not deterministic_limit > 0:
             raise ValueError("the ILP needs a deterministic limit above 0")
+        check_solver()
         self.ahead, self.solve_ns = ahead, solve_ns
         self._formulation = formulation
         self._deterministic_limit = deterministic_limit

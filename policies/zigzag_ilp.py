@@ -10,6 +10,7 @@ as printed it is free and left out, and the optimum is a schedule that nobody ca
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from importlib.util import find_spec
 from math import gcd
 from typing import Any, Literal, get_args
 
@@ -191,13 +192,18 @@ def _unit_ns(view: LiveView) -> int:
     return gcd(view.layer_load_ns, *view.batch_layer_ns)
 
 
-def _cp_model() -> Any:
-    try:
-        from ortools.sat.python import cp_model
-    except ImportError:
+def check_solver() -> None:
+    """UserError where OR-tools is not installed: said before a run, not when the first plan is asked for."""
+    if find_spec("ortools") is None:
         raise UserError(
-            "the ILP of ZigZag needs OR-tools: install servetwin[plan], or choose the live scheduler ilp_free"
-        ) from None
+            "the ILP of ZigZag needs OR-tools: pip install 'servetwin[plan]', or choose system/live=ilp_free"
+        )
+
+
+def _cp_model() -> Any:
+    check_solver()
+    from ortools.sat.python import cp_model
+
     return cp_model
 
 

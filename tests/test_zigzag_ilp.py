@@ -1,6 +1,5 @@
 """ZigZag's ILP: the printed forms and what is wrong with them, exact optima as oracles, limits, refusals."""
 
-import sys
 from collections.abc import Sequence
 from fractions import Fraction
 from itertools import product
@@ -9,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from experiments.reproduce.registry import chosen
 from policies.zigzag import Ilp
 from policies.zigzag_ilp import Formulation, Solved, claimed_finish_ns, front_greedy, solve, stopped_with
 from policies.zigzag_replay import ilp_free, replay
@@ -275,6 +275,10 @@ def test_what_cannot_be_chosen_is_refused() -> None:
 
 
 def test_without_or_tools_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "ortools.sat.python", None)
-    with pytest.raises(UserError, match="install servetwin\\[plan\\], or choose the live scheduler ilp_free"):
-        Ilp().plan(paper(7))
+    """Before anything is run: when the policy is made, and when a figure that needs it is asked for."""
+    monkeypatch.setattr("policies.zigzag_ilp.find_spec", lambda _: None)
+    words = "pip install 'servetwin\\[plan\\]', or choose system/live=ilp_free"
+    with pytest.raises(UserError, match=words):
+        Ilp()
+    with pytest.raises(UserError, match=words):
+        chosen("blitzscale", ["fig15"])["fig15"].cases()

@@ -43,7 +43,7 @@ BLITZSCALE: Final[dict[str, Recipe]] = {
     "fig3": Recipe("objectives by stop time; network use of serving", fig03.cases, fig03.fig3),
     "fig4": Recipe("host-cache misses of ServerlessLLM, 16 models", fig04.cases, fig04.fig4),
     "fig8": Recipe("loading beside KV; a planner that ignores it", fig08.cases, fig08.fig8),
-    "fig15": Recipe("ZigZag's example, exact", tuple, lambda _: fig15.fig15()),
+    "fig15": Recipe("ZigZag's example, exact", fig15.cases, lambda _: fig15.fig15()),
     "fig17": Recipe("three workloads, every system", fig17.cases, fig17.fig17),
     "fig18": Recipe("GPU time and objectives, AzureConv with 24B", fig18.cases, fig18.fig18),
     "fig19": Recipe("copies of a model in host memory", fig19.cases, fig19.fig19),

@@ -43,6 +43,10 @@ def carry_out(
     other refusal is a UserError, before the first run begins.
     """
     wanted = list(dict.fromkeys((*cases, *(one for sweep in sweeps for one in sweep.cases()))))
+    # No trace is missed after the checks of a hundred cases, or after hours of runs.
+    for first in {one.set_up.trace: one for one in wanted if not one.optional}.values():
+        if not lacking(first.all_words()):
+            _try(first)
     refusals = _in_order(_refusal, wanted, processes)
     missing = {one: why for one, why in zip(wanted, refusals, strict=True) if why}
     ready = [one for one in wanted if one not in missing]
@@ -118,6 +122,14 @@ def _refusal(case: Case) -> str:
             return f"refused: {error}"
         raise UserError(f"{case.set_up.name}, {case.label}: {error}") from error
     return ""
+
+
+def _try(case: Case) -> None:
+    """Everything of a run but the run."""
+    try:
+        prepare(load_config(case.all_words(NOWHERE), "simulate"))
+    except UserError as error:
+        raise UserError(f"{case.set_up.name}, {case.label}: {error}") from error
 
 
 def _each(jobs: list[tuple[Case, int]], processes: int) -> Iterable[tuple[tuple[Case, int], Outcome]]:
