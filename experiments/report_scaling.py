@@ -10,7 +10,7 @@ import numpy as np
 
 from experiments import plots
 from experiments.report_figures import figure
-from experiments.table import NOTHING, count, duration, is_known, number, section
+from experiments.table import NOTHING, count, duration, is_known, live_facts, number, section
 
 Event = Mapping[str, Any]
 
@@ -104,6 +104,7 @@ def _facts(summary: Mapping[str, Any], events: Sequence[Event]) -> str:
         ("targets of loads", f"{count(loads.get('count'))} whole, {count(loads.get('stopped'))} stopped"),
         ("a load took on average", took),
         *((f"loaded from {_FROM.get(tier, tier)}", _bytes(size)) for tier, size in tiers.items() if size),
+        *live_facts(section(summary, "live")),
         ("host memory for copies", f"mean {_bytes(host.get('mean'))}, most {_bytes(host.get('max'))}"),
         (
             "look-ups of the host cache",

@@ -129,6 +129,7 @@ def facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("GPUs in a step", share(summary.get("gpu_busy_share"))),
         ("preemptions", count(summary.get("preemptions"))),
         *_loads(section(summary, "loads")),
+        *live_facts(section(summary, "live")),
         *(_cost_of_workers(real) if real else _cost_of_simulation(sim)),
     ]
 
@@ -140,6 +141,17 @@ def _loads(loads: Mapping[str, Any]) -> list[tuple[str, str]]:
         return []
     mean, most = duration(1000 * seconds["mean"]), duration(1000 * seconds["max"])
     return [("loads", f"{count(loads.get('count'))}, mean {mean}"), ("slowest load", most)]
+
+
+def live_facts(live: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What instances did while they loaded, of a run with live scaling; plans only where there were any."""
+    if not live:
+        return []
+    found = [("served while loading", f"{count(live['requests'])} requests, {count(live['passes'])} passes")]
+    plans = {key: live[f"plans_{key}"] for key in ("used", "refused", "late")}
+    if any(plans.values()):
+        found.append(("plans of layers", ", ".join(f"{count(many)} {key}" for key, many in plans.items())))
+    return found
 
 
 def _cost_of_simulation(sim: Mapping[str, Any]) -> list[tuple[str, str]]:

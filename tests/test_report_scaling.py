@@ -8,6 +8,7 @@ import pytest
 
 from experiments.report_scaling import MOST_ROWS, instance_steps, scaling
 from experiments.simulate import execute, prepare
+from experiments.table import live_facts
 from tests.test_config import simulated
 from tests.test_report import SUMMARY, columns, page
 
@@ -74,6 +75,7 @@ def test_the_page_says_why_and_what_it_cost(tmp_path: Path) -> None:
         host_cache_bytes={"mean": 1.6e10, "max": 3.2e10},
         cache={"hits": 5, "misses": 6},
         decisions={"count": 9, "cpu_ms_p99": 0.25},
+        live={"requests": 12, "passes": 3400, "plans_used": 5, "plans_refused": 0, "plans_late": 1},
     )
     shown = "".join(page(tmp_path, columns(50), summary).text.split())
     for words in (
@@ -82,6 +84,8 @@ def test_the_page_says_why_and_what_it_cost(tmp_path: Path) -> None:
         "a load took on average 1.50 s, slowest 2.00 s",
         "loaded from other instances 32.0 GB",
         "mean 16.0 GB, most 32.0 GB",
+        "served while loading 12 requests, 3,400 passes",
+        "plans of layers 5 used, 0 refused, 1 late",
         "5 hits, 6 misses",
         "9 times",
         "CPU time of a look, P99 0.250 ms",
@@ -89,6 +93,11 @@ def test_the_page_says_why_and_what_it_cost(tmp_path: Path) -> None:
     ):
         assert "".join(words.split()) in shown, words
     assert "loadedfromSSD" not in shown
+    assert live_facts({}) == []
+    assert (
+        len(live_facts(dict.fromkeys(("requests", "passes", "plans_used", "plans_refused", "plans_late"), 0)))
+        == 1
+    )
 
 
 def test_a_long_list_keeps_both_ends_and_says_how_much_is_missing() -> None:
