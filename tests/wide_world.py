@@ -74,11 +74,9 @@ class WideWorld(StepWorld):
                 self.came[number] = event.layers
                 if event.whole:
                     self.whole.add(number)
-        elif isinstance(event, Ran):
+        elif isinstance(event, Ran | Lost):
             self.at_work.discard(event.replica)
-            self.finished += event.finished
-        elif isinstance(event, Lost):
-            self.at_work.discard(event.replica)
+            self.finished += event.finished if isinstance(event, Ran) else ()
         super().tell(event)
 
     def carry_out(self, actions: list[Action]) -> None:
@@ -209,12 +207,9 @@ def draw_live(random: Random) -> LivePolicy:
         Ilp(ahead=random.choice([2, 3]), solve_ns=random.choice([0, 5 * MS, 300 * MS])), StopTheWorld(),
     ]  # fmt: skip
     return LiveScaling(
-        random.choice(kinds),
-        random.choice([0, 0, 100]),
-        tails_only=random.random() < 0.4,
-        targets_per_partner=random.choice([1, 3, 10]),
-        embedding=random.choice(["target", "source"]),
-    )
+        random.choice(kinds), random.choice([0, 0, 100]), tails_only=random.random() < 0.4,
+        targets_per_partner=random.choice([1, 3, 10]), embedding=random.choice(["target", "source"]),
+    )  # fmt: skip
 
 
 def fit(models: dict[str, int], start: dict[Any, int], gpus: int) -> bool:
@@ -238,72 +233,47 @@ def draw_setting(random: Random) -> WideSetting:
     while not fit(models, start, hosts * gpus_per_host):
         start[max(start, key=start.__getitem__)] -= 1
     provision = random.choice(PROVISIONERS)
-    copies = "everywhere" if provision == "host" else "pool"
-    if provision == "host_or_ssd" and random.random() < 0.5:
-        copies = "ttl"
+    caching = provision == "host_or_ssd" and random.random() < 0.5
+    copies = "everywhere" if provision == "host" else "ttl" if caching else "pool"
     seed = random.getrandbits(32)
-    live = random.random() < 0.85
-    if copies == "ttl" and not live:
+    live, whims = random.random() < 0.85, random.random() < 0.4
+    if caching and not live:
         provision = "pipelined"  # does not fit live instances
-    whims = random.random() < 0.4
     rules = {
-        "prescale_from": random.choice([0, 1]),
-        "prescale_by": random.choice([1, 2]),
+        "prescale_from": random.choice([0, 1]), "prescale_by": random.choice([1, 2]),
         "scale_down_ms": random.choice([0, 1, 100, 333]),
-    }
+    }  # fmt: skip
     bounds = {
         role: (random.choice([0, 0, least]), random.choice([max(1, least), 6]))
         for role, least in start.items()
     }
     layers, kv_blocks = random.choice([1, 2, 2, 3, 4, 7]), random.choice([4, 8, 16, 40])
+    block_tokens, all_gb = random.choice([1, 4, 4, 16]), count * SIZE_BYTES / 1e9
     return WideSetting(
-        models=models,
-        hosts=hosts,
-        gpus_per_host=gpus_per_host,
-        start=start,
-        bounds=bounds,
-        provision=provision,
-        copies=copies,
-        whims=(lambda: Whims(Random(seed))) if whims else None,
-        rules=rules,
+        models=models, hosts=hosts, gpus_per_host=gpus_per_host, start=start, bounds=bounds,
+        provision=provision, copies=copies, rules=rules, layers=layers, kv_blocks=kv_blocks,
+        block_tokens=block_tokens, whims=(lambda: Whims(Random(seed))) if whims else None,
         live=(lambda: draw_live(Random(seed))) if live else None,
-        layers=layers,
-        kv_blocks=kv_blocks,
-        block_tokens=random.choice([1, 4, 4, 16]),
         ways=tuple(way for way in ("cancel_drain", "revive", "mutate") if random.random() < 0.7),
-        host_gb=_host_gb(random, count) if copies == "pool" else None,
-        max_num_seqs=random.choice([1, 2, 4, 8]),
-        batch_tokens=random.choice([1, 8, 16]),
-        period_ns=random.choice([7 * MS, 50 * MS, 100 * MS, 100 * MS]),
-        park_ns=random.choice([0, 300 * MS]),
-        prefill_tokens_per_s=random.choice([20.0, 20.0, 100.0]),
-        pass_ns=random.choice([0, 200 * MS]),
-        kv_tokens_per_s=random.choice([1e6, 100.0]),
-        scale_up_bytes_per_s=random.choice([0, 1000]),
-        kv_bytes_per_token=random.choice([10, 7, 1]),
-        coalesce=False,
-    )
-
-
-def _host_gb(random: Random, models: int) -> float | None:
-    all_gb = models * SIZE_BYTES / 1e9
-    return random.choice([None, None, all_gb, 2 * all_gb])
+        host_gb=random.choice([None, None, all_gb, 2 * all_gb]) if copies == "pool" else None,
+        max_num_seqs=random.choice([1, 2, 4, 8]), batch_tokens=random.choice([1, 8, 16]),
+        period_ns=random.choice([7 * MS, 50 * MS, 100 * MS, 100 * MS]), park_ns=random.choice([0, 300 * MS]),
+        prefill_tokens_per_s=random.choice([20.0, 20.0, 100.0]), pass_ns=random.choice([0, 200 * MS]),
+        kv_tokens_per_s=random.choice([1e6, 100.0]), scale_up_bytes_per_s=random.choice([0, 1000]),
+        kv_bytes_per_token=random.choice([10, 7, 1]), coalesce=False,
+    )  # fmt: skip
 
 
 def draw_requests(random: Random, setting: WideSetting) -> tuple[tuple[Request, int], ...]:
     """(request, output tokens): bursts and pauses; some reserve too little, some never fit."""
     room, arrival_ns, found = setting.room, 0, []
-    reserved = random.choice([0, 0, 0, 1])
-    one_token = random.random() < 0.1
+    reserved, one_token = random.choice([0, 0, 0, 1]), random.random() < 0.1
     for id in range(random.randint(1, 50)):
-        pauses_ns = [0, 0, 1, 10 * MS, 50 * MS, random.choice([1, 1000]) * MS]
-        arrival_ns += random.choice(pauses_ns)
+        arrival_ns += random.choice([0, 0, 1, 10 * MS, 50 * MS, random.choice([1, 1000]) * MS])
         prompt = random.choice([1, random.randint(1, room - 1), random.randint(1, min(20, room - 1))])
         cap = random.choice([1, random.randint(1, room - prompt)])
-        if random.random() < 0.03:
-            cap = room + 1
-        if one_token:
-            cap = 1
+        unfit = random.random() < 0.03
+        cap = 1 if one_token else room + 1 if unfit else cap
         model = random.choice(sorted(setting.models))
         found.append((Request(id, arrival_ns, prompt, cap, model, 0, reserved), random.randint(1, 30)))
     return tuple(found)
@@ -344,7 +314,6 @@ def reached(world: WideWorld) -> Counter[str]:
     found = Counter(type(action).__name__ for action in world.actions)
     found["split" if world.setting.split else "both"] += 1
     lives = [one.live for one in world.controller.services.values() if one.live is not None]
-    found["live"] += any(one.counts.passes for one in lives)
     found["live " + ("split" if world.setting.split else "both")] += any(one.counts.passes for one in lives)
     found["activations"] += sum(isinstance(one, Send) and one.what == "activations" for one in world.actions)
     return found
