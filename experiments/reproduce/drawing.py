@@ -65,7 +65,10 @@ def _ratios(axes: "Axes", rows: Sequence[Row]) -> None:
     axes.set_yticks(range(len(rows)), [row.name for row in rows], fontsize="small")
     axes.invert_yaxis()
     nothing = "" if rows else ": no row has a number to compare"
-    axes.set(xscale="log", xlabel=f"ours / paper; green: in band, red: out (shaded: within a factor {BAND:g}){nothing}")
+    axes.set(
+        xscale="log",
+        xlabel=f"ours / paper; green: in band, red: out (shaded: within a factor {BAND:g}){nothing}",
+    )
     low, high = axes.get_xlim()
     axes.set_xticks([tick for tick in _TICKS if low <= tick <= high], minor=False)
     axes.set_xticks([], minor=True)
