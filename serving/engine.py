@@ -129,7 +129,7 @@ class Engine:
         self._start_pass(actions)
 
     def adopt(self, arrived: Sequence[Progress], actions: list[Action], fits: bool = True) -> None:
-        """The KV of these is here: they decode from the next pass on. fits: all they may write does."""
+        """The KV of these is here: they decode from the next pass on. fits: so will all they write."""
         self.adopted += arrived
         if self.state is _IDLE:
             self._start_pass(actions)

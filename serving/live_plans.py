@@ -71,4 +71,4 @@ class LivePlans:
             f"a live scheduler split {len(batches)} batches of {count} layers into {split}"
         )
         self._counts.plans_used += 1
-        return list(found.target_layers)
+        return list(split)

@@ -94,6 +94,7 @@ class Setting:
     whims: Callable[[], Scaler] | None = None  # instead of the load monitor
     live: Callable[[], LivePolicy] | None = None
     topology: Topology | None = None
+    layers: int = LAYERS  # of every model
 
     @property
     def split(self) -> bool:
@@ -101,7 +102,7 @@ class Setting:
 
     def prototype(self, model: str) -> Replica:
         gpus = tuple(range(self.models[model]))
-        return Replica(-1, model, LayerRange(0, LAYERS), gpus, self.kv_blocks, self.block_tokens)
+        return Replica(-1, model, LayerRange(0, self.layers), gpus, self.kv_blocks, self.block_tokens)
 
     def placed(self) -> list[Replica]:
         """The replicas of the start, GPUs in index order, groups where seats may be."""
@@ -372,7 +373,7 @@ class StepWorld:
             residents = self.decoding.setdefault(number, set())
             sampled = set(residents) if run.decode else set()
             for request, start, tokens in run.chunks:
-                if run.layers is not None and run.layers[1] < LAYERS:
+                if run.layers is not None and run.layers[1] < self.setting.layers:
                     continue
                 if start + tokens == self.prompts[request] + self.made[request]:
                     sampled.add(request)
@@ -416,7 +417,7 @@ class StepWorld:
             self.at(self.now_ns + 5 * MS, lambda: self._whole(load, target))
             return None
         missing.discard(target)
-        return Loaded(load.load, target, 4, True)
+        return Loaded(load.load, target, self.setting.layers, True)
 
     @staticmethod
     def _feeds(one: Load, missing: set[int], load: Load) -> bool:

@@ -13,12 +13,10 @@ from serving.actions import Action, Load, Place, Preempt, Reclaim, Run, Send
 from serving.colocated import Colocated
 from serving.disaggregated import Disaggregated
 from serving.events import Event, Loaded, Lost, Ran
-from serving.layers import LayerRange
 from serving.live import LivePolicy, LiveScheduler
 from serving.progress import EngineState
-from serving.replica import Replica
 from serving.request import Request
-from tests.elastic_world import LAYERS, MS, SIZE_BYTES, Setting, StepWorld, Whims
+from tests.elastic_world import MS, SIZE_BYTES, Setting, StepWorld, Whims
 
 PROVISIONERS = ("binomial", "host", "host_or_ssd", "multicast", "naive", "one_to_one")
 GONE = (EngineState.VACANT, EngineState.LOST)
@@ -27,12 +25,7 @@ PATIENCE_NS = 40_000 * MS  # behind the last arrival
 
 @dataclass(frozen=True)
 class WideSetting(Setting):
-    """``layers``: of every model."""
-
-    layers: int = 4
-
-    def prototype(self, model: str) -> Replica:
-        return replace(super().prototype(model), layers=LayerRange(0, self.layers))
+    """As wide as ``draw_setting`` draws it."""
 
     @property
     def room(self) -> int:
@@ -109,8 +102,6 @@ class WideWorld(StepWorld):
                     self.computed[request] = [(number, 0, self.setting.layers)]
         else:
             self._check_layers(run, *layers)
-            # To the world of four layers only the last one matters.
-            run = replace(run, layers=(layers[0], LAYERS if layers[1] == self.setting.layers else 0))
         super()._run(run)
 
     def _check_layers(self, run: Run, first: int, last: int) -> None:
@@ -157,10 +148,6 @@ class WideWorld(StepWorld):
                 self.at(soon_ns, lambda target=target, layers=layers: self._layer(load, target, layers))  # type: ignore[misc]
         for target in range(len(load.targets)):
             self.at(self.now_ns + span_ns, lambda target=target: self._whole(load, target))  # type: ignore[misc]
-
-    def _whole(self, load: Load, target: int) -> Event | None:
-        event = super()._whole(load, target)
-        return replace(event, layers=self.setting.layers) if isinstance(event, Loaded) else event
 
     # The end.
 

@@ -44,9 +44,8 @@ def carry_out(
     """
     wanted = list(dict.fromkeys((*cases, *(one for sweep in sweeps for one in sweep.cases()))))
     # No trace is missed after the checks of a hundred cases, or after hours of runs.
-    for first in {one.set_up.trace: one for one in wanted if not one.optional}.values():
-        if not lacking(first.all_words()):
-            _try(first)
+    for one_of_trace in {one.set_up.trace: one for one in wanted if not one.optional}.values():
+        _refusal(one_of_trace, prepared=True)
     refusals = _in_order(_refusal, wanted, processes)
     missing = {one: why for one, why in zip(wanted, refusals, strict=True) if why}
     ready = [one for one in wanted if one not in missing]
@@ -107,29 +106,24 @@ def _executed(case: Case, words: Words) -> tuple[Prepared, Simulated]:
         return prepared, execute(prepared)
 
 
-def _refusal(case: Case) -> str:
-    """Why a case cannot run; a UserError of one that must, before hours of other runs."""
+def _refusal(case: Case, prepared: bool = False) -> str:
+    """Why a case cannot run; a UserError of one that must, before hours of other runs.
+
+    prepared: everything of the run but the run is tried, as it is for an optional case.
+    """
     if lacks := lacking(case.all_words()):
         return lacks
     try:
         config = load_config(case.all_words(NOWHERE), "simulate")
         if case.links:
             parse_cluster("links", links_file(case), case.links)
-        if case.optional:
+        if case.optional or prepared:
             prepare(config)
     except UserError as error:
         if case.optional:
             return f"refused: {error}"
         raise UserError(f"{case.set_up.name}, {case.label}: {error}") from error
     return ""
-
-
-def _try(case: Case) -> None:
-    """Everything of a run but the run."""
-    try:
-        prepare(load_config(case.all_words(NOWHERE), "simulate"))
-    except UserError as error:
-        raise UserError(f"{case.set_up.name}, {case.label}: {error}") from error
 
 
 def _each(jobs: list[tuple[Case, int]], processes: int) -> Iterable[tuple[tuple[Case, int], Outcome]]:
