@@ -129,12 +129,12 @@ def summarize(
         "e2e_ms": _spread(columns["e2e_ms"]),
         "slo": _slo(columns, finished + rejected + failed, slo, span_s),
         "throughput": {
-            "req_per_s": finished / span_s if span_s else None,
-            "output_tokens_per_s": int(columns["output_tokens"].sum()) / span_s if span_s else None,
+            "req_per_s": per_s(finished, span_s),
+            "output_tokens_per_s": per_s(int(columns["output_tokens"].sum()), span_s),
         },
         "duration_s": span_s,
         "gpu_seconds": gpus * span_s,
-        "gpu_busy_share": sum(metrics.busy_ns.values()) / NS_PER_S / instances / span_s if span_s else None,
+        "gpu_busy_share": per_s(sum(metrics.busy_ns.values()) / NS_PER_S / instances, span_s),
         "replica_busy_share": [
             metrics.busy_ns[replica] / NS_PER_S / span_s if span_s else 0.0
             for replica in sorted(metrics.busy_ns)
@@ -142,6 +142,11 @@ def summarize(
         "instances": {"mean": float(instances), "max": instances},
         "preemptions": int(columns["preemptions"].sum()),
     }
+
+
+def per_s(amount: float, seconds: float) -> float | None:
+    """A rate; None where the time is 0, which a coarse clock reads of a short run."""
+    return amount / seconds if seconds else None
 
 
 def _span_s(columns: dict[str, np.ndarray], last_failure_ns: int) -> float:
@@ -199,5 +204,5 @@ def _slo(
         "ttft_attainment": share(int(first.sum())),
         "tpot_attainment": share(int(rest.sum())),
         "attainment": share(good),
-        "goodput_req_per_s": good / span_s if span_s else None,
+        "goodput_req_per_s": per_s(good, span_s),
     }

@@ -20,7 +20,7 @@ from experiments.hosted import hosted_models
 from experiments.hosted_summary import model_column, models_section, shown_estimates, shown_model
 from experiments.journal_file import NAME as JOURNAL_NAME
 from experiments.journal_file import JournalFile, header_fields
-from experiments.metrics import RunMetrics, summarize
+from experiments.metrics import RunMetrics, per_s, summarize
 from experiments.resolved import resolved_yaml
 from experiments.results import write_results
 from experiments.sizes import seat_count, start_of
@@ -83,7 +83,7 @@ def simulate(config: RunConfig, folder: Path, on_progress: Progress | None = Non
         "wall_s": done.wall_s,
         "cpu_s": done.cpu_s,
         "process_cpu_s": process_time(),
-        "requests_per_cpu_s": len(prepared.workload) / done.cpu_s,
+        "requests_per_cpu_s": per_s(len(prepared.workload), done.cpu_s),
         "events": done.events,
     }
     write_results(folder, summary, done.columns, config_yaml)
