@@ -2,16 +2,15 @@
 
 import errno
 import os
-import secrets
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Final
 
+from experiments.known_files import foreign, write_marker
+from experiments.unfinished import clear, free_name, hold, put_away, replaced_name, unfinished_name
 from serving.errors import UserError
-
-# Lists the files the run wrote, so that overwriting never removes a file somebody else put there.
-MARKER: Final = ".servetwin-result"
 
 # The place is at fault and not the run: another out= helps.
 _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO})
@@ -28,6 +27,7 @@ class ResultFolder:
         self.target = _absolute(str(path))
         self.overwrite = overwrite
         self._temporary: Path | None = None
+        self._lock: int | None = None  # of the temporary folder, for as long as this process uses it
         self._new_parents: list[Path] = []
 
     @property
@@ -38,15 +38,14 @@ class ResultFolder:
         return self._temporary
 
     def prepare(self) -> Path:
-        """Check the target and make the temporary folder; returns the latter."""
-        self._check_target()
+        """Put away what dead runs left, check the target, make the temporary folder; returns the latter."""
         parent = self.target.parent
-        temporary = parent / f".servetwin-unfinished-{secrets.token_hex(6)}"
+        clear(parent)
+        self._check_target()
         try:
             self._new_parents = _missing(parent)
-            self._temporary = temporary  # before it is there, so that Ctrl-C finds it
             parent.mkdir(parents=True, exist_ok=True)
-            temporary.mkdir()
+            temporary = self._make_temporary()
             self.target.exists()  # its parents did not, so only now a name that is too long shows
         except OSError as error:
             self.discard()
@@ -64,18 +63,16 @@ class ResultFolder:
         When the name was taken during the run, the results are kept beside it and the UserError says where.
         """
         written = self.path
-        _write_marker(written)
+        write_marker(written, self.target.name)
         try:
             self._check_target()
             _replace(written, self.target)
         except (UserError, OSError) as error:
-            kept = _free_name(self.target)
+            kept = free_name(self.target)
             written.rename(kept)
-            self._temporary = None
-            self._new_parents = []
+            self._forget()
             raise UserError(f"{error}; this run's results were kept in {kept}") from error
-        self._temporary = None
-        self._new_parents = []
+        self._forget()
         return self.target
 
     def discard(self) -> None:
@@ -86,8 +83,9 @@ class ResultFolder:
             shutil.rmtree(self._temporary, ignore_errors=True)
         finally:  # a second Ctrl-C may have cut the first attempt
             shutil.rmtree(self._temporary, ignore_errors=True)
-            self._temporary = None
-            _remove_empty(self._new_parents)
+            new_parents = self._new_parents
+            self._forget()
+            _remove_empty(new_parents)
 
     def __enter__(self) -> "ResultFolder":
         try:
@@ -115,6 +113,28 @@ class ResultFolder:
         if error is not None and not isinstance(error, Exception):
             error.add_note("nothing was written")
 
+    def _make_temporary(self) -> Path:
+        """Make and lock it; another run may take it for a dead one's before it is locked, and remove it."""
+        while True:
+            temporary = unfinished_name(self.target.parent)
+            self._temporary = temporary  # before it is there, so that Ctrl-C finds it
+            temporary.mkdir()
+            self._lock = hold(temporary, wait=True)
+            if temporary.exists():
+                return temporary
+            self._unlock()
+
+    def _forget(self) -> None:
+        """The temporary folder has become a result, or is gone."""
+        self._temporary = None
+        self._new_parents = []
+        self._unlock()
+
+    def _unlock(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
     def _check_target(self) -> None:
         """Only nothing, an empty folder, or (with overwrite) an untouched earlier result may be there."""
         target = self.target
@@ -135,8 +155,8 @@ class ResultFolder:
 
     def _check_earlier_result(self) -> None:
         target = self.target
-        foreign = _foreign_files(target)
-        if foreign is None:
+        others = foreign(target)
+        if others is None:
             raise UserError(
                 f"out={target} holds files that are not a ServeTwin result: write out= with a new folder"
             )
@@ -144,9 +164,9 @@ class ResultFolder:
             raise UserError(
                 f"out={target} already holds a result: write overwrite=true to replace it, or another out="
             )
-        if foreign:
+        if others:
             raise UserError(
-                f"out={target} holds {foreign[0]}, which is not part of its result: "
+                f"out={target} holds {others[0]}, which is not part of its result or was changed since: "
                 "move it away, or write another out="
             )
 
@@ -181,46 +201,22 @@ def _remove_empty(folders: list[Path]) -> None:
             return
 
 
-def _write_marker(folder: Path) -> None:
-    names = "\n".join(_files(folder))
-    (folder / MARKER).write_text(names + "\n", encoding="utf-8", errors="surrogateescape")
-
-
-def _foreign_files(folder: Path) -> list[str] | None:
-    """Files beside those the marker lists; None when the folder has no marker."""
-    try:
-        listed = (folder / MARKER).read_text(encoding="utf-8", errors="surrogateescape").split("\n")
-    except OSError:
-        return None
-    return [name for name in _files(folder) if name not in listed and name != MARKER]
-
-
-def _files(folder: Path) -> list[str]:
-    """Relative names of everything in the folder that is not itself a folder, sorted."""
-    return sorted(
-        (Path(base) / name).relative_to(folder).as_posix()
-        for base, _, names in os.walk(folder)
-        for name in names
-    )
-
-
 def _replace(written: Path, target: Path) -> None:
     """Rename onto a free name or an empty folder; an earlier result steps aside first and goes last."""
     if not target.exists() or not any(target.iterdir()):
         written.rename(target)
         return
-    aside = target.parent / f".servetwin-replaced-{secrets.token_hex(6)}"
-    target.rename(aside)
+    aside = replaced_name(target.parent)
+    lock = hold(target, wait=False)
     try:
-        written.rename(target)
-    except BaseException:
-        aside.rename(target)
-        raise
-    shutil.rmtree(aside, ignore_errors=True)
-
-
-def _free_name(target: Path) -> Path:
-    number = 1
-    while (kept := target.parent / f"{target.name}.{number}").exists():
-        number += 1
-    return kept
+        target.rename(aside)
+        try:
+            written.rename(target)
+        except BaseException:
+            aside.rename(target)
+            raise
+        with suppress(OSError):
+            put_away(aside)
+    finally:
+        if lock is not None:
+            os.close(lock)

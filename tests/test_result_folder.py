@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from experiments.result_folder import MARKER, ResultFolder
+from experiments.known_files import MARKER
+from experiments.result_folder import ResultFolder
 from serving.errors import UserError
 
 
