@@ -27,7 +27,7 @@ from experiments.reproduce.rates import NOWHERE, drawn_rate, estimates_of, rate_
 from experiments.reproduce.registry import BLITZSCALE, chosen
 from experiments.reproduce.runs import carry_out, command_of, lacking, run_once
 from experiments.reproduce.set_ups import BLITZ, Case, SetUp
-from experiments.reproduce.shown import as_json, print_figure, tally
+from experiments.reproduce.shown import as_json, print_figure
 from experiments.reproduce.sweep import Sweep
 from experiments.reproduce.verdict import (
     Claim,
@@ -93,10 +93,11 @@ def test_a_row_that_is_out_says_why() -> None:
 
 
 def test_order_is_judged_by_all_places() -> None:
-    assert in_order("a", ("x", "y"), {"y": 2.0, "x": 1.0}, "s", "").verdict == "in band"
-    row = in_order("a", ("x", "y", "z"), {"x": 1.0, "y": 3.0, "z": 2.0}, "s", "")
-    assert (row.verdict, row.ours) == ("out", "x < z < y")
-    assert row.why == "x 1.00 s, z 2.00 s, y 3.00 s"
+    found = {"x": [1.0, 1.1], "y": [3.0, 3.3], "z": [2.0, 2.2]}
+    assert in_order("a", ("x", "z"), found, "s", "", "paper_direction").verdict == "in band"
+    row = in_order("a", ("x", "y", "z"), found, "s", "", "paper_direction")
+    assert (row.verdict, row.ours, row.kind) == ("out", "x < z < y", "paper_direction")
+    assert row.why == "x 1.05 s, z 2.10 s, y 3.15 s"
 
 
 # Statistics.
@@ -413,7 +414,7 @@ def test_a_refusal_comes_before_the_first_run() -> None:
 def test_json_has_every_row_and_no_infinity(capsys: pytest.CaptureFixture[str]) -> None:
     kept = (("seed", "s"),)
     rows = (
-        Row("a", "b", "c", math.inf, "out", "", "12 s", kept),
+        Row("a", "b", "c", math.inf, "out", "", "12 s", kept, "paper_number"),
         Row("d", "e", "f", 1.0, "in band", "g", ""),
     )
     figure = Figure(
@@ -423,13 +424,15 @@ def test_json_has_every_row_and_no_infinity(capsys: pytest.CaptureFixture[str]) 
     assert (data["figure"], data["command"], data["commit"]) == ("fig", "servetwin reproduce", None)
     assert data["rows"][0] == {
         "name": "a", "paper": "b", "ours": "c", "ratio": None, "verdict": "out", "stand_in": "",
-        "why": "12 s", "saved": [["seed", "s"]],
+        "why": "12 s", "saved": [["seed", "s"]], "kind": "paper_number",
     }  # fmt: skip
-    assert data["counts"] == {"in band": 1, "out": 1, "not comparable": 0}
+    none = {"in band": 0, "out": 0, "not shown": 0, "not comparable": 0}
+    assert data["counts"] == {
+        "paper_number": none | {"out": 1}, "paper_direction": none, "own_analysis": none | {"in band": 1},
+    }  # fmt: skip
     print_figure(figure)
     text = capsys.readouterr().out
     assert "a: 12 s" in text and "made up" in text and "in band" in text
-    assert tally([figure]) == "2 rows: 1 in band, 1 out, 0 not comparable"
 
 
 def test_the_command_writes_json_and_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -437,10 +440,13 @@ def test_the_command_writes_json_and_pictures(tmp_path: Path, capsys: pytest.Cap
     assert run(words) == 0
     text = capsys.readouterr().out
     assert "four NICs" in text and "verdict" in text
-    assert text.startswith("15 rows: 9 in band, 6 out, 0 not comparable")
+    numbers = "15 held against a number of the paper: 9 in band, 6 out, 0 not shown, 0 not comparable"
+    assert text.startswith(f"15 rows\n  {numbers}\n  0 held against its words")
+    assert "6 are out or not shown: 6 of them name a sweep beside their seeds" in text
     page = (tmp_path / "out" / "page.md").read_text()
-    assert page.startswith("**15 rows: 9 in band, 6 out, 0 not comparable**")
-    assert "(`fig21`) | 9 | 6 | 0 | 15 |" in page and page.count("saved in sweeps.json: efficiency") == 6
+    assert page.startswith(f"**15 rows**\n\n* **{numbers}**\n")
+    assert "(`fig21`) | 9 / 6 / 0 / 0 |  |  | 15 |" in page
+    assert page.count("saved in sweeps.json: efficiency") == 6
     assert "\\|M\\|/B is 1.920 s" in page  # a bar would end the cell
     saved = json.loads((tmp_path / "out" / "sweeps.json").read_text())
     assert saved["efficiency"]["Figure 21"]["points"]["two NICs, 1.0"]["closed_s"] == pytest.approx(1.92)

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from experiments.reproduce import fig15, fig18, set_ups
 from experiments.reproduce.compare import order_row, over_time, ratio_row
 from experiments.reproduce.drawing import draw
-from experiments.reproduce.figure import Figure, Row
+from experiments.reproduce.figure import MISSED, Figure, Row
 from experiments.reproduce.more_set_ups import required_gbps, stop_72b, stopped
 from experiments.reproduce.outcomes import GPU_TIME, MEAN_TTFT, MISS_RATE, Outcome, Outcomes, violations
 from experiments.reproduce.registry import BLITZSCALE, sweeps_of
 from experiments.reproduce.saved import as_saved, as_text
 from experiments.reproduce.set_ups import BLITZ, MULTICAST, NETWORK, Case, SetUp
-from experiments.reproduce.shown import as_json, heading, print_figure
+from experiments.reproduce.shown import as_json, print_figure
 from experiments.reproduce.sweep import Sweep
 from experiments.reproduce.sweeps import all_sweeps
 from experiments.reproduce.timelines import instances, kv_tokens
@@ -93,12 +93,13 @@ def test_figures_17_and_18_compare_with_each_system() -> None:
     assert (first.verdict, first.ours) == ("in band", "0.520 [0.520, 0.520]")
     assert first.ratio == pytest.approx(1.0) and "step times of a roofline" in first.stand_in
     equal = rows[prefix + "mean TBT over serverlessllm"]  # equal is not shorter
-    assert equal.verdict == "out" and "serverlessllm missed 30% of its look-ups" in equal.why
+    assert equal.verdict == "not shown" and "serverlessllm missed 30% of its look-ups" in equal.why
     assert equal.saved == (("seed", "AzureConv/24B/32 GPUs"),)
     assert equal.why.endswith("saved in sweeps.json: seed > AzureConv/24B/32 GPUs")
     assert rows["BurstGPT/72B/32 GPUs: P99 TTFT over allcache"].verdict == "in band"  # equal is not above
     order = rows["BurstGPT/72B/32 GPUs: order of mean TTFT"]
-    assert order.verdict == "in band" and f"mean load time {BLITZ} 1.00 s, allcache 1.00 s" in order.why
+    assert order.verdict == "not shown" and "no interval shows allcache < serverlessllm" in order.why
+    assert f"mean load time {BLITZ} 1.00 s, allcache 1.00 s" in order.why
     same = rows[prefix + "mean TTFT of serverlessllm over allcache"]
     assert (same.verdict, same.paper) == ("in band", "close to AllCache")
     spike = rows["AzureCode/8B/16 GPUs: mean TTFT of serverlessllm over allcache, burst 1"]
@@ -350,13 +351,10 @@ def test_every_row_that_is_out_finds_its_sweep() -> None:
     outcomes = outcomes_of({"base": BASE, BLITZ: {"ttft_ms.mean": 500.0}})
     figures = [recipe.make(outcomes) for recipe in BLITZSCALE.values()]
     data = as_saved(outcomes, figures)
-    out = [row for figure in figures for row in figure.rows if row.verdict == "out"]
+    out = [row for figure in figures for row in figure.rows if row.verdict in MISSED]
     assert len(out) > 50
     assert all(subject in data[kind] for row in out for kind, subject in row.saved)
     assert all("saved in sweeps.json: " in row.why for row in out)
-    text = heading(figures)
-    assert text.startswith(f"{sum(len(figure.rows) for figure in figures)} rows: ")
-    assert all(f"\n  {figure.name} " in text for figure in figures)
 
 
 def test_violations_count_late_and_lost_requests() -> None:
@@ -390,7 +388,7 @@ def test_cache_network_and_control_figures() -> None:
     misses = rows_of("fig4", outcomes)
     assert misses["host-cache miss rate, 2 cached, 300 s, 0.5 C"].verdict == "in band"
     assert misses["misses by memory"].verdict == "in band"
-    assert misses["misses by load"].why.count(" C ") == 4  # two systems, misses and load times
+    assert misses["misses by load"].verdict == "not shown"  # equal is no order
     choice = rows_of("fig8", outcomes)
     run = "AzureConv/7B/16 GPUs: naive over pruned, "
     assert choice[run + "mean load time"].verdict == "in band"
@@ -435,14 +433,14 @@ def test_time_without_arrivals_is_not_drawn_over() -> None:
     assert x == [2.5, 7.5, 12.5] and (y[0], y[2]) == (4.0, 6.0) and math.isnan(y[1])
 
 
-@pytest.mark.parametrize(("ours", "verdict"), [([60.0, 61.0], "in band"), ([40.0, 140.0], "out")])
+@pytest.mark.parametrize(("ours", "verdict"), [([60.0, 61.0], "in band"), ([40.0, 140.0], "not shown")])
 def test_an_interval_on_both_sides_of_equal_shows_no_direction(ours: list[float], verdict: str) -> None:
     found = {
         case: tuple(made_up(case, {"ttft_ms": {"mean": ms}}, [1.0]) for ms in levels)
         for case, levels in ((FAST, ours), (SLOW, [100.0, 100.0]))
     }
     row = ratio_row(Outcomes(found, {}), "a", shorter(30), MEAN_TTFT, FAST, SLOW)
-    assert row.verdict == verdict and ("no direction is shown" in row.why) == (verdict == "out")
+    assert row.verdict == verdict and ("no direction is shown" in row.why) == (verdict == "not shown")
 
 
 def test_an_order_needs_the_number_of_every_system() -> None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from experiments.reproduce.figure import Key, Row
+from experiments.reproduce.figure import MISSED, Key, Kind, Row
 from experiments.reproduce.outcomes import (
     GPU_TIME,
     INSTANCES,
@@ -14,10 +14,10 @@ from experiments.reproduce.outcomes import (
     Metric,
     Outcomes,
 )
-from experiments.reproduce.paired import Estimated, mean_of, ratio_of
+from experiments.reproduce.paired import mean_of, ratio_of
 from experiments.reproduce.saved import SEED, pointing
 from experiments.reproduce.set_ups import Case
-from experiments.reproduce.verdict import Claim, in_order, judged, not_comparable
+from experiments.reproduce.verdict import Claim, in_order, judged_over
 from experiments.table import number
 
 # Said of both systems wherever they differ: usually one of these explains a ratio that is out.
@@ -30,27 +30,25 @@ def ratio_row(
     """``metric`` of one system over that of another under the same arrivals, against what the paper says."""
     stand_in = joined(ours.set_up.stand_in, stand_in)
     if why_not := outcomes.why_not(ours, other):
-        return not_comparable(name, claim.text, stand_in, why_not)
+        return claim.not_comparable(name, stand_in, why_not)
     values = [metric.of(outcomes.of(one)) for one in (ours, other)]
     if values[0] is None or values[1] is None:
-        return not_comparable(name, claim.text, stand_in, f"summary.json of a run has no {metric.where}")
+        return claim.not_comparable(name, stand_in, f"summary.json of a run has no {metric.where}")
     ratio = ratio_of(values[0], values[1])
     if ratio is None:
         sizes = " against ".join(number(mean_of(part).value) for part in values if part)
-        return not_comparable(
-            name, claim.text, stand_in, f"{metric.label}: {sizes}, of which there is no ratio"
-        )
-    row = judged(name, claim, ratio.value, ratio.shown(), stand_in, measured(outcomes, metric, ours, other))
-    row = with_direction(row, claim, ratio)
+        why = f"{metric.label}: {sizes}, of which there is no ratio"
+        return claim.not_comparable(name, stand_in, why)
+    row = judged_over(name, claim, ratio, stand_in, measured(outcomes, metric, ours, other))
     seeds = [one / two for one, two in zip(*values, strict=True)]
     told, keys = _moved(outcomes, claim, metric, ours, other)
     return kept(row, ours, seeds, told, keys)
 
 
 def kept(row: Row, ours: Case, seeds: Sequence[float], told: str = "", keys: Sequence[Key] = ()) -> Row:
-    """Names the sweeps the number is kept in; a row that is out also says how far it moves in them."""
+    """Names the sweeps the number is kept in; a row that is missed also says how far it moves in them."""
     saved = ((SEED, ours.set_up.name), *keys)
-    if row.verdict != "out":
+    if row.verdict not in MISSED:
         return replace(row, saved=saved)
     least, most = number(min(seeds)), number(max(seeds))
     spread = f"by seed {least} to {most}" if len(seeds) > 1 else ""
@@ -96,54 +94,54 @@ def _spread(claim: Claim, found: Mapping[Key, Mapping[str, float]]) -> str:
     return joined(*told)
 
 
-def with_direction(row: Row, claim: Claim, found: Estimated) -> Row:
-    """Out when the interval has both sides of what the claim is about: then the runs show no direction."""
-    if claim.against is None or found.low is None or found.high is None:
-        return row
-    if not found.low <= claim.against <= found.high:
-        return row
-    why = f"the interval contains {claim.against:g}, so no direction is shown; {row.why}"
-    return replace(row, verdict="out", why=why)
-
-
 def value_row(
     outcomes: Outcomes, name: str, claim: Claim, metric: Metric, ours: Case, unit: float = 1.0
 ) -> Row:
     """``metric`` of one system in units of ``unit``, against what the paper says of it alone."""
     stand_in = ours.set_up.stand_in
     if why_not := outcomes.why_not(ours):
-        return not_comparable(name, claim.text, stand_in, why_not)
+        return claim.not_comparable(name, stand_in, why_not)
     values = metric.of(outcomes.of(ours))
     if values is None:
-        return not_comparable(name, claim.text, stand_in, f"summary.json of a run has no {metric.where}")
+        return claim.not_comparable(name, stand_in, f"summary.json of a run has no {metric.where}")
     seeds = [value / unit for value in values]
-    found = mean_of(seeds)
-    row = judged(name, claim, found.value, found.shown(), stand_in, measured(outcomes, metric, ours))
+    row = judged_over(name, claim, mean_of(seeds), stand_in, measured(outcomes, metric, ours))
     return kept(row, ours, seeds, *moved_alone(outcomes, claim, metric, ours, unit))
 
 
-def order_row(outcomes: Outcomes, name: str, metric: Metric, cases: Sequence[Case]) -> Row:
-    """Whether the systems come in the order of ``cases``, the smallest ``metric`` first."""
-    wanted, stand_in = tuple(one.label for one in cases), cases[0].set_up.stand_in
+def order_row(
+    outcomes: Outcomes,
+    name: str,
+    metric: Metric,
+    cases: Sequence[Case],
+    kind: Kind = "paper_direction",
+    labels: Sequence[str] = (),
+) -> Row:
+    """Whether the systems come in the order of ``cases``, the smallest ``metric`` first.
+
+    labels: of the cases, where those they have do not tell them apart.
+    """
+    wanted, stand_in = tuple(labels) or tuple(one.label for one in cases), cases[0].set_up.stand_in
     saved = tuple(dict.fromkeys((SEED, one.set_up.name) for one in cases))
+    assert len(set(wanted)) == len(wanted) == len(cases), "systems of an order have labels of their own"
+    unmeasured = Claim(" < ".join(wanted), 0.0, 1.0, kind=kind)
     if why_not := outcomes.why_not(*cases):
-        return not_comparable(name, " < ".join(wanted), stand_in, why_not)
-    assert len(set(wanted)) == len(wanted), "systems of an order have labels of their own"
+        return unmeasured.not_comparable(name, stand_in, why_not)
     found = {}
-    for one in cases:
+    for label, one in zip(wanted, cases, strict=True):
         values = metric.of(outcomes.of(one))
         if values is None:
-            why = f"summary.json of {one.label} has no {metric.where}"
-            return not_comparable(name, " < ".join(wanted), stand_in, why)
-        found[one.label] = mean_of(values).value
-    row = in_order(name, wanted, found, metric.unit, stand_in)
+            lacks = f"summary.json of {label} has no {metric.where}"
+            return unmeasured.not_comparable(name, stand_in, lacks)
+        found[label] = values
+    row = in_order(name, wanted, found, metric.unit, stand_in, kind)
     loads = [
-        f"{one.label} {number(mean_of(values).value)} s"
-        for one in cases
+        f"{label} {number(mean_of(values).value)} s"
+        for label, one in zip(wanted, cases, strict=True)
         if (values := LOAD_TIME.of(outcomes.of(one)))
     ]
     why = joined(row.why, f"mean load time {', '.join(loads)}" if loads else "")
-    return replace(row, why=joined(why, pointing(saved)) if row.verdict == "out" else why, saved=saved)
+    return replace(row, why=joined(why, pointing(saved)) if row.verdict in MISSED else why, saved=saved)
 
 
 def measured(outcomes: Outcomes, metric: Metric, *cases: Case) -> str:

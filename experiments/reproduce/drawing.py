@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 _WIDTH_IN: Final = 11.0
 _PANEL_IN: Final = 3.4
 _ROW_IN: Final = 0.26
-_COLORS: Final = {"in band": "tab:green", "out": "tab:red", "not comparable": "tab:gray"}
+_COLORS: Final = {
+    "in band": "tab:green", "out": "tab:red", "not shown": "tab:orange", "not comparable": "tab:gray",
+}  # fmt: skip
 _TICKS: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
 _LEAST_RATIO: Final = 0.01  # where a ratio of 0 is drawn
 
@@ -67,7 +69,7 @@ def _ratios(axes: "Axes", rows: Sequence[Row]) -> None:
     nothing = "" if rows else ": no row has a number to compare"
     axes.set(
         xscale="log",
-        xlabel=f"ours / paper; green: in band, red: out (shaded: within a factor {BAND:g}){nothing}",
+        xlabel=f"ours / paper; green in band, red out, orange not shown (shaded: a factor {BAND:g}){nothing}",
     )
     low, high = axes.get_xlim()
     axes.set_xticks([tick for tick in _TICKS if low <= tick <= high], minor=False)

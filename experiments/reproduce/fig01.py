@@ -12,7 +12,7 @@ from experiments.reproduce.more_set_ups import burst_7b
 from experiments.reproduce.outcomes import Metric, Outcome, Outcomes
 from experiments.reproduce.paired import mean_of
 from experiments.reproduce.set_ups import Case, case
-from experiments.reproduce.verdict import Claim, about, judged, not_comparable
+from experiments.reproduce.verdict import Claim, about, judged_over
 from experiments.table import number
 from hwmodels.catalogue import load_llm
 
@@ -97,13 +97,13 @@ def _held(run: Outcome) -> "Floats":
 def _row(outcomes: Outcomes, one: Case, claim: Claim, metric: Metric) -> Row:
     name, stand_in = metric.label, one.set_up.stand_in
     if why_not := outcomes.why_not(one):
-        return not_comparable(name, claim.text, stand_in, why_not)
+        return claim.not_comparable(name, stand_in, why_not)
     if not (values := metric.of(outcomes.of(one))):
-        return not_comparable(name, claim.text, stand_in, "a run has no timeline of KV that long")
+        return claim.not_comparable(name, stand_in, "a run has no timeline of KV that long")
     found = mean_of(values)
     counts = ", ".join(f"{len(run.arrival_s):,}" for run in outcomes.of(one))
     why = f"{number(found.value)} {metric.unit} with {counts} requests by seed"
-    row = judged(name, claim, found.value, f"{found.shown()} {metric.unit}", stand_in, why)
+    row = judged_over(name, claim, found, stand_in, why, unit=metric.unit)
     return kept(row, one, values, *moved_alone(outcomes, claim, metric, one))
 
 

@@ -7,17 +7,18 @@ instances are started by the same load monitor, and no copy in host memory is us
 from typing import Final
 
 from experiments.reproduce.compare import kept, measured, moved_alone, order_row
-from experiments.reproduce.figure import Figure, Line, Panel, Row
+from experiments.reproduce.figure import Figure, Kind, Line, Panel, Row
 from experiments.reproduce.levels import inputs, levels, percent
 from experiments.reproduce.more_set_ups import full_loads, required_gbps, stop_8b, stop_72b, stopped
 from experiments.reproduce.outcomes import LOAD_TIME, NETWORK_MEAN, Metric, Outcome, Outcomes, violations
 from experiments.reproduce.paired import mean_of
 from experiments.reproduce.set_ups import Case
-from experiments.reproduce.verdict import Claim, about, at_least, at_most, judged, not_comparable
+from experiments.reproduce.verdict import Claim, about, at_least, at_most, judged, judged_over
 from experiments.table import number
 
 # BlitzScale (OSDI 2025), section 3: 72B is below 60 % from 220 Gbps a GPU on, at 40 % with 500 ms.
 _GBPS: Final = 220.0
+_NUMBER: Final[Kind] = "paper_number"
 STOPS_72B_S: Final = (0.25, 0.5, 1.32, 2.0, 4.0, 8.0)  # 1.32 s: 36.35 GB of a GPU at 220 Gbps
 STOPS_8B_S: Final = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0)
 
@@ -51,9 +52,9 @@ def fig3(outcomes: Outcomes) -> Figure:
     of_72b = dict(zip(STOPS_72B_S, _stops_72b(), strict=True))
     rows = [
         _required(),
-        _share(outcomes, at_most(0.60, f"below 60 % from {_GBPS:g} Gbps a GPU on"), of_72b[1.32]),
-        _share(outcomes, at_least(0.60, f"60 % and more below {_GBPS:g} Gbps a GPU"), of_72b[2.0]),
-        _share(outcomes, at_most(0.40, "40 % at most with a stop of 500 ms"), of_72b[0.5]),
+        _share(outcomes, at_most(0.60, f"below 60 % from {_GBPS:g} Gbps a GPU on", _NUMBER), of_72b[1.32]),
+        _share(outcomes, at_least(0.60, f"60 % and more below {_GBPS:g} Gbps a GPU", _NUMBER), of_72b[2.0]),
+        _share(outcomes, at_most(0.40, "40 % at most with a stop of 500 ms", _NUMBER), of_72b[0.5]),
         order_row(outcomes, "72B: the longer the stop, the more beyond", _72B, _stops_72b()),
         order_row(outcomes, "72B, at least 2: the longer the stop, the more beyond", _72B, _stops_72b(2)),
         order_row(outcomes, "8B: the longer the stop, the more beyond", _8B, _stops_8b()),
@@ -89,37 +90,30 @@ def _share(outcomes: Outcomes, claim: Claim, one: Case) -> Row:
     name, stand_in = f"72B: {_72B.label}, {one.label}", one.set_up.stand_in
     values = _72B.of(outcomes.of(one))
     if (why_not := outcomes.why_not(one)) or not values:
-        return not_comparable(name, claim.text, stand_in, why_not or "no run")
+        return claim.not_comparable(name, stand_in, why_not or "no run")
     found = mean_of(values)
     load_s = LOAD_TIME.of(outcomes.of(one))
     why = f"loads took {number(mean_of(load_s).value if load_s else None)} s"
-    row = judged(name, claim, found.value, found.shown(percent), stand_in, why)
+    row = judged_over(name, claim, found, stand_in, why, percent)
     return kept(row, one, values, *moved_alone(outcomes, claim, _72B, one))
 
 
 def _in_use(outcomes: Outcomes, one: Case) -> list[Row]:
     """The paper contradicts itself, so each of its numbers has a row."""
     claims = (
-        at_most(0.60, "more than 40 % free"),
-        at_most(0.074, "at most 7.4 % in use"),
-        at_most(0.144, "version 1: at most 14.4 %"),
+        at_most(0.60, "more than 40 % free", _NUMBER),
+        at_most(0.074, "at most 7.4 % in use", _NUMBER),
+        at_most(0.144, "version 1: at most 14.4 %", _NUMBER),
     )
     rows, values = [], NETWORK_MEAN.of(outcomes.of(one))
     for claim in claims:
         name = f"{one.set_up.name}: mean use of NICs, {claim.text}"
         if (why_not := outcomes.why_not(one)) or not values:
             lacks = f"summary.json of a run has no {NETWORK_MEAN.where}"
-            rows.append(not_comparable(name, claim.text, one.set_up.stand_in, why_not or lacks))
+            rows.append(claim.not_comparable(name, one.set_up.stand_in, why_not or lacks))
             continue
-        found = mean_of(values)
-        row = judged(
-            name,
-            claim,
-            found.value,
-            found.shown(percent),
-            one.set_up.stand_in,
-            measured(outcomes, NETWORK_MEAN, one),
-        )
+        why = measured(outcomes, NETWORK_MEAN, one)
+        row = judged_over(name, claim, mean_of(values), one.set_up.stand_in, why, percent)
         rows.append(kept(row, one, values))
     return rows
 

@@ -29,9 +29,9 @@ def fig4(outcomes: Outcomes) -> Figure:
             value_row(outcomes, f"host-cache miss rate, {one.label}", _PAPER, MISS_RATE, one)
             for one in (busy, published)
         ),
-        order_row(outcomes, "misses by load", MISS_RATE, (published, busy)),
-        order_row(outcomes, "misses by memory", MISS_RATE, (larger, published)),
-        order_row(outcomes, "misses by time to live", MISS_RATE, (published, briefer)),
+        order_row(outcomes, "misses by load", MISS_RATE, (published, busy), "own_analysis"),
+        order_row(outcomes, "misses by memory", MISS_RATE, (larger, published), "own_analysis"),
+        order_row(outcomes, "misses by time to live", MISS_RATE, (published, briefer), "own_analysis"),
     )
     rates = dict.fromkeys(one.told for case in cases() for one in outcomes.of(case))
     inputs = (

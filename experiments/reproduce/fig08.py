@@ -102,13 +102,15 @@ def _of_model(name: str, share: float, set_up: SetUp) -> Row:
     why = f"KV takes {share:.1%} of the way out at full prefill, where fair sharing gives {shared(share):.3f}"
     if share < 1 / 3:
         why += "; the paper's 1.5 is u = 1/3"
-        return Row(row, _SCALE_TIME, f"{ours:.3f}", None, "not comparable", set_up.stand_in, why)
+        return Row(
+            row, _SCALE_TIME, f"{ours:.3f}", None, "not comparable", set_up.stand_in, why, kind="paper_number"
+        )
     return _kept(judged(row, times(1.5, _SCALE_TIME), ours, f"{ours:.3f}", set_up.stand_in, why))
 
 
 def _pruned() -> Row:
     ours = slowdown(0.5, pruned=True)
-    claim = at_most(1.001, "no interference (ways in and out are apart)")
+    claim = at_most(1.001, "no interference (ways in and out are apart)", "paper_direction")
     why = "KV of half a link into the source's NIC while parameters leave it"
     return _kept(judged("load from a decode instance", claim, ours, f"{ours:.3f}", "", why))
 

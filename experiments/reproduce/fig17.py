@@ -20,7 +20,7 @@ from experiments.reproduce.outcomes import (
 )
 from experiments.reproduce.paired import ratio_of
 from experiments.reproduce.set_ups import BLITZ, Case, SetUp, all_systems, serverless, workloads
-from experiments.reproduce.verdict import Claim, about, at_least, at_most, judged, not_comparable, shorter
+from experiments.reproduce.verdict import Claim, about, at_least, at_most, judged_over, shorter
 from experiments.table import number
 
 Statement = tuple[str, Metric, Claim]
@@ -45,10 +45,10 @@ _SAID: Final[dict[str, tuple[Statement, ...]]] = {
     ),
 }
 # "Lowest TTFT and TBT in all workloads"; its distributions are drawn and have no numbers.
-_LOWEST: Final = at_most(1.0, "not above it (drawn, no number)")
+_LOWEST: Final = at_most(1.0, "not above it (drawn, no number)", "paper_direction")
 # Our readings: a spike is at least twice AllCache's mean, "close" is within the band of all figures.
-_SPIKE: Final = at_least(2.0, "a spike (read as 2 times at least)")
-_CLOSE: Final = about(1.0, "close to AllCache")
+_SPIKE: Final = at_least(2.0, "a spike (read as 2 times at least)", "paper_direction")
+_CLOSE: Final = about(1.0, "close to AllCache", "paper_direction")
 _BURST_S: Final = 40.0  # seconds from an onset on: its height and its fall
 _DRAWN: Final = (BLITZ, "serverlessllm", "allcache", "distserve_full")
 
@@ -120,17 +120,17 @@ def _burst_row(outcomes: Outcomes, name: str, claim: Claim, metric: Metric, ours
     """No direction is asked for: the claim is a size."""
     stand_in = ours.set_up.stand_in
     if why_not := outcomes.why_not(ours, other):
-        return not_comparable(name, claim.text, stand_in, why_not)
+        return claim.not_comparable(name, stand_in, why_not)
     values = [metric.of(outcomes.of(one)) for one in (ours, other)]
     ratio = ratio_of(values[0], values[1]) if values[0] and values[1] else None
     if ratio is None or not values[0] or not values[1]:
-        return not_comparable(name, claim.text, stand_in, f"{metric.label}: a system has no request there")
+        return claim.not_comparable(name, stand_in, f"{metric.label}: a system has no request there")
     why = joined(
         measured(outcomes, metric, ours, other),
         f"mean load of the whole run {number(_mean(LOAD_TIME.of(outcomes.of(ours))))} s, misses "
         f"{number(_mean(MISS_RATE.of(outcomes.of(ours))))}",
     )
-    row = judged(name, claim, ratio.value, ratio.shown(), stand_in, why)
+    row = judged_over(name, claim, ratio, stand_in, why)
     return kept(row, ours, [one / two for one, two in zip(values[0], values[1], strict=True)])
 
 

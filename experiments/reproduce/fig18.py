@@ -1,6 +1,7 @@
 """Figure 18: GPU time and objectives on AzureConv with 24B, in both sizes of the cluster."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from experiments.reproduce.compare import kept, measured, ratio_row
@@ -26,7 +27,7 @@ from experiments.reproduce.set_ups import (
     all_systems,
     workloads,
 )
-from experiments.reproduce.verdict import Claim, about, at_most, judged, not_comparable, shorter, times
+from experiments.reproduce.verdict import Claim, about, at_most, below, judged_over, shorter, times
 
 # BlitzScale (OSDI 2025), section 6.2, of BlitzScale over the system named.
 _SAID: Final[tuple[tuple[str, Metric, Claim], ...]] = (
@@ -34,7 +35,7 @@ _SAID: Final[tuple[tuple[str, Metric, Claim], ...]] = (
     ("serverlessllm", MEAN_TBT, shorter(1.8)),
     ("serverlessllm", GPU_TIME, shorter(19.46, what="less")),
     ("distserve_full", GPU_TIME, times(0.5, "50 % of it")),
-    ("distserve_half", GPU_TIME, about(1.0, "the same")),
+    ("distserve_half", GPU_TIME, about(1.0, "the same", "paper_direction")),
     ("distserve_half", MEAN_TTFT, shorter(95.8)),
     ("distserve_half", MEAN_TBT, shorter(1.0)),
 )
@@ -42,11 +43,11 @@ _OBJECTIVE: Final = 5.0  # times an average latency
 # Section 6 and the artefact's for 8B and 72B.
 _LIMITS_MS: Final = ((450.0, 150.0), (1250.0, 200.0))
 _SHARES: Final = {
-    BLITZ: at_most(0.001, "as distserve_full: none"),
+    BLITZ: at_most(0.001, "as distserve_full: none", "paper_direction"),
     "serverlessllm": about(0.187, "18.7 %"),
 }
 _MEAN_S: Final = 10
-_NO_SHARE: Final = "no share given"
+_UNSAID: Final = Claim("no share given", 0.0, 1.0)
 _DRAWN: Final = (BLITZ, "serverlessllm", "distserve_full", "distserve_half")
 
 
@@ -63,7 +64,7 @@ def fig18(outcomes: Outcomes) -> Figure:
         rows += _statements(outcomes, set_up) + _objectives(outcomes, set_up)
     for set_up in workloads():
         if set_up not in told:
-            claim = at_most(1.0, "below it")
+            claim = below(1.0, "below it (said of AzureConv alone)", "own_analysis")
             rows.append(_over(outcomes, set_up, "distserve_full", GPU_TIME, claim))
             rows += _objectives(outcomes, set_up)
     panels = [panel for set_up in told if (panel := _panel(outcomes, set_up)) is not None]
@@ -104,15 +105,16 @@ def _share(
     outcomes: Outcomes, name: str, claim: Claim | None, one: Case, shares: Sequence[float], *bases: Case
 ) -> Row:
     """claim: None where the paper gives no share."""
-    text, stand_in = claim.text if claim else _NO_SHARE, one.set_up.stand_in
+    stand_in = one.set_up.stand_in
     if why_not := outcomes.why_not(one, *bases):
-        return not_comparable(name, text, stand_in, why_not)
+        return (claim or _UNSAID).not_comparable(name, stand_in, why_not)
     found = mean_of(shares)
-    shown, why = found.shown(percent), measured(outcomes, P99_TTFT, one)
+    why = measured(outcomes, P99_TTFT, one)
     if claim is None:
+        shown = found.shown(percent)
         why = f"the paper gives no share for this workload and objective: {shown}; {why}"
-        return Row(name, text, shown, None, "not comparable", stand_in, why)
-    return kept(judged(name, claim, found.value, shown, stand_in, why), one, shares)
+        return replace(_UNSAID.not_comparable(name, stand_in, why), ours=shown)
+    return kept(judged_over(name, claim, found, stand_in, why, percent), one, shares)
 
 
 def missed(ours: Sequence[Outcome], base: Sequence[Outcome]) -> list[float]:

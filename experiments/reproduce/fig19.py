@@ -33,8 +33,8 @@ def fig19(outcomes: Outcomes) -> Figure:
 def _rows(outcomes: Outcomes, set_up: SetUp) -> list[Row]:
     blitz, shipped, allcache, text, logical = _of(set_up)
     hosts, copy = _hosts(set_up.words), _copy_bytes(set_up)
-    each = Claim(f"one per host ({hosts})", hosts, hosts, slack=1.01)
-    least = at_most(1, "at most one copy")
+    each = Claim(f"one per host ({hosts})", hosts, hosts, slack=1.01, kind="paper_number")
+    least = at_most(1, "at most one copy", "paper_number")
     name = set_up.name
     return [
         value_row(outcomes, f"{name}: most copies, {BLITZ}", least, CACHE_MAX, blitz, copy),
@@ -49,7 +49,7 @@ def _rows(outcomes: Outcomes, set_up: SetUp) -> list[Row]:
 
 def _among(one: Case) -> Claim:
     hosts = _hosts(one.all_words())
-    return within(1, hosts, f"O(hosts), here 1 to {hosts}")
+    return within(1, hosts, f"O(hosts), here 1 to {hosts}", "paper_direction")
 
 
 def _panels(outcomes: Outcomes) -> tuple[Panel, ...]:

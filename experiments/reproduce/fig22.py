@@ -7,13 +7,13 @@ from experiments.reproduce.figure import Figure, Row
 from experiments.reproduce.outcomes import NETWORK_BYTES, NETWORK_MEAN, Outcomes
 from experiments.reproduce.paired import difference_of, mean_of
 from experiments.reproduce.set_ups import BLITZ, Case, SetUp, case, workloads
-from experiments.reproduce.verdict import at_most, judged, not_comparable
+from experiments.reproduce.verdict import at_most, judged_over
 
 # The paper gives no number; this is our reading of the word.
 NEGLIGIBLE: Final = 0.01
-_PAPER: Final = at_most(NEGLIGIBLE, "negligible (read as at most 1 point)")
+_PAPER: Final = at_most(NEGLIGIBLE, "negligible (read as at most 1 point)", "paper_direction")
 # Figure 3 e/f: the OSDI text says at most 7.4 % and also that more than 40 % is free, version 1 14.4 %.
-_IN_USE: Final = at_most(0.60, "more than 40 % free (elsewhere: at most 7.4 %, 14.4 %)")
+_IN_USE: Final = at_most(0.60, "more than 40 % free (elsewhere: at most 7.4 %, 14.4 %)", "paper_number")
 
 
 def cases() -> tuple[Case, ...]:
@@ -41,13 +41,13 @@ def _extra(outcomes: Outcomes, name: str, ours: Case, local: Case) -> Row:
     why_not = outcomes.why_not(ours, local)
     if why_not or not values[0] or not values[1]:
         lacks = f"summary.json of a run has no {NETWORK_MEAN.where}"
-        return not_comparable(name, _PAPER.text, ours.set_up.stand_in, why_not or lacks)
+        return _PAPER.not_comparable(name, ours.set_up.stand_in, why_not or lacks)
     found = difference_of(values[0], values[1])
     why = joined(
         f"mean use {mean_of(values[0]).value:.2%} against {mean_of(values[1]).value:.2%}",
         measured(outcomes, NETWORK_BYTES, ours, local),
     )
-    row = judged(name, _PAPER, found.value, found.shown(_points), ours.set_up.stand_in, why)
+    row = judged_over(name, _PAPER, found, ours.set_up.stand_in, why, _points)
     return kept(row, ours, [one - two for one, two in zip(values[0], values[1], strict=True)])
 
 
@@ -56,11 +56,10 @@ def _use(outcomes: Outcomes, name: str, ours: Case) -> Row:
     claim, values, why_not = _IN_USE, NETWORK_MEAN.of(outcomes.of(ours)), outcomes.why_not(ours)
     if why_not or not values:
         lacks = f"summary.json of a run has no {NETWORK_MEAN.where}"
-        return not_comparable(name, claim.text, ours.set_up.stand_in, why_not or lacks)
-    found = mean_of(values)
+        return claim.not_comparable(name, ours.set_up.stand_in, why_not or lacks)
     why = measured(outcomes, NETWORK_MEAN, ours)
-    shown = found.shown(lambda share: f"{share:.1%}")
-    return kept(judged(name, claim, found.value, shown, ours.set_up.stand_in, why), ours, values)
+    row = judged_over(name, claim, mean_of(values), ours.set_up.stand_in, why, lambda share: f"{share:.1%}")
+    return kept(row, ours, values)
 
 
 def _points(share: float) -> str:

@@ -11,13 +11,13 @@ from experiments.reproduce.outcomes import DECISION_P99, LOAD_TIME, Outcomes
 from experiments.reproduce.paired import mean_of
 from experiments.reproduce.saved import pointing
 from experiments.reproduce.set_ups import BLITZ, Case, case, workloads
-from experiments.reproduce.verdict import Claim, at_most, judged, not_comparable
+from experiments.reproduce.verdict import Claim, at_most, judged, judged_over
 from policies.multicast import MulticastPlanner
 from serving.planning import Plan, Port, ScaleUp, Source, Target
 
 # The paper gives no number; this is our reading of the word.
 NEGLIGIBLE: Final = 0.01
-_PAPER: Final[Claim] = at_most(NEGLIGIBLE, "negligible (read as at most 1 % of a load)")
+_PAPER: Final[Claim] = at_most(NEGLIGIBLE, "negligible (read as at most 1 % of a load)", "paper_direction")
 _LOAD_S: Final = 1.2  # BlitzScale (OSDI 2025), Figure 21: all of six 24B instances
 _NIC_BYTES_PER_S: Final = 12_500_000_000
 _REPEATS: Final = 9
@@ -77,12 +77,11 @@ def _decided(outcomes: Outcomes, one: Case) -> Row:
     why_not = outcomes.why_not(one)
     if why_not or not decisions or not loads:
         lacks = f"summary.json of a run has no {DECISION_P99.where} or no {LOAD_TIME.where}"
-        return not_comparable(name, _PAPER.text, stand_in, why_not or lacks)
+        return _PAPER.not_comparable(name, stand_in, why_not or lacks)
     shares = [ms / 1e3 / load_s for ms, load_s in zip(decisions, loads, strict=True)]
-    found = mean_of(shares)
     why = measured(outcomes, DECISION_P99, one)
-    shown = found.shown(lambda share: f"{share:.3%}")
-    return kept(judged(name, _PAPER, found.value, shown, stand_in, why), one, shares)
+    row = judged_over(name, _PAPER, mean_of(shares), stand_in, why, lambda share: f"{share:.3%}")
+    return kept(row, one, shares)
 
 
 def _wanted(

@@ -2,9 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
-Verdict = Literal["in band", "out", "not comparable"]
+Verdict = Literal["in band", "out", "not shown", "not comparable"]
+Kind = Literal["paper_number", "paper_direction", "own_analysis"]
+"""Held against a number of the paper, its words or a drawing without one, or an analysis of our own."""
+MISSED: Final = ("out", "not shown")
 Key = tuple[str, str]
 """(kind, set-up or figure) of a sweep in sweeps.json."""
 
@@ -15,7 +18,7 @@ class Row:
 
     ratio: ours over the paper's (its nearest end, where that is a range); None where there is no number.
     stand_in: what stood in for something of the paper that cannot be had. why: what was measured; never empty
-    when the verdict is "out" or "not comparable". saved: sweeps that keep the number and what moves it.
+    unless the verdict is "in band". saved: sweeps that keep the number and what moves it.
     """
 
     name: str
@@ -26,6 +29,7 @@ class Row:
     stand_in: str
     why: str
     saved: tuple[Key, ...] = ()
+    kind: Kind = "own_analysis"
 
     def __post_init__(self) -> None:
         assert self.verdict == "in band" or self.why, f"{self.name}: {self.verdict} and no word why"
@@ -69,5 +73,5 @@ class Figure:
     sweeps: Mapping[Key, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        silent = [row.name for row in self.rows if row.verdict == "out" and not row.saved]
-        assert not silent, f"{self.name}: out, and no saved sweep is named: {silent}"
+        silent = [row.name for row in self.rows if row.verdict in MISSED and not row.saved]
+        assert not silent, f"{self.name}: missed, and no saved sweep is named: {silent}"

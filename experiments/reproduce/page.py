@@ -1,29 +1,45 @@
-"""A reproduction as a page of Markdown: counts first, then what stands in, then every row that is out."""
+"""A reproduction as a page of Markdown: counts first, then what stands in, then every row that is missed."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from experiments.reproduce.figure import Figure, Row
-from experiments.reproduce.shown import counts, tally
+from experiments.reproduce.figure import MISSED, Figure, Row
+from experiments.reproduce.shown import KINDS, counts, explained
 
 FILE: Final = "page.md"
 
 
 def as_page(figures: Sequence[Figure], command: str, commit: str | None) -> str:
-    """Counts by figure, stand-ins, and the rows that are out, each with why."""
-    lines = [f"**{tally(figures)}**", "", f"    $ {command}", ""]
+    """Counts by kind and figure, stand-ins, and the rows that are out or not shown, each with why."""
+    lines = [*_counted(figures), "", f"    $ {command}", ""]
     if commit:
         lines += [f"Made by commit {commit[:12]}.", ""]
-    lines += ["| figure | in band | out | not comparable | of |", "|---|---|---|---|---|"]
+    lines += [f"| figure ({', '.join(counts([])['paper_number'])}) | {' | '.join(KINDS.values())} | rows |"]
+    lines += ["|---|---|---|---|---|"]
     for figure in figures:
-        found = list(counts([figure]).values())
-        lines.append(
-            f"| {_cell(figure.title)} (`{figure.name}`) | {' | '.join(map(str, found))} | {sum(found)} |"
-        )
+        cells = [_short(found) for found in counts([figure]).values()]
+        name = f"{_cell(figure.title)} (`{figure.name}`)"
+        lines.append(f"| {name} | {' | '.join(cells)} | {len(figure.rows)} |")
     lines += _stand_ins(figures)
     for figure in figures:
         lines += _misses(figure)
     return "\n".join(lines) + "\n"
+
+
+def _counted(figures: Sequence[Figure]) -> list[str]:
+    """The counts that head the page, one line for each kind of row."""
+    found = counts(figures)
+    lines = [f"**{sum(len(figure.rows) for figure in figures)} rows**", ""]
+    for kind, told in KINDS.items():
+        verdicts = ", ".join(f"{count} {verdict}" for verdict, count in found[kind].items())
+        lines.append(f"* **{sum(found[kind].values())} {told}: {verdicts}**")
+    missed, swept = explained(figures)
+    return [*lines, f"* {missed} are out or not shown; {swept} of them name a sweep beside their seeds"]
+
+
+def _short(found: Mapping[str, int]) -> str:
+    """Counts in the order of the verdicts, nothing where there is no row."""
+    return " / ".join(map(str, found.values())) if sum(found.values()) else ""
 
 
 def _stand_ins(figures: Sequence[Figure]) -> list[str]:
@@ -40,22 +56,23 @@ def _stand_ins(figures: Sequence[Figure]) -> list[str]:
 
 
 def _misses(figure: Figure) -> list[str]:
-    """A table of the rows that are out; rows with the same reason stand together as the figure has them."""
-    out = [row for row in figure.rows if row.verdict == "out"]
+    """A table of the rows that are out or not shown, as the figure has them."""
+    out = [row for row in figure.rows if row.verdict in MISSED]
     if not out:
         return []
     return [
         "",
         f"**{figure.title}**",
         "",
-        "| row | ours | paper | why |",
-        "|---|---|---|---|",
+        "| row | held against | verdict | ours | paper | why |",
+        "|---|---|---|---|---|---|",
         *map(_miss, out),
     ]
 
 
 def _miss(row: Row) -> str:
-    return f"| {_cell(row.name)} | {_cell(row.ours)} | {_cell(row.paper)} | {_cell(row.why)} |"
+    cells = (row.name, row.kind.replace("_", " "), row.verdict, row.ours, row.paper, row.why)
+    return f"| {' | '.join(map(_cell, cells))} |"
 
 
 def _cell(text: str) -> str:

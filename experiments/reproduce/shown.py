@@ -6,14 +6,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
-from experiments.reproduce.figure import Figure, Row
+from experiments.reproduce.figure import MISSED, Figure, Kind, Row
+from experiments.reproduce.saved import SEED
 from experiments.table import NOTHING, number
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-_STYLES: Final = {"in band": "green", "out": "red", "not comparable": "dim"}
+_STYLES: Final = {"in band": "green", "out": "red", "not shown": "yellow", "not comparable": "dim"}
+KINDS: Final[Mapping[Kind, str]] = {
+    "paper_number": "held against a number of the paper",
+    "paper_direction": "held against its words or a drawing without a number",
+    "own_analysis": "held against our own analysis",
+}
 
 
 def print_figure(figure: Figure) -> None:
@@ -49,36 +55,63 @@ def as_json(figure: Figure, command: str, commit: str | None, runs: Sequence[str
 
 
 def heading(figures: Sequence[Figure]) -> str:
-    """What stands above everything: the counts of all rows, then of each figure."""
+    """What stands above everything: the counts of all rows by what they are held against, then by figure."""
     lines = [tally(figures)]
     if len(figures) > 1:
         width = max(len(figure.name) for figure in figures)
-        lines += [f"  {figure.name:{width}s}  {tally([figure])}" for figure in figures]
+        lines += [f"  {figure.name:{width}s}  {_short(figure)}" for figure in figures]
     return "\n".join(lines)
 
 
 def tally(figures: Sequence[Figure]) -> str:
-    """How many rows have which verdict."""
+    """How many rows of which kind have which verdict, and how many that are missed name a sweep."""
     found = counts(figures)
-    return (
-        f"{sum(found.values())} rows: {', '.join(f'{count} {verdict}' for verdict, count in found.items())}"
-    )
+    lines = [f"{sum(map(_all, found.values()))} rows"]
+    lines += [f"  {_all(found[kind])} {told}: {_spelt(found[kind])}" for kind, told in KINDS.items()]
+    missed, swept = explained(figures)
+    if missed:
+        lines.append(f"  {missed} are out or not shown: {swept} of them name a sweep beside their seeds")
+    return "\n".join(lines)
 
 
-def counts(figures: Sequence[Figure]) -> dict[str, int]:
-    """Verdict -> rows."""
-    verdicts = [row.verdict for figure in figures for row in figure.rows]
-    return {name: sum(verdict == name for verdict in verdicts) for name in _STYLES}
+def counts(figures: Sequence[Figure]) -> dict[str, dict[str, int]]:
+    """What rows are held against -> verdict -> rows."""
+    rows = [(row.kind, row.verdict) for figure in figures for row in figure.rows]
+    return {kind: {name: rows.count((kind, name)) for name in _STYLES} for kind in KINDS}  # type: ignore[arg-type]
+
+
+def explained(figures: Sequence[Figure]) -> tuple[int, int]:
+    """(rows that are out or not shown, those of them that name a saved sweep beside their seeds)."""
+    missed = [row for figure in figures for row in figure.rows if row.verdict in MISSED]
+    return len(missed), sum(any(kind != SEED for kind, _ in row.saved) for row in missed)
+
+
+def _short(figure: Figure) -> str:
+    """Kinds the figure has rows of, without verdicts that none of them has."""
+    found = {kind: one for kind, one in counts([figure]).items() if _all(one)}
+    parts = []
+    for kind, one in found.items():
+        some = {verdict: count for verdict, count in one.items() if count}
+        parts.append(f"{kind.replace('_', ' ')}: {_spelt(some)}")
+    return "; ".join(parts)
+
+
+def _all(found: Mapping[str, int]) -> int:
+    return sum(found.values())
+
+
+def _spelt(found: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {verdict}" for verdict, count in found.items())
 
 
 def _rows(rows: Sequence[Row]) -> "Table":
     from rich.text import Text
 
-    table = _table(("name", "paper", "ours", "ratio", "verdict", "stand-ins"))
+    table = _table(("name", "held against", "paper", "ours", "ratio", "verdict", "stand-ins"))
     for row in rows:
         ratio = NOTHING if row.ratio is None else number(row.ratio)
         verdict = Text(row.verdict, style=_STYLES[row.verdict])
-        cells = (row.name, row.paper, row.ours or NOTHING, ratio)
+        cells = (row.name, row.kind.replace("_", " "), row.paper, row.ours or NOTHING, ratio)
         table.add_row(*map(Text, cells), verdict, Text(row.stand_in))
     return table
 

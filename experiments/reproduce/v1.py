@@ -1,5 +1,6 @@
 """The headlines of BlitzScale's first version (2024): its models, its rate rule, copies that live 300 s."""
 
+from dataclasses import replace
 from typing import Any, Final
 
 from experiments.reproduce.compare import ratio_row
@@ -100,4 +101,4 @@ def _scaled(system: str, name: str, ms: float) -> Row:
         )
     row = judged(f"7B to 16 GPUs, {system}, efficiency {name}", claim, ms, f"{ms:,.0f} ms", "", why)
     told = f"{why}; {pointing((KEY,))}" if row.verdict == "out" else why
-    return Row(row.name, row.paper, row.ours, row.ratio, row.verdict, "", told, (KEY,))
+    return replace(row, why=told, saved=(KEY,))

@@ -1,0 +1,130 @@
+"""Which rows count: what they are held against, and what the interval over the seeds shows."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from experiments.reproduce.figure import Figure, Row
+from experiments.reproduce.outcomes import Outcomes
+from experiments.reproduce.page import as_page
+from experiments.reproduce.paired import Estimated, mean_of
+from experiments.reproduce.registry import BLITZSCALE
+from experiments.reproduce.shown import counts, explained, heading
+from experiments.reproduce.verdict import (
+    Claim,
+    about,
+    at_least,
+    at_most,
+    below,
+    in_order,
+    judged_over,
+    shorter,
+    within,
+)
+
+SHORTER = below(1.0, "shorter", "paper_direction")
+NOT_LONGER = at_most(1.0, "not longer", "paper_direction")
+CLOSE = about(1.0, "close", "paper_direction")
+
+
+@pytest.mark.parametrize(
+    ("claim", "low", "high", "verdict"),
+    [
+        (SHORTER, 0.80, 0.99, "in band"),
+        (SHORTER, 0.90, 1.02, "not shown"),  # the mean alone would say shorter
+        (SHORTER, 0.98, 1.10, "not shown"),  # and here longer
+        (SHORTER, 1.01, 1.10, "out"),
+        (SHORTER, 1.0, 1.0, "out"),  # equal is not shorter
+        (NOT_LONGER, 1.0, 1.0, "in band"),  # and not longer
+        (NOT_LONGER, 0.99, 1.01, "not shown"),
+        (at_least(2.0, "a spike"), 2.1, 9.0, "in band"),
+        (at_least(2.0, "a spike"), 1.2, 9.0, "not shown"),
+        (CLOSE, 0.7, 1.4, "in band"),
+        (CLOSE, 0.7, 1.6, "not shown"),
+        (CLOSE, 1.51, 1.6, "out"),
+        (at_most(0.6, "at most 60 %", "paper_number"), 0.5, 0.7, "not shown"),
+        (within(0.2, 0.46, "20 to 46 %"), 0.40, 0.50, "in band"),  # a size: by its mean
+        (about(1.2, "1.2 s"), 0.7, 1.2, "in band"),
+        (shorter(30), 0.6, 0.9, "in band"),
+        (shorter(2), 0.95, 1.03, "not shown"),
+        (shorter(60), 0.95, 1.03, "out"),  # its size is out whatever the direction
+    ],
+)
+def test_a_direction_counts_when_the_whole_interval_shows_it(
+    claim: Claim, low: float, high: float, verdict: str
+) -> None:
+    row = judged_over("a", claim, Estimated((low + high) / 2, low, high), "", "measured")
+    assert (row.verdict, row.kind) == (verdict, claim.kind)
+    assert ("interval" in row.why) == (verdict == "not shown")
+
+
+def test_one_seed_shows_no_direction() -> None:
+    row = judged_over("a", SHORTER, mean_of([0.5]), "", "measured")
+    assert (row.verdict, row.why) == ("not shown", "one seed has no interval; measured")
+    assert judged_over("a", shorter(50), mean_of([0.5]), "", "measured").verdict == "in band"  # a size
+
+
+@pytest.mark.parametrize(
+    ("y", "verdict"),
+    [
+        ([2.0, 2.1, 2.2], "in band"),
+        ([0.9, 2.0, 3.0], "not shown"),
+        ([0.5, 0.6, 0.4], "out"),
+        ([2.0], "not shown"),
+    ],
+)
+def test_an_order_counts_when_every_pair_is_shown(y: Sequence[float], verdict: str) -> None:
+    found = {"x": [1.0, 1.1, 1.2][: len(y)], "y": y, "z": [9.0, 8.0, 9.5][: len(y)]}
+    row = in_order("a", ("x", "y", "z"), found, "s", "", "own_analysis")
+    assert (row.verdict, row.kind) == (verdict, "own_analysis")
+    assert ("no interval shows x < y" in row.why) == (verdict == "not shown")
+
+
+def test_values_of_zero_are_ordered_by_their_differences() -> None:
+    found = {"none": [0.0, 0.0], "some": [2.0, 3.0]}
+    assert (
+        in_order("a", ("none", "some"), found, "", "", "own_analysis").verdict == "not shown"
+    )  # t of one degree
+    found = {"none": [0.0] * 4, "some": [2.0, 3.0, 2.5, 2.6]}
+    assert in_order("a", ("none", "some"), found, "", "", "own_analysis").verdict == "in band"
+
+
+def rows(*parts: Any) -> Figure:
+    return Figure("fig", "Figure", tuple(Row(*part[:8], kind=part[8]) for part in parts))
+
+
+def test_counts_keep_numbers_of_the_paper_apart_and_are_told_everywhere() -> None:
+    seed, window = ("seed", "s"), ("window", "s")
+    figure = rows(
+        ("a", "2 s", "2 s", 1.0, "in band", "", "", (), "paper_number"),
+        ("b", "2 s", "9 s", 4.5, "out", "", "why", (seed, window), "paper_number"),
+        ("c", "less", "0.9", 0.9, "not shown", "", "why", (seed,), "paper_direction"),
+        ("d", "", "", None, "not comparable", "", "why", (), "own_analysis"),
+    )
+    none = {"in band": 0, "out": 0, "not shown": 0, "not comparable": 0}
+    assert counts([figure]) == {
+        "paper_number": none | {"in band": 1, "out": 1},
+        "paper_direction": none | {"not shown": 1},
+        "own_analysis": none | {"not comparable": 1},
+    }
+    assert explained([figure]) == (2, 1)
+    said = "2 held against a number of the paper: 1 in band, 1 out, 0 not shown, 0 not comparable"
+    for text in (heading([figure]), as_page([figure], "", None)):
+        assert said in text and "1 of them name a sweep beside their seeds" in text
+    assert "| c | paper direction | not shown | 0.9 | less | why |" in as_page([figure], "", None)
+    short = heading([figure, rows()]).splitlines()[-2]
+    assert "paper number: 1 in band, 1 out; paper direction: 1 not shown; own analysis: 1 not comp" in short
+
+
+def test_every_row_of_words_says_that_it_is_no_number() -> None:
+    """Rows whose text has no digit are not counted as numbers of the paper."""
+    for name, recipe in BLITZSCALE.items():
+        figure = recipe.make(Outcomes({}, dict.fromkeys(recipe.cases(), "not run")))
+        for row in figure.rows:
+            if row.kind == "paper_number":
+                assert any(char.isdigit() for char in row.paper) or row.paper == "at most one copy", (
+                    name,
+                    row,
+                )
+            assert "our analysis" not in row.paper or row.kind == "own_analysis", (name, row)
