@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+from experiments.cache_pairs import check_cache_pair
 from experiments.config import ESTIMATES, STARTS, STEP_TIMES, RunConfig
 from experiments.instances_config import RESERVES, check_instances
 from experiments.models_config import check_models
@@ -158,6 +159,8 @@ def _check_elastic(config: RunConfig) -> None:
                 f"system/{group}=none does not fit system/scaler={system.scaler.name}, whose instances load "
                 f"parameters: write another option of system/{group}"
             )
+    if system.elastic:
+        check_cache_pair(config)
 
 
 def _check_start(config: RunConfig) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from experiments.instance_use import instance_use
 from serving.controller import Controller
 from serving.replica import Replica
-from serving.scaling import ScaleEvent
+from serving.scaling import OBSTACLES, ScaleEvent
 from serving.units import NS_PER_S
 from simcore.simulation import SimReport
 
@@ -38,6 +39,7 @@ def elastic_summary(
         "gpu_busy_share": busy_s / use.instance_seconds if use.instance_seconds else None,
         "instances": use.summary(),
         "scale_events": [event_row(event) for event in elastic.deployment.history],
+        "shortages": shortages(elastic.deployment.history),
         "host_cache_bytes": {
             "mean": copies.usage.mean(end_ns),
             "max": copies.usage.largest,
@@ -67,15 +69,23 @@ def live_summary(controller: Controller) -> dict[str, Any]:
 
 
 def event_row(event: ScaleEvent) -> dict[str, Any]:
-    """A scale event as plain data; ``replica`` is null where it concerns none."""
+    """A scale event as plain data; ``replica`` is null where it concerns none, ``obstacle`` is a short's."""
+    obstacle = {"obstacle": event.obstacle} if event.obstacle else {}
     return {
         "t_s": event.now_ns / NS_PER_S,
         "act": event.act,
         "model": event.model,
         "role": event.role,
         "replica": event.replica if event.replica >= 0 else None,
+        **obstacle,
         "reason": event.reason,
     }
+
+
+def shortages(history: Sequence[ScaleEvent]) -> dict[str, int]:
+    """How often instances were wanted and did not come, by obstacle."""
+    found = Counter(event.obstacle for event in history if event.obstacle)
+    return {obstacle: found[obstacle] for obstacle in OBSTACLES}
 
 
 def _p99_ms(decisions_ns: Sequence[int]) -> float | None:

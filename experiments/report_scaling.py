@@ -10,7 +10,7 @@ import numpy as np
 
 from experiments import plots
 from experiments.report_figures import figure
-from experiments.table import NOTHING, count, duration, is_known, live_facts, number, section
+from experiments.table import NOTHING, OBSTACLES, count, duration, is_known, live_facts, number, section
 
 Event = Mapping[str, Any]
 
@@ -28,7 +28,8 @@ _MEANING: Final = {
     "mutate": "the instance changes its role",
     "drain": "the instance takes nothing new",
     "reclaimed": "its GPUs are free again",
-    "short": "no GPUs were free",
+    "short": "instances were wanted and did not come",
+    **{f"short, {key}": text for key, text in OBSTACLES.items()},
     "lost": "the instance is gone",
 }
 
@@ -121,7 +122,12 @@ _FROM: Final = {"gpu": "other instances", "host": "host memory", "ssd": "SSD", "
 
 
 def _times(events: Sequence[Event]) -> list[tuple[str, int]]:
-    return sorted(Counter(str(event["act"]) for event in events).items(), key=lambda item: -item[1])
+    """Acts, those that failed by obstacle."""
+    acts = [
+        f"{event['act']}, {event['obstacle']}" if event.get("obstacle") else str(event["act"])
+        for event in events
+    ]
+    return sorted(Counter(acts).items(), key=lambda item: -item[1])
 
 
 def _table(events: Sequence[Event]) -> str:

@@ -13,6 +13,11 @@ STATISTICS: Final = ("mean", "p50", "p90", "p95", "p99", "max")
 LATENCIES: Final = (("ttft_ms", "TTFT"), ("tpot_ms", "TPOT"), ("itl_ms", "ITL"), ("e2e_ms", "E2E"))
 NOTHING: Final = "–"  # noqa: RUF001 (a dash is what a reader expects where there is no data)
 _LONGEST_LINE: Final = 150
+OBSTACLES: Final = {  # of serving.scaling, in words
+    "no_gpu": "no GPUs were free",
+    "no_copy": "GPUs were free, the parameters were nowhere to be loaded from",
+    "no_path": "GPUs were free, no link led from the parameters to them",
+}
 
 Number = float | int | None
 
@@ -143,6 +148,14 @@ def _loads(loads: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [("loads", f"{count(loads.get('count'))}, mean {mean}"), ("slowest load", most)]
 
 
+def shortages(summary: Mapping[str, Any]) -> list[str]:
+    """One line per obstacle that kept wanted instances from coming, the most frequent first."""
+    found = sorted(
+        ((times, key) for key, times in section(summary, "shortages").items() if times), reverse=True
+    )
+    return [f"{count(times)} times short of instances: {OBSTACLES.get(key, key)}" for times, key in found]
+
+
 def live_facts(live: Mapping[str, Any]) -> list[tuple[str, str]]:
     """What instances did while they loaded, of a run with live scaling; plans only where there were any."""
     if not live:
@@ -178,6 +191,8 @@ def print_summary(summary: Mapping[str, Any], console: "Console | None" = None) 
     console.print(_fact_table(summary))
     for what, reason, times in lost(summary):
         console.print(Text(f"  {times} {what}: {reason}", style="yellow"))
+    for line in shortages(summary):
+        console.print(Text(f"  {line}", style="yellow"))
     if cut := section(summary, "trace").get("truncated_outputs"):
         console.print(Text(f"  {count(cut)} outputs longer than max_new_tokens, cut there", style="yellow"))
     if labels := section(summary, "trace").get("labels"):

@@ -10,6 +10,7 @@ from policies.multicast_groups import Group, Grouping, Holder, in_play, receiver
 from serving.actions import Stop
 from serving.planning import Edge, ScaleUp, Source, Target
 from serving.provisioning import Provision, Provisioned, Seat, stop_of
+from serving.scaling import Obstacle
 
 PlannerName = Literal["multicast", "naive", "one_to_one"]
 PLANNERS: tuple[PlannerName, ...] = ("multicast", "naive", "one_to_one")
@@ -58,7 +59,7 @@ class NetworkProvisioner:
             sources = (*wanted.holders, *wanted.host_copies)
             plan = self._planner.plan(ScaleUp(sources, targets, draft.left, ranks), draft.loading)
             draft.add(f"over the network ({plan.reason})", plan.edges)
-        return draft.provisioned(overlap=False)
+        return draft.provisioned(overlap=False, obstacle=_beyond_memory(wanted))
 
     def _replica_can_send(self, wanted: Provision, draft: "_Draft") -> bool:
         """Whether the planner would load from a replica before it thinks of hosts' memory."""
@@ -98,7 +99,7 @@ class StoreProvisioner:
             reason = f"{tier} is tier {position + 1} of {len(tiers)}{without}"
             edges = [_stored(seat, tier, reason) for seat in found[: draft.left]]
             draft.add(f"from {tier}", edges)
-        return draft.provisioned(self._overlap)
+        return draft.provisioned(self._overlap, "no_copy")
 
 
 class BinomialProvisioner:
@@ -115,7 +116,7 @@ class BinomialProvisioner:
         draft = _Draft(wanted)
         targets = [Target(seat.replica, seat.ports) for seat in draft.seats[: draft.left]]
         if not targets:
-            return draft.provisioned(overlap=False)
+            return draft.provisioned(overlap=False, obstacle="no_copy")
         ranks = len(targets[0].ports)
         everyone = (*wanted.holders, *wanted.host_copies)
         sources, why = in_play(ScaleUp(everyone, tuple(targets), len(targets), ranks), prune=False)
@@ -131,7 +132,7 @@ class BinomialProvisioner:
             for giver, taker, turn in hops
         ]
         draft.add(f"in doublings ({why})", relieved(edges, sources, targets))
-        return draft.provisioned(overlap=False)
+        return draft.provisioned(overlap=False, obstacle=_beyond_memory(wanted))
 
 
 class _Draft:
@@ -160,15 +161,15 @@ class _Draft:
         self._edges += edges
         self._parts.append(f"{len(started)} {how}")
 
-    def provisioned(self, overlap: bool) -> Provisioned:
-        """The edges so far."""
+    def provisioned(self, overlap: bool, obstacle: Obstacle) -> Provisioned:
+        """The edges so far; ``obstacle``: why seats stay free that are still wanted."""
         wanted = self.wanted
         parts = list(self._parts)
         if self.left:
             parts.append(f"{self.left} without {'a source' if self.seats else 'a seat'}")
         served = wanted.count - self.left
         reason = f"{served} of {wanted.count} {wanted.role} instances: {', '.join(parts) or 'none wanted'}"
-        return Provisioned(tuple(self._edges), overlap, reason)
+        return Provisioned(tuple(self._edges), overlap, reason, obstacle if self.left else None)
 
 
 def _beside_holders(wanted: Provision, draft: _Draft, relays: bool) -> list[Edge]:
@@ -208,6 +209,12 @@ def _linked(stop: Stop, one: Source | Target, bytes_per_s: int) -> Holder:
     """A replica at the scale-up links of its GPUs."""
     lanes = tuple([(port.gpu, bytes_per_s) for port in one.ports])
     return Holder(stop, one.ports[0].leaf, lanes, bytes_per_s * len(lanes))
+
+
+def _beyond_memory(wanted: Provision) -> Obstacle:
+    """Why nothing can be loaded by those that take parameters from instances and hosts' memory alone."""
+    in_memory = wanted.holders or wanted.loading or wanted.host_copies
+    return "no_path" if in_memory or any(seat.cached for seat in wanted.seats) else "no_copy"
 
 
 def _from_own_hosts(draft: _Draft) -> list[Edge]:

@@ -15,7 +15,7 @@ from serving.live_loads import live_targets
 from serving.loads import UNDER_WAY, Loads
 from serving.parameter_pool import Reload
 from serving.progress import AT_WORK
-from serving.provisioning import Provisioned, Provisioner, check_answer
+from serving.provisioning import Missing, Provisioned, Provisioner, check_answer, missing_of
 from serving.replica import Replica, Role
 from serving.scaling import ScaleDecision, ScaleEvent
 from serving.service import Service
@@ -152,8 +152,8 @@ class Deployment:
             if stop in load.sources or stop in missing:
                 actions.append(StopLoad(load.load, reason))
 
-    def start(self, now_ns: int, decision: ScaleDecision, actions: list[Action]) -> None:
-        """Occupy seats and begin the loads that the provisioner chose."""
+    def start(self, now_ns: int, decision: ScaleDecision, actions: list[Action]) -> Missing | None:
+        """Occupy seats and begin the loads that the provisioner chose; what does not come."""
         model = decision.model
         wanted = provision_for(
             model,
@@ -190,6 +190,7 @@ class Deployment:
             if answer.overlap:
                 self._overlapping.add(load.load)
             self._begin(now_ns, load, actions)
+        return missing_of(wanted, answer)
 
     def _live(self, now_ns: int, decision: ScaleDecision, answer: Provisioned) -> set[int]:
         """Which of the instances work while they load: never those that are to decode only."""

@@ -15,10 +15,10 @@ from serving.engine import Engine
 from serving.live import LivePolicy
 from serving.live_host import LiveSetup
 from serving.loads import Loads
-from serving.provisioning import Provisioner
+from serving.provisioning import Missing, Provisioner
 from serving.replica import Replica, Role
 from serving.scale_view import LiveRole
-from serving.scaling import Calm, ScaleDecision, Scaler, ScalingView
+from serving.scaling import OBSTACLES, Calm, Obstacle, ScaleDecision, ScaleEvent, Scaler, ScalingView
 from serving.service import Service
 
 Arbiter = Callable[[Sequence[ScalingView], str], ScaleDecision | None]
@@ -104,7 +104,8 @@ class Elastic:
         self._roles: dict[str, tuple[LiveRole, ...]] = {}
         self._active: set[str] = set()  # models that are not at rest
         self._armed = False
-        self._short: dict[tuple[str, str], int] = {}  # (model, role) -> instances it could not get
+        # (model, role, act) -> instances it could not get, and why
+        self._short: dict[tuple[str, str, str], Missing] = {}
         self._last_ran_ns = self.deployment.active_ns
         self._calm: dict[str, Calm] = {}
         self._ask_calm: Callable[[ScalingView], Calm | None] | None = getattr(policies.scaler, "calm", None)
@@ -235,7 +236,7 @@ class Elastic:
     def _carry_out(self, now_ns: int, decision: ScaleDecision, actions: list[Action]) -> None:
         act, deployment, reason = decision.act, self.deployment, decision.reason
         if act == "load":
-            deployment.start(now_ns, decision, actions)
+            self._load(now_ns, decision, actions)
         elif act == "short":
             self._take(now_ns, decision, actions)
         for number in decision.instances:
@@ -249,13 +250,38 @@ class Elastic:
             elif act == "drain":
                 deployment.drain(now_ns, number, actions)
 
+    def _load(self, now_ns: int, decision: ScaleDecision, actions: list[Action]) -> None:
+        """Instances come, or it is told why they do not."""
+        missing = self.deployment.start(now_ns, decision, actions)
+        if missing is not None:
+            self._tell_short(now_ns, decision, missing)
+        elif self._short:
+            self._short.pop((decision.model, decision.role, "load"), None)
+
+    def _tell_short(self, now_ns: int, decision: ScaleDecision, missing: Missing) -> None:
+        """Once, not every period."""
+        model, role, reason = decision.model, decision.role, decision.reason
+        if self._short.get((model, role, decision.act)) != missing:
+            self._short[model, role, decision.act] = missing
+            what = f"{missing.count} more {role} instances {OBSTACLES[missing.obstacle]}; {reason}"
+            event = ScaleEvent(now_ns, "short", model, role, -1, what, missing.obstacle)
+            self.deployment.history.append(event)
+
+    def _obstacle(self, now_ns: int, model: str) -> Obstacle:
+        """Why the scaler sees no GPUs: all are taken, or kept for loads that could not begin."""
+        if self.deployment.instances.spare(model, now_ns):
+            for (other, _, act), missing in self._short.items():
+                if other == model and act == "load":
+                    return missing.obstacle
+        return "no_gpu"
+
     def _take(self, now_ns: int, decision: ScaleDecision, actions: list[Action]) -> None:
         """No GPUs are free: another model may have an instance too many."""
-        model, key = decision.model, (decision.model, decision.role)
-        if self._short.get(key) != decision.count:  # told once, not every period
-            self._short[key] = decision.count
-            what = f"{decision.count} more {decision.role} instances find no free GPUs; {decision.reason}"
-            self.deployment.note(now_ns, "short", -1, what, decision)
+        model = decision.model
+        obstacle = self._obstacle(now_ns, model)
+        self._tell_short(now_ns, decision, Missing(decision.count, obstacle))
+        if obstacle != "no_gpu":
+            return
         live = self.deployment.instances.live.values()
         others = sorted({one.replica.model for one in live} - {model})
         if others:
@@ -264,7 +290,7 @@ class Elastic:
                 self._carry_out(now_ns, taken, actions)
 
     def _no_longer_short(self, model: str, decisions: Sequence[ScaleDecision]) -> None:
-        short = {(one.model, one.role) for one in decisions if one.act == "short"}
+        short = {(one.model, one.role, one.act) for one in decisions if one.act in ("short", "load")}
         for key in [key for key in self._short if key[0] == model and key not in short]:
             del self._short[key]
 

@@ -6,6 +6,7 @@ from serving.actions import Stop
 from serving.fact import fact
 from serving.planning import Edge, Port, Source
 from serving.replica import Role
+from serving.scaling import Obstacle
 
 
 @fact
@@ -50,12 +51,13 @@ class Provisioned:
     Each target of an edge is a seat of the request, once. An edge without shards is one source and one
     target, rank to same rank, at whatever rate the way has: its own rate is then 0. A source that is itself a
     target of an earlier edge passes on what it gets. overlap: the instances run their first batch layer by
-    layer while they load.
+    layer while they load. obstacle: why fewer come than the free seats allow; None: not told.
     """
 
     edges: tuple[Edge, ...]
     overlap: bool
     reason: str
+    obstacle: Obstacle | None = None
 
 
 class Provisioner(Protocol):
@@ -68,6 +70,30 @@ class Provisioner(Protocol):
 def stop_of(seat: Seat) -> Stop:
     """The seat as a stop of a load."""
     return ("replica", seat.replica)
+
+
+@fact
+class Missing:
+    """``count`` instances of a request do not come, and why."""
+
+    count: int
+    obstacle: Obstacle
+
+
+def missing_of(wanted: Provision, answer: Provisioned) -> Missing | None:
+    """What an answer leaves undone; None: nothing."""
+    started = sum(len(edge.targets) for edge in answer.edges)
+    if started >= wanted.count:
+        return None
+    if started >= len(wanted.seats):
+        return Missing(wanted.count - started, "no_gpu")
+    return Missing(wanted.count - started, answer.obstacle or _told_by(wanted))
+
+
+def _told_by(wanted: Provision) -> Obstacle:
+    """The obstacle of an answer that names none."""
+    sources = wanted.holders or wanted.host_copies or wanted.loading or wanted.stores
+    return "no_path" if sources or any(seat.cached for seat in wanted.seats) else "no_copy"
 
 
 def check_answer(wanted: Provision, answer: Provisioned) -> None:

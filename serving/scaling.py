@@ -1,7 +1,8 @@
 """What a scaler sees of one model's instances, and what it may decide."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol
 
 from serving.fact import fact
 from serving.replica import Role
@@ -20,6 +21,17 @@ Act = Literal[
     "drain",  # an instance takes nothing new and is reclaimed when it is empty
     "short",  # wanted, but no GPUs are free: others may be asked to give some
 ]
+
+Obstacle = Literal[
+    "no_gpu",  # all GPUs are taken
+    "no_copy",  # GPUs are free, and the provisioner finds the parameters nowhere where it looks
+    "no_path",  # it finds them, and no way from there to free GPUs
+]
+OBSTACLES: Final[Mapping[Obstacle, str]] = {
+    "no_gpu": "find no free GPUs",
+    "no_copy": "find no copy of the parameters to load from",
+    "no_path": "find no way from a copy of the parameters to free GPUs",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +137,10 @@ class ScaleDecision:
 
 @fact
 class ScaleEvent:
-    """Something became of an instance (``replica`` -1: of none): a decision's act, or what came of it."""
+    """Something became of an instance (``replica`` -1: of none): a decision's act, or what came of it.
+
+    ``obstacle``: why instances that are wanted do not come; empty unless the act is ``short``.
+    """
 
     now_ns: int
     act: str
@@ -133,6 +148,7 @@ class ScaleEvent:
     role: str
     replica: int
     reason: str
+    obstacle: Obstacle | Literal[""] = ""
 
 
 @fact

@@ -260,6 +260,7 @@ def test_every_policy_option_makes_its_policy(group: str, option: str) -> None:
     extra = ["system.admission.rate_per_s=2"] if option == "token_bucket" else []
     if group in ELASTIC_GROUPS and option != "none":
         extra = ["system=serverlessllm", "cluster=blitz_b"]
+        extra += ["system/cache=everywhere"] if option == "host" else []
     chosen = getattr(simulated(f"{group}={option}", *extra).system, group.partition("/")[2])
     if group in ELASTIC_GROUPS and option == "none":
         assert (chosen.policy, chosen.params) == ("", {})

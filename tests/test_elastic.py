@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from serving.actions import Assign, Load, Place, Reclaim, Run, Wake
+from serving.provisioning import Provision, Provisioned
 from serving.replica import Role
 from serving.request import Request
-from tests.elastic_world import MS, Setting, Told
+from tests.elastic_world import MS, PROVISIONERS, Setting, Told
 from tests.test_elastic_exactness import ROWS, Drawn, on_links, simulate
 
 BOTH: dict[Role, int] = {"both": 0}
@@ -95,7 +96,7 @@ def test_a_load_that_is_not_enough_at_once_grows_by_the_period() -> None:
     placed = [action.replica for action in wait(told, 1) if isinstance(action, Place)]
     assert placed == [1, 2, 3]  # as many as there are GPUs
     (last,) = [event for event in told.deployment.history if event.act == "short"]
-    assert last.replica == -1 and "find no free GPUs" in last.reason
+    assert last.replica == -1 and "find no free GPUs" in last.reason and last.obstacle == "no_gpu"
 
 
 def test_a_model_that_is_short_takes_an_idle_instance_of_another() -> None:
@@ -109,6 +110,37 @@ def test_a_model_that_is_short_takes_an_idle_instance_of_another() -> None:
     assert (taken.model, taken.replica) == ("b", 1)
     seat = [one for one in wait(told, 1) if isinstance(one, Place)]
     assert [(one.model, one.gpus) for one in seat] == [("a", (1,))]
+
+
+class Nothing:
+    """A provisioner that never finds a way."""
+
+    def provision(self, wanted: Provision) -> Provisioned:
+        return Provisioned((), False, "no way")
+
+
+def test_where_gpus_are_free_and_nothing_leads_there_no_other_model_is_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Told once while nothing changes; instances beyond the free GPUs lack no GPU either."""
+    monkeypatch.setitem(PROVISIONERS, "nothing", Nothing)
+    start: dict[Role, int] = {"prefill": 1, "decode": 1}
+    bounds: dict[Role, tuple[int, int]] = {"prefill": (0, 9), "decode": (0, 9)}
+    rules = {"prescale_from": 1, "prescale_by": 1}
+    setting = Setting(
+        {"a": 1, "b": 1}, 2, 3, start, bounds, provision="nothing", rules=rules, prefill_tokens_per_s=20.0
+    )
+    told = Told(setting)
+    for id in range(3):
+        told.arrive(id, 16, 10, "a")
+    wait(told, 3)
+    short = [event for event in told.deployment.history if event.model == "a"]
+    assert [(one.act, one.role, one.obstacle) for one in short] == [
+        ("short", "prefill", "no_path"),  # for two GPUs are free
+        ("short", "prefill", "no_path"),
+        ("short", "decode", "no_path"),
+    ]
+    assert "find no way from a copy of the parameters to free GPUs; " in short[0].reason
 
 
 def test_a_split_model_wakes_both_its_roles_at_once() -> None:

@@ -16,7 +16,7 @@ from policies.multicast_quality import scale_time_s
 from policies.provisioning import BinomialProvisioner, NetworkProvisioner, StoreProvisioner
 from serving.actions import Shard, Stop
 from serving.planning import Edge, Plan, Planner, Port, ScaleUp, Source, Target
-from serving.provisioning import Provision, Provisioned, Provisioner, Seat
+from serving.provisioning import Missing, Provision, Provisioned, Provisioner, Seat, missing_of
 from tests.test_multicast import LAYER_24B, SIZE_24B, B, arrows, chains_of, host, pair, port, source, stops
 
 NVLINK = 200_000_000_000  # 1.6 Tbps
@@ -243,13 +243,29 @@ def test_one_to_one_loads_only_from_those_that_have_everything() -> None:
 
 def test_what_cannot_be_had_is_said() -> None:
     nobody = NetworkProvisioner().provision(request([], [seat(1)]))
-    assert nobody == Provisioned((), False, "0 of 1 prefill instances: 1 without a source")
+    assert nobody == Provisioned((), False, "0 of 1 prefill instances: 1 without a source", "no_copy")
     full = NetworkProvisioner().provision(request([source(0)], [], 2))
     assert full.reason == "0 of 2 prefill instances: 2 without a seat"
     assert BinomialProvisioner().provision(request([source(0)], [], 2)).edges == ()
     some = StoreProvisioner(("host",)).provision(request([], [seat(1, cached=True), seat(2)], stores=()))
     assert some.reason == "1 of 2 prefill instances: 1 from host, 1 without a source"
     assert StoreProvisioner().provision(request([], [seat(1)], 0)).reason.endswith("instances: none wanted")
+
+
+def test_what_is_missing_has_one_obstacle() -> None:
+    """Full first, then what the provisioner says, then what its request shows."""
+    no_seat, nowhere = request([source(0)], [], 2), request([], [seat(1)], stores=())
+    two_of_three = request([source(0)], [seat(1), seat(2)], 3)
+    for provisioner in PROVISIONERS:
+        assert missing_of(no_seat, provisioner.provision(no_seat)) == Missing(2, "no_gpu")
+        assert missing_of(nowhere, provisioner.provision(nowhere)) == Missing(1, "no_copy")
+    assert missing_of(two_of_three, BinomialProvisioner().provision(two_of_three)) == Missing(1, "no_gpu")
+    assert missing_of(two_of_three, Provisioned((), False, "mine")) == Missing(3, "no_path")
+    assert missing_of(nowhere, Provisioned((), False, "mine")) == Missing(1, "no_copy")
+    assert missing_of(nowhere, Provisioned((), False, "mine", "no_path")) == Missing(1, "no_path")
+    assert missing_of(request([], [seat(1)], 0), Provisioned((), False, "none wanted")) is None
+    elsewhere = request([], [seat(1)], stores=("ssd",))  # this one does not look there
+    assert missing_of(elsewhere, NetworkProvisioner().provision(elsewhere)) == Missing(1, "no_copy")
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from experiments.report_scaling import MOST_ROWS, instance_steps, scaling
 from experiments.simulate import execute, prepare
-from experiments.table import live_facts
+from experiments.table import live_facts, shortages
 from tests.test_config import simulated
 from tests.test_report import SUMMARY, columns, page
 
@@ -98,6 +98,21 @@ def test_the_page_says_why_and_what_it_cost(tmp_path: Path) -> None:
         len(live_facts(dict.fromkeys(("requests", "passes", "plans_used", "plans_refused", "plans_late"), 0)))
         == 1
     )
+
+
+def test_why_instances_did_not_come_is_said_by_obstacle(tmp_path: Path) -> None:
+    short = event(1, "short", "prefill", None) | {"obstacle": "no_copy"}
+    told = elastic([short, short | {"obstacle": "no_gpu"}, short], shortages={"no_copy": 2, "no_gpu": 1})
+    shown = "".join(page(tmp_path, columns(50), told).text.split())
+    for words in (
+        "short, no_copy: GPUs were free, the parameters were nowhere to be loaded from 2",
+        "short, no_gpu: no GPUs were free 1",
+    ):
+        assert "".join(words.split()) in shown
+    assert [line.split(":")[0] for line in shortages(told)] == [
+        "2 times short of instances", "1 times short of instances",
+    ]  # fmt: skip
+    assert shortages(SUMMARY) == []
 
 
 def test_a_long_list_keeps_both_ends_and_says_how_much_is_missing() -> None:
