@@ -5,14 +5,17 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 OUT ?= out/first
+# Files of tests run beside each other in this many processes.
+WORKERS ?= auto
+PARALLEL := -n $(WORKERS) --maxprocesses 8 --dist loadscope
 
-.PHONY: run test test-real test-simgrid laws lint bench lock clean
+.PHONY: run test test-real test-simgrid explore laws lint bench lock clean
 
 run: $(VENV)/.installed
 	@sh scripts/first_run.sh $(BIN) $(OUT)
 
 test: $(VENV)/.test
-	$(BIN)/python -m pytest -m "not real and not laws and not simgrid"
+	$(BIN)/python -m pytest $(PARALLEL) -m "not real and not laws and not simgrid"
 
 test-real: $(VENV)/.real
 	$(BIN)/python -m pytest -m real
@@ -20,6 +23,10 @@ test-real: $(VENV)/.real
 # SimGrid is Debian's python3-simgrid: SERVETWIN_SIMGRID_PYTHON is an interpreter that can import it.
 test-simgrid: $(VENV)/.test
 	SERVETWIN_SIMGRID_PYTHON=$${SERVETWIN_SIMGRID_PYTHON:-/usr/bin/python3} $(BIN)/python -m pytest -m simgrid
+
+# What tests draw, drawn anew: make explore MINUTES=10; a failure names the SEED and TESTS that repeat it.
+explore: $(VENV)/.test
+	$(BIN)/python -m tests.explore $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) $(TESTS)
 
 laws: $(VENV)/.test
 	$(BIN)/python -m pytest -m laws -s
@@ -53,7 +60,7 @@ $(VENV)/.installed: $(VENV)/bin/python pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.installed
-	@$(PIP) pytest hypothesis ortools
+	@$(PIP) pytest pytest-xdist hypothesis ortools
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.test

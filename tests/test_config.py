@@ -130,7 +130,7 @@ def test_paths_are_taken_literally_and_survive_the_round_trip(path: str, tmp_pat
     assert load_resolved(file) == config
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(out=st.text(min_size=1).filter(lambda text: text.strip() and "\0" not in text), seed=st.integers(0))
 def test_config_yaml_reads_back_equal(out: str, seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
     config = dataclasses.replace(BASE, out=out, seed=seed)

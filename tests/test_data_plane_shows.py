@@ -307,7 +307,7 @@ def test_below_one_leaf_nothing_is_oversubscribed(tmp_path: Path) -> None:
 TENTHS = st.integers(0, 30).map(lambda tenth: tenth / 10)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     loads=st.lists(st.tuples(st.integers(0, 3), TENTHS, TENTHS), max_size=4, unique_by=lambda one: one[0]),
     sends=st.lists(st.tuples(st.integers(0, 3), st.integers(1, 3), TENTHS, TENTHS), max_size=5),

@@ -9,6 +9,7 @@ from serving.actions import Assign, Reject, Run
 from serving.disaggregated import Disaggregated
 from serving.invariants import InvariantError, check
 from serving.replica import Role
+from tests.drawing import on_drawn_seeds
 from tests.elastic_world import MS, Setting, StepWorld, Told
 from tests.test_elastic_exactness import draw_requests
 from tests.test_handover import prompts, send, static
@@ -67,7 +68,7 @@ def test_a_role_of_both_is_refused() -> None:
         told.controller.services["m"].join(told.controller.engines[0].replica, "both", [])
 
 
-@pytest.mark.parametrize("seed", range(20))
+@on_drawn_seeds(range(20))
 def test_the_queue_is_work_conserving(seed: int) -> None:
     """Nobody waits in it while an instance that prefills could compute the first prompt in it."""
     random = Random(seed)
@@ -94,7 +95,7 @@ def test_the_queue_is_work_conserving(seed: int) -> None:
     assert world.ended["finished"] == world.controller.arrived > 0
 
 
-@pytest.mark.parametrize("seed", range(5))
+@on_drawn_seeds(range(5))
 def test_little_holds_of_the_requests_in_the_system(seed: int) -> None:
     """The time integral of those in flight is the sum of their times in the system, exactly."""
     random = Random(seed)

@@ -10,7 +10,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hwmodels.catalogue import load_llm
@@ -23,6 +23,7 @@ from serving.replay import replay
 from serving.request import Request
 from simcore.data_plane import DataPlane, DataPlaneSetup
 from simcore.simulation import SimReport, Simulation
+from tests.drawing import drawn_seeds
 from tests.elastic_world import KV_BYTES_PER_TOKEN, MS, PROVISIONERS, Setting, StepWorld, Whims
 from tests.strategies import NS
 from tests.toy_rows import ToyRows
@@ -113,7 +114,7 @@ def step_world(case: Drawn, seed: int) -> StepWorld:
 
 
 @given(case=drawn(), seed=st.integers(0, 1 << 32))
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150)
 def test_invariants_hold_and_everybody_is_served(case: Drawn, seed: int) -> None:
     world = step_world(case, seed)
     world.run(case.requests[-1][0].arrival_ns + 100_000 * MS)
@@ -125,7 +126,7 @@ def test_invariants_hold_and_everybody_is_served(case: Drawn, seed: int) -> None
 
 
 @given(case=drawn(), seed=st.integers(0, 1 << 32), data=st.data())
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150)
 def test_invariants_hold_whatever_is_lost(case: Drawn, seed: int, data: st.DataObject) -> None:
     """Who is not served is of a model that lacks a role and finds no GPUs that are left."""
     world = step_world(case, seed)
@@ -142,8 +143,9 @@ def test_invariants_hold_whatever_is_lost(case: Drawn, seed: int, data: st.DataO
         assert not instances.free_seats(model)
 
 
+@pytest.mark.drawn
 def test_invariants_hold_when_less_is_reserved_than_is_written() -> None:
-    for seed in range(300):
+    for seed in drawn_seeds(range(300)):
         random = Random(seed)
         setting = replace(draw_setting(random), coalesce=False)
         case = Drawn(setting, draw_requests(random, setting, reserved=1))
@@ -202,7 +204,7 @@ def but_for_steps(lines: list[str]) -> list[Any]:
 
 
 @given(case=drawn())
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60)
 def test_coalesced_equals_step_by_step(case: Drawn) -> None:
     case = on_links(case)
     (ran, _, checked), (exact, _, stepped) = simulate(case), simulate(case, coalesce=False)
@@ -213,7 +215,7 @@ def test_coalesced_equals_step_by_step(case: Drawn) -> None:
 
 
 @given(case=drawn())
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40)
 def test_the_same_case_gives_the_same_journal_and_replays(case: Drawn) -> None:
     case = on_links(case)
     lines = simulate(case)[2].lines

@@ -7,6 +7,7 @@ import pytest
 
 from hwmodels.fabric.fabric import Fabric
 from hwmodels.fabric.flow import KINDS, KV, Finished, FlowSpec
+from tests.drawing import on_drawn_seeds
 
 LINKS = 4
 
@@ -88,7 +89,7 @@ def test_a_size_of_its_own_stands_for_that_of_the_spec() -> None:
     assert fabric.advance(9.0) == [Finished(0, 2.0)] and fabric.carried_bytes(0, KV) == 20.0
 
 
-@pytest.mark.parametrize("seed", range(30))
+@on_drawn_seeds(range(30))
 def test_drawn_runs_are_alike_with_and_without_booking(seed: int) -> None:
     random = Random(seed)
     capacities = [random.choice((1.0, 2.0, 3.5)) for _ in range(LINKS)]

@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from hwmodels.errors import HardwareError
 from hwmodels.fabric.flow import FlowSpec
 from hwmodels.fabric.max_min import max_min_rates
+from tests.drawing import on_drawn_seeds
 from tests.fabric_scenarios import leaf_spine, random_flows
 from tests.max_min_oracle import by_fractions, by_programs
 
 
-@pytest.mark.parametrize("seed", range(6))
+@on_drawn_seeds(range(6))
 def test_rates_equal_the_lexicographic_optimum(seed: int) -> None:
     pytest.importorskip("ortools")
     random = Random(seed)

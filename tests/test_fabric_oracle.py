@@ -6,12 +6,14 @@ from fractions import Fraction
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from hwmodels.fabric.fabric import Fabric
+from hwmodels.errors import HardwareError
+from hwmodels.fabric.fabric import LEAST_BYTES_PER_S, Fabric
 from hwmodels.fabric.flow import KINDS, FlowSpec
 from hwmodels.fabric.max_min import max_min_rates
+from tests.drawing import on_drawn_seeds
 from tests.fabric_scenarios import leaf_spine, random_flows
 from tests.max_min_oracle import PlainFabric, by_programs
 
@@ -49,7 +51,7 @@ STEPS = st.one_of(
         Step,
         WAITS,
         link=st.integers(0, LINKS - 1),
-        capacity=st.sampled_from([0.0, 1.0, 5.0]) | st.floats(0, 9),
+        capacity=st.sampled_from([0.0, 1.0, 5.0, LEAST_BYTES_PER_S]) | st.floats(LEAST_BYTES_PER_S, 9),
     ),
 )
 
@@ -107,7 +109,24 @@ def play_plain(steps: list[Step]) -> Ended:
     return Ended({number: float(at) for number, at in fabric.finished.items()}, moved_bytes)
 
 
-@settings(max_examples=300, deadline=None)
+def crowded(capacity: float) -> list[Step]:
+    """Three flows on a link that then has this capacity; the second ends early."""
+    spec = FlowSpec((0,), 8.0, weight=0.3)
+    return [Step(0.0, spec), Step(0.0, spec), Step(0.0, spec), Step(0.5, link=0, capacity=capacity),
+            Step(0.5, abort=1)]  # fmt: skip
+
+
+def test_a_link_too_slow_for_shares_is_refused() -> None:
+    """Halves of 5e-324 bytes/s are 0: two flows shared such a link and neither ever moved."""
+    with pytest.raises(HardwareError, match="link 0 lets 5e-324 bytes/s through: write at least 1e-06, or 0"):
+        play(Fabric([4.0] * LINKS), crowded(5e-324), curious=True)
+    with pytest.raises(HardwareError, match="link 1 lets 5e-324 bytes/s through"):
+        Fabric([4.0, 5e-324])
+
+
+@settings(max_examples=300)
+@example(crowded(LEAST_BYTES_PER_S), True)
+@example(crowded(LEAST_BYTES_PER_S), False)
 @given(st.lists(STEPS, min_size=1, max_size=14), st.booleans())
 def test_times_equal_those_of_exact_arithmetic(steps: list[Step], curious: bool) -> None:
     fabric = Fabric([4.0] * LINKS)
@@ -126,7 +145,7 @@ def test_times_equal_those_of_exact_arithmetic(steps: list[Step], curious: bool)
         assert fabric.flows_on(link) == () and fabric.used(link) == 0.0
 
 
-@pytest.mark.parametrize("seed", range(8))
+@on_drawn_seeds(range(8))
 def test_rates_at_every_event_are_those_of_solving_everything(seed: int) -> None:
     """200 flows with staggered starts on a leaf-spine network; a few moments by linear programs too."""
     random = Random(100 + seed)

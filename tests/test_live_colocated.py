@@ -5,9 +5,8 @@ each, coalesced = step by step, and nothing else where it is switched off.
 from collections.abc import Iterator
 from dataclasses import replace
 from random import Random
-from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policies.live_scaling import LiveScaling
@@ -25,12 +24,7 @@ from tests.test_elastic_exactness import (
     simulate,
     step_world,
 )
-from tests.test_live_scaling import BUSY, assert_every_layer_runs_once, layer_runs, made, with_losses
-
-FEWER: dict[str, Any] = {
-    "max_examples": 40, "derandomize": True, "deadline": None,
-    "suppress_health_check": [HealthCheck.too_slow],
-}  # fmt: skip
+from tests.test_live_scaling import assert_every_layer_runs_once, layer_runs, made, with_losses
 
 
 def live_setting(random: Random) -> Setting:
@@ -65,7 +59,7 @@ def sends(world: StepWorld, what: str) -> Iterator[Send]:
 
 
 @given(case=live_cases(), seed=st.integers(0, 1 << 32))
-@settings(**BUSY)
+@settings(max_examples=60)
 def test_everybody_is_served_and_every_layer_runs_once(case: Drawn, seed: int) -> None:
     world = played(case, seed)
     assert world.ended == {"finished": len(case.requests)}
@@ -73,7 +67,7 @@ def test_everybody_is_served_and_every_layer_runs_once(case: Drawn, seed: int) -
 
 
 @given(case=live_cases(), seed=st.integers(0, 1 << 32))
-@settings(**BUSY)
+@settings(max_examples=60)
 def test_a_part_is_sent_once_to_where_the_last_layers_ran(case: Drawn, seed: int) -> None:
     """And it is as large as its layers; who decodes has had it sent, or had all layers in one place."""
     world = played(case, seed)
@@ -102,7 +96,7 @@ def test_a_part_is_sent_once_to_where_the_last_layers_ran(case: Drawn, seed: int
 
 
 @given(case=live_cases(), seed=st.integers(0, 1 << 32), data=st.data())
-@settings(**BUSY)
+@settings(max_examples=60)
 def test_invariants_hold_whoever_is_lost(case: Drawn, seed: int, data: st.DataObject) -> None:
     """Who is not served at the end is of a model without instances that finds no GPUs that are left."""
     world = with_losses(case, seed, data)
@@ -140,7 +134,7 @@ def test_the_drawn_cases_reach_what_they_are_for() -> None:
 
 
 @given(case=live_cases())
-@settings(**FEWER)
+@settings(max_examples=40)
 def test_coalesced_equals_step_by_step(case: Drawn) -> None:
     case = on_links(case)
     (ran, _, checked), (exact, _, stepped) = simulate(case), simulate(case, coalesce=False)
@@ -151,7 +145,7 @@ def test_coalesced_equals_step_by_step(case: Drawn) -> None:
 
 
 @given(case=live_cases())
-@settings(**FEWER)
+@settings(max_examples=40)
 def test_the_same_case_gives_the_same_journal_and_replays(case: Drawn) -> None:
     case = on_links(case)
     lines = simulate(case)[2].lines

@@ -13,7 +13,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hwmodels.llm_shape import LlmShape
@@ -38,7 +38,6 @@ from tests.test_elastic_exactness import (
 from tests.toy_rows import ToyRows
 from tests.world import Checked, Collected
 
-FEW: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 # Width of the feed-forward layers: a layer is then loaded in about 0.3, 4 and 40 ms over one NIC.
 WIDTHS = (688, 14_000, 140_000)
 
@@ -114,7 +113,7 @@ def counts_of(checked: Checked) -> list[Any]:
 
 
 @given(seed=SEEDS)
-@settings(max_examples=40, derandomize=True, **FEW)
+@settings(max_examples=40)
 def test_coalesced_equals_step_by_step_while_instances_are_live(seed: int) -> None:
     case = live_case(Random(seed))
     (ran, _, checked), (exact, _, stepped) = simulate(case), simulate(case, coalesce=False)
@@ -126,7 +125,7 @@ def test_coalesced_equals_step_by_step_while_instances_are_live(seed: int) -> No
 
 
 @given(seed=SEEDS)
-@settings(max_examples=25, derandomize=True, **FEW)
+@settings(max_examples=25)
 def test_the_same_live_case_gives_the_same_journal_and_replays(seed: int) -> None:
     case = live_case(Random(seed))
     lines = simulate(case)[2].lines

@@ -4,7 +4,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policies.live_scaling import LiveScaling
@@ -13,11 +13,6 @@ from serving.actions import Load, Run, Send
 from serving.live import LivePolicy, LiveScheduler
 from tests.elastic_world import KV_BYTES_PER_TOKEN, LAYERS, MS, Setting, StepWorld
 from tests.test_elastic_exactness import Drawn, draw_requests, draw_setting, step_world
-
-BUSY: dict[str, Any] = {
-    "max_examples": 60, "derandomize": True, "deadline": None,
-    "suppress_health_check": [HealthCheck.too_slow],
-}  # fmt: skip
 
 
 def made(random: Random) -> LivePolicy:
@@ -83,7 +78,7 @@ def with_losses(case: Drawn, seed: int, data: st.DataObject) -> StepWorld:
 
 
 @given(case=live_cases(), seed=st.integers(0, 1 << 32))
-@settings(**BUSY)
+@settings(max_examples=60)
 def test_everybody_is_served_and_every_layer_runs_once(case: Drawn, seed: int) -> None:
     world = step_world(case, seed)
     world.run(case.requests[-1][0].arrival_ns + 100_000 * MS)
@@ -92,7 +87,7 @@ def test_everybody_is_served_and_every_layer_runs_once(case: Drawn, seed: int) -
 
 
 @given(case=live_cases(), seed=st.integers(0, 1 << 32))
-@settings(**BUSY)
+@settings(max_examples=60)
 def test_the_kv_of_a_request_is_sent_once_wherever_its_layers_ran(case: Drawn, seed: int) -> None:
     world = step_world(case, seed)
     world.run(case.requests[-1][0].arrival_ns + 100_000 * MS)
@@ -108,7 +103,7 @@ def test_the_kv_of_a_request_is_sent_once_wherever_its_layers_ran(case: Drawn, s
 
 
 @given(case=live_cases(), seed=st.integers(0, 1 << 32), data=st.data())
-@settings(**BUSY)
+@settings(max_examples=60)
 def test_invariants_hold_whoever_is_lost(case: Drawn, seed: int, data: st.DataObject) -> None:
     with_losses(case, seed, data)
 

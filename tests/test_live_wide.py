@@ -32,6 +32,7 @@ from serving.progress import Progress
 from serving.replica import Replica
 from serving.request import Request
 from simcore.standstill import PATIENCE_NS, Standstill
+from tests.drawing import EXPLORED, drawn_seeds, on_drawn_seeds
 from tests.elastic_world import MS, Setting, Told
 from tests.test_elastic_exactness import Drawn, but_for_steps, draw_requests
 from tests.test_live_exactness import LiveCase, counts_of, live_case, policy, simulate
@@ -64,23 +65,29 @@ ONCE_BROKEN = {
 }
 
 
+@pytest.mark.drawn
 def test_wide_worlds_serve_everybody_once_and_leave_nothing() -> None:
     """Every layer once and in order, KV to the byte, no GPU to two: see WideWorld. Models, roles and ways of
     scaling are all reached.
     """
     found = Counter[str]()
-    for seed in ALL_STAY:
+    for seed in drawn_seeds(ALL_STAY):
         found += reached(played(seed, loses=False))
+    assert not found["Fail"]
+    if EXPLORED:
+        return  # the fixed ones are chosen for what they reach
     assert min(found[kind] for kind in ("split", "both", "live split", "live both")) >= 5, found
     wanted = ("Turn", "Preempt", "Reject", "Reclaim", "activations", "Adopt", "Wake")
     assert min(found[kind] for kind in wanted) >= 5, found
-    assert not found["Fail"]
 
 
+@pytest.mark.drawn
 def test_wide_worlds_serve_who_is_left_when_replicas_and_hosts_are_lost() -> None:
     found = Counter[str]()
-    for seed in SOME_ARE_LOST:
+    for seed in drawn_seeds(SOME_ARE_LOST):
         found += reached(played(seed, loses=True))
+    if EXPLORED:
+        return
     assert min(found[kind] for kind in ("split", "both", "live split", "live both", "StopLoad")) >= 5, found
     assert found["Fail"], found
 
@@ -131,7 +138,7 @@ def colocated_case(random: Random) -> LiveCase:
     return LiveCase(Drawn(setting, draw_requests(random, setting)), shape)
 
 
-@pytest.mark.parametrize("seed", COLOCATED)
+@on_drawn_seeds(COLOCATED)
 def test_coalesced_equals_step_by_step_where_live_ones_and_their_partners_decode(seed: int) -> None:
     """In the first two a request once waited for the next report, which comes sooner step by step."""
     case = colocated_case(Random(seed))
@@ -139,7 +146,8 @@ def test_coalesced_equals_step_by_step_where_live_ones_and_their_partners_decode
     assert ran.done == exact.done and len(ran.done) == len(case.drawn.requests)
     assert sorted(ran.all_gaps) == sorted(exact.all_gaps)
     assert ran.busy_ns == exact.busy_ns
-    assert counts_of(checked) == counts_of(stepped) and any(one.passes for one in counts_of(checked))
+    assert counts_of(checked) == counts_of(stepped)
+    assert EXPLORED or any(one.passes for one in counts_of(checked))
     assert but_for_steps(checked.lines) == but_for_steps(stepped.lines)
 
 

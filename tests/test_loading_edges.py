@@ -378,7 +378,7 @@ def test_lanes_of_other_rates_or_parts_are_flows_of_their_own() -> None:
     assert hops_of("blitz_a", replace(even, shards=capped), gpus_of) == 2 + 1
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     cluster=st.sampled_from(["blitz_a", "blitz_b", "blitz_a_shared_pcie"]),
     ranks=st.sampled_from([1, 2, 4]),
@@ -408,7 +408,7 @@ def test_bundles_change_nothing_where_lanes_are_alike(
         assert carried[0] == pytest.approx(carried[1], abs=100)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     ranks=st.sampled_from([1, 2]),
     weights=st.lists(st.integers(1, 5), min_size=1, max_size=4),

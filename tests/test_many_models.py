@@ -102,7 +102,7 @@ def test_one_more_model_changes_no_others_lengths() -> None:
     assert len({tuple(map(tuple, of_model(four, name))) for name in "abcd"}) == 4
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(
     seed=st.integers(0, 2**32),
     count=st.integers(1, 12),
@@ -254,7 +254,7 @@ def test_hosted_models_are_copies_of_the_shapes_in_turns() -> None:
     assert estimates.of("llama3_8b#0004").kv_tokens != estimates.of("mistral_24b#0001").kv_tokens
 
 
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(gpus=st.integers(8, 40), tps=st.lists(st.sampled_from([1, 2, 4]), min_size=1, max_size=3))
 def test_every_model_has_gpus_of_its_own(gpus: int, tps: list[int]) -> None:
     shapes = "+".join(f"llama3_8b:{tp}" for tp in tps)

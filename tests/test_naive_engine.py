@@ -273,7 +273,7 @@ def test_a_replica_that_can_never_run_is_an_error() -> None:
         run_naive(dataclasses.replace(BASE, max_num_seqs=0, requests=((0, 1, 1, 1),)))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(cases())
 def test_any_case_conserves_requests_tokens_and_time(case: Case) -> None:
     outcomes, log = run_naive_logged(case)
@@ -341,5 +341,5 @@ REGIMES = {
 
 @pytest.mark.parametrize("regime", REGIMES)
 def test_strategy_reaches(regime: str) -> None:
-    search = settings(max_examples=1000, database=None, deadline=None, phases=[Phase.generate])
+    search = settings(max_examples=1000, phases=[Phase.generate])
     assert find(cases(), REGIMES[regime], settings=search, random=Random(1))

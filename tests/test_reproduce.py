@@ -128,7 +128,7 @@ def test_an_interval_is_students() -> None:
     assert mean_of([7.0]).shown() == "7.00"
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.floats(0.1, 10), min_size=2, max_size=8), st.floats(0.2, 5))
 def test_a_ratio_upside_down_is_one_over_it(values: list[float], factor: float) -> None:
     other = [value * factor for value in reversed(values)]
@@ -163,7 +163,7 @@ def test_fig21_is_reached_with_four_nics_and_not_with_two() -> None:
     assert all(max(line.y) == 6 for line in figure.panels[0].lines)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.floats(0.0, 0.95))
 def test_a_load_beside_kv_slows_as_fair_sharing_says(share: float) -> None:
     assert slowdown(share) == pytest.approx(fig08.shared(share), rel=0.01)

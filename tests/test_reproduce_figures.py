@@ -238,7 +238,7 @@ def test_fig1_reads_the_rise_and_what_is_held_after_it() -> None:
 # Timelines.
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     st.lists(
         st.tuples(st.integers(0, 50), st.integers(1, 50), st.integers(1, 900), st.integers(2, 90)),

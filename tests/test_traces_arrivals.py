@@ -36,7 +36,7 @@ def profiles(draw: Any) -> RateProfile:
     return profile_of(pieces, draw(st.booleans()))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(profiles(), st.lists(st.floats(0, 200), min_size=1, max_size=20))
 def test_the_inverse_of_the_integral_is_its_inverse(profile: RateProfile, wanted: list[float]) -> None:
     expected = np.sort(np.array(wanted))
@@ -45,7 +45,7 @@ def test_the_inverse_of_the_integral_is_its_inverse(profile: RateProfile, wanted
     np.testing.assert_allclose(profile.expected(times_s), expected, rtol=1e-9, atol=1e-6)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(profiles(), st.floats(0.1, 60))
 def test_the_integral_is_the_sum_of_the_rates(profile: RateProfile, end_s: float) -> None:
     times_s = (np.arange(40_000) + 0.5) * (end_s / 40_000)

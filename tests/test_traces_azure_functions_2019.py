@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from traces import reading
@@ -103,7 +103,7 @@ days = st.dictionaries(
     min_size=1,
     max_size=8,
 ).filter(lambda day: any(sum(row.values()) for row in day.values()))
-drawn = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+drawn = settings(max_examples=40)
 
 
 def lines_of(day: dict[tuple[str, str, str], dict[int, int]]) -> list[str]:
@@ -336,7 +336,7 @@ def damaged(line_edits: list[tuple[str, int, int]], edits: list[tuple[int, int, 
     return text
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=250)
 @given(line_edits=line_edits, edits=edits, block_bytes=st.sampled_from([3000, 2 << 20]))
 def test_damage_never_gives_a_wrong_count(
     tmp_path: Path,

@@ -7,7 +7,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.test_traces_azure_fuzz import damaged, edit, line_edit
@@ -149,7 +149,7 @@ def expected_row(row: dict[str, str], start_ns: int) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("valid", VALID)
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=300)
 @given(
     line_edits=st.lists(line_edit, max_size=2),
     edits=st.lists(edit, max_size=3),

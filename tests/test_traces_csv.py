@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from traces import reading
@@ -24,7 +24,7 @@ from traces.errors import TraceError
 from traces.workload import INT64_MAX
 
 NS = 10**9
-loose = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+loose = settings(max_examples=150)
 block_sizes = st.sampled_from([40, 64, 200, 2 << 20])
 
 

@@ -16,7 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from traces.errors import TraceError
@@ -453,7 +453,7 @@ def test_strange_answers_are_explained(site: Site, tmp_path: Path, answer: bytes
     assert part in refused(source(site), tmp_path)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60)
 @given(
     answer=st.binary(max_size=60), start=st.sampled_from([b"", b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 206 P\r\n"])
 )
@@ -649,7 +649,7 @@ def test_a_file_that_appears_meanwhile_is_not_overwritten(site: Site, tmp_path: 
     assert (tmp_path / FILE).read_bytes() == b"by hand"
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150)
 @given(
     kept=st.integers(0, 60),
     pieces=st.lists(st.integers(1, 30), max_size=8),

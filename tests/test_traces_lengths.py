@@ -71,7 +71,7 @@ def test_neighbours_do_not_know_each_other() -> None:
     assert abs(np.corrcoef(lengths[:-1], lengths[1:])[0, 1]) < 0.025
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(1, 300), st.integers(1, 300), st.integers(1, 50), st.integers(0, 9))
 def test_fewer_are_a_prefix_of_more(one: int, two: int, rows: int, seed: int) -> None:
     table = LengthTable(((0, 1), (0.5, 20), (1, 400)), 60, rows, "test")
@@ -80,7 +80,7 @@ def test_fewer_are_a_prefix_of_more(one: int, two: int, rows: int, seed: int) ->
     assert drawn[1][:few] == drawn[0] and len(drawn[1]) == many
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.integers(1, 5000), min_size=3, max_size=7),
     st.floats(0.05, 0.95),

@@ -186,7 +186,7 @@ def workloads(draw: st.DrawFn) -> Workload:
 
 
 @given(workload=workloads(), zipped=st.booleans())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_exact_files_read_back(workload: Workload, zipped: bool) -> None:
     with TemporaryDirectory() as folder:
         path = Path(folder) / ("drawn.jsonl.gz" if zipped else "drawn.jsonl")
@@ -207,7 +207,7 @@ def test_exact_files_read_back(workload: Workload, zipped: bool) -> None:
 
 
 @given(workload=workloads())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_usual_files_hold_whole_ms(workload: Workload) -> None:
     with TemporaryDirectory() as folder:
         losses = write_mooncake(workload, Path(folder) / "drawn.jsonl")

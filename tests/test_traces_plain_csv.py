@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.test_traces_azure_fuzz import damaged, edit, line_edit
@@ -21,7 +21,7 @@ from traces.importers.plain_csv import read_plain_csv, write_plain_csv
 from traces.workload import COLUMNS, MAX_TOKENS, Workload
 
 INT64 = 2**63 - 1
-loose = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+loose = settings(max_examples=150)
 word = st.text(st.characters(codec="utf-8", exclude_characters="\n\r\0"), min_size=1, max_size=20)
 
 
@@ -206,7 +206,7 @@ VALID = (
 )
 
 
-@settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=500)
 @given(
     line_edits=st.lists(line_edit, max_size=2),
     edits=st.lists(edit, max_size=3),

@@ -128,7 +128,7 @@ def test_executable_and_ilp_free_agree_for_equal_batches(layers: int, load: int,
 # ---- oracles
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     st.integers(2, 6),
     st.integers(1, 12),

@@ -20,6 +20,8 @@ from hwmodels.fabric.region import SAME_LEVEL, Pending, full_level, region_of
 from hwmodels.fabric.usage import Usage
 
 _FULL = 1 - SAME_LEVEL
+# One byte in eleven days. Where shares of a link are near 1e-308 a float holds too few digits of them.
+LEAST_BYTES_PER_S = 1e-6
 
 
 class Fabric:
@@ -27,7 +29,7 @@ class Fabric:
 
     What happens by ``now_s`` of a call happens first, whoever calls; what finished is kept for the next
     ``advance``. A flow is named by the number ``start`` gave it. Raises HardwareError for a capacity that is
-    no finite number of at least 0.
+    neither 0 nor finite and at least ``LEAST_BYTES_PER_S``.
     """
 
     __slots__ = (
@@ -316,5 +318,8 @@ class Fabric:
 
 
 def _check_capacity(link: int, bytes_per_s: float) -> None:
-    if not (math.isfinite(bytes_per_s) and bytes_per_s >= 0):
-        raise HardwareError(f"link {link} lets {bytes_per_s} bytes/s through: write a number of at least 0")
+    if not (math.isfinite(bytes_per_s) and (bytes_per_s == 0 or bytes_per_s >= LEAST_BYTES_PER_S)):
+        raise HardwareError(
+            f"link {link} lets {bytes_per_s} bytes/s through: write at least {LEAST_BYTES_PER_S:g}, "
+            "or 0 for a link that has failed"
+        )

@@ -1,0 +1,48 @@
+"""What holds for all tests: how cases are drawn, and which tests ``make explore`` repeats."""
+
+import os
+import shlex
+import time
+from collections.abc import Generator
+from random import Random
+
+import pytest
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # files of tests run beside each other
+
+from tests import drawing
+
+drawing.set_up_hypothesis()
+
+
+def is_drawn(item: pytest.Item) -> bool:
+    test = getattr(item, "obj", None)
+    return item.get_closest_marker("drawn") is not None or getattr(test, "is_hypothesis_test", False)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """To explore is to run what is drawn, file by file, in an order that is drawn as well."""
+    if drawing.EXPLORED is None:
+        return
+    config.hook.pytest_deselected(items=[item for item in items if not is_drawn(item)])
+    files = sorted({item.path for item in items})
+    Random(f"files of {drawing.EXPLORED}").shuffle(files)
+    items[:] = sorted(filter(is_drawn, items), key=lambda item: files.index(item.path))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    done = yield
+    until_s = os.environ.get(drawing.UNTIL_VARIABLE)
+    if until_s and time.time() > float(until_s) and not item.session.testsfailed:
+        pytest.exit("the time is up", returncode=0)
+    return done
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """How to see a failure of ``make explore`` again."""
+    if drawing.EXPLORED is None:
+        return
+    for report in terminalreporter.stats.get("failed", []) + terminalreporter.stats.get("error", []):
+        test = shlex.quote(report.nodeid.partition("[")[0])
+        terminalreporter.write_line(f"again: make explore SEED={drawing.EXPLORED} TESTS={test}")
