@@ -10,8 +10,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hwmodels.errors import HardwareError
-from hwmodels.fabric.fabric import LEAST_BYTES_PER_S, Fabric
-from hwmodels.fabric.flow import KINDS, FlowSpec
+from hwmodels.fabric.fabric import Fabric
+from hwmodels.fabric.flow import KINDS, LEAST_BYTES_PER_S, FlowSpec
 from hwmodels.fabric.max_min import max_min_rates
 from tests.drawing import on_drawn_seeds
 from tests.fabric_scenarios import leaf_spine, random_flows

@@ -10,18 +10,15 @@ that its latency is over is no event of its own, unless somebody comes to one of
 import math
 from collections.abc import Sequence
 
-from hwmodels.errors import HardwareError
 from hwmodels.fabric.booking import Bookings
 from hwmodels.fabric.check import faults
-from hwmodels.fabric.flow import Finished, FlowSpec
+from hwmodels.fabric.flow import Finished, FlowSpec, check_capacity
 from hwmodels.fabric.max_min import fill
 from hwmodels.fabric.moving import INF, Agenda, Moving
 from hwmodels.fabric.region import SAME_LEVEL, Pending, full_level, region_of
 from hwmodels.fabric.usage import Usage
 
 _FULL = 1 - SAME_LEVEL
-# One byte in eleven days. Where shares of a link are near 1e-308 a float holds too few digits of them.
-LEAST_BYTES_PER_S = 1e-6
 
 
 class Fabric:
@@ -39,7 +36,7 @@ class Fabric:
 
     def __init__(self, capacities_bytes_per_s: Sequence[float], start_s: float = 0.0) -> None:
         for link, capacity in enumerate(capacities_bytes_per_s):
-            _check_capacity(link, capacity)
+            check_capacity(link, capacity)
         self._capacities = [float(capacity) for capacity in capacities_bytes_per_s]
         self._largest = list(self._capacities)
         self._now_s = start_s
@@ -96,7 +93,7 @@ class Fabric:
 
     def set_capacity(self, link: int, bytes_per_s: float, now_s: float) -> None:
         """The link has this capacity from now on; at 0 its flows wait."""
-        _check_capacity(link, bytes_per_s)
+        check_capacity(link, bytes_per_s)
         self._run_to(now_s)
         self._touch(link)
         least = min(self._capacities[link], bytes_per_s)
@@ -315,11 +312,3 @@ class Fabric:
             usage.peak_bytes_per_s[link] = rate
         if link in usage.series:
             usage.note(link, self._now_s, rate)
-
-
-def _check_capacity(link: int, bytes_per_s: float) -> None:
-    if not (math.isfinite(bytes_per_s) and (bytes_per_s == 0 or bytes_per_s >= LEAST_BYTES_PER_S)):
-        raise HardwareError(
-            f"link {link} lets {bytes_per_s} bytes/s through: write at least {LEAST_BYTES_PER_S:g}, "
-            "or 0 for a link that has failed"
-        )

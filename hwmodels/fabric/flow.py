@@ -10,6 +10,8 @@ PARAMETERS: Final = "parameters"
 KV: Final = "kv"
 ACTIVATIONS: Final = "activations"
 KINDS: Final = (PARAMETERS, KV, ACTIVATIONS)
+# One byte in eleven days. Of shares of a link near 1e-308 bytes/s a float holds too few digits.
+LEAST_BYTES_PER_S: Final = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,3 +50,12 @@ class Finished(NamedTuple):
 
     flow: int
     at_s: float
+
+
+def check_capacity(link: int, bytes_per_s: float) -> None:
+    """Raises HardwareError for what no link lets through; 0 is a link that has failed."""
+    if not (math.isfinite(bytes_per_s) and (bytes_per_s == 0 or bytes_per_s >= LEAST_BYTES_PER_S)):
+        raise HardwareError(
+            f"link {link} lets {bytes_per_s} bytes/s through: write at least {LEAST_BYTES_PER_S:g}, "
+            "or 0 for a link that has failed"
+        )
