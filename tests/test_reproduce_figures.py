@@ -371,7 +371,7 @@ def test_cache_network_and_control_figures() -> None:
         "allcache": {"host_cache_bytes.mean": 2 * copy},
         "4 cached, 300 s, 0.25 C": {"cache.misses": 1.0},
         "naive": {"loads.seconds.mean": 1.4, "itl_ms.p99": 18.0},
-        "naive, network only": {"loads.seconds.max": 1.2},
+        "naive, RDMA alone": {"loads.seconds.max": 1.2},
     }
     outcomes = outcomes_of(levels)
     copies = rows_of("fig19", outcomes)
@@ -393,7 +393,7 @@ def test_cache_network_and_control_figures() -> None:
     run = "AzureConv/7B/16 GPUs: naive over pruned, "
     assert choice[run + "mean load time"].verdict == "in band"
     assert choice[run + "P99 TBT"].verdict == "out"
-    network = "AzureConv/7B/16 GPUs: naive, network only over pruned, network only, longest load"
+    network = "AzureConv/7B/16 GPUs: naive, RDMA alone over pruned, RDMA alone, longest load"
     assert (choice[network].verdict, choice[network].ours) == ("out", "0.600 [0.600, 0.600]")
 
 
@@ -404,8 +404,9 @@ def test_without_runs_every_figure_says_what_is_missing(tmp_path: Path) -> None:
         missing = [row for row in figure.rows if row.why.startswith("this version has no")]
         assert bool(missing) == bool(recipe.cases())
         assert all((row.verdict, row.ratio) == ("not comparable", None) for row in missing)
-        draw(figure, tmp_path / f"{name}.png")
-        assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        if name in ("fig15", "fig20", "fig24"):  # exact, with panels, without
+            draw(figure, tmp_path / f"{name}.png")
+            assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_figures_of_runs_are_drawn_and_written(

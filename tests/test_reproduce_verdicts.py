@@ -1,15 +1,21 @@
 """Which rows count: what they are held against, and what the interval over the seeds shows."""
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
+from experiments.reproduce import cluster_b
 from experiments.reproduce.figure import Figure, Row
-from experiments.reproduce.outcomes import Outcomes
+from experiments.reproduce.outcomes import NIC_SHARE, Outcome, Outcomes
 from experiments.reproduce.page import as_page
 from experiments.reproduce.paired import Estimated, mean_of
 from experiments.reproduce.registry import BLITZSCALE
+from experiments.reproduce.runs import run_once
+from experiments.reproduce.set_ups import SetUp
 from experiments.reproduce.shown import counts, explained, heading
 from experiments.reproduce.verdict import (
     Claim,
@@ -23,6 +29,10 @@ from experiments.reproduce.verdict import (
     within,
 )
 
+DRAWN = SetUp(
+    "drawn", ("model=llama3_8b", "cluster=blitz_b", "engine=blitz_native"),
+    ("trace=burstgpt_like", "trace.duration_s=12"), (10, 6), (2, 14), (2, 14), stand_in="drawn",
+)  # fmt: skip
 SHORTER = below(1.0, "shorter", "paper_direction")
 NOT_LONGER = at_most(1.0, "not longer", "paper_direction")
 CLOSE = about(1.0, "close", "paper_direction")
@@ -128,3 +138,37 @@ def test_every_row_of_words_says_that_it_is_no_number() -> None:
                     row,
                 )
             assert "our analysis" not in row.paper or row.kind == "own_analysis", (name, row)
+
+
+def test_on_hosts_of_one_gpu_every_loaded_byte_crosses_nics() -> None:
+    """And on cluster B as it stands few do, for PCIe between GPUs is a scale-up domain."""
+    shares = {}
+    for way in (one for one in cluster_b.WAYS if one.name in ("", "RDMA alone")):
+        live = way.cases()[0]
+        tiny = replace(live, set_up=DRAWN, words=tuple(w for w in live.words if not w.startswith("trace")))
+        (share,) = NIC_SHARE.of([run_once(tiny, 0)]) or [math.nan]
+        shares[way.name] = share
+    assert shares["RDMA alone"] == pytest.approx(1.0, abs=0.01)
+    assert shares[""] < 0.3
+
+
+def test_rows_of_cluster_b_are_our_analysis_and_say_what_crossed_nics() -> None:
+    found = {
+        one: tuple(
+            Outcome((), summary, np.zeros(1), np.ones(1), np.ones(1), "")
+            for summary in 2 * [{
+                "ttft_ms": {"mean": 90.0 if "stop" not in one.label else 110.0},
+                "loads": {"bytes_by_tier": {"gpu": 100}},
+                "network": {"nic": {"bytes": {"parameters": 50.0}}},
+            }]
+        )
+        for one in cluster_b.cases()
+    }  # fmt: skip
+    outcomes = Outcomes(found, {})
+    rows = cluster_b.rows(outcomes)
+    assert len(rows) == 8 and {row.kind for row in rows} == {"own_analysis"}
+    assert all("(our analysis)" in row.paper and "25% of the bytes" in row.why for row in rows)
+    assert all(cluster_b.KEY in row.saved for row in rows)
+    assert list(cluster_b.saved(outcomes)[cluster_b.KEY]["points"]) == [
+        "as the cluster is", "each by itself", "RDMA alone", "shared PCIe",
+    ]  # fmt: skip

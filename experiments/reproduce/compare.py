@@ -55,6 +55,12 @@ def kept(row: Row, ours: Case, seeds: Sequence[float], told: str = "", keys: Seq
     return replace(row, why=joined(row.why, spread, told, pointing(saved)), saved=saved)
 
 
+def pointed(row: Row, *keys: Key) -> Row:
+    """Names sweeps of a figure's own beside those the row has."""
+    row = replace(row, saved=(*row.saved, *keys))
+    return replace(row, why=joined(row.why, pointing(keys))) if row.verdict in MISSED else row
+
+
 def _moved(
     outcomes: Outcomes, claim: Claim, metric: Metric, ours: Case, other: Case
 ) -> tuple[str, list[Key]]:

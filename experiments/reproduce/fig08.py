@@ -4,15 +4,13 @@ First the fabric alone (the time of a load beside KV of a share u of the link), 
 ignores KV beside the one that does not.
 """
 
-from dataclasses import replace
 from typing import Final
 
-from experiments.reproduce.compare import ratio_row
+from experiments.reproduce.compare import pointed, ratio_row
 from experiments.reproduce.figure import Figure, Key, Line, Panel, Row
 from experiments.reproduce.load_plans import nic_bytes_per_s, slowdown
 from experiments.reproduce.outcomes import LOAD_TIME, LONGEST_LOAD, P99_TBT, Outcomes
 from experiments.reproduce.rates import estimates_of
-from experiments.reproduce.saved import pointing
 from experiments.reproduce.set_ups import (
     AZURE_CODE_8B,
     AZURE_CONV_7B,
@@ -38,7 +36,7 @@ def shared(share: float) -> float:
 
 
 def cases() -> tuple[Case, ...]:
-    """The planner without pruning, and with it; then the same where every load goes over the network."""
+    """The planner without pruning, and with it; then the same with every GPU on a host of its own."""
     return (*source_choice(AZURE_CONV_7B), *source_choice(AZURE_CONV_7B, beside=False))
 
 
@@ -59,11 +57,6 @@ def fig8(outcomes: Outcomes) -> Figure:
     return Figure(
         "fig8", title, tuple(rows), (_curve(models),), inputs, sweeps={KEY: data | {"points": points}}
     )
-
-
-def _kept(row: Row) -> Row:
-    why = f"{row.why}; {pointing((KEY,))}" if row.verdict == "out" else row.why
-    return replace(row, why=why, saved=(KEY,))
 
 
 def _runs(outcomes: Outcomes, naive: Case, pruned: Case) -> list[Row]:
@@ -91,9 +84,8 @@ def _models() -> tuple[tuple[str, SetUp], ...]:
 def _at_a_third() -> Row:
     ours = slowdown(1 / 3)
     why = f"the formula 1/(1-u) gives {shared(1 / 3):.3f}"
-    return _kept(
-        judged("load beside KV of a third of the link", about(1.5, _SCALE_TIME), ours, f"{ours:.3f}", "", why)
-    )
+    name, claim = "load beside KV of a third of the link", about(1.5, _SCALE_TIME)
+    return pointed(judged(name, claim, ours, f"{ours:.3f}", "", why), KEY)
 
 
 def _of_model(name: str, share: float, set_up: SetUp) -> Row:
@@ -105,14 +97,15 @@ def _of_model(name: str, share: float, set_up: SetUp) -> Row:
         return Row(
             row, _SCALE_TIME, f"{ours:.3f}", None, "not comparable", set_up.stand_in, why, kind="paper_number"
         )
-    return _kept(judged(row, times(1.5, _SCALE_TIME), ours, f"{ours:.3f}", set_up.stand_in, why))
+    claim = times(1.5, _SCALE_TIME)
+    return pointed(judged(row, claim, ours, f"{ours:.3f}", set_up.stand_in, why), KEY)
 
 
 def _pruned() -> Row:
     ours = slowdown(0.5, pruned=True)
     claim = at_most(1.001, "no interference (ways in and out are apart)", "paper_direction")
     why = "KV of half a link into the source's NIC while parameters leave it"
-    return _kept(judged("load from a decode instance", claim, ours, f"{ours:.3f}", "", why))
+    return pointed(judged("load from a decode instance", claim, ours, f"{ours:.3f}", "", why), KEY)
 
 
 def _curve(models: list[tuple[str, float, SetUp]]) -> Panel:

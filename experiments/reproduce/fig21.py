@@ -5,11 +5,11 @@ GPUs. Played on the fabric, without requests; what "tokens from 500 ms on" needs
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+from experiments.reproduce.compare import pointed
 from experiments.reproduce.figure import Figure, Key, Line, Panel, Row
 from experiments.reproduce.load_plans import FIG_21_BYTES, all_cache, four_nics, play, two_nics
-from experiments.reproduce.saved import pointing
 from experiments.reproduce.verdict import about, judged, times
 from hwmodels.loading.ranks import Ranks
 from hwmodels.topology.cluster_file import load_cluster
@@ -98,11 +98,6 @@ def fig21() -> Figure:
     )
 
 
-def _kept(row: Row) -> Row:
-    why = f"{row.why}; {pointing((KEY,))}" if row.verdict == "out" else row.why
-    return replace(row, why=why, saved=(KEY,))
-
-
 def _row(one: LoadTimes) -> Row:
     why = (
         f"|M|/B is {one.closed_s:.3f} s over {SET_UPS[one.set_up][2]} {SET_UPS[one.set_up][1]} links, first "
@@ -111,14 +106,14 @@ def _row(one: LoadTimes) -> Row:
     paper_s = _PAPER_S[one.set_up]
     claim = about(paper_s, f"{'about ' if one.set_up == 'AllCache' else ''}{paper_s * 1e3:,.0f} ms")
     name = f"{one.set_up}, efficiency {one.efficiency}: all six up"
-    return _kept(judged(name, claim, one.last_s, f"{one.last_s * 1e3:,.0f} ms", "", why))
+    return pointed(judged(name, claim, one.last_s, f"{one.last_s * 1e3:,.0f} ms", "", why), KEY)
 
 
 def _against_all_cache(one: LoadTimes, cached: LoadTimes) -> Row:
     name = f"{one.set_up} over AllCache, efficiency {one.efficiency}"
     ours = one.last_s / cached.last_s
     why = f"{one.last_s:.3f} s over the network against {cached.last_s:.3f} s from host memory"
-    return _kept(judged(name, times(1.2 / 2.0), ours, f"{ours:.3f}", "", why))
+    return pointed(judged(name, times(1.2 / 2.0), ours, f"{ours:.3f}", "", why), KEY)
 
 
 def _staircase(one: LoadTimes) -> Line:

@@ -1,15 +1,13 @@
 """Figure 23: what deciding costs. CPU time of this machine: of planning alone, and of decisions in runs."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from time import process_time
 from typing import Final
 
-from experiments.reproduce.compare import kept, measured
+from experiments.reproduce.compare import kept, measured, pointed
 from experiments.reproduce.figure import Figure, Key, Row
 from experiments.reproduce.outcomes import DECISION_P99, LOAD_TIME, Outcomes
 from experiments.reproduce.paired import mean_of
-from experiments.reproduce.saved import pointing
 from experiments.reproduce.set_ups import BLITZ, Case, case, workloads
 from experiments.reproduce.verdict import Claim, at_most, judged, judged_over
 from policies.multicast import MulticastPlanner
@@ -67,8 +65,7 @@ def _planned(name: str, wanted: Callable[[], ScaleUp]) -> Row:
         f"{len(plan.replicas)} instances in {len(plan.edges)} edges; {ms / 1e3 / _LOAD_S:.3%} of {_LOAD_S} s"
     )
     row = judged(name, _PAPER, ms / 1e3 / _LOAD_S, f"{ms:.3f} ms", "", why)
-    told = f"{why}; {pointing((KEY,))}" if row.verdict == "out" else why
-    return replace(row, why=told, saved=(KEY,))
+    return pointed(row, KEY)
 
 
 def _decided(outcomes: Outcomes, one: Case) -> Row:

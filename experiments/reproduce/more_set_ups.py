@@ -34,7 +34,7 @@ from hwmodels.topology.cluster_file import load_cluster
 ALL_SSD: Final = "all-SSD"
 _FROM_SSD: Final = ("system.provision.tiers=[ssd]",)
 _APART: Final = ("system.provision.scale_up_first=false",)
-NO_NVLINK: Final = f"{NETWORK} apart"  # no load over links inside a host
+APART: Final = f"{NETWORK} apart"  # seats beside a holder do not come first
 
 
 def all_ssd(set_up: SetUp) -> Case:
@@ -47,7 +47,7 @@ def ablation(set_up: SetUp) -> tuple[Case, ...]:
     return (
         serverless(set_up)[0],
         all_ssd(set_up),
-        case(set_up, NETWORK, NO_NVLINK, _APART),
+        case(set_up, NETWORK, APART, _APART),
         case(set_up, NETWORK),
         case(set_up, MULTICAST),
         case(set_up, BLITZ),
@@ -61,13 +61,7 @@ SCHEDULERS: Final = ("stop", "best_effort", "ilp")
 def live_cases(set_up: SetUp) -> tuple[Case, ...]:
     """BlitzScale with every scheduler (its own is ilp_free), and what it is compared with."""
     others = tuple(case(set_up, BLITZ, f"{BLITZ}, {name}", (f"system/live={name}",)) for name in SCHEDULERS)
-    over = "system.provision.scale_up_first=false"  # not over the links inside a host
-    network = (
-        case(set_up, BLITZ, f"{BLITZ}, network only", (over,)),
-        case(set_up, BLITZ, f"{BLITZ}, network only, stop", (over, "system/live=stop")),
-    )
-    more = network if set_up == AZURE_CODE_8B else ()
-    return (case(set_up, BLITZ), *others, *more, case(set_up, MULTICAST), case(set_up, "allcache"))
+    return (case(set_up, BLITZ), *others, case(set_up, MULTICAST), case(set_up, "allcache"))
 
 
 # Figure 21's other half: six prefill instances start over the network, beside decode instances alone.

@@ -90,6 +90,14 @@ def _missed(outcome: Outcome) -> float | None:
     return None if not hits and not misses else (misses or 0.0) / ((hits or 0.0) + (misses or 0.0))
 
 
+def _nic_share(outcome: Outcome) -> float | None:
+    """Of all loaded bytes; the NICs of both ends count a byte, so half of what they carried."""
+    carried = outcome.at("network.nic.bytes.parameters")
+    tiers = outcome.summary.get("loads", {}).get("bytes_by_tier")
+    loaded = sum(tiers.values()) if tiers else 0
+    return None if carried is None or not loaded else carried / 2 / loaded
+
+
 MEAN_TTFT: Final = summary_metric("mean TTFT", "ms", "ttft_ms.mean")
 P99_TTFT: Final = summary_metric("P99 TTFT", "ms", "ttft_ms.p99")
 MEAN_TBT: Final = summary_metric("mean TBT", "ms", "itl_ms.mean")
@@ -105,6 +113,7 @@ NETWORK_MEAN: Final = summary_metric("mean use of the NICs", "", "network.nic.me
 NETWORK_BYTES: Final = summary_metric("parameters through NICs", "bytes", "network.nic.bytes.parameters")
 DECISIONS: Final = summary_metric("decisions", "", "decisions.count")
 DECISION_P99: Final = summary_metric("P99 of a decision", "ms", "decisions.cpu_ms_p99")
+NIC_SHARE: Final = Metric("loaded bytes that crossed NICs", "", "loads.bytes_by_tier", _nic_share)
 MISS_RATE: Final = Metric("host-cache misses", "", "cache.hits and cache.misses", _missed)
 
 
@@ -132,4 +141,5 @@ SAVED: Final = {
     "host_cache_miss_rate": MISS_RATE,
     "nic_mean_share": NETWORK_MEAN,
     "nic_parameter_bytes": NETWORK_BYTES,
+    "nic_share_of_loaded_bytes": NIC_SHARE,
 }

@@ -123,7 +123,9 @@ AZURE_CODE_8B: Final = SetUp(
     "AzureCode/8B/16 GPUs", LLAMA_8B, CODE, (10, 6), (2, 14), (2, 14), alone="cluster=blitz_b_16x1",
     bursts_s=(5.0, 210.0),
 )  # fmt: skip
-AZURE_CONV_7B: Final = SetUp("AzureConv/7B/16 GPUs", LLAMA_7B, CONV, (10, 6), (2, 14), (2, 14))
+AZURE_CONV_7B: Final = SetUp(
+    "AzureConv/7B/16 GPUs", LLAMA_7B, CONV, (10, 6), (2, 14), (2, 14), alone="cluster=blitz_b_16x1"
+)
 
 
 def burst_72b(least: int = 1) -> SetUp:
@@ -190,10 +192,11 @@ def serverless(set_up: SetUp) -> tuple[Case, ...]:
 def source_choice(set_up: SetUp, beside: bool = True) -> tuple[Case, Case]:
     """(naive, pruned): the same planner with and without sources whose way out carries KV.
 
-    beside: a seat beside a holder loads over the links inside its host, past the planner.
+    beside: a seat beside a holder loads over the links inside its host, past the planner; else every GPU is
+    on a host of its own, and all loads and all KV cross NICs.
     """
-    over = () if beside else ("system.provision.scale_up_first=false",)
-    how = "" if beside else ", network only"
+    over = () if beside else (set_up.alone,)
+    how = "" if beside else ", RDMA alone"
     naive = ("system/provision=naive", *over)
     return case(set_up, MULTICAST, f"naive{how}", naive), case(set_up, MULTICAST, f"pruned{how}", over)
 

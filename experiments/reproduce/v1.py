@@ -1,15 +1,13 @@
 """The headlines of BlitzScale's first version (2024): its models, its rate rule, copies that live 300 s."""
 
-from dataclasses import replace
 from typing import Any, Final
 
-from experiments.reproduce.compare import ratio_row
+from experiments.reproduce.compare import pointed, ratio_row
 from experiments.reproduce.figure import Figure, Key, Row
 from experiments.reproduce.levels import inputs, levels
 from experiments.reproduce.load_plans import chain_7b, play, ssd_7b
 from experiments.reproduce.more_set_ups import v1_set_ups, v1_systems
 from experiments.reproduce.outcomes import GPU_TIME, MEAN_TBT, MEAN_TTFT, P99_TTFT, Metric, Outcomes
-from experiments.reproduce.saved import pointing
 from experiments.reproduce.set_ups import Case, SetUp
 from experiments.reproduce.verdict import Claim, about, judged, shorter, times
 from hwmodels.topology.cluster_file import load_cluster
@@ -99,6 +97,5 @@ def _scaled(system: str, name: str, ms: float) -> Row:
             f"8 instances on the other host read its SSD at 10 Gbps a GPU: 14 GB are 11.2 s, and "
             f"{paper_ms:,.0f} ms would be {gbps:.0f} Gbps: it does not follow from Table 1"
         )
-    row = judged(f"7B to 16 GPUs, {system}, efficiency {name}", claim, ms, f"{ms:,.0f} ms", "", why)
-    told = f"{why}; {pointing((KEY,))}" if row.verdict == "out" else why
-    return replace(row, why=told, saved=(KEY,))
+    name = f"7B to 16 GPUs, {system}, efficiency {name}"
+    return pointed(judged(name, claim, ms, f"{ms:,.0f} ms", "", why), KEY)
