@@ -34,8 +34,8 @@ class Disaggregated:
     """
 
     __slots__ = (
-        "_admission", "_batch_tokens", "_engines", "_idle", "_longest", "_requests", "_turning",
-        "backlog_tokens", "decode", "hand_overs", "host", "live", "model", "prefill", "queue",
+        "_admission", "_batch_tokens", "_engines", "_idle", "_longest", "_most_decoding", "_requests",
+        "_turning", "backlog_tokens", "decode", "hand_overs", "host", "live", "model", "prefill", "queue",
     )  # fmt: skip
 
     def __init__(
@@ -55,6 +55,7 @@ class Disaggregated:
         self._requests = requests
         self._admission = admission
         self._batch_tokens = batch_tokens
+        self._most_decoding = rules.most_requests
         self.hand_overs = HandOvers(engines, requests, rules, numbers, prototype.block_tokens)
         self.queue: deque[Request] = deque()
         self.backlog_tokens = 0
@@ -72,8 +73,12 @@ class Disaggregated:
 
     @property
     def kv_tokens(self) -> int:
-        """Room kept on decode instances, and wanted by those whose prompt is computed."""
-        return self.hand_overs.demand_tokens
+        """Room kept on decode instances, and wanted by those whose prompt is computed.
+
+        Where seats are scarcer than tokens every request counts as its seat's part of the memory.
+        """
+        tokens, seats = self.hand_overs.demand_tokens, self.hand_overs.demand_seats
+        return max(tokens, -(-seats * self._longest // self._most_decoding))
 
     @property
     def migrating_tokens(self) -> int:

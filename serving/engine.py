@@ -24,10 +24,10 @@ who have finished keep seat and memory, for one step more. When nothing else can
 from collections import deque
 from collections.abc import Iterable, Sequence
 
-from serving.actions import Action, Adopt, Chunk, Fail, Interrupt, Run
+from serving.actions import Action, Chunk, Fail, Interrupt, Run
 from serving.batch import Batch, Batcher, ReplicaView
 from serving.events import Ran
-from serving.joining import join, joined
+from serving.joining import join, joined, let_in
 from serving.kv_ledger import KvLedger
 from serving.layer_pass import LayerPass, begin
 from serving.leaving import everybody_leaves, preempt
@@ -47,7 +47,7 @@ class Engine:
         "_chunks", "_decode_first", "_interruptible", "_newcomers", "_steps_left", "_stop", "adopted",
         "aside", "asynchronous", "batcher", "coalesce", "door", "ended", "epoch", "handing_over",
         "hands_over", "id", "joining", "ledger", "outgoing", "preemptions", "prefilling", "prompts_alone",
-        "replica", "running", "state", "view", "waiting",
+        "replica", "running", "seats", "state", "view", "waiting",
     )  # fmt: skip
 
     def __init__(
@@ -77,6 +77,7 @@ class Engine:
         self.outgoing: deque[Progress] = deque()  # their prompts are computed, their KV waits here
         self.adopted: list[Progress] = []  # their KV is here, they decode from the next pass on
         self.joining: list[Sequence[Progress]] = []  # of these, who joins the run in progress
+        self.seats = 1 << 30  # how many may decode here; a batcher has its own limit for who it admits
         self.aside: LayerPass | None = None
         self.preemptions = 0
         self.prompts_alone = False  # a pass with prompts is reported after its first step
@@ -246,7 +247,7 @@ class Engine:
         """Ask the batcher and apply its answer."""
         self._interruptible = False
         if self.adopted:
-            self._let_in(actions)
+            let_in(self, actions)
         if self.aside is not None:
             begin(self, actions)
             return
@@ -257,6 +258,9 @@ class Engine:
         batch = self.batcher.choose(self.view)
         if batch is None or batch.preempt:
             batch = self._unusual(batch, actions)
+            if batch is None and self.adopted:  # the victims have left seats
+                self._start_pass(actions)
+                return
             if batch is None:
                 memory_held = self.outgoing or self.ledger.holders()
                 assert not self.running and (not self.waiting or memory_held), "a batcher left work lying"
@@ -266,8 +270,8 @@ class Engine:
         _, chunks, admit, decode, max_steps, interruptible, reason = batch
         if chunks:
             self._admit(chunks, admit)
-        # What is known one step too late may change the next choice.
-        late = self.door or (self.ended and (self.waiting or not interruptible))
+        # What is known one step too late may change the next choice; who is adopted yet waits for a seat.
+        late = self.door or self.adopted or (self.ended and (self.waiting or not interruptible))
         if late or not self.coalesce or self.hands_over or (chunks and self.prompts_alone):
             max_steps, interruptible = 1, False
         self.state = _RUNNING
@@ -276,15 +280,6 @@ class Engine:
         until_finish = not interruptible
         self.handing_over = hands_over = self.hands_over
         actions.append(Run(self.id, self.epoch, chunks, decode, max_steps, until_finish, reason, hands_over))
-
-    def _let_in(self, actions: list[Action]) -> None:
-        """Those who were adopted since the last pass decode with the others."""
-        for progress in self.adopted:
-            self.running[progress.id] = progress
-            self.ledger.start_decoding(progress.id, progress.known_tokens + 1)
-        adopted = tuple([progress.id for progress in self.adopted])
-        self.adopted.clear()
-        actions.append(Adopt(self.id, adopted, "their KV has come"))
 
     def _unusual(self, batch: Batch | None, actions: list[Action]) -> Batch | None:
         """Take out the victims; when nothing is left that could run, choose again with all that is known."""

@@ -1,8 +1,8 @@
 """KV on its way from prefill to decode instances of one model: who sends to whom, and when.
 
 A prefill instance sends what it has completed as one batch at a time, a decode instance takes in one at a
-time. Room for a request is kept for all the tokens it may have from the moment its KV is sent; that memory
-is taken, and the source's given back, when the KV has come (OSDI 2025's artefact does the same).
+time. A seat for a request, and room for all the tokens it may have, are kept from the moment its KV is sent;
+that memory is taken, and the source's given back, when the KV has come (OSDI 2025's artefact does the same).
 
 The KV of a request's first layers may lie at a third instance, its giver (``serving.kv_transfer``). Both
 parts go to the target at once, each with a number; the request has come when both have. Who keeps what it
@@ -38,7 +38,7 @@ class HandOvers:
     """The transfers of one model, and the room kept on its decode instances."""
 
     __slots__ = (
-        "_engines", "_givers", "_ready", "_requests", "_room", "_under_way", "demand_tokens",
+        "_engines", "_givers", "_pulled", "_ready", "_requests", "_room", "_under_way", "demand_tokens",
         "migrating_tokens",
     )  # fmt: skip
 
@@ -56,13 +56,24 @@ class HandOvers:
         self._room = DecodeRoom(rules, block_tokens)
         self._givers = Givers(engines)
         self._under_way = UnderWay(self._givers, rules.kv_bytes_per_token, numbers)
-        self.demand_tokens = 0  # the sum of demands, and of those completed whom nobody has room for yet
+        # The sum of demands, and of those completed whom nobody has room for yet, and how many those are.
+        self.demand_tokens = self._pulled = 0
         self.migrating_tokens = 0
 
     @property
     def demands(self) -> dict[int, int]:
         """Tokens that room is kept for, by decode instance."""
         return self._room.demands
+
+    @property
+    def demand_seats(self) -> int:
+        """Requests whose tokens are in ``demand_tokens``."""
+        return len(self._room.needs) + self._pulled
+
+    @property
+    def seats(self) -> dict[int, int]:
+        """Requests that room is kept for, by decode instance."""
+        return self._room.seats
 
     @property
     def waiting(self) -> bool:
@@ -75,7 +86,9 @@ class HandOvers:
 
     def open(self, replica: int) -> None:
         """A decode instance takes requests from now on."""
-        self._room.open(replica, self._engines[replica].replica.longest_request_tokens)
+        engine = self._engines[replica]
+        engine.seats = self._room.most_requests
+        self._room.open(replica, engine.replica.longest_request_tokens)
         if replica in self._ready:
             self._ready.remove(replica)
             self._has_more(replica)
@@ -133,31 +146,13 @@ class HandOvers:
     ) -> bool:
         """The first of those who wait, to the target of least demand; False when it has no room for one."""
         target, demand = least
-        room, engine = self._room.rooms[target], self._engines[target]
-        ledger, needs, split = engine.ledger, self._room.needs, len(self._givers) > 0
-        batch: list[Progress] = []
-        # What the step under way takes is counted too: room may be kept for less than is written.
-        blocks, block = ledger.free_blocks - ledger.step_blocks(), ledger.block_tokens
-        if split:
-            room -= block * self._givers.held_blocks(target)
-        for progress in waiting:
-            need = needs[progress.id]
-            blocks -= -(-progress.known_tokens // block)
-            forced = False
-            if split and self._givers.of(progress.id) == target:
-                held = ledger.held_blocks(progress.id)
-                blocks, room = blocks + held, room + block * held
-                # Where nobody decodes nobody makes room: waiting would never end.
-                forced = not (batch or engine.running or engine.adopted)
-            if (demand + need > room or blocks < 0) and not forced:
-                break
-            demand += need
-            batch.append(progress)
+        engine = self._engines[target]
+        batch, demand = self._room.first(waiting, engine, demand, self._givers)
         if not batch:
             return False
-        self._room.comes(target, demand)
+        self._room.comes(target, demand, len(batch))
         for progress in batch:
-            ledger.reserve(progress.id, progress.known_tokens)
+            engine.ledger.reserve(progress.id, progress.known_tokens)
         self._under_way.begin(source, engine, tuple(batch), "least demand", actions)
         return True
 
@@ -168,7 +163,7 @@ class HandOvers:
         if self._givers:
             here, groups = self._under_way.by_giver(source, unsent)
         needs = self._room.needs
-        self._room.changes(source.id, sum([needs[progress.id] for progress in unsent]))
+        self._room.changes(source.id, sum([needs[progress.id] for progress in unsent]), len(unsent))
         self._leave(source, here)
         freed = self._one_place(here) if self._givers else ()
         if here:
@@ -217,10 +212,15 @@ class HandOvers:
             tokens += progress.known_tokens
         self.migrating_tokens -= tokens
 
-    def keep(self, replica: int, tokens: int) -> None:
+    def has_room(self, engine: Engine, tokens: int, requests: int) -> bool:
+        """Whether a decode instance has memory and seats for so many more."""
+        return self._room.fits(engine.id, engine.replica.longest_request_tokens, tokens, requests)
+
+    def keep(self, replica: int, tokens: int, requests: int) -> None:
         """Room at a decode instance for what it computes itself; less if negative."""
         self.demand_tokens += tokens
-        self._room.changes(replica, tokens)
+        self._pulled += requests
+        self._room.changes(replica, tokens, requests)
 
     def departed(self, replica: int, request: int) -> None:
         """A request left a decode instance; who waits for room is looked at by ``match``."""
@@ -295,8 +295,8 @@ class HandOvers:
 
     def _give_back(self, transfer: Transfer) -> None:
         """No room is kept for what does not come. What the target had before, as a giver, it still has."""
-        target, needs = self._engines[transfer.target], self._room.needs
-        self._room.changes(target.id, -sum([needs[progress.id] for progress in transfer.batch]))
+        target, needs, batch = self._engines[transfer.target], self._room.needs, transfer.batch
+        self._room.changes(target.id, -sum([needs[progress.id] for progress in batch]), -len(batch))
         if transfer.keeps:
             return
         for progress in transfer.batch:

@@ -101,9 +101,14 @@ def _check_split(controller: Controller, service: Disaggregated) -> None:
         if engine not in prefill:
             kept += [*engine.running, *(one.id for one in engine.waiting)]
         demand = sum(hand_overs.need_tokens(requests[one], room) for one in kept)
-        demand += service.host.kept_tokens(engine.id)
+        pulled_tokens, pulled = service.host.kept(engine.id)
+        demand += pulled_tokens
         found = hand_overs.demands.get(engine.id, 0)
         _demand(12, found == demand, f"room for {found} tokens is kept on replica {engine.id}, not {demand}")
+        seats, seated = hand_overs.seats.get(engine.id, 0), len(kept) + pulled
+        _demand(12, seats == seated, f"{seats} seats are kept on replica {engine.id}, not {seated}")
+        decoding, most = engine.ledger.decoding, engine.seats
+        _demand(13, decoding <= most, f"{decoding} decode on replica {engine.id}, which has {most} seats")
         waiting = [one.id for one in engine.outgoing if one.id not in on_their_way]
         wanted += demand + sum(hand_overs.need_tokens(requests[one], room) for one in waiting)
     _demand(12, hand_overs.demand_tokens == wanted, f"demand {hand_overs.demand_tokens} is not {wanted}")

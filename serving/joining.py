@@ -19,6 +19,23 @@ def join(engine: Engine, arrived: Sequence[Progress], actions: list[Action]) -> 
     actions.append(Adopt(engine.id, ids, "their KV has come"))
 
 
+def let_in(engine: Engine, actions: list[Action]) -> None:
+    """Those who were adopted since the last pass decode with the others, as far as there are seats.
+
+    An instance that turns to decoding may have computed more than it has seats for.
+    """
+    free = engine.seats - len(engine.running) + len(engine.ended)
+    entering = engine.adopted[: max(0, free)]
+    if not entering:
+        return
+    del engine.adopted[: len(entering)]
+    for progress in entering:
+        engine.running[progress.id] = progress
+        engine.ledger.start_decoding(progress.id, progress.known_tokens + 1)
+    ids = tuple([progress.id for progress in entering])
+    actions.append(Adopt(engine.id, ids, "their KV has come"))
+
+
 def joined(engine: Engine, joins: tuple[int, ...], steps: int) -> int:
     """They took part in some of these steps; returns how many were left when the last of them began to.
 

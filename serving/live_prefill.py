@@ -21,7 +21,7 @@ class PrefillHost:
 
     def __init__(self, service: Disaggregated) -> None:
         self._service = service
-        self._kept: dict[int, int] = {}  # decode instance -> tokens of room for what it has pulled
+        self._kept: dict[int, tuple[int, int]] = {}  # decode instance -> room for what it has pulled
 
     @property
     def model(self) -> str:
@@ -63,8 +63,7 @@ class PrefillHost:
             return False
         if engine.id not in self._service.decode:
             return True
-        demand = self._service.hand_overs.demands[engine.id] + self._needs(engine, prompts)
-        return demand <= engine.replica.longest_request_tokens
+        return self._service.hand_overs.has_room(engine, self._needs(engine, prompts), len(prompts))
 
     def _needs(self, engine: Engine, requests: Iterable[Request]) -> int:
         room, need_tokens = engine.replica.longest_request_tokens, self._service.hand_overs.need_tokens
@@ -73,17 +72,19 @@ class PrefillHost:
     def keep(self, engine: Engine, requests: Iterable[Request]) -> None:
         """As if their KV came: nothing else is sent into the room that they will take."""
         if engine.id in self._service.decode:
-            self._kept[engine.id] = tokens = self._needs(engine, requests)
-            self._service.hand_overs.keep(engine.id, tokens)
+            pulled = list(requests)
+            self._kept[engine.id] = kept = self._needs(engine, pulled), len(pulled)
+            self._service.hand_overs.keep(engine.id, *kept)
 
-    def kept_tokens(self, replica: int) -> int:
-        """Room that a decode instance keeps for what it has pulled."""
-        return self._kept.get(replica, 0)
+    def kept(self, replica: int) -> tuple[int, int]:
+        """Tokens of room, and seats, that a decode instance keeps for what it has pulled."""
+        return self._kept.get(replica, (0, 0))
 
     def dropped(self, engine: Engine) -> None:
         """They need no room, or are completed and keep it themselves."""
-        if tokens := self._kept.pop(engine.id, 0):
-            self._service.hand_overs.keep(engine.id, -tokens)
+        tokens, seats = self._kept.pop(engine.id, (0, 0))
+        if seats:
+            self._service.hand_overs.keep(engine.id, -tokens, -seats)
 
     def computed(self, engine: Engine, done: list[Progress], tokens: int, actions: list[Action]) -> None:
         """A batch has all its layers: its KV is handed over."""

@@ -151,9 +151,10 @@ def test_an_instance_that_turns_computes_the_prompts_it_has_begun_as_prefill() -
     assert told.sent(0) == [
         Adopt(2, (8,), ""),
         decodes(2, 60),
-        Adopt(0, (1, 2, 3), ""),
-        decodes(0, 16, False),
+        Adopt(0, (1, 2), ""),
+        decodes(0, 1, False),
     ]
+    assert told.ran(0, 1) == [Adopt(0, (3,), ""), decodes(0, 28, False)]  # it has two seats
     service = told.controller.services["m"]
     assert (service.backlog_tokens, service.migrating_tokens) == (3, 0)  # request 9 runs on replica 1
 
@@ -243,9 +244,9 @@ def test_who_was_preempted_for_room_goes_on_when_what_was_to_come_does_not() -> 
     assert told.lose(0) == [Fail(1, ""), Run(2, 0, ((0, 0, 13),), False, 1, True, "")]
 
 
-def test_a_request_takes_a_seats_part_of_the_memory_at_least_and_all_of_it_at_most() -> None:
+def test_a_request_takes_whole_blocks_and_at_most_the_memory() -> None:
     hand_overs = HandOvers({}, {}, HandOverRules(1, 8), Transfers(), block_tokens=4)
-    for prompt, cap, need in ((1, 1, 8), (7, 2, 12), (30, 40, 64)):
+    for prompt, cap, need in ((1, 1, 4), (7, 2, 12), (30, 40, 64)):
         assert hand_overs.need_tokens(Request(0, 0, prompt, cap, "m"), 64) == need
     assert hand_overs.need_tokens(Request(0, 0, 10, 40, "m", 0, 1), 64) == 12
 

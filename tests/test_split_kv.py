@@ -170,6 +170,7 @@ class Rig:
             unsent += sum(one.known_tokens for one in engine.outgoing)
             kept = sum(hand_overs.need_tokens(self.requests[one], room) for one in {*coming, *decoding})
             assert hand_overs.demands.get(number, 0) == kept
+            assert hand_overs.seats.get(number, 0) == len({*coming, *decoding})
             waiting = [one for one in outgoing if one not in under_way]
             demand += kept + sum(hand_overs.need_tokens(self.requests[one], room) for one in waiting)
             holders = {*outgoing, *coming, *decoding, *hand_overs.parts_at(number)}
@@ -501,10 +502,10 @@ def test_nothing_is_remembered_of_what_is_over() -> None:
     assert (under_way.fetching, under_way.sending, under_way.all()) == (set(), set(), [])
     room = DecodeRoom(HandOverRules(1, 8), 4)
     room.open(1, 64)
-    room.comes(1, 8)
+    room.comes(1, 8, 1)
     room.close(1)
     room.lost(1)
-    assert (room.least(), room.demands, room.receiving) == (None, {}, set())
+    assert (room.least(), room.demands, room.seats, room.receiving) == (None, {}, {}, set())
 
 
 def test_a_giver_is_not_the_source_and_has_neither_none_nor_all_of_the_layers() -> None:
