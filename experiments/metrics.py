@@ -134,6 +134,7 @@ def summarize(
         },
         "duration_s": span_s,
         "gpu_seconds": gpus * span_s,
+        "gpu_load_share": None,  # of simulations, which know what a full batch takes
         "gpu_busy_share": per_s(sum(metrics.busy_ns.values()) / NS_PER_S / instances, span_s),
         "replica_busy_share": [
             metrics.busy_ns[replica] / NS_PER_S / span_s if span_s else 0.0

@@ -29,6 +29,11 @@ from experiments.table import (
 
 _ALWAYS_NAMED = ("dispatch", "batcher", "admission")
 _KINDS = {"simulate": "Simulation", "realexec": "Real workers"}
+_USE = (
+    "GPU load: what the finished requests take in full batches, as a share of what the GPUs could have "
+    "served in full batches while they were held. GPU busy: the share of time with a step running, of "
+    "however few requests."
+)
 # Forbids the page every outside address, whatever text ends up in it.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
@@ -138,7 +143,7 @@ def _numbers(summary: Mapping[str, Any]) -> str:
     return (
         '<h2>Key numbers</h2><div class="card scroll"><table>'
         f"<tr><th>Latency</th>{head}</tr>{rows}</table></div>"
-        f'<div class="card" style="margin-top:14px"><dl>{pairs}</dl></div>'
+        f'<div class="card" style="margin-top:14px"><dl>{pairs}</dl><p class="soft">{_USE}</p></div>'
     )
 
 

@@ -15,6 +15,7 @@ from experiments.config import RunConfig
 from experiments.data_plane import data_plane_of
 from experiments.data_plane_summary import data_plane_summary
 from experiments.elastic_summary import elastic_summary
+from experiments.gpu_load import gpu_load_share
 from experiments.hardware import Hardware, hardware_of
 from experiments.hosted import hosted_models
 from experiments.hosted_summary import model_column, models_section, shown_estimates, shown_model
@@ -146,6 +147,9 @@ def execute(
     if data_plane is not None:
         summary |= data_plane_summary(data_plane, summary["duration_s"])
         summary |= elastic_summary(controller, prepared.replicas, summary, report)
+    summary["gpu_load_share"] = gpu_load_share(
+        hosted_models(config), prepared.estimates, workload, columns, summary["gpu_seconds"]
+    )
     return Simulated(summary, columns, wall_s, cpu_s, report.events)
 
 

@@ -131,12 +131,19 @@ def facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("goodput", f"{number(slo.get('goodput_req_per_s'))} req/s"),
         ("instances mean/max", f"{number(_whole(instances.get('mean')))} / {number(instances.get('max'))}"),
         ("GPU time", f"{number(gpu_hours)} GPU-hours"),
-        ("GPUs in a step", share(summary.get("gpu_busy_share"))),
+        *_use(summary),
         ("preemptions", count(summary.get("preemptions"))),
         *_loads(section(summary, "loads")),
         *live_facts(section(summary, "live")),
         *(_cost_of_workers(real) if real else _cost_of_simulation(sim)),
     ]
+
+
+def _use(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What the GPUs served of what they could, where it is known, and how long they were at it."""
+    load, busy = summary.get("gpu_load_share"), summary.get("gpu_busy_share")
+    served = [("GPU load", share(load))] if is_known(load) else []
+    return [*served, ("GPU busy", share(busy))]
 
 
 def _loads(loads: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -3,10 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
-from numpy.typing import NDArray
-
 from experiments.config import RunConfig
+from experiments.gpu_load import Floats, full_batch_gpu_s
 from experiments.hosted import HostedModel, codes_of, hosted_models
 from experiments.trace_config import TraceConfig
 from serving.estimates import Estimates, ModelEstimates
@@ -19,8 +17,6 @@ from traces.synthetic.drawn import with_lengths
 from traces.synthetic.registry import STATIONARY
 from traces.window import RULES, time_window
 from traces.workload import Workload
-
-Floats = NDArray[np.float64]
 
 
 def run_workload(config: RunConfig, estimates: Estimates, replicas: int) -> Workload:
@@ -135,11 +131,9 @@ def run_capacity_req_per_s(
 def _gpu_seconds(
     hosted: Sequence[HostedModel], estimates: Estimates, workload: Workload
 ) -> tuple[Floats, Floats]:
-    """GPU seconds of each request in full prefill batches and in full decode batches of its model."""
-    code, pairs = codes_of(workload, hosted), list(zip(hosted, estimates.models, strict=True))
-    prefill = np.array([model.tp / entry.prefill_tokens_per_s for model, entry in pairs])
-    decode = np.array([model.tp * entry.decode_step_s / entry.decode_sequences for model, entry in pairs])
-    return workload.prompt_tokens * prefill[code], workload.output_tokens * decode[code]
+    """Of each request of the workload: see ``full_batch_gpu_s``."""
+    code = codes_of(workload, hosted)
+    return full_batch_gpu_s(hosted, estimates, code, workload.prompt_tokens, workload.output_tokens)
 
 
 def _at_rate(trace: TraceConfig, seed: int, workload: Workload, wanted_per_s: float) -> Workload:
