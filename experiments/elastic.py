@@ -10,9 +10,10 @@ from experiments.hosted import HostedModel, hosted_models
 from experiments.sizes import Bounds, bounds_of
 from hwmodels.topology.spec import ClusterSpec, Rate
 from hwmodels.topology.topology import Topology, build
-from policies.scaling import instance_to_take
+from policies.scaling import LoadMonitor, instance_to_take
 from serving.cluster_map import ClusterMap
-from serving.elastic import Elastic, ElasticPolicies, ElasticSetup, ModelLimits
+from serving.elastic import Elastic
+from serving.elastic_setup import ElasticPolicies, ElasticSetup, ModelLimits
 from serving.estimates import Estimates, ModelEstimates
 from serving.handover import HandOverRules
 from serving.live import LivePolicy
@@ -75,6 +76,8 @@ def elastic_of(
         live = make_policy("system/live", system.live, ttft_slo_ms=config.slo.ttft_ms)
 
     def arbiter(views: Sequence[ScalingView], wanting: str) -> ScaleDecision | None:
+        if not isinstance(scaler, LoadMonitor):
+            return None  # only the load monitor's rules say what an instance too many is
         return instance_to_take(views, wanting, {view.model: scaler.rules_of(view.model) for view in views})
 
     return Elastic(setup, ElasticPolicies(scaler, provisioner, arbiter, live), copies, placed)

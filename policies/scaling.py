@@ -12,6 +12,8 @@ from policies.scaling_rules import ALL_WAYS, ROLE_ORDER, ScalingRules, need_of, 
 from serving.replica import Role
 from serving.scaling import Act, Calm, InstanceView, RoleView, ScaleDecision, ScalingView
 
+_NEVER_NS = 1 << 62
+
 
 @dataclass(frozen=True, slots=True)
 class _Want:
@@ -66,7 +68,12 @@ class LoadMonitor:
         return _Supply(view, rules).decide(_prescaled(wants, rules))
 
     def calm(self, view: ScalingView) -> Calm | None:
-        """At the fewest instances nothing can go, so only more load changes anything."""
+        """At the fewest instances nothing can go, so only more load changes anything.
+
+        Nor can anything go, or any load shrink, where there is no instance and none can be had.
+        """
+        if not view.spare and not view.parked and not any(_instances(role) for role in view.roles):
+            return Calm(view.backlog_tokens, view.kv_tokens, view.migrating_tokens)
         memories = self._memories.get(view.model)
         bands = []
         for role in view.roles if memories is not None else ():
@@ -81,6 +88,14 @@ class LoadMonitor:
             min(band.high_kv for band in bands),
             min(band.high_migrating for band in bands),
         )
+
+    def still_until_ns(self, view: ScalingView) -> int:
+        """While a role is below its bound, the end of its wait; else never by itself."""
+        memories = self._memories[view.model]
+        down_after_ns = self.rules_of(view.model).down_after_ns
+        waits_ns = [memories[role.role].below_since_ns for role in view.roles]
+        ends_ns = [since_ns + down_after_ns for since_ns in waits_ns if since_ns is not None]
+        return min(ends_ns, default=_NEVER_NS)
 
     def _want(self, view: ScalingView, role: RoleView, rules: ScalingRules, memory: RoleMemory) -> _Want:
         need, supply = need_of(view, role, rules), role.supply
@@ -222,6 +237,11 @@ def _least_busy(role: RoleView) -> list[InstanceView]:
     return sorted(role.in_state("serving"), key=rank)
 
 
+def _instances(role: RoleView) -> bool:
+    """Whether the role has any, those that drain included."""
+    return bool(role.supply or role.in_state("draining"))
+
+
 def _may_go(role: RoleView) -> list[InstanceView]:
     """Who may drain, the least busy first: while others load, not the only one that serves."""
     serving = _least_busy(role)
@@ -239,8 +259,10 @@ def instance_to_take(
     found = []
     for view in views:
         for role in view.roles if view.model != wanting else ():
-            slack = role.supply - within(role, need_of(view, role, rules[view.model]).most)
             idle = [one for one in _may_go(role) if one.idle_since_ns is not None]
+            if not idle:
+                continue
+            slack = role.supply - within(role, need_of(view, role, rules[view.model]).most)
             found += [(-slack, one.idle_since_ns, view.model, role.role, one.id) for one in idle if slack > 0]
     if not found:
         return None

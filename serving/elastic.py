@@ -5,78 +5,28 @@ once, when a request comes. What the policies decide is carried through by ``ser
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from serving.actions import Action, Wake
-from serving.cluster_map import ClusterMap
 from serving.copies import Copies
 from serving.deployment import Deployment
+from serving.elastic_setup import ElasticPolicies, ElasticSetup
 from serving.engine import Engine
-from serving.live import LivePolicy
 from serving.live_host import LiveSetup
 from serving.loads import Loads
-from serving.provisioning import Missing, Provisioner
+from serving.provisioning import Missing
 from serving.replica import Replica, Role
-from serving.scale_view import LiveRole
-from serving.scaling import OBSTACLES, Calm, Obstacle, ScaleDecision, ScaleEvent, Scaler, ScalingView
+from serving.scale_view import LastAnswer, LiveRole, loads_of
+from serving.scaling import OBSTACLES, Calm, Obstacle, ScaleDecision, ScaleEvent, ScalingView
 from serving.service import Service
-
-Arbiter = Callable[[Sequence[ScalingView], str], ScaleDecision | None]
-
-
-@dataclass(frozen=True, slots=True)
-class ModelLimits:
-    """Bounds (fewest, most) on the instances of one model by role, and the rates of one instance.
-
-    ``pass_ns``: how long a full prefill pass takes. ``size_bytes``: of the parameters, on all GPUs together;
-    ``activation_bytes_per_token``: between two layers. ``kv_bytes_per_token``: on all GPUs together;
-    ``most_requests``: that decode on one instance. These are for live scaling only.
-    """
-
-    bounds: Mapping[Role, tuple[int, int]]
-    prefill_tokens_per_s: float
-    kv_tokens: int
-    kv_tokens_per_s: float
-    pass_ns: int
-    size_bytes: int = 0
-    activation_bytes_per_token: int = 0
-    kv_bytes_per_token: int = 0
-    most_requests: int = 1 << 30
-
-
-@dataclass(frozen=True, slots=True)
-class ElasticSetup:
-    """What is fixed; ``prototypes`` and ``limits`` by model.
-
-    ``period_ns``: of the load monitor. ``park_ns``: how long parameters stay on GPUs that were reclaimed.
-    """
-
-    cluster: ClusterMap
-    prototypes: Mapping[str, Replica]
-    limits: Mapping[str, ModelLimits]
-    period_ns: int
-    park_ns: int
-
-
-@dataclass(frozen=True, slots=True)
-class ElasticPolicies:
-    """Who decides. ``arbiter``: which instance a model may take from another when no GPUs are free.
-
-    ``live``: which new instances work while they load; None: none does.
-    """
-
-    scaler: Scaler
-    provisioner: Provisioner
-    arbiter: Arbiter
-    live: LivePolicy | None = None
+from serving.shortage import Shortage
 
 
 class Elastic:
     """Asks the policies, and has ``deployment`` carry out what they say."""
 
     __slots__ = (
-        "_active", "_armed", "_ask_calm", "_calm", "_last_ran_ns", "_live", "_policies",
-        "_roles", "_services", "_setup", "_short", "deployment",
+        "_active", "_armed", "_ask_calm", "_ask_still", "_calm", "_givers", "_last_ran_ns", "_live",
+        "_policies", "_roles", "_services", "_setup", "_shortage", "_still", "deployment",
     )  # fmt: skip
 
     def __init__(
@@ -104,11 +54,14 @@ class Elastic:
         self._roles: dict[str, tuple[LiveRole, ...]] = {}
         self._active: set[str] = set()  # models that are not at rest
         self._armed = False
-        # (model, role, act) -> instances it could not get, and why
-        self._short: dict[tuple[str, str, str], Missing] = {}
+        self._shortage = Shortage()
+        self._givers: list[ScalingView] | None = None  # models with an idle instance; None: to be found out
         self._last_ran_ns = self.deployment.active_ns
         self._calm: dict[str, Calm] = {}
-        self._ask_calm: Callable[[ScalingView], Calm | None] | None = getattr(policies.scaler, "calm", None)
+        scaler = policies.scaler
+        self._ask_calm: Callable[[ScalingView], Calm | None] | None = getattr(scaler, "calm", None)
+        self._still: dict[str, LastAnswer] = {}
+        self._ask_still: Callable[[ScalingView], int] | None = getattr(scaler, "still_until_ns", None)
 
     def connect(
         self,
@@ -154,7 +107,8 @@ class Elastic:
             if calm is not None and self._services[model].backlog_tokens <= calm.backlog_tokens:
                 return
             self._active.add(model)
-            if any(not role.supply for role in self._roles[model]):
+            if not self._shortage.wake(model) and any(not role.supply for role in self._roles[model]):
+                self._givers = None
                 self._decide(now_ns, model, actions)
         if not self._armed:
             self._arm(now_ns, actions)
@@ -182,14 +136,74 @@ class Elastic:
     def woke(self, now_ns: int, actions: list[Action]) -> None:
         """A period of the load monitor is over."""
         self._armed = False
-        for model in sorted(self._active):
-            decided = self._decide(now_ns, model, actions)
-            if (not decided and self._is_calm(now_ns, model)) or self._at_rest(model):
-                self._active.discard(model)
+        self._givers = None
+        shortage = self._shortage
+        for model in shortage.in_turn(
+            sorted(self._active), lambda: self._has_something(now_ns), lambda one: self._can_get(now_ns, one)
+        ):
+            if shortage.wake(model):
+                self._active.add(model)
+            elif self._is_still(now_ns, model):
+                continue
+            self._look_at(now_ns, model, actions)
         if self.deployment.drained:
             self.deployment.reclaim_drained(now_ns, actions)
-        if self._active or self.deployment.waits():
+        if self._active or shortage.starved or self.deployment.waits():
             self._arm(now_ns, actions)
+
+    def _look_at(self, now_ns: int, model: str, actions: list[Action]) -> None:
+        """Ask the scaler about a model; one with nothing to be decided is left out of later looks."""
+        decisions = self._decide(now_ns, model, actions)
+        if any(one.act != "short" for one in decisions):
+            self._still.pop(model, None)
+        else:
+            view = self.view(now_ns, model)
+            if not decisions and self._is_calm(view):
+                self._active.discard(model)
+                return
+            if decisions and not self.deployment.instances.of(model) and self._is_calm(view):
+                self._active.discard(model)
+                self._shortage.starve(model)
+                return
+            if self._ask_still is not None:
+                changes, until_ns = self.deployment.instances.changes[model], self._ask_still(view)
+                self._still[model] = LastAnswer(loads_of(view), changes, until_ns, bool(decisions))
+        if self._at_rest(model):
+            self._active.discard(model)
+
+    def _is_still(self, now_ns: int, model: str) -> bool:
+        """Whether the scaler would say again what it said last, and nothing would come of it."""
+        last, service = self._still.get(model), self._services[model]
+        return (
+            last is not None
+            and now_ns < last.until_ns
+            and last.changes == self.deployment.instances.changes[model]
+            and last.loads == loads_of(service)
+            and not (last.short and self._can_get(now_ns, model))
+        )
+
+    def _has_something(self, now_ns: int) -> bool:
+        """Whether any model could be given GPUs, by nobody or by another model."""
+        return self.deployment.instances.has_free(now_ns) or bool(self._idle(now_ns))
+
+    def _can_get(self, now_ns: int, model: str) -> bool:
+        instances = self.deployment.instances
+        free = instances.spare(model, now_ns) > 0 or bool(instances.parked(model, now_ns))
+        return free or bool(self._idle(now_ns))
+
+    def _idle(self, now_ns: int) -> list[ScalingView]:
+        """The models that have an idle instance, and may give it; worked out once per look and change."""
+        if self._givers is None:
+            instances, services = self.deployment.instances, self._services
+            self._givers = [
+                self.view(now_ns, model)
+                for model in instances.models
+                if any(
+                    one.state == "serving" and not services[model].outstanding(one.replica.id)
+                    for one in instances.of(model)
+                )
+            ]
+        return self._givers
 
     def lost(self, now_ns: int, replica: int, cause: str, actions: list[Action]) -> None:
         """An instance is gone with its parameters."""
@@ -215,26 +229,26 @@ class Elastic:
             self.deployment.instances.parked(model, now_ns),
         )
 
-    def _is_calm(self, now_ns: int, model: str) -> bool:
+    def _is_calm(self, view: ScalingView) -> bool:
         """Whether the scaler lets the model be until a load is above some bound, which is kept."""
-        ask = self._ask_calm
-        calm = None if ask is None else ask(self.view(now_ns, model))
+        calm = None if self._ask_calm is None else self._ask_calm(view)
         if calm is None:
-            self._calm.pop(model, None)
+            self._calm.pop(view.model, None)
             return False
-        self._calm[model] = calm
+        self._calm[view.model] = calm
         return True
 
-    def _decide(self, now_ns: int, model: str, actions: list[Action]) -> bool:
+    def _decide(self, now_ns: int, model: str, actions: list[Action]) -> tuple[ScaleDecision, ...]:
         decisions = self._policies.scaler.scale(self.view(now_ns, model))
-        if self._short:
-            self._no_longer_short(model, decisions)
+        self._shortage.update(model, decisions)
         for decision in decisions:
             self._carry_out(now_ns, decision, actions)
-        return bool(decisions)
+        return decisions
 
     def _carry_out(self, now_ns: int, decision: ScaleDecision, actions: list[Action]) -> None:
         act, deployment, reason = decision.act, self.deployment, decision.reason
+        if act != "short":
+            self._givers = None
         if act == "load":
             self._load(now_ns, decision, actions)
         elif act == "short":
@@ -255,44 +269,33 @@ class Elastic:
         missing = self.deployment.start(now_ns, decision, actions)
         if missing is not None:
             self._tell_short(now_ns, decision, missing)
-        elif self._short:
-            self._short.pop((decision.model, decision.role, "load"), None)
+        else:
+            self._shortage.ended(decision)
 
     def _tell_short(self, now_ns: int, decision: ScaleDecision, missing: Missing) -> None:
         """Once, not every period."""
-        model, role, reason = decision.model, decision.role, decision.reason
-        if self._short.get((model, role, decision.act)) != missing:
-            self._short[model, role, decision.act] = missing
-            what = f"{missing.count} more {role} instances {OBSTACLES[missing.obstacle]}; {reason}"
-            event = ScaleEvent(now_ns, "short", model, role, -1, what, missing.obstacle)
+        if self._shortage.is_news(decision, missing):
+            why = OBSTACLES[missing.obstacle]
+            what = f"{missing.count} more {decision.role} instances {why}; {decision.reason}"
+            event = ScaleEvent(now_ns, "short", decision.model, decision.role, -1, what, missing.obstacle)
             self.deployment.history.append(event)
-
-    def _obstacle(self, now_ns: int, model: str) -> Obstacle:
-        """Why the scaler sees no GPUs: all are taken, or kept for loads that could not begin."""
-        if self.deployment.instances.spare(model, now_ns):
-            for (other, _, act), missing in self._short.items():
-                if other == model and act == "load":
-                    return missing.obstacle
-        return "no_gpu"
 
     def _take(self, now_ns: int, decision: ScaleDecision, actions: list[Action]) -> None:
         """No GPUs are free: another model may have an instance too many."""
         model = decision.model
-        obstacle = self._obstacle(now_ns, model)
+        obstacle: Obstacle = "no_gpu"
+        if self.deployment.instances.spare(model, now_ns):  # kept for loads that could not begin
+            obstacle = self._shortage.obstacle_of_loads(model) or obstacle
         self._tell_short(now_ns, decision, Missing(decision.count, obstacle))
         if obstacle != "no_gpu":
             return
-        live = self.deployment.instances.live.values()
-        others = sorted({one.replica.model for one in live} - {model})
-        if others:
-            taken = self._policies.arbiter([self.view(now_ns, other) for other in others], model)
-            if taken is not None:
-                self._carry_out(now_ns, taken, actions)
-
-    def _no_longer_short(self, model: str, decisions: Sequence[ScaleDecision]) -> None:
-        short = {(one.model, one.role, one.act) for one in decisions if one.act in ("short", "load")}
-        for key in [key for key in self._short if key[0] == model and key not in short]:
-            del self._short[key]
+        givers = self._idle(now_ns)
+        others = [view for view in givers if view.model != model]
+        taken = self._policies.arbiter(others, model) if others else None
+        if taken is not None:
+            self._carry_out(now_ns, taken, actions)
+        elif len(others) == len(givers):
+            self._givers = []  # nor would they give to another
 
     def _arm(self, now_ns: int, actions: list[Action]) -> None:
         period_ns = self._setup.period_ns

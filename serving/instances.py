@@ -37,8 +37,8 @@ class Instances:
     """All instances of all models on one cluster."""
 
     __slots__ = (
-        "_cluster", "_free", "_numbers", "_owner", "_parked", "_prototypes", "_seats", "_supply", "live",
-        "seats",
+        "_cluster", "_free", "_numbers", "_of_model", "_owner", "_parked", "_prototypes", "_seats", "_supply",
+        "changes", "live", "seats",
     )  # fmt: skip
 
     def __init__(
@@ -51,6 +51,8 @@ class Instances:
         self._seats: dict[tuple[str, int], int] = {}  # (model, first GPU) -> number
         self.seats: dict[int, Replica] = {}
         self.live: dict[int, Instance] = {}
+        self.changes: Counter[str] = Counter()  # model -> how often one of its instances changed
+        self._of_model: dict[str, dict[int, Instance]] = {}  # the same instances, by model
         self._parked: dict[int, int] = {}  # replica -> until when its parameters are kept on free GPUs
         self._supply: Counter[tuple[str, Role]] = Counter()
         self._free: dict[int, set[int]] = {}  # GPUs of an instance -> first GPUs of the free groups
@@ -66,12 +68,17 @@ class Instances:
 
     def of(self, model: str, role: Role | None = None) -> list[Instance]:
         """The instances of a model (in a role), by number."""
-        found = [
-            one
-            for one in self.live.values()
-            if one.replica.model == model and (role is None or one.role == role)
-        ]
-        return sorted(found, key=lambda one: one.replica.id)
+        found = self._of_model.get(model, {})
+        return [found[number] for number in sorted(found) if role is None or found[number].role == role]
+
+    @property
+    def models(self) -> list[str]:
+        """The models that have an instance, by name."""
+        return sorted(model for model, found in self._of_model.items() if found)
+
+    def has_free(self, now_ns: int) -> bool:
+        """Whether any model could be given GPUs now, or parameters that are still on some."""
+        return any(self._free.values()) or bool(self._parked)
 
     def gpus_per_instance(self, model: str) -> int:
         """GPUs of one instance."""
@@ -149,6 +156,8 @@ class Instances:
             self._owner[gpu] = seat.id
         self._changed(seat.gpus)
         instance = self.live[seat.id] = Instance(seat, role, state)
+        self._of_model.setdefault(seat.model, {})[seat.id] = instance
+        self.changes[seat.model] += 1
         self._supply[seat.model, role] += state != "draining"
         return instance
 
@@ -172,6 +181,7 @@ class Instances:
         instance = self.live[number]
         assert instance.state == old, f"replica {number} is {instance.state}, not {old}"
         instance.state = new
+        self.changes[instance.replica.model] += 1
 
     def turn(self, number: int, role: Role) -> None:
         """A serving instance changes its role."""
@@ -179,11 +189,12 @@ class Instances:
         assert instance.state == "serving", f"replica {number} is {instance.state} and cannot change its role"
         self._supply[instance.replica.model, instance.role] -= 1
         instance.role = role
+        self.changes[instance.replica.model] += 1
         self._supply[instance.replica.model, role] += 1
 
     def free(self, number: int, parked_until_ns: int | None = None) -> None:
         """Its GPUs are free; its parameters stay on them for a while if a time is given."""
-        instance = self.live.pop(number)
+        instance = self._leaves(number)
         if instance.state != "draining":
             self._supply[instance.replica.model, instance.role] -= 1
         for gpu in instance.replica.gpus:
@@ -194,10 +205,16 @@ class Instances:
 
     def lost(self, number: int) -> None:
         """It is gone for good, and its GPUs with it."""
-        instance = self.live.pop(number)
+        instance = self._leaves(number)
         if instance.state != "draining":
             self._supply[instance.replica.model, instance.role] -= 1
         self._gone(instance.replica.gpus)
+
+    def _leaves(self, number: int) -> Instance:
+        instance = self.live.pop(number)
+        del self._of_model[instance.replica.model][number]
+        self.changes[instance.replica.model] += 1
+        return instance
 
     def lost_host(self, host: int) -> None:
         """No GPU of this host serves any more; its instances were lost before."""

@@ -1,8 +1,10 @@
 """The load monitor's view of one model, read from the books when it is asked and never copied."""
 
+from typing import NamedTuple
+
 from serving.instances import Instances
 from serving.replica import Role
-from serving.scaling import InstanceState, InstanceView
+from serving.scaling import InstanceState, InstanceView, ScalingView
 from serving.service import Service
 
 
@@ -43,3 +45,21 @@ class LiveRole:
                 idle_since_ns = None if outstanding else self._last_ran_ns.get(number, 0)
                 found.append(InstanceView(number, state, outstanding, idle_since_ns))
         return found
+
+
+class LastAnswer(NamedTuple):
+    """What the scaler's last answer for a model rests on: while it is the same it need not be asked again.
+
+    ``loads``: see ``loads_of``. ``changes``: how often the model's instances had changed. ``until_ns``: from
+    then on it may decide otherwise. ``short``: it lacked instances, so free GPUs change the answer too.
+    """
+
+    loads: tuple[int, int, int]
+    changes: int
+    until_ns: int
+    short: bool
+
+
+def loads_of(model: ScalingView | Service) -> tuple[int, int, int]:
+    """Backlog, KV and migrating tokens."""
+    return model.backlog_tokens, model.kv_tokens, model.migrating_tokens

@@ -164,7 +164,22 @@ class CalmScaler(Protocol):
     """A scaler that can say so; one that cannot is asked every period."""
 
     def calm(self, view: ScalingView) -> Calm | None:
-        """Asked right after ``scale`` decided nothing; None: ask again next period."""
+        """Asked right after ``scale`` decided nothing, or only what a model without instances is short of.
+
+        None: ask again next period. Else it is asked again when a load is above, and, where the model is
+        short, when there are free GPUs or an instance that another model does not use.
+        """
+
+
+class StillScaler(Protocol):
+    """A scaler that can say how long it says the same; one that cannot is asked every period."""
+
+    def still_until_ns(self, view: ScalingView) -> int:
+        """Asked right after ``scale`` decided nothing, or only what is short: when it may decide otherwise.
+
+        That is for unchanged loads and instances. Where it was short, it is also asked again when there are
+        free GPUs or an instance that another model does not use.
+        """
 
 
 class Scaler(Protocol):

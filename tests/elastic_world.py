@@ -32,7 +32,8 @@ from serving.actions import (
 )
 from serving.cluster_map import ClusterMap
 from serving.controller import Controller
-from serving.elastic import Elastic, ElasticPolicies, ElasticSetup, ModelLimits
+from serving.elastic import Elastic
+from serving.elastic_setup import ElasticPolicies, ElasticSetup, ModelLimits
 from serving.events import Arrived, Event, Loaded, LoadStopped, Lost, Ran, Sent, Woke
 from serving.handover import HandOverRules
 from serving.invariants import check

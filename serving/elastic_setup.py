@@ -1,0 +1,61 @@
+"""What elasticity is given: bounds and rates of every model, the cluster, and who decides."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from serving.cluster_map import ClusterMap
+from serving.live import LivePolicy
+from serving.provisioning import Provisioner
+from serving.replica import Replica, Role
+from serving.scaling import ScaleDecision, Scaler, ScalingView
+
+Arbiter = Callable[[Sequence[ScalingView], str], ScaleDecision | None]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelLimits:
+    """Bounds (fewest, most) on the instances of one model by role, and the rates of one instance.
+
+    ``pass_ns``: how long a full prefill pass takes. ``size_bytes``: of the parameters, on all GPUs together;
+    ``activation_bytes_per_token``: between two layers. ``kv_bytes_per_token``: on all GPUs together;
+    ``most_requests``: that decode on one instance. These are for live scaling only.
+    """
+
+    bounds: Mapping[Role, tuple[int, int]]
+    prefill_tokens_per_s: float
+    kv_tokens: int
+    kv_tokens_per_s: float
+    pass_ns: int
+    size_bytes: int = 0
+    activation_bytes_per_token: int = 0
+    kv_bytes_per_token: int = 0
+    most_requests: int = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class ElasticSetup:
+    """What is fixed; ``prototypes`` and ``limits`` by model.
+
+    ``period_ns``: of the load monitor. ``park_ns``: how long parameters stay on GPUs that were reclaimed.
+    """
+
+    cluster: ClusterMap
+    prototypes: Mapping[str, Replica]
+    limits: Mapping[str, ModelLimits]
+    period_ns: int
+    park_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class ElasticPolicies:
+    """Who decides. ``arbiter``: which instance a model may take when no GPUs are free.
+
+    It is shown the models that have an idle instance; whether it gives one does not depend on who wants it.
+
+    ``live``: which new instances work while they load; None: none does.
+    """
+
+    scaler: Scaler
+    provisioner: Provisioner
+    arbiter: Arbiter
+    live: LivePolicy | None = None
