@@ -8,12 +8,14 @@ from typing import Any, Final
 
 from hwmodels.errors import HardwareError
 from hwmodels.llm_shape import LlmShape
+from hwmodels.reading import read_limited
 
 CONFIG_FILE: Final = "config.json"
 BYTES_OF_DTYPE: Final[Mapping[str, int]] = {"float16": 2, "bfloat16": 2, "float32": 4}
 # OPT's table of positions starts with this many rows that belong to no position (transformers' modeling_opt).
 OPT_EXTRA_POSITIONS: Final = 2
 _LONGEST_ECHO: Final = 60
+_MOST_BYTES: Final = 16 << 20  # the longest known are some hundred kB, of quantised models
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,7 @@ def _read(file: Path) -> _Section:
     give = f"give a model's {CONFIG_FILE} or the folder that holds one"
     try:
         file = file / CONFIG_FILE if file.is_dir() else file
-        data = json.loads(file.read_text(encoding="utf-8"))
+        data = json.loads(read_limited(file, _MOST_BYTES).decode("utf-8"))
     except OSError as error:
         raise HardwareError(f"{file} cannot be read ({error.strerror}): {give}") from error
     except (ValueError, RecursionError) as error:

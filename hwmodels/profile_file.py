@@ -13,9 +13,11 @@ import numpy as np
 from hwmodels.errors import HardwareError
 from hwmodels.profile import Curve, Lattice, OpTables, Profile, Stamp
 from hwmodels.profile_parse import Place, parse_stamp, parse_tables
+from hwmodels.reading import read_limited
 
 FORMAT: Final = "servetwin-profile"
 SCHEMA: Final = 1
+_MOST_BYTES: Final = 64 << 20  # a hundred times the profile of the largest published tables
 _KEYS: Final = ("format", "schema", "stamp", "tables", "digest")
 
 
@@ -145,9 +147,8 @@ def _json(path: Path) -> Any:
     try:
         if path.exists() and not path.is_file():
             raise HardwareError(f"{path} is no file; name one that 'servetwin profile import' wrote")
-        return json.loads(
-            path.read_bytes().decode("utf-8"), parse_constant=_refuse_constant, object_pairs_hook=_once
-        )
+        text = read_limited(path, _MOST_BYTES).decode("utf-8")
+        return json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_once)
     except OSError as error:
         raise HardwareError(
             f"cannot read {path} ({os.strerror(error.errno or 0)}); name a file that 'servetwin profile "

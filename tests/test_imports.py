@@ -53,7 +53,11 @@ CONTRACTS = {
     ),
     "hwmodels": Contract(
         third=names("numpy", "networkx"),
-        named={"pandas": CATALOGUE_MODULES, "yaml": CATALOGUE_MODULES},
+        named={
+            "pandas": CATALOGUE_MODULES,
+            "yaml": CATALOGUE_MODULES,
+            "pyarrow": names("hwmodels.importers.tables"),
+        },
         no_stdlib=CLOCKS_AND_PROCESSES | {"random"},
     ),
     "simcore": Contract(

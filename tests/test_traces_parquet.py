@@ -313,3 +313,28 @@ def test_damage_never_changes_a_row_in_silence(data: st.DataObject) -> None:
     for column in plain:
         ours = values_of(getattr(workload, column))
         assert ([list(row) for row in ours[1]] if column == "prefix" else ours) == plain[column]
+
+
+def test_columns_that_would_fill_the_memory_are_refused_before_they_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("traces.reading.FREE_BYTES", 1 << 20)
+    same = np.ones(300_000, np.int64)
+    path = written(tmp_path, dict.fromkeys(THREE, same))
+    assert path.stat().st_size < 10_000
+    with monkeypatch.context() as unread:
+        unread.setattr(pq.ParquetFile, "read", lambda *_: pytest.fail("its columns were read"))
+        assert "unpacks to 7200000 bytes of columns" in refusal(path)
+    word = pa.array(["x" * 300_000] * 20)
+    path = written(tmp_path, {name: np.arange(1, 21) for name in THREE} | {"model": word})
+    assert "keep fewer rows or shorter names" in refusal(path)
+    monkeypatch.undo()
+    assert len(read_parquet(path)) == 20
+
+
+def test_a_trace_of_many_rows_of_few_values_is_read(tmp_path: Path) -> None:
+    """Whole seconds, two models, equal lengths: what packs best among traces."""
+    rows = np.arange(400_000)
+    columns = {"arrival_ns": rows // 3 * 10**9, "prompt_tokens": rows * 0 + 5, "output_tokens": rows * 0 + 1}
+    path = written(tmp_path, columns | {"model": pa.array(np.where(rows % 2, "gpt", "llama"))})
+    assert len(read_parquet(path)) == len(rows)

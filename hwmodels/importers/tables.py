@@ -6,13 +6,20 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from hwmodels.errors import HardwareError
 from hwmodels.profile import Curve, Floats
+from hwmodels.reading import read_limited
+
+# The largest published table has 0.1 million rows, 2.4 MB and words of 45 characters.
+MOST_BYTES: Final = 128 << 20
+MOST_ROWS: Final = 1_000_000
+MOST_LINE_BYTES: Final = 1 << 16
+MOST_WORD_CHARS: Final = 100
 
 Counts = npt.NDArray[np.int64]
 Words = npt.NDArray[np.str_]
@@ -57,9 +64,9 @@ class Table:
 
 
 def read_bytes(path: Path) -> bytes:
-    """The file's content; HardwareError when it cannot be read."""
+    """The file's content; HardwareError when it cannot be read or is too large."""
     try:
-        return path.read_bytes()
+        return read_limited(path, MOST_BYTES)
     except OSError as error:
         raise HardwareError(
             f"cannot read {path} ({os.strerror(error.errno or 0)}); name a folder or file that holds it"
@@ -79,8 +86,8 @@ def read_table(
     with the times). HardwareError names the file, the column and the first wrong row (1 is the first).
     """
     content = read_bytes(path)
-    frame = _frame(path, content)
     needed = [*counts, *times, *shares, *words]
+    frame = _frame(path, content, needed, words)
     if missing := [name for name in needed if name not in frame.columns]:
         raise HardwareError(f"{path} lacks column {missing[0]!r}; it needs {', '.join(needed)}")
     if not len(frame):
@@ -93,22 +100,67 @@ def read_table(
         hashlib.sha256(content).hexdigest(),
         {name: _numbers(path, frame, name, whole, _is_count).astype(np.int64) for name in counts},
         numbers,
-        {name: frame[name].astype(str).to_numpy(dtype=np.str_) for name in words},
+        {name: _words(path, frame, name) for name in words},
     )
 
 
-def _frame(path: Path, content: bytes) -> Any:
+def _frame(path: Path, content: bytes, needed: Sequence[str], words: Sequence[str]) -> Any:
+    """The table as it was written, or of Parquet the needed columns that are there."""
     import pandas as pd
 
     try:
         if path.suffix == ".parquet":
-            return pd.read_parquet(io.BytesIO(content))
+            return _parquet(path, content, needed, words)
+        _check_lines(path, content)
         return pd.read_csv(io.BytesIO(content), index_col=False)
     except (ValueError, OSError) as error:  # of pandas and pyarrow, subclasses of these
         reason = " ".join(str(error).split())[:200]
         raise HardwareError(
             f"{path} is no table that can be read ({reason}); write a {path.suffix} file with a header"
         ) from error
+
+
+def _parquet(path: Path, content: bytes, needed: Sequence[str], words: Sequence[str]) -> Any:
+    """Each different word is held once: a few bytes of a file can repeat a long one a million times."""
+    import pandas as pd
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(io.BytesIO(content)) as opened:
+        _check_rows(path, opened.metadata.num_rows)
+        there = {field.name: str(field.type) for field in opened.schema_arrow}
+    return pd.read_parquet(
+        io.BytesIO(content),
+        columns=[name for name in dict.fromkeys(needed) if name in there],
+        read_dictionary=[name for name in words if there.get(name) in ("string", "large_string")],
+    )
+
+
+def _check_lines(path: Path, content: bytes) -> None:
+    """Before a reader makes columns and rows of them."""
+    _check_rows(path, content.count(b"\n"))
+    start = 0
+    for piece in range(MOST_LINE_BYTES, len(content), MOST_LINE_BYTES):
+        start = max(start, content.rfind(b"\n", start, piece) + 1)
+        if piece - start >= MOST_LINE_BYTES:
+            raise HardwareError(
+                f"{path} has a line of over {MOST_LINE_BYTES} bytes; write one measurement per line"
+            )
+
+
+def _check_rows(path: Path, rows: int) -> None:
+    if rows > MOST_ROWS:
+        raise HardwareError(f"{path} has {rows} rows; write at most {MOST_ROWS}, as any published table has")
+
+
+def _words(path: Path, frame: Any, name: str) -> Words:
+    """The column as text of one width, that of its longest word."""
+    longest = max((len(str(word)) for word in frame[name].unique()), default=0)
+    if longest > MOST_WORD_CHARS:
+        raise HardwareError(
+            f"{path}: {name} has a word of {longest} characters; write at most {MOST_WORD_CHARS}"
+        )
+    column: Words = frame[name].astype(str).to_numpy(dtype=np.str_)
+    return column
 
 
 def _numbers(path: Path, frame: Any, name: str, wanted: str, good: Callable[[Floats], Any]) -> Floats:

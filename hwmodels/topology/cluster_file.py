@@ -11,12 +11,14 @@ from typing import Any, Final, NoReturn
 
 from hwmodels.catalogue import gpu_names
 from hwmodels.errors import HardwareError
+from hwmodels.reading import read_limited
 from hwmodels.topology.classes import DEFAULT_CLASSES
 from hwmodels.topology.link import LINK_KINDS
-from hwmodels.topology.spec import ClusterSpec, Leaves, LinkClass, Rate, hosts_x_gpus
+from hwmodels.topology.spec import ClusterSpec, Leaves, LinkClass, Rate, hosts_x_gpus, shown
 
 _BITS_PER_BYTE: Final = 8
-_LONGEST_ECHO: Final = 60  # characters of a wrong value
+_MOST_BYTES: Final = 1 << 18  # shipped files have less than 2 kB
+_LONGEST_VALUE: Final = 2000  # characters
 _LONGEST_BASE: Final = 8  # files, each the base of the one before: more is a circle
 _SIZED: Final = re.compile(r"(.+)_([1-9][0-9]{0,5})x([1-9][0-9]{0,5})")
 _RATE_KEYS: Final = ("gbps", "bytes_per_s", "source")
@@ -104,9 +106,7 @@ class _At:
         return _At(self.file, f"{self.key}.{key}" if self.key else key)
 
     def refuse(self, value: Any, wanted: str) -> NoReturn:
-        shown = repr(value)
-        shown = shown if len(shown) <= _LONGEST_ECHO else f"{shown[:_LONGEST_ECHO]}..."
-        raise HardwareError(f"{self.file}: {self.key or 'the file'} is {shown}; write {wanted}")
+        raise HardwareError(f"{self.file}: {self.key or 'the file'} is {shown(value)}; write {wanted}")
 
     def keys(self, value: Any, known: tuple[str, ...], needed: tuple[str, ...]) -> dict[str, Any]:
         """``value`` as a mapping with the needed keys and no unknown ones."""
@@ -205,7 +205,7 @@ def _mapping(at: _At, text: str) -> dict[str, Any]:
 
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
-        _refuse_repeats(at, node)
+        _check_node(at, node, set())
         found = yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())
@@ -215,26 +215,35 @@ def _mapping(at: _At, text: str) -> dict[str, Any]:
     return dict(at.keys(found, _KEYS, ()))
 
 
-def _refuse_repeats(at: _At, node: Any) -> None:
-    """YAML itself would let the last of two equal keys win in silence."""
+def _check_node(at: _At, node: Any, seen: set[int]) -> None:
+    """Refuse what YAML would take in silence: the last of two equal keys, and parts that stand for others.
+
+    A few nested aliases (``*name``) can stand for any number of values. ``seen``: identities of the nodes
+    before this one.
+    """
     import yaml
 
-    if not isinstance(node, yaml.MappingNode):
-        return
-    seen: set[str] = set()
-    for key, value in node.value:
+    if id(node) in seen:
+        raise HardwareError(f"{at.file}: {at.key} has an alias (*NAME); write the value itself")
+    seen.add(id(node))
+    if isinstance(node, yaml.ScalarNode) and len(node.value) > _LONGEST_VALUE:
+        raise HardwareError(f"{at.file}: {at.key} has {len(node.value)} characters; write a shorter value")
+    for entry in node.value if isinstance(node, yaml.SequenceNode) else ():
+        _check_node(at, entry, seen)
+    names: set[str] = set()
+    for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
         name = str(key.value)
-        if name in seen:
+        if name in names:
             raise HardwareError(f"{at.file}: {at.inside(name).key} is there twice; write it once")
-        seen.add(name)
-        _refuse_repeats(at.inside(name), value)
+        names.add(name)
+        _check_node(at.inside(name), value, seen)
 
 
 def _text(name: str) -> tuple[str, str]:
     """What to call the file of this name or path, and what is in it."""
     if name.endswith((".yaml", ".yml")):
         try:
-            return name, Path(name).read_text(encoding="utf-8")
+            return name, read_limited(Path(name), _MOST_BYTES).decode("utf-8")
         except (OSError, UnicodeDecodeError) as error:
             reason = getattr(error, "strerror", None) or "it is no UTF-8 text"
             raise HardwareError(

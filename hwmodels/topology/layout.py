@@ -52,11 +52,9 @@ class Starts:
 
 def counts_of(spec: ClusterSpec) -> Counts:
     """The numbers that ``spec`` implies."""
-    set_hosts = min(spec.leaves.hosts or spec.hosts, spec.hosts)
-    sets = -(-spec.hosts // set_hosts)
+    set_hosts, leaves = spec.hosts_per_leaf, spec.leaf_switches
     per_set = spec.nics_per_host if spec.leaves.rails else 1
     nics = spec.hosts * spec.nics_per_host
-    leaves = sets * per_set if nics else 0
     remotes = {"cluster": 1}.get(spec.remote_per, spec.hosts) if spec.remote else 0
     return Counts(
         switches=spec.gpus // spec.pcie_shared_by if has_switches(spec) else 0,

@@ -1,6 +1,6 @@
 """What a cluster file says, checked: how many of everything, how fast, and who says so."""
 
-import math
+import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -10,10 +10,17 @@ from hwmodels.errors import HardwareError
 from hwmodels.topology.link import LINK_KINDS
 
 MAX_GPUS: Final = 131_072  # links are held one by one: 2 kB per GPU
+MAX_SPINES: Final = 4096
+MAX_UPLINKS: Final = 524_288  # cables from leaves to spines, held one by one too: 350 B each
+MAX_HOST_MEMORY_BYTES: Final = 10**15  # fifty times the largest servers
 SSD_OWNERS: Final = ("gpu", "host")
 REMOTE_OWNERS: Final = ("gpu", "host", "cluster")
 _FASTEST_BYTES_PER_S: Final = 1e15  # a thousand times the memory of any GPU: what is above is a slip of units
+_SLOWEST_BYTES_PER_S: Final = 1e3  # a modem of 1990: at less, loads take longer than the clock counts
+_LEAST_EFFICIENCY: Final = 0.001
+_MOST_OVERSUBSCRIPTION: Final = 1000.0
 _LONGEST_LATENCY_S: Final = 10.0
+_SHOWN_CHARS: Final = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +120,17 @@ class ClusterSpec:
         """GPUs of one NVLink domain; 0 without NVLink."""
         return (self.nvlink_domain_gpus or self.gpus_per_host) if self.nvlink else 0
 
+    @property
+    def hosts_per_leaf(self) -> int:
+        """Hosts whose NICs go to the same leaf (or, with rails, to the same set of leaves)."""
+        return min(self.leaves.hosts or self.hosts, self.hosts)
+
+    @property
+    def leaf_switches(self) -> int:
+        """Leaves of the whole cluster; 0 without network."""
+        per_set = self.nics_per_host if self.leaves.rails else 1
+        return -(-self.hosts // self.hosts_per_leaf) * per_set if self.nic else 0
+
     def refuse(self, key: str, reason: str) -> HardwareError:
         """The error that says what is wrong at ``key``."""
         return HardwareError(f"{self.file}: {key} {reason}")
@@ -162,20 +180,34 @@ def shared_pcie(bytes_per_s: float, gpus: int, base: ClusterSpec) -> ClusterSpec
     return replace(base, pcie=rate, pcie_shared_by=gpus)
 
 
+def shown(value: object) -> str:
+    """A value as a sentence can show it: short, of however many digits a number is."""
+    short = reprlib.Repr()
+    short.maxstring = short.maxlong = short.maxother = _SHOWN_CHARS
+    try:
+        text = short.repr(value)
+    except ValueError:  # Python writes no whole number of over 4300 digits
+        return "a number of thousands of digits"
+    return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}..."
+
+
 def _check_counts(spec: ClusterSpec) -> None:
     wanted = {
-        "hosts": spec.hosts,
-        "gpus_per_host": spec.gpus_per_host,
-        "host_memory": spec.host_memory_bytes,
-        "pcie.shared_by": spec.pcie_shared_by,
-        "nic.gpus": spec.gpus_per_nic,
-        "leaf.spines": spec.leaves.spines,
+        "hosts": (spec.hosts, MAX_GPUS),
+        "gpus_per_host": (spec.gpus_per_host, MAX_GPUS),
+        "host_memory.bytes": (spec.host_memory_bytes, MAX_HOST_MEMORY_BYTES),
+        "pcie.shared_by": (spec.pcie_shared_by, MAX_GPUS),
+        "nvlink.domain_gpus": (spec.nvlink_domain_gpus, MAX_GPUS),
+        "nic.gpus": (spec.gpus_per_nic, MAX_GPUS),
+        "leaf.hosts": (spec.leaves.hosts, MAX_GPUS),
+        "leaf.spines": (spec.leaves.spines, MAX_SPINES),
     }
-    wanted |= {} if spec.nvlink_domain_gpus is None else {"nvlink.domain_gpus": spec.nvlink_domain_gpus}
-    wanted |= {} if spec.leaves.hosts is None else {"leaf.hosts": spec.leaves.hosts}
-    for key, count in wanted.items():
-        if type(count) is not int or count < 1:
-            raise spec.refuse(key, f"is {count!r}; write a whole number of at least 1")
+    optional = {"nvlink.domain_gpus", "leaf.hosts"}
+    for key, (count, most) in wanted.items():
+        if count is None and key in optional:
+            continue
+        if type(count) is not int or not 1 <= count <= most:
+            raise spec.refuse(key, f"is {shown(count)}; write a whole number from 1 to {most}")
     if spec.gpus > MAX_GPUS:
         raise spec.refuse("hosts", f"times gpus_per_host is {spec.gpus} GPUs; write at most {MAX_GPUS}")
     for key, count in (("pcie.shared_by", spec.pcie_shared_by), ("nic.gpus", spec.gpus_per_nic)):
@@ -191,18 +223,20 @@ def _check_counts(spec: ClusterSpec) -> None:
 def _check_rates(spec: ClusterSpec) -> None:
     for key in ("pcie", "pcie_peer", "nvlink", "nic", "ssd", "remote", "dram"):
         rate: Rate | None = getattr(spec, key)
-        if rate and not 0.0 < rate.bytes_per_s <= _FASTEST_BYTES_PER_S:
+        if rate and not _SLOWEST_BYTES_PER_S <= rate.bytes_per_s <= _FASTEST_BYTES_PER_S:
             raise spec.refuse(
                 key,
-                f"is {rate.bytes_per_s:g} bytes per second; write a rate above 0 of at most "
+                f"is {rate.bytes_per_s:g} bytes per second; write a rate from {_SLOWEST_BYTES_PER_S:g} to "
                 f"{_FASTEST_BYTES_PER_S:g}",
             )
     for kind in LINK_KINDS:
         if kind not in spec.classes:
             raise spec.refuse("efficiency", f"lacks {kind}; write one for each of {', '.join(LINK_KINDS)}")
         share, latency_s = spec.classes[kind].efficiency, spec.classes[kind].latency_s
-        if not 0.0 < share <= 1.0:
-            raise spec.refuse(f"efficiency.{kind}", f"is {share:g}; write a share above 0 of at most 1")
+        if not _LEAST_EFFICIENCY <= share <= 1.0:
+            raise spec.refuse(
+                f"efficiency.{kind}", f"is {share:g}; write a share from {_LEAST_EFFICIENCY:g} to 1"
+            )
         if not 0.0 <= latency_s <= _LONGEST_LATENCY_S:
             raise spec.refuse(f"latency_s.{kind}", f"is {latency_s:g}; write seconds from 0 to 10")
     if spec.pcie_peer and spec.pcie_peer.bytes_per_s < spec.pcie.bytes_per_s:
@@ -217,7 +251,15 @@ def _check_network(spec: ClusterSpec) -> None:
         if owner not in owners:
             raise spec.refuse(key, f"is {owner!r}; write one of {', '.join(owners)}")
     share = spec.leaves.oversubscription
-    if not (math.isfinite(share) and share >= 1.0):
-        raise spec.refuse("leaf.oversubscription", f"is {share:g}; write a ratio of at least 1")
+    if not 1.0 <= share <= _MOST_OVERSUBSCRIPTION:
+        raise spec.refuse(
+            "leaf.oversubscription", f"is {share:g}; write a ratio from 1 to {_MOST_OVERSUBSCRIPTION:g}"
+        )
     if spec.nic is None and spec.hosts > 1:
         raise spec.refuse("nic", f"is missing; {spec.hosts} hosts need a network, so write one, or one host")
+    if (uplinks := spec.leaf_switches * spec.leaves.spines) > MAX_UPLINKS and spec.leaf_switches > 1:
+        raise spec.refuse(
+            "leaf.spines",
+            f"times the {spec.leaf_switches} leaves is {uplinks} links; write at most "
+            f"{MAX_UPLINKS // spec.leaf_switches}, or more leaf.hosts",
+        )

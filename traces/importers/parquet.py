@@ -24,7 +24,7 @@ from traces.importers.json_lines import (
     shown,
 )
 from traces.importers.requests import check_limit
-from traces.reading import Origin
+from traces.reading import Origin, most_unpacked_bytes
 from traces.replacing import replacing
 from traces.workload import COLUMNS, Workload
 
@@ -32,6 +32,7 @@ NEEDED: Final = ("arrival_ns", "prompt_tokens", "output_tokens")
 NAMES: Final = ("model", "session")
 PREFIX: Final = "prefix"
 KEY: Final = "servetwin."
+_VALUE_BYTES: Final = 8
 
 
 def read_parquet(path: str | Path, *, name: str | None = None, limit: int | None = None) -> Workload:
@@ -45,7 +46,6 @@ def read_parquet(path: str | Path, *, name: str | None = None, limit: int | None
     file = Path(path)
     origin = Origin.of(file)
     table = _table(file)
-    _check_columns(table.column_names, file)
     about = _about(table.schema.metadata or {}, file)
     size = about.pop("prefix_block_tokens", None)
     columns: dict[str, Any] = {}
@@ -124,10 +124,36 @@ def _damage_of(file: Path) -> Iterator[None]:
 
 
 def _table(file: Path) -> Any:
+    """All columns, those of names with each different word held once."""
     import pyarrow.parquet as pq
 
-    with _damage_of(file), pq.ParquetFile(file, page_checksum_verification=True) as opened:
-        return opened.read()
+    with _damage_of(file):
+        with pq.ParquetFile(file) as opened:
+            _check_columns(opened.schema_arrow.names, file)
+            _check_size(opened.metadata, file)
+            words = [
+                field.name for field in opened.schema_arrow if field.name in NAMES and _is_text(field.type)
+            ]
+        with pq.ParquetFile(file, page_checksum_verification=True, read_dictionary=words) as opened:
+            return opened.read()
+
+
+def _check_size(metadata: Any, file: Path) -> None:
+    """Refuse, before any is read, columns that would be far larger in memory than they are in the file."""
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    columns = [group.column(number) for group in groups for number in range(group.num_columns)]
+    values_bytes = _VALUE_BYTES * sum(column.num_values for column in columns)
+    unpacked_bytes = max(values_bytes, sum(column.total_uncompressed_size for column in columns))
+    _refuse_large(unpacked_bytes, file)
+
+
+def _refuse_large(unpacked_bytes: int, file: Path) -> None:
+    most_bytes = most_unpacked_bytes(file.stat().st_size)
+    if unpacked_bytes > most_bytes:
+        raise TraceError(
+            f"{file} unpacks to {unpacked_bytes} bytes of columns, and at most {most_bytes} are read of a "
+            "file of its size: keep fewer rows or shorter names, or write the trace as CSV"
+        )
 
 
 def _check_columns(found: list[str], file: Path) -> None:
@@ -174,19 +200,39 @@ def _names(values: Any, column: str, file: Path) -> Names:
     import pyarrow.compute as pc
 
     kind = values.type.value_type if pa.types.is_dictionary(values.type) else values.type
-    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)):
+    if not _is_text(kind):
         raise TraceError(f"{file}, column {column} holds {_kind(values)}: write texts")
     if column == "model" and values.null_count:
         row = values.is_null().index(True).as_py()
         raise TraceError(
             f"{file}, column {column}: row {row} (the first is 0) is null: name one in every row"
         )
+    _check_words(values, column, file)
     encoded = pc.dictionary_encode(values.cast(pa.large_string())).combine_chunks()
     chunk = encoded.chunk(0) if isinstance(encoded, pa.ChunkedArray) else encoded
     try:
         return Names(chunk.indices.fill_null(-1).to_numpy(), tuple(chunk.dictionary.to_pylist()))
     except TraceError as error:
         raise TraceError(f"{file}, column {column}: {error}") from error
+
+
+def _is_text(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def _check_words(values: Any, column: str, file: Path) -> None:
+    """Refuse a column whose words, written out once per row, would fill the memory."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not pa.types.is_dictionary(values.type):
+        return
+    lengths = (
+        pc.sum(pc.binary_length(chunk.dictionary).take(chunk.indices)).as_py() or 0 for chunk in values.chunks
+    )
+    _refuse_large(sum(lengths), file)
 
 
 def _prefix(values: Any, size: int | None, file: Path) -> PrefixBlocks:

@@ -41,8 +41,8 @@ from traces.reading import Origin, pieces
 from traces.workload import Workload
 
 Turns = Literal["first", "all"]
-WINDOW_CHARS: Final = 64 << 20
-"""Longest conversation, in characters as written: hundreds of times the longest known one."""
+WINDOW_CHARS: Final = 16 << 20
+"""Longest conversation, in characters as written: far above the longest known one."""
 DROPPED_SHORT: Final = "fewer than two turns"
 DROPPED_START: Final = "does not begin with a human turn"
 DROPPED_EMPTY: Final = "a turn without text"

@@ -1,0 +1,26 @@
+"""A user's file as bytes: a regular one, and not larger than such a file can honestly be."""
+
+import os
+import stat
+from pathlib import Path
+
+from hwmodels.errors import HardwareError
+
+
+def read_limited(path: Path, most_bytes: int) -> bytes:
+    """The whole file, which has at most ``most_bytes``. HardwareError when it has more or is no regular file.
+
+    OSError when it cannot be read, which callers explain by what the file is for.
+    """
+    # Without waiting: else opening a pipe that nobody writes to would never end.
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    with os.fdopen(descriptor, "rb") as file:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise HardwareError(f"{path} is no regular file; name a file")
+        if found.st_size > most_bytes:
+            raise HardwareError(
+                f"{path} has {found.st_size} bytes and no such file has more than {most_bytes}; name "
+                "another file"
+            )
+        return file.read(found.st_size)
