@@ -98,14 +98,25 @@ def controller_of(
         dispatcher,
         batcher_for,
         admission,
-        # With room kept for less than requests may write, memory has to be looked at after every step.
-        not engine.exact and not (system.instances.split and engine.reserve == "mean"),
+        not engine.exact and not (system.instances.split and _may_preempt(config, hardware)),
         asynchronous=engine.asynchronous,
         starts=starts_of(config, replicas),
         hand_overs=hand_over_rules(config),
         batch_tokens=engine.max_num_batched_tokens,
         elastic=elastic,
     )
+
+
+def _may_preempt(config: RunConfig, hardware: Mapping[str, Hardware]) -> bool:
+    """Whether decode instances may lack memory, so that it has to be looked at after every step.
+
+    Room is kept for less than requests may write, or for no block more and each wants one.
+    """
+    if config.engine.reserve == "mean":
+        return True
+    spare = config.system.batcher.params.get("decode_spare_block")
+    prototypes = prototypes_of(config, hardware).values()
+    return bool(spare) and any(not prototype.watermark_blocks for prototype in prototypes)
 
 
 def estimates_of(config: RunConfig, hardware: Mapping[str, Hardware]) -> Estimates:

@@ -54,6 +54,7 @@ class EngineConfig:
     reserve_full_prompt: bool
     asynchronous: bool
     prefix_caching: bool
+    decode_spare_block: bool
     block_tokens: int
     watermark: float
     reserved_blocks: int

@@ -1,8 +1,11 @@
 """Which requests a replica computes in its next pass.
 
-ChunkedPrefill follows the vLLM v1 scheduler, PrefillFirst the v0 scheduler (vLLM, Apache-2.0, behaviour
-described in its documentation); both preempt by recompute, newest first.
+ChunkedPrefill follows the vLLM v1 scheduler, PrefillFirst the v0 scheduler (vLLM, Apache-2.0); both are held
+against schedules recorded from it (tests/test_vllm_schedules.py, tests/test_vllm_v0_schedules.py), and both
+preempt by recompute, newest first.
 """
+
+from collections import deque
 
 from serving.actions import Chunk
 from serving.batch import Batch, ReplicaView
@@ -26,6 +29,26 @@ def make_room(view: ReplicaView, need: int) -> tuple[tuple[int, ...], int, int]:
             need -= kv.takes_block_next_step(victim)
             decoding -= 1
     return tuple(victims), decoding, free - need
+
+
+def append_slots(view: ReplicaView) -> tuple[int, ...]:
+    """Who is preempted, newest first, where everybody wants a free block in turn, needed or not.
+
+    The oldest goes first. Where no block is free the newest who has not had its turn gives its own, in the
+    end the one who asks (vLLM 0.6: Scheduler._schedule_running, BlockSpaceManagerV1.can_append_slots).
+    """
+    kv = view.kv
+    free, victims, to_come = kv.free_blocks, list[int](), deque(view.running)
+    while to_come:
+        request = to_come.popleft()
+        if not kv.decodes(request):
+            continue
+        while free < 1:
+            victims.append(to_come.pop() if to_come else request)
+            free += kv.held_blocks(victims[-1])
+        if not victims or victims[-1] != request:
+            free -= kv.takes_block_next_step(request)
+    return tuple(victims)
 
 
 def decode_batch(steps: int, interruptible: bool) -> Batch:
@@ -148,14 +171,19 @@ class ChunkedPrefill:
 class PrefillFirst:
     """Whole prompts before any decode (vLLM v0).
 
-    A prompt longer than ``max_num_batched_tokens`` runs alone; admission leaves the watermark free.
+    A prompt longer than ``max_num_batched_tokens`` runs alone; admission leaves the watermark free. With
+    ``decode_spare_block`` a request decodes on only while a block is free at its turn, needed or not, as in
+    vLLM v0; else while it has the blocks that it needs.
     """
 
-    def __init__(self, max_num_seqs: int, max_num_batched_tokens: int) -> None:
+    def __init__(
+        self, max_num_seqs: int, max_num_batched_tokens: int, decode_spare_block: bool = False
+    ) -> None:
         if max_num_seqs < 1 or max_num_batched_tokens < 1:
             raise ValueError("prefill-first needs max_num_seqs and max_num_batched_tokens of at least 1")
         self.max_num_seqs = max_num_seqs
         self.max_num_batched_tokens = max_num_batched_tokens
+        self.spare_blocks = int(decode_spare_block)
 
     def choose(self, view: ReplicaView) -> Batch | None:
         """A prefill pass when the queue's head fits, else a decode pass."""
@@ -168,10 +196,13 @@ class PrefillFirst:
                 return batch
         if not view.kv.decoding:
             return None
-        steps = view.kv.steps_until_full()
+        steps = view.kv.steps_until_full(self.spare_blocks)
         if steps:
             return decode_batch(steps, not waiting and running < self.max_num_seqs)
-        return after_preemption(make_room(view, view.kv.step_blocks())[0])
+        if not self.spare_blocks:
+            return after_preemption(make_room(view, view.kv.step_blocks())[0])
+        victims = append_slots(view)
+        return after_preemption(victims) if victims else decode_batch(1, False)
 
     def _prefill(self, view: ReplicaView, running: int, waiting: int) -> Batch | None:
         """Whole prompts from the head of the queue; if that empties it, decoding follows in the same pass."""
@@ -180,7 +211,7 @@ class PrefillFirst:
             return None
         steps, decoding = 1, running + len(chunks)
         if len(chunks) == waiting:
-            steps += free // decoding * view.kv.block_tokens
+            steps += max(0, free - self.spare_blocks) // decoding * view.kv.block_tokens
         interruptible = steps > 1 and decoding < self.max_num_seqs
         return Batch((), chunks, len(chunks), False, steps, interruptible, "prefill")
 

@@ -289,6 +289,8 @@ class Engine:
             self.waiting.extend(self.door)
             self.door.clear()
             batch = self._without_victims(self.batcher.choose(self.view), actions)
+        if batch is None and self.waiting and not (self.outgoing or self.ledger.holders()):
+            batch = self.batcher.choose(self.view)  # the last one gave way: it comes back at once
         return batch
 
     def _without_victims(self, batch: Batch | None, actions: list[Action]) -> Batch | None:

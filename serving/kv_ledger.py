@@ -121,14 +121,14 @@ class KvLedger:
         left = self._queue.left_blocks(request, free_blocks, resumed)
         return min(left, (known_tokens - 1) // self.block_tokens) * self.block_tokens
 
-    def steps_until_full(self) -> int:
-        """Decode steps that surely have blocks: whole rounds when there is room for one, else to the step.
+    def steps_until_full(self, spare_blocks: int = 0) -> int:
+        """Decode steps that surely have blocks, and leave so many free.
 
-        0 when the next step already lacks one.
+        Whole rounds when there is room for one, else to the step; 0 when the next step already lacks a block.
         """
-        block, free = self.block_tokens, self.free_blocks
+        block, free = self.block_tokens, self.free_blocks - spare_blocks
         rounds = free // self.decoding
-        if rounds:
+        if rounds > 0:
             return rounds * block
         for step in range(block):
             free -= self._turns[(self.steps_done + step) % block]

@@ -43,6 +43,7 @@ class Case:
     requests: tuple[tuple[int, int, int, int], ...]
     rows: Rows
     reserve_full_prompt: bool = False  # chunked only
+    decode_spare_block: bool = False  # prefill_first only
     prefix_caching: bool = False
     asynchronous: bool = False
 
@@ -212,6 +213,9 @@ def _start(case: Case, replica: _Replica, now_ns: int, remainder: int, log: list
         again: list[int] = []
         step = schedule(case, replica, again)
         preempted += again
+    if not step and preempted and case.decode_spare_block:
+        # The last one was preempted, though it has memory enough, and is chosen again: nothing ran between.
+        step = schedule(case, replica, preempted)
     if not step:
         raise RuntimeError(f"replica {replica.id} has work at {now_ns} ns and nothing can ever run")
     decodes = [request for request, _ in step if request.decoding]
@@ -314,7 +318,8 @@ def _schedule_prefill_first(
 
 def _make_room(case: Case, replica: _Replica, request: _Request, tokens: int, preempted: list[int]) -> None:
     """Preempt from the tail until ``tokens`` more fit; the request itself may be the one to go."""
-    while case.blocks(request.computed + tokens) - len(request.held) > len(replica.free):
+    needed = case.blocks(request.computed + tokens) - len(request.held)
+    while max(needed, int(case.decode_spare_block)) > len(replica.free):
         victim = replica.running.pop()
         if victim in replica.ended:
             # It finished in the step that ran when it was chosen: nothing is lost, but a victim it is.

@@ -69,6 +69,7 @@ def cases(draw: st.DrawFn) -> Case:
         reserve_full_prompt=chunked and draw(st.booleans()),
         prefix_caching=draw(st.booleans()),
         asynchronous=draw(st.booleans()),
+        decode_spare_block=not chunked and draw(st.booleans()),
     )
 
 

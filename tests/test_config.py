@@ -77,7 +77,8 @@ def test_engine_default_takes_the_batcher_of_the_engine() -> None:
     v1, v0 = simulated(), simulated("engine=vllm_v0", "engine.max_num_seqs=64")
     assert v1.system.batcher.name == "chunked_prefill"
     assert v0.system.batcher.name == "prefill_first"
-    assert v0.system.batcher.params == {"max_num_seqs": 64, "max_num_batched_tokens": 4096}
+    params = {"max_num_seqs": 64, "max_num_batched_tokens": 4096, "decode_spare_block": True}
+    assert v0.system.batcher.params == params
     assert simulated("engine.batcher=prefill_first").system.batcher.name == "prefill_first"
     chosen = simulated("engine=vllm_v0", "system/batcher=chunked_prefill")
     assert chosen.system.batcher.name == "chunked_prefill"

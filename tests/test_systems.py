@@ -232,3 +232,16 @@ def test_distserve_is_an_elastic_system_whose_bounds_are_its_split(prefill: int,
         assert np.array_equal(column, elastic.done.columns[name]), name
     assert len(static.done.columns["request"]) == 600
     assert elastic.kinds["Wake"] > 0 == elastic.kinds["Load"]
+
+
+def test_coalesced_equals_step_by_step_where_a_decode_instance_wants_a_spare_block() -> None:
+    """Room is kept to the last of 20 blocks, and vLLM v0 wants one more: somebody has to be preempted."""
+    words = (
+        "engine=vllm_v0", "engine.kv_tokens=320", "engine.max_new_tokens=16", "cluster=blitz_a_1x2",
+        "system.instances.prefill=1", "system.instances.decode=1", "trace=azure_conv_like",
+        "trace.requests=80", "trace.tokens_scale=0.05", "trace.rate_per_s=400",
+    )  # fmt: skip
+    ran, exact = run("distserve_full", *words), run("distserve_full", *words, "engine.exact=true")
+    assert ran.kinds["Preempt"] == exact.kinds["Preempt"] > 0
+    for name, column in ran.done.columns.items():
+        np.testing.assert_array_equal(column, exact.done.columns[name])

@@ -32,17 +32,21 @@ RANDOM = json.loads(gzip.decompress((DATA / "vllm_schedules_random.json.gz").rea
 STEP_NS = 10
 
 
-class Schedule:
-    """Our engine in exact mode, and a world that gives every sequence of a step one token."""
+def v1_engine(settings: dict[str, Any]) -> Engine:
+    """Ours with these settings."""
+    blocks, block_tokens = settings["num_gpu_blocks"] - 1, settings["block_tokens"]
+    replica = Replica(0, "m", LayerRange(0, 1), (0,), blocks, block_tokens, 0, settings["prefix_caching"])
+    batcher = ChunkedPrefill(
+        settings["max_num_seqs"], settings["max_num_batched_tokens"], settings["reserve_full_isl"]
+    )
+    return Engine(replica, batcher, coalesce=False, asynchronous=settings["asynchronous"])
 
-    def __init__(self, case: dict[str, Any]) -> None:
-        settings = case["settings"]
-        blocks, block_tokens = settings["num_gpu_blocks"] - 1, settings["block_tokens"]
-        replica = Replica(0, "m", LayerRange(0, 1), (0,), blocks, block_tokens, 0, settings["prefix_caching"])
-        batcher = ChunkedPrefill(
-            settings["max_num_seqs"], settings["max_num_batched_tokens"], settings["reserve_full_isl"]
-        )
-        self.engine = Engine(replica, batcher, coalesce=False, asynchronous=settings["asynchronous"])
+
+class Schedule:
+    """An engine in exact mode, and a world that gives every sequence of a step one token."""
+
+    def __init__(self, case: dict[str, Any], engine: Engine | None = None) -> None:
+        self.engine = v1_engine(case["settings"]) if engine is None else engine
         self.requests = case["requests"]
         self.to_come = list(range(len(self.requests)))
         self.missing = [max_tokens for _, _, max_tokens in self.requests]
@@ -87,7 +91,7 @@ class Schedule:
             if id in chunks:
                 batch.append(chunks[id])
                 samples = sum(chunks[id][1:]) == progress.known_tokens
-            elif engine.ledger.decodes(id):
+            elif run.decode and engine.ledger.decodes(id):
                 batch.append([id, engine.ledger.context_tokens(id) - 1, 1])
                 samples = True
             else:

@@ -84,7 +84,7 @@ class Checked:
 def batcher_of(case: Case) -> Batcher:
     if case.batcher == "chunked":
         return ChunkedPrefill(case.max_num_seqs, case.max_num_batched_tokens, case.reserve_full_prompt)
-    return PrefillFirst(case.max_num_seqs, case.max_num_batched_tokens)
+    return PrefillFirst(case.max_num_seqs, case.max_num_batched_tokens, case.decode_spare_block)
 
 
 def controller_of(
