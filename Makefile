@@ -9,6 +9,9 @@ OUT ?= out/first
 WORKERS ?= auto
 PARALLEL := -n $(WORKERS) --maxprocesses 8 --dist loadscope
 
+# Processes that tests start read what the first of them compiled.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: run test test-real test-simgrid explore laws lint bench lock clean
 
 run: $(VENV)/.installed

@@ -4,7 +4,9 @@ Hydra chooses and merges the option files of ``conf/``; single values are typed 
 grammar would reinterpret paths and its errors do not say what to write instead.
 """
 
+import copy
 import dataclasses
+import functools
 import typing
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -62,7 +64,7 @@ def load_config(overrides: Sequence[str], kind: Kind) -> RunConfig:
     for choice in choices:
         _check_choice(choice, groups)
     try:
-        tree = _compose(kind, [as_option(choice) for choice in choices])
+        tree = _compose(kind, choices)
         literals = _apply(tree, values, kind, groups)
         data = _resolve(tree, literals)
     except FileNotFoundError as error:  # Hydra asks for the current folder
@@ -131,6 +133,13 @@ def _make_cluster(name: str) -> bool:
 
 def _compose(kind: Kind, choices: Sequence[Override]) -> DictConfig:
     """Hydra's merge of the schema, the primary file and the chosen options, values still unresolved."""
+    return copy.deepcopy(_composed(CONF_DIR, kind, tuple(choices)))
+
+
+@functools.lru_cache(maxsize=64)
+def _composed(folder: Path, kind: Kind, chosen: tuple[Override, ...]) -> DictConfig:
+    """Of the option files in ``folder``; a sweep, and most words of one command, choose the same again."""
+    choices = [as_option(choice) for choice in chosen]
     ConfigStore.instance().store(name="run_schema", node=_mutable(RunConfig))
     for name in [choice.text for choice in choices if choice.key == "trace"] or _DEFAULT_TRACES:
         register_trace(name)
@@ -138,7 +147,7 @@ def _compose(kind: Kind, choices: Sequence[Override]) -> DictConfig:
     outer = GlobalHydra.instance().hydra  # a caller's own, in a notebook or a sweep
     GlobalHydra.instance().clear()
     try:
-        with initialize_config_dir(config_dir=str(CONF_DIR), version_base="1.3", job_name="servetwin"):
+        with initialize_config_dir(config_dir=str(folder), version_base="1.3", job_name="servetwin"):
             return compose(config_name=kind, overrides=words)
     finally:
         GlobalHydra.instance().hydra = outer

@@ -4,6 +4,7 @@ import os
 import shlex
 import time
 from collections.abc import Generator
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -13,6 +14,13 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # files of tests run beside 
 from tests import drawing
 
 drawing.set_up_hypothesis()
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Files of tests with real workers import torch, seconds that nobody needs who runs none of them."""
+    if "not real" not in config.option.markexpr or not collection_path.name.startswith("test_"):
+        return None
+    return True if "\npytestmark = pytest.mark.real\n" in collection_path.read_text() else None
 
 
 def is_drawn(item: pytest.Item) -> bool:
