@@ -7,14 +7,13 @@ import resource
 import shutil
 import signal
 import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from experiments import cli, results
 from experiments import simulate as simulation
+from tests.processes import patience_s, started, wait_until
 
 ROOT = Path(__file__).resolve().parents[1]
 HEADER = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
@@ -294,36 +293,26 @@ def test_what_nobody_expects(
         assert "Traceback" in capsys.readouterr().err
 
 
-def started(folder: Path, *words: str, **given: object) -> "subprocess.Popen[str]":
-    code = "from experiments.cli import main; main()"
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **given}
-    return subprocess.Popen(  # type: ignore[call-overload, no-any-return]
-        [sys.executable, "-c", code, *words], cwd=folder, env=env, text=True, **pipes
-    )
-
-
-def wait_until_it_runs(folder: Path) -> None:
-    deadline_s = time.monotonic() + 30
-    while not list(folder.glob(".servetwin-unfinished-*/journal")):
-        assert time.monotonic() < deadline_s, "the run did not begin"
-        time.sleep(0.02)
+SERVETWIN = "from experiments.cli import main; main()"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda n: n.name)
 def test_a_signal_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
-    running = started(tmp_path, "simulate", *ENDLESS, "out=a/b/run")
-    wait_until_it_runs(tmp_path / "a" / "b")
-    running.send_signal(number)
-    out, err = running.communicate(timeout=30)
+    with started(SERVETWIN, "simulate", *ENDLESS, "out=a/b/run", cwd=tmp_path) as running:
+        begun = (tmp_path / "a" / "b").glob
+        wait_until(lambda: [*begun(".servetwin-unfinished-*/journal")], "the run did not begin")
+        running.send_signal(number)
+        out, err = running.communicate(timeout=patience_s())
     assert running.returncode == 128 + number
     assert (out, err) == ("", "servetwin: stopped; nothing was written\n")
     assert below(tmp_path) == set()
 
 
-def finished(running: "subprocess.Popen[str]", status: int) -> str:
-    _, err = running.communicate(timeout=60)
-    assert running.returncode == status
+def finished(folder: Path, *words: str, **options: object) -> str:
+    """The sentence with which a process of its own ends, with status 2."""
+    with started(SERVETWIN, *words, cwd=folder, **options) as running:
+        _, err = running.communicate(timeout=patience_s())
+    assert running.returncode == 2
     return sentence_of(err)
 
 
@@ -331,8 +320,8 @@ def test_a_limit_on_file_sizes(tmp_path: Path) -> None:
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
 
-    running = started(tmp_path, "simulate", *DRAWN, "journal=true", "out=run", preexec_fn=limit)
-    assert os.strerror(errno.EFBIG) in finished(running, 2)
+    sentence = finished(tmp_path, "simulate", *DRAWN, "journal=true", "out=run", preexec_fn=limit)
+    assert os.strerror(errno.EFBIG) in sentence
     assert below(tmp_path) == set()
 
 
@@ -345,7 +334,7 @@ def test_a_small_disk(tmp_path: Path) -> None:
         pytest.skip("this user may not mount a file system")
     try:
         words = ("simulate", *DRAWN[:1], "trace.requests=3000", "journal=true", "out=a/run")
-        sentence = finished(started(ROOT, *words[:-1], f"out={tmp_path}/a/run"), 2)
+        sentence = finished(ROOT, *words[:-1], f"out={tmp_path}/a/run")
         assert os.strerror(errno.ENOSPC) in sentence and "free space" in sentence
         assert below(tmp_path) == set()
     finally:
@@ -358,10 +347,10 @@ def test_standard_output_on_a_full_disk(tmp_path: Path) -> None:
     if not full.exists():
         pytest.skip("this system has no /dev/full")
     with full.open("w") as stdout:
-        sentence = finished(started(tmp_path, "simulate", *DRAWN, "out=run", stdout=stdout), 2)
+        sentence = finished(tmp_path, "simulate", *DRAWN, "out=run", stdout=stdout)
         assert "the results are in" in sentence
         assert (tmp_path / "run" / "summary.json").is_file()
-        assert "could not be written" in finished(started(tmp_path, "--help", stdout=stdout), 2)
+        assert "could not be written" in finished(tmp_path, "--help", stdout=stdout)
 
 
 def test_the_current_folder_is_gone(tmp_path: Path) -> None:
@@ -372,8 +361,8 @@ def test_the_current_folder_is_gone(tmp_path: Path) -> None:
         os.chdir(gone)
         gone.rmdir()
 
-    running = started(tmp_path, "simulate", *DRAWN, f"out={tmp_path / 'run'}", preexec_fn=leave)
-    assert "cd to one that exists" in finished(running, 2)
+    words = ("simulate", *DRAWN, f"out={tmp_path / 'run'}")
+    assert "cd to one that exists" in finished(tmp_path, *words, preexec_fn=leave)
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from experiments import cli
+from tests.processes import patience_s
 
 ROOT = Path(__file__).resolve().parents[1]
 # A policy that draws, so that its stream is tested too; few KV blocks, so that requests are preempted.
@@ -54,7 +55,7 @@ def in_a_process(folder: Path, hash_seed: str, *words: str) -> Path:
         env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         check=True,
-        timeout=60,
+        timeout=patience_s(),
     )
     return folder / "run"
 

@@ -16,6 +16,7 @@ import pytest
 from hwmodels.fabric.fabric import Fabric
 from hwmodels.fabric.flow import FlowSpec
 from tests.fabric_scenarios import LeafSpine, leaf_spine, random_flows
+from tests.processes import patience_s
 
 PYTHON = os.environ.get("SERVETWIN_SIMGRID_PYTHON")
 SCRIPT = Path(__file__).resolve().parents[1] / "scripts" / "simgrid_oracle.py"
@@ -46,7 +47,7 @@ def by_simgrid(network: LeafSpine, starts: list[float], flows: list[FlowSpec]) -
         capture_output=True,
         text=True,
         check=True,
-        timeout=120,
+        timeout=patience_s(),
     )
     found: list[float] = json.loads(done.stdout.splitlines()[-1])
     return found

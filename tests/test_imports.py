@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes import patience_s
+
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("serving", "policies", "hwmodels", "simcore", "realexec", "traces", "experiments")
 
@@ -200,8 +202,13 @@ def loaded_after(code: str) -> set[str]:
     """Top-level packages in ``sys.modules`` after a fresh interpreter has run the code."""
     code += "\nimport sys\nprint('\\n' + ' '.join({name.partition('.')[0] for name in sys.modules}))"
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60
-    )
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=patience_s(),
+    )  # fmt: skip
     return set(done.stdout.splitlines()[-1].split())
 
 

@@ -25,6 +25,7 @@ from serving.replay import replay
 from simcore.data_plane import DataPlane, DataPlaneSetup
 from simcore.simulation import SimReport, Simulation
 from tests.elastic_world import MS
+from tests.processes import patience_s
 from tests.test_elastic_exactness import (
     ROWS,
     SHAPE,
@@ -171,6 +172,6 @@ def test_no_order_comes_from_hashes(hash_seed: str) -> None:
     told = subprocess.run(
         [sys.executable, "-c", "from tests.test_live_exactness import digest; print(digest())"],
         cwd=root, env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(root)}, check=True,
-        capture_output=True, text=True, timeout=300,
+        capture_output=True, text=True, timeout=patience_s(),
     )  # fmt: skip
     assert told.stdout.strip() == digest()

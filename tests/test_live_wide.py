@@ -34,6 +34,7 @@ from serving.request import Request
 from simcore.standstill import PATIENCE_NS, Standstill
 from tests.drawing import EXPLORED, drawn_seeds, on_drawn_seeds
 from tests.elastic_world import MS, Setting, Told
+from tests.processes import patience_s
 from tests.test_elastic_exactness import Drawn, but_for_steps, draw_requests
 from tests.test_live_exactness import LiveCase, counts_of, live_case, policy, simulate
 from tests.test_live_shows import Script
@@ -110,7 +111,7 @@ def test_no_order_comes_from_hashes() -> None:
     told = subprocess.run(
         [sys.executable, "-c", "from tests.test_live_wide import digest; print(digest())"],
         cwd=root, env={**os.environ, "PYTHONHASHSEED": "4321", "PYTHONPATH": str(root)}, check=True,
-        capture_output=True, text=True, timeout=120,
+        capture_output=True, text=True, timeout=patience_s(),
     )  # fmt: skip
     assert told.stdout.strip() == digest()
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from experiments import cli
+from tests.processes import patience_s
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -18,7 +19,7 @@ def test_notebook_runs(notebook: Path, tmp_path: Path) -> None:
     assert cli.run(["simulate", "trace=azure_conv_like", "trace.requests=40", f"out={out}"]) == 0
     environment = {**os.environ, "SERVETWIN_RESULT": str(out), "MPLBACKEND": "Agg"}
     done = subprocess.run(
-        [sys.executable, notebook], env=environment, capture_output=True, text=True, timeout=120
+        [sys.executable, notebook], env=environment, capture_output=True, text=True, timeout=patience_s()
     )
     assert done.returncode == 0, done.stderr
     assert "azure_conv_like on a100_x8" in done.stdout
