@@ -8,15 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from experiments.reproduce import cluster_b
+from experiments.reproduce import cluster_b, fig04
+from experiments.reproduce.compare import order_row, ratio_row
 from experiments.reproduce.figure import Figure, Row
-from experiments.reproduce.outcomes import NIC_SHARE, Outcome, Outcomes
+from experiments.reproduce.outcomes import MEAN_TTFT, NIC_SHARE, Outcome, Outcomes
 from experiments.reproduce.page import as_page
 from experiments.reproduce.paired import Estimated, mean_of
+from experiments.reproduce.rates import rate_of
 from experiments.reproduce.registry import BLITZSCALE
 from experiments.reproduce.runs import run_once
-from experiments.reproduce.set_ups import SetUp
+from experiments.reproduce.saved import as_saved
+from experiments.reproduce.set_ups import Case, SetUp
 from experiments.reproduce.shown import counts, explained, heading
+from experiments.reproduce.sweep import Sweep
 from experiments.reproduce.verdict import (
     Claim,
     about,
@@ -172,3 +176,59 @@ def test_rows_of_cluster_b_are_our_analysis_and_say_what_crossed_nics() -> None:
     assert list(cluster_b.saved(outcomes)[cluster_b.KEY]["points"]) == [
         "as the cluster is", "each by itself", "RDMA alone", "shared PCIe",
     ]  # fmt: skip
+
+
+# What the rate rule calls capacity, and sweeps under every seed.
+
+
+def test_capacity_is_what_kv_memory_lets_decode_where_that_is_less() -> None:
+    """Llama2-7B has four times the KV per token of Llama3-8B on as much memory."""
+    of_7b = replace(DRAWN, name="7b", words=("model=llama2_7b", *DRAWN.words[1:]))
+    prefill = replace(of_7b, name="7b prefill", capacity="prefill")
+    less, more = (
+        float(rate_of(one, 0).words[0].removeprefix("trace.rate_scale=")) for one in (of_7b, prefill)
+    )
+    assert less < 0.5 * more
+    told = rate_of(of_7b, 0).told
+    assert "of decode" in told and "of prefill 10 x" in told
+    few = replace(of_7b, name="7b half", full=(10, 3))
+    half = float(rate_of(few, 0).words[0].removeprefix("trace.rate_scale="))
+    assert half == pytest.approx(less / 2, rel=1e-4)  # half of the decode instances hold half of it
+
+
+def test_a_sweep_under_every_seed_is_saved_and_told_with_all_of_them() -> None:
+    fast, slow = (Case(name, DRAWN, ("system=vllm", f"seed={name}")) for name in ("fast", "slow"))
+    other = replace(slow, set_up=replace(DRAWN, name="drawn, b"))
+    found = {
+        one: tuple(
+            Outcome((), {"ttft_ms": {"mean": ms}}, np.zeros(1), np.ones(1), np.ones(1), "") for ms in levels
+        )
+        for one, levels in ((fast, (10.0, 40.0)), (slow, (100.0, 100.0)), (other, (40.0, 40.0)))
+    }
+    sweep = Sweep("life", "drawn", "made up", (("a", (fast, slow)), ("b", (fast, other))))
+    outcomes = Outcomes(found, {}, (sweep,))
+    row = ratio_row(outcomes, "a", shorter(95), MEAN_TTFT, fast, slow)
+    assert sweep.seeded and row.verdict == "out"
+    assert "by life 0.200 (a) to 0.500 (b), 0 of 2 in band" in row.why  # geometric means of both seeds
+    points = as_saved(outcomes, [Figure("fig", "Figure", (row,))])["life"]["drawn"]["points"]
+    assert points["b"]["slow"]["ttft_ms_mean"] == [40.0, 40.0]
+    order = order_row(outcomes, "b", MEAN_TTFT, (slow, fast))
+    assert order.verdict == "not shown" and "by life the order holds at 0 of 2" in order.why
+    assert ("life", "drawn") in order.saved
+
+
+def test_figure_4_names_its_loads() -> None:
+    rates = dict(zip(fig04.SHARES, (0.1, 0.2, 0.4, 0.8), strict=True))
+    found = {}
+    for one in fig04.cases():
+        share = next((share for share in rates if one.label.endswith(f" {share:g} C")), 0.25)
+        cache = {"hits": 1 - rates[share], "misses": rates[share]}
+        run = Outcome((), {"cache": cache}, np.zeros(1), np.ones(1), np.ones(1), "")
+        found[one] = (run, run)
+    figure = fig04.fig4(Outcomes(found, {}))
+    rows = {row.name: row for row in figure.rows}
+    assert rows["host-cache miss rate, 2 cached, 300 s, 0.5 C"].verdict == "out"
+    assert rows["host-cache miss rate, 2 cached, 300 s, 0.25 C"].verdict == "in band"
+    assert rows["misses by load"].verdict == "in band"
+    assert all(fig04.KEY in row.saved for row in figure.rows)
+    assert figure.sweeps[fig04.KEY]["points"]["0.15 C"]["mean"] == pytest.approx(0.2)

@@ -1,10 +1,11 @@
 """Rows that set one system beside another, seed by seed, from the outcomes of their runs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
 from experiments.reproduce.figure import MISSED, Key, Kind, Row
+from experiments.reproduce.moved import moved_alone, moved_order, moved_ratio
 from experiments.reproduce.outcomes import (
     GPU_TIME,
     INSTANCES,
@@ -41,8 +42,7 @@ def ratio_row(
         return claim.not_comparable(name, stand_in, why)
     row = judged_over(name, claim, ratio, stand_in, measured(outcomes, metric, ours, other))
     seeds = [one / two for one, two in zip(*values, strict=True)]
-    told, keys = _moved(outcomes, claim, metric, ours, other)
-    return kept(row, ours, seeds, told, keys)
+    return kept(row, ours, seeds, *moved_ratio(outcomes, claim, metric, ours, other))
 
 
 def kept(row: Row, ours: Case, seeds: Sequence[float], told: str = "", keys: Sequence[Key] = ()) -> Row:
@@ -59,45 +59,6 @@ def pointed(row: Row, *keys: Key) -> Row:
     """Names sweeps of a figure's own beside those the row has."""
     row = replace(row, saved=(*row.saved, *keys))
     return replace(row, why=joined(row.why, pointing(keys))) if row.verdict in MISSED else row
-
-
-def _moved(
-    outcomes: Outcomes, claim: Claim, metric: Metric, ours: Case, other: Case
-) -> tuple[str, list[Key]]:
-    """How far a ratio moves along every sweep of its set-up, and the keys of those sweeps."""
-    found: dict[Key, dict[str, float]] = {}
-    for sweep in outcomes.sweeps:
-        if sweep.subject == ours.set_up.name:
-            for value, one, two in sweep.pairs(ours.label, other.label):
-                sizes = [metric.of(outcomes.of(case)[:1]) for case in (one, two)]
-                if sizes[0] and sizes[1] and sizes[1][0] > 0:
-                    found.setdefault((sweep.kind, sweep.subject), {})[value] = sizes[0][0] / sizes[1][0]
-    return _spread(claim, found), list(found)
-
-
-def moved_alone(
-    outcomes: Outcomes, claim: Claim, metric: Metric, ours: Case, unit: float = 1.0
-) -> tuple[str, list[Key]]:
-    """The same of a number of one system, in units of ``unit``."""
-    found: dict[Key, dict[str, float]] = {}
-    for sweep in outcomes.sweeps:
-        if sweep.subject == ours.set_up.name:
-            for value, one, _ in sweep.pairs(ours.label, ours.label):
-                if size := metric.of(outcomes.of(one)[:1]):
-                    found.setdefault((sweep.kind, sweep.subject), {})[value] = size[0] / unit
-    return _spread(claim, found), list(found)
-
-
-def _spread(claim: Claim, found: Mapping[Key, Mapping[str, float]]) -> str:
-    told = []
-    for (kind, _), sizes in found.items():
-        least, most = (pick(sizes, key=lambda value: sizes[value]) for pick in (min, max))
-        near = sum(claim.verdict(size) == "in band" for size in sizes.values())
-        told.append(
-            f"by {kind} {number(sizes[least])} ({least}) to {number(sizes[most])} ({most}), "
-            f"{near} of {len(sizes)} in band"
-        )
-    return joined(*told)
 
 
 def value_row(
@@ -128,7 +89,6 @@ def order_row(
     labels: of the cases, where those they have do not tell them apart.
     """
     wanted, stand_in = tuple(labels) or tuple(one.label for one in cases), cases[0].set_up.stand_in
-    saved = tuple(dict.fromkeys((SEED, one.set_up.name) for one in cases))
     assert len(set(wanted)) == len(wanted) == len(cases), "systems of an order have labels of their own"
     unmeasured = Claim(" < ".join(wanted), 0.0, 1.0, kind=kind)
     if why_not := outcomes.why_not(*cases):
@@ -146,8 +106,10 @@ def order_row(
         for label, one in zip(wanted, cases, strict=True)
         if (values := LOAD_TIME.of(outcomes.of(one)))
     ]
-    why = joined(row.why, f"mean load time {', '.join(loads)}" if loads else "")
-    return replace(row, why=joined(why, pointing(saved)) if row.verdict in MISSED else why, saved=saved)
+    told, keys = moved_order(outcomes, metric, cases)
+    row = replace(row, why=joined(row.why, f"mean load time {', '.join(loads)}" if loads else ""))
+    seeds = dict.fromkeys((SEED, one.set_up.name) for one in cases)
+    return pointed(replace(row, why=joined(row.why, told)) if row.verdict in MISSED else row, *seeds, *keys)
 
 
 def measured(outcomes: Outcomes, metric: Metric, *cases: Case) -> str:

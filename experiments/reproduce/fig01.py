@@ -5,10 +5,11 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from experiments.reproduce.compare import kept, moved_alone
+from experiments.reproduce.compare import kept
 from experiments.reproduce.figure import Figure, Line, Panel, Row
 from experiments.reproduce.levels import inputs
 from experiments.reproduce.more_set_ups import burst_7b
+from experiments.reproduce.moved import moved_alone
 from experiments.reproduce.outcomes import Metric, Outcome, Outcomes
 from experiments.reproduce.paired import mean_of
 from experiments.reproduce.set_ups import Case, case

@@ -4,21 +4,23 @@ A stop is made of an SSD whose rate makes every load last that long, as the pape
 instances are started by the same load monitor, and no copy in host memory is used.
 """
 
-from typing import Final
+from typing import Any, Final
 
-from experiments.reproduce.compare import kept, measured, moved_alone, order_row
-from experiments.reproduce.figure import Figure, Kind, Line, Panel, Row
+from experiments.reproduce.compare import kept, measured, order_row, pointed
+from experiments.reproduce.figure import Figure, Key, Kind, Line, Panel, Row
 from experiments.reproduce.levels import inputs, levels, percent
 from experiments.reproduce.more_set_ups import full_loads, required_gbps, stop_8b, stop_72b, stopped
+from experiments.reproduce.moved import moved_alone
 from experiments.reproduce.outcomes import LOAD_TIME, NETWORK_MEAN, Metric, Outcome, Outcomes, violations
 from experiments.reproduce.paired import mean_of
-from experiments.reproduce.set_ups import Case
+from experiments.reproduce.set_ups import Case, case, three
 from experiments.reproduce.verdict import Claim, about, at_least, at_most, judged, judged_over
 from experiments.table import number
 
 # BlitzScale (OSDI 2025), section 3: 72B is below 60 % from 220 Gbps a GPU on, at 40 % with 500 ms.
 _GBPS: Final = 220.0
 _NUMBER: Final[Kind] = "paper_number"
+_USE: Final = "use of NICs"  # in sweeps.json
 STOPS_72B_S: Final = (0.25, 0.5, 1.32, 2.0, 4.0, 8.0)  # 1.32 s: 36.35 GB of a GPU at 220 Gbps
 STOPS_8B_S: Final = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0)
 
@@ -36,7 +38,12 @@ _8B: Final = _beyond(450, 150)
 
 def cases() -> tuple[Case, ...]:
     """Both models with every stop; all GPUs at full load."""
-    return (*_stops_72b(), *_stops_72b(2), *_stops_8b(), *full_loads())
+    return (*_stops_72b(), *_stops_72b(2), *_stops_8b(), *full_loads(), *_at_half())
+
+
+def _at_half() -> tuple[Case, ...]:
+    """The same systems under the mean load of all other figures, to tell how use of NICs rises with load."""
+    return tuple(case(one, "distserve_full") for one in three())
 
 
 def _stops_72b(least: int = 1) -> tuple[Case, ...]:
@@ -59,8 +66,8 @@ def fig3(outcomes: Outcomes) -> Figure:
         order_row(outcomes, "72B, at least 2: the longer the stop, the more beyond", _72B, _stops_72b(2)),
         order_row(outcomes, "8B: the longer the stop, the more beyond", _8B, _stops_8b()),
     ]
-    for one in full_loads():
-        rows += _in_use(outcomes, one)
+    for one, half in zip(full_loads(), _at_half(), strict=True):
+        rows += _in_use(outcomes, one, half)
     panels = (
         _panel(outcomes, "72B", STOPS_72B_S, _stops_72b(), _72B),
         _panel(outcomes, "8B", STOPS_8B_S, _stops_8b(), _8B),
@@ -76,6 +83,7 @@ def fig3(outcomes: Outcomes) -> Figure:
         panels,
         told,
         levels(outcomes, cases()),
+        _saved(outcomes),
     )
 
 
@@ -98,7 +106,7 @@ def _share(outcomes: Outcomes, claim: Claim, one: Case) -> Row:
     return kept(row, one, values, *moved_alone(outcomes, claim, _72B, one))
 
 
-def _in_use(outcomes: Outcomes, one: Case) -> list[Row]:
+def _in_use(outcomes: Outcomes, one: Case, half: Case) -> list[Row]:
     """The paper contradicts itself, so each of its numbers has a row."""
     claims = (
         at_most(0.60, "more than 40 % free", _NUMBER),
@@ -114,8 +122,21 @@ def _in_use(outcomes: Outcomes, one: Case) -> list[Row]:
             continue
         why = measured(outcomes, NETWORK_MEAN, one)
         row = judged_over(name, claim, mean_of(values), one.set_up.stand_in, why, percent)
-        rows.append(kept(row, one, values))
+        row = kept(row, one, values)
+        rows.append(pointed(row, (_USE, one.set_up.name)) if NETWORK_MEAN.of(outcomes.of(half)) else row)
     return rows
+
+
+def _saved(outcomes: Outcomes) -> dict[Key, Any]:
+    """Mean use of the NICs under two mean loads, all seeds."""
+    found: dict[Key, Any] = {}
+    for one, half in zip(full_loads(), _at_half(), strict=True):
+        values = [NETWORK_MEAN.of(outcomes.of(case)) for case in (half, one)]
+        if values[0] and values[1]:
+            points = {"0.5 C": values[0], "1 C": values[1]}
+            told = "mean use of the NICs by mean load, one value for every seed"
+            found[_USE, one.set_up.name] = {"told": told, "points": points}
+    return found
 
 
 def _panel(

@@ -8,6 +8,7 @@ from typing import Final
 from experiments.reproduce.compare import joined, kept, measured, order_row, over_time, ratio_row
 from experiments.reproduce.figure import Figure, Line, Panel, Row
 from experiments.reproduce.levels import inputs, levels
+from experiments.reproduce.moved import moved_ratio
 from experiments.reproduce.outcomes import (
     LOAD_TIME,
     MEAN_TBT,
@@ -131,7 +132,8 @@ def _burst_row(outcomes: Outcomes, name: str, claim: Claim, metric: Metric, ours
         f"{number(_mean(MISS_RATE.of(outcomes.of(ours))))}",
     )
     row = judged_over(name, claim, ratio, stand_in, why)
-    return kept(row, ours, [one / two for one, two in zip(values[0], values[1], strict=True)])
+    seeds = [one / two for one, two in zip(values[0], values[1], strict=True)]
+    return kept(row, ours, seeds, *moved_ratio(outcomes, claim, metric, ours, other))
 
 
 def _mean(values: list[float] | None) -> float | None:

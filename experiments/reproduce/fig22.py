@@ -1,10 +1,12 @@
 """Figure 22: how much of the network loading parameters over it takes, beside a system that loads locally."""
 
+from collections.abc import Sequence
 from typing import Final
 
 from experiments.reproduce.compare import joined, kept, measured
 from experiments.reproduce.figure import Figure, Row
-from experiments.reproduce.outcomes import NETWORK_BYTES, NETWORK_MEAN, Outcomes
+from experiments.reproduce.moved import moved, moved_alone
+from experiments.reproduce.outcomes import NETWORK_BYTES, NETWORK_MEAN, Outcome, Outcomes
 from experiments.reproduce.paired import difference_of, mean_of
 from experiments.reproduce.set_ups import BLITZ, Case, SetUp, case, workloads
 from experiments.reproduce.verdict import at_most, judged_over
@@ -48,7 +50,8 @@ def _extra(outcomes: Outcomes, name: str, ours: Case, local: Case) -> Row:
         measured(outcomes, NETWORK_BYTES, ours, local),
     )
     row = judged_over(name, _PAPER, found, ours.set_up.stand_in, why, _points)
-    return kept(row, ours, [one - two for one, two in zip(values[0], values[1], strict=True)])
+    extra = [one - two for one, two in zip(values[0], values[1], strict=True)]
+    return kept(row, ours, extra, *moved(outcomes, _PAPER, _difference, ours, local))
 
 
 def _use(outcomes: Outcomes, name: str, ours: Case) -> Row:
@@ -59,7 +62,12 @@ def _use(outcomes: Outcomes, name: str, ours: Case) -> Row:
         return claim.not_comparable(name, ours.set_up.stand_in, why_not or lacks)
     why = measured(outcomes, NETWORK_MEAN, ours)
     row = judged_over(name, claim, mean_of(values), ours.set_up.stand_in, why, lambda share: f"{share:.1%}")
-    return kept(row, ours, values)
+    return kept(row, ours, values, *moved_alone(outcomes, claim, NETWORK_MEAN, ours))
+
+
+def _difference(runs: Sequence[Sequence[Outcome]]) -> float | None:
+    one, two = (NETWORK_MEAN.of(part) for part in runs)
+    return None if not one or not two else difference_of(one, two).value
 
 
 def _points(share: float) -> str:

@@ -46,10 +46,14 @@ def by_seed(outcomes: Outcomes) -> dict[str, Any]:
 
 
 def along(outcomes: Outcomes, sweep: Sweep) -> dict[str, Any]:
-    """What was changed, and every system's numbers at each value (seed 0)."""
+    """What was changed, and every system's numbers at each value: of seed 0, or one value for every seed."""
     points = {
         value: {
-            case.label: {name: values[0] for name, values in _numbers(runs[:1]).items() if values}
+            case.label: {
+                name: values if sweep.seeded else values[0]
+                for name, values in _numbers(runs).items()
+                if values
+            }
             for case in cases
             if (runs := outcomes.of(case))
         }

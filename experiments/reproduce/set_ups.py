@@ -29,8 +29,9 @@ class SetUp:
     """A workload on a cluster, the same for every system.
 
     words: cluster, model, engine. trace: the trace and its window. full: (prefill, decode) instances of the
-    static full split, whose prefill tokens per second are the capacity C. prefill, decode: (least, most)
-    instances of an elastic system, which also takes the words ``scaling``. rate: how C sets the rate:
+    static full split. capacity: what its C counts: ``least`` is the smaller of what it can prefill and what
+    its KV memory lets it decode, ``prefill`` the first alone (many models always). prefill, decode: (least,
+    most) instances of an elastic system, which also takes the words ``scaling``. rate: how C sets the rate:
     ``scaled`` copies arrivals, ``models`` gives many models a sum; share: mean load over C, peak: most load
     of 5 s over what the most prefill instances can do (None: not a term of the rule). alone: the same GPUs
     with every instance on a host of its own. bursts_s: when bursts begin, where that is known. stand_in: what
@@ -45,6 +46,7 @@ class SetUp:
     decode: tuple[int, int]
     scaling: Words = ()
     rate: Literal["scaled", "models"] = "scaled"
+    capacity: Literal["least", "prefill"] = "least"
     share: float | None = 0.5
     peak: float | None = 0.9
     alone: str = ""

@@ -23,9 +23,7 @@ class Sweep:
         for _, cases in self.points:
             yield from cases
 
-    def pairs(self, ours: str, other: str) -> Iterator[tuple[str, Case, Case]]:
-        """(value, case of one label, case of another) of the points that have both."""
-        for value, cases in self.points:
-            found = {case.label: case for case in cases}
-            if ours in found and other in found:
-                yield value, found[ours], found[other]
+    @property
+    def seeded(self) -> bool:
+        """Whether every point is run under every seed, not under the first alone."""
+        return not any(case.once for case in self.cases())
