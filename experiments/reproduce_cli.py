@@ -21,7 +21,8 @@ USAGE: Final = """servetwin reproduce: figures of a paper, ours beside the paper
   servetwin reproduce blitzscale FIGURE ... out=DIR      make these (all: every one)
 
 Keys: out=DIR, seeds=5 (runs of each system, paired), processes=2, sweeps=true (further runs that tell what
-the results hang on: windows, loads, memory, time-outs), overwrite=false.
+the results hang on: windows, loads, memory, time-outs), overwrite=false, runs=DIR (where finished runs are
+kept, so that the same command goes on after a break; without it DIR is OUT.runs, deleted at the end).
 Writes FIGURE.json, FIGURE.png, sweeps.json and page.md into DIR and prints, below the counts of verdicts,
 a table: paper, ours, their ratio, a verdict. "in band": direction and order hold and the size is within a
 factor 1.5; "out" is told with what was measured and where in sweeps.json it is.
@@ -35,6 +36,7 @@ _KEYS: Final = {
     "processes": Wanted(int),
     "sweeps": Wanted(bool),
     "overwrite": Wanted(bool),
+    "runs": Wanted(str),
 }
 _MOST: Final = {"seeds": 100, "processes": 256}
 
@@ -49,6 +51,7 @@ class Settings:
     processes: int
     sweeps: bool
     overwrite: bool
+    runs: str = ""
 
 
 def reproduce(words: Sequence[str]) -> int:
@@ -96,22 +99,26 @@ def _make(recipes: "Mapping[str, Recipe]", settings: Settings, command: str) -> 
     from experiments.reproduce.page import FILE as PAGE
     from experiments.reproduce.page import as_page
     from experiments.reproduce.registry import sweeps_of
+    from experiments.reproduce.run_store import RunStore
     from experiments.reproduce.runs import carry_out
     from experiments.reproduce.saved import FILE, as_saved, as_text
     from experiments.reproduce.shown import heading, print_figure, tally
     from experiments.result_folder import ResultFolder
     from experiments.version import code_version
 
+    store = RunStore(Path(settings.runs or f"{settings.out.rstrip('/')}.runs"))
     with ResultFolder(settings.out, settings.overwrite) as folder:
         cases = [one for recipe in recipes.values() for one in recipe.cases()]
         with progress_bar("reproducing") as on_progress:
             sweeps = sweeps_of(cases) if settings.sweeps else ()
-            outcomes = carry_out(cases, settings.seeds, settings.processes, on_progress, sweeps)
+            outcomes = carry_out(cases, settings.seeds, settings.processes, on_progress, sweeps, store)
         figures = [_write(recipe, outcomes, folder.path, command) for recipe in recipes.values()]
         (folder.path / FILE).write_text(as_text(as_saved(outcomes, figures)), encoding="utf-8")
         page = as_page(figures, command, code_version()["commit"])
         (folder.path / PAGE).write_text(page, encoding="utf-8")
         target = folder.commit()
+    if not settings.runs:
+        store.clear()
     with telling(f"; the figures are in {target}"):
         print(f"{heading(figures)}\n")
         for figure in figures:

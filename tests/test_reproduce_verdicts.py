@@ -3,12 +3,13 @@
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from experiments.reproduce import cluster_b, fig04
+from experiments.reproduce import cluster_b, fig04, run_store, runs
 from experiments.reproduce.compare import order_row, ratio_row
 from experiments.reproduce.figure import Figure, Row
 from experiments.reproduce.outcomes import MEAN_TTFT, NIC_SHARE, Outcome, Outcomes
@@ -16,7 +17,8 @@ from experiments.reproduce.page import as_page
 from experiments.reproduce.paired import Estimated, mean_of
 from experiments.reproduce.rates import rate_of
 from experiments.reproduce.registry import BLITZSCALE
-from experiments.reproduce.runs import run_once
+from experiments.reproduce.run_store import RunStore
+from experiments.reproduce.runs import carry_out, run_once
 from experiments.reproduce.saved import as_saved
 from experiments.reproduce.set_ups import Case, SetUp
 from experiments.reproduce.shown import counts, explained, heading
@@ -232,3 +234,41 @@ def test_figure_4_names_its_loads() -> None:
     assert rows["misses by load"].verdict == "in band"
     assert all(fig04.KEY in row.saved for row in figure.rows)
     assert figure.sweeps[fig04.KEY]["points"]["0.15 C"]["mean"] == pytest.approx(0.2)
+
+
+# Runs that are kept.
+
+
+def test_a_reproduction_goes_on_where_it_was_broken_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short = replace(DRAWN, trace=("trace=burstgpt_like", "trace.duration_s=6"), rate="scaled", share=0.05)
+    one, two = (Case(name, short, ("system=vllm", f"engine.max_num_seqs={seats}")) for name, seats in
+                (("one", 64), ("two", 8)))  # fmt: skip
+    store = RunStore(tmp_path / "runs")
+    first = carry_out([one], 2, 1, store=store)
+    made: list[str] = []
+    monkeypatch.setattr(runs, "run_once", lambda case, seed: made.append(case.label) or run_once(case, seed))
+    again = carry_out([one, two], 2, 1, store=store)
+    assert made == ["two", "two"]
+    for kept, run in zip(again.of(one), first.of(one), strict=True):
+        assert kept.words == run.words and kept.summary == run.summary and kept.told == run.told
+        assert kept.ttft_ms.tolist() == run.ttft_ms.tolist()
+        assert kept.timelines["kv_tokens"][1].tolist() == run.timelines["kv_tokens"][1].tolist()
+    assert store.load(two, 5) is None
+    for path in store.folder.iterdir():
+        path.write_bytes(path.read_bytes()[:100])  # a broken file is no run
+    assert store.load(one, 0) is None
+    store.clear()
+    assert not store.folder.exists()
+
+
+def test_a_kept_run_of_other_code_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Outcome(("a=b",), {"x": np.float64(1.5)}, np.zeros(2), np.ones(2), np.ones(2), "told")
+    store = RunStore(tmp_path)
+    store.keep(Case("a", DRAWN, ()), 0, run)
+    found = store.load(Case("a", DRAWN, ()), 0)
+    assert found is not None and found.at("x") == 1.5
+    assert store.load(Case("a", DRAWN, (), links="other"), 0) is None
+    monkeypatch.setattr(run_store, "_code", lambda: "other code")
+    assert store.load(Case("a", DRAWN, ()), 0) is None

@@ -14,6 +14,7 @@ from experiments.compose import load_config, option_groups
 from experiments.overrides import parse_words
 from experiments.reproduce.outcomes import Outcome, Outcomes
 from experiments.reproduce.rates import NOWHERE, rate_of
+from experiments.reproduce.run_store import RunStore
 from experiments.reproduce.set_ups import Case, Words
 from experiments.reproduce.sweep import Sweep
 from experiments.reproduce.timelines import timelines_of
@@ -36,11 +37,12 @@ def carry_out(
     processes: int = PROCESSES,
     on_progress: Progress | None = None,
     sweeps: Sequence[Sweep] = (),
+    store: RunStore | None = None,
 ) -> Outcomes:
     """Run each case under the seeds 0, 1, ...; a case twice in ``cases`` or in a sweep runs once.
 
     What this version has no option for is told as missing, and so is the refusal of an optional case; any
-    other refusal is a UserError, before the first run begins.
+    other refusal is a UserError, before the first run begins. store: where finished runs are kept and found.
     """
     wanted = list(dict.fromkeys((*cases, *(one for sweep in sweeps for one in sweep.cases()))))
     # No trace is missed after the checks of a hundred cases, or after hours of runs.
@@ -51,9 +53,11 @@ def carry_out(
     ready = [one for one in wanted if one not in missing]
     counts = {one: 1 if one.once else seeds for one in ready}
     jobs = [(one, seed) for one, count in counts.items() for seed in range(count)]
-    done: dict[tuple[Case, int], Outcome] = {}
-    for job, outcome in _each(jobs, processes):
+    done = {job: kept for job in jobs if store and (kept := store.load(*job))}
+    for job, outcome in _each([job for job in jobs if job not in done], processes):
         done[job] = outcome
+        if store:
+            store.keep(*job, outcome)
         if on_progress is not None:
             on_progress(len(done), len(jobs))
     found = {one: tuple(done[one, seed] for seed in range(count)) for one, count in counts.items()}
