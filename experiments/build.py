@@ -8,11 +8,12 @@ from math import ceil
 from random import Random
 from typing import TYPE_CHECKING
 
-from experiments.config import RunConfig, make_policy
+from experiments.config import RunConfig
 from experiments.data_plane import starts_of
 from experiments.elastic import elastic_of, hand_over_rules, with_roles
 from experiments.hardware import Hardware
 from experiments.hosted import HostedModel, codes_of, hosted_models, seats_of
+from experiments.make_policy import make_policy, policy_maker
 from experiments.streams import seed_of
 from hwmodels.rows import FIXED_PER_S
 from serving.batch import Batcher
@@ -85,8 +86,10 @@ def controller_of(
         "system/admission", system.admission, random=Random(seed_of(config.seed, "admission")), **known
     )
 
+    make_batcher = policy_maker("system/batcher", system.batcher, **known)
+
     def batcher_for(replica: Replica) -> Batcher:
-        batcher: Batcher = make_policy("system/batcher", system.batcher, **known)
+        batcher: Batcher = make_batcher()
         return batcher
 
     engine = config.engine

@@ -18,6 +18,7 @@ USAGE = """servetwin: a laboratory for elastic LLM serving
 
   servetwin simulate KEY=VALUE ... out=DIR    run a trace on a simulated cluster (simulate --help: every key)
   servetwin replay DIR                        feed a run's journal to a fresh controller, compare every action
+                                              (name policies of your own again: system/dispatch=module:Class)
   servetwin support model=M gpu=G tp=N        which step times and how much KV memory a combination has
   servetwin profile import | check | fit ...  measured operation times (profile --help)
   servetwin traces list | fetch | describe | convert | sample ...  workloads (traces --help)
@@ -222,9 +223,9 @@ def _simulate(words: Sequence[str]) -> int:
 def _replay(words: Sequence[str]) -> int:
     from experiments.replay_run import replay_run
 
-    if len(words) != 1:
+    if not words:
         raise UserError("replay takes one folder: write servetwin replay DIR with the out= of a run")
-    report = replay_run(Path(words[0]))
+    report = replay_run(Path(words[0]), words[1:])
     with telling():
         print(f"{report.actions} actions of {report.events} events compared, {report.different} differ")
         if report.first_difference is not None:

@@ -20,29 +20,30 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from experiments import options as option_files
 from experiments.checks import check
 from experiments.clusters import made_names, requested_cluster
 from experiments.config import Kind, RunConfig
 from experiments.model_path import as_option, is_model_path
+from experiments.options import option_file, option_groups
+from experiments.outside_policies import names_outside, other_choices, outside_option, outside_wanted
 from experiments.overrides import (
     LITERAL_KEYS,
     Override,
     Wanted,
     canonical,
     closest,
-    declared,
     echo,
     leaves,
     parse_value,
     parse_words,
     unknown_key,
 )
+from experiments.policy_parameters import declared
 from experiments.resolved import built
 from experiments.trace_options import INSTEAD_FOR_RECORDED, trace_names, trace_parameters, wanted_parameter
 from experiments.trace_options import register as register_trace
 from serving.errors import UserError
-
-CONF_DIR: Path = Path(__file__).resolve().parent / "conf"
 
 # Set by the chosen option file: another value under the option's name would label results wrongly.
 _FIXED_LEAVES: Final = frozenset({"name", "policy", "source"})
@@ -72,19 +73,12 @@ def load_config(overrides: Sequence[str], kind: Kind) -> RunConfig:
     except (HydraException, OmegaConfBaseException, yaml.YAMLError) as error:
         reason = " ".join(str(error).split())
         raise UserError(
-            f"the option files in {CONF_DIR} do not fit together ({reason}): write them like their neighbours"
+            f"the option files in {option_files.CONF_DIR} do not fit together ({reason}): "
+            "write them like their neighbours"
         ) from error
     config: RunConfig = built(RunConfig, data, "", "the configuration")
     check(config)
     return config
-
-
-def option_groups() -> dict[str, list[str]]:
-    """Group (such as ``system/dispatch``) -> its option names: the files in ``conf/``, and every trace."""
-    groups: dict[str, list[str]] = {}
-    for file in sorted(CONF_DIR.glob("*/**/*.yaml")):
-        groups.setdefault(file.parent.relative_to(CONF_DIR).as_posix(), []).append(file.stem)
-    return groups | {"trace": trace_names()}
 
 
 def defaults(kind: Kind) -> dict[str, tuple[Any, Wanted]]:
@@ -98,17 +92,17 @@ def defaults(kind: Kind) -> dict[str, tuple[Any, Wanted]]:
 
 def _refuse_bare_option(word: str, groups: dict[str, list[str]]) -> None:
     """An option's name without its group in front."""
-    for group, options in groups.items():
-        if word in options or (group == "cluster" and "=" not in word and _make_cluster(word)):
+    for group, names in groups.items():
+        if word in names or (group == "cluster" and "=" not in word and _make_cluster(word)):
             raise UserError(f"'{word}' has no '=': write {group}={word}")
 
 
 def _check_choice(choice: Override, groups: dict[str, list[str]]) -> None:
     """Refuse an option that no file has, after making the cluster it may ask for."""
     options = groups[choice.key]
-    if choice.text in options or is_model_path(choice):
+    if choice.text in options or is_model_path(choice) or names_outside(choice):
         return
-    made = ""
+    made = other_choices(choice.key)
     if choice.key == "cluster":
         if _make_cluster(choice.text):
             return
@@ -133,7 +127,10 @@ def _make_cluster(name: str) -> bool:
 
 def _compose(kind: Kind, choices: Sequence[Override]) -> DictConfig:
     """Hydra's merge of the schema, the primary file and the chosen options, values still unresolved."""
-    return copy.deepcopy(_composed(CONF_DIR, kind, tuple(choices)))
+    chosen = tuple(outside_option(choice) if names_outside(choice) else choice for choice in choices)
+    if chosen != tuple(choices):  # whose parameters are those of a module, which another folder has otherwise
+        return _composed.__wrapped__(option_files.CONF_DIR, kind, chosen)
+    return copy.deepcopy(_composed(option_files.CONF_DIR, kind, chosen))
 
 
 @functools.lru_cache(maxsize=64)
@@ -228,15 +225,23 @@ def _settable(tree: DictConfig, kind: Kind) -> dict[str, tuple[str, Wanted]]:
     for group in typing.cast(Iterable[str], tree.system):
         params = OmegaConf.select(tree, f"system.{group}.params")
         for name in params or ():
-            default = None if OmegaConf.is_missing(params, name) else params[name]
-            wanted = declared(tree.system[group].policy, name)
-            if default is not None:
-                kind_of = list if isinstance(default, ListConfig) else type(default)
-                wanted = Wanted(kind_of, wanted.optional)
+            wanted = _wanted_parameter(tree, group, name)
             keys[f"system.{group}.{name}"] = (f"system.{group}.params.{name}", wanted)
     for name in tree.trace.params:
         keys[f"trace.{name}"] = (f"trace.params.{name}", wanted_parameter(tree.trace.name, name))
     return keys
+
+
+def _wanted_parameter(tree: DictConfig, group: str, name: str) -> Wanted:
+    """As the option file's default is, and null where the constructor takes it; else as the latter says."""
+    key, option = f"system/{group}", tree.system[group]
+    if option.name not in option_groups()[key]:
+        return outside_wanted(key, option, name)
+    wanted = declared(f"{key}={option.name}", option.policy, name)
+    default = None if OmegaConf.is_missing(option.params, name) else option.params[name]
+    if default is None:
+        return wanted
+    return Wanted(list if isinstance(default, ListConfig) else type(default), wanted.optional)
 
 
 def _is_fixed(key: str) -> bool:
@@ -261,7 +266,7 @@ def _fill_engine_default(tree: DictConfig, groups: dict[str, list[str]]) -> None
         shown = echo(str(tree.engine.batcher))
         raise UserError(f"engine.batcher={shown} is unknown: write one of {', '.join(options)}")
     if tree.system.batcher.name == "engine_default":
-        option = OmegaConf.load(CONF_DIR / "system" / "batcher" / f"{tree.engine.batcher}.yaml")
+        option = OmegaConf.create(option_file("system/batcher", tree.engine.batcher))
         OmegaConf.update(tree, "system.batcher", option, merge=True, force_add=True)
 
 

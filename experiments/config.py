@@ -1,14 +1,11 @@
 """The configuration of one run, typed and frozen. What contradicts itself is refused in ``checks``."""
 
-import importlib
-import inspect
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from experiments.instances_config import InstancesConfig
 from experiments.models_config import ModelsConfig
 from experiments.trace_config import TraceConfig
-from serving.errors import UserError
 
 Kind = Literal["simulate", "realexec"]
 
@@ -159,33 +156,3 @@ class RunConfig:
     out: str
     overwrite: bool
     workers: int | None
-
-
-def make_policy(key: str, policy: PolicyConfig, **provided: object) -> Any:
-    """An instance of the policy configured under ``key`` (such as ``system/dispatch``).
-
-    ``provided`` are things only the builder has (a random stream): each is handed over if the constructor
-    has a parameter of that name. Raises UserError when the class is missing or does not take the parameters.
-    """
-    module_name, _, class_name = policy.policy.partition(":")
-    where = f"{key}={policy.name}"
-    try:
-        factory = getattr(importlib.import_module(module_name), class_name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise UserError(
-            f"{where} names the class '{policy.policy}', which cannot be found ({error}): "
-            "write policy: module:Class in its YAML file"
-        ) from error
-    accepted = inspect.signature(factory).parameters
-    for name in policy.params:
-        if name not in accepted:
-            known = ", ".join(accepted) or "none"
-            raise UserError(
-                f"{where} gives the parameter '{name}', which {class_name} does not take: "
-                f"write one of its parameters ({known})"
-            )
-    given = {**{name: value for name, value in provided.items() if name in accepted}, **policy.params}
-    try:
-        return factory(**given)
-    except (TypeError, ValueError) as error:
-        raise UserError(f"{where} was refused by {class_name}: {error}; write other parameters") from error

@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from experiments.artefact import shipped_rates
-from experiments.config import RunConfig, make_policy
+from experiments.config import RunConfig
 from experiments.data_plane import spec_of
 from experiments.hosted import HostedModel, hosted_models
+from experiments.make_policy import make_policy
 from experiments.sizes import Bounds, bounds_of
 from hwmodels.topology.spec import ClusterSpec, Rate
 from hwmodels.topology.topology import Topology, build

@@ -2,12 +2,12 @@
 
 from typing import Any
 
-import yaml
-
 from experiments.clusters import made_names, topology_names
-from experiments.compose import CONF_DIR, defaults, option_groups
+from experiments.compose import defaults
 from experiments.config import Kind
+from experiments.installed_policies import installed_names
 from experiments.models_config import USED
+from experiments.options import option_file, option_groups
 from experiments.trace_options import default_parameters, trace_names
 from traces.find import FILE
 
@@ -28,6 +28,13 @@ def key_list(kind: Kind) -> str:
             lines.append(f"  {key + '=' + _shown(default):<48} {wanted}")
     lines += ["", "A policy's own parameters follow its group: system.admission.rate_per_s=2"]
     lines += _policy_parameters()
+    lines += [
+        "",
+        "A class of yours, here MyPolicy of my_policies.py in this folder, and its parameters:",
+        "  system/dispatch=my_policies:MyPolicy system.dispatch.NAME=VALUE",
+    ]
+    if names := installed_names():
+        lines.append(f"  installed policies: {', '.join(names)}")
     if kind == "simulate":
         lines += [
             "",
@@ -53,7 +60,7 @@ def _policy_parameters() -> list[str]:
     takers: dict[tuple[str, str], list[str]] = {}
     for group, options in option_groups().items():
         for option in options if group.startswith("system/") else ():
-            if text := _written(_option(group, option).get("params") or {}):
+            if text := _written(option_file(group, option).get("params") or {}):
                 takers.setdefault((group, text), []).append(option)
     return [f"  {group}={'|'.join(names)}: {text}" for (group, text), names in takers.items()]
 
@@ -62,14 +69,9 @@ def _model_parameters() -> list[str]:
     """What the options that host many models set; what they do not use is left out."""
     lines = []
     for name, used in USED.items():
-        given = {key: value for key, value in _option("models", name).items() if key in used}
+        given = {key: value for key, value in option_file("models", name).items() if key in used}
         lines += [f"  models={name}: {_written(given)}"] if given else []
     return lines
-
-
-def _option(group: str, option: str) -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load((CONF_DIR / group / f"{option}.yaml").read_text(encoding="utf-8"))
-    return found
 
 
 def _written(values: dict[str, Any]) -> str:

@@ -1,13 +1,11 @@
 """Command-line words ``key=value``: taken apart, typed, and refused with a sentence when they cannot be."""
 
 import difflib
-import importlib
-import inspect
 import math
 import re
 import types
 import typing
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, is_dataclass
 from decimal import Decimal
 from typing import Any, Final
@@ -15,7 +13,7 @@ from typing import Any, Final
 from serving.errors import UserError
 
 # Paths hold anything a file system takes, so their values never meet a grammar.
-LITERAL_KEYS: Final = frozenset({"out", "trace.path", "engine.profile"})
+LITERAL_KEYS: Final = frozenset({"out", "trace.path", "engine.profile", "config"})
 
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:[./][A-Za-z_][A-Za-z0-9_]*)*")
 _SWEEP = re.compile(r"(?:range|choice|interval|glob|sort|shuffle|tag|extend_list)\(.*\)", re.DOTALL)
@@ -39,20 +37,28 @@ class Override:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a key takes: int, float, bool, str, list or ``Any`` (whichever fits); and whether null too."""
+    """What a key takes: int, float, bool, str, list or ``Any`` (whichever fits); and whether null too.
+
+    ``items``: what the items of a list are.
+    """
 
     type: Any
     optional: bool = False
+    items: Any = Any
 
     def __str__(self) -> str:
         """With its article, to follow "wants"."""
         words = {int: "an integer", float: "a number", bool: "true or false", str: "a word", list: "a list"}
-        return words.get(self.type, "a value") + (" or null" if self.optional else "")
+        items = {int: " of integers", float: " of numbers", bool: " of true and false", str: " of words"}
+        of_items = items.get(self.items, "") if self.type is list else ""
+        return words.get(self.type, "a value") + of_items + (" or null" if self.optional else "")
 
     @property
     def example(self) -> str:
         """Something right to write."""
-        return {int: "8", float: "0.5", bool: "true", list: "[A,B]"}.get(self.type, "VALUE")
+        if self.type is list:
+            return {int: "[1,2]", float: "[0.5,2]", bool: "[true,false]"}.get(self.items, "[A,B]")
+        return {int: "8", float: "0.5", bool: "true"}.get(self.type, "VALUE")
 
 
 def echo(text: str) -> str:
@@ -145,24 +151,16 @@ def wanted_by(hint: Any) -> Wanted:
     return Wanted(hint)
 
 
-def declared(policy: str, parameter: str) -> Wanted:
-    """What the policy class ("module:Class") declares for a parameter; ``Any`` for what is no plain value."""
-    module, _, class_name = policy.partition(":")
-    try:
-        factory = getattr(importlib.import_module(module), class_name)
-        wanted = wanted_by(inspect.signature(factory, eval_str=True).parameters[parameter].annotation)
-    except (ImportError, AttributeError, KeyError, NameError, TypeError, ValueError):
-        return Wanted(Any)  # whoever makes the policy says what is wrong with it
-    return wanted if wanted.type in (int, float, bool, str) else Wanted(Any, wanted.optional)
-
-
 def parse_value(override: Override, wanted: Wanted) -> Any:
     """The typed value of a word; UserError naming the key when it is of another type."""
     if override.key in LITERAL_KEYS:
         return override.text
     if wanted.optional and override.text == "null":
         return None
-    value = _PARSERS.get(wanted.type, _parse_any)(override.text)
+    if wanted.type is list:
+        value: Any = _parse_list(override.text, _PARSERS.get(wanted.items, _parse_any))
+    else:
+        value = _PARSERS.get(wanted.type, _parse_any)(override.text)
     if value is None:
         raise UserError(f"{override} is wrong: {override.key} wants {wanted}, {_advice(override, wanted)}")
     return value
@@ -210,21 +208,22 @@ def _parse_text(text: str) -> str | None:
     return None if text == "null" else text
 
 
-def _parse_list(text: str) -> list[Any] | None:
-    """``[A,B]``: plain values with commas between, each read as whichever type fits; ``[]`` is empty."""
+def _parse_list(text: str, parse_item: Callable[[str], Any]) -> list[Any] | None:
+    """``[A,B]``: plain values with commas between; ``[]`` is empty."""
     if len(text) < 2 or (text[0], text[-1]) != ("[", "]") or any(mark in text[1:-1] for mark in "[]{}"):
         return None
     parts = [part.strip() for part in text[1:-1].split(",")] if text[1:-1].strip() else []
-    values = [_parse_any(part) if part else None for part in parts]
+    values = [parse_item(part) if part else None for part in parts]
     return None if None in values else values
 
 
 def _parse_any(text: str) -> Any:
     """A policy parameter whose YAML default does not tell its type."""
-    for parse in (_parse_integer, _parse_number, _parse_bool, _parse_list):
+    for parse in (_parse_integer, _parse_number, _parse_bool):
         if (value := parse(text)) is not None:
             return value
-    return _parse_text(text)
+    found = _parse_list(text, _parse_any)
+    return _parse_text(text) if found is None else found
 
 
 _PARSERS: Final[dict[Any, Any]] = {
@@ -232,7 +231,6 @@ _PARSERS: Final[dict[Any, Any]] = {
     float: _parse_number,
     bool: _parse_bool,
     str: _parse_text,
-    list: _parse_list,
 }
 
 

@@ -2,20 +2,27 @@
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from experiments import build
 from experiments.hardware import hardware_of
 from experiments.journal_file import NAME, header_fields
+from experiments.overrides import echo, parse_words
+from experiments.policy_class import find_modules_here, is_class_name
+from experiments.policy_groups import group_of
 from experiments.resolved import load_resolved, resolved_yaml
 from serving.errors import UserError
 from serving.replay import ReplayReport, read_header, replay
 from serving.replica import Role
 
 
-def replay_run(folder: Path) -> ReplayReport:
-    """Compare every action of ``folder``'s journal. Raises UserError when the folder cannot be replayed."""
+def replay_run(folder: Path, words: Sequence[str] = ()) -> ReplayReport:
+    """Compare every action of ``folder``'s journal. Raises UserError when the folder cannot be replayed.
+
+    ``words``: the policies from outside the package that the run had, said again.
+    """
+    named = _named(words)
     try:
         folder = folder.expanduser()
     except RuntimeError:
@@ -29,7 +36,7 @@ def replay_run(folder: Path) -> ReplayReport:
         raise UserError(
             f"{folder} has no config.yaml: put the one beside the journal that the run wrote with it"
         )
-    config = load_resolved(folder / "config.yaml")
+    config = load_resolved(folder / "config.yaml", named)
     hardware = hardware_of(config)
     estimates = build.estimates_of(config, hardware)
     try:
@@ -47,6 +54,21 @@ def replay_run(folder: Path) -> ReplayReport:
             return replay(file, build.controller_of(config, hardware, replicas, estimates), str(path))
     except UnicodeDecodeError as error:
         raise UserError(f"{path} is not text ({error.reason}): use a journal as it was written") from None
+
+
+def _named(words: Sequence[str]) -> dict[str, str]:
+    """Group -> policy, with the current folder open to imports when one is a class of the user's."""
+    for word in words:
+        if group_of(word.partition("=")[0]) is None:
+            raise UserError(
+                f"'{echo(word)}' cannot be changed by a replay, which takes all from the folder: write "
+                "servetwin replay DIR, and behind it only policies of your own that the run had, such as "
+                "system/dispatch=module:Class"
+            )
+    named = {word.key: word.text for word in parse_words(words)}
+    if any(is_class_name(text) for text in named.values()):
+        find_modules_here()
+    return named
 
 
 def _start(header: Mapping[str, object], path: Path) -> dict[Role, int] | None:

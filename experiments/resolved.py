@@ -2,6 +2,7 @@
 
 import dataclasses
 import typing
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,19 @@ from experiments.checks import check
 from experiments.config import RunConfig
 from experiments.models_config import ONE
 from experiments.overrides import checked_value, wanted_by
+from experiments.saved_policies import check_policies
 from serving.errors import UserError
 
 _HEADER = "# The resolved configuration of a ServeTwin run: nothing is left to defaults.\n"
+
+
+class _PlainLoader(yaml.SafeLoader):
+    """Without aliases, which no run writes: a few lines of them stand for more data than there is memory."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError("it refers to another part of itself with '*'")
+        return super().compose_node(parent, index)
 
 
 def resolved_yaml(config: RunConfig) -> str:
@@ -29,10 +40,22 @@ def resolved_yaml(config: RunConfig) -> str:
     return _HEADER + str(yaml.safe_dump(data, sort_keys=False, allow_unicode=plain, width=1000))
 
 
-def load_resolved(path: Path | str) -> RunConfig:
-    """The RunConfig in a result folder's ``config.yaml``; UserError when the file is not one."""
+def load_resolved(path: Path | str, named: Mapping[str, str] | None = None) -> RunConfig:
+    """The RunConfig in a result folder's ``config.yaml``; UserError when the file is not one.
+
+    ``named``: the policies that the command line names (``system/dispatch`` -> ``module:Class``); the file
+    by itself names none but those of this package and installed ones (``saved_policies``).
+    """
+    config = read_resolved(path)
+    check_policies(config.system, named or {}, str(path))
+    check(config)
+    return config
+
+
+def read_resolved(path: Path | str) -> RunConfig:
+    """What the file says, every key present and of its type; nothing is held against anything else yet."""
     try:
-        data = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        data = yaml.load(Path(path).read_text(encoding="utf-8"), _PlainLoader)
     except (OSError, RecursionError, UnicodeDecodeError, ValueError) as error:
         raise UserError(
             f"{path} cannot be read ({error}): give the config.yaml of a result folder"
@@ -44,7 +67,6 @@ def load_resolved(path: Path | str) -> RunConfig:
         data.setdefault("workers", None)
         data.setdefault("models", dataclasses.asdict(ONE))
     config: RunConfig = built(RunConfig, data, "", str(path))
-    check(config)
     return config
 
 

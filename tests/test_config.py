@@ -12,10 +12,12 @@ from hydra.core.global_hydra import GlobalHydra
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experiments import compose
+import policies
+from experiments import options
 from experiments.compose import load_config, option_groups
-from experiments.config import PolicyConfig, RunConfig, make_policy
+from experiments.config import PolicyConfig, RunConfig
 from experiments.key_list import key_list
+from experiments.make_policy import make_policy
 from experiments.resolved import load_resolved, resolved_yaml
 from serving.errors import UserError
 from serving.estimates import Estimates
@@ -202,8 +204,8 @@ def test_hydra_is_left_as_it_was_found(tmp_path: Path) -> None:
 @pytest.fixture
 def own_conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "conf"
-    shutil.copytree(compose.CONF_DIR, folder)
-    monkeypatch.setattr(compose, "CONF_DIR", folder)
+    shutil.copytree(options.CONF_DIR, folder)
+    monkeypatch.setattr(options, "CONF_DIR", folder)
     return folder
 
 
@@ -216,15 +218,17 @@ def test_a_system_may_override_the_engine_and_the_user_wins(own_conf: Path) -> N
     assert simulated("system=older", "engine=vllm_v1").system.batcher.name == "chunked_prefill"
 
 
-def test_a_new_policy_is_one_class_and_one_file(
+def test_a_policy_of_the_package_is_one_class_and_one_file(
     own_conf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "my_dispatch.py").write_text(
-        "class Sticky:\n    def __init__(self, turns: int, random):\n        self.got = turns, random\n"
+        "class Sticky:\n"
+        "    def __init__(self, turns: int, random):\n        self.got = turns, random\n"
+        "    def dispatch(self, request, fleet):\n        return 0, 'the first'\n"
     )
-    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(policies, "__path__", [*policies.__path__, str(tmp_path)])
     (own_conf / "system" / "dispatch" / "sticky.yaml").write_text(
-        "name: sticky\npolicy: my_dispatch:Sticky\nparams: {turns: 3}\n"
+        "name: sticky\npolicy: policies.my_dispatch:Sticky\nparams: {turns: 3}\n"
     )
     config = simulated("system/dispatch=sticky", "system.dispatch.turns=5")
     assert make_policy("system/dispatch", config.system.dispatch, random=7, unused=1).got == (5, 7)
@@ -322,7 +326,8 @@ def test_a_system_file_is_named_as_its_option_and_chooses_every_policy(name: str
     [
         (PolicyConfig("x", "policies.nowhere:X", {}), ["cannot be found", "module:Class"]),
         (PolicyConfig("x", "policies.dispatch:Nobody", {}), ["cannot be found"]),
-        (PolicyConfig("x", "", {}), ["cannot be found"]),
+        (PolicyConfig("x", "", {}), ["names no class", "module:Class"]),
+        (PolicyConfig("x", "os:system", {}), ["outside this package", "write system/admission=module:Class"]),
         (PolicyConfig("x", "policies.admission:TokenBucket", {"speed": 1}), ["'speed'", "rate_per_s, burst"]),
         (PolicyConfig("x", "policies.admission:TokenBucket", {"rate_per_s": 1.0}), ["burst"]),
         (

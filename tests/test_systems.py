@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from experiments.compose import CONF_DIR, load_config
+from experiments.compose import load_config
+from experiments.options import CONF_DIR
 from experiments.simulate import Prepared, Simulated, execute, prepare
 from serving.actions import Action, Load, Place, Run, Send, Turn
 from serving.events import Event

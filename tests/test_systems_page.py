@@ -2,18 +2,19 @@
 
 import json
 import re
-import shutil
 from pathlib import Path
 
 import pytest
 
-from experiments import cli, compose
+from experiments import cli
 from experiments.compose import load_config, option_groups
+from tests.user_policies import here
+
+__all__ = ["here"]
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PAGE = (DOCS / "SYSTEMS.md").read_text(encoding="utf-8")
 LIVE_PAGE = (DOCS / "LIVE_SCALING.md").read_text(encoding="utf-8")
-WORDS = ("cluster=blitz_b", "trace=azure_code_like", "trace.rate_scale=4", "trace.limit=300")
 
 
 def rows() -> dict[str, list[str]]:
@@ -45,47 +46,51 @@ def test_the_options_that_the_page_names_are_all_there_are() -> None:
         assert set(option_groups()[group]) <= set(re.findall(r"`(\w+)`", line))
 
 
-@pytest.fixture
-def conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of the option files to add to; modules beside it can be imported."""
-    copy = tmp_path / "conf"
-    shutil.copytree(compose.CONF_DIR, copy)
-    monkeypatch.setattr(compose, "CONF_DIR", copy)
-    monkeypatch.syspath_prepend(tmp_path)
-    return copy
-
-
-def blocks(page: str, language: str) -> list[str]:
-    """What the page shows in that language; its modules are beside the option files, not among policies."""
-    shown = re.findall(rf"```{language}\n(.*?)```", page, re.DOTALL)
-    return [text.replace("policies.my_", "my_") for text in shown]
-
-
-def test_the_live_policy_of_the_page_runs_and_replays(tmp_path: Path, conf: Path) -> None:
-    (code,), (option,) = blocks(LIVE_PAGE, "python"), blocks(LIVE_PAGE, "yaml")
-    (tmp_path / "my_live.py").write_text(code)
-    (conf / "system" / "live" / "slowest.yaml").write_text(option)
-    out = tmp_path / "run"
-    words = ["simulate", "system=blitzscale", "system/live=slowest", *WORDS, "journal=true", f"out={out}"]
-    assert cli.run(words) == 0
-    live = json.loads((out / "summary.json").read_text())["live"]
+def test_the_live_policy_of_the_page_runs_and_replays(here: Path) -> None:
+    write_module(LIVE_PAGE, "## One of your own", "my_live.py")
+    for words in commands(LIVE_PAGE, "## One of your own"):
+        assert cli.run(words) == 0
+    live = json.loads(Path("out/slowest/summary.json").read_text())["live"]
     assert live["plans_used"] > 0 and live["requests"] > 0 and max(live["layer_counts_seen"]) > 16
-    assert cli.run(["replay", str(out)]) == 0
 
 
-def test_the_example_of_the_page_runs_and_replays(tmp_path: Path, conf: Path) -> None:
-    (code,) = blocks(PAGE, "python")
-    scaler, system = blocks(PAGE, "yaml")
-    (tmp_path / "my_scaler.py").write_text(code)
-    (conf / "system" / "scaler" / "per_backlog.yaml").write_text(scaler)
-    (conf / "system" / "by_backlog.yaml").write_text(system)
-    out = tmp_path / "run"
-    assert cli.run(["simulate", "system=by_backlog", *WORDS, "journal=true", f"out={out}"]) == 0
-    summary = json.loads((out / "summary.json").read_text())
+def test_the_scaler_of_the_page_runs_and_replays(here: Path) -> None:
+    write_module(PAGE, "## Write one of your own", "my_scaler.py")
+    said = commands(PAGE, "## Write one of your own")
+    for words in said:
+        assert cli.run(words) == 0
+    summary = json.loads(Path("out/own/summary.json").read_text())
     assert summary["requests"]["finished"] == 300
     reasons = {event["reason"] for event in summary["scale_events"] if event["act"] == "load"}
     assert reasons and all(re.fullmatch(r"\d+ tokens want \d+ .*", reason) for reason in reasons)
     assert {event["act"] for event in summary["scale_events"]} >= {"load", "ready", "drain", "reclaimed"}
-    assert cli.run(["replay", str(out)]) == 0
-    refused = ["simulate", "system=by_backlog", *WORDS, "system.scaler.tokens=0", f"out={tmp_path / 'no'}"]
-    assert cli.run(refused) == 2
+    assert cli.run([*said[0][:-1], "system.scaler.tokens=0", "out=out/no"]) == 2
+
+
+def test_the_dispatcher_of_the_architecture_runs_and_replays(here: Path) -> None:
+    page = (DOCS / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    write_module(page, "## Add a policy", "my_policies.py")
+    for words in commands(page, "## Add a policy"):
+        assert cli.run(words) == 0
+    assert " of 16 places taken" in Path("out/fill/journal").read_text()
+    run, fewer = (Path(f"out/{name}/requests.parquet").read_bytes() for name in ("fill", "fill4"))
+    assert run != fewer
+
+
+def section(page: str, title: str) -> str:
+    return page[page.index(title) :].split("\n## ")[0]
+
+
+def write_module(page: str, title: str, name: str) -> None:
+    """The Python that the section shows, under the name it has there."""
+    assert f"`{name}`" in section(page, title)
+    (code,) = re.findall(r"```python\n(.*?)```", section(page, title), re.DOTALL)
+    Path(name).write_text(code)
+
+
+def commands(page: str, title: str) -> list[list[str]]:
+    """What the section has typed, with a tenth of the requests."""
+    lines = "\n".join(re.findall(r"```\n(servetwin .*?)```", section(page, title), re.DOTALL))
+    lines = lines.replace("\\\n", " ").replace("trace.limit=3000", "trace.limit=300")
+    lines = lines.replace("trace.requests=2000", "trace.requests=200")
+    return [line.split()[1:] for line in lines.splitlines()]
