@@ -11,8 +11,9 @@ import yaml
 
 from experiments.cache_pairs import check_cache_pair
 from experiments.checks import check
-from experiments.compose import CONF_DIR, load_config
+from experiments.compose import load_config
 from experiments.config import PolicyConfig, RunConfig
+from experiments.options import CONF_DIR
 from experiments.simulate import execute, prepare
 from experiments.table import shortages
 from hwmodels.topology.cluster_file import load_cluster
