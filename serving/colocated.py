@@ -6,7 +6,7 @@ everybody waits at that door; an instance takes from it, or from them, when it h
 """
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from serving.actions import Action, Assign, Fail
 from serving.engine import Engine
@@ -93,6 +93,10 @@ class Colocated:
     def migrating_tokens(self) -> int:
         """KV of first layers on its way to the others."""
         return 0 if self.live is None else self.live.migrating_tokens
+
+    def kv_senders(self) -> Collection[int]:
+        """The instances that KV leaves now."""
+        return ()  # a request decodes where its prompt was computed
 
     @property
     def queued(self) -> int:

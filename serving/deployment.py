@@ -163,6 +163,7 @@ class Deployment:
             self._cluster,
             self.copies.hosts(model, now_ns),
             self._loads,
+            self._services[model].kv_senders(),
         )
         answer = self._provisioner.provision(wanted)
         check_answer(wanted, answer)

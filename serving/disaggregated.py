@@ -7,7 +7,7 @@ load, and share their batches with idle prefill instances, with a decode one whe
 """
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from serving.actions import Action, Assign, Fail
 from serving.engine import Engine
@@ -84,6 +84,10 @@ class Disaggregated:
     def migrating_tokens(self) -> int:
         """KV that waits at prefill instances or is on its way."""
         return self.hand_overs.migrating_tokens
+
+    def kv_senders(self) -> Collection[int]:
+        """The instances that KV leaves now."""
+        return self.hand_overs.senders()
 
     @property
     def queued(self) -> int:

@@ -39,7 +39,7 @@ class HandOvers:
 
     __slots__ = (
         "_engines", "_givers", "_pulled", "_ready", "_requests", "_room", "_under_way", "demand_tokens",
-        "migrating_tokens",
+        "migrating_tokens", "senders",
     )  # fmt: skip
 
     def __init__(
@@ -56,6 +56,7 @@ class HandOvers:
         self._room = DecodeRoom(rules, block_tokens)
         self._givers = Givers(engines)
         self._under_way = UnderWay(self._givers, rules.kv_bytes_per_token, numbers)
+        self.senders = self._under_way.senders
         # The sum of demands, and of those completed whom nobody has room for yet, and how many those are.
         self.demand_tokens = self._pulled = 0
         self.migrating_tokens = 0
@@ -241,8 +242,7 @@ class HandOvers:
     ) -> None:
         """A closed instance is gone: with it ``unsent`` requests, of those that room is ``kept`` for.
 
-        Call it, and ``without``, before they are forgotten. What it was sending goes nowhere; what was sent
-        to it stays at its source and its givers, to be sent again.
+        Call it, and ``without``, before they are forgotten. What was sent to it is to be sent again.
         """
         if replica in self._ready:
             self._ready.remove(replica)

@@ -229,6 +229,15 @@ class UnderWay:
         else:
             self.sending.remove(transfer.source)
 
+    def senders(self) -> set[int]:
+        """The instances that KV leaves now; a giver counts until the whole batch has come."""
+        found = set(self.sending)
+        if self.givers:
+            for transfer in self.all():
+                givers = [self.givers.of(progress.id) for progress in transfer.batch]
+                found.update([giver for giver in givers if giver is not None and giver != transfer.target])
+        return found
+
     def all(self) -> list[Transfer]:
         """Each once, in the order in which they began."""
         return list(dict.fromkeys(self._transfers.values()))

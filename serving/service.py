@@ -1,5 +1,6 @@
 """What serves one model: where its requests wait and which of its instances do what."""
 
+from collections.abc import Collection
 from typing import Protocol
 
 from serving.actions import Action
@@ -38,6 +39,9 @@ class Service(Protocol):
     @property
     def live(self) -> Live | None:
         """Instances that work while they load; None where none does."""
+
+    def kv_senders(self) -> Collection[int]:
+        """The instances that KV leaves now, for another one to decode with."""
 
     def feed(self, actions: list[Action]) -> None:
         """Something of a live instance changed: whoever can work gets work."""

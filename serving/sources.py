@@ -19,12 +19,13 @@ def provision_for(
     cluster: ClusterMap,
     host_copies: Sequence[int],
     loads: Loads,
+    kv_senders: Collection[int],
 ) -> Provision:
     """The request for ``count`` instances.
 
     host_copies: hosts whose memory has the parameters. A replica that still loads can pass on what it gets
-    (chains grow at their tails). A stop that parameters leave now is busy, and so is
-    the out-link of a prefill instance, for its KV leaves through it.
+    (chains grow at their tails). A stop that parameters leave now is busy, and so is one of ``kv_senders``,
+    which KV leaves now.
     """
     sending = loads.sending()
     prefilling = _prefilling(instances, cluster)
@@ -42,7 +43,7 @@ def provision_for(
         if loads.to(instance.replica.id) is not None:
             loading.append(_source(stop, ports, sending))
         elif instance.state != "loading":
-            holders.append(_source(stop, ports, sending, instance.role == "prefill"))
+            holders.append(_source(stop, ports, sending, instance.replica.id in kv_senders))
     hosts = []
     for host in host_copies:
         if cluster.host_ports[host]:

@@ -341,3 +341,17 @@ def test_a_policy_that_cannot_be_made_is_refused(policy: PolicyConfig, words: li
         make_policy("system/admission", policy)
     for word in ["system/admission=x", *words]:
         assert word in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("words", "ttft_ms"),
+    [
+        (["model=llama3_8b"], 450),
+        (["model=qwen2_5_72b"], 1250),
+        (["model=llama2_70b"], 1250),
+        (["slo=blitzscale_8b", "model=qwen2_5_72b"], 450),
+        (["model=qwen2_5_72b", "slo.ttft_ms=700"], 700),
+    ],
+)
+def test_the_objective_follows_the_model_unless_it_is_given(words: list[str], ttft_ms: float) -> None:
+    assert load_config([*words, "cluster=a100_x8", "out=OUT"], "simulate").slo.ttft_ms == ttft_ms

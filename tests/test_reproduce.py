@@ -239,12 +239,13 @@ def test_a_word_of_a_case_goes_before_that_of_its_set_up() -> None:
     assert len({word.partition("=")[0] for word in words}) == len(words)
 
 
-def test_serverless_readings_differ_in_life_and_hosts_alone() -> None:
-    shipped, text, fetched, logical = (
+def test_serverless_readings_differ_in_life_hosts_and_scaler_alone() -> None:
+    shipped, text, fetched, logical, plain = (
         set(one.all_words()) for one in set_ups.serverless(set_ups.AZURE_CODE_8B)
     )
     assert text - shipped == {"system.cache.ttl_s=300"} and fetched - shipped == {"system.cache.since=fetch"}
     assert logical - shipped == {"cluster=blitz_b_16x1"}
+    assert plain - shipped == {"system/scaler=load_monitor_plain"} and shipped < plain
 
 
 def test_many_models_have_the_load_they_are_told() -> None:

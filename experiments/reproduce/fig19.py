@@ -15,7 +15,7 @@ def cases() -> tuple[Case, ...]:
 
 
 def _of(set_up: SetUp) -> tuple[Case, ...]:
-    shipped, text, _, logical = serverless(set_up)
+    shipped, text, _, logical, _ = serverless(set_up)
     return (case(set_up, BLITZ), shipped, case(set_up, "allcache"), text, logical)
 
 
