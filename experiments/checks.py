@@ -9,6 +9,7 @@ from experiments.instances_config import RESERVES, check_instances
 from experiments.models_config import check_models
 from experiments.ranges import RANGES
 from experiments.trace_config import check_trace
+from experiments.vllm_defaults import USAGE_CONTEXTS
 from hwmodels.topology.cluster_file import load_cluster
 from serving.errors import UserError
 
@@ -47,6 +48,9 @@ def _check_engine(config: RunConfig) -> None:
         raise UserError(
             f"engine.step_time={engine.step_time} is unknown: write one of {', '.join(STEP_TIMES)}"
         )
+    if engine.usage_context not in USAGE_CONTEXTS:
+        known = ", ".join(USAGE_CONTEXTS)
+        raise UserError(f"engine.usage_context={engine.usage_context} is unknown: write one of {known}")
     chunked = config.system.batcher.name == "chunked_prefill"
     if chunked and engine.max_num_batched_tokens < engine.max_num_seqs:
         raise UserError(

@@ -43,11 +43,14 @@ from experiments.policy_parameters import declared
 from experiments.resolved import built
 from experiments.trace_options import INSTEAD_FOR_RECORDED, trace_names, trace_parameters, wanted_parameter
 from experiments.trace_options import register as register_trace
+from experiments.vllm_defaults import USAGE_CONTEXTS, batch_defaults
+from hwmodels.catalogue import load_gpu
 from serving.errors import UserError
 
 # Set by the chosen option file: another value under the option's name would label results wrongly.
 _FIXED_LEAVES: Final = frozenset({"name", "policy", "source"})
 _DEFAULT_TRACES: Final = ("azure_conv", "azure_conv_like")  # of simulate.yaml and realexec.yaml
+_USAGE: Final = "engine.usage_context"
 _FIXED_KEYS: Final = frozenset({"kind", "cluster.gpu", "cluster.topology", "trace.synthetic"})
 
 
@@ -84,6 +87,7 @@ def load_config(overrides: Sequence[str], kind: Kind) -> RunConfig:
 def defaults(kind: Kind) -> dict[str, tuple[Any, Wanted]]:
     """Every key a user may set -> its default (None where there is none) and what it takes."""
     tree = _compose(kind, [])
+    _fill_batch_defaults(tree)
     return {
         key: (OmegaConf.select(tree, path, throw_on_missing=False), wanted)
         for key, (path, wanted) in _settable(tree, kind).items()
@@ -168,6 +172,7 @@ def _apply(
     """
     literals = {word.key: word.text for word in words if word.key in LITERAL_KEYS}
     words = [word for word in words if word.key not in LITERAL_KEYS]
+    _fill_batch_defaults(tree, {word.key: word for word in words}.get(_USAGE))
     for word in words:
         if not word.key.startswith("system."):
             _set(tree, word, kind, groups)
@@ -257,6 +262,25 @@ def _refuse_fixed(word: Override, key: str, groups: dict[str, list[str]]) -> Non
     if key in leaves(RunConfig) and _is_fixed(key) and owner in groups:
         options = ", ".join(groups[owner])
         raise UserError(f"{word.key} belongs to the chosen {owner}: write {owner}=OPTION, one of {options}")
+
+
+def _fill_batch_defaults(tree: DictConfig, usage: Override | None = None) -> None:
+    """What a preset leaves to vLLM's rule; ``usage``: the word that sets the usage context."""
+    engine = tree.engine
+    unset = [
+        name for name in ("max_num_seqs", "max_num_batched_tokens") if OmegaConf.is_missing(engine, name)
+    ]
+    if usage is not None and not unset:
+        raise UserError(
+            f"{usage} does nothing with engine={engine.name}, whose limits are its own: leave it out"
+        )
+    context = engine.usage_context if usage is None else usage.text
+    if unset and context in USAGE_CONTEXTS:
+        known = batch_defaults(load_gpu(tree.cluster.gpu), context)
+        for name in unset:
+            engine[name] = known[name]
+    elif unset:
+        raise UserError(f"{usage} is unknown: write one of {', '.join(USAGE_CONTEXTS)}")
 
 
 def _fill_engine_default(tree: DictConfig, groups: dict[str, list[str]]) -> None:

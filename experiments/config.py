@@ -33,6 +33,7 @@ class OverheadConfig:
 class EngineConfig:
     """One serving engine: the software and version imitated, its scheduler and its memory.
 
+    ``usage_context``: what vLLM's defaults of the two limits before it follow (``vllm_defaults``).
     ``kv_tokens`` and ``reserve_activation_bytes`` None: derived from GPU memory; ``reserved_blocks`` of it
     are not usable; ``max_new_tokens`` caps requests whose trace gives no cap. ``profile`` is a file of
     operation tables (None: the catalogue's coefficients); ``profile_force`` uses it though it was changed or
@@ -48,6 +49,7 @@ class EngineConfig:
     batcher: str
     max_num_seqs: int
     max_num_batched_tokens: int
+    usage_context: str
     reserve_full_prompt: bool
     asynchronous: bool
     prefix_caching: bool

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from experiments.config import EngineConfig, RunConfig
 from experiments.hosted import hosted_models
+from experiments.vllm_defaults import batch_defaults
 from hwmodels.catalogue import load_gpu, load_llm
 from hwmodels.engine_overhead import EngineOverhead, EngineStepModel, vllm_graph_batches
 from hwmodels.gpu import Gpu
@@ -62,19 +63,31 @@ def _of_shape(config: RunConfig, shape_name: str, tp: int) -> Hardware:
     operations = step_model(engine.step_time, gpu, llm, tp, profile)
     overhead = overhead_of(engine, operations, llm.layers)
     step = EngineStepModel(operations, overhead)
-    _check_range("max_num_seqs", engine.max_num_seqs, step.limits.max_decode_sequences, "sequences")
-    tokens = engine.max_num_batched_tokens
-    _check_range("max_num_batched_tokens", tokens, step.limits.max_prefill_tokens, "prompt tokens of a step")
+    _check_limits(engine, gpu, step)
     kv = kv_memory(engine, gpu, llm, tp)
     return Hardware(StepRows(step), step, overhead, use, kv.blocks, kv.arithmetic, llm.layers)
 
 
-def _check_range(key: str, value: int, largest: int, what: str) -> None:
+def _check_limits(engine: EngineConfig, gpu: Gpu, step: StepModel) -> None:
     """What a step may hold must lie in the range of the step times, whether it is reached or not."""
+    limits, by_gpu = step.limits, batch_defaults(gpu, engine.usage_context)
+    for key, largest, what in (
+        ("max_num_seqs", limits.max_decode_sequences, "sequences"),
+        ("max_num_batched_tokens", limits.max_prefill_tokens, "prompt tokens of a step"),
+    ):
+        value = getattr(engine, key)
+        default = (
+            f", vLLM's default on {gpu.name}," if engine.name == "vllm_v1" and value == by_gpu[key] else ""
+        )
+        _check_range(key, value, largest, what, default)
+
+
+def _check_range(key: str, value: int, largest: int, what: str, default: str) -> None:
+    """``default``: what is said of a value that nobody wrote."""
     if value > largest:
         raise UserError(
-            f"engine.{key}={value} is beyond the {largest} {what} that the step-time model knows: write "
-            f"engine.{key}={largest} or less, or engine.step_time=roofline without engine.profile"
+            f"engine.{key}={value}{default} is beyond the {largest} {what} that the step-time model knows: "
+            f"write engine.{key}={largest} or less, or engine.step_time=roofline without engine.profile"
         )
 
 

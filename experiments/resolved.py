@@ -13,6 +13,7 @@ from experiments.config import RunConfig
 from experiments.models_config import ONE
 from experiments.overrides import checked_value, wanted_by
 from experiments.saved_policies import check_policies
+from experiments.vllm_defaults import USAGE_CONTEXTS
 from serving.errors import UserError
 
 _HEADER = "# The resolved configuration of a ServeTwin run: nothing is left to defaults.\n"
@@ -34,6 +35,8 @@ def resolved_yaml(config: RunConfig) -> str:
         del data["workers"]
     if config.models == ONE:
         del data["models"]
+    if config.engine.usage_context == USAGE_CONTEXTS[0]:
+        del data["engine"]["usage_context"]
     # YAML reads some unprintable characters back as others, unless all that is not ASCII is escaped.
     paths = (config.out, config.trace.path, config.engine.profile)
     plain = "".join(path or "" for path in paths).isprintable()
@@ -66,6 +69,8 @@ def read_resolved(path: Path | str) -> RunConfig:
     if isinstance(data, dict):
         data.setdefault("workers", None)
         data.setdefault("models", dataclasses.asdict(ONE))
+        if isinstance(data.get("engine"), dict):
+            data["engine"].setdefault("usage_context", USAGE_CONTEXTS[0])
     config: RunConfig = built(RunConfig, data, "", str(path))
     return config
 

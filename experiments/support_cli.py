@@ -130,8 +130,9 @@ def _names(given: dict[str, str], key: str, known: Sequence[str]) -> Sequence[st
     return (given[key],) if key in given else known
 
 
-def _engine(name: str) -> EngineConfig:
-    """An engine as a run has it, all options resolved."""
+def _engine(name: str, gpu: str | None = None) -> EngineConfig:
+    """An engine as a run on ``gpu`` has it, all options resolved."""
+    from experiments.clusters import requested_cluster
     from experiments.compose import load_config, option_groups
 
     known = option_groups()["engine"]
@@ -139,12 +140,15 @@ def _engine(name: str) -> EngineConfig:
         near = closest(name, known)
         hint = f", engine={near} if that is meant" if near else ""
         raise UserError(f"unknown engine '{echo(name)}': write engine=NAME, one of {', '.join(known)}{hint}")
-    return load_config([f"engine={name}", "out=unused"], "simulate").engine
+    made = f"{gpu}_x1"
+    cluster = (f"cluster={made}",) if requested_cluster(made) else ()
+    return load_config([f"engine={name}", *cluster, "out=unused"], "simulate").engine
 
 
 def _one(given: dict[str, str], engine: EngineConfig) -> list[str]:
     """The long answer for one combination."""
     gpu, llm = load_gpu(given["gpu"]), load_llm(given["model"])
+    engine = _engine(engine.name, gpu.name)
     tp = _tp(given, gpu, llm, engine)
     llm.require_tp(tp)
     loaded = load_profile(Path(given["profile"])) if "profile" in given else None
@@ -232,7 +236,8 @@ def _engine_lines(overhead: EngineOverhead, engine: EngineConfig) -> list[str]:
     graphs = ", small batches padded to the captured sizes" if engine.overhead.cuda_graphs else ""
     return [
         f"{overhead.step_s * 1e3:g} ms added to every step, {overhead.per_sequence_s * 1e6:g} us per sequence"
-        f"{graphs}; source: {overhead.source}"
+        f"{graphs}; source: {overhead.source}",
+        f"at most {engine.max_num_seqs} sequences and {engine.max_num_batched_tokens} tokens in a step",
     ]
 
 
