@@ -1,6 +1,7 @@
 """Figure 17: three workloads, time to first token and between tokens, and the shapes over time.
 
-The scaling policy is the same for all elastic systems; BlitzScale alone turns instances and scales live.
+All elastic systems have one load monitor with the same thresholds; what each tries before it loads, and
+whether it scales live, are its own (docs/SYSTEMS.md).
 """
 
 from typing import Final
