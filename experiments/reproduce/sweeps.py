@@ -11,8 +11,11 @@ from typing import Final
 
 from experiments.reproduce.fig03 import STOPS_8B_S, STOPS_72B_S
 from experiments.reproduce.more_set_ups import (
+    APART,
+    ablation,
     burst_7b,
     colocated,
+    live_cases,
     stop_8b,
     stop_72b,
     stopped,
@@ -31,9 +34,9 @@ from experiments.reproduce.set_ups import (
     Case,
     SetUp,
     Words,
+    all_systems,
     burst_72b,
     case,
-    serverless,
     source_choice,
     three,
 )
@@ -66,7 +69,7 @@ def all_sweeps() -> tuple[Sweep, ...]:
     """Every sweep, in the order of its figure."""
     return (
         *(windows(one, _CONV_STARTS_S, "distserve_half") for one in (AZURE_CONV_24B, AZURE_CONV_24B_16)),
-        windows(AZURE_CODE_8B, _CODE_STARTS_S, "distserve_full"),
+        windows(AZURE_CODE_8B, _CODE_STARTS_S),
         loads(AZURE_CONV_24B),
         scale_down(AZURE_CONV_24B),
         decode(AZURE_CODE_8B),
@@ -81,7 +84,7 @@ def all_sweeps() -> tuple[Sweep, ...]:
     )
 
 
-def windows(set_up: SetUp, starts_s: range, static: str) -> Sweep:
+def windows(set_up: SetUp, starts_s: range, *static: str) -> Sweep:
     """Every window of the trace, side by side from its start, each with the rate its own rule gives."""
     length_s = next(word for word in set_up.trace if word.startswith("trace.window_s=")).partition("=")[2]
     points = []
@@ -91,9 +94,8 @@ def windows(set_up: SetUp, starts_s: range, static: str) -> Sweep:
             for word in set_up.trace
         )
         own = replace(set_up, name=f"{set_up.name} from {start_s:,} s", trace=trace)
-        systems = (BLITZ, MULTICAST, NETWORK, "serverlessllm", "allcache", static)
-        effort = replace(case(own, BLITZ, _BEST_EFFORT, ("system/live=best_effort",)), once=True)
-        points.append((f"{start_s} s", (*_cases(own, systems), *((effort,) if set_up in three() else ()))))
+        systems = (*_compared(set_up), *static)
+        points.append((f"{start_s} s", _cases(own, systems)))
     told = f"windows of {length_s} s from 0 to {starts_s[-1]:,} s in steps of {starts_s.step} s, seed 0"
     return Sweep(WINDOW, set_up.name, told, tuple(points))
 
@@ -142,11 +144,10 @@ def decode(set_up: SetUp) -> Sweep:
 
 def kv_memory(set_up: SetUp) -> Sweep:
     """Tokens of KV memory per instance: sources disagree; the set-up's is 256,000."""
-    systems = (BLITZ, MULTICAST, NETWORK, "serverlessllm", "allcache")
-    points = [
-        (f"{tokens:,} tokens", _cases(set_up, systems, (f"engine.kv_tokens={tokens}",)))
-        for tokens in _KV_TOKENS
-    ]
+    systems, points = _compared(set_up), []
+    for tokens in _KV_TOKENS:
+        words = (f"engine.kv_tokens={tokens}",)
+        points.append((f"{tokens:,} tokens", _cases(set_up, systems, words)))
     return Sweep("KV memory", set_up.name, "tokens per instance, seed 0", tuple(points))
 
 
@@ -232,11 +233,18 @@ def rate_rule(set_up: SetUp) -> Sweep:
     return Sweep("rate rule", set_up.name, "mean load 0.5 C as well as the peak, seed 0", (("0.5 C", cases),))
 
 
+def _compared(set_up: SetUp) -> tuple[str, ...]:
+    """The systems of most rows; those of Figure 20 and of live scaling where they are run."""
+    ours = (BLITZ, MULTICAST, NETWORK, "serverlessllm", "serverlessllm 300 s", "allcache", "distserve_full")
+    return (*ours, APART, _BEST_EFFORT) if set_up in three() else ours
+
+
 def _cases(set_up: SetUp, systems: tuple[str, ...], extra: Words = (), once: bool = True) -> tuple[Case, ...]:
-    """ServerlessLLM as shipped; ``extra`` goes before what the reading says."""
-    found = []
+    """Systems by their labels; ``extra`` goes before what a reading says."""
+    more = (*ablation(set_up), *live_cases(set_up))
+    found, known = [], all_systems(set_up) | {one.label: one for one in more}
     for system in systems:
-        one = serverless(set_up)[0] if system == "serverlessllm" else case(set_up, system)
+        one = known[system]
         static = system.startswith("distserve")
         words = () if static and any(word.startswith("system.") for word in extra) else extra
         found.append(replace(one, words=_with(one.words, *words), once=once))
