@@ -98,11 +98,15 @@ def replay(view: LiveView, split: Sequence[int]) -> Schedule:
 
 
 def ilp_free(view: LiveView) -> Schedule:
-    """BlitzScale's ZigZag without a solver (OSDI '25, Fig. 16), if nothing else comes."""
+    """BlitzScale's ZigZag without a solver (OSDI '25, Fig. 16), if nothing else comes.
+
+    An idle source waits for the layer that the target runs of the earliest batch, and takes no later one.
+    """
 
     def earliest_begun(pair: _Pair) -> int | None:
         running = pair.on_target[1] if pair.on_target else None
-        return next((one for one in pair.waiting if pair.done[one] and one != running), None)
+        earliest = next((one for one in pair.waiting if pair.done[one] or one == running), None)
+        return None if earliest == running else earliest
 
     return _schedule(view, [view.layers] * view.batches, earliest_begun)
 

@@ -157,7 +157,7 @@ class LiveColocated(Live):
 
     def _place(self, batch: LiveBatch) -> int | None:
         """Where the last layers of a batch run, or will; None: not known."""
-        if batch.where in ("moving", "pulled"):
+        if batch.where in ("claimed", "moving", "pulled"):
             return batch.old
         if batch.where == "running" and batch.done == self._setup.layers:
             return batch.new

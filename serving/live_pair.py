@@ -4,18 +4,20 @@ Three steps (OSDI 2025, section 5.2). From its first layer on the new instance t
 and runs the layers it has. An old one ends what it runs and then pulls the earliest batch that has a layer
 done, with its activations, and runs the rest. When everything is loaded the new one ends what it has begun,
 and is an ordinary instance. Pairing is dynamic: the old one of a batch is whoever is idle first. A batch
-changes hands at a layer boundary only. What a batch does when:
+changes hands at a layer boundary only: an old one that finds the earliest batch running claims it, and waits
+for the layer to end, rather than take a later batch or prompts from the queue. What a batch does when:
 
 | batch     | new is idle           | an old one pulls | activations came | pass ended       | old one lost |
 |-----------|-----------------------|------------------|------------------|------------------|--------------|
 | embedding | -                     | -                | waiting          | refused          | asked again  |
 | waiting   | runs layers (running) | moving           | refused          | refused          | -            |
-| running   | -                     | -                | refused          | waiting, or over | -            |
+| running   | -                     | claimed          | refused          | waiting, or over | -            |
+| claimed   | -                     | -                | refused          | moving           | running      |
 | moving    | -                     | -                | runs (pulled)    | refused          | waiting      |
 | pulled    | -                     | -                | refused          | over             | waiting      |
 
 A batch with a ``quota`` is planned: the new one runs so many layers of it, then an old one the others,
-planned batches in order. When everything is loaded quotas end.
+planned batches in order; it is claimed in its last one. When everything is loaded quotas end.
 """
 
 from collections.abc import Sequence
@@ -23,14 +25,14 @@ from typing import Literal, Protocol
 
 from serving.request import Request
 
-Where = Literal["embedding", "waiting", "running", "moving", "pulled", "over"]
+Where = Literal["embedding", "waiting", "running", "claimed", "moving", "pulled", "over"]
 _NOBODY = -1
 
 
 class LiveBatch:
     """Requests whose prompts are computed together; ``done`` layers, the first ``split`` on the new one.
 
-    old: the instance that embeds, pulls or has pulled it; -1 for none.
+    old: the instance that embeds, claims, pulls or has pulled it; -1 for none.
     """
 
     __slots__ = ("done", "new", "number", "old", "quota", "requests", "split", "where")
@@ -151,6 +153,9 @@ class LivePair:
             batch.where = "over"
             self.batches.remove(batch)
             self._hands.over(replica, self.new, batch)
+        elif batch.where == "claimed":
+            batch.where = "moving"
+            self._hands.send(self.new, batch)
         else:
             batch.where = "waiting"
         return batch
@@ -158,8 +163,11 @@ class LivePair:
     def old_lost(self, old: int) -> list[LiveBatch]:
         """An old instance is gone: what it had pulled goes on from the layers of the new one."""
         self._running.pop(old, None)
-        back = [batch for batch in self.batches if batch.old == old and batch.where != "running"]
+        back = [batch for batch in self.batches if batch.old == old]
         for batch in back:
+            if batch.where == "claimed":
+                batch.where, batch.old = "running", _NOBODY
+                continue
             embedding = batch.where == "embedding" and not (self.whole or self.stopped)
             batch.where = "embedding" if embedding else "waiting"
             batch.old, batch.done = _NOBODY, batch.split
@@ -171,24 +179,35 @@ class LivePair:
         self.batches.remove(batch)
 
     def offer(self) -> LiveBatch | None:
-        """The earliest batch that has a layer done and does not run; planned ones when their turn is over."""
-        begun = not (self.stopped or self.whole)  # else one that waits for its first layer may go, too
+        """What an idle old instance takes next: the earliest batch with a layer done, or under way.
+
+        Planned batches in order, when their turn is over.
+        """
         for batch in self.batches:
-            if self.stopped and batch.where == "waiting":
+            if batch.where not in ("waiting", "running"):
+                continue
+            if self._is_due(batch):
                 return batch
             if batch.quota is not None and batch.quota < self._layers:
-                if batch.where == "waiting" and batch.done >= batch.quota:
-                    return batch
-                if batch.where in ("waiting", "running"):
-                    return None  # planned batches go in order
-            elif batch.where == "waiting" and (batch.done or not begun) and batch.quota is None:
-                return batch
+                return None
         return None
+
+    def _is_due(self, batch: LiveBatch) -> bool:
+        """Whether an old one may take it, now or when the new one has ended its layer."""
+        if batch.where == "running" and self.whole:
+            return False  # it is run to its end
+        if self.stopped:
+            return True
+        if batch.quota is None:
+            return batch.done > 0 or self.whole  # a whole one needs nobody to begin
+        return batch.done >= batch.quota
 
     def pull(self, old: int, batch: LiveBatch) -> None:
         """An idle old instance takes what was offered."""
         batch.old = old
-        if batch.done:
+        if batch.where == "running":
+            batch.where = "claimed"
+        elif batch.done:
             batch.where = "moving"
             self._hands.send(self.new, batch)
         else:  # its prompts are all there is

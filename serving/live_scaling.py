@@ -164,6 +164,8 @@ class Live:
         self._busy.add(old)
         self._host.keep(engine, batch.requests)
         why = f"pulled from {batch.new} with {batch.done} of {self._setup.layers} layers done"
+        if batch.where == "running":
+            why = f"claimed from {batch.new}, which runs layer {batch.done} of {self._setup.layers}"
         for request in batch.requests:
             engine.ledger.reserve(request.id, request.prompt_tokens)
             self._actions.append(Assign(request.id, old, why))

@@ -1,7 +1,8 @@
 """The SimPy driver: it turns arrivals and due runs into events, and carries out the controller's actions.
 
 Same-time order is (time, kind rank, replica id): the opening, arrivals in trace order, what arrived on the
-data plane, the load monitor's period, then completions by replica.
+data plane, the load monitor's period, then completions by replica, of those that still load last: so it is
+known who is idle and takes their layers over before they begin another.
 """
 
 from array import array
@@ -46,12 +47,9 @@ ARRIVAL_RANK = 1
 DATA_RANK = 2
 MONITOR_RANK = 3
 COMPLETION_RANK = 4  # + replica id
+LOADING_RANK = 1 << 32  # + COMPLETION_RANK + replica id, while the replica lacks parameters
 TIMED_LOOKS = 32  # the CPU time of every 32nd look is measured: asking the clock costs as much as a look
 _MOVES = frozenset((Load, StopLoad, StopSend, Place, Reclaim))
-
-
-def _no_clock() -> int:
-    return 0
 
 
 class JournalSink(Protocol):
@@ -103,7 +101,7 @@ class Simulation:
         self._looks = 0
         self._still = Standstill()
         self._rows_of = rows_of or {}
-        self._cpu_ns = cpu_ns or _no_clock
+        self._cpu_ns = cpu_ns or (lambda: 0)
         self._machines: dict[int, Machine] = {}
         self._timers: dict[int, Timer] = {}  # of the machines
         self._data_plane = data_plane
@@ -122,7 +120,7 @@ class Simulation:
     def run(self) -> SimReport:
         """Run until every request has ended."""
         if self._data_plane is not None:
-            Timer(self._env, OPENING_RANK, self._open).at(0, 0)
+            Timer(self._env, OPENING_RANK, lambda now_ns: self._handle(now_ns, Opened())).at(0, 0)
         self._await_next_arrival(0)
         self._env.run()
         if self._lives and self._looks:
@@ -141,7 +139,7 @@ class Simulation:
         machine = self._machines[replica] = Machine(replica, rows, self._lives, self._recorder, layers)
         timer = self._timers[replica] = Timer(self._env, COMPLETION_RANK + replica, lambda _: None)
         handle, complete, schedule = self._handle, machine.complete, self._schedule
-        rank, pending, callbacks = timer.rank, timer.pending, timer.callbacks
+        pending, callbacks = timer.pending, timer.callbacks
 
         # Half of all events: what a timer does is written out here, and needs no call.
         def due(event: Event) -> None:
@@ -160,16 +158,13 @@ class Simulation:
                 due_ns = machine.due_ns
                 if not pending or pending[-1] > due_ns:
                     pending.append(due_ns)
-                    schedule(event, rank, due_ns - now_ns)
+                    schedule(event, timer.rank, due_ns - now_ns)
                 handle(now_ns, report)
             elif not pending or pending[-1] > due_ns:
                 pending.append(due_ns)
-                schedule(event, rank, due_ns - now_ns)
+                schedule(event, timer.rank, due_ns - now_ns)
 
         callbacks[0] = due
-
-    def _open(self, now_ns: int) -> None:
-        self._handle(now_ns, Opened())
 
     def _data(self, now_ns: int) -> None:
         """The data plane asked to be asked now; too early a call finds nothing."""
@@ -188,6 +183,7 @@ class Simulation:
         if kind != "replica":
             return
         self._cold.discard(replica)
+        self._timers[replica].rank = COMPLETION_RANK + replica
         held = self._held.pop(replica, None)
         if held is None:
             return
@@ -304,10 +300,13 @@ class Simulation:
     def _move(self, now_ns: int, action: Action) -> None:
         data_plane = self._data_plane
         assert data_plane is not None, "nothing can be moved in this world"
-        if type(action) is Place and action.replica not in self._machines:
-            self._add(action.replica, self._rows_of[action.model], action.model)
-        if type(action) is Place and not action.warm:
-            self._cold.add(action.replica)
+        if type(action) is Place:
+            replica = action.replica
+            if replica not in self._machines:
+                self._add(replica, self._rows_of[action.model], action.model)
+            if not action.warm:
+                self._cold.add(replica)
+            self._timers[replica].rank = COMPLETION_RANK + replica + (0 if action.warm else LOADING_RANK)
         elif type(action) is Load:
             self._targets[action.load] = action.targets
         data_plane.carry_out(now_ns, action)

@@ -152,9 +152,10 @@ def test_the_drawn_cases_are_live() -> None:
         text = "\n".join(checked.lines)
         found["embedded"] += '"embedded prompts"' in text
         found["pulled"] += "layers done" in text
+        found["claimed"] += '"claimed from' in text
         found["nobody prefilled"] += found["live"] > 0 and not case.drawn.setting.start["prefill"]
     assert found["live"] >= 15 and found["late"] >= 1, found
-    wanted = ("several counts", "planned", "embedded", "pulled", "nobody prefilled")
+    wanted = ("several counts", "planned", "embedded", "pulled", "claimed", "nobody prefilled")
     assert min(found[what] for what in wanted) >= 5, found
 
 

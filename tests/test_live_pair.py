@@ -67,7 +67,8 @@ class Ticks:
                     self.finish[self.ordinary], self.ordinary = self.now, None
                 else:
                     self.pair.ended(replica)
-            if self.pulls and self.idle(OLD) and (offered := self.pair.offer()):
+            promised = any(batch.old == OLD for batch in self.pair.batches)
+            if self.pulls and self.idle(OLD) and not promised and (offered := self.pair.offer()):
                 self.pair.pull(OLD, offered)
                 self.deliver()
             self.pair.work()
@@ -149,6 +150,65 @@ def test_what_a_lost_old_instance_had_pulled_goes_on_from_the_new_one() -> None:
     assert ticks.play() == [16, 17]
 
 
+def begun(layers: int = 4, quota: int | None = None) -> Ticks:
+    """The first of two batches runs its first layer on the new instance."""
+    ticks = Ticks(layers, [1, 1], 5)
+    if quota is not None:
+        ticks.pair.plan([(ticks.queue.pop(0),), (ticks.queue.pop(0),)], [quota, quota])
+    ticks.pair.layers_came(1)
+    ticks.pair.work()
+    return ticks
+
+
+def test_an_idle_old_instance_claims_the_batch_that_runs_and_gets_it_when_its_layer_ends() -> None:
+    ticks = begun()
+    first = ticks.pair.offer()
+    assert first is not None and (first.where, first.number) == ("running", 0)
+    ticks.pair.pull(OLD, first)
+    assert (first.where, first.old, ticks.sent) == ("claimed", OLD, [])
+    assert ticks.pair.offer() is None, "a second old one finds nothing begun"
+    ticks.due.clear(), ticks.pair.ended(NEW)
+    assert (first.where, ticks.sent) == ("moving", [first])
+    ticks.pair.work()
+    assert ticks.pair.offer() is ticks.pair.batches[1], "the next one is under way"
+
+
+def test_a_claimed_batch_goes_to_another_when_who_claimed_it_is_lost() -> None:
+    ticks = begun()
+    ticks.pair.pull(OLD, ticks.pair.batches[0])
+    (back,) = ticks.pair.old_lost(OLD)
+    assert (back.where, back.old, back.done) == ("running", -1, 1)
+    assert ticks.pair.offer() is back
+    ticks.due.clear(), ticks.pair.ended(NEW)
+    assert back.where == "waiting" and ticks.pair.offer() is back
+
+
+def test_a_planned_batch_is_claimed_in_the_last_layer_of_its_quota() -> None:
+    ticks = begun(quota=2)
+    assert ticks.pair.offer() is None, "its second layer comes later, and the next batch after it"
+    ticks.due.clear(), ticks.pair.ended(NEW)
+    assert ticks.pair.offer() is None
+    ticks.pair.layers_came(2), ticks.pair.work()
+    assert ticks.pair.offer() is ticks.pair.batches[0]
+    ticks.pair.pull(OLD, ticks.pair.batches[0])
+    assert ticks.pair.offer() is None, "planned batches go in order"
+
+
+def test_nobody_waits_for_what_a_whole_instance_runs_to_its_end() -> None:
+    ticks = begun()
+    ticks.pair.layers_came(4)
+    assert ticks.pair.offer() is None
+    ticks.due.clear(), ticks.pair.ended(NEW)
+    ticks.pair.work()
+    assert ticks.pair.batches[0].done == 4 and ticks.pair.offer() is None
+
+
+def test_what_a_stopped_load_leaves_running_is_claimed() -> None:
+    ticks = begun()
+    ticks.pair.stop()
+    assert ticks.pair.offer() is ticks.pair.batches[0]
+
+
 class Busy(Ticks):
     """Neither instance is ever idle."""
 
@@ -159,6 +219,7 @@ class Busy(Ticks):
 CELLS = {
     ("waiting", "came"): "came, which is waiting",
     ("running", "came"): "came, which is running",
+    ("claimed", "came"): "came, which is claimed",
     ("pulled", "came"): "came, which is pulled",
     ("waiting", "ended"): "ran none of this pair",
     ("moving", "ended"): "ran none of this pair",

@@ -199,6 +199,17 @@ def test_ilp_free_with_weights_by_hand() -> None:
     assert found.finish_ns == (6, 8, 12)
 
 
+def test_an_idle_source_waits_for_the_layer_of_the_earliest_batch_and_takes_no_later_one() -> None:
+    """7 layers of 10, loads every 62; batch 1 has layers of 11, and its source part ends at 77.
+
+    Target: 1a 0-11, 2a 11-21, 3a 21-31, 4a 31-41, 5a 41-51, 6a 51-61, 7a 61-71, 2b 71-81, 3b 81-91 and so on.
+    Source: 1 from 11 to 77. Then 2 runs on the target until 81: it waits, and runs 2 to 131, not 3 first.
+    """
+    found = ilp_free(LiveView(7, 62, (11, 10, 10, 10, 10, 10, 10)))
+    assert found.finish_ns[:2] == (77, 131)
+    assert list(found.finish_ns) == sorted(found.finish_ns)
+
+
 # ---- laws
 
 
