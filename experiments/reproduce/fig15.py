@@ -1,13 +1,15 @@
-"""Figure 15: seven batches of seven layers, a layer loaded in the time of six. Exact, no runs.
+"""Figure 15: seven batches of seven layers, a layer loaded in the time of six.
 
-Time 0 is when the first layer is on the new instance; one unit is one layer of one batch. Replayed layer by
-layer (policies.zigzag_replay), and as the integer program of Eq. 1 in three forms (policies.zigzag_ilp).
+Time 0 is when the first layer is on the new instance; one unit is one layer of one batch. Scheduled layer by
+layer (policies.zigzag_replay), simulated in a whole run (one_pair), and as the integer program of Eq. 1 in
+three forms (policies.zigzag_ilp).
 """
 
 from collections.abc import Sequence
 from typing import Any, Final
 
 from experiments.reproduce.figure import Figure, Key, Kind, Line, Panel, Row, Verdict
+from experiments.reproduce.one_pair import Played, play
 from experiments.reproduce.saved import pointing
 from experiments.reproduce.set_ups import Case
 from policies.zigzag_ilp import FORMULATIONS, Formulation, Solved, check_solver, solve
@@ -20,6 +22,9 @@ KEY: Final[Key] = ("schedule", "Figure 15")
 _ZIGZAG: Final = (7, 12, 17, 21, 24, 27, 29)
 _BEST_EFFORT: Final = (7, 13, 19, 25, 31, 37, 42)
 _SUM: Final = 137  # their mean is 19.571
+# A layer that came at 6 exactly would come after the layer that the target begins then: both take a moment.
+_LOAD: Final = 5.99
+_NEAR: Final = 0.1  # what the shorter load and the transfers of activations may shift, in layer times
 _SIX_STARTS: Final = 5  # when the new instance runs the first layer of batch 6, the sixth it runs
 
 
@@ -32,19 +37,29 @@ def cases() -> tuple[Case, ...]:
 def fig15() -> Figure:
     """Finish times, the latencies the text quotes, and what becomes of each form of the program."""
     zigzag, effort = ilp_free(EXAMPLE), best_effort(EXAMPLE)
+    played = {
+        name: play(EXAMPLE.layers, _LOAD, EXAMPLE.batches, name) for name in ("ilp_free", "best_effort")
+    }
     solved = {form: solve(EXAMPLE, form) for form in FORMULATIONS}
     rows = [
         _exact(
-            "ZigZag: batches 1 to 7 finish",
+            "ZigZag: batches 1 to 7 finish, scheduled",
             _ZIGZAG,
             zigzag.finish_ns,
             f"layers on the new instance {_list(zigzag.target_layers)}",
         ),
+        _simulated("ZigZag", _ZIGZAG, played["ilp_free"], "an idle old instance waits for the layer to end"),
         _exact(
-            "best effort: batches 1 to 7 finish",
+            "best effort: batches 1 to 7 finish, scheduled",
             _BEST_EFFORT,
             effort.finish_ns,
             f"layers on the new instance {_list(effort.target_layers)}",
+        ),
+        _simulated(
+            "best effort",
+            _BEST_EFFORT,
+            played["best_effort"],
+            "when everything is loaded the last batch goes on with all layers",
         ),
         _exact(
             "latency of request 3 with ZigZag",
@@ -59,8 +74,11 @@ def fig15() -> Figure:
     ]
     return Figure(
         "fig15", "Figure 15: why ZigZag", tuple(rows), (_panel(effort, zigzag),),
-        ("L = 7, a layer loads in 6 layer times, 7 batches wait at time 0",),
-        sweeps={KEY: _saved(effort, zigzag, solved)},
+        (
+            "L = 7, a layer loads in 6 layer times, 7 batches wait at time 0",
+            f"simulated: layers of Llama3-8B over 100 Gbps, in {_LOAD:g} layer times each",
+        ),
+        sweeps={KEY: _saved(effort, zigzag, solved, played)},
     )  # fmt: skip
 
 
@@ -106,6 +124,18 @@ def _exact(
     return Row(name, _list(paper), _list(ours), ratio, verdict, "", told, (KEY,), kind)
 
 
+def _simulated(name: str, paper: Sequence[int], played: Played, why: str) -> Row:
+    """In band when no batch is further off than what the paper leaves out: transfers, and loads a bit off."""
+    ours = played.finish
+    far = max(abs(one - other) for one, other in zip(ours, paper, strict=True))
+    told = f"{why}; a layer loads in {played.load:.2f} layer times, at most {far:.2f} off"
+    verdict: Verdict = "in band" if far <= _NEAR else "out"
+    told = told if verdict == "in band" else f"{told}; {pointing((KEY,))}"
+    shown = " ".join(f"{one:.1f}" for one in ours)
+    title = f"{name}: batches 1 to 7 finish, simulated"
+    return Row(title, _list(paper), shown, sum(ours) / sum(paper), verdict, "", told, (KEY,))
+
+
 def _said(name: str, wanted: str, found: str, why: str) -> Row:
     """Of Eq. 1 the paper says nothing of the kind; what we hold it against is our own analysis."""
     same = wanted == found
@@ -117,11 +147,15 @@ def _list(values: Sequence[int]) -> str:
     return " ".join(map(str, values))
 
 
-def _saved(effort: Schedule, zigzag: Schedule, solved: dict[Formulation, Solved]) -> dict[str, Any]:
+def _saved(
+    effort: Schedule, zigzag: Schedule, solved: dict[Formulation, Solved], played: dict[str, Played]
+) -> dict[str, Any]:
     found: dict[str, Any] = {
         name: {"finish": list(one.finish_ns), "layers_on_target": list(one.target_layers)}
         for name, one in (("best_effort", effort), ("ilp_free", zigzag))
     }
+    for name, run in played.items():
+        found[f"{name}, simulated"] = {"finish": list(run.finish), "layer_load": run.load}
     for form, one in solved.items():
         schedule = one.schedule
         found[form] = {
