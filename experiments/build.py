@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from math import ceil
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from experiments.config import RunConfig
 from experiments.data_plane import starts_of
@@ -17,6 +17,7 @@ from experiments.make_policy import make_policy, policy_maker
 from experiments.streams import seed_of
 from hwmodels.rows import FIXED_PER_S
 from serving.batch import Batcher
+from serving.colocated import Queue
 from serving.controller import Controller
 from serving.errors import UserError
 from serving.estimates import Estimates, ModelEstimates
@@ -107,6 +108,7 @@ def controller_of(
         hand_overs=hand_over_rules(config),
         batch_tokens=engine.max_num_batched_tokens,
         elastic=elastic,
+        queue=cast(Queue | None, system.instances.queue),
     )
 
 

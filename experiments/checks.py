@@ -29,7 +29,7 @@ def check(config: RunConfig) -> None:
     _check_cluster(config)
     check_trace(config.trace)
     check_models(config.models, config.trace, config.kind)
-    check_instances(config.system.instances, config.system.scaler.name)
+    check_instances(config.system.instances, config.system.scaler.name, config.system.live.name)
     _check_elastic(config)
 
 

@@ -5,6 +5,7 @@ from typing import Final
 
 from serving.errors import UserError
 
+QUEUES: Final = ("common", "per_instance")
 SIZES: Final = ("full", "half", "minimum")
 LEAST_PERIOD_MS: Final = 0.001  # a period of less would round to nothing
 RESERVES: Final = ("max_new_tokens", "oracle", "mean")
@@ -23,6 +24,8 @@ class InstancesConfig:
     ``prefill`` of them for prefill and ``decode`` for decode (null: five to three, BlitzScale's 10P+6D);
     ``half``: as many as the workload needs on average, computed; ``minimum``: the fewest allowed. The others
     bound what a scaler may do, per model (a maximum of null: what the GPUs hold).
+
+    ``queue``: where requests wait whose instances do both (``QUEUES``); None: common if there is a scaler.
     """
 
     split: bool
@@ -37,10 +40,12 @@ class InstancesConfig:
     both_max: int | None
     monitor_ms: float
     keep_ms: float
+    queue: str | None = None
 
 
-def check_instances(one: InstancesConfig, scaler: str) -> None:
+def check_instances(one: InstancesConfig, scaler: str, live: str) -> None:
     """Refuse settings that contradict each other, with a UserError."""
+    _check_queue(one, live)
     if one.size not in SIZES:
         raise UserError(f"system.instances.size={one.size} is unknown: write one of {', '.join(SIZES)}")
     _check_roles(one)
@@ -52,7 +57,7 @@ def check_instances(one: InstancesConfig, scaler: str) -> None:
         )
     for field in fields(one):
         value = getattr(one, field.name)
-        if field.name in ("split", "size", "monitor_ms") or value is None:
+        if field.name in ("split", "size", "monitor_ms", "queue") or value is None:
             continue
         least = 1 if field.name in ("prefill", "decode") else 0
         if value < least:
@@ -74,6 +79,26 @@ def check_instances(one: InstancesConfig, scaler: str) -> None:
         raise UserError(
             "system.instances.size=minimum would stay there, for system/scaler=none starts no instance: "
             "write system.instances.size=full or =half"
+        )
+
+
+def _check_queue(one: InstancesConfig, live: str) -> None:
+    """Where requests wait, and whether those who would take them there do."""
+    if one.queue is None:
+        return
+    if one.queue not in QUEUES:
+        raise UserError(
+            f"system.instances.queue={one.queue} is unknown: write one of {', '.join(QUEUES)}, or null"
+        )
+    if one.split:
+        raise UserError(
+            f"system.instances.queue={one.queue} says nothing with system.instances.split=true, whose "
+            "requests wait in one queue for an idle prefill instance: leave it out"
+        )
+    if one.queue == "per_instance" and live != "none":
+        raise UserError(
+            f"system.instances.queue=per_instance leaves nothing that system/live={live} could take: write "
+            "system.instances.queue=common or system/live=none"
         )
 
 

@@ -1,31 +1,38 @@
 """Prefill and decode on the same instances, each with a queue of its own, behind one dispatcher.
 
-Where instances come and go no queue grows beyond a pass: other requests wait at a common door, so that a new
-instance finds work (queues of their own without it make P99 1.6 to 2.6 times worse). While live ones load
-everybody waits at that door; an instance takes from it, or from them, when it has no prompts left to compute.
+With a common queue no instance's queue grows beyond a pass: other requests wait at one door, so that a new
+instance finds work (where instances come and go, queues of their own without it make P99 1.6 to 2.6 times
+worse). Else everybody is dispatched at arrival, and the door is for the time without instances. While live
+ones load everybody waits at it; an instance takes from it, or from them, when it has no prompts left to
+compute.
 """
 
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
+from typing import Literal
 
 from serving.actions import Action, Assign, Fail
 from serving.engine import Engine
 from serving.events import Ran, Sent
 from serving.fleet import Admission, Dispatcher, Fleet
 from serving.kv_transfer import Transfers
+from serving.leaving import withdraw
 from serving.live_colocated import LiveColocated, between_passes, freed
+from serving.live_door import DoorHost
 from serving.live_host import LiveSetup
-from serving.progress import EngineState, Progress
+from serving.progress import EngineState
 from serving.replica import Replica, Role
 from serving.request import Request
+
+Queue = Literal["common", "per_instance"]
 
 
 class Colocated:
     """One model. ``elastic``: it may be without instances for a while; else such a request is refused."""
 
     __slots__ = (
-        "_admission", "_dispatcher", "_engines", "_longest", "_queue_tokens", "_requests", "door", "elastic",
-        "fleet", "live",
+        "_admission", "_common", "_dispatcher", "_engines", "_gives_back", "_longest", "_queue_tokens",
+        "_requests", "door", "elastic", "fleet", "live",
     )  # fmt: skip
 
     def __init__(
@@ -39,11 +46,14 @@ class Colocated:
         queue_tokens: int = 0,
         numbers: Transfers | None = None,
         live: LiveSetup | None = None,
+        queue: Queue | None = None,
     ) -> None:
         """``prototype``: what instances to come are like; None: there are none to come.
 
-        ``queue_tokens``: an elastic model's instance takes no more when so many prompt tokens wait there.
-        ``numbers``: of transfers, for the live part.
+        ``queue_tokens``: with a common queue an instance takes no more when so many prompt tokens wait there.
+        ``numbers``: of transfers, for the live part. ``queue`` None: common if elastic, else per instance and
+        what waits at a lost one fails with it. "per_instance": what waits at one that drains or is lost is
+        dispatched again.
         """
         self._queue_tokens = queue_tokens
         self.fleet = fleet
@@ -52,12 +62,16 @@ class Colocated:
         self._dispatcher = dispatcher
         self._admission = admission
         self.elastic = prototype is not None
+        self._common = queue == "common" or (queue is None and self.elastic)
+        self._gives_back = queue == "per_instance"
+        assert self._common or live is None, "live instances take from a common queue"
         self._longest = prototype.longest_request_tokens if prototype is not None else 0
         self.door: deque[Request] = deque()
         self.live: LiveColocated | None = None
         if live is not None:
             numbers = Transfers() if numbers is None else numbers
-            self.live = LiveColocated(live, engines, self, numbers, fleet, requests)
+            host = DoorHost(self, queue_tokens)
+            self.live = LiveColocated(live, engines, host, numbers, fleet, requests)
 
     @property
     def model(self) -> str:
@@ -123,7 +137,7 @@ class Colocated:
             self.door.append(request)
             return
         replica, reason = self._dispatcher.dispatch(request, fleet)
-        if self.elastic and not self._takes(replica):
+        if self._common and not self._takes(replica):
             # Nobody waits at the door while an instance would take it.
             others = [other for other in map(fleet.replica_at, range(fleet.replicas)) if self._takes(other)]
             if self.door or not others:
@@ -150,8 +164,12 @@ class Colocated:
         """
         live = self.live
         if live is None or not live.pairs:
-            for replica in self.partners():
+            for replica in self.partners() if self._common else ():
                 self._feed(replica, actions)
+            while self.door and self.fleet.replicas and not self._common:
+                request = self.door.popleft()
+                replica, reason = self._dispatcher.dispatch(request, self.fleet)
+                self._assign(request, replica, reason, actions)
             return
         before = -1
         while before < len(actions):  # what one takes changes what another may
@@ -241,58 +259,37 @@ class Colocated:
         self.fleet.add(replica)
         self.feed(actions)
 
-    def leave(self, replica: int) -> None:
+    def leave(self, replica: int, actions: list[Action]) -> None:
         """An instance takes nothing new."""
         self.fleet.retire(replica)
+        if self._gives_back:
+            engine = self._engines[replica]
+            back = self._taken_back(engine)
+            if back and engine.state is EngineState.RUNNING:
+                engine.cut_run(actions)  # an arrival did not change it while somebody waited
+            self.door += back
+            self.feed(actions)
+
+    def _taken_back(self, engine: Engine) -> list[Request]:
+        """Those who wait at an instance and have not begun there."""
+        back = [self._requests[id] for id in withdraw(engine)]
+        for request in back:
+            self.fleet.departed(engine.id, request)
+        return back
 
     def outstanding(self, replica: int) -> int:
         """Requests assigned to an instance and not finished, and those it has layers or KV of."""
         own = self.fleet.load(replica, "outstanding") if replica in self.fleet.members else 0
         return own if self.live is None else own + self.live.outstanding(replica)
 
-    # What live pairs take and give: serving.live_host.LiveHost.
-
-    def head_arrival_ns(self) -> int | None:
-        """When the first request at the door came."""
-        return self.door[0].arrival_ns if self.door else None
-
-    def fetch(self, engine: Engine) -> list[Request]:
-        """The next batch from the door that the engine has memory for."""
-        assert self.live is not None
-        batch = self.live.batch_of(engine, self.door, self._queue_tokens)
-        for _ in batch:
-            self.door.popleft()
-        return batch
-
     def partners(self) -> list[int]:
         """Instances that take requests."""
         return [self.fleet.replica_at(position) for position in range(self.fleet.replicas)]
 
-    def helpers(self) -> list[int]:
-        """There are no others."""
-        return []
-
-    def holds(self, engine: Engine, requests: Iterable[Request]) -> bool:
-        """Whether an instance has room for these."""
-        return self.live is not None and self.live.holds(engine, requests)
-
-    def keep(self, engine: Engine, requests: Iterable[Request]) -> None:
-        """They are counted where they will decode (``LiveColocated.count``)."""
-
-    def dropped(self, engine: Engine) -> None:
-        """Nothing was kept."""
-
-    def give_back(self, requests: Iterable[Request]) -> None:
-        """To the head of the door's queue."""
-        self.door.extendleft(reversed(list(requests)))
-
-    def computed(self, engine: Engine, done: list[Progress], tokens: int, actions: list[Action]) -> None:
-        """A batch has all its layers: it decodes on this engine."""
-        assert self.live is not None
-        self.live.computed(engine, done, actions)
-
     def lose(self, engine: Engine, cause: str, actions: list[Action]) -> list[int]:
         """All it had fails, and what needs layers that only it had; others' batches go back."""
+        if self._gives_back:
+            self.door += self._taken_back(engine)
         failed = engine.lose(actions, cause)
         for request in failed:
             self.fleet.departed(engine.id, self._requests[request])
@@ -303,8 +300,13 @@ class Colocated:
             failed += gone
         if engine.id in self.fleet.members:  # it never was, if it was still loading
             self.fleet.lose(engine.id)
-        if live is not None:
+        if not self.elastic and not self.fleet.replicas:
+            stranded = [request.id for request in self.door]
+            self.door.clear()
+            actions += [Fail(request, cause) for request in stranded]
+            failed += stranded
+        if live is not None or self._gives_back:
             self.feed(actions)
-            for replica in self.fleet.members:
-                freed(self._engines[replica], actions)
+        for replica in self.fleet.members if live is not None else ():
+            freed(self._engines[replica], actions)
         return failed

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from serving.actions import Action, Load, Reject
 from serving.batch import Batcher
-from serving.colocated import Colocated
+from serving.colocated import Colocated, Queue
 from serving.disaggregated import Disaggregated
 from serving.elastic import Elastic
 from serving.engine import Engine
@@ -28,7 +28,8 @@ class Controller:
     step while the one before it runs. ``starts``: loads to ask for when the world opens; the replicas they
     go to take requests at once and serve them when their parameters are there. ``hand_overs``: for the models
     whose prefill and decode are on instances of their own, with ``batch_tokens`` per prefill pass.
-    ``elastic``: adds and removes instances; None: the replicas stay what they are.
+    ``elastic``: adds and removes instances; None: the replicas stay what they are. ``queue``: where requests
+    of the other models wait (``Colocated``).
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class Controller:
         hand_overs: dict[str, HandOverRules] | None = None,
         batch_tokens: int = 0,
         elastic: Elastic | None = None,
+        queue: Queue | None = None,
     ) -> None:
         assert [replica.id for replica in replicas] == list(range(len(replicas)))
         self.starts, self.loads = tuple(starts), Loads()
@@ -55,14 +57,20 @@ class Controller:
             self._make_engine(replica, replica.id not in cold)
         self.services: dict[str, Service] = {}
         self._transfers = Transfers()
-        self._serve(replicas, hand_overs or {}, batch_tokens)
+        self._serve(replicas, hand_overs or {}, batch_tokens, queue)
         self._service_of = {replica.id: self.services[replica.model] for replica in replicas}
         if elastic is not None:
             elastic.connect(self.engines, self.services, self.loads, self._placed)
         self.arrived = self.finished = self.rejected = self.failed = 0
         self._now_ns = 0
 
-    def _serve(self, replicas: Sequence[Replica], hand_overs: dict[str, HandOverRules], tokens: int) -> None:
+    def _serve(
+        self,
+        replicas: Sequence[Replica],
+        hand_overs: dict[str, HandOverRules],
+        tokens: int,
+        queue: Queue | None,
+    ) -> None:
         """Make the service of every model, of those without a replica too."""
         elastic = self.elastic
         prototypes = dict(elastic.prototypes) if elastic is not None else {}
@@ -81,6 +89,7 @@ class Controller:
                     tokens,
                     self._transfers,
                     elastic.live_setup(model) if elastic is not None else None,
+                    queue,
                 )
                 continue
             service = self.services[model] = Disaggregated(
@@ -191,7 +200,9 @@ class Controller:
         """A replica that began cold has its parameters."""
         engine.ready(actions)
         service = self._service_of[engine.id]
-        if isinstance(service, Disaggregated) and engine.state is EngineState.IDLE:
+        if not isinstance(service, Disaggregated):
+            service.feed(actions)
+        elif engine.state is EngineState.IDLE:
             service.join(engine.replica, engine.replica.role, actions)
 
     def _lost(self, now_ns: int, event: Lost, actions: list[Action]) -> None:

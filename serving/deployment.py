@@ -241,14 +241,14 @@ class Deployment:
         self.instances.turn(number, role)
         replica = self.instances.live[number].replica
         actions.append(Turn(number, role, reason))
-        self._services[replica.model].leave(number)
+        self._services[replica.model].leave(number, actions)
         self._join(number, actions)
 
     def drain(self, now_ns: int, number: int, actions: list[Action]) -> None:
         """An instance takes nothing new and goes when it is empty."""
         self.instances.drain(number)
         self.drained.add(number)
-        self._services[self.instances.live[number].replica.model].leave(number)
+        self._services[self.instances.live[number].replica.model].leave(number, actions)
         self.reclaim(now_ns, number, actions)
 
     def reclaim(self, now_ns: int, number: int, actions: list[Action]) -> None:

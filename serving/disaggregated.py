@@ -254,7 +254,7 @@ class Disaggregated:
         self.decode.add(engine.id)
         self.hand_overs.open(engine.id)
 
-    def leave(self, replica: int) -> None:
+    def leave(self, replica: int, actions: list[Action]) -> None:
         """An instance takes nothing new; what it has computed is still fetched, what is sent to it comes."""
         self.prefill.discard(replica)
         self._idle.discard(replica)
@@ -273,7 +273,7 @@ class Disaggregated:
 
     def lose(self, engine: Engine, cause: str, actions: list[Action]) -> list[int]:
         """What was sent to it is sent again elsewhere; what it had fails, and is returned."""
-        self.leave(engine.id)
+        self.leave(engine.id, actions)
         unsent = [progress.id for progress in engine.outgoing]
         kept = [*unsent, *(one.id for one in engine.adopted)]
         in_pass = engine.handing_over_tokens() if engine.handing_over else 0

@@ -33,6 +33,20 @@ def preempt(engine: Engine, victims: tuple[int, ...], actions: list[Action]) -> 
         actions.append(Preempt(engine.id, request, "no free KV block"))
 
 
+def withdraw(engine: Engine) -> list[int]:
+    """Who waits and has not begun here, from the head of the queue, is taken back."""
+    gone = list[int]()
+    for queue in (engine.waiting, engine.door):
+        waiting = tuple(queue)
+        queue.clear()
+        for progress in waiting:
+            if progress.comes_back:
+                queue.append(progress)
+            else:
+                gone.append(progress.id)
+    return gone
+
+
 def everybody_leaves(engine: Engine) -> list[int]:
     """All requests of a replica that is gone, ascending; it has none any more."""
     others = (*engine.waiting, *engine.door, *engine.outgoing, *engine.adopted)

@@ -61,7 +61,7 @@ class Service(Protocol):
     def join(self, replica: Replica, role: Role, actions: list[Action]) -> None:
         """An instance takes requests from now on, for the first time or again."""
 
-    def leave(self, replica: int) -> None:
+    def leave(self, replica: int, actions: list[Action]) -> None:
         """An instance takes nothing new from now on, and finishes what it has."""
 
     def outstanding(self, replica: int) -> int:

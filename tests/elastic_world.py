@@ -31,6 +31,7 @@ from serving.actions import (
     Wake,
 )
 from serving.cluster_map import ClusterMap
+from serving.colocated import Queue
 from serving.controller import Controller
 from serving.elastic import Elastic
 from serving.elastic_setup import ElasticPolicies, ElasticSetup, ModelLimits
@@ -96,6 +97,7 @@ class Setting:
     live: Callable[[], LivePolicy] | None = None
     topology: Topology | None = None
     layers: int = LAYERS  # of every model
+    queue: Queue | None = None  # of models whose instances do both
 
     @property
     def split(self) -> bool:
@@ -139,6 +141,7 @@ class Setting:
             hand_overs=rules if self.split else {},
             batch_tokens=self.batch_tokens,
             elastic=self._elastic(placed) if self.elastic else None,
+            queue=self.queue,
         )
 
     def _elastic(self, placed: list[Replica]) -> Elastic:

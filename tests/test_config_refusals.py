@@ -8,6 +8,7 @@ from experiments.compose import load_config
 from experiments.config import RunConfig
 from serving.errors import UserError
 
+PER_INSTANCE = "system.instances.queue=per_instance"
 SPLIT = ("system=distserve_full", "cluster=blitz_b")
 ELASTIC = ("system=blitz_multicast", "cluster=blitz_b")
 
@@ -152,6 +153,12 @@ REFUSED: list[tuple[list[str], list[str]]] = [
     ),
     (["system.instances.monitor_ms=0", *ELASTIC], ["monitor_ms=0", "at least 0.001"]),
     (["system.instances.keep_ms=-1", *ELASTIC], ["keep_ms=-1", "at least 0"]),
+    (["system.instances.queue=mine"], ["queue=mine", "common, per_instance", "null"]),
+    (["system.instances.queue=common", *SPLIT], ["queue=common", "split=true", "leave it out"]),
+    (
+        ["system=blitzscale", "cluster=blitz_b", "system.instances.split=false", PER_INSTANCE],
+        ["per_instance", "system/live=ilp_free", "=common or system/live=none"],
+    ),
     (["system=blitz_multicast"], ["system=blitz_multicast", "cluster=a100_x8 has none", "cluster=blitz_a"]),
     (["engine=vllm_v1", *SPLIT], ["engine.asynchronous=true", "engine=blitz_native"]),
     (["cluster.start=ssd", *ELASTIC], ["cluster.start=ssd", "leave it out"]),

@@ -56,7 +56,7 @@ def test_the_books_are_right_when_an_instance_is_lost_in_the_pass_in_which_it_tu
     told = static(prefill=2)
     told.arrive(0), told.arrive(1, prompt=5)
     service, engine = told.controller.services["m"], told.controller.engines[1]
-    service.leave(1)
+    service.leave(1, [])
     service.join(engine.replica, "decode", [])
     told.lose(1)
     assert (service.backlog_tokens, service.kv_tokens, service.migrating_tokens) == (6, 0, 0)

@@ -78,6 +78,7 @@ def draw_setting(random: Random) -> Setting:
         prefill_tokens_per_s=random.choice([20.0, 100.0, 1000.0]),
         pass_ns=random.choice([0, 200 * MS]),
         scale_up_bytes_per_s=random.choice([0, 1000]),
+        queue=None if split else random.choice([None, "per_instance", "per_instance"]),
     )
 
 

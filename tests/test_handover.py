@@ -123,7 +123,7 @@ def turn(told: Told, number: int) -> list[Action]:
     """As ``Deployment.turn``, of which a static system has none."""
     actions: list[Action] = [Turn(number, "decode", "")]
     service, engine = told.controller.services["m"], told.controller.engines[number]
-    service.leave(number)
+    service.leave(number, actions)
     service.join(engine.replica, "decode", actions)
     check(told.controller)
     return bare(actions)

@@ -38,6 +38,7 @@ def live_setting(random: Random) -> Setting:
         copies="pool",
         prefill_tokens_per_s=20.0,
         live=lambda: made(Random(seed)),
+        queue=None,  # live instances take from a common one
     )
 
 

@@ -76,6 +76,7 @@ def live_case(random: Random) -> LiveCase:
         copies="pool",
         prefill_tokens_per_s=random.choice([20.0, 100.0]),
         live=lambda: policy(Random(seed)),
+        queue=None,
         topology=topology(),
         size_bytes=shape.weight_bytes,
         kv_bytes_per_token=shape.kv_bytes_per_token,
