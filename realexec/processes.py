@@ -9,13 +9,14 @@ from collections.abc import Mapping
 from multiprocessing.connection import Connection
 from typing import Any, Final
 
+from realexec import signals
 from realexec.messages import Died, FromWorker, Ready, ToWorker
 from realexec.worker import main
 from serving.errors import UserError
 
 Inbox = queue.Queue[tuple[int, FromWorker]]
 # How long to wait for the exit code of a process whose pipe has already closed.
-EXIT_WAIT_S: Final = 2.0
+EXIT_WAIT_S: Final = 10.0
 
 
 class WorkerProcess:
@@ -66,7 +67,8 @@ class WorkerPool:
         self.workers: list[WorkerProcess] = []
         try:
             for replica in range(workers):
-                self.workers.append(WorkerProcess(replica, self.inbox, model, seed, batch_size))
+                with signals.postponed():
+                    self.workers.append(WorkerProcess(replica, self.inbox, model, seed, batch_size))
         except BaseException:
             self.close()
             raise

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from multiprocessing.connection import Connection
 from typing import Any, Final
 
+from realexec import signals
 from realexec.messages import (
     Alive,
     Died,
@@ -30,6 +31,7 @@ def main(connection: Connection, model: Mapping[str, Any], seed: int, batch_size
     """Build the model, then carry out messages until the driver goes away. Runs in a fresh process."""
     # Ctrl-C reaches the whole process group; the driver decides when workers end.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signals.let_in()
     try:
         worker = Worker(connection, model, seed, batch_size)
         connection.send(Ready())

@@ -3,19 +3,16 @@
 import json
 import os
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from experiments import cli, realexec_cli
+from tests.processes import REAL, patience_s, started, wait_until
 
 pytestmark = pytest.mark.real
 
-ROOT = Path(__file__).resolve().parents[1]
 FILES = {"summary.json", "requests.parquet", "config.yaml", "report.html", "journal"}
 DRAWN = ("trace=azure_conv_like", "trace.tokens_scale=0.05")
 # All at once on little memory: requests are preempted whatever the speed of the machine.
@@ -36,9 +33,7 @@ def executed(folder: Path, *words: str) -> dict[str, Any]:
 
 def test_a_real_run_as_the_readme_has_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ("system=vllm", "cluster=local", "workers=2", "model=tiny_llama", "trace=azure_conv_like")
-    began_s = time.monotonic()
     summary = executed(tmp_path / "run", *words, "trace.limit=30", "trace.tokens_scale=0.1")
-    assert time.monotonic() - began_s < 60
     assert summary["requests"] == {"arrived": 30, "finished": 30, "rejected": 0, "failed": 0, "dropped": 0}
     real = summary["real"]
     assert real["tokens_checked"] > 300
@@ -69,19 +64,6 @@ def test_the_token_bucket_rejects_for_real(tmp_path: Path) -> None:
     assert summary["requests"]["rejected"] >= 8
 
 
-def started(folder: Path, code: str, *words: str) -> "subprocess.Popen[str]":
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.Popen(
-        [sys.executable, "-c", code, *words],
-        cwd=folder,
-        env=env,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
-
-
 def of_group(group: int) -> set[int]:
     """Processes of the group that are alive, by Linux's own account."""
     alive = set()
@@ -95,34 +77,35 @@ def of_group(group: int) -> set[int]:
     return alive
 
 
+@pytest.mark.parametrize("processes", [3, 4], ids=["first worker", "second worker"])
 @pytest.mark.parametrize(("number", "everyone"), [(signal.SIGINT, True), (signal.SIGTERM, False)])
-def test_a_signal_ends_the_workers_too(tmp_path: Path, number: signal.Signals, everyone: bool) -> None:
-    """Ctrl-C reaches the workers as well; a TERM only the process it is sent to."""
+def test_a_signal_ends_the_workers_too(
+    tmp_path: Path, number: signal.Signals, everyone: bool, processes: int
+) -> None:
+    """Ctrl-C reaches the workers as well, however new they are; a TERM only the process it is sent to.
+
+    processes: as many there are when the signal is sent: the command, Python's resource tracker, workers.
+    """
     if not Path("/proc/self/stat").exists():
         pytest.skip("this system does not list its processes in /proc")
     pytest.importorskip("torch")
     code = "from experiments.realexec_cli import main\nif __name__ == '__main__': main()"
-    running = started(tmp_path, code, "run", *DRAWN, "trace.requests=5000", "workers=2", "out=a/run")
-    deadline_s = time.monotonic() + 60
-    while len(of_group(running.pid)) < 3:
-        assert time.monotonic() < deadline_s and running.poll() is None, "no workers were started"
-        time.sleep(0.05)
-    time.sleep(1)
-    (os.killpg if everyone else os.kill)(running.pid, number)
-    out, err = running.communicate(timeout=60)
+    words = ("run", *DRAWN, "trace.requests=5000", "workers=2", "out=a/run")
+    with started(code, *words, cwd=tmp_path, start_new_session=True) as running:
+        wait_until(lambda: len(of_group(running.pid)) >= processes, "no workers were started", REAL)
+        (os.killpg if everyone else os.kill)(running.pid, number)
+        out, err = running.communicate(timeout=patience_s(REAL))
     assert running.returncode == 128 + number
     assert (out, err) == ("", "realexec: stopped; nothing was written\n")
     assert list(tmp_path.iterdir()) == []
-    while of_group(running.pid) and time.monotonic() < deadline_s:
-        time.sleep(0.05)
-    assert of_group(running.pid) == set()
+    wait_until(lambda: not of_group(running.pid), "workers outlive the run", REAL)
 
 
 @pytest.mark.parametrize("missing", ["torch", "transformers"])
 def test_without_torch_there_is_a_sentence(tmp_path: Path, missing: str) -> None:
     code = f"import sys; sys.modules[{missing!r}] = None\nfrom experiments.realexec_cli import main; main()"
-    running = started(tmp_path, code, "run", *DRAWN, "trace.limit=2", "out=a/run")
-    out, err = running.communicate(timeout=60)
+    with started(code, "run", *DRAWN, "trace.limit=2", "out=a/run", cwd=tmp_path) as running:
+        out, err = running.communicate(timeout=patience_s(REAL))
     assert (running.returncode, out, err.count("\n")) == (2, "", 1)
     assert err.startswith("realexec: ") and missing in err and ".[real]" in err
     assert list(tmp_path.iterdir()) == []
