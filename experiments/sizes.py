@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from experiments.config import RunConfig
 from experiments.hosted import HostedModel
+from hwmodels.topology.cluster_file import load_cluster
 from serving.errors import UserError
 from serving.estimates import ModelEstimates
 from serving.replica import Role
@@ -37,6 +38,7 @@ def start_of(
     Raises UserError when they are more than the GPUs hold.
     """
     one, seats = config.system.instances, seat_count(config, hosted)
+    _check_placeable(config, hosted, seats)
     if one.size == "full" and not one.split:
         return None
     if one.size == "minimum":
@@ -53,6 +55,33 @@ def start_of(
     return start
 
 
+def _check_placeable(config: RunConfig, hosted: Sequence[HostedModel], seats: int) -> None:
+    """Refuse instances that no GPUs of the cluster could ever hold."""
+    system, cluster = config.system, config.cluster
+    if system.instances.split and seats < 2:
+        raise UserError(
+            f"system={system.name} needs two instances, one per role, and cluster={cluster.name} holds "
+            f"{seats}: write a larger cluster or a smaller model.tp"
+        )
+    if not system.elastic:
+        return
+    least = sum(low for low, _ in bounds_of(config, hosted).values()) * len(hosted)
+    if least > seats:
+        raise UserError(
+            f"system={system.name} keeps at least {least} instances and cluster={cluster.name} holds "
+            f"{seats}: write a larger cluster, or fewer in system.instances"
+        )
+    assert cluster.topology is not None, "an elastic system has links"
+    per_host = load_cluster(cluster.topology).gpus_per_host
+    for model in hosted:
+        if model.tp > per_host:
+            raise UserError(
+                f"system={system.name} starts instances within one host, and {model.shape_name} on "
+                f"{model.tp} GPUs is larger than the {per_host} of a host of cluster={cluster.name}: write "
+                f"hosts of at least {model.tp} GPUs, fewer GPUs per instance, or a system that does not scale"
+            )
+
+
 def seat_count(config: RunConfig, hosted: Sequence[HostedModel]) -> int:
     """Instances that the GPUs hold, of the largest model."""
     return config.cluster.gpus // max(model.tp for model in hosted)
@@ -62,11 +91,6 @@ def _full(config: RunConfig, seats: int) -> dict[Role, int]:
     one = config.system.instances
     if not one.split:
         return {"both": seats}
-    if seats < 2:
-        raise UserError(
-            f"system={config.system.name} needs two instances, one per role, and "
-            f"cluster={config.cluster.name} holds {seats}: write a larger cluster or a smaller model.tp"
-        )
     if one.prefill is not None and one.decode is not None:
         return {"prefill": one.prefill, "decode": one.decode}
     prefill = min(max(1, round(seats * PREFILL_SHARE)), seats - 1)

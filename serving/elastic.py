@@ -182,6 +182,10 @@ class Elastic:
             and not (last.short and self._can_get(now_ns, model))
         )
 
+    def answers_until_ns(self) -> list[int] | None:
+        """Until when the scaler's last answers hold; None: it does not say."""
+        return None if self._ask_still is None else [last.until_ns for last in self._still.values()]
+
     def _has_something(self, now_ns: int) -> bool:
         """Whether any model could be given GPUs, by nobody or by another model."""
         return self.deployment.instances.has_free(now_ns) or bool(self._idle(now_ns))

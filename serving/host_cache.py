@@ -136,6 +136,13 @@ class HostCaches:
                 ended.append(self._end(domain, model, "ttl"))
         return ended
 
+    def ends_ns(self) -> list[int]:
+        """When each copy ends, were it neither used nor kept as the last; none where copies stay for ever."""
+        ttl_ns = self.rules.ttl_ns
+        if ttl_ns is None:
+            return []
+        return [self._since_ns(copy) + ttl_ns for copies in self._copies for copy in copies.values()]
+
     def next_expiry_ns(self) -> int | None:
         """When ``expire`` may next have something to do; None if never."""
         if self.rules.ttl_ns is None:

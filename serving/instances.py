@@ -142,6 +142,10 @@ class Instances:
             del self._parked[number]
         return tuple(sorted(number for number in self._parked if self.seats[number].model == model))
 
+    def parked_until_ns(self) -> list[int]:
+        """Until when each reclaimed instance keeps its parameters."""
+        return list(self._parked.values())
+
     def place(self, number: int, role: Role, state: InstanceState) -> Instance:
         """GPUs become this seat's own; whatever was parked on them is overwritten."""
         seat = self.seats[number]

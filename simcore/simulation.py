@@ -96,10 +96,9 @@ class Simulation:
         self._lives: dict[int, Lifetime] = {}
         self._arrivals = iter(arrivals)
         self._next: tuple[Request, int] | None = None
-        self._events = 0
+        self._events = self._looks = 0
         self._decisions_ns = array("q")
-        self._looks = 0
-        self._still = Standstill()
+        self._still = Standstill(getattr(controller, "elastic", None))
         self._rows_of = rows_of or {}
         self._cpu_ns = cpu_ns or (lambda: 0)
         self._machines: dict[int, Machine] = {}
@@ -217,7 +216,8 @@ class Simulation:
         """A period of the load monitor is over; after the last request nobody looks any more."""
         if self._next is None and not self._lives:
             return
-        if self._still.is_over_patience(now_ns, self._events) and self._next is None and not self._moves():
+        ends = self._next is None and not self._moves()
+        if ends and self._still.is_over(now_ns, self._events, self._env.peek() == float("inf")):
             raise standstill(self._lives)
         self._looks += 1
         if self._looks % TIMED_LOOKS != 1:

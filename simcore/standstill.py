@@ -1,30 +1,66 @@
 """Notices a world in which nothing happens any more but looks of the load monitor."""
 
 from collections.abc import Mapping
+from typing import Final
 
+from serving.elastic import Elastic
 from serving.errors import UserError
+from serving.stillness import changes_of, ends_ns_of
 from serving.units import NS_PER_S
 from simcore.lifetime import Lifetime
 
-# Longer than anything that ends by itself without an event: caches and parked instances keep for minutes.
-PATIENCE_NS = 3600 * NS_PER_S
+PATIENCE_NS: Final = 3600 * NS_PER_S
+"""How long a scaler that does not say until when its answers hold may do nothing."""
+LOOKS: Final = 4
+"""So many looks without change tell what will change by itself, as many after it that nothing came of it."""
 
 
 class Standstill:
-    """Since when only looks have been handled."""
+    """Since when only looks have been handled, and whether anything can still come of them.
 
-    __slots__ = ("_events", "_since_ns")
+    Between looks time alone changes what policies see: copies in host memory and parameters on free GPUs end,
+    and a scaler waits before it lets an instance go. ``elastic`` knows when; None: nobody does.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_elastic", "_events", "_looks", "_past", "_settled_ns", "_since_ns", "_state")
+
+    def __init__(self, elastic: Elastic | None = None) -> None:
+        self._elastic = elastic
         self._events = -1
         self._since_ns = 0
+        self._looks = 0  # without change, while no other event was due
+        self._past = 0  # of them, after all that changes by itself has
+        self._settled_ns: int | None = 0  # when that will be; None: nobody knows
+        self._state = (0, 0)
 
-    def is_over_patience(self, now_ns: int, events: int) -> bool:
-        """At a look; ``events``: how many were handled before it, looks included."""
+    def is_over(self, now_ns: int, events: int, alone: bool) -> bool:
+        """At a look. ``events``: handled before it, looks included; ``alone``: no other event is due."""
         if events != self._events + 1:
             self._since_ns = now_ns
+            self._looks = 0
         self._events = events
-        return now_ns - self._since_ns > PATIENCE_NS
+        if now_ns - self._since_ns > PATIENCE_NS:
+            return True
+        if not alone or self._elastic is None:
+            self._looks = 0
+            return False
+        return self._is_settled(now_ns, self._elastic)
+
+    def _is_settled(self, now_ns: int, elastic: Elastic) -> bool:
+        state = changes_of(elastic)
+        if self._looks == 0 or state != self._state:
+            self._state, self._looks, self._past, self._settled_ns = state, 0, 0, now_ns
+        self._looks += 1
+        if self._settled_ns is None:
+            return False
+        if self._looks <= LOOKS:
+            ends_ns, last_ns = ends_ns_of(elastic), now_ns + PATIENCE_NS
+            if ends_ns is not None:
+                ends_ns = [end_ns for end_ns in ends_ns if end_ns <= last_ns]
+            self._settled_ns = None if ends_ns is None else max(self._settled_ns, *ends_ns, now_ns)
+            return False
+        self._past += now_ns > self._settled_ns
+        return self._past >= LOOKS
 
 
 def standstill(lives: Mapping[int, Lifetime]) -> UserError:

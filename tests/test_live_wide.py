@@ -14,7 +14,6 @@ from random import Random
 import pytest
 
 from experiments.compose import load_config
-from experiments.simulate import execute, prepare
 from policies.batching import ChunkedPrefill, PrefillFirst
 from policies.live_scaling import LiveScaling
 from policies.zigzag import IlpFree
@@ -31,7 +30,6 @@ from serving.live_plans import LivePlans
 from serving.progress import Progress
 from serving.replica import Replica
 from serving.request import Request
-from simcore.standstill import PATIENCE_NS, Standstill
 from tests.drawing import EXPLORED, drawn_seeds, on_drawn_seeds
 from tests.elastic_world import MS, Setting, Told
 from tests.processes import patience_s
@@ -212,34 +210,6 @@ def test_one_that_keeps_more_than_its_memory_reports_when_kv_comes(kv_blocks: in
         assert answer == Interrupt(0, "arrival", 0)
     else:
         assert isinstance(answer, Adopt) and answer.requests == (2,)
-
-
-# Worlds that stand still
-
-
-def test_a_world_stands_still_when_nothing_but_looks_was_handled_for_an_hour() -> None:
-    still = Standstill()
-    assert not still.is_over_patience(5, events=3)
-    assert not still.is_over_patience(5 + PATIENCE_NS, events=4)  # for an hour, and no longer
-    assert still.is_over_patience(6 + PATIENCE_NS, events=5)
-    assert not still.is_over_patience(7 + PATIENCE_NS, events=7)  # something else was handled between
-    assert not still.is_over_patience(7 + 2 * PATIENCE_NS, events=8)
-    assert still.is_over_patience(8 + 2 * PATIENCE_NS, events=9)
-
-
-def test_a_run_whose_requests_nobody_will_ever_serve_says_so() -> None:
-    """One GPU cannot be a prefill and a decode instance. Looks are rare, so that an hour of them is short."""
-    words = (
-        "system=blitz_multicast", "cluster=blitz_a_1x1", "model=llama3_8b", "system.instances.prefill_min=0",
-        "system.instances.decode_min=0", "system.instances.monitor_ms=10000", "trace=azure_conv_like",
-        "trace.limit=20", "out=unused",
-    )  # fmt: skip
-    prepared = prepare(load_config([*words], "simulate"))
-    with pytest.raises(UserError) as told:
-        execute(prepared)
-    sentence = str(told.value)
-    assert sentence.startswith("the world stands still with 20 requests that nobody will serve, request 0 ")
-    assert "'llama3_8b'" in sentence and "system.instances" in sentence and "\n" not in sentence
 
 
 # Combinations and answers that are refused
