@@ -11,7 +11,7 @@ from types import FrameType
 from typing import Final, NoReturn, TextIO
 
 from hwmodels.errors import HardwareError
-from serving.errors import UserError
+from serving.errors import PolicyError, UserError
 from traces.errors import TraceError
 
 USAGE = """servetwin: a laboratory for elastic LLM serving
@@ -38,8 +38,11 @@ _LONGEST_SENTENCE: Final = 1500
 Command = Callable[[Sequence[str]], int]
 
 
-class Terminated(BaseException):
-    """SIGTERM or SIGHUP, as an exception, so that everything is put away; ``number`` is the signal's."""
+class Terminated(KeyboardInterrupt):
+    """SIGTERM or SIGHUP, as an exception, so that everything is put away; ``number`` is the signal's.
+
+    Like Ctrl-C it is the user's, wherever it comes.
+    """
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -86,8 +89,10 @@ def dispatch(words: Sequence[str], commands: Mapping[str, Command], usage: str, 
     try:
         return _chosen(words, commands, usage, name)
     except (UserError, HardwareError, TraceError) as error:
+        if isinstance(error, PolicyError):
+            _trace(error)
         return _refused(name, str(error), 2)
-    except (KeyboardInterrupt, Terminated) as stop:
+    except KeyboardInterrupt as stop:
         notes = getattr(stop, "__notes__", [])
         return _refused(name, "; ".join(["stopped", *notes]), _status_of(stop))
     except ImportError as error:
@@ -179,11 +184,18 @@ def _terminate(number: int, frame: FrameType | None) -> NoReturn:
     raise Terminated(number)
 
 
+def _trace(error: Exception) -> None:
+    """Where it came from, for those who ask."""
+    if os.environ.get(TRACEBACK_VARIABLE):
+        import traceback
+
+        traceback.print_exception(error)
+
+
 def _fault(error: Exception) -> str:
     import traceback
 
-    if os.environ.get(TRACEBACK_VARIABLE):
-        traceback.print_exception(error)
+    _trace(error)
     place = traceback.extract_tb(error.__traceback__)[-1]
     return (
         f"a fault of this program, not of yours ({type(error).__name__}: {error}, at "

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from serving.actions import Chunk
+from serving.policy_faults import Question, raised, refused
 
 
 class Batch(NamedTuple):
@@ -118,3 +119,24 @@ class Batcher(Protocol):
 
     def choose(self, view: ReplicaView) -> Batch | None:
         """The next pass, or None when there is nothing to run."""
+
+
+CHOOSE: Final = Question(
+    "choose",
+    "None when nothing can run, or a Batch: preempt names those who run, chunks go on with prompts under "
+    "way, then begin with the first admit of the queue, the free KV blocks last for max_steps, the reason is "
+    "a str that is not empty",
+)
+
+
+def chosen(policy: Batcher, view: ReplicaView) -> Batch | None:
+    """The batcher's answer; what is in it ``serving.admitting`` checks. Raises PolicyError."""
+    try:
+        answer = policy.choose(view)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        raise raised(policy, CHOOSE, error) from error
+    if answer is not None and type(answer) is not Batch:
+        raise refused(policy, CHOOSE, answer, f"that is a {type(answer).__name__}")
+    return answer

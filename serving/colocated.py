@@ -14,7 +14,7 @@ from typing import Literal
 from serving.actions import Action, Assign, Fail
 from serving.engine import Engine
 from serving.events import Ran, Sent
-from serving.fleet import Admission, Dispatcher, Fleet
+from serving.fleet import Admission, Dispatcher, Fleet, dispatched, refusal
 from serving.kv_transfer import Transfers
 from serving.leaving import withdraw
 from serving.live_colocated import LiveColocated, between_passes, freed
@@ -121,7 +121,7 @@ class Colocated:
         """Too long for an instance, no instance for ever, or turned away by the admission policy."""
         longest = self.longest_request_tokens
         if request.prompt_tokens + request.max_new_tokens <= longest:
-            return self._admission.admit(now_ns, request, self.fleet)
+            return refusal(self._admission, now_ns, request, self.fleet)
         if not self.elastic and not self.fleet.replicas:
             return f"no replica of {request.model} is alive"
         return f"prompt + max_new_tokens exceed the {longest} KV tokens of a replica"
@@ -136,7 +136,7 @@ class Colocated:
         if not fleet.replicas:
             self.door.append(request)
             return
-        replica, reason = self._dispatcher.dispatch(request, fleet)
+        replica, reason = dispatched(self._dispatcher, request, fleet)
         if self._common and not self._takes(replica):
             # Nobody waits at the door while an instance would take it.
             others = [other for other in map(fleet.replica_at, range(fleet.replicas)) if self._takes(other)]

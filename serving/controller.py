@@ -8,10 +8,12 @@ from serving.colocated import Colocated, Queue
 from serving.disaggregated import Disaggregated
 from serving.elastic import Elastic
 from serving.engine import Engine
+from serving.errors import PolicyError
 from serving.events import Arrived, Event, Loaded, LoadStopped, Lost, Opened, Ran, Sent, Woke
 from serving.fleet import Admission, Dispatcher, Fleet
 from serving.handover import HandOverRules, Transfers
 from serving.loads import Loads, replicas_of
+from serving.policy_faults import event_text
 from serving.progress import EngineState
 from serving.replica import Replica, Role
 from serving.request import Request
@@ -124,34 +126,42 @@ class Controller:
         self._service_of[seat.id] = self.services[seat.model]
 
     def handle(self, now_ns: int, event: Event) -> list[Action]:
-        """What the world should do about this fact. Raises AssertionError when the clock goes back."""
+        """What the world should do about this fact.
+
+        Raises PolicyError for a policy's fault, after which nothing goes on; AssertionError when the clock
+        goes back.
+        """
         assert now_ns >= self._now_ns, "the clock went back"
         self._now_ns = now_ns
         actions: list[Action] = []
-        if type(event) is Ran:
-            replica = event.replica
-            engine = self.engines[replica]
-            if event.epoch < engine.epoch:
-                return actions  # from before the replica was lost
-            self._service_of[replica].ran(engine, event, actions)
-            if event.finished:
-                requests = self.requests
-                for request in event.finished:
-                    del requests[request]
-                self.finished += len(event.finished)
-            if self.elastic is not None and (engine.hands_over or engine.state is _IDLE):
-                self.elastic.ran(now_ns, replica, actions)
-        elif type(event) is Arrived:
-            self._arrived(now_ns, event.request, actions)
-        elif type(event) is Sent:
-            self._sent(now_ns, event, actions)
-        elif type(event) is Woke:
-            assert self.elastic is not None, "nobody asked to be woken"
-            self.elastic.woke(now_ns, actions)
-        elif type(event) is Lost:
-            self._lost(now_ns, event, actions)
-        else:
-            self._parameters(now_ns, event, actions)
+        try:
+            if type(event) is Ran:
+                replica = event.replica
+                engine = self.engines[replica]
+                if event.epoch < engine.epoch:
+                    return actions  # from before the replica was lost
+                self._service_of[replica].ran(engine, event, actions)
+                if event.finished:
+                    requests = self.requests
+                    for request in event.finished:
+                        del requests[request]
+                    self.finished += len(event.finished)
+                if self.elastic is not None and (engine.hands_over or engine.state is _IDLE):
+                    self.elastic.ran(now_ns, replica, actions)
+            elif type(event) is Arrived:
+                self._arrived(now_ns, event.request, actions)
+            elif type(event) is Sent:
+                self._sent(now_ns, event, actions)
+            elif type(event) is Woke:
+                assert self.elastic is not None, "nobody asked to be woken"
+                self.elastic.woke(now_ns, actions)
+            elif type(event) is Lost:
+                self._lost(now_ns, event, actions)
+            else:
+                self._parameters(now_ns, event, actions)
+        except PolicyError as fault:
+            fault.event = event_text(now_ns, event)
+            raise
         return actions
 
     def _arrived(self, now_ns: int, request: Request, actions: list[Action]) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from serving.actions import Action, Assign, Fail
 from serving.engine import Engine
 from serving.events import Ran, Sent
-from serving.fleet import Admission, Fleet
+from serving.fleet import Admission, Fleet, refusal
 from serving.handover import HandOverRules, HandOvers, Transfers
 from serving.live_host import LiveSetup
 from serving.live_prefill import PrefillHost
@@ -98,7 +98,7 @@ class Disaggregated:
         """Too long for an instance, or turned away by the admission policy."""
         if request.prompt_tokens + request.max_new_tokens > self._longest:
             return f"prompt + max_new_tokens exceed the {self._longest} KV tokens of a replica"
-        return self._admission.admit(now_ns, request, _NOBODY)
+        return refusal(self._admission, now_ns, request, _NOBODY)
 
     def arrived(self, request: Request, actions: list[Action]) -> None:
         """To the queue, and on if a prefill instance is idle."""

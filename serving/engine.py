@@ -25,7 +25,8 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 
 from serving.actions import Action, Chunk, Fail, Interrupt, Run
-from serving.batch import Batch, Batcher, ReplicaView
+from serving.admitting import admit_batch, check_victims, left_lying
+from serving.batch import Batch, Batcher, ReplicaView, chosen
 from serving.events import Ran
 from serving.joining import join, joined, let_in
 from serving.kv_ledger import KvLedger
@@ -255,21 +256,19 @@ class Engine:
             self.state = _IDLE
             self._steps_left = -1
             return
-        batch = self.batcher.choose(self.view)
+        batch = chosen(self.batcher, self.view)
         if batch is None or batch.preempt:
             batch = self._unusual(batch, actions)
             if batch is None and self.adopted:  # the victims have left seats
                 self._start_pass(actions)
                 return
             if batch is None:
-                memory_held = self.outgoing or self.ledger.holders()
-                assert not self.running and (not self.waiting or memory_held), "a batcher left work lying"
+                if self.running or (self.waiting and not (self.outgoing or self.ledger.holders())):
+                    left_lying(self)
                 self.state = _IDLE
                 self._steps_left = -1
                 return
-        _, chunks, admit, decode, max_steps, interruptible, reason = batch
-        if chunks:
-            self._admit(chunks, admit)
+        chunks, decode, max_steps, interruptible, reason = admit_batch(self, batch)
         # What is known one step too late may change the next choice; who is adopted yet waits for a seat.
         late = self.door or self.adopted or (self.ended and (self.waiting or not interruptible))
         if late or not self.coalesce or self.hands_over or (chunks and self.prompts_alone):
@@ -288,30 +287,17 @@ class Engine:
             self._release_ended()
             self.waiting.extend(self.door)
             self.door.clear()
-            batch = self._without_victims(self.batcher.choose(self.view), actions)
+            batch = self._without_victims(chosen(self.batcher, self.view), actions)
         if batch is None and self.waiting and not (self.outgoing or self.ledger.holders()):
-            batch = self.batcher.choose(self.view)  # the last one gave way: it comes back at once
+            # The last one gave way: it comes back at once.
+            batch = self._without_victims(chosen(self.batcher, self.view), actions)
         return batch
 
     def _without_victims(self, batch: Batch | None, actions: list[Action]) -> Batch | None:
         """The batch, None when its victims leave nobody to run."""
         if batch is not None and batch.preempt:
+            check_victims(self, batch)
             preempt(self, batch.preempt, actions)
             if not batch.chunks and not self.ledger.decoding:
                 return None
         return batch
-
-    def _admit(self, chunks: tuple[Chunk, ...], admit: int) -> None:
-        """Reserve memory for the chunks and move admitted requests from the queue to the running set."""
-        ledger = self.ledger
-        if admit:
-            for request, start, _ in chunks[-admit:]:
-                progress = self.waiting.popleft()
-                assert progress.id == request, "the queue is admitted in order"
-                self.running[request] = self.prefilling[request] = progress
-                if progress.comes_back:
-                    progress.computed = start
-                    ledger.resume(request, start)
-        for request, start, tokens in chunks:
-            assert self.prefilling[request].computed == start
-            ledger.reserve(request, start + tokens)

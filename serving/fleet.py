@@ -2,9 +2,10 @@
 
 from bisect import insort
 from collections.abc import Collection, Sequence
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol
 
 from serving.least_index import LeastIndex
+from serving.policy_faults import Question, raised, refused, wrong_reason
 from serving.replica import Replica
 from serving.request import Request
 
@@ -169,3 +170,51 @@ class Admission(Protocol):
 
     def admit(self, now_ns: int, request: Request, fleet: FleetView) -> str | None:
         """None to let it in, else the reason for the refusal."""
+
+
+DISPATCH: Final = Question(
+    "dispatch",
+    "a tuple (replica, reason): the id of a replica that the fleet shows, an int, and a str, not empty",
+)
+ADMIT: Final = Question(
+    "admit", "None to let the request in, or the reason for refusing it, a str that is not empty"
+)
+
+
+def dispatched(policy: Dispatcher, request: Request, fleet: Fleet) -> tuple[int, str]:
+    """The dispatcher's answer. Raises PolicyError."""
+    try:
+        answer = policy.dispatch(request, fleet)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        raise raised(policy, DISPATCH, error) from error
+    if type(answer) is tuple and len(answer) == 2:
+        replica, reason = answer
+        if type(replica) is int and replica in fleet._longest and type(reason) is str and reason:
+            return answer
+    raise refused(policy, DISPATCH, answer, _not_dispatched(answer, fleet))
+
+
+def _not_dispatched(answer: object, fleet: Fleet) -> str:
+    if type(answer) is not tuple or len(answer) != 2:
+        return "that is no pair"
+    replica, reason = answer
+    if type(replica) is not int:
+        return f"a replica id is an int and no {type(replica).__name__}"
+    if replica not in fleet:
+        return f"replica {replica} takes no requests of {fleet.model} now"
+    return wrong_reason(reason)
+
+
+def refusal(policy: Admission, now_ns: int, request: Request, fleet: FleetView) -> str | None:
+    """The admission policy's answer. Raises PolicyError."""
+    try:
+        answer = policy.admit(now_ns, request, fleet)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        raise raised(policy, ADMIT, error) from error
+    if answer is None or (type(answer) is str and answer):
+        return answer
+    raise refused(policy, ADMIT, answer, wrong_reason(answer))

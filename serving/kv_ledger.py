@@ -19,6 +19,8 @@ class KvLedger:
 
     __slots__ = (
         "_bases",
+        "_counted_at",
+        "_decoding_blocks",
         "_held",
         "_queue",
         "_reserved",
@@ -44,6 +46,7 @@ class KvLedger:
         self._turns = [0] * block_tokens
         self._wholes = 0  # sum of ``whole`` over the decoding requests
         self._reserved = 0  # blocks of prompts in progress
+        self._decoding_blocks, self._counted_at = 0, 0  # of those who decode, at that step; -1: not known
         self._held: dict[int, int] = {}
         self._bases: dict[int, int] = {}
         self._queue = FreeQueue() if prefix_caching else None
@@ -51,11 +54,12 @@ class KvLedger:
     @property
     def free_blocks(self) -> int:
         """Blocks nobody holds."""
-        if not self.decoding:
-            return self.total_blocks - self._reserved
-        block, steps = self.block_tokens, self.steps_done
-        decoding = self._wholes + self.decoding * (steps // block) + sum(self._turns[: steps % block])
-        return self.total_blocks - self._reserved - decoding
+        steps = self.steps_done
+        if steps != self._counted_at:  # asked for twice per pass, and the same both times
+            block = self.block_tokens
+            taken = self.decoding * (steps // block) + sum(self._turns[: steps % block])
+            self._counted_at, self._decoding_blocks = steps, self._wholes + taken
+        return self.total_blocks - self._reserved - self._decoding_blocks
 
     def blocks_for(self, tokens: int) -> int:
         """Blocks that ``tokens`` KV positions occupy."""
@@ -87,6 +91,7 @@ class KvLedger:
         self._bases[request] = base = context_tokens - self.steps_done
         turn = (1 - base) % block
         self._reserved -= held
+        self._counted_at = -1
         self._wholes += (base - 1 + turn) // block
         self._turns[turn] += 1
         self.decoding += 1
@@ -136,6 +141,25 @@ class KvLedger:
                 return step
         raise AssertionError("a round of steps takes one block per request, and fewer are free")
 
+    def has_room(self, joining: int, decode: bool, steps: int) -> bool:
+        """Whether so many steps surely have blocks: quickly, and False too where they are short by a few.
+
+        ``joining`` more decode after the first step; in the first nobody does unless ``decode``.
+        """
+        block, done = self.block_tokens, self.steps_done
+        free = self.total_blocks - self._reserved
+        free -= self._decoding_blocks if done == self._counted_at else free - self.free_blocks
+        if decode:
+            free -= self._turns[done % block]
+        return free >= (self.decoding + joining) * ((steps + block - 2) // block)
+
+    def blocks_of_steps(self, steps: int) -> int:
+        """Blocks that those who decode take in the next steps."""
+        block = self.block_tokens
+        rounds, rest = divmod(steps, block)
+        turns = [self._turns[(self.steps_done + step) % block] for step in range(rest)]
+        return self.decoding * rounds + sum(turns)
+
     def resume(self, request: int, cached_tokens: int) -> None:
         """A request comes back and finds ``cached_tokens``; ``reserve`` then gives it all its blocks."""
         if self._queue is not None and self._queue.remembers(request):
@@ -174,6 +198,7 @@ class KvLedger:
         block = self.block_tokens
         turn = (1 - base) % block
         whole = (base - 1 + turn) // block
+        self._counted_at = -1
         self._wholes -= whole
         self._turns[turn] -= 1
         self.decoding -= 1

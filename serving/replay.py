@@ -7,7 +7,7 @@ from hashlib import sha256
 from typing import Any
 
 from serving.controller import Controller
-from serving.errors import UserError
+from serving.errors import PolicyError, UserError
 from serving.journal import FORMAT, action_text, parse_event
 
 
@@ -26,12 +26,19 @@ def replay(lines: Iterable[str], controller: Controller, name: str = "journal") 
 
     The controller must be as fresh and as configured as the recorded one. After the first difference the
     two runs need not make sense together, so comparison stops where the controller can no longer follow.
+    Raises PolicyError for a policy's fault; where a difference came before, or the journal is not as it was
+    written, it may be the fault of what the policy was shown, and is a difference.
     """
     journal = _Journal(lines, name)
     report = _Report()
     for number, now_ns, event, wanted in journal.entries():
         try:
             got = [action_text(action) for action in controller.handle(now_ns, parse_event(event))]
+        except PolicyError as fault:
+            if report.first is None and journal.is_intact():
+                raise
+            report.differ(f"line {number}: {fault}", max(1, len(wanted)))
+            return report.result()
         except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as error:
             words = f"{type(error).__name__} {error}".strip()
             report.differ(
@@ -78,6 +85,9 @@ class _Journal:
         _, text = next(self._lines, (0, ""))
         read_header(self._parsed(1, text), self._name)
         self._hash(text)
+        yield from self._rest()
+
+    def _rest(self) -> Iterator[tuple[int, int, list[Any], list[str]]]:
         for number, text in self._lines:
             match self._parsed(number, text):
                 case [int(now_ns), list(event), list(actions)]:
@@ -101,6 +111,15 @@ class _Journal:
             yield f"after the last line: {in_flight} requests are still in flight"
         elif self._footer.get("sha256") != self._digest.hexdigest():
             yield "footer: the lines above are not those that were written (their sha256 differs)"
+
+    def is_intact(self) -> bool:
+        """Whether this is the text that was written; reads what is left of it."""
+        try:
+            for _ in self._rest():
+                pass
+        except UserError:
+            return False
+        return self._footer.get("sha256") == self._digest.hexdigest()
 
     def _end(self) -> None:
         for number, text in self._lines:

@@ -1,0 +1,220 @@
+"""A policy's fault is told as the policy's: class, method, event, what it did and what it may answer."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from experiments.cli import run
+from experiments.compose import load_config
+from experiments.simulate import Prepared, execute, prepare
+from policies.admission import AdmitAll
+from policies.batching import ChunkedPrefill
+from policies.dispatch import LeastOutstanding
+from serving.batch import Batch
+from serving.errors import PolicyError
+
+STATIC = [
+    "trace=azure_conv_like",
+    "trace.requests=12",
+    "trace.tokens_scale=0.2",
+    "cluster=a100_x2",
+    "system=vllm",
+]
+
+
+@pytest.fixture(scope="module")
+def static() -> Prepared:
+    return prepare(load_config([*STATIC, "out=unused"], "simulate"))
+
+
+def answering(answer: object) -> Callable[..., object]:
+    return lambda self, *shown: answer
+
+
+def raising(error: BaseException) -> Callable[..., object]:
+    def fail(self: object, *shown: object) -> object:
+        raise error
+
+    return fail
+
+
+def changed(change: Callable[[Batch], object]) -> Callable[..., object]:
+    """A batcher whose first batch is spoilt."""
+    real = ChunkedPrefill.choose
+    return lambda self, view: None if (batch := real(self, view)) is None else change(batch)
+
+
+def first_chunk(request: object = 0, start: object = 0, tokens: object = None) -> Callable[..., object]:
+    def change(batch: Batch) -> object:
+        known = batch.chunks[0][2] if tokens is None else tokens
+        return batch._replace(chunks=((request, start, known),))  # type: ignore[arg-type]
+
+    return changed(change)
+
+
+DISPATCH = [
+    (answering(None), "answered None, and that is no pair"),
+    (answering([0, "x"]), "that is no pair"),
+    (answering((0,)), "that is no pair"),
+    (answering((99, "x")), "replica 99 takes no requests of llama3_8b now"),
+    (answering((-1, "x")), "replica -1 takes no requests"),
+    (answering((True, "x")), "a replica id is an int and no bool"),
+    (answering((0.0, "x")), "a replica id is an int and no float"),
+    (answering((np.int64(0), "x")), "a replica id is an int and no int64"),
+    (answering((0, "")), "the reason is empty"),
+    (answering((0, None)), "a reason is a str and no NoneType"),
+    (answering((0, np.zeros(2))), "a reason is a str and no ndarray"),
+    (raising(ValueError("two\nlines")), "raised ValueError: two lines (test_policy_faults.py line "),
+    (raising(SystemExit(0)), "raised SystemExit: 0"),
+    (raising(RecursionError()), "raised RecursionError"),
+]
+ADMIT = [
+    (answering(""), "answered '', and the reason is empty"),
+    (answering(False), "answered False, and a reason is a str and no bool"),
+    (answering(b"no"), "a reason is a str and no bytes"),
+    (raising(SystemExit("done")), "raised SystemExit: done"),
+]
+CHOOSE = [
+    (answering("run"), "answered 'run', and that is a str"),
+    (answering(None), "left work lying: it answered None, and 0 requests run and 1 wait on replica 0"),
+    (changed(tuple), "and that is a tuple"),
+    (changed(lambda one: one._replace(decode=1)), "decode is a bool and no int"),
+    (changed(lambda one: one._replace(interruptible=None)), "interruptible is a bool and no NoneType"),
+    (changed(lambda one: one._replace(max_steps=0)), "max_steps is 0"),
+    (changed(lambda one: one._replace(max_steps=True)), "max_steps is a int and no bool"),
+    (changed(lambda one: one._replace(max_steps=2.0)), "max_steps is a int and no float"),
+    (
+        changed(lambda one: one._replace(max_steps=10**9)),
+        "more KV blocks than there are for 1000000000 steps",
+    ),
+    (changed(lambda one: one._replace(reason="")), "the reason is empty"),
+    (changed(lambda one: one._replace(chunks=list(one.chunks))), "chunks is a tuple and no list"),
+    (changed(lambda one: one._replace(chunks=(3,))), "the chunk 3 is not (request, first position, tokens)"),
+    (changed(lambda one: one._replace(admit=2)), "admit is 2, of 1 chunks"),
+    (changed(lambda one: one._replace(admit=-1)), "admit is -1, of 1 chunks"),
+    (changed(lambda one: one._replace(admit=True)), "admit is a int and no bool"),
+    (changed(lambda one: one._replace(admit=0)), "is of no request that waits or has a prompt under way"),
+    (changed(lambda one: one._replace(chunks=(), admit=0)), "lets nobody decode in its first step"),
+    (changed(lambda one: one._replace(chunks=one.chunks * 2, admit=2)), "is of no request that waits"),
+    (changed(lambda one: one._replace(preempt=(7,))), "it preempts request 7, which does not run, or twice"),
+    (changed(lambda one: one._replace(preempt=[7])), "preempt is no tuple of request ids"),
+    (first_chunk(request=5), "request 0 is before 5 in the queue"),
+    (first_chunk(request=False), "is not (request, first position, tokens), a tuple of three ints"),
+    (first_chunk(start=16), "request 0 goes on at position 0"),
+    (first_chunk(start=np.int64(0)), "a tuple of three ints"),
+    (first_chunk(tokens=0), "does not fit: request 0 goes on at position 0"),
+    (first_chunk(tokens=10**6), "does not fit: request 0 goes on at position 0, once, with 1 to "),
+    (first_chunk(tokens=1), "with all of them where max_steps is above 1"),
+    (raising(KeyError(3)), "raised KeyError: 3"),
+]
+CASES = [
+    *[(LeastOutstanding, "dispatch", *case) for case in DISPATCH],
+    *[(AdmitAll, "admit", *case) for case in ADMIT],
+    *[(ChunkedPrefill, "choose", *case) for case in CHOOSE],
+]
+
+
+def sentence(policy: type, method: str) -> str:
+    return f"policy {policy.__module__}:{policy.__qualname__}, method {method}, event "
+
+
+@pytest.mark.parametrize(("policy", "method", "fault", "words"), CASES)
+def test_a_fault_names_policy_method_event_and_what_may_be_answered(
+    static: Prepared, monkeypatch: pytest.MonkeyPatch, policy: type, method: str, fault: Any, words: str
+) -> None:
+    monkeypatch.setattr(policy, method, fault)
+    with pytest.raises(PolicyError) as told:
+        execute(static)
+    text = str(told.value)
+    assert text.startswith(f"{sentence(policy, method)}Arrived (request 0) at 0."), text
+    assert words in text and "; it may answer " in text and "\n" not in text, text
+
+
+def test_ctrl_c_inside_a_policy_is_the_users(static: Prepared, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LeastOutstanding, "dispatch", raising(KeyboardInterrupt()))
+    with pytest.raises(KeyboardInterrupt):
+        execute(static)
+
+
+def test_an_answer_with_a_faulty_text_is_told(static: Prepared, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Odd:
+        def __repr__(self) -> str:
+            raise ValueError("no text")
+
+    for answer in (Odd(), [0] * 10**6, "x" * 10**6):
+        monkeypatch.setattr(LeastOutstanding, "dispatch", answering(answer))
+        with pytest.raises(PolicyError, match="that is no pair") as told:
+            execute(static)
+        assert len(str(told.value)) < 1000
+
+
+def test_two_chunks_of_one_prompt_under_way(static: Prepared, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first chunk leaves a token; the second batch has two that go on with it."""
+    real = ChunkedPrefill.choose
+
+    def spoilt(self: ChunkedPrefill, view: Any) -> object:
+        if view.prefilling:
+            (progress,) = view.prefilling.values()
+            chunk = (progress.id, progress.computed, 1)
+            return Batch((), (chunk, chunk), 0, True, 1, False, "twice")
+        batch = real(self, view)
+        if batch is None or not batch.chunks:
+            return batch
+        (request, start, tokens), *_ = batch.chunks
+        return batch._replace(
+            chunks=((request, start, tokens - 1),), admit=1, max_steps=1, interruptible=False
+        )
+
+    monkeypatch.setattr(ChunkedPrefill, "choose", spoilt)
+    with pytest.raises(PolicyError, match=r"event Ran \(replica \d\).* once, with 1 to 1 tokens"):
+        execute(static)
+
+
+FAULTY = [
+    (LeastOutstanding, "dispatch", answering((99, "x"))),
+    (AdmitAll, "admit", answering("")),
+    (ChunkedPrefill, "choose", raising(SystemExit(0))),
+]
+
+
+@pytest.mark.parametrize(("policy", "method", "fault"), FAULTY)
+def test_simulate_and_replay_end_with_2_and_the_sentence(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    policy: type,
+    method: str,
+    fault: Any,
+) -> None:
+    good, bad = tmp_path / "good", tmp_path / "bad"
+    assert run(["simulate", *STATIC, "journal=true", f"out={good}"]) == 0
+    before = {path.name: path.read_bytes() for path in good.iterdir()}
+    monkeypatch.setattr(policy, method, fault)
+    capsys.readouterr()
+    assert run(["simulate", *STATIC, "journal=true", f"out={bad}"]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith(f"servetwin: {sentence(policy, method)}Arrived (request 0) at 0.")
+    assert run(["simulate", *STATIC, f"out={good}", "overwrite=true"]) == 2
+    capsys.readouterr()
+    assert run(["replay", str(good)]) == 2
+    assert capsys.readouterr() == ("", told)
+    assert [path.name for path in tmp_path.iterdir()] == ["good"]
+    assert {path.name: path.read_bytes() for path in good.iterdir()} == before
+
+
+def test_a_fault_on_an_altered_journal_is_a_difference(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What the policy was shown may then be at fault."""
+    out = tmp_path / "out"
+    assert run(["simulate", *STATIC, "journal=true", f"out={out}"]) == 0
+    lines = (out / "journal").read_text().splitlines()
+    lines[-2] = lines[-2].replace("[", "[ ", 1)
+    (out / "journal").write_text("\n".join(lines) + "\n")
+    monkeypatch.setattr(LeastOutstanding, "dispatch", answering((99, "x")))
+    capsys.readouterr()
+    assert run(["replay", str(out)]) == 1
+    assert "first difference: line 2: policy policies.dispatch:LeastOutstanding" in capsys.readouterr().out
