@@ -115,7 +115,7 @@ def step_world(case: Drawn, seed: int) -> StepWorld:
 
 
 @given(case=drawn(), seed=st.integers(0, 1 << 32))
-@settings(max_examples=150)
+@settings(max_examples=60)
 def test_invariants_hold_and_everybody_is_served(case: Drawn, seed: int) -> None:
     world = step_world(case, seed)
     world.run(case.requests[-1][0].arrival_ns + 100_000 * MS)
@@ -127,7 +127,7 @@ def test_invariants_hold_and_everybody_is_served(case: Drawn, seed: int) -> None
 
 
 @given(case=drawn(), seed=st.integers(0, 1 << 32), data=st.data())
-@settings(max_examples=150)
+@settings(max_examples=60)
 def test_invariants_hold_whatever_is_lost(case: Drawn, seed: int, data: st.DataObject) -> None:
     """Who is not served is of a model that lacks a role and finds no GPUs that are left."""
     world = step_world(case, seed)
@@ -146,7 +146,7 @@ def test_invariants_hold_whatever_is_lost(case: Drawn, seed: int, data: st.DataO
 
 @pytest.mark.drawn
 def test_invariants_hold_when_less_is_reserved_than_is_written() -> None:
-    for seed in drawn_seeds(range(300)):
+    for seed in drawn_seeds(range(100)):
         random = Random(seed)
         setting = replace(draw_setting(random), coalesce=False)
         case = Drawn(setting, draw_requests(random, setting, reserved=1))
@@ -226,7 +226,7 @@ def test_the_same_case_gives_the_same_journal_and_replays(case: Drawn) -> None:
     assert report.events == len(lines)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0])
 def test_the_drawn_cases_reach_what_they_are_for(seed: int) -> None:
     """Else the properties above would hold of nothing."""
     random = Random(seed)

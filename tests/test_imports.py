@@ -182,20 +182,22 @@ def test_randomness_is_handed_in(package: str) -> None:
 CALLS_OF_THE_WORLD = names("open", "print", "input", "breakpoint", "__import__", "eval", "compile", "globals")
 
 
-@pytest.mark.parametrize("path", paths_of("serving"), ids=module_of)
-def test_serving_does_no_io(path: Path) -> None:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    used = [f"{node.lineno}: {node.id}" for node in ast.walk(tree) if isinstance(node, ast.Name)
-            and node.id in CALLS_OF_THE_WORLD]  # fmt: skip
+def nodes_of(*packages: str) -> Iterator[tuple[str, ast.AST]]:
+    """(module, node) of all their files."""
+    for path in (path for package in packages for path in paths_of(package)):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            yield module_of(path), node
+
+
+def test_serving_does_no_io() -> None:
+    used = [f"{module}:{node.lineno} {node.id}" for module, node in nodes_of("serving")
+            if isinstance(node, ast.Name) and node.id in CALLS_OF_THE_WORLD]  # fmt: skip
     assert used == []
 
 
-@pytest.mark.parametrize(
-    "path", [*paths_of("serving"), *paths_of("policies"), *paths_of("simcore")], ids=module_of
-)
-def test_no_global_state(path: Path) -> None:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    assert not [node.lineno for node in ast.walk(tree) if isinstance(node, ast.Global)]
+def test_no_global_state() -> None:
+    nodes = nodes_of("serving", "policies", "simcore")
+    assert [f"{module}:{node.lineno}" for module, node in nodes if isinstance(node, ast.Global)] == []
 
 
 def loaded_after(code: str) -> set[str]:

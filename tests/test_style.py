@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("serving", "policies", "hwmodels", "simcore", "realexec", "traces", "experiments")
 SILENT_PACKAGES = ("serving", "policies", "hwmodels", "simcore")
@@ -30,11 +28,6 @@ def tree_of(path: Path) -> ast.Module:
 
 def name_of(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
-
-
-def over(paths: list[Path]) -> pytest.MarkDecorator:
-    """One test per file."""
-    return pytest.mark.parametrize("path", [pytest.param(path, id=name_of(path)) for path in paths])
 
 
 def functions_of(path: Path) -> Iterator[tuple[str, int]]:
@@ -66,14 +59,14 @@ def test_every_package_is_looked_at() -> None:
     assert {path.relative_to(ROOT).parts[0] for path in FILES} == set(PACKAGES)
 
 
-@over(FILES)
-def test_files_stay_small(path: Path) -> None:
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= MAX_FILE_LINES
+def test_files_stay_small() -> None:
+    lengths = {name_of(path): len(path.read_text(encoding="utf-8").splitlines()) for path in FILES}
+    assert [found for found in lengths.items() if found[1] > MAX_FILE_LINES] == []
 
 
-@over(FILES)
-def test_no_function_is_long(path: Path) -> None:
-    assert [place for place, lines in functions_of(path) if lines > MAX_FUNCTION_LINES] == []
+def test_no_function_is_long() -> None:
+    found = [found for path in FILES for found in functions_of(path)]
+    assert [place for place, lines in found if lines > MAX_FUNCTION_LINES] == []
 
 
 def test_most_functions_are_short() -> None:
@@ -82,27 +75,30 @@ def test_most_functions_are_short() -> None:
     assert long <= MAX_LONG_SHARE * len(lengths), f"{long} of {len(lengths)} functions are long"
 
 
-@over(FILES)
-def test_everything_public_is_documented(path: Path) -> None:
-    tree = tree_of(path)
-    assert not tree.body or ast.get_docstring(tree), "the module has no docstring"
-    assert list(without_docstring(tree, name_of(path))) == []
+def test_every_module_is_documented() -> None:
+    trees = {name_of(path): tree_of(path) for path in FILES}
+    assert [name for name, tree in trees.items() if tree.body and not ast.get_docstring(tree)] == []
 
 
-@over(SILENT_FILES)
-def test_libraries_do_not_print(path: Path) -> None:
+def test_everything_public_is_documented() -> None:
+    assert [place for path in FILES for place in without_docstring(tree_of(path), name_of(path))] == []
+
+
+def test_libraries_do_not_print() -> None:
     calls = [
-        node.lineno for node in ast.walk(tree_of(path)) if isinstance(node, ast.Name) and node.id == "print"
+        f"{name_of(path)}:{node.lineno}"
+        for path in SILENT_FILES
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.Name) and node.id == "print"
     ]
     assert calls == []
 
 
-@over(FILES)
-def test_nothing_is_left_unfinished(path: Path) -> None:
-    tokens = tokenize.generate_tokens(io.StringIO(path.read_text(encoding="utf-8")).readline)
+def test_nothing_is_left_unfinished() -> None:
     found = [
-        f"{token.start[0]}: {word}"
-        for token in tokens
+        f"{name_of(path)}:{token.start[0]}: {word}"
+        for path in FILES
+        for token in tokenize.generate_tokens(io.StringIO(path.read_text(encoding="utf-8")).readline)
         if token.type in (tokenize.NAME, tokenize.COMMENT, tokenize.STRING)
         for word in UNFINISHED_WORDS
         if word in token.string

@@ -2,6 +2,7 @@
 
 import csv
 from fractions import Fraction
+from itertools import product
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -69,10 +70,9 @@ def test_every_width_of_number_is_read_and_its_neighbours_left_alone(tmp_path: P
     )
 
 
-@pytest.mark.parametrize("byte", [*range(1, 10), 11, 12, *range(14, 256)])
-def test_no_byte_but_a_digit_passes_for_one(tmp_path: Path, byte: int) -> None:
+def test_no_byte_but_a_digit_passes_for_one(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
-    for at in range(10):
+    for byte, at in product([*range(1, 10), 11, 12, *range(14, 256)], range(10)):
         cell = b"1234567890"[:at] + bytes([byte]) + b"1234567890"[at + 1 :]
         path.write_bytes(b"x,y\n5," + cell + b"\n" + cell + b",5\n")
         try:
