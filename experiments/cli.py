@@ -96,7 +96,9 @@ def dispatch(words: Sequence[str], commands: Mapping[str, Command], usage: str, 
         notes = getattr(stop, "__notes__", [])
         return _refused(name, "; ".join(["stopped", *notes]), _status_of(stop))
     except ImportError as error:
-        remedy = "install it, or all that ServeTwin needs with: make run"
+        remedy = (
+            "install it, or all that ServeTwin needs with: pip install servetwin (make run in a checkout)"
+        )
         return _refused(name, f"a package is missing or does not load ({error}): {remedy}", 2)
     except MemoryError:
         less = "write a smaller trace.limit, trace.requests or cluster"

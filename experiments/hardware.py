@@ -126,6 +126,7 @@ def _profile_of(
         engine.version,
         precision_of(llm),
         engine.profile_force,
+        "" if engine.asynchronous else "engine.asynchronous=false",  # a system that splits roles wants it
     )
     return loaded.profile, ProfileUse(engine.profile, loaded.digest, loaded.problems)
 

@@ -5,7 +5,7 @@ import math
 import re
 import types
 import typing
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, is_dataclass
 from decimal import Decimal
 from typing import Any, Final
@@ -20,6 +20,14 @@ _SWEEP = re.compile(r"(?:range|choice|interval|glob|sort|shuffle|tag|extend_list
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 _ROUND_NUMBER = re.compile(r"[+-]?[0-9]{1,19}(?:\.[0-9]{1,19})?[eE]\+?[0-9]{1,2}")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+# Words that users write for what has another name here.
+_MEANT: Final = {
+    "duration": "trace.window_s",
+    "duration_s": "trace.window_s",
+    "seconds": "trace.window_s",
+    "rps": "trace.rate_per_s",
+    "qps": "trace.rate_per_s",
+}
 _LARGEST_INTEGER: Final = 2**63 - 1
 _LONGEST_ECHO: Final = 60
 
@@ -253,22 +261,37 @@ def unknown_key(key: str, known: Iterable[str], kind: str) -> UserError:
             "write cluster.gpus=N for cluster=local, or choose a cluster such as cluster=a100_x8"
         )
     names = list(known)
-    near = closest(key, names)
-    if near is not None:
-        return UserError(f"unknown key '{echo(key)}' for {kind}: write {near}=VALUE if that is meant")
+    meant = _meant(key, names)
+    if meant:
+        written = " or ".join(f"{name}=VALUE" for name in meant)
+        return UserError(f"unknown key '{echo(key)}' for {kind}: write {written} if that is meant")
     tops = sorted({name.partition(".")[0].partition("/")[0] for name in names})
     return UserError(f"unknown key '{echo(key)}' for {kind}: write a key that starts with {', '.join(tops)}")
 
 
+def _meant(key: str, names: Sequence[str]) -> list[str]:
+    """What an unknown key may mean: a word of other tools, the key without its unit, or a slip of the pen."""
+    owner, _, last = key.rpartition(".")
+    if owner in ("", "trace") and _MEANT.get(last) in names:
+        return [_MEANT[last]]
+    longer = [name for name in names if owner and last and name.startswith(f"{owner}.{last}_")]
+    near = closest(key, names)
+    return longer or ([] if near is None else [near])
+
+
 def closest(word: str, known: Iterable[str]) -> str | None:
-    """The name most like ``word``, by its whole or by its last part (``limit`` finds ``trace.limit``)."""
+    """The name most like ``word``, by its whole or by its last part (``limit`` finds ``trace.limit``).
+
+    Of a word in a group that exists only the last part counts: the group would make any two keys look alike.
+    """
     names = sorted(known)
+    owner, _, last = word.rpartition(".")
+    beside = {name.rpartition(".")[2]: name for name in names if owner and name.rpartition(".")[0] == owner}
     last_parts: dict[str, str] = {}
     for name in names:
         last_parts.setdefault(re.split(r"[./]", name)[-1], name)
-    plain = {name.lower(): name for name in names}
-    if near := difflib.get_close_matches(word.lower(), list(plain), n=1, cutoff=0.75):
-        return plain[near[0]]
-    if near := difflib.get_close_matches(word.rpartition(".")[2], list(last_parts), n=1, cutoff=0.75):
-        return last_parts[near[0]]
+    plain = {} if beside else {name.lower(): name for name in names}
+    for wanted, there in ((word.lower(), plain), (last, beside), (last, last_parts)):
+        if near := difflib.get_close_matches(wanted, list(there), n=1, cutoff=0.75):
+            return there[near[0]]
     return None

@@ -133,6 +133,6 @@ def _require_torch() -> None:
         import transformers  # noqa: F401
     except ImportError as error:
         raise UserError(
-            f"real workers need torch and transformers ({error}): run make test-real once, or "
-            "pip install --constraint constraints.txt --editable '.[real]' in the checkout"
+            f"real workers need torch and transformers ({error}): write pip install 'servetwin[real]', or "
+            "make test-real in a checkout"
         ) from None

@@ -229,7 +229,7 @@ def _step_lines(chosen: Rung, rungs: Sequence[Rung]) -> list[str]:
 def _rung_line(rung: Rung, chosen: Rung, gpu: Gpu, llm: LlmShape, tp: int) -> str:
     if rung.model is not None:
         return f"{rung.kind}: available{', used' if rung == chosen else ''}"
-    return f"{rung.kind}: not available; {rung.remedy(gpu.name, llm.name, tp)}"
+    return f"{rung.kind}: not available; {rung.remedy(gpu.name, llm, tp)}"
 
 
 def _engine_lines(overhead: EngineOverhead, engine: EngineConfig) -> list[str]:

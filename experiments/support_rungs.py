@@ -6,6 +6,7 @@ from typing import get_args
 
 from hwmodels.errors import HardwareError
 from hwmodels.gpu import Gpu
+from hwmodels.importers.published import published_for
 from hwmodels.llm_shape import LlmShape
 from hwmodels.profile import Profile
 from hwmodels.select import StepModelKind, step_model
@@ -20,21 +21,35 @@ class Rung:
     model: StepModel | None
     refusal: str = ""
 
-    def remedy(self, gpu: str, llm: str, tp: int) -> str:
+    def remedy(self, gpu: str, llm: LlmShape, tp: int) -> str:
         """What to measure or to write to get this rung; a sentence part."""
-        words = f"gpu={gpu} model={llm} tp={tp}"
+        words = f"gpu={gpu} model={llm.name} tp={tp}"
         if self.kind == "op_table":
-            return (
-                f"no profile is given; measure the layers of {llm} on {gpu} at tp={tp} with the engine's own "
-                f"kernels, write 'servetwin profile import format=FORMAT path=FOLDER {words} out=FILE', and "
-                "profile=FILE here"
-            )
+            return f"no profile is given; {_tables(gpu, llm, tp, words)}"
         if self.kind == "linear":
             return (
                 f"hwmodels/catalogue/linear.yaml has no coefficients for {words}; 'servetwin profile fit "
                 "path=FILE' prints those of a profile"
             )
         return self.refusal
+
+
+def _tables(gpu: str, llm: LlmShape, tp: int, words: str) -> str:
+    """Where measured operations are to be had: published ones, else those somebody has to measure."""
+    found = published_for(gpu, llm, tp)
+    if found is None:
+        return (
+            f"measure the layers of {llm.name} on {gpu} at tp={tp} with the engine's own kernels, write "
+            f"'servetwin profile import format=FORMAT path=FOLDER {words} out=FILE', and profile=FILE here"
+        )
+    more = f" {found.besides}" if found.besides else ""
+    run = f" engine.version={found.engine_version}" if found.engine_version else ""
+    measured = f"measured with vLLM {found.engine_version}" if found.engine_version else "of an unknown vLLM"
+    return (
+        f"{found.source} has tables, {measured}: fetch its folder {found.folder}, write 'servetwin profile "
+        f"import format={found.format_name} path=FOLDER {words}{more} out=FILE', profile=FILE here, and in a "
+        f"run engine.profile=FILE{run}"
+    )
 
 
 def ladder() -> tuple[str, ...]:

@@ -8,6 +8,8 @@ from hwmodels.errors import HardwareError
 from hwmodels.profile import Stamp
 from hwmodels.profile_file import LoadedProfile
 
+# The engine preset that imitates a software, of several the one with the newest scheduler.
+_PRESETS: Final = {"vllm": "vllm_v1"}
 # Datasheets give one rate for both 16-bit formats, and both move two bytes per number.
 _SAME_WIDTH: Final = {"bf16": "16-bit", "bfloat16": "16-bit", "fp16": "16-bit", "float16": "16-bit"}
 
@@ -49,16 +51,41 @@ def require_profile(
     engine_version: str | None,
     precision: str,
     force: bool = False,
+    kept: str = "",
 ) -> LoadedProfile:
-    """``loaded``, if it fits the run; else HardwareError with all problems, or, by ``force``, told in it."""
+    """``loaded``, if it fits the run; else HardwareError with all problems, or, by ``force``, told in it.
+
+    ``kept``: words to write beside another engine, so that it still fits the rest of the run.
+    """
     misfits = profile_problems(loaded.profile.stamp, gpu, llm, tp, engine, engine_version, precision)
     problems = loaded.problems + misfits
     if problems and not force:
+        words = keys_that_fit(loaded.profile.stamp, gpu, llm, tp, engine, engine_version, kept)
+        remedy = f"write {words}, name" if words else "name"
         raise HardwareError(
-            f"the profile {path} does not fit this run: {'; '.join(problems)}; name a profile that fits, or "
-            "write engine.profile_force=true to use it all the same"
+            f"the profile {path} does not fit this run: {'; '.join(problems)}; {remedy} a profile that fits, "
+            "or write engine.profile_force=true to use it all the same"
         )
     return replace(loaded, problems=problems)
+
+
+def keys_that_fit(
+    stamp: Stamp, gpu: str, llm: str, tp: int, engine: str, engine_version: str | None, kept: str = ""
+) -> str:
+    """The words of a run that a profile fits, as far as they differ from this run's."""
+    words = []
+    if stamp.gpu != gpu:
+        words.append(f"cluster={stamp.gpu}_xN")
+    if not same_shape(stamp.llm, llm):
+        words.append(f"model={stamp.llm}")
+    if stamp.tp != tp:
+        words.append(f"model.tp={stamp.tp}")
+    if stamp.engine != engine and stamp.engine in _PRESETS:
+        words += [f"engine={_PRESETS[stamp.engine]}", *kept.split()]
+    stale = engine_version is not None and _version(stamp.engine_version) != _version(engine_version)
+    if (stale or stamp.engine != engine) and stamp.engine in _PRESETS:
+        words.append(f"engine.version={_version(stamp.engine_version)}")
+    return " ".join(words)
 
 
 def same_shape(one: str, other: str) -> bool:

@@ -47,8 +47,8 @@ def _missing(torch: str | None, transformers: str | None, cuda: list[str], rdma:
     missing = []
     if torch is None or transformers is None:
         missing.append(
-            "Real workers need torch and transformers: run `make test-real` once, or "
-            "`pip install --editable '.[real]'` in the checkout."
+            "Real workers need torch and transformers: write `pip install 'servetwin[real]'`, or "
+            "`make test-real` in a checkout."
         )
     if not cuda:
         missing.append(

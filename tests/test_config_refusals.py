@@ -39,6 +39,14 @@ REFUSED: list[tuple[list[str], list[str]]] = [
     # keys nothing has
     (["trace.limt=4"], ["'trace.limt'", "write trace.limit="]),
     (["limit=4"], ["'limit'", "write trace.limit="]),
+    (["trace.duration=60"], ["'trace.duration'", "write trace.window_s=VALUE if"]),
+    (["duration=60"], ["'duration'", "write trace.window_s=VALUE if"]),
+    (
+        ["trace=azure_conv_like", "trace.rate=4"],
+        ["write trace.rate_scale=VALUE or trace.rate_per_s=VALUE if"],
+    ),
+    (["trace=azure_conv_like", "trace.qps=4"], ["write trace.rate_per_s=VALUE if"]),
+    (["engin.max_num_seqs=4"], ["write engine.max_num_seqs="]),
     (["max_num_seq=4"], ["'max_num_seq'", "write engine.max_num_seqs="]),
     (["modle=llama2_7b"], ["'modle'", "write model="]),
     (["dispatch=least_kv"], ["'dispatch'", "system/dispatch"]),

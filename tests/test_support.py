@@ -100,10 +100,10 @@ def test_every_line_is_short_and_every_section_there(capsys: pytest.CaptureFixtu
 
 
 def test_a_rung_that_is_missing_says_what_to_measure(capsys: pytest.CaptureFixture[str]) -> None:
-    rungs = section(printed(capsys, "model=mistral_24b", "gpu=h200", "tp=1"), "ladder")
-    assert "op_table: not available; no profile is given; measure the layers of mistral_24b on h200" in rungs
-    assert "path=FOLDER gpu=h200 model=mistral_24b tp=1 out=FILE" in rungs
-    assert "linear: not available; hwmodels/catalogue/linear.yaml has no coefficients for gpu=h200" in rungs
+    rungs = section(printed(capsys, "model=mistral_24b", "gpu=a800", "tp=1"), "ladder")
+    assert "op_table: not available; no profile is given; measure the layers of mistral_24b on a800" in rungs
+    assert "path=FOLDER gpu=a800 model=mistral_24b tp=1 out=FILE" in rungs
+    assert "linear: not available; hwmodels/catalogue/linear.yaml has no coefficients for gpu=a800" in rungs
 
 
 def measured(tmp_path: Path) -> Path:
@@ -220,7 +220,7 @@ def test_the_ladder_is_tried_from_the_best_down() -> None:
     rungs = rungs_of(gpu, llm, 1, None)
     assert tuple(rung.kind for rung in rungs) == ladder() and "auto" not in ladder()
     assert chosen_rung(rungs, gpu, llm, 1, None) == next(rung for rung in rungs if rung.model is not None)
-    assert Rung("roofline", None, "because").remedy("x", "y", 1) == "because"
+    assert Rung("roofline", None, "because").remedy("x", llm, 1) == "because"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,65 @@
+"""Published tables that the importers read: where they are, for which GPUs, models and engine versions."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from hwmodels.llm_shape import LlmShape
+
+# The commit whose folders these are. Later ones measure other engine versions.
+AICONFIGURATOR: Final = "ai-dynamo/aiconfigurator at commit 095f58a"
+LLMSERVINGSIM: Final = "casys-kaist/LLMServingSim"
+# Query heads of a rank, head size and all-reduces that the attention tables of AIConfigurator have there.
+_HEADS: Final = frozenset({1, 2, 4, 8, 12, 16, 24, 32, 40, 48, 64})
+_HEAD_DIM: Final = 128
+_LLAMA: Final = ("llama3_1_8b", "llama3_8b")
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """Tables of one GPU.
+
+    ``llms``: of these models alone, named as in the catalogue; empty: a model is composed of measured
+    products and attention. ``engine_version``: of vLLM, which a run must imitate; empty where the tables do
+    not say. ``besides``: what the import must be told too.
+    """
+
+    source: str
+    format_name: str
+    folder: str
+    gpu: str
+    tps: tuple[int, ...]
+    engine_version: str
+    llms: tuple[str, ...] = ()
+    besides: str = ""
+
+    def covers(self, gpu: str, llm: LlmShape, tp: int) -> bool:
+        """Whether these tables make a profile of the combination."""
+        if self.gpu != gpu or tp not in self.tps:
+            return False
+        if self.llms:
+            return llm.name in self.llms
+        return llm.head_dim == _HEAD_DIM and {llm.heads / tp, llm.kv_heads / tp} <= _HEADS
+
+
+PUBLISHED: Final = (
+    Published(
+        LLMSERVINGSIM, "llmservingsim", "RTX4090/meta-llama/Llama-3.1-8B", "rtx4090", (1,), "0.19.0", _LLAMA
+    ),
+    Published(
+        LLMSERVINGSIM, "llmservingsim", "RTXPRO6000/meta-llama/Llama-3.1-8B", "rtx_pro_6000", (1, 2),
+        "0.19.0", _LLAMA,
+    ),
+    Published(
+        LLMSERVINGSIM, "llmservingsim", "RTXPRO6000/Qwen/Qwen3-32B", "rtx_pro_6000", (2,), "",
+        ("qwen3_32b",), "engine_version=unknown",
+    ),
+    Published(AICONFIGURATOR, "aiconfigurator", "a100_sxm", "a100_80g", (1, 2, 4, 8), "0.14.0"),
+    Published(AICONFIGURATOR, "aiconfigurator", "h100_sxm", "h100", (1, 2, 4, 8), "0.19.0"),
+    Published(AICONFIGURATOR, "aiconfigurator", "h200_sxm", "h200", (1, 2, 4, 8), "0.19.0"),
+    Published(AICONFIGURATOR, "aiconfigurator", "rtx_pro_6000_server", "rtx_pro_6000", (1, 2), "0.19.0"),
+)  # fmt: skip
+
+
+def published_for(gpu: str, llm: LlmShape, tp: int) -> Published | None:
+    """The first that covers the combination: measured for the model before composed."""
+    return next((one for one in PUBLISHED if one.covers(gpu, llm, tp)), None)
