@@ -21,6 +21,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from experiments import options as option_files
+from experiments import run_again
 from experiments.checks import check
 from experiments.clusters import made_names, requested_cluster
 from experiments.config import Kind, RunConfig
@@ -57,19 +58,25 @@ _FIXED_KEYS: Final = frozenset({"kind", "cluster.gpu", "cluster.topology", "trac
 def load_config(overrides: Sequence[str], kind: Kind) -> RunConfig:
     """The checked configuration of one run from ``key=value`` words; ``out=FOLDER`` is required.
 
+    ``config=DIR`` among them begins with the configuration of an earlier run instead of the defaults.
+
     Raises UserError for every word, option or value that cannot be used.
     """
     groups = option_groups()
     for word in overrides:
         _refuse_bare_option(word, groups)
     words = parse_words(overrides)
+    saved = [word for word in words if word.key == run_again.KEY]
+    words = [word for word in words if word not in saved]
     choices = [word for word in words if word.key in groups]
     values = [word for word in words if word.key not in groups]
     for choice in choices:
         _check_choice(choice, groups)
     try:
-        tree = _compose(kind, choices)
-        literals = _apply(tree, values, kind, groups)
+        tree, literals = _compose(kind, choices), dict[str, str]()
+        if saved:
+            tree, literals = run_again.run_again(saved[0], tree, words, kind)
+        literals |= _apply(tree, values, kind, groups)
         data = _resolve(tree, literals)
     except FileNotFoundError as error:  # Hydra asks for the current folder
         raise UserError("the folder you are in was removed: cd to one that exists and run again") from error
@@ -176,7 +183,8 @@ def _apply(
     for word in words:
         if not word.key.startswith("system."):
             _set(tree, word, kind, groups)
-    if any(word.key in ("slo.ttft_ms", "slo.tpot_ms") for word in words):
+    own_slo = any(word.key in ("slo.ttft_ms", "slo.tpot_ms") for word in words)
+    if own_slo and tree.slo.name != "custom":  # as it is in the configuration of a run that had one
         tree.slo.source = f"command line, instead of {tree.slo.name}"
         tree.slo.name = "custom"
     if any(word.key.startswith("engine.overhead.") for word in words):

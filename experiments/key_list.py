@@ -26,6 +26,7 @@ def key_list(kind: Kind) -> str:
     for key, (default, wanted) in defaults(kind).items():
         if (not key.startswith("system.") or key.startswith("system.instances.")) and key != "out":
             lines.append(f"  {key + '=' + _shown(default):<48} {wanted}")
+    lines += ["", "config=DIR begins with the configuration of an earlier run, its out= folder, instead"]
     lines += ["", "A policy's own parameters follow its group: system.admission.rate_per_s=2"]
     lines += _policy_parameters()
     lines += [

@@ -11,7 +11,7 @@ import yaml
 from experiments.checks import check
 from experiments.config import RunConfig
 from experiments.models_config import ONE
-from experiments.overrides import checked_value, wanted_by
+from experiments.overrides import checked_value, echo, wanted_by
 from experiments.saved_policies import check_policies
 from experiments.vllm_defaults import USAGE_CONTEXTS
 from serving.errors import UserError
@@ -71,7 +71,10 @@ def read_resolved(path: Path | str) -> RunConfig:
         data.setdefault("models", dataclasses.asdict(ONE))
         if isinstance(data.get("engine"), dict):
             data["engine"].setdefault("usage_context", USAGE_CONTEXTS[0])
-    config: RunConfig = built(RunConfig, data, "", str(path))
+    try:
+        config: RunConfig = built(RunConfig, data, "", str(path))
+    except UserError as error:
+        raise UserError(f"{error}; or use the file with the version of ServeTwin that wrote it") from None
     return config
 
 
@@ -102,4 +105,15 @@ def _parameters(data: Any, key: str, source: str) -> dict[str, Any]:
         raise UserError(
             f"{key} in {source} is not a mapping: write a mapping of parameter names to values, or {{}}"
         )
+    for name, value in data.items():
+        if not all(one is None or type(one) in (int, float, bool, str) for one in listed(value)):
+            raise UserError(
+                f"{key}.{echo(name)} in {source} is no plain value: write a number, a word, true, false, "
+                "null or a list of these"
+            )
     return dict(data)
+
+
+def listed(value: Any) -> list[Any]:
+    """The items of a list, or the value as the only one."""
+    return value if isinstance(value, list) else [value]

@@ -9,24 +9,29 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 
 from experiments import cli
 from experiments.journal_file import NAME
 from experiments.policy_groups import POLICY_GROUPS
+from experiments.reproduce.more_set_ups import SIX_24B
+from experiments.reproduce.run_store import RunStore
+from experiments.reproduce.set_ups import Case
 from experiments.resolved import read_resolved, resolved_yaml
 from experiments.saved_policies import check_policies
 from serving.errors import UserError
 from serving.journal import digest_of
+from tests.forgery import ATTACKS, EVIL, config_of, imported, places, put
+
+__all__ = ["imported"]
 
 WORDS = (
     "system=blitzscale", "system/admission=token_bucket", "system.admission.rate_per_s=9", "cluster=blitz_b",
     "trace=azure_conv_like", "trace.requests=4", "trace.rate_per_s=20", "journal=true",
 )  # fmt: skip
 ROOT = Path(__file__).resolve().parents[1]
-EVIL = "evil_module"
-ATTACKS = (f"{EVIL}:boom", f"{EVIL}:Boom", {"_target_": f"{EVIL}.boom"}, f"{EVIL}.boom", [f"{EVIL}:boom"])
 
 
 @pytest.fixture(scope="module")
@@ -34,19 +39,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("saved") / "run"
     assert cli.run(["simulate", *WORDS, f"out={out}"]) == 0
     return out
-
-
-@pytest.fixture
-def imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A file that appears as soon as anything imports the module EVIL or calls what it has."""
-    told = tmp_path / "imported"
-    (tmp_path / f"{EVIL}.py").write_text(
-        f"from pathlib import Path\nPath({str(told)!r}).touch()\n"
-        f"def boom(*a, **k): Path({str(told)!r}).touch()\n"
-        "class Boom:\n    def __init__(self, *a, **k): boom()\n    dispatch = choose = admit = scale = boom\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    return told
 
 
 def forged(run: Path, folder: Path, config: Any) -> Path:
@@ -60,24 +52,6 @@ def forged(run: Path, folder: Path, config: Any) -> Path:
     footer = json.loads(lines[-1]) | {"sha256": digest_of(lines[:-1])}
     (folder / NAME).write_text("\n".join([*lines[:-1], json.dumps(footer)]) + "\n")
     return folder
-
-
-def config_of(run: Path) -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load((run / "config.yaml").read_text())
-    return found
-
-
-def places(data: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Where a configuration has anything but a number: words, lists, mappings, and nothing."""
-    if not isinstance(data, dict):
-        return [] if isinstance(data, int | float) else [path]
-    return [path, *(place for key, value in data.items() for place in places(value, (*path, key)))]
-
-
-def put(data: Any, path: tuple[Any, ...], value: Any) -> Any:
-    if not path:
-        return value
-    return data | {path[0]: put(data[path[0]], path[1:], value)}
 
 
 def test_the_forged_run_of_nothing_new_replays(run: Path, tmp_path: Path) -> None:
@@ -208,6 +182,20 @@ def test_saved_parameters_are_held_against_the_constructor(
     assert said in capsys.readouterr().err
 
 
+def test_kept_runs_of_a_reproduction_are_not_unpickled(tmp_path: Path) -> None:
+    class Told:
+        def __reduce__(self) -> tuple[Any, ...]:
+            return Path.touch, (tmp_path / "called",)
+
+    store, case = RunStore(tmp_path), Case("any", SIX_24B, ())
+    hostile = np.array([Told()], dtype=object)
+    for broken in ({"text": hostile}, {"text": np.array('{"timelines": []}'), "arrival_s": hostile}):
+        np.savez(store._path(case, 0), **broken)
+        assert store.load(case, 0) is None and not (tmp_path / "called").exists()
+    np.load(store._path(case, 0), allow_pickle=True)["arrival_s"]
+    assert (tmp_path / "called").exists()  # what was there to be called
+
+
 SHIPPED = ("serving", "policies", "hwmodels", "simcore", "realexec", "traces", "experiments", "notebooks")
 # What a registry of the package names, a class held against its protocol, and texts of the package's own.
 BY_NAME = {
@@ -236,7 +224,8 @@ def test_code_is_reached_by_name_in_these_places_only() -> None:
 def names_of(node: ast.AST) -> set[str]:
     """What is called, imported or handed over as an option; re.compile is none."""
     if isinstance(node, ast.Call):
-        called, options = ast.unparse(node.func), {keyword.arg or "" for keyword in node.keywords}
+        called = ast.unparse(node.func)
+        options = {one.arg or "" for one in node.keywords if ast.unparse(one.value) != "False"}
         return options | ({called, called.rpartition(".")[2]} if called != "re.compile" else set())
     if isinstance(node, ast.Import | ast.ImportFrom):
         return {alias.name for alias in node.names} | {getattr(node, "module", None) or ""}
