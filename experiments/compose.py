@@ -25,8 +25,9 @@ from experiments import run_again
 from experiments.checks import check
 from experiments.clusters import made_names, requested_cluster
 from experiments.config import Kind, RunConfig
+from experiments.engine_defaults import fill_batch_defaults, fill_engine_default
 from experiments.model_path import as_option, is_model_path
-from experiments.options import option_file, option_groups
+from experiments.options import option_groups
 from experiments.outside_policies import names_outside, other_choices, outside_option, outside_wanted
 from experiments.overrides import (
     LITERAL_KEYS,
@@ -44,8 +45,6 @@ from experiments.policy_parameters import declared
 from experiments.resolved import built
 from experiments.trace_options import INSTEAD_FOR_RECORDED, trace_names, trace_parameters, wanted_parameter
 from experiments.trace_options import register as register_trace
-from experiments.vllm_defaults import USAGE_CONTEXTS, batch_defaults
-from hwmodels.catalogue import load_gpu
 from serving.errors import UserError
 
 # Set by the chosen option file: another value under the option's name would label results wrongly.
@@ -94,7 +93,7 @@ def load_config(overrides: Sequence[str], kind: Kind) -> RunConfig:
 def defaults(kind: Kind) -> dict[str, tuple[Any, Wanted]]:
     """Every key a user may set -> its default (None where there is none) and what it takes."""
     tree = _compose(kind, [])
-    _fill_batch_defaults(tree)
+    fill_batch_defaults(tree)
     return {
         key: (OmegaConf.select(tree, path, throw_on_missing=False), wanted)
         for key, (path, wanted) in _settable(tree, kind).items()
@@ -179,7 +178,7 @@ def _apply(
     """
     literals = {word.key: word.text for word in words if word.key in LITERAL_KEYS}
     words = [word for word in words if word.key not in LITERAL_KEYS]
-    _fill_batch_defaults(tree, {word.key: word for word in words}.get(_USAGE))
+    fill_batch_defaults(tree, {word.key: word for word in words}.get(_USAGE))
     for word in words:
         if not word.key.startswith("system."):
             _set(tree, word, kind, groups)
@@ -189,7 +188,7 @@ def _apply(
         tree.slo.name = "custom"
     if any(word.key.startswith("engine.overhead.") for word in words):
         tree.engine.overhead.source = f"command line, instead of engine={tree.engine.name}"
-    _fill_engine_default(tree, groups)
+    fill_engine_default(tree, groups)
     for word in words:
         if word.key.startswith("system."):
             _set(tree, word, kind, groups)
@@ -270,36 +269,6 @@ def _refuse_fixed(word: Override, key: str, groups: dict[str, list[str]]) -> Non
     if key in leaves(RunConfig) and _is_fixed(key) and owner in groups:
         options = ", ".join(groups[owner])
         raise UserError(f"{word.key} belongs to the chosen {owner}: write {owner}=OPTION, one of {options}")
-
-
-def _fill_batch_defaults(tree: DictConfig, usage: Override | None = None) -> None:
-    """What a preset leaves to vLLM's rule; ``usage``: the word that sets the usage context."""
-    engine = tree.engine
-    unset = [
-        name for name in ("max_num_seqs", "max_num_batched_tokens") if OmegaConf.is_missing(engine, name)
-    ]
-    if usage is not None and not unset:
-        raise UserError(
-            f"{usage} does nothing with engine={engine.name}, whose limits are its own: leave it out"
-        )
-    context = engine.usage_context if usage is None else usage.text
-    if unset and context in USAGE_CONTEXTS:
-        known = batch_defaults(load_gpu(tree.cluster.gpu), context)
-        for name in unset:
-            engine[name] = known[name]
-    elif unset:
-        raise UserError(f"{usage} is unknown: write one of {', '.join(USAGE_CONTEXTS)}")
-
-
-def _fill_engine_default(tree: DictConfig, groups: dict[str, list[str]]) -> None:
-    """Replace ``system/batcher=engine_default`` by the option that ``engine.batcher`` names."""
-    options = [name for name in groups["system/batcher"] if name != "engine_default"]
-    if tree.engine.batcher not in options:
-        shown = echo(str(tree.engine.batcher))
-        raise UserError(f"engine.batcher={shown} is unknown: write one of {', '.join(options)}")
-    if tree.system.batcher.name == "engine_default":
-        option = OmegaConf.create(option_file("system/batcher", tree.engine.batcher))
-        OmegaConf.update(tree, "system.batcher", option, merge=True, force_add=True)
 
 
 def _resolve(tree: DictConfig, literals: dict[str, str]) -> dict[str, Any]:

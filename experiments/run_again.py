@@ -20,10 +20,13 @@ from experiments.resolved import read_resolved
 from experiments.saved_policies import check_policies
 from experiments.trace_config import TraceConfig
 from experiments.trace_options import trace_names, trace_parameters
+from experiments.vllm_defaults import USAGE_CONTEXTS, batch_defaults
+from hwmodels.catalogue import load_gpu
 from serving.errors import UserError
 from traces.synthetic.registry import SYNTHETIC
 
 KEY: Final = "config"
+_UNSET: Final = "???"
 _COMMANDS: Final = {"simulate": "servetwin simulate", "realexec": "realexec run"}
 _PATHS: Final = (("trace", "path"), ("engine", "profile"))
 
@@ -52,7 +55,7 @@ def run_again(
         _check_trace(saved.trace, path)
     if "engine" not in new and _names_an_engine(new.get("system")):
         new["engine"] = composed.engine.name
-    data = dataclasses.asdict(saved) | {"out": "???", "overwrite": False}
+    data = dataclasses.asdict(saved) | {"out": _UNSET, "overwrite": False}
     paths = _without_paths(data, new)
     _refuse_references(data, path)
     _follow(data, saved, new, words)
@@ -128,17 +131,33 @@ def _texts(value: Any) -> Iterator[str]:
 def _follow(
     data: dict[str, Any], saved: RunConfig, new: Mapping[str, str], words: Sequence[Override]
 ) -> None:
-    """Make follow another key what did so in the run: the batcher the engine, and real GPUs the workers."""
+    """Make follow another key what did so in the run: limits the GPU, batchers the engine, ..."""
     if saved.kind == "realexec" and saved.cluster.gpus == saved.workers:
         data["cluster"]["gpus"] = "${workers}"
-    batcher, engine = saved.system.batcher, data["engine"]
+    if "engine" not in new:
+        data["engine"] |= _limits_by_rule(saved)
+    batcher = saved.system.batcher
     another = "engine" in new or any(word.key == "engine.batcher" for word in words)
     if another and batcher.name == saved.engine.batcher:
         data["system"]["batcher"] = option_file("system/batcher", "engine_default")
         return
     for name, source in _followed(batcher).items():
-        if batcher.params.get(name) == engine[source.partition(".")[2]]:
+        if batcher.params.get(name) == getattr(saved.engine, source.partition(".")[2]):
             data["system"]["batcher"]["params"][name] = f"${{{source}}}"
+
+
+def _limits_by_rule(saved: RunConfig) -> dict[str, str]:
+    """Those limits of the engine that its preset leaves to vLLM's rule, and that are what the rule gives."""
+    engine = saved.engine
+    if engine.name not in option_groups()["engine"] or engine.usage_context not in USAGE_CONTEXTS:
+        return {}
+    preset = option_file("engine", engine.name)
+    rule = batch_defaults(load_gpu(saved.cluster.gpu), engine.usage_context)
+    return {
+        name: _UNSET
+        for name, value in rule.items()
+        if preset[name] == _UNSET and getattr(engine, name) == value
+    }
 
 
 def _followed(batcher: PolicyConfig) -> dict[str, str]:
