@@ -7,6 +7,7 @@ fabric, but for step times (a pass lasts the same whatever is in it) and request
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
@@ -77,25 +78,41 @@ def play(layers: int, load: float, batches: int, scheduler: str, idle: float = 0
 
     The old instance runs others until ``idle`` layer times after that; it is idle then, and not before.
     """
-    with TemporaryDirectory() as folder:  # the model's shape is read from there whenever it is asked for
-        Path(folder, "config.json").write_text(
-            json.dumps(_SHAPE | {"num_hidden_layers": layers}), encoding="utf-8"
-        )
-        words = (*_WORDS, f"model={folder}", f"system/live={scheduler}")
-        prepared = prepare(load_config(words, "simulate"))
-        probe = _run(prepared, 100 * NS_PER_S, [0, 0])[1].layers_ns
-        layer_ns = round((probe[layers - 1] - probe[1]) / (layers - 2) / load)
-        idle_ns, pass_ns = probe[1] + round(idle * layer_ns), layers * layer_ns
-        before = idle_ns // pass_ns  # passes that the old instance has run by then, from their arrival on
-        arrivals_ns = [idle_ns % pass_ns] * (before + batches)
-        firsts_ns, seen = _run(prepared, pass_ns, arrivals_ns)
+    world = _world(layers, scheduler)
+    layer_ns = round((world.layers_ns[layers - 1] - world.layers_ns[1]) / (layers - 2) / load)
+    idle_ns, pass_ns = world.layers_ns[1] + round(idle * layer_ns), layers * layer_ns
+    before = idle_ns // pass_ns  # passes that the old instance has run by then, from their arrival on
+    arrivals_ns = [idle_ns % pass_ns] * (before + batches)
+    firsts_ns, seen = _run(world.prepared, pass_ns, arrivals_ns)
     zero_ns, came = seen.layers_ns[1], seen.layers_ns
-    assert zero_ns == probe[1], "what is loaded depends on what is served meanwhile"
+    assert zero_ns == world.layers_ns[1], "what is loaded depends on what is served meanwhile"
     return Played(
         tuple([(at_ns - zero_ns) / layer_ns for at_ns in firsts_ns[before:]]),
         (came[layers - 1] - zero_ns) / (layers - 2) / layer_ns,
         (seen.whole_ns - zero_ns) / layer_ns,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _World:
+    """What runs of one model and scheduler share; layers_ns: when each comes, whatever is served.
+
+    folder: with the model's shape, which is read whenever it is asked for.
+    """
+
+    folder: TemporaryDirectory[str]
+    prepared: Prepared
+    layers_ns: dict[int, int]
+
+
+@cache
+def _world(layers: int, scheduler: str) -> _World:
+    folder = TemporaryDirectory()
+    shape = _SHAPE | {"num_hidden_layers": layers}
+    Path(folder.name, "config.json").write_text(json.dumps(shape), encoding="utf-8")
+    words = (*_WORDS, f"model={folder.name}", f"system/live={scheduler}")
+    prepared = prepare(load_config(words, "simulate"))
+    return _World(folder, prepared, _run(prepared, 100 * NS_PER_S, [0, 0])[1].layers_ns)
 
 
 def _run(prepared: Prepared, pass_ns: int, arrivals_ns: list[int]) -> tuple[list[int], _Seen]:

@@ -20,6 +20,7 @@ from experiments.reproduce import (
     fig24,
     live,
     v1,
+    zigzag,
 )
 from experiments.reproduce.figure import Figure
 from experiments.reproduce.outcomes import Outcomes
@@ -53,6 +54,7 @@ BLITZSCALE: Final[dict[str, Recipe]] = {
     "fig23": Recipe("CPU time of plans and decisions", fig23.cases, fig23.fig23),
     "fig24": Recipe("prefill and decode on the same instances", fig24.cases, fig24.fig24),
     "live": Recipe("live scaling on and off, its schedulers and counters", live.cases, live.live),
+    "zigzag": Recipe("ZigZag against best effort: one pair's bound, settings", zigzag.cases, zigzag.zigzag),
     "v1": Recipe("headlines of the first version", v1.cases, v1.v1),
 }
 PAPERS: Final = {"blitzscale": BLITZSCALE}
