@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from time import process_time
 
-from benchmarks.raw import raw_timeout_s
+from benchmarks.raw import measured
 from experiments.reproduce.load_plans import (
     FIG_21_BYTES,
     all_cache,
@@ -231,31 +231,35 @@ def measure(loads: Loads) -> tuple[float, int]:
 
 def print_loads(name: str) -> None:
     """Raw per load and per flow; the best of several runs."""
-    raw_s = raw_timeout_s()
-    runs = sorted(measure(LOADS[name]()) for _ in range(REPEATS))
-    raw_s = min(raw_s, raw_timeout_s())
-    (cpu_s, flows), (median_s, _) = runs[0], runs[REPEATS // 2]
+    flows = 0
+
+    def once() -> float:
+        nonlocal flows
+        cpu_s, flows = measure(LOADS[name]())
+        return cpu_s
+
+    runs = measured(once, REPEATS)
     print(
-        f"{name:14s} {cpu_s / raw_s:9,.0f} raw per load (median {median_s / raw_s:,.0f})   "
-        f"{cpu_s / flows / raw_s:6.1f} raw per flow   {flows:4d} flows per load   "
-        f"{cpu_s * 1e3:7.3f} ms   raw {raw_s * 1e6:.3f} us",
+        f"{name:14s} {runs.told('load', 0)}   {runs.best / flows:6.1f} raw per flow   "
+        f"{flows:4d} flows per load",
         flush=True,
     )
 
 
 def print_topology() -> None:
     """Building 4,096 GPUs: file read, checked, every link and seat written out."""
-    raw_s = raw_timeout_s()
     for cluster in ("blitz_a_512x8", "dgx_h100_512x8"):
-        times = []
-        for _ in range(REPEATS):
+        topology = build(load_cluster(cluster))
+
+        def once(name: str = cluster) -> float:
             started = process_time()
-            topology = build(load_cluster(cluster))
-            times.append(process_time() - started)
+            build(load_cluster(name))
+            return process_time() - started
+
+        runs = measured(once, REPEATS)
         print(
             f"{'topology_4096':14s} {cluster:15s} {len(topology.gpus)} GPUs, {len(topology.links)} links: "
-            f"{min(times):.3f} s (median {sorted(times)[REPEATS // 2]:.3f}), {min(times) / raw_s:,.0f} raw   "
-            "budget 2 s",
+            f"{runs.told('cluster', 0)}   budget 2 s",
             flush=True,
         )
 

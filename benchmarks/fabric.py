@@ -10,10 +10,11 @@ advance). Whenever flows end as many begin, so that their number stays.
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from time import process_time
 
-from benchmarks.raw import raw_timeout_s
+from benchmarks.raw import measured
 from hwmodels.fabric.fabric import Fabric
 from hwmodels.fabric.flow import FlowSpec
 from tests.fabric_scenarios import GB, LeafSpine, leaf_spine
@@ -91,12 +92,10 @@ def main(names: list[str]) -> None:
     for name in names or SCENARIOS:
         make, budget = SCENARIOS[name]
         case = make()
-        raw_s = raw_timeout_s()
-        runs = sorted(measure(case) for _ in range(REPEATS))
-        raw_s = min(raw_s, raw_timeout_s())
+        runs = measured(partial(measure, case), REPEATS)
         print(
-            f"{name:12s} {runs[0] / raw_s:9.1f} raw per flow (median {runs[REPEATS // 2] / raw_s:.1f})   "
-            f"{2 / runs[0]:9,.0f} flow events per CPU-s   raw {raw_s * 1e6:.3f} us   budget {budget or '-'}",
+            f"{name:12s} {runs.told('flow')}   {2 / runs.best_cpu_s:9,.0f} flow events per CPU-s   "
+            f"budget {budget or '-'}",
             flush=True,
         )
 

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from time import process_time
 
-from benchmarks.raw import raw_timeout_s
+from benchmarks.raw import Runs, measured
 from policies.multicast import MulticastPlanner
 from policies.provisioning import NetworkProvisioner
 from policies.scaling import load_monitor
@@ -89,32 +89,33 @@ def fleet() -> ScalingView:
     return ScalingView(0, "m", (prefill, decode), 60_000, 2_500_000, 0, 13_000, 480_000, 96_000.0, 4)
 
 
-def best_s(call: Callable[[], object], times: int = 1) -> float:
-    """CPU seconds of one call, the best of several rounds of ``times``."""
-    rounds = []
-    for _ in range(REPEATS):
+def repeated(call: Callable[[], object], times: int = 1) -> Runs:
+    """CPU seconds of one call, in several rounds of ``times``."""
+
+    def once() -> float:
         started = process_time()
         for _ in range(times):
             call()
-        rounds.append((process_time() - started) / times)
-    return min(rounds)
+        return (process_time() - started) / times
+
+    return measured(once, REPEATS)
 
 
-def measure(name: str) -> tuple[float, str]:
-    """(CPU seconds of one decision, the best of several; what it decided)."""
+def measure(name: str) -> tuple[Runs, str]:
+    """(CPU seconds of one decision, in several runs; what it decided)."""
     if name == "quiet":
         monitor, view = load_monitor(), fleet()
         assert monitor.scale(view) == ()
-        return best_s(lambda: monitor.scale(view), QUIET_CALLS), "no decision"
+        return repeated(lambda: monitor.scale(view), QUIET_CALLS), "no decision"
     if name == "provision":
         provisioner, request = provision()
         edges = provisioner.provision(request).edges
         assert sum(len(edge.targets) for edge in edges) == request.count
-        return best_s(lambda: provisioner.provision(request)), f"{len(edges)} edges"
+        return repeated(lambda: provisioner.provision(request)), f"{len(edges)} edges"
     planner, wanted = CASES[name]()
     plan = planner.plan(wanted)
     assert len(plan.replicas) == wanted.instances
-    return best_s(lambda: planner.plan(wanted)), f"{len(plan.edges)} edges"
+    return repeated(lambda: planner.plan(wanted)), f"{len(plan.edges)} edges"
 
 
 def main(names: list[str]) -> None:
@@ -123,13 +124,12 @@ def main(names: list[str]) -> None:
     unknown = [name for name in names if name not in known]
     if unknown:
         sys.exit(f"benchmarks.planner: there is no case {unknown[0]!r}: write {', '.join(known)}")
-    raw_s = raw_timeout_s()
     for name in names or known:
-        took_s, what = measure(name)
+        runs, what = measure(name)
         aim_ms = QUIET_AIM_MS if name == "quiet" else AIM_MS
         print(
-            f"{name:10s} {took_s * 1e3:8.4f} ms (aim {aim_ms:g})   {took_s / raw_s:8,.0f} raw   "
-            f"{what:12s}   raw {raw_s * 1e6:.3f} us",
+            f"{name:10s} {runs.best_cpu_s * 1e3:8.4f} ms (aim {aim_ms:g})   "
+            f"{runs.told('decision', 0)}   {what}",
             flush=True,
         )
 

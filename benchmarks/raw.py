@@ -1,26 +1,77 @@
 """The unit of every benchmark: CPU time of one SimPy timeout in one generator process, in the same run."""
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from statistics import median
 from time import process_time
 
 from simpy import Environment, Event
 
 TIMEOUTS = 200_000
 
+Clock = Callable[[], float]
 
-def raw_timeout_s() -> float:
+
+@dataclass(frozen=True)
+class Runs:
+    """Repeated measurements in one process: ``cpu_s`` of the work, ``raw_s`` of one timeout, between them.
+
+    Noise only adds, to either. So the best is the least of the work over the least of the unit, each on its
+    own: of a quotient per run the least would be the one whose unit was slowed down.
+    """
+
+    cpu_s: tuple[float, ...]
+    raw_s: tuple[float, ...]
+
+    @property
+    def best_cpu_s(self) -> float:
+        return min(self.cpu_s)
+
+    @property
+    def best_raw_s(self) -> float:
+        return min(self.raw_s)
+
+    @property
+    def best(self) -> float:
+        """Raw that the work costs."""
+        return self.best_cpu_s / self.best_raw_s
+
+    @property
+    def median(self) -> float:
+        """The same of medians."""
+        return median(self.cpu_s) / median(self.raw_s)
+
+    def told(self, unit: str, digits: int = 1) -> str:
+        """``best (median) raw per unit``, and the two times that make it."""
+        return (
+            f"{self.best:9,.{digits}f} raw per {unit} (median {self.median:,.{digits}f})   "
+            f"{self.best_cpu_s * 1e6:9,.2f} us CPU per {unit}   raw {self.best_raw_s * 1e6:.3f} us"
+        )
+
+
+def measured(once: Callable[[], float], repeats: int, raw: Callable[[], float] | None = None) -> Runs:
+    """``once`` gives the CPU seconds of one unit of work; the unit of time is taken around every run."""
+    raw = raw or raw_timeout_s
+    cpu_s, raw_s = list[float](), [raw()]
+    for _ in range(repeats):
+        cpu_s.append(once())
+        raw_s.append(raw())
+    return Runs(tuple(cpu_s), tuple(raw_s))
+
+
+def raw_timeout_s(clock: Clock = process_time) -> float:
     """CPU seconds of one timeout; the best of three, because noise only adds."""
-    return min(_measure() for _ in range(3))
+    return min(_measure(clock) for _ in range(3))
 
 
-def _measure() -> float:
+def _measure(clock: Clock) -> float:
     env = Environment()
 
-    def clock() -> Generator[Event, None, None]:
+    def process() -> Generator[Event, None, None]:
         for _ in range(TIMEOUTS):
             yield env.timeout(1)
 
-    env.process(clock())
-    started = process_time()
+    env.process(process())
+    started = clock()
     env.run()
-    return (process_time() - started) / TIMEOUTS
+    return (clock() - started) / TIMEOUTS

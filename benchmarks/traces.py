@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from benchmarks.raw import raw_timeout_s
+from benchmarks.raw import measured
 from traces.streams import stream
 
 ROWS = 1_430_000
@@ -58,20 +58,25 @@ def read_once(path: Path) -> tuple[int, float, float]:
 
 
 def main(words: list[str]) -> None:
-    """Print one line per reading."""
+    """Print the best and the median of several readings."""
     rows = int(words[0]) if words else ROWS
     with TemporaryDirectory() as folder:
         path = Path(folder) / "BurstGPT_like.csv"
         write_file(path, rows)
         size_mb = path.stat().st_size / 1e6
-        for _ in range(REPEATS):
-            raw_s = raw_timeout_s()
+        peaks_mb = []
+
+        def once() -> float:
             read, cpu_s, peak_mb = read_once(path)
-            print(
-                f"{read:9d} rows, {size_mb:5.1f} MB: {cpu_s / read / raw_s:5.2f} raw per row, "
-                f"{cpu_s:5.2f} s CPU, peak {peak_mb:4.0f} MB   raw {raw_s * 1e6:.3f} us",
-                flush=True,
-            )
+            peaks_mb.append(peak_mb)
+            return cpu_s / read
+
+        runs = measured(once, REPEATS)
+        print(
+            f"{rows:9d} rows, {size_mb:5.1f} MB: {runs.told('row', 2)}   "
+            f"{runs.best_cpu_s * rows:5.2f} s CPU, peak {max(peaks_mb):4.0f} MB",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":
