@@ -143,7 +143,7 @@ def _numbers(summary: Mapping[str, Any]) -> str:
     return (
         '<h2>Key numbers</h2><div class="card scroll"><table>'
         f"<tr><th>Latency</th>{head}</tr>{rows}</table></div>"
-        f'<div class="card" style="margin-top:14px"><dl>{pairs}</dl><p class="soft">{_USE}</p></div>'
+        f'<div class="card" style="margin-top:14px"><dl>{pairs}</dl><p class="soft small">{_USE}</p></div>'
     )
 
 

@@ -131,16 +131,22 @@ def _busy_by_replica(summary: Mapping[str, Any]) -> str:
     if not busy:
         return ""
     percent = 100 * np.array([value if is_known(value) else 0.0 for value in busy])
-    return _bars("Busy share by replica", percent, 3, lambda value: f"{number(value)} %")
+    detail = "share of the run with a step running"
+    return _bars("GPU busy by replica", percent, 3, lambda value: f"{number(value)} %", detail=detail)
 
 
 def _bars(
-    caption: str, values: Floats, color: int, write: Callable[[float], str], whole: bool = False
+    caption: str,
+    values: Floats,
+    color: int,
+    write: Callable[[float], str],
+    whole: bool = False,
+    detail: str = "",
 ) -> str:
     labels, heights = series.per_replica(values)
-    detail = (
-        "" if len(labels) == len(values) else f"mean of groups of neighbouring replicas, {len(values)} in all"
-    )
+    if len(labels) != len(values):
+        grouped = f"mean of groups of neighbouring replicas, {len(values)} in all"
+        detail = f"{detail}; {grouped}" if detail else grouped
     y_axis = plots.linear_axis("", heights, write=write, whole=whole)
     svg = plots.bar_plot(caption, labels, heights, "replica", y_axis, color=color)
     return figure(caption, detail, svg)

@@ -154,6 +154,7 @@ def _table(events: Sequence[Event]) -> str:
     )
 
 
+_WHOLE: Final = " whole"  # one word, not to be broken
 _SAME: Final = ("t_s", "act", "role", "model", "reason")
 
 
@@ -161,7 +162,8 @@ def _row(key: tuple[Any, ...], replicas: Sequence[Any]) -> str:
     t_s, act, role, model, reason = key
     named = ", ".join(str(replica) for replica in replicas if replica is not None) or NOTHING
     cells = "".join(
-        f'<td class="text">{escape(str(text))}</td>' for text in (act, named, role, model, reason)
+        f'<td class="text{kind}">{escape(str(text))}</td>'
+        for text, kind in ((act, _WHOLE), (named, ""), (role, _WHOLE), (model, _WHOLE), (reason, ""))
     )
     return f'<tr><td class="name">{_seconds(t_s)}</td>{cells}</tr>'
 

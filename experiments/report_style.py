@@ -63,6 +63,7 @@ stroke:var(--card);stroke-width:4px;stroke-linejoin:round;paint-order:stroke}
 pre{margin:0;font:12.5px/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;white-space:pre-wrap;
 overflow-wrap:anywhere}
 summary{cursor:pointer;font-weight:600}details pre{margin-top:10px}
+td.whole{white-space:nowrap;overflow-wrap:normal}.small{font-size:13px;margin:10px 0 0}
 footer{color:var(--soft);font-size:13px;margin-top:28px}
 @media(max-width:820px){.grid2{grid-template-columns:minmax(0,1fr)}main{padding:20px 14px 40px}
 .scroll{overflow-x:auto}}
