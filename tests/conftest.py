@@ -1,5 +1,6 @@
 """What holds for all tests: how cases are drawn, and which tests ``make explore`` repeats."""
 
+import gc
 import os
 import shlex
 import time
@@ -36,6 +37,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     files = sorted({item.path for item in items})
     Random(f"files of {drawing.EXPLORED}").shuffle(files)
     items[:] = sorted(filter(is_drawn, items), key=lambda item: files.index(item.path))
+
+
+def pytest_collection_finish() -> None:
+    """Modules and test items stay: the collector need not look through them again and again."""
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)
