@@ -168,7 +168,7 @@ class Colocated:
                 self._feed(replica, actions)
             while self.door and self.fleet.replicas and not self._common:
                 request = self.door.popleft()
-                replica, reason = self._dispatcher.dispatch(request, self.fleet)
+                replica, reason = dispatched(self._dispatcher, request, self.fleet)
                 self._assign(request, replica, reason, actions)
             return
         before = -1

@@ -6,6 +6,7 @@ What the policies of ``serving.elastic`` decide is carried through here, the slo
 from collections.abc import Callable, Mapping, Sequence
 
 from serving.actions import Action, Load, Place, Reclaim, Stop, StopLoad, Turn
+from serving.cache_answers import AskedCopies
 from serving.cluster_map import ClusterMap
 from serving.copies import Copies
 from serving.engine import Engine
@@ -15,7 +16,8 @@ from serving.live_loads import live_targets
 from serving.loads import UNDER_WAY, Loads
 from serving.parameter_pool import Reload
 from serving.progress import AT_WORK
-from serving.provisioning import Missing, Provisioned, Provisioner, check_answer, missing_of
+from serving.provision_answers import AskedProvisioner
+from serving.provisioning import Missing, Provisioned, Provisioner, missing_of
 from serving.replica import Replica, Role
 from serving.scaling import ScaleDecision, ScaleEvent
 from serving.service import Service
@@ -27,8 +29,8 @@ class Deployment:
 
     __slots__ = (
         "_begun_ns", "_cluster", "_engines", "_loads", "_numbers", "_overlapping", "_park_ns", "_pass_ns",
-        "_place", "_provisioner", "_services", "_sizes_bytes", "active_ns", "copies", "drained", "history",
-        "instances",
+        "_place", "_provisioner", "_services", "_sizes_bytes", "active_ns", "asked_copies", "copies",
+        "drained", "history", "instances",
     )  # fmt: skip
 
     def __init__(
@@ -50,11 +52,11 @@ class Deployment:
         self._begun_ns: dict[int, int] = {}  # of the loads under way
         self._overlapping: set[int] = set()  # of these, behind which a pass may run
         self._cluster = cluster
-        self._provisioner = provisioner
+        self._provisioner = AskedProvisioner(provisioner)
         self._park_ns = park_ns
-        self.copies = copies
+        self.copies, self.asked_copies = copies, AskedCopies(copies, cluster.hosts, prototypes)
         self.instances = Instances(cluster, prototypes, placed)
-        copies.start([(one.model, one.id, cluster.host_of(one.gpus[0])) for one in placed])
+        self.asked_copies.start([(one.model, one.id, cluster.host_of(one.gpus[0])) for one in placed])
         self.history: list[ScaleEvent] = []
         self.active_ns: dict[int, int] = {}  # when each replica began to serve, or reported last
         self.drained: set[int] = set()  # instances that go as soon as they may
@@ -90,7 +92,7 @@ class Deployment:
                 self.active_ns[number] = now_ns
                 self._join(number, actions)
             if whole:
-                self.copies.deployed(load.model, number, self._host(number), now_ns)
+                self.asked_copies.deployed(load.model, number, self._host(number), now_ns)
         self._ended(now_ns, load, True, actions)
 
     def _overlaps(self, now_ns: int, load: Load, number: int, layers: int) -> bool:
@@ -130,7 +132,7 @@ class Deployment:
         self.note(now_ns, "lost", replica, cause)
         self.instances.lost(replica)
         self._stop_loads(("replica", replica), f"replica {replica} is lost", actions)
-        for reload in self.copies.lost(model, replica, now_ns):
+        for reload in self.asked_copies.lost(model, replica, now_ns):
             self._reload(now_ns, reload, actions)
         for instance in self.instances.of(model):  # one that drains may have waited for what is lost
             if instance.state == "draining":
@@ -141,7 +143,7 @@ class Deployment:
         self.instances.lost_host(host)
         for kind in ("host", "ssd"):
             self._stop_loads((kind, host), f"host {host} is lost", actions)
-        for reload in self.copies.lost_host(host, now_ns):
+        for reload in self.asked_copies.lost_host(host, now_ns):
             self._reload(now_ns, reload, actions)
 
     def _stop_loads(self, stop: Stop, reason: str, actions: list[Action]) -> None:
@@ -161,15 +163,15 @@ class Deployment:
             decision.count,
             self.instances,
             self._cluster,
-            self.copies.hosts(model, now_ns),
+            self.asked_copies.hosts(model, now_ns),
             self._loads,
             self._services[model].kv_senders(),
         )
         answer = self._provisioner.provision(wanted)
-        check_answer(wanted, answer)
         chosen = self._live(now_ns, decision, answer)
         live = self._services[model].live
-        assert live is None or not answer.overlap or not chosen, "a load that overlaps shares no layers"
+        if chosen and answer.overlap:
+            self._provisioner.refuse_overlap(answer)
         layers_first = bool(chosen) and live is not None and not live.embeds
         for edge in answer.edges:
             lives = not chosen.isdisjoint(number for _, number in edge.targets)
@@ -208,7 +210,7 @@ class Deployment:
         self._begun_ns[load.load] = now_ns
         self._numbers += 1
         self._loads.begin(load)
-        self.copies.begin(load, self._hosts(load), now_ns)
+        self.asked_copies.begin(load, self._hosts(load), now_ns)
         actions.append(load)
 
     def _ended(self, now_ns: int, load: Load, whole: bool, actions: list[Action]) -> None:
@@ -216,7 +218,7 @@ class Deployment:
         if load.load not in self._loads.in_flight:
             del self._begun_ns[load.load]
             self._overlapping.discard(load.load)
-            for reload in self.copies.end(load, self._hosts(load), whole, now_ns):
+            for reload in self.asked_copies.end(load, self._hosts(load), whole, now_ns):
                 self._reload(now_ns, reload, actions)
             self.reclaim_drained(now_ns, actions)
 
@@ -261,14 +263,14 @@ class Deployment:
             self._leave_gpus(now_ns, number, "its load stopped, and what it had begun is over", actions)
             return
         self.drained.add(number)
-        reload = self.copies.before_leaving(model, number, now_ns)
+        reload = self.asked_copies.before_leaving(model, number, now_ns)
         if reload is not None:
             self._reload(now_ns, reload, actions)
         needed = ("replica", number) in self._loads.sending() or self._loads.to(number) is not None
-        if needed or not self.copies.may_leave(model, number):
+        if needed or not self.asked_copies.may_leave(model, number):
             return
         self.drained.discard(number)
-        self.copies.left(model, number, now_ns)
+        self.asked_copies.left(model, number, now_ns)
         self._leave_gpus(now_ns, number, "empty", actions)
 
     def _leave_gpus(self, now_ns: int, number: int, reason: str, actions: list[Action]) -> None:
@@ -313,5 +315,5 @@ class Deployment:
         """An instance whose parameters are still on its GPUs serves again."""
         self._occupy(number, role, True, reason, actions)
         self.active_ns[number] = now_ns
-        self.copies.deployed(self.instances.seats[number].model, number, self._host(number), now_ns)
+        self.asked_copies.deployed(self.instances.seats[number].model, number, self._host(number), now_ns)
         self._join(number, actions)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from serving.actions import Action, Wake
 from serving.copies import Copies
 from serving.deployment import Deployment
-from serving.elastic_setup import ElasticPolicies, ElasticSetup
+from serving.elastic_setup import ElasticPolicies, ElasticSetup, asked
 from serving.engine import Engine
 from serving.live_host import LiveSetup
 from serving.loads import Loads
@@ -38,7 +38,7 @@ class Elastic:
     ) -> None:
         """``placed``: the replicas that serve from the start."""
         self._setup = setup
-        self._policies = policies
+        self._policies = policies = asked(policies)
         self.deployment = Deployment(
             setup.cluster,
             setup.prototypes,

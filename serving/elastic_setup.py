@@ -1,15 +1,15 @@
 """What elasticity is given: bounds and rates of every model, the cluster, and who decides."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from serving.cluster_map import ClusterMap
 from serving.live import LivePolicy
+from serving.live_answers import AskedLivePolicy
 from serving.provisioning import Provisioner
 from serving.replica import Replica, Role
-from serving.scaling import ScaleDecision, Scaler, ScalingView
-
-Arbiter = Callable[[Sequence[ScalingView], str], ScaleDecision | None]
+from serving.scale_answers import Arbiter, AskedScaler, asked_arbiter
+from serving.scaling import Scaler
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,3 +59,10 @@ class ElasticPolicies:
     provisioner: Provisioner
     arbiter: Arbiter
     live: LivePolicy | None = None
+
+
+def asked(policies: ElasticPolicies) -> ElasticPolicies:
+    """The same, their answers checked; the provisioner's are by ``Deployment``."""
+    live = None if policies.live is None else AskedLivePolicy(policies.live)
+    arbiter = asked_arbiter(policies.arbiter)
+    return ElasticPolicies(AskedScaler(policies.scaler), policies.provisioner, arbiter, live)

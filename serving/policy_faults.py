@@ -36,6 +36,16 @@ def ask(policy: object, question: Question, *arguments: object) -> Any:
         raise raised(policy, question, error) from error
 
 
+def read(policy: object, question: Question) -> Any:
+    """What the policy has under that name, not checked yet. Raises PolicyError as ``ask`` does."""
+    try:
+        return getattr(policy, question.method)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        raise raised(policy, question, error) from error
+
+
 def raised(policy: object, question: Question, error: BaseException) -> PolicyError:
     """The error to raise instead of one that escaped from the policy."""
     if isinstance(error, PolicyError):

@@ -94,12 +94,3 @@ def _told_by(wanted: Provision) -> Obstacle:
     """The obstacle of an answer that names none."""
     sources = wanted.holders or wanted.host_copies or wanted.loading or wanted.stores
     return "no_path" if sources or any(seat.cached for seat in wanted.seats) else "no_copy"
-
-
-def check_answer(wanted: Provision, answer: Provisioned) -> None:
-    """AssertionError when a provisioner starts too many, one twice, or one on GPUs that are not free."""
-    chosen = [number for edge in answer.edges for _, number in edge.targets]
-    assert len(chosen) == len(set(chosen)) <= wanted.count, "a provisioner starts too many, or one twice"
-    assert set(chosen) <= {seat.replica for seat in wanted.seats}, (
-        "a provisioner chose a seat that is not free"
-    )

@@ -18,4 +18,4 @@ def ends_ns_of(elastic: Elastic) -> list[int] | None:
     if answers_ns is None:
         return None
     deployment = elastic.deployment
-    return [*answers_ns, *deployment.copies.caches.ends_ns(), *deployment.instances.parked_until_ns()]
+    return [*answers_ns, *deployment.asked_copies.caches.ends_ns(), *deployment.instances.parked_until_ns()]

@@ -93,7 +93,7 @@ class Setting:
     coalesce: bool = True
     kv_bytes_per_token: int = KV_BYTES_PER_TOKEN
     size_bytes: int = SIZE_BYTES
-    whims: Callable[[], Scaler] | None = None  # instead of the load monitor
+    whims: Callable[[], Scaler] | None = None  # instead of the load monitor, and without bounds
     live: Callable[[], LivePolicy] | None = None
     topology: Topology | None = None
     layers: int = LAYERS  # of every model
@@ -148,7 +148,7 @@ class Setting:
         cluster = self.cluster()
         most = {role: (0, len(cluster.ports)) for role in self.start}
         limits = ModelLimits(
-            self.bounds or most,
+            self.bounds if self.bounds is not None and self.whims is None else most,
             self.prefill_tokens_per_s,
             self.kv_blocks * self.block_tokens,
             self.kv_tokens_per_s,

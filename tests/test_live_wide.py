@@ -20,11 +20,12 @@ from policies.zigzag import IlpFree
 from serving.actions import Action, Adopt, Interrupt
 from serving.batch import Batcher, ReplicaView
 from serving.engine import Engine
-from serving.errors import UserError
+from serving.errors import PolicyError, UserError
 from serving.events import Woke
 from serving.kv_ledger import KvLedger
 from serving.layers import LayerRange
 from serving.live import LiveChoice, LivePlan, LiveView
+from serving.live_answers import AskedLivePolicy
 from serving.live_host import LiveCounts, LiveSetup
 from serving.live_plans import LivePlans
 from serving.progress import Progress
@@ -247,14 +248,17 @@ class Splits:
 
 def quotas(*target_layers: int) -> list[int | None]:
     """Of one batch of four layers, by a scheduler that answers so."""
-    plans = LivePlans(LiveSetup(LiveScaling(Splits(*target_layers), 0), 4, 2, 1000.0), LiveCounts())
+    policy = AskedLivePolicy(LiveScaling(Splits(*target_layers), 0))
+    plans = LivePlans(LiveSetup(policy, 4, 2, 1000.0), LiveCounts())
     plans.begin(0, 7, 400 * MS)
     return plans.quotas(7, 1, [(Request(0, 0, 4, 4, "m"),)])
 
 
 @pytest.mark.parametrize("target_layers", [(5,), (-1,), (), (1, 1)])
 def test_a_split_into_layers_or_batches_that_do_not_exist_is_refused(target_layers: tuple[int, ...]) -> None:
-    with pytest.raises(AssertionError, match="a live scheduler split 1 batches of 4 layers into"):
+    with pytest.raises(
+        PolicyError, match=r"Splits, method plan, .*(a split of 1 batches|a part of 4 layers)"
+    ):
         quotas(*target_layers)
 
 
@@ -282,5 +286,5 @@ def test_the_choice_of_an_instance_that_does_not_load_is_refused() -> None:
         )
     )  # fmt: skip
     told.arrive(0), told.arrive(1)
-    with pytest.raises(AssertionError, match="a live policy chose an instance that is not shown"):
+    with pytest.raises(PolicyError, match=r"Chooses, method select, event Woke at .*0 is not shown"):
         told.controller.handle(100 * MS, Woke())
