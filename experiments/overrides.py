@@ -47,23 +47,28 @@ class Override:
 class Wanted:
     """What a key takes: int, float, bool, str, list or ``Any`` (whichever fits); and whether null too.
 
-    ``items``: what the items of a list are.
+    ``items``: what the items of a list are. ``choices``: the words there are, if not any.
     """
 
     type: Any
     optional: bool = False
     items: Any = Any
+    choices: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """With its article, to follow "wants"."""
         words = {int: "an integer", float: "a number", bool: "true or false", str: "a word", list: "a list"}
         items = {int: " of integers", float: " of numbers", bool: " of true and false", str: " of words"}
+        if self.choices:
+            return f"one of {', '.join(self.choices)}" + (" or null" if self.optional else "")
         of_items = items.get(self.items, "") if self.type is list else ""
         return words.get(self.type, "a value") + of_items + (" or null" if self.optional else "")
 
     @property
     def example(self) -> str:
         """Something right to write."""
+        if self.choices:
+            return self.choices[0]
         if self.type is list:
             return {int: "[1,2]", float: "[0.5,2]", bool: "[true,false]"}.get(self.items, "[A,B]")
         return {int: "8", float: "0.5", bool: "true"}.get(self.type, "VALUE")
@@ -169,7 +174,7 @@ def parse_value(override: Override, wanted: Wanted) -> Any:
         value: Any = _parse_list(override.text, _PARSERS.get(wanted.items, _parse_any))
     else:
         value = _PARSERS.get(wanted.type, _parse_any)(override.text)
-    if value is None:
+    if value is None or (wanted.choices and value not in wanted.choices):
         raise UserError(f"{override} is wrong: {override.key} wants {wanted}, {_advice(override, wanted)}")
     return value
 

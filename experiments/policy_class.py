@@ -84,6 +84,7 @@ def _imported(where: str, name: str) -> ModuleType:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(error.name + ".")):
+            _refuse_namesake(where, name)
             raise UserError(
                 f"{where} cannot be found: there is no module {error.name} in the folder you are in nor "
                 "among the installed packages; write module:Class for a class of module.py in that folder"
@@ -99,13 +100,17 @@ def _broken(where: str, name: str, error: BaseException) -> UserError:
 
 def _refuse_namesake(where: str, module_name: str) -> None:
     """A file of the current folder that was not taken, because another module has its name."""
-    top = module_name.partition(".")[0]
-    used = getattr(sys.modules.get(top), "__file__", None)
-    for here in (Path(f"{top}.py"), Path(top, "__init__.py")):
+    top, whole = module_name.partition(".")[0], Path(*module_name.split("."))
+    for here, name in (
+        (Path(f"{top}.py"), top),
+        (Path(top, "__init__.py"), top),
+        (whole.with_suffix(".py"), module_name),
+    ):
+        used = getattr(sys.modules.get(name), "__file__", None)
         if here.is_file() and (used is None or not Path(used).exists() or not here.samefile(used)):
             raise UserError(
                 f"{where} is ambiguous: {here} of the folder you are in is hidden by another module called "
-                f"{top} ({used or 'a part of Python'}); rename the file"
+                f"{top} ({getattr(sys.modules.get(top), '__file__', None) or 'a part of Python'}); rename it"
             )
 
 

@@ -5,7 +5,7 @@ import math
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from experiments.overrides import Wanted
@@ -104,7 +104,8 @@ def _wanted(annotation: Any) -> Wanted | None:
     if origin in (types.UnionType, typing.Union):
         return _either(typing.get_args(annotation))
     if origin is typing.Literal:
-        return Wanted(str) if all(isinstance(word, str) for word in typing.get_args(annotation)) else None
+        words = typing.get_args(annotation)
+        return Wanted(str, choices=words) if all(isinstance(word, str) for word in words) else None
     if (origin or annotation) in _LISTS:
         inner = _wanted(next(iter(typing.get_args(annotation)), Any))
         return None if inner is None else Wanted(list, items=inner.type)
@@ -118,8 +119,7 @@ def _either(options: Sequence[Any]) -> Wanted | None:
     if None in wanted or not wanted:
         return None
     if len(wanted) == 1:
-        items = wanted[0].items if wanted[0] is not None else Any
-        return Wanted(kinds.pop(), optional, items)
+        return None if wanted[0] is None else replace(wanted[0], optional=optional)
     return Wanted(float if kinds == {int, float} else Any, optional)
 
 
@@ -151,6 +151,8 @@ def _fits(value: Any, wanted: Wanted) -> bool:
         )
     if isinstance(value, float) and math.isnan(value):
         return False
+    if wanted.choices:
+        return value in wanted.choices
     if wanted.type is list:
         return isinstance(value, list) and all(_fits(item, Wanted(wanted.items)) for item in value)
     return type(value) is wanted.type or (wanted.type is float and type(value) is int)

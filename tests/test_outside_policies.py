@@ -77,7 +77,8 @@ def test_the_constructor_gives_defaults_and_the_file_has_them_all(mine: Path) ->
         [*TINY, "system/dispatch=my_policies:FillFirst", "system.dispatch.most=3", "out=x"], "simulate"
     )
     assert config.system.dispatch.params == {
-        "most": 3, "slack": 1.0, "names": ["a"], "last": False, "why": "room", "limit": None, "weights": [1.0]
+        "most": 3, "slack": 1.0, "names": ["a"], "last": False, "why": "room", "limit": None,
+        "weights": [1.0], "how": None,
     }  # fmt: skip
     assert config.system.dispatch.name == config.system.dispatch.policy == "my_policies:FillFirst"
 
@@ -118,7 +119,8 @@ def test_a_console_script_finds_the_module_only_when_it_is_named(mine: Path) -> 
         ("system.dispatch.names=a", ["a list of words", "[A,B]"]),
         ("system.dispatch.weights=[a]", ["a list of numbers", "[0.5,2]"]),
         ("system.dispatch.limit=a", ["an integer or null"]),
-        ("system.dispatch.random=5", ["unknown key", "write only system.dispatch.last"]),
+        ("system.dispatch.how=mid", ["one of far, near or null", "system.dispatch.how=far"]),
+        ("system.dispatch.random=5", ["unknown key", "write only system.dispatch.how, "]),
         ("system.dispatch.mots=5", ["unknown key 'system.dispatch.mots'", "system.dispatch.most"]),
         ("system.dispatch.most=0", ["fill first needs most of at least 1"]),
         ("seed=1", ["system.dispatch.most has no default: write system.dispatch.most=VALUE"]),
@@ -187,12 +189,27 @@ def test_a_module_that_cannot_be_imported_is_told_in_one_sentence(
     assert said in text and "mend the module broken" in text
 
 
+@pytest.mark.parametrize("name", ["json", "policies.mine", "policies.dispatch"])
 def test_a_file_that_another_module_hides_is_not_taken_for_it(
-    here: Path, capsys: pytest.CaptureFixture[str]
+    here: Path, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (here / "json.py").write_text(DISPATCH)
-    said = sentence(["simulate", *TINY, "system/dispatch=json:FillFirst", "out=x"], capsys)
-    assert "hidden by another module called json" in said and "rename the file" in said
+    file = Path(*name.split(".")).with_suffix(".py")
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(DISPATCH)
+    said = sentence(["simulate", *TINY, f"system/dispatch={name}:FillFirst", "out=x"], capsys)
+    assert f"{file} of the folder you are in is hidden by another module" in said and "rename it" in said
+
+
+@pytest.mark.parametrize("package", [False, True])
+def test_a_module_of_a_folder_imports_what_is_beside_it(here: Path, package: bool) -> None:
+    name = f"my_folder_{package}"
+    (here / name).mkdir()
+    (here / f"{name}_helper.py").write_text(DISPATCH)
+    (here / name / "mine.py").write_text(f"from {name}_helper import FillFirst\n")
+    if package:
+        (here / name / "__init__.py").write_text("")
+    words = [*TINY, f"system/dispatch={name}.mine:FillFirst", "system.dispatch.most=2", "out=x"]
+    assert load_config(words, "simulate").system.dispatch.params["most"] == 2
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,9 @@ import pytest
 
 from experiments import cli, realexec_cli
 from tests.processes import REAL, patience_s, started, wait_until
+from tests.user_policies import here, mine
+
+__all__ = ["here", "mine"]
 
 pytestmark = pytest.mark.real
 
@@ -26,7 +29,7 @@ def executed(folder: Path, *words: str) -> dict[str, Any]:
     pytest.importorskip("transformers")
     assert realexec_cli.run(["run", "journal=true", f"out={folder}", *words]) == 0
     assert {entry.name for entry in folder.iterdir() if entry.name[0] != "."} == FILES
-    assert cli.run(["replay", str(folder)]) == 0
+    assert cli.run(["replay", str(folder), *(word for word in words if "=my_policies:" in word)]) == 0
     summary: dict[str, Any] = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     return summary
 
@@ -56,9 +59,12 @@ def test_preemption_happens_for_real(tmp_path: Path, extra: tuple[str, ...]) -> 
     assert summary["real"]["tokens_recomputed"] > 0
 
 
-def test_the_token_bucket_rejects_for_real(tmp_path: Path) -> None:
+def test_the_token_bucket_rejects_for_real(mine: Path) -> None:
+    """And a dispatcher of the user's own, from the current folder, sends the others."""
     bucket = ("system/admission=token_bucket", "system.admission.rate_per_s=1", "system.admission.burst=2")
-    summary = executed(tmp_path / "run", *DRAWN, *CROWDED, *bucket)
+    own = ("system/dispatch=my_policies:FillFirst", "system.dispatch.most=2", "system.dispatch.why=mine")
+    summary = executed(mine / "run", *DRAWN, *CROWDED, *bucket, *own)
+    assert '"mine 1.0 ' in (mine / "run" / "journal").read_text()
     assert summary["requests"]["finished"] >= 2
     assert summary["rejected_reasons"] == {"token bucket empty": summary["requests"]["rejected"]}
     assert summary["requests"]["rejected"] >= 8

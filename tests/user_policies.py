@@ -12,6 +12,8 @@ TINY = ("trace=azure_conv_like", "trace.requests=20", "trace.rate_per_s=20", "cl
 
 DISPATCH = """
 from random import Random
+from typing import Literal
+
 from serving.fleet import FleetView
 from serving.request import Request
 
@@ -19,7 +21,7 @@ from serving.request import Request
 class FillFirst:
     def __init__(self, most: int, random: Random, slack: float = 1, names: list[str] = ["a"],
                  last: bool = False, why: str = "room", limit: int | None = None,
-                 weights: "tuple[float, ...]" = (1,)):
+                 weights: "tuple[float, ...]" = (1,), how: Literal["far", "near"] | None = None):
         if most < 1:
             raise ValueError("fill first needs most of at least 1")
         assert isinstance(random, Random)
