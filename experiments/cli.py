@@ -244,7 +244,9 @@ def _replay(words: Sequence[str]) -> int:
         print(f"{report.actions} actions of {report.events} events compared, {report.different} differ")
         if report.first_difference is not None:
             print(f"first difference: {report.first_difference}")
-    return 1 if report.different else 0
+        if report.cut is not None:
+            print(report.cut)
+    return 1 if report.different or report.cut is not None else 0
 
 
 def _support(words: Sequence[str]) -> int:

@@ -12,25 +12,31 @@ from serving.events import Event
 from serving.journal import footer_text, header_text, line
 
 NAME = "journal"
-_LINES_AT_ONCE = 2048
+_LINES_AT_ONCE = 2048  # of a simulation, which can be run again
 
 
 class JournalFile:
-    """Use as a context manager; the footer is written on a clean exit only, so a cut journal shows."""
+    """Use as a context manager; the footer is written on a clean exit only, so a cut journal shows.
 
-    def __init__(self, path: Path, header: dict[str, object]) -> None:
-        self._file = path.open("wb")
+    ``at_once``: the operating system has every line when ``write`` returns, however the process ends then.
+    """
+
+    def __init__(self, path: Path, header: dict[str, object], at_once: bool = False) -> None:
+        self._file = path.open("wb", buffering=0 if at_once else -1)
+        self._lines_at_once = 1 if at_once else _LINES_AT_ONCE
         self._digest = sha256()
         self._lines = [header_text(header)]
         self._events = 0
         self._actions = 0
+        if at_once:
+            self._flush()
 
     def write(self, now_ns: int, event: Event, actions: Sequence[Action]) -> None:
         """One event and the actions that answered it."""
         self._lines.append(line(now_ns, event, actions))
         self._events += 1
         self._actions += len(actions)
-        if len(self._lines) >= _LINES_AT_ONCE:
+        if len(self._lines) >= self._lines_at_once:
             self._flush()
 
     def __enter__(self) -> "JournalFile":

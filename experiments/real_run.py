@@ -13,7 +13,7 @@ from experiments.journal_file import NAME as JOURNAL_NAME
 from experiments.journal_file import JournalFile, header_fields
 from experiments.metrics import RunMetrics, summarize
 from experiments.resolved import resolved_yaml
-from experiments.results import write_results
+from experiments.results import write_config, write_results
 from experiments.simulate import Prepared, prepare, provenance
 from hwmodels.catalogue import load_llm
 from realexec.report import Generation, RunReport
@@ -32,6 +32,7 @@ def real_run(
 
     prepared = prepare(config)
     config_yaml = resolved_yaml(config)
+    write_config(folder, config_yaml)  # now, so that the journal of a run that is killed can be replayed
     metrics = RunMetrics()
     model, total = transformers_config(config.model.name), len(prepared.workload)
     assert config.workers is not None
@@ -39,7 +40,7 @@ def real_run(
         journal = None
         if config.journal:
             header = header_fields("real", config.seed, config_yaml, prepared.estimates)
-            journal = stack.enter_context(JournalFile(folder / JOURNAL_NAME, header))
+            journal = stack.enter_context(JournalFile(folder / JOURNAL_NAME, header, at_once=True))
         report = execute(
             build.controller_of(config, prepared.hardware_of_model, prepared.replicas, prepared.estimates),
             build.arrivals_of(config, prepared.workload),

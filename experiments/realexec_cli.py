@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from experiments.cli import as_process, dispatch, telling
 from serving.errors import UserError
@@ -12,10 +12,15 @@ USAGE = """realexec: the policies of a simulation on real worker processes
   realexec run KEY=VALUE ... out=DIR    run a trace on CPU workers of this machine (run --help: every key)
   realexec probe                        what this machine has, and what is missing
 
+Exit status of run: 0 done, 1 a checked token differs, 2 you must change something, 3 a fault of the program,
+4 requests failed because their worker process died. With 0, 1 and 4 the results are written.
+
 Example: realexec run system=vllm cluster=local workers=2 model=tiny_llama trace=azure_conv_like \\
            trace.limit=30 trace.tokens_scale=0.1 journal=true out=out/real
 A journal of a real run replays like one of a simulation: servetwin replay out/real
 """
+
+WORKER_DIED: Final = 4
 
 
 def main() -> None:
@@ -24,7 +29,10 @@ def main() -> None:
 
 
 def run(words: Sequence[str]) -> int:
-    """Exit status: 0 done, 1 some checked token differs, otherwise as ``experiments.cli.run``."""
+    """Exit status: 0 done, 1 some checked token differs, 4 requests failed because their worker died.
+
+    Otherwise as ``experiments.cli.run``.
+    """
     return dispatch(words, {"run": _run, "probe": _probe}, USAGE, "realexec")
 
 
@@ -49,7 +57,9 @@ def _run(words: Sequence[str]) -> int:
         if real["first_difference"] is not None:
             print(f"first difference: {real['first_difference']}")
         print(f"results in {target} (open report.html)")
-    return 1 if real["tokens_different"] else 0
+    if real["tokens_different"]:
+        return 1
+    return WORKER_DIED if real["workers_lost"] and summary["requests"]["failed"] else 0
 
 
 def _token_line(real: Mapping[str, Any]) -> str:

@@ -18,9 +18,14 @@ def write_results(
     """summary.json, requests.parquet, config.yaml and report.html."""
     text = json.dumps(summary, indent=2, allow_nan=False, ensure_ascii=False)
     (folder / "summary.json").write_text(text + "\n", encoding="utf-8")
-    (folder / "config.yaml").write_text(config_yaml, encoding="utf-8")
+    write_config(folder, config_yaml)
     write_parquet(folder / "requests.parquet", columns)
     write_report(folder / "report.html", summary, columns, config_yaml, [])
+
+
+def write_config(folder: Path, config_yaml: str) -> None:
+    """config.yaml."""
+    (folder / "config.yaml").write_text(config_yaml, encoding="utf-8")
 
 
 def write_parquet(path: Path, columns: dict[str, np.ndarray]) -> None:

@@ -22,6 +22,7 @@ from realexec.messages import (
     StopSteps,
     ToWorker,
 )
+from realexec.orphans import end_with_parent
 
 # A run without finishes says this often that it goes on, well within the driver's patience.
 ALIVE_NS: Final = 1_000_000_000
@@ -32,6 +33,7 @@ def main(connection: Connection, model: Mapping[str, Any], seed: int, batch_size
     # Ctrl-C reaches the whole process group; the driver decides when workers end.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signals.let_in()
+    end_with_parent()
     try:
         worker = Worker(connection, model, seed, batch_size)
         connection.send(Ready())

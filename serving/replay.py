@@ -13,16 +13,20 @@ from serving.journal import FORMAT, action_text, parse_event
 
 @dataclass(frozen=True, slots=True)
 class ReplayReport:
-    """How many events and actions were compared, how many actions differ, and the first difference."""
+    """How many events and actions were compared, how many actions differ, and the first difference.
+
+    ``cut``: where the journal breaks off, of a run that was ended before it could write the last line.
+    """
 
     events: int
     actions: int
     different: int
     first_difference: str | None
+    cut: str | None = None
 
 
 def replay(lines: Iterable[str], controller: Controller, name: str = "journal") -> ReplayReport:
-    """Compare line by line. Raises UserError when the text is not a whole journal.
+    """Compare line by line, up to where the journal is cut. Raises UserError when it is no journal.
 
     The controller must be as fresh and as configured as the recorded one. After the first difference the
     two runs need not make sense together, so comparison stops where the controller can no longer follow.
@@ -38,22 +42,22 @@ def replay(lines: Iterable[str], controller: Controller, name: str = "journal") 
             if report.first is None and journal.is_intact():
                 raise
             report.differ(f"line {number}: {fault}", max(1, len(wanted)))
-            return report.result()
+            return report.result(journal.cut)
         except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as error:
             words = f"{type(error).__name__} {error}".strip()
             report.differ(
                 f"line {number}: this event cannot follow what came before ({words})", max(1, len(wanted))
             )
-            return report.result()
+            return report.result(journal.cut)
         report.events += 1
         report.actions += len(wanted)
         if got != wanted:
             pairs = differences(wanted, got)
             report.differ(f"line {number}: {pairs[0]}", len(pairs))
-    if report.first is None:
+    if report.first is None and journal.cut is None:
         for sentence in journal.complaints(report.events, report.actions, len(controller.requests)):
             report.differ(sentence, 1)
-    return report.result()
+    return report.result(journal.cut)
 
 
 class _Report:
@@ -67,18 +71,22 @@ class _Report:
         self.different += times
         self.first = self.first or sentence
 
-    def result(self) -> ReplayReport:
-        return ReplayReport(self.events, self.actions, self.different, self.first)
+    def result(self, cut: str | None) -> ReplayReport:
+        return ReplayReport(self.events, self.actions, self.different, self.first, cut)
 
 
 class _Journal:
-    """The text of a journal: header, entries, footer; UserError for what is not a whole journal."""
+    """The text of a journal: header, entries, footer; UserError for what is none.
+
+    ``cut``, at the end of the entries: a sentence when there was no footer.
+    """
 
     def __init__(self, lines: Iterable[str], name: str) -> None:
         self._lines = enumerate(lines, start=1)
         self._name = name
         self._digest = sha256()
         self._footer: dict[str, Any] = {}
+        self.cut: str | None = None
 
     def entries(self) -> Iterator[tuple[int, int, list[Any], list[str]]]:
         """(line number, time, event as an array, actions as canonical text) between header and footer."""
@@ -88,8 +96,11 @@ class _Journal:
         yield from self._rest()
 
     def _rest(self) -> Iterator[tuple[int, int, list[Any], list[str]]]:
+        number = 1
         for number, text in self._lines:
-            match self._parsed(number, text):
+            match self._entry(number, text):
+                case None if self.cut is not None:
+                    return
                 case [int(now_ns), list(event), list(actions)]:
                     self._hash(text)
                     wanted = [json.dumps(action, separators=(",", ":")) for action in actions]
@@ -100,7 +111,24 @@ class _Journal:
                     return
                 case _:
                     raise self._altered(number, "it is not [time, event, actions]")
-        raise UserError(f"{self._name}: the last line is missing, so the run was cut; record it again")
+        self.cut = self._cut(f"ends behind line {number}")
+
+    def _entry(self, number: int, text: str) -> Any:
+        """A line's content; None, and ``cut``, for a last line that was not written to its end."""
+        try:
+            return self._parsed(number, text)
+        except UserError:
+            begun = text == "" or text[0] in "[{"
+            if text.endswith("\n") or not begun or next(self._lines, None) is not None:
+                raise
+        self.cut = self._cut(f"breaks off in line {number}")
+        return None
+
+    def _cut(self, where: str) -> str:
+        return (
+            f"{self._name} {where} and has no footer: its run was ended before it was complete, and only "
+            "what came before is compared"
+        )
 
     def complaints(self, events: int, actions: int, in_flight: int) -> Iterator[str]:
         """What is wrong though every action is as recorded."""

@@ -246,6 +246,19 @@ def test_a_run_that_fails_leaves_a_journal_without_footer(tmp_path: Path) -> Non
     assert path.read_text(encoding="ascii") == '{"servetwin_journal":5}\n[5,["lost",0,"gone"],[]]\n'
 
 
+@pytest.mark.parametrize("events", [0, 1, 5])
+def test_a_journal_written_at_once_is_there_after_every_event(tmp_path: Path, events: int) -> None:
+    path, other = tmp_path / "journal", tmp_path / "other"
+    with JournalFile(path, {"seed": 1}, at_once=True) as journal, JournalFile(other, {"seed": 1}) as later:
+        assert path.read_text(encoding="ascii") == '{"seed":1,"servetwin_journal":5}\n'
+        for now_ns in range(events):
+            journal.write(now_ns, EVENT, [])
+            later.write(now_ns, EVENT, [])
+            assert len(path.read_bytes().splitlines()) == now_ns + 2, "the header and the events so far"
+            assert other.read_bytes() == b""
+    assert path.read_bytes() == other.read_bytes()
+
+
 def estimates_of(decode_step_s: float = 0.01, source: str = "made up") -> Estimates:
     return Estimates((ModelEstimates("m", 1000.0, decode_step_s, 8, 1024, 9000),), source)
 

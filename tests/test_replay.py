@@ -72,7 +72,7 @@ def judged(journal: Journal, case: Case = CROWD) -> str:
     except UserError as error:
         return f"refused: {error}"
     assert (report.different > 0) == (report.first_difference is not None)
-    return report.first_difference or "clean"
+    return report.first_difference or report.cut or "clean"
 
 
 def numbered(kind: str, nth: int = 0) -> int:
@@ -338,17 +338,38 @@ def test_deeply_nested_junk_is_refused(number: int) -> None:
     assert judged(journal).startswith(f"refused: journal: line {number} is cut or altered")
 
 
-def test_a_cut_anywhere_is_refused_with_its_line() -> None:
-    for number in (1, 2, RAN, len(recorded())):
+def test_a_cut_anywhere_is_told_with_its_line_and_the_lines_before_are_compared() -> None:
+    for number in (2, RAN, len(recorded())):
         text = recorded()[number - 1]
         for length in range(len(text)):
-            said = judged([*recorded()[: number - 1], text[:length]])
-            assert said.startswith(f"refused: journal: line {number} is cut or altered")
+            lines = [*(f"{line}\n" for line in recorded()[: number - 1]), text[:length]]
+            report = replay(lines, controller_of(CROWD))
+            assert (report.events, report.different) == (number - 2, 0)
+            assert (report.cut or "").startswith(f"journal breaks off in line {number} and has no footer: ")
+    for length in range(len(recorded()[0])):
+        said = judged([recorded()[0][:length]])
+        assert said.startswith("refused: journal: line 1 is cut or altered")
 
 
-def test_a_cut_between_lines_is_refused() -> None:
+def test_a_cut_between_lines_is_told() -> None:
     for length in range(1, len(recorded())):
-        assert judged(list(recorded()[:length])).startswith("refused: journal: the last line is missing")
+        report = replay(recorded()[:length], controller_of(CROWD))
+        assert (report.events, report.first_difference) == (length - 1, None)
+        assert (report.cut or "").startswith(f"journal ends behind line {length} and has no footer: ")
+
+
+def test_a_difference_before_the_cut_is_named_too() -> None:
+    journal = altered(ASSIGN, ALTERED_LINES["changed prompt"][1])[: ASSIGN + 3]
+    report = replay(journal, controller_of(CROWD))
+    assert (report.first_difference or "").startswith(f"line {ASSIGN}: ") and report.cut is not None
+
+
+@pytest.mark.parametrize("end", ["\n", ""])
+def test_a_line_that_breaks_off_before_others_is_refused(end: str) -> None:
+    journal = [f"{line}\n" for line in recorded()]
+    journal[RAN - 1] = recorded()[RAN - 1][:30] + end
+    assert judged(journal).startswith(f"refused: journal: line {RAN} is cut or altered")
+    assert judged([*journal[: RAN - 1], "[1,\n"]).startswith(f"refused: journal: line {RAN} is cut")
 
 
 def test_nothing_at_all_is_no_journal() -> None:
@@ -479,8 +500,6 @@ def test_replay_command_names_the_first_difference(copy: Path, capsys: pytest.Ca
 
 
 EDITS: dict[str, tuple[Callable[[list[bytes]], list[bytes]], str]] = {
-    "missing footer": (lambda lines: [*lines[:-2], b""], "the last line is missing"),
-    "cut in the middle of a line": (lambda lines: [*lines[:20], lines[20][:30]], "line 21 is cut or altered"),
     "empty": (lambda lines: [], "the first line is not a ServeTwin journal header"),
     "blank first line": (lambda lines: [b"", *lines], "the first line is not a ServeTwin journal header"),
     "other format": (
@@ -497,6 +516,25 @@ EDITS: dict[str, tuple[Callable[[list[bytes]], list[bytes]], str]] = {
     "compressed": (lambda lines: [b"\x1f\x8b\x08\x00" + b"\x00" * 64], "use a journal as it was written"),
     "null characters": (lambda lines: [lines[0], b"\x00" * 99], "line 2 is cut or altered"),
 }
+
+
+@pytest.mark.parametrize(
+    ("change", "where"),
+    [
+        (lambda lines: [*lines[:-2], b""], "ends behind line"),
+        (lambda lines: [*lines[:20], lines[20][:30]], "breaks off in line 21"),
+    ],
+)
+def test_replay_command_compares_a_cut_journal_as_far_as_it_goes(
+    copy: Path, capsys: pytest.CaptureFixture[str], change: Callable[[list[bytes]], list[bytes]], where: str
+) -> None:
+    edit(copy, change)
+    assert cli.run(["replay", str(copy)]) == 1
+    out, err = capsys.readouterr()
+    compared, cut = out.splitlines()
+    assert compared.endswith(" events compared, 0 differ") and not compared.startswith("0 ")
+    assert f"{copy / 'journal'} {where}" in cut and "its run was ended before it was complete" in cut
+    assert err == ""
 
 
 @pytest.mark.parametrize(("change", "words"), EDITS.values(), ids=EDITS)
