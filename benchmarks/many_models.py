@@ -1,0 +1,56 @@
+"""What a request costs when more models are hosted than there are GPUs (see benchmarks/README.md).
+
+python -m benchmarks.many_models [COUNT ...]    10, 30, 100, 300 and 1000 models if left out
+"""
+
+import sys
+
+from benchmarks.raw import measured
+from experiments.compose import load_config
+from experiments.simulate import Prepared, Simulated, execute, prepare
+from serving.errors import UserError
+
+COUNTS = (10, 30, 100, 300, 1000)
+REPEATS = 3
+# 32 GPUs; a model without requests has no instance, and one whose copies ended is loaded from an SSD.
+WORDS = (
+    "system=serverlessllm",
+    "models=zipf",
+    "cluster=blitz_a",
+    "trace=azure_conv_like",
+    "trace.requests=500",
+    "system.instances.prefill_min=0",
+    "system.instances.decode_min=0",
+    "out=unused",
+)
+
+
+def main(words: list[str]) -> None:
+    """Print one line per number of models."""
+    for word in words:
+        if not word.isdigit() or not int(word):
+            raise UserError(f"{word!r} is no number of models: write python -m benchmarks.many_models 10 100")
+    for count in map(int, words) if words else COUNTS:
+        prepared = prepare(load_config([*WORDS, f"models.count={count}"], "simulate"))
+        done: list[Simulated] = []
+        execute(prepared)  # imports what summaries need
+        runs = measured(lambda done=done, prepared=prepared: _once(prepared, done), REPEATS)
+        loads = done[0].summary["loads"]["count"] / len(prepared.workload)
+        looks = done[0].summary["duration_s"] * 10 / len(prepared.workload)
+        print(
+            f"{count:5d} models {runs.told('request')}   {loads:.2f} loads, at most {looks:.1f} looks",
+            flush=True,
+        )
+
+
+def _once(prepared: Prepared, done: list[Simulated]) -> float:
+    """CPU seconds per request; the run is put into ``done``."""
+    done[:] = [execute(prepared)]
+    return done[0].cpu_s / len(prepared.workload)
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1:])
+    except UserError as error:
+        sys.exit(f"benchmarks.many_models: {error}")
