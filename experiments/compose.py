@@ -96,7 +96,7 @@ def defaults(kind: Kind) -> dict[str, tuple[Any, Wanted]]:
     fill_batch_defaults(tree)
     return {
         key: (OmegaConf.select(tree, path, throw_on_missing=False), wanted)
-        for key, (path, wanted) in _settable(tree, kind).items()
+        for key, (path, wanted) in _settable(tree, kind, option_groups()).items()
     }
 
 
@@ -196,7 +196,7 @@ def _apply(
 
 
 def _set(tree: DictConfig, word: Override, kind: Kind, groups: dict[str, list[str]]) -> None:
-    keys = _settable(tree, kind)
+    keys = _settable(tree, kind, groups)
     key = canonical(word.key)
     _refuse_fixed(word, key, groups)
     if key not in keys:
@@ -229,7 +229,7 @@ def _refuse_parameter(tree: DictConfig, word: Override, key: str, keys: Iterable
     raise UserError(f"unknown key '{echo(word.key)}' for the chosen {option}: {write}")
 
 
-def _settable(tree: DictConfig, kind: Kind) -> dict[str, tuple[str, Wanted]]:
+def _settable(tree: DictConfig, kind: Kind, groups: dict[str, list[str]]) -> dict[str, tuple[str, Wanted]]:
     """Key as the user writes it -> (path in the tree, what it takes)."""
     keys = {key: (key, wanted) for key, wanted in leaves(RunConfig).items() if not _is_fixed(key)}
     if kind == "simulate":
@@ -237,17 +237,17 @@ def _settable(tree: DictConfig, kind: Kind) -> dict[str, tuple[str, Wanted]]:
     for group in typing.cast(Iterable[str], tree.system):
         params = OmegaConf.select(tree, f"system.{group}.params")
         for name in params or ():
-            wanted = _wanted_parameter(tree, group, name)
+            wanted = _wanted_parameter(tree, group, name, groups)
             keys[f"system.{group}.{name}"] = (f"system.{group}.params.{name}", wanted)
     for name in tree.trace.params:
         keys[f"trace.{name}"] = (f"trace.params.{name}", wanted_parameter(tree.trace.name, name))
     return keys
 
 
-def _wanted_parameter(tree: DictConfig, group: str, name: str) -> Wanted:
+def _wanted_parameter(tree: DictConfig, group: str, name: str, groups: dict[str, list[str]]) -> Wanted:
     """As the option file's default is, and null where the constructor takes it; else as the latter says."""
     key, option = f"system/{group}", tree.system[group]
-    if option.name not in option_groups()[key]:
+    if option.name not in groups[key]:
         return outside_wanted(key, option, name)
     wanted = declared(f"{key}={option.name}", option.policy, name)
     default = None if OmegaConf.is_missing(option.params, name) else option.params[name]

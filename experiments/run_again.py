@@ -45,9 +45,8 @@ def run_again(
     if saved.kind != kind:
         command = _COMMANDS.get(saved.kind, "the version that wrote it")
         raise UserError(f"{path} is of a run by {command}: write {command} {word}")
-    new = {
-        one.key: one.text for one in words if one.key in option_groups() and one.text != _had(saved, one.key)
-    }
+    groups = option_groups()
+    new = {one.key: one.text for one in words if one.key in groups and one.text != _had(saved, one.key)}
     kept = [group for group in POLICY_GROUPS if not {"system", f"system/{group}"} & set(new)]
     named = {one.key: one.text for one in words if group_of(one.key) is not None and one.key not in new}
     check_policies(saved.system, named, str(path), kept)
@@ -60,7 +59,7 @@ def run_again(
     _refuse_references(data, path)
     _follow(data, saved, new, words)
     for key in new:
-        owner, _, leaf = f"{key}".rpartition("/")
+        owner, _, leaf = key.rpartition("/")
         into = data[owner] if owner else data
         into[leaf] = OmegaConf.to_container(OmegaConf.select(composed, key.replace("/", ".")), resolve=False)
     return OmegaConf.create(data), paths

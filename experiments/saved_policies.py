@@ -4,7 +4,7 @@ Without a word of the user these are the options of this package, each with the 
 names, and installed policies. Any other class has to be named on the command line.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from experiments.config import PolicyConfig, SystemConfig
 from experiments.installed_policies import installed_policy
@@ -23,7 +23,12 @@ def check_policies(
     ``named``: ``system/dispatch`` -> what the command line says. ``source``: the file, for errors.
     """
     saved: dict[str, PolicyConfig] = {f"system/{group}": getattr(system, group) for group in groups}
-    outside = [f"{key}={policy.name}" for key, policy in saved.items() if _is_outside(key, policy, source)]
+    options = option_groups()
+    outside = [
+        f"{key}={policy.name}"
+        for key, policy in saved.items()
+        if _is_outside(key, policy, source, options[key])
+    ]
     for key, text in named.items():
         if key in saved and text != (had := saved[key].name):
             had = had if is_class_name(had) else echo(had)
@@ -37,9 +42,9 @@ def check_policies(
         )
 
 
-def _is_outside(key: str, policy: PolicyConfig, source: str) -> bool:
+def _is_outside(key: str, policy: PolicyConfig, source: str, options: Sequence[str]) -> bool:
     """Whether the user has to name it; UserError when nobody could have chosen it."""
-    if policy.name in option_groups()[key]:
+    if policy.name in options:
         known = option_file(key, policy.name)["policy"]
     elif is_class_name(policy.name):
         known = policy.name

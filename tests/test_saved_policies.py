@@ -4,7 +4,7 @@ import ast
 import json
 import sys
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -182,13 +182,19 @@ def test_saved_parameters_are_held_against_the_constructor(
     assert said in capsys.readouterr().err
 
 
-def test_kept_runs_of_a_reproduction_are_not_unpickled(tmp_path: Path) -> None:
-    class Told:
-        def __reduce__(self) -> tuple[Any, ...]:
-            return Path.touch, (tmp_path / "called",)
+@dataclass(frozen=True)
+class Told:
+    """Unpickled, it makes a file."""
 
+    path: Path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self.path,)
+
+
+def test_kept_runs_of_a_reproduction_are_not_unpickled(tmp_path: Path) -> None:
     store, case = RunStore(tmp_path), Case("any", SIX_24B, ())
-    hostile = np.array([Told()], dtype=object)
+    hostile = np.array([Told(tmp_path / "called")], dtype=object)
     for broken in ({"text": hostile}, {"text": np.array('{"timelines": []}'), "arrival_s": hostile}):
         np.savez(store._path(case, 0), **broken)
         assert store.load(case, 0) is None and not (tmp_path / "called").exists()
