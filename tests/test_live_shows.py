@@ -17,7 +17,7 @@ from policies.live_scaling import LiveScaling
 from policies.provisioning import NetworkProvisioner
 from policies.zigzag import BestEffort, Ilp, IlpFree, StopTheWorld
 from policies.zigzag_ilp import front_greedy
-from serving.actions import Load, Run, Send, Turn
+from serving.actions import Fail, Load, Run, Send, Turn
 from serving.events import Loaded, Woke
 from serving.layers import LayerRange
 from serving.live import LivePlan, LivePolicy, LiveScheduler, LiveView
@@ -225,9 +225,8 @@ def test_the_tails_of_chains_are_live_as_far_as_there_are_partners(
         assert not any(load.targets[0] in forwarding for load in marked)
 
 
-def test_an_idle_one_takes_the_batch_that_came_first_whoever_began_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def both_at_their_first_layer(monkeypatch: pytest.MonkeyPatch) -> Told:
+    """Instances 5 and 4 run the first layer of requests 2 and 3, while 0 and 1 compute 0 and 1."""
     provisioners = {"breadth": NetworkProvisioner}
     monkeypatch.setattr(elastic_world, "PROVISIONERS", provisioners)
     told = Told(
@@ -244,9 +243,43 @@ def test_an_idle_one_takes_the_batch_that_came_first_whoever_began_it(
     assert sorted(to) == [4, 5]
     assert layers_of(told.fact(Loaded(to[5], 0, 1, False))) == [(5, (0, 1), [2])]
     assert layers_of(told.fact(Loaded(to[4], 0, 1, False))) == [(4, (0, 1), [3])]
+    return told
+
+
+def sent_activations(actions: list[Any]) -> list[tuple[int, int, tuple[int, ...]]]:
+    """(source, target, requests)."""
+    sends = [one for one in actions if isinstance(one, Send) and one.what == "activations"]
+    return [(one.source, one.target, one.requests) for one in sends]
+
+
+def test_an_idle_one_takes_the_batch_that_came_first_whoever_began_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told = both_at_their_first_layer(monkeypatch)
     told.ran(4), told.ran(5)
-    (sent,) = [one for one in told.ran(0) if isinstance(one, Send) and one.what == "activations"]
-    assert (sent.source, sent.requests) == (5, (2,))
+    assert sent_activations(told.ran(0)) == [(5, 0, (2,))]
+
+
+def test_idle_ones_wait_for_layers_of_different_new_ones_and_leave_the_queue_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Request 4 waits at first: the old ones are promised 2 and 3, and the new ones begin it."""
+    told = both_at_their_first_layer(monkeypatch)
+    told.arrive(4, prompt=16)
+    assert sent_activations(told.ran(0)) == [] == layers_of(told.ran(1))
+    ended = told.ran(4)  # request 3 came later, and goes to who was idle later
+    assert sent_activations(ended) == [(4, 1, (3,))]
+    assert layers_of(ended) == [(4, (0, 1), [4])], "not to an old one, which would have begun it at once"
+    assert sent_activations(told.ran(5)) == [(5, 0, (2,))]
+
+
+def test_who_waited_for_a_layer_of_an_instance_that_is_lost_waits_for_the_next_batch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told = both_at_their_first_layer(monkeypatch)
+    told.ran(0)
+    assert Fail(2, "") in told.lose(5)
+    assert sent_activations(told.ran(4)) == [(4, 0, (3,))]
 
 
 # Where nobody prefills, those that decode help.
