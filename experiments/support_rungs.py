@@ -42,13 +42,11 @@ def _tables(gpu: str, llm: LlmShape, tp: int, words: str) -> str:
             f"measure the layers of {llm.name} on {gpu} at tp={tp} with the engine's own kernels, write "
             f"'servetwin profile import format=FORMAT path=FOLDER {words} out=FILE', and profile=FILE here"
         )
-    more = f" {found.besides}" if found.besides else ""
-    run = f" engine.version={found.engine_version}" if found.engine_version else ""
-    measured = f"measured with vLLM {found.engine_version}" if found.engine_version else "of an unknown vLLM"
+    version = found.engine_version
     return (
-        f"{found.source} has tables, {measured}: fetch its folder {found.folder}, write 'servetwin profile "
-        f"import format={found.format_name} path=FOLDER {words}{more} out=FILE', profile=FILE here, and in a "
-        f"run engine.profile=FILE{run}"
+        f"{found.source} has tables, measured with vLLM {version}: fetch its folder {found.folder}, write "
+        f"'servetwin profile import format={found.format_name} path=FOLDER {words} out=FILE', profile=FILE "
+        f"here, and in a run engine.profile=FILE engine.version={version}"
     )
 
 

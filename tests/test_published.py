@@ -35,7 +35,7 @@ def told(capsys: pytest.CaptureFixture[str], *words: str) -> str:
         ),
         (("model=qwen_72b", "gpu=a100_80g", "tp=4"), "in a run engine.profile=FILE engine.version=0.14.0"),
         (("model=llama3_1_8b", "gpu=rtx4090", "tp=1"), "folder RTX4090/meta-llama/Llama-3.1-8B"),
-        (("model=qwen3_32b", "gpu=rtx_pro_6000", "tp=2"), "tp=2 engine_version=unknown out=FILE"),
+        (("model=qwen3_32b", "gpu=rtx_pro_6000", "tp=2"), "folder RTXPRO6000/Qwen/Qwen3-32B, write"),
         # nobody published these: a card, a number of heads, GPUs that exchange
         (("model=llama3_8b", "gpu=l40s", "tp=1"), "measure the layers of llama3_8b on l40s at tp=1"),
         (("model=opt_66b", "gpu=h200", "tp=4"), "measure the layers of opt_66b on h200 at tp=4"),
@@ -59,10 +59,9 @@ def test_every_entry_is_of_the_catalogue_and_of_an_importer() -> None:
 def test_what_is_named_can_be_imported_and_has_that_version(one: Published) -> None:
     llm = one.llms[-1] if one.llms else "llama3_8b"
     assert one.covers(one.gpu, load_llm(llm), one.tps[-1])
-    version = "unknown" if one.besides else None
     path = Path(str(PROFILES)) / FOLDERS[one.format_name] / one.folder
-    request = ImportRequest(path, one.gpu, llm, one.tps[-1], engine_version=version)
-    assert import_profile(one.format_name, request).stamp.engine_version == (one.engine_version or "unknown")
+    request = ImportRequest(path, one.gpu, llm, one.tps[-1])
+    assert import_profile(one.format_name, request).stamp.engine_version == one.engine_version
 
 
 @pytest.mark.skipif(PROFILES is None, reason="SERVETWIN_PROFILES does not name the measured tables")

@@ -19,8 +19,7 @@ class Published:
     """Tables of one GPU.
 
     ``llms``: of these models alone, named as in the catalogue; empty: a model is composed of measured
-    products and attention. ``engine_version``: of vLLM, which a run must imitate; empty where the tables do
-    not say. ``besides``: what the import must be told too.
+    products and attention. ``engine_version``: of vLLM, which a run must imitate.
     """
 
     source: str
@@ -30,7 +29,6 @@ class Published:
     tps: tuple[int, ...]
     engine_version: str
     llms: tuple[str, ...] = ()
-    besides: str = ""
 
     def covers(self, gpu: str, llm: LlmShape, tp: int) -> bool:
         """Whether these tables make a profile of the combination."""
@@ -50,8 +48,8 @@ PUBLISHED: Final = (
         "0.19.0", _LLAMA,
     ),
     Published(
-        LLMSERVINGSIM, "llmservingsim", "RTXPRO6000/Qwen/Qwen3-32B", "rtx_pro_6000", (2,), "",
-        ("qwen3_32b",), "engine_version=unknown",
+        LLMSERVINGSIM, "llmservingsim", "RTXPRO6000/Qwen/Qwen3-32B", "rtx_pro_6000", (2,), "0.19.0",
+        ("qwen3_32b",),
     ),
     Published(AICONFIGURATOR, "aiconfigurator", "a100_sxm", "a100_80g", (1, 2, 4, 8), "0.14.0"),
     Published(AICONFIGURATOR, "aiconfigurator", "h100_sxm", "h100", (1, 2, 4, 8), "0.19.0"),
