@@ -1,7 +1,7 @@
 """Figure 17: three workloads, time to first token and between tokens, and the shapes over time.
 
-All elastic systems have one load monitor with the same thresholds; what each tries before it loads, and
-whether it scales live, are its own (docs/SYSTEMS.md).
+All elastic systems have one load monitor with the same thresholds, but for the reading of ServerlessLLM with
+its scaler as shipped. BlitzScale alone turns prefill instances into decode ones and scales live.
 """
 
 from typing import Final
