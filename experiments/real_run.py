@@ -12,6 +12,7 @@ from experiments.config import RunConfig
 from experiments.journal_file import NAME as JOURNAL_NAME
 from experiments.journal_file import JournalFile, header_fields
 from experiments.metrics import RunMetrics, summarize
+from experiments.policy_watch import PolicyWatch
 from experiments.resolved import resolved_yaml
 from experiments.results import write_config, write_results
 from experiments.simulate import Prepared, prepare, provenance
@@ -41,6 +42,7 @@ def real_run(
         if config.journal:
             header = header_fields("real", config.seed, config_yaml, prepared.estimates)
             journal = stack.enter_context(JournalFile(folder / JOURNAL_NAME, header, at_once=True))
+        watch = stack.enter_context(PolicyWatch())
         report = execute(
             build.controller_of(config, prepared.hardware_of_model, prepared.replicas, prepared.estimates),
             build.arrivals_of(config, prepared.workload),
@@ -52,7 +54,8 @@ def real_run(
             journal=journal,
             on_progress=None if on_progress is None else lambda ended, _: on_progress(ended, total),
         )
-    return _summary(prepared, metrics, report, folder, config_yaml, model)
+    watched = {"policies": watch.section()}
+    return _summary(prepared, metrics, report, folder, config_yaml, model, watched)
 
 
 def transformers_config(name: str) -> dict[str, Any]:
@@ -79,6 +82,7 @@ def _summary(
     folder: Path,
     config_yaml: str,
     model: dict[str, Any],
+    watched: dict[str, Any],
 ) -> dict[str, Any]:
     config, workload = prepared.config, prepared.workload
     columns = metrics.columns()
@@ -94,6 +98,7 @@ def _summary(
         "workers_lost": [list(lost) for lost in report.lost],
         "decide_us": {"mean": report.decide_ns_mean / 1e3, "p99": report.decide_ns_p99 / 1e3},
         "arrival_lateness_ms_p99": report.lateness_ns_p99 / 1e6,
+        **watched,
     }
     write_results(folder, summary, columns, config_yaml)
     return summary

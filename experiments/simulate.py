@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter, process_time, thread_time_ns
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ from experiments.hosted_summary import model_column, models_section, shown_estim
 from experiments.journal_file import NAME as JOURNAL_NAME
 from experiments.journal_file import JournalFile, header_fields
 from experiments.metrics import RunMetrics, per_s, summarize
+from experiments.policy_watch import PolicyWatch
 from experiments.resolved import resolved_yaml
 from experiments.results import write_results
 from experiments.sizes import seat_count, start_of
@@ -66,6 +67,7 @@ class Simulated:
     wall_s: float
     cpu_s: float
     events: int
+    policies: dict[str, Any] = field(default_factory=dict)  # PolicyWatch.section
 
 
 def simulate(config: RunConfig, folder: Path, on_progress: Progress | None = None) -> dict[str, Any]:
@@ -86,6 +88,7 @@ def simulate(config: RunConfig, folder: Path, on_progress: Progress | None = Non
         "process_cpu_s": process_time(),
         "requests_per_cpu_s": per_s(len(prepared.workload), done.cpu_s),
         "events": done.events,
+        "policies": done.policies,
     }
     write_results(folder, summary, done.columns, config_yaml)
     return summary
@@ -130,7 +133,8 @@ def execute(
     )
     with undisturbed():
         wall_s, cpu_s = perf_counter(), process_time()
-        report = simulation.run()
+        with PolicyWatch() as watch:
+            report = simulation.run()
         columns = metrics.columns()
         provisioned = config.cluster.gpus
         if prepared.start is not None:
@@ -150,7 +154,7 @@ def execute(
     summary["gpu_load_share"] = gpu_load_share(
         hosted_models(config), prepared.estimates, workload, columns, summary["gpu_seconds"]
     )
-    return Simulated(summary, columns, wall_s, cpu_s, report.events)
+    return Simulated(summary, columns, wall_s, cpu_s, report.events, watch.section())
 
 
 def _watched(

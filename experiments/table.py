@@ -193,9 +193,13 @@ def print_summary(summary: Mapping[str, Any], console: "Console | None" = None) 
     from rich.console import Console
     from rich.text import Text
 
+    from experiments.policy_watch import slow_policies
+
     console = console or Console()
     console.print(_latency_table(summary))
     console.print(_fact_table(summary))
+    if slow := slow_policies(section(section(summary, "sim") or section(summary, "real"), "policies")):
+        console.print(Text(f"  {slow}", style="yellow"))
     for what, reason, times in lost(summary):
         console.print(Text(f"  {times} {what}: {reason}", style="yellow"))
     for line in shortages(summary):

@@ -1,0 +1,94 @@
+"""Slow policies are told, from looks that cost the loop nothing."""
+
+import sys
+import time
+from io import StringIO
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from experiments.compose import load_config
+from experiments.policy_watch import PolicyWatch, slow_policies
+from experiments.simulate import execute, prepare
+from experiments.table import print_summary
+from policies.dispatch import LeastOutstanding
+from serving.scale_answers import AskedScaler
+from tests.test_elastic_policy_faults import VIEW
+
+STATIC = [
+    "trace=azure_conv_like",
+    "trace.requests=12",
+    "trace.tokens_scale=0.2",
+    "cluster=a100_x2",
+    "system=vllm",
+]
+
+
+def test_looks_find_the_policy_the_call_and_its_event(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The dispatcher is looked at from inside, with a clock of the test's own."""
+    watch, real = PolicyWatch(), LeastOutstanding.dispatch
+
+    def watched(self: LeastOutstanding, request: Any, fleet: Any) -> Any:
+        frame = sys._getframe()
+        watch.look(10.0 * request.id, frame)
+        watch.look(10.0 * request.id + (0.25 if request.id == 3 else 0.001), frame)
+        return real(self, request, fleet)
+
+    monkeypatch.setattr(LeastOutstanding, "dispatch", watched)
+    execute(prepare(load_config([*STATIC, "out=unused"], "simulate")))
+    watch.look(1000.0, sys._getframe())
+    found = watch.section()
+    assert (watch.looks, watch.looks_at_policies) == (25, 24) and found["time_share"] == 24 / 25
+    call = found["slowest_call"]
+    assert call["policy"] == "policies.dispatch:LeastOutstanding" and call["method"] == "dispatch"
+    assert call["ms"] == pytest.approx(250) and call["event"].startswith("Arrived (request 3) at ")
+    assert slow_policies(found).startswith(
+        "the slowest call, policies.dispatch:LeastOutstanding.dispatch at event"
+    )
+
+
+def test_a_scaler_is_found_by_what_it_is_asked() -> None:
+    watch = PolicyWatch()
+
+    class Slow:
+        def scale(self, view: Any) -> Any:
+            for now_s in (0.0, 0.3):
+                watch.look(now_s, sys._getframe())
+            return ()
+
+    AskedScaler(Slow()).scale(VIEW)
+    assert watch.slowest is not None and (watch.slowest.method, watch.slowest.event) == ("scale", "none")
+    assert watch.slowest.policy.endswith("Slow")
+
+
+def test_the_thread_looks_where_the_loop_is() -> None:
+    class Sleeps:
+        def scale(self, view: Any) -> Any:
+            began_s = time.monotonic()
+            while watch.looks_at_policies < 3 and time.monotonic() < began_s + 60:
+                time.sleep(0.01)
+            return ()
+
+    with PolicyWatch() as watch:
+        AskedScaler(Sleeps()).scale(VIEW)
+    assert watch.slowest is not None and watch.slowest.policy.endswith("Sleeps") and watch.slowest.ms > 0
+
+
+@pytest.mark.parametrize(
+    ("share", "looks", "ms", "told"),
+    [
+        (0.6, 100, 1.0, "policies took 60 % of the loop's time; the slowest call"),
+        (0.6, 10, 1.0, ""),  # too few looks to say so
+        (0.4, 100, 99.0, ""),
+        (0.4, 100, 101.0, "the slowest call, m:P.scale at event Woke at 1 s, took 101 ms or more"),
+    ],
+)
+def test_it_is_told_when_it_matters(share: float, looks: int, ms: float, told: str) -> None:
+    call = {"policy": "m:P", "method": "scale", "ms": ms, "event": "Woke at 1 s"}
+    found = {"time_share": share, "looks": looks, "slowest_call": call}
+    assert slow_policies(found).startswith(told) and bool(slow_policies(found)) == bool(told)
+    console = Console(file=StringIO(), width=200)
+    print_summary({"sim": {"policies": found}}, console)
+    assert (told in console.file.getvalue()) and bool(told) == ("slowest" in console.file.getvalue())  # type: ignore[attr-defined]
+    assert slow_policies({}) == ""
