@@ -405,12 +405,11 @@ def test_what_cannot_be_replayed(
 
 def test_a_cut_or_altered_journal(capsys: Captured, tmp_path: Path, result: Path) -> None:
     lines = (result / "journal").read_bytes().splitlines(keepends=True)
-    for bad in (
-        lines[:-1],
-        [*lines[:5], lines[5][:9]],
-        [*lines, b"[]\n"],
-        [*lines[:4], b"null\n", *lines[4:]],
-    ):
+    for cut in (lines[:-1], [*lines[:5], lines[5][:9]]):  # compared as far as it goes
+        copy_of(result, tmp_path, b"".join(cut), b"")
+        assert cli.run(["replay", str(tmp_path)]) == 1
+        assert "0 differ" in capsys.readouterr().out
+    for bad in ([*lines, b"[]\n"], [*lines[:4], b"null\n", *lines[4:]]):
         copy_of(result, tmp_path, b"".join(bad), b"")
         assert cli.run(["replay", str(tmp_path)]) == 2
         assert "journal" in sentence_of(capsys.readouterr().err)
