@@ -278,7 +278,7 @@ def _meant(key: str, names: Sequence[str]) -> list[str]:
     """What an unknown key may mean: a word of other tools, the key without its unit, or a slip of the pen."""
     owner, _, last = key.rpartition(".")
     if owner in ("", "trace") and _MEANT.get(last) in names:
-        return [_MEANT[last]]
+        return [*(name for name in names if name.startswith(f"trace.{last}_")), _MEANT[last]]
     longer = [name for name in names if owner and last and name.startswith(f"{owner}.{last}_")]
     near = closest(key, names)
     return longer or ([] if near is None else [near])

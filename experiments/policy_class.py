@@ -51,7 +51,7 @@ def policy_class(where: str, text: str, group: PolicyGroup) -> type:
         write = f"write {', '.join(f'{module_name}:{key}' for key in known)}" if known else "add it there"
         raise UserError(f"{where} is no class: {module_name} has {kind}; a {protocol} is a class, {write}")
     if lacks := _lacks(found, group):
-        raise UserError(f"{where} is no {protocol}: the class {name} has no method {lacks}; add it")
+        raise UserError(f"{where} is no {protocol}: the class {name} {lacks}")
     return found
 
 
@@ -85,6 +85,10 @@ def _imported(where: str, name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(error.name + ".")):
             _refuse_namesake(where, name)
+            if name.endswith(".py") and Path(name).is_file():
+                raise UserError(
+                    f"{where} names a file and not its module: write {where.replace('.py:', ':')}"
+                ) from None
             raise UserError(
                 f"{where} cannot be found: there is no module {error.name} in the folder you are in nor "
                 "among the installed packages; write module:Class for a class of module.py in that folder"
@@ -115,11 +119,14 @@ def _refuse_namesake(where: str, module_name: str) -> None:
 
 
 def _lacks(found: type, group: PolicyGroup) -> str | None:
-    """The first method of the protocol that the class does not have, or has with other arguments."""
+    """The first method of the protocol that is lacking, or has with other arguments; None if it has all."""
     for name, wanted in group.methods.items():
         method = inspect.getattr_static(found, name, None)
-        if method is None or not callable(getattr(found, name)) or not _takes(method, wanted.parameters):
-            return f"{name}({', '.join(list(wanted.parameters)[1:])})"
+        call = f"{name}({', '.join(list(wanted.parameters)[1:])})"
+        if method is None or not callable(getattr(found, name)):
+            return f"has no method {call}; add it"
+        if not _takes(method, wanted.parameters):
+            return f"has a method {name} that cannot be called as {call}; give it these arguments"
     return None
 
 

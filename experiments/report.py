@@ -29,11 +29,12 @@ from experiments.table import (
 
 _ALWAYS_NAMED = ("dispatch", "batcher", "admission")
 _KINDS = {"simulate": "Simulation", "realexec": "Real workers"}
-_USE = (
-    "GPU load: what the finished requests take in full batches, as a share of what the GPUs could have "
-    "served in full batches while they were held. GPU busy: the share of time with a step running, of "
-    "however few requests."
-)
+# Numbers that need a sentence beside them, where the page shows them.
+_USE = {
+    "GPU load": "what the finished requests take in full batches, as a share of what the GPUs could have "
+    "served in full batches while they were held.",
+    "GPU busy": "the share of time with a step running, of however few requests.",
+}
 # Forbids the page every outside address, whatever text ends up in it.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
@@ -137,13 +138,13 @@ def _numbers(summary: Mapping[str, Any]) -> str:
         values = section(summary, key)
         cells = "".join(f"<td>{duration(values.get(name))}</td>" for name in STATISTICS)
         rows += f'<tr><td class="name">{label}</td>{cells}</tr>'
-    pairs = "".join(
-        f"<div><dt>{escape(name)}</dt><dd>{escape(text)}</dd></div>" for name, text in facts(summary)
-    )
+    shown = list(facts(summary))
+    pairs = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(text)}</dd></div>" for name, text in shown)
+    use = " ".join(f"{name}: {_USE[name]}" for name, _ in shown if name in _USE)
     return (
         '<h2>Key numbers</h2><div class="card scroll"><table>'
         f"<tr><th>Latency</th>{head}</tr>{rows}</table></div>"
-        f'<div class="card" style="margin-top:14px"><dl>{pairs}</dl><p class="soft small">{_USE}</p></div>'
+        f'<div class="card" style="margin-top:14px"><dl>{pairs}</dl><p class="soft small">{use}</p></div>'
     )
 
 

@@ -42,6 +42,11 @@ REFUSED: list[tuple[list[str], list[str]]] = [
     (["trace.duration=60"], ["'trace.duration'", "write trace.window_s=VALUE if"]),
     (["duration=60"], ["'duration'", "write trace.window_s=VALUE if"]),
     (
+        ["trace=burstgpt_like", "trace.duration=60"],
+        ["write trace.duration_s=VALUE or trace.window_s=VALUE if"],
+    ),
+    (["trace=burstgpt_like", "duration=60"], ["write trace.duration_s=VALUE or trace.window_s=VALUE if"]),
+    (
         ["trace=azure_conv_like", "trace.rate=4"],
         ["write trace.rate_scale=VALUE or trace.rate_per_s=VALUE if"],
     ),

@@ -138,8 +138,11 @@ def test_parameters_are_typed_by_the_constructor(
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("my_policies:NoMethod", ["no Dispatcher", "no method dispatch(request, fleet)"]),
-        ("my_policies:OtherArguments", ["no method dispatch(request, fleet)"]),
+        ("my_policies:NoMethod", ["no Dispatcher", "has no method dispatch(request, fleet); add it"]),
+        (
+            "my_policies:OtherArguments",
+            ["a method dispatch that cannot be called as dispatch(request, fleet)"],
+        ),
         ("my_policies:fill_first", ["has the function fill_first", "my_policies:FillFirst"]),
         ("my_policies:Nobody", ["has nothing of that name", "my_policies:FillFirst"]),
         ("my_policies:Random", ["no Dispatcher"]),
@@ -152,7 +155,11 @@ def test_parameters_are_typed_by_the_constructor(
         ("nowhere:X", ["no module nowhere in the folder you are in"]),
         ("subprocess:getoutput", ["the function getoutput", "a Dispatcher is a class"]),
         ("subprocess:Popen", ["no Dispatcher"]),
-        ("my_policies.py:FillFirst", ["no module my_policies.py"]),
+        (
+            "my_policies.py:FillFirst",
+            ["a file and not its module: write system/dispatch=my_policies:FillFirst"],
+        ),
+        ("nowhere.py:X", ["no module nowhere in the folder you are in"]),
         ("./my_policies:FillFirst", ["is no class", "write system/dispatch=module:Class"]),
         ("my_policies.FillFirst", ["is no class", "write system/dispatch=module:Class"]),
         ("fill_first", ["least_outstanding", "or system/dispatch=module:Class for a class of yours"]),

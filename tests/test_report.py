@@ -131,6 +131,16 @@ def test_a_report_shows_its_run_and_fetches_nothing(tmp_path: Path, rows: int) -
     assert "inf" not in numbers
 
 
+def test_the_page_explains_the_numbers_it_shows(tmp_path: Path) -> None:
+    """A run on real workers has no GPU load, so nothing is said of it."""
+    unknown = {key: value for key, value in SUMMARY.items() if key != "gpu_load_share"}
+    load, busy = "GPU load: what the finished", "GPU busy: the share of time"
+    text = page(tmp_path, columns(2), {**unknown, "gpu_load_share": 0.5}).text
+    assert load in text and busy in text
+    text = page(tmp_path, columns(2), unknown).text
+    assert load not in text and busy in text
+
+
 def test_the_report_of_no_request_says_so(tmp_path: Path) -> None:
     found = page(tmp_path, columns(0), {"requests": {"arrived": 0}, "ttft_ms": {"p99": None}})
     assert "No request finished" in found.text
