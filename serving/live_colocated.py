@@ -165,8 +165,7 @@ class LiveColocated(Live):
 
     def ended(self, engine: Engine, event: Ran, actions: list[Action]) -> list[Engine]:
         """An instance has run its layers; those who finished leave. Returns who may have more memory now."""
-        giver = self._engines[self._running[engine.id].new]
-        self.ran(engine, event, actions)
+        giver = self.ran(engine, event, actions)
         for request in event.finished:
             place, gone = self._places.pop(request)
             self._fleet.departed(place, gone)

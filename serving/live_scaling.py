@@ -106,18 +106,22 @@ class Live:
 
     # Facts.
 
-    def ran(self, engine: Engine, event: Ran, actions: list[Action]) -> None:
-        """An instance has run its layers. The caller then lets the service go on, and the engine last."""
+    def ran(self, engine: Engine, event: Ran, actions: list[Action]) -> Engine:
+        """An instance has run its layers. The caller then lets the service go on, and the engine last.
+
+        Returns the new instance of the batch, which may have more memory now as well.
+        """
         self._actions, self._finished = actions, event.finished
         ended(engine)
         batch = self._running.pop(engine.id)
         self._busy.discard(engine.id)
         if batch.where == "over":  # it was lost meanwhile
             self._drop(engine, batch)
-            return
-        pair = self.pairs[batch.new]
-        pair.ended(engine.id)
-        self._drop_if_over(pair)
+        else:
+            pair = self.pairs[batch.new]
+            pair.ended(engine.id)
+            self._drop_if_over(pair)
+        return self._engines[batch.new]
 
     def came(self, transfer: int, actions: list[Action]) -> bool:
         """Activations have come; False when the transfer is not of this kind."""

@@ -90,6 +90,11 @@ def test_the_verdict_is_what_comes_of_the_world(seed: int) -> None:
     assert is_right(world), (world.last_ns, world.over_ns, world.now_ns)
 
 
+def test_one_that_decodes_runs_when_a_batch_that_others_ended_leaves_its_memory() -> None:
+    """Its requests ended with their first token, so that no KV was to be sent."""
+    assert judged(685).ended["finished"] == 32
+
+
 @pytest.mark.parametrize("seed", CANNOT_MOVE[:3])
 def test_a_world_that_cannot_move_is_told_of(seed: int) -> None:
     world = judged(seed)
