@@ -3,6 +3,7 @@
 import difflib
 import math
 import re
+import sys
 import types
 import typing
 from collections.abc import Callable, Iterable, Sequence
@@ -247,10 +248,17 @@ _PARSERS: Final[dict[Any, Any]] = {
 }
 
 
+def is_too_long(value: Any) -> bool:
+    """Whether it is a whole number that no float comes near to."""
+    return type(value) is int and value.bit_length() >= sys.float_info.max_exp
+
+
 def checked_value(value: Any, wanted: Wanted, key: str, source: str) -> Any:
     """A value as a file has it, if it is what the key takes; UserError naming key and file otherwise."""
     if value is None and wanted.optional:
         return None
+    if is_too_long(value):
+        raise UserError(f"{key} in {source} is a number of too many digits: write {wanted}")
     if wanted.type is float and type(value) is int:
         value = float(value)
     if type(value) is not wanted.type or value != value or value in (float("inf"), float("-inf")):

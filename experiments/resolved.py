@@ -11,7 +11,7 @@ import yaml
 from experiments.checks import check
 from experiments.config import RunConfig
 from experiments.models_config import ONE
-from experiments.overrides import checked_value, echo, wanted_by
+from experiments.overrides import checked_value, echo, is_too_long, wanted_by
 from experiments.saved_policies import check_policies
 from experiments.vllm_defaults import USAGE_CONTEXTS
 from serving.errors import UserError
@@ -106,12 +106,16 @@ def _parameters(data: Any, key: str, source: str) -> dict[str, Any]:
             f"{key} in {source} is not a mapping: write a mapping of parameter names to values, or {{}}"
         )
     for name, value in data.items():
-        if not all(one is None or type(one) in (int, float, bool, str) for one in listed(value)):
+        if not all(map(_is_plain, listed(value))):
             raise UserError(
                 f"{key}.{echo(name)} in {source} is no plain value: write a number, a word, true, false, "
                 "null or a list of these"
             )
     return dict(data)
+
+
+def _is_plain(value: Any) -> bool:
+    return value is None or (type(value) in (int, float, bool, str) and not is_too_long(value))
 
 
 def listed(value: Any) -> list[Any]:

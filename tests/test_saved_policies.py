@@ -182,6 +182,14 @@ def test_saved_parameters_are_held_against_the_constructor(
     assert said in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("place", [("slo", "tpot_ms"), ("seed",), ("system", "admission", "params", "burst")])
+def test_numbers_that_no_float_comes_near_to_are_refused(run: Path, tmp_path: Path, place: Any) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(yaml.safe_dump(put(config_of(run), place, 10**400)))
+    with pytest.raises(UserError, match=r"too many digits|no plain value"):
+        read_resolved(file)
+
+
 @dataclass(frozen=True)
 class Told:
     """Unpickled, it makes a file."""
