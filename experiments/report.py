@@ -87,22 +87,30 @@ def _name(config: Mapping[str, Any], group: str) -> str:
     return str(section(config, group).get("name", f"unknown {group}"))
 
 
+def _policies(system: Mapping[str, Any]) -> list[str]:
+    """The policies that decide: where roles are split, prompts wait in one queue without a dispatcher."""
+    parts = ("dispatch", "batcher", "admission", "scaler", "provision", "cache", "live")
+    asked = parts[1:] if section(system, "instances").get("split") else parts
+    found = [(part, section(system, part).get("name")) for part in asked if section(system, part)]
+    return [str(name) for part, name in found if part in _ALWAYS_NAMED or name != "none"]
+
+
+def _devices(count: object, kind: object) -> str:
+    plural = "" if count == 1 else "s"
+    return f"CPU core{plural}" if kind == "cpu_core" else f"GPU{plural} of type {kind}"
+
+
 def _header(title: str, config: Mapping[str, Any], summary: Mapping[str, Any], notes: Sequence[str]) -> str:
     model, cluster, system = (section(config, group) for group in ("model", "cluster", "system"))
     trace = section(summary, "trace")
-    policies = [
-        section(system, part).get("name")
-        for part in ("dispatch", "batcher", "admission", "scaler", "provision", "cache", "live")
-        if section(system, part) and (part in _ALWAYS_NAMED or section(system, part).get("name") != "none")
-    ]
     tp, gpus = model.get("tp", "?"), cluster.get("gpus", "?")
     claim = (
         f"{_name(config, 'system')} serving {_name(config, 'model')}, engine {_name(config, 'engine')}, "
-        f"on {gpus} GPU{'' if gpus == 1 else 's'} of type {cluster.get('gpu', '?')}, {tp} per replica."
+        f"on {gpus} {_devices(gpus, cluster.get('gpu', '?'))}, {tp} per replica."
     )
     shown = [
         ("Trace", f"{_name(config, 'trace')} ({trace.get('source') or 'source unknown'})"),
-        ("Policies", ", ".join(map(str, policies)) or NOTHING),
+        ("Policies", ", ".join(_policies(system)) or NOTHING),
         ("Seed", str(config.get("seed", "unknown"))),
         ("Code", _code(summary)),
     ]

@@ -55,7 +55,7 @@ class AskedScaler:
             bounds = answer.backlog_tokens, answer.kv_tokens, answer.migrating_tokens
             if all(type(bound) in (int, float) and not isnan(bound) for bound in bounds):
                 return answer
-        raise refused(self._scaler, CALM, answer, "that is no such thing")
+        raise refused(self._scaler, CALM, answer, "that is neither")
 
     def _still_until_ns(self, view: ScalingView) -> int:
         answer = ask(self._scaler, STILL, view)

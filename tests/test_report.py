@@ -103,8 +103,10 @@ class Page(HTMLParser):
         self.text += data
 
 
-def page(tmp_path: Path, rows: dict[str, np.ndarray], summary: dict[str, Any] = SUMMARY) -> Page:
-    write_report(tmp_path / "report.html", summary, rows, CONFIG, ["cap <script>alert(1)</script> used"])
+def page(
+    tmp_path: Path, rows: dict[str, np.ndarray], summary: dict[str, Any] = SUMMARY, config: str = CONFIG
+) -> Page:
+    write_report(tmp_path / "report.html", summary, rows, config, ["cap <script>alert(1)</script> used"])
     return Page((tmp_path / "report.html").read_text(encoding="utf-8"))
 
 
@@ -139,6 +141,31 @@ def test_the_page_explains_the_numbers_it_shows(tmp_path: Path) -> None:
     assert load in text and busy in text
     text = page(tmp_path, columns(2), unknown).text
     assert load not in text and busy in text
+
+
+@pytest.mark.parametrize(
+    ("words", "said", "unsaid"),
+    [
+        (["cluster=a100_x4"], ["on 4 GPUs of type a100_80g", "least_outstanding, chunked_prefill, none"], []),
+        (
+            ["system=blitz_multicast", "cluster=blitz_b"],
+            ["prefill_first, none, load_monitor, multicast, pool"],
+            ["least_outstanding, "],
+        ),
+        (
+            ["cluster=local", "model=tiny_llama", "cluster.gpus=2"],
+            ["on 2 CPU cores, 1 per replica"],
+            ["GPUs of"],
+        ),
+    ],
+)
+def test_the_head_names_devices_and_the_policies_that_decide(
+    tmp_path: Path, words: list[str], said: list[str], unsaid: list[str]
+) -> None:
+    config = resolved_yaml(load_config([*words, "out=x"], "simulate"))
+    text = page(tmp_path, columns(2), config=config).text
+    assert all(one in text for one in said), text[:600]
+    assert not any(one in text for one in unsaid), text[:600]
 
 
 def test_the_report_of_no_request_says_so(tmp_path: Path) -> None:
