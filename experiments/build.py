@@ -8,6 +8,7 @@ from math import ceil
 from random import Random
 from typing import TYPE_CHECKING, cast
 
+import policies
 from experiments.config import RunConfig
 from experiments.data_plane import starts_of
 from experiments.elastic import elastic_of, hand_over_rules, with_roles
@@ -109,7 +110,13 @@ def controller_of(
         batch_tokens=engine.max_num_batched_tokens,
         elastic=elastic,
         queue=cast(Queue | None, system.instances.queue),
+        check_batches=not _is_ours(system.batcher.policy),
     )
+
+
+def _is_ours(policy: str) -> bool:
+    """Whether a policy is one of this package, whose answers its tests check."""
+    return policy.partition(".")[0] == policies.__name__
 
 
 def _may_preempt(config: RunConfig, hardware: Mapping[str, Hardware]) -> bool:

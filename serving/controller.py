@@ -31,7 +31,8 @@ class Controller:
     go to take requests at once and serve them when their parameters are there. ``hand_overs``: for the models
     whose prefill and decode are on instances of their own, with ``batch_tokens`` per prefill pass.
     ``elastic``: adds and removes instances; None: the replicas stay what they are. ``queue``: where requests
-    of the other models wait (``Colocated``).
+    of the other models wait (``Colocated``). ``check_batches``: whether batchers' answers are checked in full
+    (``serving.admitting``), as those of strangers must be.
     """
 
     def __init__(
@@ -47,10 +48,12 @@ class Controller:
         batch_tokens: int = 0,
         elastic: Elastic | None = None,
         queue: Queue | None = None,
+        check_batches: bool = True,
     ) -> None:
         assert [replica.id for replica in replicas] == list(range(len(replicas)))
         self.starts, self.loads = tuple(starts), Loads()
         self._batcher_for, self._coalesce, self._asynchronous = batcher_for, coalesce, asynchronous
+        self._check_batches = check_batches
         self.dispatcher, self.admission, self.elastic = dispatcher, admission, elastic
         self.requests: dict[int, Request] = {}
         self.engines: dict[int, Engine] = {}
@@ -113,6 +116,7 @@ class Controller:
         engine = Engine(replica, batcher, self._coalesce, self._asynchronous, loaded)
         # Signals of scalers must not depend on how many steps one report covers.
         engine.prompts_alone = self.elastic is not None
+        engine.checks = self._check_batches
         self.engines[replica.id] = engine
 
     def _placed(self, seat: Replica, role: Role, loaded: bool) -> None:

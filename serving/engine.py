@@ -25,7 +25,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 
 from serving.actions import Action, Chunk, Fail, Interrupt, Run
-from serving.admitting import admit_batch, check_victims, left_lying
+from serving.admitting import admit, check_batch, check_room, check_victims, left_lying
 from serving.batch import Batch, Batcher, ReplicaView, chosen
 from serving.events import Ran
 from serving.joining import join, joined, let_in
@@ -46,7 +46,7 @@ class Engine:
 
     __slots__ = (
         "_chunks", "_decode_first", "_interruptible", "_newcomers", "_steps_left", "_stop", "adopted",
-        "aside", "asynchronous", "batcher", "coalesce", "door", "ended", "epoch", "handing_over",
+        "aside", "asynchronous", "batcher", "checks", "coalesce", "door", "ended", "epoch", "handing_over",
         "hands_over", "id", "joining", "ledger", "outgoing", "preemptions", "prefilling", "prompts_alone",
         "replica", "running", "seats", "state", "view", "waiting",
     )  # fmt: skip
@@ -78,6 +78,7 @@ class Engine:
         self.outgoing: deque[Progress] = deque()  # their prompts are computed, their KV waits here
         self.adopted: list[Progress] = []  # their KV is here, they decode from the next pass on
         self.joining: list[Sequence[Progress]] = []  # of these, who joins the run in progress
+        self.checks = True  # whether the batcher's answers are checked in full
         self.seats = 1 << 30  # how many may decode here; a batcher has its own limit for who it admits
         self.aside: LayerPass | None = None
         self.preemptions = 0
@@ -268,7 +269,13 @@ class Engine:
                 self.state = _IDLE
                 self._steps_left = -1
                 return
-        chunks, decode, max_steps, interruptible, reason = admit_batch(self, batch)
+        if self.checks:
+            check_batch(self, batch)
+        _, chunks, count, decode, max_steps, interruptible, reason = batch
+        if chunks:
+            admit(self, chunks, count)
+        if self.checks:
+            check_room(self, batch)
         # What is known one step too late may change the next choice; who is adopted yet waits for a seat.
         late = self.door or self.adopted or (self.ended and (self.waiting or not interruptible))
         if late or not self.coalesce or self.hands_over or (chunks and self.prompts_alone):
