@@ -190,6 +190,7 @@ class Disaggregated:
                 hand_overs.completed(engine, earlier, actions)
             if turns:
                 hand_overs.match(actions)
+                self._let_help(actions)
             if engine.state is _IDLE and engine.id in self.prefill:
                 self._idle.add(engine.id)
                 if self.queue or (self.live is not None and self.live.pairs):
@@ -202,8 +203,8 @@ class Disaggregated:
         # Who preempted its last one waits for parts of others: for a match, not for a finish.
         if (event.finished or engine.state is _IDLE) and hand_overs.waiting:
             hand_overs.match(actions)
-        if event.finished and self.live is not None and self.live.pairs and not self.prefill:
-            self.feed(actions)  # it may have room now for what it could not pull
+        if event.finished:
+            self._let_help(actions)  # it may have room now for what it could not pull
 
     def _ran_layers(self, engine: Engine, event: Ran, actions: list[Action]) -> None:
         live = self.live
@@ -248,6 +249,12 @@ class Disaggregated:
         """It takes what is computed from now on, that of its own first."""
         self._opens(engine)
         self.hand_overs.match(actions)
+        self._let_help(actions)
+
+    def _let_help(self, actions: list[Action]) -> None:
+        """Where no instance prefills, decode instances pull what live ones have begun."""
+        if self.live is not None and self.live.pairs and not self.prefill:
+            self.feed(actions)
 
     def _opens(self, engine: Engine) -> None:
         self._turning.discard(engine.id)

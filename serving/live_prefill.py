@@ -61,8 +61,8 @@ class PrefillHost:
         blocks = sum([ledger.blocks_for(request.prompt_tokens) for request in prompts])
         if blocks > ledger.free_blocks - ledger.watermark_blocks - ledger.step_blocks():
             return False
-        if engine.id not in self._service.decode:
-            return True
+        if engine.id not in self._service.decode or not self._service.hand_overs.seats[engine.id]:
+            return True  # an empty one never has more room
         return self._service.hand_overs.has_room(engine, self._needs(engine, prompts), len(prompts))
 
     def _needs(self, engine: Engine, requests: Iterable[Request]) -> int:
