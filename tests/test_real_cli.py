@@ -113,7 +113,7 @@ def test_without_torch_there_is_a_sentence(tmp_path: Path, missing: str) -> None
     with started(code, "run", *DRAWN, "trace.limit=2", "out=a/run", cwd=tmp_path) as running:
         out, err = running.communicate(timeout=patience_s(REAL))
     assert (running.returncode, out, err.count("\n")) == (2, "", 1)
-    assert err.startswith("realexec: ") and missing in err and ".[real]" in err
+    assert err.startswith("realexec: ") and missing in err and "servetwin[real]" in err
     assert list(tmp_path.iterdir()) == []
 
 
