@@ -2,7 +2,7 @@
 
 That depends on the queue, the running set and the memory. The first thing that does not fit raises
 ``PolicyError``, which ends the run, so nothing need be taken back. A run checks the answers of batchers from
-outside this package; those of its own are checked in its tests, for that costs 7 % of a run.
+outside this package; those of its own are checked in its tests alone, which saves 5 % of a static run.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def check_room(engine: Engine, batch: Batch) -> None:
 
 
 def check_victims(engine: Engine, batch: Batch) -> None:
-    """Those who are to be preempted run here, each once."""
+    """Every request to be preempted runs on this replica, and is named once."""
     victims: Any = batch.preempt
     if type(victims) is not tuple or any(type(one) is not int for one in victims):
         _refuse(engine, batch, "preempt is no tuple of request ids")

@@ -188,7 +188,7 @@ class Elastic:
 
     def _has_something(self, now_ns: int) -> bool:
         """Whether any model could be given GPUs, by nobody or by another model."""
-        return self.deployment.instances.has_free(now_ns) or bool(self._idle(now_ns))
+        return self.deployment.instances.has_free() or bool(self._idle(now_ns))
 
     def _can_get(self, now_ns: int, model: str) -> bool:
         instances = self.deployment.instances

@@ -242,7 +242,7 @@ class HandOvers:
     ) -> None:
         """A closed instance is gone: with it ``unsent`` requests, of those that room is ``kept`` for.
 
-        Call it, and ``without``, before they are forgotten. What was sent to it is to be sent again.
+        Call it, and ``without``, before they are forgotten. What was sent to it stays where it is.
         """
         if replica in self._ready:
             self._ready.remove(replica)

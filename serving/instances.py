@@ -76,8 +76,8 @@ class Instances:
         """The models that have an instance, by name."""
         return sorted(model for model, found in self._of_model.items() if found)
 
-    def has_free(self, now_ns: int) -> bool:
-        """Whether any model could be given GPUs now, or parameters that are still on some."""
+    def has_free(self) -> bool:
+        """Whether a model may find free GPUs, or an instance whose parameters are still on some."""
         return any(self._free.values()) or bool(self._parked)
 
     def gpus_per_instance(self, model: str) -> int:

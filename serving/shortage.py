@@ -34,7 +34,7 @@ class Shortage:
         self._told.get(decision.model, {}).pop((decision.role, decision.act), None)
 
     def update(self, model: str, decisions: Iterable[ScaleDecision]) -> None:
-        """The scaler was asked: what it wants no longer is forgotten."""
+        """Forget the shortages of roles for which the scaler, asked now, wants nothing any more."""
         told = self._told.get(model)
         if told:
             wanted = {(one.role, one.act) for one in decisions}
@@ -46,7 +46,7 @@ class Shortage:
         return next((missing.obstacle for (_, act), missing in told.items() if act == "load"), None)
 
     def starve(self, model: str) -> None:
-        """Only a request of its own, or something to be had, changes anything for this model."""
+        """Leave the model out of looks until a request of it arrives, or GPUs can be had."""
         insort(self.starved, model)
 
     def wake(self, model: str) -> bool:
@@ -67,15 +67,23 @@ class Shortage:
         """
         last = ""
         for model in (*asked, None):
-            while has_something() and (found := self._next(last, model, can_get)) is not None:
+            while (found := self._next(last, model, has_something, can_get)) is not None:
                 last = found
                 yield found
             if model is not None:
                 last = model
                 yield model
 
-    def _next(self, after: str, before: str | None, can_get: Callable[[str], bool]) -> str | None:
+    def _next(
+        self,
+        after: str,
+        before: str | None,
+        has_something: Callable[[], bool],
+        can_get: Callable[[str], bool],
+    ) -> str | None:
         starved = self.starved
+        if not starved or not has_something():
+            return None
         for place in range(bisect_right(starved, after), len(starved)):
             model = starved[place]
             if before is not None and model >= before:
