@@ -10,6 +10,7 @@ from experiments.config import RunConfig
 from experiments.hardware import Hardware
 from experiments.hosted import HostedModel, codes_of, hosted_models
 from serving.estimates import Estimates
+from traces.columns import Names
 from traces.workload import Workload
 
 if TYPE_CHECKING:
@@ -80,12 +81,10 @@ def _shapes(hosted: tuple[HostedModel, ...], hardware: Mapping[str, Hardware]) -
     ]
 
 
-def model_column(workload: Workload, request: np.ndarray) -> Any:
-    """The model of each request id, as a dictionary column of requests.parquet."""
-    import pandas as pd
-
+def model_column(workload: Workload, request: np.ndarray) -> Names:
+    """The model of each request id, as a column of requests.parquet."""
     assert workload.model is not None
-    return pd.Categorical.from_codes(workload.model.codes[request], list(workload.model.words))
+    return workload.model.taking(request)
 
 
 def shown_estimates(config: RunConfig, estimates: Estimates) -> Estimates:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from experiments.report import write_report
+from traces.columns import Names
 
 if TYPE_CHECKING:
     import numpy as np
 
+    Columns = Mapping[str, np.ndarray | Names]
 
-def write_results(
-    folder: Path, summary: dict[str, Any], columns: dict[str, np.ndarray], config_yaml: str
-) -> None:
+
+def write_results(folder: Path, summary: dict[str, Any], columns: Columns, config_yaml: str) -> None:
     """summary.json, requests.parquet, config.yaml and report.html."""
     text = json.dumps(summary, indent=2, allow_nan=False, ensure_ascii=False)
     (folder / "summary.json").write_text(text + "\n", encoding="utf-8")
@@ -28,11 +30,31 @@ def write_config(folder: Path, config_yaml: str) -> None:
     (folder / "config.yaml").write_text(config_yaml, encoding="utf-8")
 
 
-def write_parquet(path: Path, columns: dict[str, np.ndarray]) -> None:
-    """One row per finished request."""
+def write_parquet(path: Path, columns: Columns) -> None:
+    """One row per finished request; a column of names as an Arrow dictionary, which pandas calls a category.
+
+    Arrays go in as buffers: ``pa.array`` imports pandas, which costs more than all the rest of a result.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    table = pa.table({name: pa.array(values) for name, values in columns.items()})
+    table = pa.table({name: _arrow(values) for name, values in columns.items()})
     with path.open("wb") as file:  # opened here, for pyarrow refuses a name that is not UTF-8
         pq.write_table(table, file)
+
+
+def _arrow(values: np.ndarray | Names) -> Any:
+    import numpy as np
+    import pyarrow as pa
+
+    if not isinstance(values, Names):
+        flat = np.ascontiguousarray(values)
+        assert flat.dtype.kind in "if", "whole bytes per value"
+        return pa.Array.from_buffers(pa.from_numpy_dtype(flat.dtype), len(flat), [None, pa.py_buffer(flat)])
+    assert len(values) == 0 or values.codes.min() >= 0, "every finished request has a name"
+    # Type of words and width of codes are those of a pandas category, as which they were written before.
+    narrow = next(kind for kind in (np.int8, np.int16, np.int32) if len(values.words) < np.iinfo(kind).max)
+    texts = [word.encode() for word in values.words]
+    ends = np.cumsum([0, *map(len, texts)], dtype=np.int64)
+    words = pa.LargeStringArray.from_buffers(len(texts), pa.py_buffer(ends), pa.py_buffer(b"".join(texts)))
+    return pa.DictionaryArray.from_arrays(_arrow(values.codes.astype(narrow)), words)

@@ -33,6 +33,7 @@ from serving.replica import Replica, Role
 from serving.request import Request
 from simcore.simulation import JournalSink, Simulation
 from simcore.step_times import StepTimes
+from traces.columns import Names
 from traces.workload import Workload
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ class Simulated:
     """What the run gave, and what it cost the machine."""
 
     summary: dict[str, Any]
-    columns: dict[str, np.ndarray]
+    columns: dict[str, np.ndarray | Names]
     wall_s: float
     cpu_s: float
     events: int
