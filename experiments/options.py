@@ -4,9 +4,8 @@ import typing
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from experiments.trace_options import trace_names
+from hwmodels.yaml_text import yaml_data
 
 CONF_DIR: Path = Path(__file__).resolve().parent / "conf"
 
@@ -22,4 +21,4 @@ def option_groups() -> dict[str, list[str]]:
 def option_file(group: str, option: str) -> dict[str, Any]:
     """What the file of an option says, references unresolved."""
     text = (CONF_DIR / group / f"{option}.yaml").read_text(encoding="utf-8")
-    return typing.cast(dict[str, Any], yaml.safe_load(text))
+    return typing.cast(dict[str, Any], yaml_data(text))

@@ -26,6 +26,7 @@ from experiments.table import (
     step_time_error,
     step_time_source,
 )
+from hwmodels.yaml_text import yaml_data
 
 _ALWAYS_NAMED = ("dispatch", "batcher", "admission")
 _KINDS = {"simulate": "Simulation", "realexec": "Real workers"}
@@ -77,7 +78,7 @@ def write_report(
 def _mapping(text: str) -> Mapping[str, Any]:
     """The configuration as data; empty when the text is none (it is shown as it is all the same)."""
     try:
-        data = yaml.safe_load(text)
+        data = yaml_data(text)
     except yaml.YAMLError:
         return {}
     return data if isinstance(data, dict) else {}

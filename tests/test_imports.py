@@ -43,7 +43,7 @@ CLOCKS_AND_PROCESSES = names(
 CATALOGUE_MODULES = names(
     "hwmodels.catalogue", "hwmodels.linear_catalogue", "hwmodels.fit", "hwmodels.importers.tables",
     "hwmodels.importers.llmservingsim_meta",
-    "hwmodels.topology.cluster_file",
+    "hwmodels.topology.cluster_file", "hwmodels.yaml_text",
 )  # fmt: skip
 
 CONTRACTS = {

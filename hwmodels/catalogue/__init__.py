@@ -14,6 +14,7 @@ from hwmodels.errors import HardwareError
 from hwmodels.gpu import Gpu
 from hwmodels.hf_config import llm_shape_from_config, looks_like_config
 from hwmodels.llm_shape import LlmShape
+from hwmodels.yaml_text import yaml_data
 
 GPUS_FILE = "gpus.yaml"
 MODELS_FILE = "models.yaml"
@@ -23,9 +24,7 @@ LINEAR_FILE = "linear.yaml"
 @cache
 def read_yaml(file_name: str) -> Any:
     """Parsed content of one catalogue file; callers must not change it."""
-    import yaml  # type: ignore[import-untyped, unused-ignore]
-
-    return yaml.safe_load((files(__name__) / file_name).read_text(encoding="utf-8"))
+    return yaml_data((files(__name__) / file_name).read_text(encoding="utf-8"))
 
 
 def load_gpu(name: str) -> Gpu:

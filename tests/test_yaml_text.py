@@ -1,0 +1,57 @@
+"""Shipped YAML is the same data by libyaml and by PyYAML itself, and what is wrong the same sentence."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from experiments.options import CONF_DIR
+from hwmodels import yaml_text
+from hwmodels.yaml_text import yaml_data
+
+SHIPPED = sorted(
+    [*CONF_DIR.rglob("*.yaml"), *(Path(yaml_text.__file__).parent / "catalogue").rglob("*.yaml")],
+    key=lambda file: file.as_posix(),
+)
+
+
+@pytest.mark.skipif(not yaml.__with_libyaml__, reason="PyYAML was built without libyaml")
+def test_libyaml_reads() -> None:
+    assert yaml_text._loader() is yaml.CSafeLoader
+
+
+def test_every_shipped_file_is_the_same_data() -> None:
+    """Types too: 1.0 is no 1, and the order of keys is what --help shows."""
+    assert len(SHIPPED) > 80
+    for file in SHIPPED:
+        text = file.read_text(encoding="utf-8")
+        assert repr(yaml_data(text)) == repr(yaml.safe_load(text)), file
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: [1, 2",
+        "a: b: c",
+        "'open",
+        "a: &x 1\nb: *y",
+        "\tname: x",
+        "!!python/object/apply:os.getcwd []",
+        "\0",
+    ],
+)
+def test_what_is_wrong_is_told_as_before(text: str) -> None:
+    with pytest.raises(yaml.YAMLError) as expected:
+        yaml.safe_load(text)
+    with pytest.raises(yaml.YAMLError) as found:
+        yaml_data(text)
+    assert str(found.value) == str(expected.value)
+
+
+def test_without_libyaml_it_reads_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(yaml, "CSafeLoader", raising=False)
+    yaml_text._loader.cache_clear()
+    try:
+        assert yaml_text._loader() is yaml.SafeLoader and yaml_data("{a: [1, x]}") == {"a": [1, "x"]}
+    finally:
+        yaml_text._loader.cache_clear()
