@@ -9,12 +9,12 @@ topology.
 """
 
 import math
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from time import process_time
 
+from benchmarks.command import among, command
 from benchmarks.raw import measured
 from experiments.reproduce.load_plans import (
     FIG_21_BYTES,
@@ -273,6 +273,7 @@ TABLES: dict[str, Callable[[], None]] = {
 
 def main(names: list[str]) -> None:
     """Print the tables and scenarios of these names, or all."""
+    among(names, [*TABLES, *LOADS], "scenario")
     for name in names or [*TABLES, *LOADS]:
         if name in TABLES:
             TABLES[name]()
@@ -281,8 +282,4 @@ def main(names: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    known = [*TABLES, *LOADS]
-    unknown = [name for name in sys.argv[1:] if name not in known]
-    if unknown:
-        sys.exit(f"benchmarks.data_plane: there is no scenario {unknown[0]!r}: write {', '.join(known)}")
-    main(sys.argv[1:])
+    command("benchmarks.data_plane", __doc__, main)

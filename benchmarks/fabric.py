@@ -7,13 +7,13 @@ An event is the start or the end of a flow, with all that a driver asks for (spe
 advance). Whenever flows end as many begin, so that their number stays.
 """
 
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from random import Random
 from time import process_time
 
+from benchmarks.command import among, command
 from benchmarks.raw import measured
 from hwmodels.fabric.fabric import Fabric
 from hwmodels.fabric.flow import FlowSpec
@@ -89,6 +89,7 @@ def measure(case: Case) -> float:
 
 def main(names: list[str]) -> None:
     """Print one line per scenario."""
+    among(names, SCENARIOS, "scenario")
     for name in names or SCENARIOS:
         make, budget = SCENARIOS[name]
         case = make()
@@ -101,7 +102,4 @@ def main(names: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    unknown = [name for name in sys.argv[1:] if name not in SCENARIOS]
-    if unknown:
-        sys.exit(f"benchmarks.fabric: there is no scenario {unknown[0]!r}: write {', '.join(SCENARIOS)}")
-    main(sys.argv[1:])
+    command("benchmarks.fabric", __doc__, main)

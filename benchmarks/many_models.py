@@ -3,12 +3,10 @@
 python -m benchmarks.many_models [COUNT ...]    10, 30, 100, 300 and 1000 models if left out
 """
 
-import sys
-
+from benchmarks.command import command, count
 from benchmarks.raw import measured
 from experiments.compose import load_config
 from experiments.simulate import Prepared, Simulated, execute, prepare
-from serving.errors import UserError
 
 COUNTS = (10, 30, 100, 300, 1000)
 REPEATS = 3
@@ -27,18 +25,16 @@ WORDS = (
 
 def main(words: list[str]) -> None:
     """Print one line per number of models."""
-    for word in words:
-        if not word.isdigit() or not int(word):
-            raise UserError(f"{word!r} is no number of models: write python -m benchmarks.many_models 10 100")
-    for count in map(int, words) if words else COUNTS:
-        prepared = prepare(load_config([*WORDS, f"models.count={count}"], "simulate"))
+    example = "python -m benchmarks.many_models 10 100"
+    for models in [count(word, "number of models", example) for word in words] or COUNTS:
+        prepared = prepare(load_config([*WORDS, f"models.count={models}"], "simulate"))
         done: list[Simulated] = []
         execute(prepared)  # imports what summaries need
         runs = measured(lambda done=done, prepared=prepared: _once(prepared, done), REPEATS)
         loads = done[0].summary["loads"]["count"] / len(prepared.workload)
         looks = done[0].summary["duration_s"] * 10 / len(prepared.workload)
         print(
-            f"{count:5d} models {runs.told('request')}   {loads:.2f} loads, at most {looks:.1f} looks",
+            f"{models:5d} models {runs.told('request')}   {loads:.2f} loads, at most {looks:.1f} looks",
             flush=True,
         )
 
@@ -50,7 +46,4 @@ def _once(prepared: Prepared, done: list[Simulated]) -> float:
 
 
 if __name__ == "__main__":
-    try:
-        main(sys.argv[1:])
-    except UserError as error:
-        sys.exit(f"benchmarks.many_models: {error}")
+    command("benchmarks.many_models", __doc__, main)

@@ -11,6 +11,7 @@ recorded trace is left out where its file is not found; a drawn one is of seed 0
 import sys
 from dataclasses import dataclass
 
+from benchmarks.command import command
 from traces.counts import Expected, arrival_counts, count_statistics, expected_under_thinning
 from traces.errors import TraceError
 from traces.load import load
@@ -138,12 +139,8 @@ def _sources(words: list[str]) -> dict[str, Workload]:
 
 
 def main(words: list[str]) -> int:
-    """Prints both tables; 1 when a replicated trace is too far from its source, 2 on an unknown name."""
-    try:
-        sources = _sources(words)
-    except TraceError as error:
-        print(f"benchmarks.rate_scaling: {error}", file=sys.stderr)
-        return 2
+    """Prints both tables; 1 when a replicated trace is too far from its source."""
+    sources = _sources(words)
     failed = print_replicated(sources)
     print()
     print_thinned(sources)
@@ -153,4 +150,4 @@ def main(words: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    command("benchmarks.rate_scaling", __doc__, main)

@@ -10,10 +10,10 @@ rough line over PCIe.
 """
 
 import os
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.command import command
 from experiments import cli
 from hwmodels.errors import HardwareError
 from hwmodels.importers import ImportRequest, import_profile
@@ -83,7 +83,10 @@ def run(case: Case, tables: Path, folder: Path) -> int:
 def main(words: list[str]) -> int:
     """All cases; the first exit status that is not 0."""
     if len(words) > 1 or any(word.startswith("-") for word in words):
-        raise HardwareError("it takes one folder or none: write python -m benchmarks.sharegpt_300 FOLDER")
+        raise HardwareError(
+            f"it takes one folder or none and {words[-1]!r} was given: "
+            "write python -m benchmarks.sharegpt_300 FOLDER"
+        )
     folder = Path(words[0]) if words else FOLDER
     root = os.environ.get("SERVETWIN_PROFILES")
     if root is None:
@@ -100,7 +103,4 @@ def main(words: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main(sys.argv[1:]))
-    except HardwareError as error:
-        sys.exit(f"benchmarks.sharegpt_300: {error}")
+    command("benchmarks.sharegpt_300", __doc__, main)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from benchmarks.command import among, command
 from traces.synthetic.maf_like import HOURLY_SHARE, MINUTELY_SHARE, POPULAR_INVOCATIONS, popular_invocations
 from traces.synthetic.registry import SYNTHETIC
 from traces.workload import Workload
@@ -224,11 +225,8 @@ def _row(target: Target, found: list[float]) -> Row:
 
 
 def main(words: list[str]) -> int:
-    """Prints the table of the traces named; 1 when a promised number is too far off, 2 on an unknown name."""
-    known = {target.trace for target in targets()}
-    if unknown := [word for word in words if word not in known]:
-        print(f"{unknown[0]} has no targets: write {', '.join(sorted(known))}", file=sys.stderr)
-        return 2
+    """Prints the table of the traces named; 1 when a promised number is too far off."""
+    among(words, sorted({target.trace for target in targets()}), "trace with targets called")
     rows = measured([target for target in targets() if not words or target.trace in words])
     print(f"| trace | number | published | mean of {len(SEEDS)} seeds | off | worst seed | off |")
     print("|---|---|---|---|---|---|---|")
@@ -245,4 +243,4 @@ def main(words: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    command("benchmarks.synthesis_fidelity", __doc__, main)

@@ -14,7 +14,9 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
+from benchmarks.command import command, count
 from benchmarks.raw import measured
+from serving.errors import UserError
 from traces.streams import stream
 
 ROWS = 1_430_000
@@ -59,7 +61,9 @@ def read_once(path: Path) -> tuple[int, float, float]:
 
 def main(words: list[str]) -> None:
     """Print the best and the median of several readings."""
-    rows = int(words[0]) if words else ROWS
+    if len(words) > 1:
+        raise UserError(f"it takes one number of rows and {words[1]!r} was given too: leave it out")
+    rows = count(words[0], "number of rows", "python -m benchmarks.traces 100000") if words else ROWS
     with TemporaryDirectory() as folder:
         path = Path(folder) / "BurstGPT_like.csv"
         write_file(path, rows)
@@ -80,4 +84,4 @@ def main(words: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    command("benchmarks.traces", __doc__, main)

@@ -20,6 +20,7 @@ from benchmarks.agreement.closed_form import one_at_a_time
 from benchmarks.agreement.naive import naive
 from benchmarks.agreement.runs import SLOWLY, our_run, trace_words
 from benchmarks.agreement.table import HEAD, Row, compare
+from benchmarks.command import command, no_words
 
 PROMISED: Final = 1e-4
 NO_DISTANCE: Final = Path(__file__).parent / "no_distance.yaml"
@@ -33,8 +34,9 @@ TIMELY: Final = ("engine.asynchronous=false", "engine.prefix_caching=false")
 WHOLE: Final = "engine.max_num_batched_tokens=16384"  # Vidur takes no prompt that is longer than that
 
 
-def main() -> int:
+def main(given: list[str]) -> int:
     """Print the table as it grows; 1 when a promise is broken."""
+    no_words(given)
     words = trace_words()
     print(f"{' '.join(words)}, Llama-3-8B; relative difference of a request's times\n")
     print("\n".join(HEAD), flush=True)
@@ -77,4 +79,4 @@ def rows(words: tuple[str, ...]) -> Iterator[tuple[Row, bool]]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command("benchmarks.agreement", __doc__, main)
