@@ -1,6 +1,6 @@
 """The unit of every benchmark: CPU time of one SimPy timeout in one generator process, in the same run."""
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from statistics import median
 from time import process_time
@@ -47,6 +47,43 @@ class Runs:
             f"{self.best:9,.{digits}f} raw per {unit} (median {self.median:,.{digits}f})   "
             f"{self.best_cpu_s * 1e6:9,.2f} us CPU per {unit}   raw {self.best_raw_s * 1e6:.3f} us"
         )
+
+
+@dataclass(frozen=True)
+class Solves:
+    """CPU seconds of single decisions, each of them counted, and of one timeout between rounds of them."""
+
+    cpu_s: tuple[float, ...]
+    raw_s: tuple[float, ...]
+
+    def told(self) -> str:
+        """Least, p50 and p99 in ms and, over the least timeout, in raw."""
+        raw_s = min(self.raw_s)
+        shown = (("least", min(self.cpu_s)), *((f"p{at}", percentile(self.cpu_s, at)) for at in (50, 99)))
+        times = "   ".join(f"{name} {cpu_s * 1e3:.4g} ms ({cpu_s / raw_s:,.0f} raw)" for name, cpu_s in shown)
+        return f"{times}   of {len(self.cpu_s)}, raw {raw_s * 1e6:.3f} us"
+
+
+def percentile(values: Sequence[float], percent: int) -> float:
+    """The value at rank ceil(percent % of n): one of the values, never between two."""
+    return sorted(values)[max(0, -(-len(values) * percent // 100) - 1)]
+
+
+def solves(
+    once: Callable[[], float], rounds: int, each: int, raw: Callable[[], float] | None = None
+) -> Solves:
+    """``rounds`` of ``each`` decisions; ``once`` gives the CPU seconds of one.
+
+    The unit is taken between rounds: it takes longer than most decisions.
+    """
+    found = list[float]()
+
+    def one_round() -> float:
+        found.extend(once() for _ in range(each))
+        return found[-1]
+
+    raw_s = measured(one_round, rounds, raw).raw_s
+    return Solves(tuple(found), raw_s)
 
 
 def measured(once: Callable[[], float], repeats: int, raw: Callable[[], float] | None = None) -> Runs:

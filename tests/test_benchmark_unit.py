@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from benchmarks import raw
-from benchmarks.raw import Runs, measured, raw_timeout_s
+from benchmarks.raw import Runs, Solves, measured, percentile, raw_timeout_s, solves
 
 
 def scripted(*values: float) -> Callable[[], float]:
@@ -37,3 +37,17 @@ def test_the_line_says_both_times() -> None:
 def test_the_unit_is_the_best_of_three_by_the_clock_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(raw, "TIMEOUTS", 10)
     assert raw_timeout_s(scripted(0, 30, 100, 120, 200, 225)) == 2.0
+
+
+def test_decisions_are_counted_one_by_one_and_the_unit_is_taken_between_rounds() -> None:
+    found = solves(scripted(3e-3, 1e-3, 2e-3, 9e-3), 2, 2, scripted(1.1e-6, 1.0e-6, 1.3e-6))
+    assert found == Solves((3e-3, 1e-3, 2e-3, 9e-3), (1.1e-6, 1.0e-6, 1.3e-6))
+    assert " ".join(found.told().split()) == (
+        "least 1 ms (1,000 raw) p50 2 ms (2,000 raw) p99 9 ms (9,000 raw) of 4, raw 1.000 us"
+    )
+
+
+def test_a_percentile_is_the_value_at_the_rank_above() -> None:
+    values = [float(value) for value in range(100, 0, -1)]
+    assert [percentile(values, percent) for percent in (0, 1, 50, 99, 100)] == [1, 1, 50, 99, 100]
+    assert percentile([5.0, 7.0, 6.0], 50) == 6.0 and percentile([5.0, 7.0], 99) == 7.0
