@@ -12,7 +12,7 @@ PARALLEL := -n $(WORKERS) --maxprocesses 8 --dist loadscope
 # Processes that tests start read what the first of them compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test test-real test-simgrid explore laws lint bench lock clean
+.PHONY: run test test-real test-simgrid explore laws lint bench bench-check lock clean
 
 run: $(VENV)/.installed
 	@sh scripts/first_run.sh $(BIN) $(OUT)
@@ -46,6 +46,10 @@ bench: $(VENV)/.test
 	$(BIN)/python -m benchmarks.synthesis_fidelity
 	$(BIN)/python -m benchmarks.fabric
 	$(BIN)/python -m benchmarks.data_plane
+
+# Fails when a row is more than 20 % above benchmarks/baseline.json: make bench-check NAMES="static journal"
+bench-check: $(VENV)/.test
+	$(BIN)/python -m benchmarks.speed --check $(NAMES)
 
 # uv.lock is the lock; constraints.txt is the same for pip.
 lock:

@@ -1,166 +1,128 @@
 """How fast the simulator is, in raw SimPy timeouts per request (see benchmarks/README.md).
 
-python -m benchmarks.speed            all scenarios but the large one
-python -m benchmarks.speed static     one of them
-python -m benchmarks.speed large      1.43 million requests, with peak memory
+python -m benchmarks.speed                 all scenarios but the large ones
+python -m benchmarks.speed static journal  some of them
+python -m benchmarks.speed large           up to 1.43 million requests
+python -m benchmarks.speed --check [...]   hold the ratios against benchmarks/baseline.json
+python -m benchmarks.speed --record [...]  write them there
+
+A check ends with exit status 1 when a row is more than 20 % above what is recorded. Every scenario runs
+interpreted and, where there is a compiled core, compiled, each in a fresh process, the runs of both in turn.
 """
 
-import os
-import resource
-import sys
+import platform
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
-from tempfile import TemporaryDirectory
-from time import process_time
 
-from benchmarks.raw import Runs, measured
-from experiments.compose import load_config
-from experiments.config import RunConfig
-from experiments.journal_file import JournalFile
-from experiments.simulate import Prepared, execute, prepare
-from hwmodels.errors import HardwareError
-from hwmodels.importers import ImportRequest, import_profile
-from hwmodels.profile_file import save_profile
+from benchmarks import baseline
+from benchmarks.baseline import Entries, Verdict, judge
+from benchmarks.command import among, command
+from benchmarks.modes import COMPILED, INTERPRETED, MODES
+from benchmarks.scenarios import ALL, LARGE, SCENARIOS
+from benchmarks.speed_runs import Found, Measured, measure
+from experiments.version import code_version
 from serving.errors import UserError
-from traces.errors import TraceError
 
-REPEATS = 7
-BASE = ["system=vllm", "model=llama3_8b", "out=unused"]
-REAL = ["trace=azure_conv", "trace.limit=10000", "cluster=a100_x8"]
-# The whole hour on the four hosts of eight GPUs of BlitzScale's cluster A.
-HOUR = ["trace=azure_conv", "cluster=blitz_a"]
-LARGER = [*HOUR, "model=mistral_24b", "model.tp=2", "trace.rate_scale=3.5"]
-# Those of its measured runs, of which the tables have no more than 256.
-SEATS = ["engine.max_num_seqs=128", "engine.max_num_batched_tokens=2048"]
-LIKE = ["trace=azure_conv_like", "trace.requests=10000"]
-# Scenario -> the tables it runs on, below SERVETWIN_PROFILES; it is left out when that is not set.
-TABLES = {
-    "op_tables": (
-        "vidur",
-        "vidur/compute/a100/meta-llama/Meta-Llama-3-8B/mlp.csv",
-        "a100_80g",
-        "aiconfigurator/a100_sxm",
-    ),
-    "op_tables_mixed": (
-        "llmservingsim",
-        "llmservingsim/RTXPRO6000/meta-llama/Llama-3.1-8B",
-        "rtx_pro_6000",
-        None,
-    ),
-}
-
-# name -> (overrides, budget in raw per request; None where the budget is relative to another scenario)
-SCENARIOS: dict[str, tuple[list[str], float | None]] = {
-    "static": (REAL, 55),
-    "op_tables": ([*REAL, "engine.version=0.14.0"], 65),
-    # Prompts and decodes in one attention kernel, and what unequal contexts cost, measured too.
-    "op_tables_mixed": ([*REAL[:2], "cluster=rtx_pro_6000_x8", *SEATS], 65),
-    "prefill_first": ([*REAL, "engine=vllm_v0"], None),
-    "utilization_80": ([*LIKE, "cluster=a100_x8", "trace.utilization=0.8"], 82.5),
-    "journal": (REAL, 75),
-    # Prefill and decode apart: the KV of every request is a transfer on the fabric.
-    "distserve_full": ([*HOUR, "system=distserve_full"], 75),
-    "distserve_full_24b": ([*LARGER, "system=distserve_full"], 75),
-    # Beside that, instances that come and go, and their parameters over the same links.
-    "blitz_multicast": ([*HOUR, "system=blitz_multicast"], 110),
-    "blitz_multicast_24b": ([*LARGER, "system=blitz_multicast"], 110),
-    # And they work while their parameters come.
-    "blitzscale": ([*HOUR, "system=blitzscale"], 120),
-    "blitzscale_24b": ([*LARGER, "system=blitzscale"], 120),
-    "replicas_8": ([*LIKE, "cluster=a100_x8", "trace.utilization=0.3"], None),
-    "replicas_1024": (
-        ["trace=azure_conv_like", "trace.requests=100000", "cluster=a100_x1024", "trace.utilization=0.3"],
-        None,
-    ),
-    "replicas_1024_light": (
-        ["trace=azure_conv_like", "trace.requests=100000", "cluster=a100_x1024", "trace.rate_per_s=707.84"],
-        None,
-    ),
-}
+OPTIONS = ("--check", "--record")
+HEAD = (
+    "| scenario | interpreted raw (median) | compiled raw (median) | us CPU | raw us | budget | "
+    "requests per CPU-s | events | peak MB |\n|---|---|---|---|---|---|---|---|---|"
+)
 
 
-def measure(name: str) -> Runs:
-    """CPU per request of several runs, and raw beside them."""
-    overrides, _ = SCENARIOS[name]
-    with TemporaryDirectory() as folder:
-        overrides = [*overrides, *_profile(name, Path(folder) / "profile.json")]
-        prepared = prepare(load_config(_words(overrides), "simulate"))
-    repeats = 3 if len(prepared.workload) > 50_000 else REPEATS
-    return measured(lambda: _once(prepared, name == "journal"), repeats)
+def main(words: list[str]) -> int:
+    """Print one line per scenario; record or compare."""
+    options = [word for word in words if word.startswith("-")]
+    among(options, OPTIONS, "option")
+    if len(options) > 1:
+        raise UserError("it takes --check or --record, once: leave one out")
+    names = _names([word for word in words if word not in options])
+    if options == ["--check"]:
+        return check(names)
+    print(HEAD, flush=True)
+    for name in names:
+        measured = measure(name, MODES)
+        print(row(name, measured), flush=True)
+        if options == ["--record"]:
+            record(name, measured)
+    return 0
 
 
-def _words(overrides: list[str]) -> list[str]:
-    """The scenario's words, and those of ``BASE`` whose keys it does not set."""
-    own = {word.partition("=")[0] for word in overrides}
-    return [*(word for word in BASE if word.partition("=")[0] not in own), *overrides]
+def _names(words: Sequence[str]) -> list[str]:
+    among(words, ["large", *ALL], "scenario")
+    named = [name for word in words for name in (LARGE if word == "large" else [word])]
+    return named or list(SCENARIOS)
 
 
-def _profile(name: str, path: Path) -> list[str]:
-    """Import the scenario's tables into ``path``; the words that name it."""
-    if name not in TABLES:
-        return []
-    kind, tables, gpu, attention = TABLES[name]
-    root = Path(os.environ["SERVETWIN_PROFILES"])
-    other = None if attention is None else root / attention
-    request = ImportRequest(root / tables, gpu, "llama3_8b", 1, aiconfigurator=other)
-    save_profile(import_profile(kind, request), path)
-    return [f"engine.profile={path}"]
+def row(name: str, measured: Measured) -> str:
+    """A line of the table; pairs are interpreted / compiled."""
+    found = {mode: one for mode, one in measured.items() if isinstance(one, Found)}
+    if not found:
+        return f"| `{name}` | left out: {measured[INTERPRETED]} |"
+    budget = ALL[name].budget
+
+    def ratio(mode: str) -> str:
+        return f"{found[mode].runs.best:.1f} ({found[mode].runs.median:.1f})" if mode in found else "-"
+
+    def pair(values: Iterable[str]) -> str:
+        return " / ".join(values)
+
+    cells = (
+        f"`{name}`",
+        ratio(INTERPRETED),
+        ratio(COMPILED),
+        pair(f"{one.runs.best_cpu_s * 1e6:.2f}" for one in found.values()),
+        pair(f"{one.runs.best_raw_s * 1e6:.3f}" for one in found.values()),
+        "-" if budget is None else pair(f"{raw:g}" for raw in budget),
+        pair(f"{1 / one.runs.best_cpu_s:,.0f}" for one in found.values()),
+        pair(dict.fromkeys(f"{one.events:.2f}" for one in found.values())),
+        pair(f"{one.peak_mb:.0f}" for one in found.values()),
+    )
+    return f"| {' | '.join(cells)} |"
 
 
-def _once(prepared: Prepared, journal: bool) -> float:
-    """CPU seconds per request."""
-    with TemporaryDirectory() as folder:
-        if journal:
-            with JournalFile(Path(folder) / "journal", {}) as file:
-                cpu_s = execute(prepared, file).cpu_s
-        else:
-            cpu_s = execute(prepared).cpu_s
-    return cpu_s / len(prepared.workload)
+def record(name: str, measured: Measured) -> None:
+    """Put what was measured into the file; what was left out stays as it was."""
+    entries = baseline.read()
+    for mode, found in measured.items():
+        if isinstance(found, Found):
+            entries.setdefault(name, {})[mode] = {
+                "raw": round(found.runs.best, 2),
+                "cpu_us": round(found.runs.best_cpu_s * 1e6, 2),
+                "raw_us": round(found.runs.best_raw_s * 1e6, 4),
+                "events_per_request": round(found.events, 3),
+                "date": datetime.now(UTC).date().isoformat(),
+                "python": platform.python_version(),
+                "commit": code_version()["commit"],
+            }
+    order = [*ALL, *entries]
+    baseline.write(dict(sorted(entries.items(), key=lambda entry: order.index(entry[0]))))
 
 
-def _all_of_it(config: RunConfig, requests: int) -> float:
-    """CPU seconds per request; the trace is drawn outside, and its memory counts."""
-    return execute(prepare(config)).cpu_s / requests
+def check(names: Sequence[str]) -> int:
+    """Print one line per scenario and mode; 1 when one is slower than recorded."""
+    entries, verdicts = baseline.read(), list[Verdict]()
+    for name in names:
+        for verdict in _judged(name, entries):
+            print(verdict.line(), flush=True)
+            verdicts.append(verdict)
+    line, status = baseline.ending(verdicts)
+    print(line)
+    return status
 
 
-def large() -> None:
-    """The size of BurstGPT: is the cost per request the same, and does memory stay below 1 GB?"""
-    overrides = [*BASE, "trace=azure_conv_like", "cluster=a100_x8"]
-    for requests in (10_000, 100_000, 1_430_000):
-        config = load_config([*overrides, f"trace.requests={requests}"], "simulate")
-        started = process_time()
-        runs = measured(partial(_all_of_it, config, requests), 1)
-        peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        print(
-            f"{requests:9d} requests: {runs.told('request')}   "
-            f"{process_time() - started:6.1f} s CPU in all, peak {peak_mb:4.0f} MB",
-            flush=True,
-        )
+def _judged(name: str, entries: Entries) -> Iterator[Verdict]:
+    for mode, found in measure(name, MODES).items():
+        ratio = found.runs.best if isinstance(found, Found) else found
+        yield judge(name, mode, ratio, entries, partial(_again, name, mode))
 
 
-def main(names: list[str]) -> None:
-    """Print one line per scenario."""
-    if names == ["large"]:
-        return large()
-    unknown = [name for name in names if name not in SCENARIOS]
-    if unknown:
-        raise UserError(f"there is no scenario {unknown[0]!r}: write large or {', '.join(SCENARIOS)}")
-    for name in names or SCENARIOS:
-        if name in TABLES and "SERVETWIN_PROFILES" not in os.environ:
-            print(f"{name:20s} left out: SERVETWIN_PROFILES does not name the measured tables")
-            continue
-        runs = measure(name)
-        budget = SCENARIOS[name][1]
-        print(
-            f"{name:20s} {runs.told('request')}   {1 / runs.best_cpu_s:9,.0f} requests per CPU-s   "
-            f"budget {budget or '-'}",
-            flush=True,
-        )
-    return None
+def _again(name: str, mode: str) -> float:
+    found = measure(name, [mode])[mode]
+    assert isinstance(found, Found), "it was measured a moment ago"
+    return found.runs.best
 
 
 if __name__ == "__main__":
-    try:
-        main(sys.argv[1:])
-    except (HardwareError, TraceError, UserError) as error:
-        sys.exit(f"benchmarks.speed: {error}")
+    command("benchmarks.speed", __doc__, main)

@@ -24,7 +24,7 @@ def status(monkeypatch: pytest.MonkeyPatch, module: str, *words: str) -> object:
 
 
 def test_the_commands_are_found() -> None:
-    assert {"benchmarks.fabric", "benchmarks.traces", "benchmarks.agreement"} <= {*COMMANDS}
+    assert {"benchmarks.speed", "benchmarks.traces", "benchmarks.agreement"} <= {*COMMANDS}
 
 
 @pytest.mark.parametrize("module", COMMANDS)

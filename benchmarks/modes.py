@@ -1,0 +1,32 @@
+"""Which core computes: the Python source as it is (interpreted), or native code built from it (compiled)."""
+
+import os
+import subprocess
+import sys
+from functools import cache
+
+INTERPRETED, COMPILED = "interpreted", "compiled"
+MODES = (INTERPRETED, COMPILED)
+SWITCH = "SERVETWIN_INTERPRETED"
+NO_COMPILED_CORE = "there is no compiled core here"
+
+
+def ran() -> str:
+    """Which of the two this process uses."""
+    return INTERPRETED
+
+
+def environment(mode: str) -> dict[str, str]:
+    """That of a process that is to use it."""
+    kept = {name: value for name, value in os.environ.items() if name != SWITCH}
+    return kept | ({SWITCH: "1"} if mode == INTERPRETED else {})
+
+
+@cache
+def available() -> tuple[str, ...]:
+    """Interpreted always; compiled where a fresh process takes it."""
+    asked = subprocess.run(
+        [sys.executable, "-c", "from benchmarks.modes import ran; print(ran())"],
+        capture_output=True, text=True, check=True, env=environment(COMPILED),
+    )  # fmt: skip
+    return MODES if asked.stdout.split()[-1] == COMPILED else (INTERPRETED,)
