@@ -12,7 +12,7 @@ PARALLEL := -n $(WORKERS) --maxprocesses 8 --dist loadscope
 # Processes that tests start read what the first of them compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test test-real test-simgrid explore laws lint bench bench-check lock clean
+.PHONY: run test test-real test-simgrid explore same mutants laws lint bench bench-check lock clean
 
 run: $(VENV)/.installed
 	@sh scripts/first_run.sh $(BIN) $(OUT)
@@ -30,6 +30,11 @@ test-simgrid: $(VENV)/.test
 # What tests draw, drawn anew: make explore MINUTES=10; a failure names the SEED and TESTS that repeat it.
 explore: $(VENV)/.test
 	$(BIN)/python -m tests.explore $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) $(TESTS)
+
+# Runs that are compared value by value: make same BEFORE=COMMIT WORDS=--allow-new
+BEFORE ?= HEAD
+same: $(VENV)/.test
+	$(BIN)/python -m tests.same_results since $(BEFORE) $(WORDS)
 
 laws: $(VENV)/.test
 	$(BIN)/python -m pytest -m laws -s
