@@ -24,7 +24,9 @@ def status(monkeypatch: pytest.MonkeyPatch, module: str, *words: str) -> object:
 
 
 def test_the_commands_are_found() -> None:
-    assert {"benchmarks.speed", "benchmarks.traces", "benchmarks.agreement"} <= {*COMMANDS}
+    assert {"benchmarks.speed", "benchmarks.traces", "benchmarks.peers", "benchmarks.agreement"} <= {
+        *COMMANDS
+    }
 
 
 @pytest.mark.parametrize("module", COMMANDS)
