@@ -36,6 +36,10 @@ BEFORE ?= HEAD
 same: $(VENV)/.test
 	$(BIN)/python -m tests.same_results since $(BEFORE) $(WORDS)
 
+# One-line faults in a copy of the tree, and which test notices: WORDS="--only NAME", WORDS=--all.
+mutants: $(VENV)/.test
+	$(BIN)/python -m tests.mutants $(WORDS)
+
 laws: $(VENV)/.test
 	$(BIN)/python -m pytest -m laws -s
 

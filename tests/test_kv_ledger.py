@@ -202,3 +202,12 @@ def test_releasing_somebody_unknown_frees_nothing() -> None:
     ledger = KvLedger(4, 16)
     ledger.release(3)
     assert (ledger.free_blocks, ledger.held_blocks(3)) == (4, 0)
+
+
+def test_the_last_position_is_computed_again_though_its_block_is_still_whole() -> None:
+    """Its output is the next token (vLLM, get_computed_blocks)."""
+    ledger = KvLedger(8, 4, prefix_caching=True)
+    ledger.reserve(0, 8)
+    ledger.preempt(0, 8)
+    assert ledger.cached_tokens(0, 9, ledger.free_blocks) == 8
+    assert ledger.cached_tokens(0, 8, ledger.free_blocks) == 4

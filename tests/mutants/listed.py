@@ -1,0 +1,445 @@
+"""The mutants. A line is looked for in its package by its text without indentation, and must be there once.
+
+So it is found again when it moves to another file; whoever changes such a line changes it here, or writes
+another mutant for the same concern. ``tests`` are the files most likely to notice, the likeliest first.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """``old`` becomes ``new``, both one line; ``breaks``: what is then wrong."""
+
+    name: str
+    package: str
+    old: str
+    new: str
+    breaks: str
+    tests: tuple[str, ...]
+
+
+def _mutant(name: str, package: str, old: str, new: str, breaks: str, tests: str) -> Mutant:
+    return Mutant(name, package, old, new, breaks, tuple(f"tests/test_{one}.py" for one in tests.split()))
+
+
+MUTANTS: Final[tuple[Mutant, ...]] = (
+    # KV ledger
+    _mutant(
+        "ledger rounds down", "serving",
+        "return -(-tokens // self.block_tokens)", "return tokens // self.block_tokens",
+        "a request that ends within a block is said to hold one fewer",
+        "kv_ledger invariants exactness",
+    ),
+    _mutant(
+        "ledger overruns", "serving",
+        "rounds = free // self.decoding", "rounds = -(-free // self.decoding)",
+        "a run is allowed more steps than it has blocks for",
+        "kv_ledger exactness",
+    ),
+    _mutant(
+        "cached to the last token", "serving",
+        "return min(left, (known_tokens - 1) // self.block_tokens) * self.block_tokens",
+        "return min(left, known_tokens // self.block_tokens) * self.block_tokens",
+        "a resumed request may find all its positions and compute none",
+        "kv_ledger exactness vllm_schedules",
+    ),
+    _mutant(
+        "free queue forgets who left it", "serving",
+        "handed_out = self.returned - kept - free_blocks + ahead - span.first",
+        "handed_out = self.returned - kept - free_blocks - span.first",
+        "blocks found again by others still count as handed out before one's own",
+        "kv_ledger exactness vllm_schedules",
+    ),
+    # Engine
+    _mutant(
+        "old epoch counts", "serving",
+        "if event.epoch < self.epoch:", "if event.epoch < self.epoch - 1:",
+        "a report from before the replica was lost is refused instead of ignored",
+        "engine controller",
+    ),
+    _mutant(
+        "newcomers seen a step early", "serving",
+        "while door and door[0].arrival_ns <= event.last_step_ns:",
+        "while door and door[0].arrival_ns <= event.last_step_ns + 1:",
+        "one who came 1 ns after the last step began is seen at its end",
+        "vllm_schedules exactness engine",
+    ),
+    _mutant(
+        "newcomers do not shorten runs", "serving",
+        "late = self.door or self.adopted or (self.ended and (self.waiting or not interruptible))",
+        "late = self.adopted or (self.ended and (self.waiting or not interruptible))",
+        "an asynchronous engine runs on while somebody waits to be seen",
+        "exactness vllm_schedules engine",
+    ),
+    _mutant(
+        "ready amid a layer pass", "serving",
+        "self.state = _IDLE if self.aside is None else _RUNNING", "self.state = _IDLE",
+        "an instance that is loaded while it runs layers is told to be idle",
+        "live_scaling live_exactness live_colocated live_wide",
+    ),
+    _mutant(
+        "joins without memory", "serving",
+        "if self._chunks or self.aside is not None or not self.coalesce or self.hands_over or not fits:",
+        "if self._chunks or self.aside is not None or not self.coalesce or self.hands_over:",
+        "a request joins a run whose steps may lack blocks for it",
+        "decode_seats elastic_exactness live_exactness handover",
+    ),
+    # Batches
+    _mutant(
+        "one admitted too many", "policies",
+        "if admitted >= seats or not budget:", "if admitted > seats or not budget:",
+        "chunked prefill admits one more than max_num_seqs",
+        "batchers exactness vllm_schedules",
+    ),
+    _mutant(
+        "decodes cost no budget", "policies",
+        "budget = self.max_num_batched_tokens - decoding", "budget = self.max_num_batched_tokens",
+        "a step computes more tokens than max_num_batched_tokens",
+        "batchers exactness vllm_schedules",
+    ),
+    _mutant(
+        "every victim needed a block", "policies",
+        "need -= kv.takes_block_next_step(victim)", "need -= 1",
+        "too few requests are preempted",
+        "batchers exactness vllm_schedules",
+    ),
+    _mutant(
+        "no watermark", "policies",
+        "room = kv.free_blocks - kv.watermark_blocks", "room = kv.free_blocks",
+        "prefill first admits into the blocks that shall stay free",
+        "batchers exactness vllm_v0_schedules",
+    ),
+    # Seats and room of decode instances
+    _mutant(
+        "a seat too many", "serving",
+        "return self.seats[replica] < self.most_requests",
+        "return self.seats[replica] <= self.most_requests",
+        "an instance without a free seat stays among the targets",
+        "decode_seats handover elastic_exactness",
+    ),
+    _mutant(
+        "demand without blocks", "serving",
+        "if (demand + need > room or blocks < 0 or len(batch) >= seats) and not forced:",
+        "if (demand + need > room or len(batch) >= seats) and not forced:",
+        "KV is sent to an instance that has no free blocks now",
+        "decode_seats handover elastic_exactness",
+    ),
+    _mutant(
+        "nobody makes room", "serving",
+        "forced = not (batch or target.running or target.adopted)", "forced = False",
+        "a request whose first layers fill the only target waits for ever",
+        "split_kv live_exactness live_wide decode_seats live_corners",
+    ),
+    # Hand-over, KV in two places
+    _mutant(
+        "KV of the other layers", "serving",
+        "return progress.known_tokens * kv_bytes_per_token * progress.elsewhere[1] // layers",
+        "return progress.known_tokens * kv_bytes_per_token * (layers - progress.elsewhere[1]) // layers",
+        "the giver is said to have as many bytes as the layers it has not computed",
+        "split_kv live_scaling live_exactness",
+    ),
+    _mutant(
+        "sends to itself", "serving",
+        "if size_bytes and place != target:", "if size_bytes:",
+        "what lies at the target is sent to it again",
+        "split_kv live_scaling live_wide",
+    ),
+    _mutant(
+        "releases what it keeps", "serving",
+        "if place is not None and place[0] != target:", "if place is not None:",
+        "the blocks of a giver that becomes the target are freed",
+        "split_kv live_scaling live_wide live_exactness",
+    ),
+    _mutant(
+        "demand of the lost stays", "serving",
+        "self.demand_tokens -= self._room.forget(kept)", "self._room.forget(kept)",
+        "scalers see demand of requests that failed with their instance",
+        "handover elastic_exactness live_wide",
+    ),
+    # Live pairs
+    _mutant(
+        "quota overrun by one", "serving",
+        "return batch.done >= batch.quota", "return batch.done > batch.quota",
+        "a planned batch is not handed over when its layers are done",
+        "live_pair live_policy live_exactness",
+    ),
+    _mutant(
+        "layers of the new one forgotten", "serving",
+        "batch.old, batch.done = _NOBODY, batch.split", "batch.old, batch.done = _NOBODY, 0",
+        "when an old instance is lost the new one runs its layers again",
+        "live_pair live_scaling live_wide",
+    ),
+    _mutant(
+        "the head is there with the last layer", "serving",
+        "layers = min(layers, self._setup.layers - 1)", "layers = min(layers, self._setup.layers)",
+        "a live instance samples tokens before it has the head",
+        "live_corners live_scaling live_exactness live_wide",
+    ),
+    _mutant(
+        "the latest batch is pulled", "serving",
+        "batch = min(offers, key=lambda one: (one.requests[0].arrival_ns, one.requests[0].id))",
+        "batch = max(offers, key=lambda one: (one.requests[0].arrival_ns, one.requests[0].id))",
+        "of several pairs' batches not the one that waits longest goes on",
+        "live_scaling live_corners live_exactness live_shows live_golden",
+    ),
+    # Loads
+    _mutant(
+        "a load ends with its first target", "serving",
+        "if UNDER_WAY not in flight.states:", "if THERE in flight.states:",
+        "a load to several targets is forgotten when one has everything",
+        "loads deployment elastic_exactness",
+    ),
+    _mutant(
+        "layers may vanish", "serving",
+        'assert event.layers >= flight.layers[target], "a layer that was whole is not"',
+        'assert event.layers >= 0, "a layer that was whole is not"',
+        "a report with fewer layers than before is believed",
+        "loads",
+    ),
+    # Parameter pool, host cache, copies
+    _mutant(
+        "a copy on its way counts", "serving",
+        "domains = [domain for domain in self.caches.domains_of(model) if domain not in coming]",
+        "domains = list(self.caches.domains_of(model))",
+        "a copy that is not whole yet is a source",
+        "parameter_pool copies",
+    ),
+    _mutant(
+        "a copy that is read goes", "serving",
+        "return not read and not self.is_last_copy(model, replica)",
+        "return not self.is_last_copy(model, replica)",
+        "a replica gives up parameters that a reload reads",
+        "parameter_pool copies deployment",
+    ),
+    _mutant(
+        "always since the last use", "serving",
+        'return copy.used_ns if self.rules.since == "use" else copy.loaded_ns', "return copy.used_ns",
+        "the time to live counts from the last use, whatever was configured",
+        "host_cache copies",
+    ),
+    _mutant(
+        "pinned copies go", "serving",
+        "if not copies[model].pins and not self._last(model):", "if not self._last(model):",
+        "a copy that a load reads makes room for another",
+        "host_cache copies parameter_pool",
+    ),
+    _mutant(
+        "renewed by every load", "serving",
+        "if whole and (fetched or self._renewed):  # its time begins when it is there", "if whole:",
+        "with since=fetch a load that found a copy begins its time anew",
+        "copies host_cache",
+    ),
+    # Instances, the load monitor's looks, deployment, fleet
+    _mutant(
+        "parked one period longer", "serving",
+        "over = [number for number, until_ns in self._parked.items() if until_ns <= now_ns]",
+        "over = [number for number, until_ns in self._parked.items() if until_ns < now_ns]",
+        "parameters on freed GPUs are still offered at the instant they end",
+        "instances deployment",
+    ),
+    _mutant(
+        "looks at odd times", "serving",
+        'actions.append(Wake((now_ns // period_ns + 1) * period_ns, "load monitor"))',
+        'actions.append(Wake(now_ns + period_ns, "load monitor"))',
+        "the load monitor looks a period after the request and not at its own times",
+        "elastic deployment systems",
+    ),
+    _mutant(
+        "the last copy leaves", "serving",
+        "if needed or not self.asked_copies.may_leave(model, number):", "if needed:",
+        "an instance goes though its model is in no other memory",
+        "deployment elastic elastic_exactness",
+    ),
+    _mutant(
+        "overlaps too early", "serving",
+        "return took_ns * (count - layers) <= self._pass_ns[load.model] * layers",
+        "return took_ns * (count - layers) >= self._pass_ns[load.model] * layers",
+        "a pass begins behind a load that takes longer than it",
+        "deployment elastic systems",
+    ),
+    _mutant(
+        "members out of order", "serving",
+        "insort(self._alive, id)", "self._alive.append(id)",
+        "a replica that comes back is last for round robin and draws",
+        "dispatch colocated_queue elastic",
+    ),
+    # Live plans
+    _mutant(
+        "a chain is as fast as its last edge", "serving",
+        "slowest_ns = max(known) if len(known) == 1 + len(before) else None",
+        "slowest_ns = own_ns",
+        "the time a target loads is estimated without who feeds it",
+        "live_policy live_scaling",
+    ),
+    _mutant(
+        "live without limit", "policies",
+        "room = max(0, partners * self._per_partner - choice.pairs)",
+        "room = max(0, partners * self._per_partner)",
+        "pairs that are at work do not count against targets_per_partner",
+        "live_policy",
+    ),
+    # Scaling rules
+    _mutant(
+        "grows by the least", "policies",
+        "count = within(role, (need.least + need.most + 1) // 2)", "count = within(role, need.least)",
+        "growth stops at the upper bound instead of between the bounds",
+        "scaling elastic",
+    ),
+    _mutant(
+        "link rule ignored", "policies",
+        'return exact(tokens_per_s) * (max(decode, 1) if rule == "shipped" else 1)',
+        "return exact(tokens_per_s)",
+        "the link rule is linear, whatever was configured",
+        "scaling",
+    ),
+    _mutant(
+        "quiet one token too low", "policies",
+        "low = floor(exact(bounds.lower) * per_instance * (supply - 1)) + 1",
+        "low = floor(exact(bounds.lower) * per_instance * (supply - 1))",
+        "the fast path does not see that an instance may go",
+        "scaling",
+    ),
+    _mutant(
+        "the last prefill instance decodes", "policies",
+        "movable = _least_busy(prefill.view)[:-1]", "movable = _least_busy(prefill.view)",
+        "all prefill instances may turn to decoding",
+        "scaling elastic systems",
+    ),
+    # Planning multicasts
+    _mutant(
+        "prefill keeps no bandwidth", "policies",
+        "return port.bandwidth_bytes_per_s // 2 if port.serves_prefill else port.bandwidth_bytes_per_s",
+        "return port.bandwidth_bytes_per_s",
+        "a NIC behind which prompts are computed takes parameters at its full rate",
+        "multicast provisioning",
+    ),
+    _mutant(
+        "leaf that is too slow", "policies",
+        "inside = held >= rate", "inside = held > 0",
+        "targets stay within a leaf whose senders are slower than they are",
+        "multicast",
+    ),
+    _mutant(
+        "NIC shared by two sides", "policies",
+        "if factor > 1 - 1e-9:  # what adding up fractions of a byte may miss", "if factor > 0:",
+        "a source and a forwarder behind one NIC send more than it carries",
+        "multicast provisioning",
+    ),
+    _mutant(
+        "host memory before a forwarder", "policies",
+        "return not all(source.out_busy for source in (*wanted.holders, *draft.loading))",
+        "return not all(source.out_busy for source in wanted.holders)",
+        "instances that load beside a holder do not forward, a host's memory is read",
+        "provisioning",
+    ),
+    # ZigZag
+    _mutant(
+        "best effort without half", "policies",
+        "split.append(min(view.loaded_at(start_ns), view.layers // 2))",
+        "split.append(min(view.loaded_at(start_ns), view.layers))",
+        "the target may run all layers of a batch",
+        "zigzag live_golden",
+    ),
+    _mutant(
+        "ties go to the target", "policies",
+        "to_target = max(target_ns, there_ns) < max(source_ns, there_ns)",
+        "to_target = max(target_ns, there_ns) <= max(source_ns, there_ns)",
+        "stop the world gives a batch that both could begin to the target",
+        "zigzag live_golden",
+    ),
+    # Machine: runs in closed form
+    _mutant(
+        "boundary in closed form", "simcore",
+        "cost = steps * self._first + self._slope * (steps * (steps - 1) >> 1)",
+        "cost = steps * self._first + self._slope * (steps * steps >> 1)",
+        "a run's end counts half a slope per step too many",
+        "exactness segment",
+    ),
+    _mutant(
+        "grace counted from the boundary", "simcore",
+        "if steps and self._start_fixed >> FRACTION_BITS >= now_ns:",
+        "if steps and self._start_fixed >> FRACTION_BITS > now_ns:",
+        "a step that begins at the arrival is not the step of grace",
+        "exactness vllm_schedules",
+    ),
+    _mutant(
+        "smallest context is the largest", "simcore",
+        "if alone or (self.owner != NOBODY and offset < self.offset):",
+        "if alone or (self.owner != NOBODY and offset > self.offset):",
+        "unequal contexts are priced by the wrong request",
+        "exactness rows_mixed",
+    ),
+    _mutant(
+        "waits since the first stall", "simcore",
+        "last = max(last_token_fixed, self.groups[0][0])", "last = self.groups[0][0]",
+        "a preempted request that joined during a stall leaves the wrong group",
+        "exactness",
+    ),
+    # Data plane
+    _mutant(
+        "told before it happens", "simcore",
+        "return math.ceil(at_s * NS_PER_S - SLACK_NS)", "return math.floor(at_s * NS_PER_S)",
+        "a load is told at the nanosecond before its end",
+        "loading data_plane",
+    ),
+    _mutant(
+        "layers of the last tenant", "simcore",
+        "self._layers_kept.pop(action.replica, None)", "pass",
+        "a replica that is placed again seems to have layers of its last load",
+        "layer_runs loading_places live_exactness loading_state",
+    ),
+    _mutant(
+        "followers load on", "simcore",
+        "followers = [one for one in run.followers if one.open and one.needs(run)]", "followers = []",
+        "who was fed by a stopped load waits for ever",
+        "loading loading_edges loading_state",
+    ),
+    _mutant(
+        "lanes that share a link as one", "simcore",
+        "alone = len(lanes) == 1 or not lane.links or any(users[link] > 1 for link in lane.links)",
+        "alone = len(lanes) == 1 or not lane.links",
+        "lanes behind one NIC are one flow that counts it once",
+        "loading data_plane loading_state data_plane_shows",
+    ),
+    _mutant(
+        "standstill before all has ended", "simcore",
+        "self._past += now_ns > self._settled_ns", "self._past += 1",
+        "a world is given up while copies or waits are about to end",
+        "standstill",
+    ),
+    # Journal, replay, invariants, admission
+    _mutant(
+        "joins are not written", "serving",
+        'joins = f",{_numbers(event.joins)}" if event.joins else ""', 'joins = ""',
+        "a journal lacks when requests joined a run",
+        "journal elastic_exactness",
+    ),
+    _mutant(
+        "replay ends with requests in flight", "serving",
+        "elif in_flight:", "elif False:",
+        "a journal that ends early and has a footer is called complete",
+        "replay",
+    ),
+    _mutant(
+        "blocks may be lost", "serving",
+        '_demand(2, held + ledger.free_blocks == total, f"KV blocks conserved on replica {replica.id}")',
+        '_demand(2, held + ledger.free_blocks <= total, f"KV blocks conserved on replica {replica.id}")',
+        "the invariant of KV blocks lets blocks vanish",
+        "invariants",
+    ),
+    _mutant(
+        "seats may be kept for nobody", "serving",
+        '_demand(12, seats == seated, f"{seats} seats are kept on replica {engine.id}, not {seated}")',
+        '_demand(12, seats >= seated, f"{seats} seats are kept on replica {engine.id}, not {seated}")',
+        "the invariant of seats lets some be kept for nobody",
+        "invariants decode_seats",
+    ),
+    _mutant(
+        "bucket without a rim", "policies",
+        "self._level = min(self._capacity, filled)", "self._level = filled",
+        "after a quiet time more than burst requests are let in at once",
+        "admission",
+    ),
+)  # fmt: skip
