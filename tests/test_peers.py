@@ -185,7 +185,6 @@ SPLITWISE = {
           - applications: solo
           - trace: test_trace
           - start_state: orca
-          - override hydra/launcher: basic
           - _self_
         seed: 0
         output_dir: results/${trace.filename}
@@ -218,6 +217,7 @@ SPLITWISE = {
         state_type: baseline
         instance: {instance_type: Splitwise, max_batch_size: 512, max_batch_tokens: 2048}
         """,
+    "router.py": "",
     "simulator.py": """
         class Simulator:
             def run(self):
@@ -229,13 +229,14 @@ SPLITWISE = {
                 self.save()
         """,
     "run.py": """
-        import csv, os
+        import csv, importlib, os
         import hydra
         from hydra.utils import get_original_cwd
         from simulator import TraceSimulator
 
         @hydra.main(config_path="configs", config_name="config", version_base=None)
         def run(cfg):
+            importlib.import_module("router")  # as Hydra does with a _target_, now in another folder
             assert [server.count for server in cfg.cluster.servers] == [8, 0]
             (application,) = cfg.applications
             assert application.model_architecture == "llama2-70b" and application.scheduler == "token_jsq"

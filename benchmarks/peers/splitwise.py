@@ -34,8 +34,8 @@ TABLE_HEAD: Final = (
 )  # fmt: skip
 # run.py, with the CPU time of its event loop: reading the trace and writing results are outside.
 CHILD: Final = """
-import json, runpy, sys, time
-sys.path.insert(0, "")
+import json, os, runpy, sys, time
+sys.path[0] = os.getcwd()  # Hydra changes the folder before the last modules are imported
 loop = sys.argv.pop(1)
 import simulator
 events = simulator.Simulator.run
@@ -78,10 +78,9 @@ class SplitwiseSim:
             f"performance_model.db_path={self.table}",
             f"trace.path={self.trace}",
             f"output_dir={out / 'run'}",
-            "hydra/launcher=basic",  # its default is a Ray cluster
             "seed=0",
         ]  # fmt: skip
-        return Command(words, self.checkout, os.environ)
+        return Command(words, self.checkout, os.environ | {"HYDRA_FULL_ERROR": "1"})
 
     def told(self, out: Path) -> Told:
         """From detailed/0.csv, one line per request."""
