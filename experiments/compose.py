@@ -1,34 +1,24 @@
 """From command-line words to one frozen RunConfig.
 
-Hydra chooses and merges the option files of ``conf/``; single values are typed and set here, because Hydra's
+Option files are chosen and merged by ``option_tree``; single values are typed and set here, because Hydra's
 grammar would reinterpret paths and its errors do not say what to write instead.
 """
 
-import copy
-import dataclasses
-import functools
-import typing
+import os
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 import yaml
-from hydra import compose, initialize_config_dir
-from hydra.core.config_store import ConfigStore
-from hydra.core.global_hydra import GlobalHydra
-from hydra.errors import HydraException
-from omegaconf import DictConfig, ListConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
-from experiments import options as option_files
 from experiments import run_again
 from experiments.checks import check
 from experiments.clusters import made_names, requested_cluster
 from experiments.config import Kind, RunConfig
 from experiments.engine_defaults import fill_batch_defaults, fill_engine_default
-from experiments.model_path import as_option, is_model_path
-from experiments.options import option_groups
-from experiments.outside_policies import names_outside, other_choices, outside_option, outside_wanted
+from experiments.model_path import is_model_path
+from experiments.option_tree import Tree, option_tree
+from experiments.options import misfit, option_groups
+from experiments.outside_policies import names_outside, other_choices, outside_wanted
 from experiments.overrides import (
     LITERAL_KEYS,
     Override,
@@ -42,14 +32,13 @@ from experiments.overrides import (
     unknown_key,
 )
 from experiments.policy_parameters import declared
+from experiments.references import MISSING, followed, is_reference, missing_keys
 from experiments.resolved import built
 from experiments.trace_options import INSTEAD_FOR_RECORDED, trace_names, trace_parameters, wanted_parameter
-from experiments.trace_options import register as register_trace
 from serving.errors import UserError
 
 # Set by the chosen option file: another value under the option's name would label results wrongly.
 _FIXED_LEAVES: Final = frozenset({"name", "policy", "source"})
-_DEFAULT_TRACES: Final = ("azure_conv", "azure_conv_like")  # of simulate.yaml and realexec.yaml
 _USAGE: Final = "engine.usage_context"
 _FIXED_KEYS: Final = frozenset({"kind", "cluster.gpu", "cluster.topology", "trace.synthetic"})
 
@@ -72,19 +61,16 @@ def load_config(overrides: Sequence[str], kind: Kind) -> RunConfig:
     for choice in choices:
         _check_choice(choice, groups)
     try:
-        tree, literals = _compose(kind, choices), dict[str, str]()
+        os.getcwd()  # noqa: PTH109 (it has to be there for relative paths, and for Hydra)
+        tree, literals = option_tree(kind, choices), dict[str, str]()
         if saved:
             tree, literals = run_again.run_again(saved[0], tree, words, kind)
         literals |= _apply(tree, values, kind, groups)
         data = _resolve(tree, literals)
-    except FileNotFoundError as error:  # Hydra asks for the current folder
+    except FileNotFoundError as error:
         raise UserError("the folder you are in was removed: cd to one that exists and run again") from error
-    except (HydraException, OmegaConfBaseException, yaml.YAMLError) as error:
-        reason = " ".join(str(error).split())
-        raise UserError(
-            f"the option files in {option_files.CONF_DIR} do not fit together ({reason}): "
-            "write them like their neighbours"
-        ) from error
+    except yaml.YAMLError as error:
+        raise misfit(error) from error
     config: RunConfig = built(RunConfig, data, "", "the configuration")
     check(config)
     return config
@@ -92,29 +78,30 @@ def load_config(overrides: Sequence[str], kind: Kind) -> RunConfig:
 
 def defaults(kind: Kind) -> dict[str, tuple[Any, Wanted]]:
     """Every key a user may set -> its default (None where there is none) and what it takes."""
-    tree = _compose(kind, [])
+    tree, groups = option_tree(kind, []), option_groups()
     fill_batch_defaults(tree)
-    return {
-        key: (OmegaConf.select(tree, path, throw_on_missing=False), wanted)
-        for key, (path, wanted) in _settable(tree, kind, option_groups()).items()
-    }
+    values, known = followed(tree), {}
+    for key, path in _paths(tree, kind).items():
+        owner, leaf = _place(values, path)
+        known[key] = (None if owner[leaf] == MISSING else owner[leaf], _wanted(tree, path, groups))
+    return known
 
 
 def _refuse_bare_option(word: str, groups: dict[str, list[str]]) -> None:
     """An option's name without its group in front."""
-    for group, names in groups.items():
-        if word in names or (group == "cluster" and "=" not in word and _make_cluster(word)):
+    for group, names in groups.items() if "=" not in word else ():
+        if word in names or (group == "cluster" and requested_cluster(word) is not None):
             raise UserError(f"'{word}' has no '=': write {group}={word}")
 
 
 def _check_choice(choice: Override, groups: dict[str, list[str]]) -> None:
-    """Refuse an option that no file has, after making the cluster it may ask for."""
+    """Refuse an option that no file has and that is not made on request."""
     options = groups[choice.key]
     if choice.text in options or is_model_path(choice) or names_outside(choice):
         return
     made = other_choices(choice.key)
     if choice.key == "cluster":
-        if _make_cluster(choice.text):
+        if requested_cluster(choice.text) is not None:
             return
         made = f", {made_names()}"
     if choice.key == "trace" and any(mark in choice.text for mark in "./"):
@@ -126,53 +113,8 @@ def _check_choice(choice: Override, groups: dict[str, list[str]]) -> None:
     raise UserError(f"unknown option {choice}: write one of {', '.join(options)}{made}{hint}")
 
 
-def _make_cluster(name: str) -> bool:
-    """Register ``FAMILY_xN`` with Hydra; False when the name is not of that form or N is out of range."""
-    node = requested_cluster(name)
-    if node is None:
-        return False
-    ConfigStore.instance().store(group="cluster", name=name, node=node)
-    return True
-
-
-def _compose(kind: Kind, choices: Sequence[Override]) -> DictConfig:
-    """Hydra's merge of the schema, the primary file and the chosen options, values still unresolved."""
-    chosen = tuple(outside_option(choice) if names_outside(choice) else choice for choice in choices)
-    if chosen != tuple(choices):  # whose parameters are those of a module, which another folder has otherwise
-        return _composed.__wrapped__(option_files.CONF_DIR, kind, chosen)
-    return copy.deepcopy(_composed(option_files.CONF_DIR, kind, chosen))
-
-
-@functools.lru_cache(maxsize=64)
-def _composed(folder: Path, kind: Kind, chosen: tuple[Override, ...]) -> DictConfig:
-    """Of the option files in ``folder``; a sweep, and most words of one command, choose the same again."""
-    choices = [as_option(choice) for choice in chosen]
-    ConfigStore.instance().store(name="run_schema", node=_mutable(RunConfig))
-    for name in [choice.text for choice in choices if choice.key == "trace"] or _DEFAULT_TRACES:
-        register_trace(name)
-    words = [f"{choice.key}={choice.text}" for choice in choices]
-    outer = GlobalHydra.instance().hydra  # a caller's own, in a notebook or a sweep
-    GlobalHydra.instance().clear()
-    try:
-        with initialize_config_dir(config_dir=str(folder), version_base="1.3", job_name="servetwin"):
-            return compose(config_name=kind, overrides=words)
-    finally:
-        GlobalHydra.instance().hydra = outer
-
-
-def _mutable(config_class: type) -> type:
-    """The same dataclass, unfrozen: OmegaConf makes a frozen one read-only, so nothing could be merged in."""
-    specs = []
-    for name, hint in typing.get_type_hints(config_class).items():
-        nested = dataclasses.is_dataclass(hint)
-        specs.append((name, _mutable(typing.cast(type, hint)) if nested else hint))
-    return dataclasses.make_dataclass(config_class.__name__, specs)
-
-
-def _apply(
-    tree: DictConfig, words: Sequence[Override], kind: Kind, groups: dict[str, list[str]]
-) -> dict[str, str]:
-    """Set the user's values in ``tree``; returns the path-like ones, which must not be interpolated.
+def _apply(tree: Tree, words: Sequence[Override], kind: Kind, groups: dict[str, list[str]]) -> dict[str, str]:
+    """Set the user's values in ``tree``; returns the path-like ones, in which '${' is no reference.
 
     The engine comes first: it decides which batcher's parameters the system has.
     """
@@ -182,12 +124,12 @@ def _apply(
     for word in words:
         if not word.key.startswith("system."):
             _set(tree, word, kind, groups)
+    slo, engine = tree["slo"], tree["engine"]
     own_slo = any(word.key in ("slo.ttft_ms", "slo.tpot_ms") for word in words)
-    if own_slo and tree.slo.name != "custom":  # as it is in the configuration of a run that had one
-        tree.slo.source = f"command line, instead of {tree.slo.name}"
-        tree.slo.name = "custom"
+    if own_slo and slo["name"] != "custom":  # as it is in the configuration of a run that had one
+        slo |= {"source": f"command line, instead of {slo['name']}", "name": "custom"}
     if any(word.key.startswith("engine.overhead.") for word in words):
-        tree.engine.overhead.source = f"command line, instead of engine={tree.engine.name}"
+        engine["overhead"]["source"] = f"command line, instead of engine={engine['name']}"
     fill_engine_default(tree, groups)
     for word in words:
         if word.key.startswith("system."):
@@ -195,33 +137,31 @@ def _apply(
     return literals
 
 
-def _set(tree: DictConfig, word: Override, kind: Kind, groups: dict[str, list[str]]) -> None:
-    keys = _settable(tree, kind, groups)
+def _set(tree: Tree, word: Override, kind: Kind, groups: dict[str, list[str]]) -> None:
+    paths = _paths(tree, kind)
     key = canonical(word.key)
     _refuse_fixed(word, key, groups)
-    if key not in keys:
-        _refuse_parameter(tree, word, key, keys)
-        raise unknown_key(word.key, [*keys, *groups], kind)
-    path, wanted = keys[key]
-    owner, _, leaf = path.rpartition(".")
-    node = OmegaConf.select(tree, owner) if owner else tree
-    if OmegaConf.is_interpolation(node, leaf):
-        source = str(OmegaConf.to_container(node, resolve=False)[leaf]).strip("${} ")  # type: ignore[index,call-overload]
+    if key not in paths:
+        _refuse_parameter(tree, word, key, paths)
+        raise unknown_key(word.key, [*paths, *groups], kind)
+    owner, leaf = _place(tree, paths[key])
+    if is_reference(owner[leaf]):
+        source = owner[leaf].strip("${} ")
         raise UserError(f"{word} cannot be set apart from {source}, which it follows: write {source}=VALUE")
-    OmegaConf.update(tree, path, parse_value(word, wanted), force_add=True)
+    owner[leaf] = parse_value(word, _wanted(tree, paths[key], groups))
 
 
-def _refuse_parameter(tree: DictConfig, word: Override, key: str, keys: Iterable[str]) -> None:
+def _refuse_parameter(tree: Tree, word: Override, key: str, keys: Iterable[str]) -> None:
     """A parameter that the chosen policy or trace does not have."""
     owner, _, name = key.rpartition(".")
-    group = owner.removeprefix("system.")
+    group, trace = owner.removeprefix("system."), tree["trace"]
     if owner == "trace" and any(name in trace_parameters(other) for other in trace_names()):
-        option, known = f"trace={tree.trace.name}", [f"trace.{known}" for known in tree.trace.params]
-        if not tree.trace.synthetic and name in INSTEAD_FOR_RECORDED:
+        option, known = f"trace={trace['name']}", [f"trace.{known}" for known in trace["params"]]
+        if not trace["synthetic"] and name in INSTEAD_FOR_RECORDED:
             instead = INSTEAD_FOR_RECORDED[name].format(echo(word.text))
             raise UserError(f"{word.key} is for drawn traces and {option} is recorded: write {instead}")
-    elif owner not in (key, group) and group in tree.system:
-        option = f"system/{group}={tree.system[group].name}"
+    elif owner not in (key, group) and group in tree["system"]:
+        option = f"system/{group}={tree['system'][group]['name']}"
         known = sorted(name for name in keys if name.startswith(owner + "."))
     else:
         return
@@ -229,31 +169,47 @@ def _refuse_parameter(tree: DictConfig, word: Override, key: str, keys: Iterable
     raise UserError(f"unknown key '{echo(word.key)}' for the chosen {option}: {write}")
 
 
-def _settable(tree: DictConfig, kind: Kind, groups: dict[str, list[str]]) -> dict[str, tuple[str, Wanted]]:
-    """Key as the user writes it -> (path in the tree, what it takes)."""
-    keys = {key: (key, wanted) for key, wanted in leaves(RunConfig).items() if not _is_fixed(key)}
+def _paths(tree: Tree, kind: Kind) -> dict[str, str]:
+    """Every key that may be set, as the user writes it -> where it is in the tree."""
+    paths = {key: key for key in leaves(RunConfig) if not _is_fixed(key)}
     if kind == "simulate":
-        del keys["workers"]
-    for group in typing.cast(Iterable[str], tree.system):
-        params = OmegaConf.select(tree, f"system.{group}.params")
-        for name in params or ():
-            wanted = _wanted_parameter(tree, group, name, groups)
-            keys[f"system.{group}.{name}"] = (f"system.{group}.params.{name}", wanted)
-    for name in tree.trace.params:
-        keys[f"trace.{name}"] = (f"trace.params.{name}", wanted_parameter(tree.trace.name, name))
-    return keys
+        del paths["workers"]
+    for group, policy in tree["system"].items():
+        if isinstance(policy, dict):
+            params = policy.get("params") or ()
+            paths |= {f"system.{group}.{name}": f"system.{group}.params.{name}" for name in params}
+    return paths | {f"trace.{name}": f"trace.params.{name}" for name in tree["trace"]["params"]}
 
 
-def _wanted_parameter(tree: DictConfig, group: str, name: str, groups: dict[str, list[str]]) -> Wanted:
+def _place(tree: Tree, path: str) -> tuple[Tree, str]:
+    """The mapping that has the last part of the path, and that part."""
+    *owners, leaf = path.split(".")
+    for owner in owners:
+        tree = tree[owner]
+    return tree, leaf
+
+
+def _wanted(tree: Tree, path: str, groups: dict[str, list[str]]) -> Wanted:
+    """What the value at a path has to be."""
+    top, *inner = path.split(".")
+    if "params" not in inner:
+        return leaves(RunConfig)[path]
+    name = inner[-1]
+    return (
+        wanted_parameter(tree["trace"]["name"], name)
+        if top == "trace"
+        else _wanted_parameter(tree, inner[0], name, groups)
+    )
+
+
+def _wanted_parameter(tree: Tree, group: str, name: str, groups: dict[str, list[str]]) -> Wanted:
     """As the option file's default is, and null where the constructor takes it; else as the latter says."""
-    key, option = f"system/{group}", tree.system[group]
-    if option.name not in groups[key]:
+    key, option = f"system/{group}", tree["system"][group]
+    if option["name"] not in groups[key]:
         return outside_wanted(key, option, name)
-    wanted = declared(f"{key}={option.name}", option.policy, name)
-    default = None if OmegaConf.is_missing(option.params, name) else option.params[name]
-    if default is None:
-        return wanted
-    return Wanted(list if isinstance(default, ListConfig) else type(default), wanted.optional)
+    wanted = declared(f"{key}={option['name']}", option["policy"], name)
+    default = option["params"][name]
+    return wanted if default in (None, MISSING) else Wanted(type(default), wanted.optional)
 
 
 def _is_fixed(key: str) -> bool:
@@ -271,17 +227,17 @@ def _refuse_fixed(word: Override, key: str, groups: dict[str, list[str]]) -> Non
         raise UserError(f"{word.key} belongs to the chosen {owner}: write {owner}=OPTION, one of {options}")
 
 
-def _resolve(tree: DictConfig, literals: dict[str, str]) -> dict[str, Any]:
+def _resolve(tree: Tree, literals: dict[str, str]) -> dict[str, Any]:
     """Plain data with every reference followed; UserError for a required value nobody gave."""
-    for path in sorted(OmegaConf.missing_keys(tree) - LITERAL_KEYS):
+    for path in sorted(set(missing_keys(tree)) - LITERAL_KEYS):
         key, (owner, _, leaf) = canonical(path), path.rpartition(".")
         if path.replace(".", "/") in option_groups():
             raise UserError(
-                f"{owner}={tree[owner].name} chooses no option of {owner}/{leaf}: write '- {leaf}: OPTION' "
-                "among the defaults of its file"
+                f"{owner}={tree[owner]['name']} chooses no option of {owner}/{leaf}: write "
+                f"'- {leaf}: OPTION' among the defaults of its file"
             )
         raise UserError(f"{key} has no default: write {key}=VALUE")
-    data = typing.cast(dict[str, Any], OmegaConf.to_container(tree, resolve=True))
+    data = followed(tree)
     data["out"] = literals.get("out", "")
     for key, text in literals.items():
         owner, _, leaf = key.rpartition(".")

@@ -1,8 +1,6 @@
 """``model=PATH``: a model's own config.json as an option, made on request."""
 
-from typing import Final
-
-from hydra.core.config_store import ConfigStore
+from typing import Any, Final
 
 from experiments.overrides import Override
 from hwmodels.hf_config import looks_like_config
@@ -16,9 +14,6 @@ def is_model_path(choice: Override) -> bool:
     return choice.key == "model" and looks_like_config(choice.text)
 
 
-def as_option(choice: Override) -> Override:
-    """The choice itself, or for ``model=PATH`` an option registered with Hydra: that model on one GPU."""
-    if not is_model_path(choice):
-        return choice
-    ConfigStore.instance().store(group="model", name=_OPTION, node={"name": choice.text, "tp": 1})
-    return Override("model", _OPTION)
+def model_option(choice: Override) -> tuple[Override, dict[str, Any]]:
+    """``model=PATH`` as an option, and what its file would say: that model on one GPU."""
+    return Override("model", _OPTION), {"name": choice.text, "tp": 1}

@@ -1,8 +1,7 @@
 """``system/dispatch=module:Class``: a class of the user's, or an installed policy's name, as an option."""
 
+from collections.abc import Mapping
 from typing import Any
-
-from hydra.core.config_store import ConfigStore
 
 from experiments.installed_policies import installed_names, installed_policy
 from experiments.options import option_groups
@@ -33,8 +32,8 @@ def names_outside(choice: Override) -> bool:
     return False
 
 
-def outside_option(choice: Override) -> Override:
-    """The same choice as an option registered with Hydra, its parameters those of the class's constructor."""
+def outside_option(choice: Override) -> tuple[Override, dict[str, Any]]:
+    """The choice as an option, and what its file would say: the parameters of the class's constructor."""
     if is_class_name(choice.text):
         find_modules_here()
     policy = _class_name(choice.key, choice.text)
@@ -44,8 +43,7 @@ def outside_option(choice: Override) -> Override:
         for name, parameter in outside_parameters(choice.key, choice.text, policy).items()
     }
     node = {"name": choice.text, "policy": policy, "params": params}
-    ConfigStore.instance().store(group=choice.key, name=_OPTION, node=node)
-    return Override(choice.key, _OPTION)
+    return Override(choice.key, _OPTION), node
 
 
 def outside_parameters(key: str, name: str, policy: str) -> dict[str, Parameter]:
@@ -54,9 +52,9 @@ def outside_parameters(key: str, name: str, policy: str) -> dict[str, Parameter]
     return parameters_of(where, policy_class(where, policy, group), group)
 
 
-def outside_wanted(key: str, option: Any, name: str) -> Wanted:
+def outside_wanted(key: str, option: Mapping[str, Any], name: str) -> Wanted:
     """The type of one parameter. ``option``: name and policy, as the configuration has them."""
-    return outside_parameters(key, option.name, option.policy)[name].wanted
+    return outside_parameters(key, option["name"], option["policy"])[name].wanted
 
 
 def other_choices(key: str) -> str:

@@ -1,12 +1,13 @@
 """Command-line words ``key=value``: taken apart, typed, and refused with a sentence when they cannot be."""
 
 import difflib
+import functools
 import math
 import re
 import sys
 import types
 import typing
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
 from decimal import Decimal
 from typing import Any, Final
@@ -145,7 +146,8 @@ def canonical(key: str) -> str:
     return ".".join(parts)
 
 
-def leaves(config_class: type, prefix: str = "") -> dict[str, Wanted]:
+@functools.cache
+def leaves(config_class: type, prefix: str = "") -> Mapping[str, Wanted]:
     """Dotted key -> what it takes, for every leaf of a configuration class but free parameters."""
     found: dict[str, Wanted] = {}
     for name, hint in typing.get_type_hints(config_class).items():

@@ -10,8 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from omegaconf import DictConfig, OmegaConf
-
 from experiments.config import Kind, PolicyConfig, RunConfig
 from experiments.options import option_file, option_groups
 from experiments.overrides import Override, echo
@@ -32,8 +30,8 @@ _PATHS: Final = (("trace", "path"), ("engine", "profile"))
 
 
 def run_again(
-    word: Override, composed: DictConfig, words: Sequence[Override], kind: Kind
-) -> tuple[DictConfig, dict[str, str]]:
+    word: Override, composed: dict[str, Any], words: Sequence[Override], kind: Kind
+) -> tuple[dict[str, Any], dict[str, str]]:
     """The saved configuration with the options that ``words`` choose, and its paths as they are.
 
     ``composed``: the configuration of the options alone. Raises UserError for a folder that has no
@@ -53,16 +51,16 @@ def run_again(
     if "trace" not in new:
         _check_trace(saved.trace, path)
     if "engine" not in new and _names_an_engine(new.get("system")):
-        new["engine"] = composed.engine.name
+        new["engine"] = composed["engine"]["name"]
     data = dataclasses.asdict(saved) | {"out": _UNSET, "overwrite": False}
     paths = _without_paths(data, new)
     _refuse_references(data, path)
     _follow(data, saved, new, words)
     for key in new:
         owner, _, leaf = key.rpartition("/")
-        into = data[owner] if owner else data
-        into[leaf] = OmegaConf.to_container(OmegaConf.select(composed, key.replace("/", ".")), resolve=False)
-    return OmegaConf.create(data), paths
+        into, chosen = (data[owner], composed[owner]) if owner else (data, composed)
+        into[leaf] = chosen[leaf]
+    return data, paths
 
 
 def _file(word: Override) -> Path:

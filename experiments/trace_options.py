@@ -8,9 +8,7 @@ import inspect
 import typing
 from typing import Any, Final
 
-from hydra.core.config_store import ConfigStore
-
-from experiments.overrides import Wanted
+from experiments.overrides import Override, Wanted
 from experiments.trace_config import DEFAULTS
 from traces.fetching.sources import SOURCES
 from traces.find import FILE
@@ -33,10 +31,11 @@ def trace_names() -> list[str]:
     return [*SOURCES, FILE, *SYNTHETIC]
 
 
-def register(name: str) -> None:
-    """Make the trace ``name`` an option of the group ``trace`` known to Hydra, if there is such a trace."""
-    if name in trace_names():
-        ConfigStore.instance().store(group="trace", name=name, node=_node(name))
+def trace_option(choice: Override) -> tuple[Override, dict[str, Any]]:
+    """The choice of a trace, and what its option file would say."""
+    name = choice.text
+    node = {"name": name, "synthetic": name in SYNTHETIC, **DEFAULTS, "params": default_parameters(name)}
+    return choice, node
 
 
 def trace_parameters(name: str) -> dict[str, inspect.Parameter]:
@@ -68,15 +67,6 @@ def _kinds(parameter: inspect.Parameter) -> list[type]:
         return [str]  # the function says which words
     options = getattr(annotation, "__args__", (annotation,))
     return [option for option in options if option in _PLAIN]
-
-
-def _node(name: str) -> dict[str, Any]:
-    return {
-        "name": name,
-        "synthetic": name in SYNTHETIC,
-        **DEFAULTS,
-        "params": default_parameters(name),
-    }
 
 
 def _shown_default(name: str, key: str, parameter: inspect.Parameter) -> Any:

@@ -3,6 +3,7 @@
 import gc
 import os
 import shlex
+import tempfile
 import time
 from collections.abc import Generator
 from pathlib import Path
@@ -11,6 +12,9 @@ from random import Random
 import pytest
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # files of tests run beside each other
+if "PYTEST_XDIST_WORKER" not in os.environ:  # workers share the folder, and nothing goes into the user's
+    CACHE = tempfile.TemporaryDirectory(prefix="servetwin-cache-")
+    os.environ["SERVETWIN_CACHE"] = CACHE.name
 
 from tests import drawing
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import policies
-from experiments import options
+from experiments import option_tree, options
 from experiments.compose import load_config, option_groups
 from experiments.config import PolicyConfig, RunConfig
 from experiments.key_list import key_list
@@ -189,7 +189,9 @@ def test_a_file_that_is_no_config_is_refused(content: bytes, tmp_path: Path) -> 
         load_resolved(tmp_path / "nothing.yaml")
 
 
-def test_hydra_is_left_as_it_was_found(tmp_path: Path) -> None:
+def test_hydra_is_left_as_it_was_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SERVETWIN_CACHE", "off")
+    option_tree._kept.cache_clear()
     assert not GlobalHydra.instance().is_initialized()
     simulated()
     with pytest.raises(UserError):

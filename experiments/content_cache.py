@@ -1,0 +1,94 @@
+"""Values that are worth keeping from one command to the next, each under a digest of all that it depends on.
+
+Folder: ``$SERVETWIN_CACHE``, else ``$XDG_CACHE_HOME/servetwin``, else ``~/.cache/servetwin``. With
+``SERVETWIN_CACHE`` empty or ``off`` nothing is kept. What cannot be read or written only costs time.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+FOLDER_VARIABLE: Final = "SERVETWIN_CACHE"
+OFF: Final = ("", "off")
+MOST_ENTRIES: Final = 256
+_ENDING: Final = ".json"
+
+
+def cache_folder(environ: Mapping[str, str] = os.environ) -> Path | None:
+    """Where values are kept; None when they are not."""
+    named = environ.get(FOLDER_VARIABLE)
+    if named is not None:
+        return None if named in OFF else Path(named)
+    shared = environ.get("XDG_CACHE_HOME")
+    try:
+        return (Path(shared) if shared else Path.home() / ".cache") / "servetwin"
+    except RuntimeError:  # nobody's home
+        return None
+
+
+def digest_of(parts: Iterable[str | bytes]) -> str:
+    """SHA-256 of the parts, each told apart from the next."""
+    digest = hashlib.sha256()
+    for part in parts:
+        content = part.encode("utf-8", "surrogateescape") if isinstance(part, str) else part
+        digest.update(b"%d:" % len(content))
+        digest.update(content)
+    return digest.hexdigest()
+
+
+def kept(name: str, make: Callable[[], Any], is_good: Callable[[Any], bool]) -> Any:
+    """JSON data: what was kept under ``name`` if it is undamaged and good, else what ``make`` gives.
+
+    ``name`` has to change with everything that the value depends on. Errors of ``make`` are not kept, nor is
+    what JSON would give back differently.
+    """
+    folder = cache_folder()
+    if folder is None:
+        return make()
+    file = folder / (name + _ENDING)
+    found = _read(file)
+    if found is not None and is_good(found):
+        return found
+    value = make()
+    with suppress(OSError, TypeError):  # the latter of what JSON does not have
+        _write(file, value)
+    return value
+
+
+def _read(file: Path) -> Any:
+    """None when there is no such file, or not as it was written."""
+    try:
+        digest, _, text = file.read_bytes().partition(b"\n")
+        return json.loads(text) if digest.decode() == digest_of([text]) else None
+    except (OSError, RecursionError, ValueError):
+        return None
+
+
+def _write(file: Path, value: Any) -> None:
+    """Under another name first: another process finds all of it or nothing."""
+    text = json.dumps(value)
+    if json.loads(text) != value:
+        return
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _forget_oldest(file.parent)
+    half = file.with_name(f"{file.stem}.{os.getpid()}.half")
+    try:
+        half.write_bytes(b"%s\n%s" % (digest_of([text]).encode(), text.encode()))
+        half.replace(file)
+    except BaseException:
+        with suppress(OSError):
+            half.unlink()
+        raise
+
+
+def _forget_oldest(folder: Path) -> None:
+    """Make room for one more. Halves of processes that were killed grow old and go as well."""
+    with os.scandir(folder) as entries:
+        files = sorted((entry.stat().st_mtime_ns, entry.path) for entry in entries)
+    for _, path in files[: max(0, len(files) - MOST_ENTRIES + 1)]:
+        with suppress(OSError):  # another process was first
+            Path(path).unlink()

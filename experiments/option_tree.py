@@ -1,0 +1,120 @@
+"""What the option files say for the chosen options, merged: plain data, references and missing values in it.
+
+Hydra merges. The same files, choices and versions give the same data, so they are merged once: loading Hydra
+and merging cost more than the simulation of ten thousand requests.
+"""
+
+import copy
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+from experiments import options
+from experiments.clusters import requested_cluster
+from experiments.config import Kind
+from experiments.content_cache import digest_of, kept
+from experiments.model_path import is_model_path, model_option
+from experiments.options import option_file, option_groups
+from experiments.outside_policies import names_outside, outside_option
+from experiments.overrides import Override
+from experiments.policy_groups import POLICY_GROUPS
+from experiments.trace_options import trace_names, trace_option
+
+Tree = dict[str, Any]
+_DEFAULT_TRACES: Final = ("azure_conv", "azure_conv_like")  # of simulate.yaml and realexec.yaml
+_FORM: Final = "1"  # of what is kept: another one where the same content is to be merged into other data
+_PACKAGES: Final = ("experiments", "hwmodels", "traces")  # schema, clusters and traces are from their code
+_ROOT: Final = Path(__file__).resolve().parents[1]
+_APART: Final = ("__pycache__", "conf")  # made from the rest; read by itself
+# Where the packages that merge say which version they are.
+_VERSION_FILES: Final = (("hydra", "__init__.py"), ("omegaconf", "version.py"))
+
+
+def option_tree(kind: Kind, choices: Sequence[Override]) -> Tree:
+    """The merged options. Raises UserError when the files do not fit together."""
+    if any(names_outside(choice) or is_model_path(choice) for choice in choices):
+        return _merged(options.CONF_DIR, kind, choices)  # other folders have other modules and models
+    return copy.deepcopy(_kept(options.CONF_DIR, kind, tuple(choices)))
+
+
+@lru_cache(maxsize=64)
+def _kept(folder: Path, kind: Kind, choices: tuple[Override, ...]) -> Tree:
+    """A sweep, and most words of one command, choose the same again."""
+    words = (f"{choice.key}={choice.text}" for choice in choices)
+    name = digest_of([_FORM, sys.version, *_versions(), kind, *words, *_content(folder)])
+    tree: Tree = kept(name, lambda: _merged(folder, kind, choices), _names_own_classes)
+    return tree
+
+
+def _merged(folder: Path, kind: Kind, choices: Sequence[Override]) -> Tree:
+    from experiments.hydra_merge import merged
+
+    made = {choice: option for choice in choices if (option := _without_file(choice)) is not None}
+    chosen = [made[choice][0] if choice in made else choice for choice in choices]
+    traces = [] if any(choice.key == "trace" for choice in choices) else _DEFAULT_TRACES
+    defaults = [trace_option(Override("trace", name)) for name in traces]
+    return merged(folder, kind, chosen, [*defaults, *made.values()])
+
+
+def _without_file(choice: Override) -> tuple[Override, Mapping[str, Any]] | None:
+    """The option as Hydra is told of it, and what its file would say; None where there is a file."""
+    if names_outside(choice):
+        return outside_option(choice)
+    if is_model_path(choice):
+        return model_option(choice)
+    if choice.key == "trace" and choice.text in trace_names():
+        return trace_option(choice)
+    if choice.key != "cluster" or choice.text in option_groups()["cluster"]:
+        return None
+    node = requested_cluster(choice.text)
+    return None if node is None else (choice, node)
+
+
+def _names_own_classes(tree: Any) -> bool:
+    """Whether its policies are those of the option files: kept data names no code of its own."""
+    known = option_groups()
+    try:
+        chosen = {f"system/{group}": tree["system"][group] for group in POLICY_GROUPS}
+        return all(
+            one["name"] in known[key] and one["policy"] == option_file(key, one["name"])["policy"]
+            for key, one in chosen.items()
+        )
+    except (KeyError, TypeError):
+        return False
+
+
+def _content(folder: Path) -> Iterator[str | bytes]:
+    """Every file that a merge may read: option files and the catalogue in full.
+
+    Of code what Python goes by when it decides whether its compiled form is of the same source.
+    """
+    for root in map(str, (folder, *(_ROOT / package for package in _PACKAGES))):
+        for file in _files(root):
+            yield file.path.removeprefix(root)
+            if file.name.endswith(".yaml"):
+                yield Path(file.path).read_bytes()
+            else:
+                found = file.stat()
+                yield f"{found.st_size} {found.st_mtime_ns}"
+
+
+def _files(folder: str) -> Iterator[os.DirEntry[str]]:
+    """All of them below ``folder``, in the order of their names."""
+    with os.scandir(folder) as entries:
+        ordered = sorted(entries, key=lambda entry: entry.name)
+    for entry in ordered:
+        if not entry.is_dir():
+            yield entry
+        elif entry.name not in _APART:
+            yield from _files(entry.path)
+
+
+def _versions() -> Iterator[bytes]:
+    for package, file in _VERSION_FILES:
+        found = find_spec(package)
+        if found is not None and found.origin is not None:
+            yield Path(found.origin).with_name(file).read_bytes()
