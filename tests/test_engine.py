@@ -16,6 +16,7 @@ from serving.actions import Action, Chunk, Fail, Interrupt, Preempt, Run
 from serving.batch import Batcher
 from serving.engine import Engine
 from serving.events import Ran
+from serving.layer_pass import LayerPass, ended, lay
 from serving.layers import LayerRange
 from serving.progress import EngineState
 from serving.replica import Replica
@@ -484,6 +485,17 @@ def test_who_waits_for_parameters_is_served_when_they_are_there(asynchronous: bo
     if asynchronous:
         script.arrive(2, 2)
         assert [waiting.id for waiting in script.engine.door] == [2]
+
+
+def test_who_comes_while_layers_run_waits_though_all_parameters_are_there() -> None:
+    script, actions = Script(PrefillFirst(4, 8), loaded=False), list[Action]()
+    lay(script.engine, LayerPass(((9, 0, 3),), (0, 1), "live"), actions)
+    assert [type(action) for action in actions] == [Run]
+    assert script.ready() == [] and script.arrive(0, 3) == []
+    ended(script.engine)
+    actions.clear()
+    script.engine.freed(actions)
+    assert [action.chunks for action in actions if isinstance(action, Run)] == [((0, 0, 3),)]
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         "ready amid a layer pass", "serving",
         "self.state = _IDLE if self.aside is None else _RUNNING", "self.state = _IDLE",
         "an instance that is loaded while it runs layers is told to be idle",
-        "live_scaling live_exactness live_colocated live_wide",
+        "engine live_scaling live_exactness",
     ),
     _mutant(
         "joins without memory", "serving",

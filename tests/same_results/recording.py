@@ -63,8 +63,9 @@ def head() -> dict[str, str]:
 
     if ROOT not in Path(str(experiments.__file__)).resolve().parents:
         raise RunFailed(f"{experiments.__file__} is not of this checkout: start in {ROOT}")
-    files = [str(one.__file__) for name, one in sys.modules.items() if name.partition(".")[0] in CORE]
-    core = "interpreted" if all(name.endswith(".py") for name in files) else "compiled"
+    core_modules = [one for name, one in sys.modules.items() if name.partition(".")[0] in CORE]
+    files = [getattr(one, "__file__", None) for one in core_modules]
+    core = "interpreted" if all(name.endswith(".py") for name in files if name) else "compiled"
     return {"core": core, "python": sys.version.split()[0], "numpy": numpy.__version__}
 
 
