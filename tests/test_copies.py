@@ -125,6 +125,19 @@ def test_a_cache_keeps_what_passes_through_a_host_for_its_time() -> None:
     assert copies.usage.now == 0
 
 
+@pytest.mark.parametrize(("since", "stays"), [("load", [0]), ("fetch", [])])
+def test_the_time_of_a_copy_may_count_from_its_fetch_whoever_reads_it_later(
+    since: str, stays: list[int]
+) -> None:
+    copies = cache(ttl_s=30.0, since=since)  # type: ignore[arg-type]
+    for number, source, begin_s in ((0, "ssd", 0), (1, "host", 20)):
+        one = load(number, (source, 0), ("replica", number))
+        copies.begin(one, [0], begin_s * SECOND)
+        copies.end(one, [0], True, (begin_s + 2) * SECOND)
+    assert copies.hosts("a", 31 * SECOND) == [0]
+    assert copies.hosts("a", 32 * SECOND) == stays
+
+
 def test_a_load_that_stops_leaves_no_copy() -> None:
     copies = cache()
     copies.begin(load(0, ("ssd", 0), ("replica", 1)), [0], 0)

@@ -72,6 +72,19 @@ def test_a_seat_that_is_freed_is_taken_by_who_waits() -> None:
     assert send.requests == (2,)
 
 
+def test_one_without_a_seat_keeps_nobody_from_another() -> None:
+    """Replica 1 has two short requests and both seats taken, replica 2 a long one and a seat."""
+    setting = Setting(elastic=False, start={"prefill": 1, "decode": 2}, max_num_seqs=2, kv_blocks=40)
+    told, targets = Told(setting), list[int]()
+    for id, cap in enumerate((3, 100, 3, 3)):
+        told.arrive(id, 4, cap)
+        sends = [one for one in told.ran(0) if isinstance(one, Send)]
+        targets += [one.target for one in sends]
+        for one in sends:
+            told.sent(one.transfer)
+    assert targets == [1, 2, 1, 2]
+
+
 def full(prompts: int, cap: int) -> Told:
     """Two seats on replica 2, both taken. Replica 1 has computed so many prompts of 4 tokens, 0 nothing."""
     told = Told(Setting(elastic=False, start={"prefill": 2, "decode": 1}, max_num_seqs=2, batch_tokens=64))

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from policies.live_scaling import LiveScaling, live_scaling
 from policies.zigzag import BestEffort, Ilp, IlpFree, StopTheWorld
-from serving.actions import Load, Place
-from serving.events import Woke
+from serving.actions import Load, Place, Run
+from serving.events import Loaded, Woke
 from serving.live import LiveChoice, LivePolicy, LiveTarget
 from serving.live_loads import live_targets
 from serving.planning import Edge, Shard
-from tests.elastic_world import MS, SIZE_BYTES, Setting, Told
+from tests.elastic_world import LAYERS, MS, SIZE_BYTES, Setting, Told
 from tests.test_live_shows import Script
 
 SLO_MS = 500
@@ -187,6 +187,24 @@ def scripted(*answers: Any, prefill: int = 1, **more: Any) -> list[list[tuple[st
         every = [one for one in actions if isinstance(one, Load)]
         found.append([(roles[load.targets[0][1]], load.every_layer) for load in every])
     return found
+
+
+def test_with_all_layers_and_no_head_an_instance_runs_no_last_layer() -> None:
+    told = Told(
+        Setting(
+            hosts=8, gpus_per_host=1, provision="multicast", bounds={"prefill": (1, 2), "decode": (1, 1)},
+            prefill_tokens_per_s=20.0, live=within_slo(0),
+        )
+    )  # fmt: skip
+    for number in range(6):
+        told.arrive(number, prompt=16)
+    (load,) = [one for one in told.woke(100 * MS) if isinstance(one, Load)]
+    new = load.targets[0][1]
+    actions, layers = told.fact(Loaded(load.load, 0, LAYERS, False)), list[tuple[int, int] | None]()
+    for _ in range(4):
+        layers += [one.layers for one in actions if isinstance(one, Run) and one.replica == new]
+        actions = told.ran(new)
+    assert layers == [(0, 1), (1, 2), (2, 3), (0, 1)]  # of one batch, then of the next
 
 
 def test_one_that_is_to_decode_is_never_live() -> None:

@@ -13,7 +13,15 @@ from tests.mutants.running import MutantFault, Outcome, applied, copied_tree, pl
 
 HALF = Mutant("half", "toy", "return whole // 2", "return whole", "nothing is halved", ("test_half.py",))
 SOURCE = "def half(whole):\n    if whole:\n        return whole // 2\n    return 0\n"
-NOTICES = "from toy.room.parts import half\n\ndef test_two():\n    assert half(0) == 0\n\ndef test_half():\n"
+NOTICES = """import pytest
+from toy.room.parts import half
+
+def test_nothing():
+    assert half(0) == 0
+
+@pytest.mark.parametrize("how", ["as told - x"])
+def test_half(how):
+"""
 
 
 @pytest.fixture
@@ -28,7 +36,7 @@ def tree(tmp_path: Path) -> Path:
 
 def test_a_mutant_is_noticed_by_the_first_test_that_fails_and_taken_out_again(tree: Path) -> None:
     outcome = tried(HALF, tree, everything=False)
-    assert outcome.noticed_by == "test_half.py::test_half"
+    assert outcome.noticed_by == "test_half.py::test_half[as told - x]"
     assert (tree / "toy" / "room" / "parts.py").read_text() == SOURCE
 
 
@@ -39,7 +47,9 @@ def test_a_mutant_that_no_test_notices_survives(tree: Path) -> None:
 
 def test_a_test_that_fails_anyway_notices_nothing(tree: Path) -> None:
     (tree / "test_half.py").write_text(f"{NOTICES}    assert half(4) == 3\n")
-    with pytest.raises(MutantFault, match=r"test_half.py::test_half fails without a mutant too"):
+    with pytest.raises(
+        MutantFault, match=r"test_half.py::test_half\[as told - x\] fails without a mutant too"
+    ):
         tried(HALF, tree, everything=False)
 
 

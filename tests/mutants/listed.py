@@ -175,14 +175,14 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         "the head is there with the last layer", "serving",
         "layers = min(layers, self._setup.layers - 1)", "layers = min(layers, self._setup.layers)",
         "a live instance samples tokens before it has the head",
-        "live_corners live_scaling live_exactness live_wide",
+        "live_policy live_wide live_corners",
     ),
     _mutant(
         "the latest batch is pulled", "serving",
         "batch = min(offers, key=lambda one: (one.requests[0].arrival_ns, one.requests[0].id))",
         "batch = max(offers, key=lambda one: (one.requests[0].arrival_ns, one.requests[0].id))",
         "of several pairs' batches not the one that waits longest goes on",
-        "live_scaling live_corners live_exactness live_shows live_golden",
+        "live_shows live_scaling live_corners",
     ),
     # Loads
     _mutant(

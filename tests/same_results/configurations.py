@@ -67,6 +67,8 @@ CONFIGURATIONS: Final[dict[str, str]] = {
         f"{TIGHT} engine.asynchronous=false engine.reserve_full_prompt=false engine.prefix_caching=false"
     ),
     "tight, queue at the door": f"{TIGHT} system.instances.queue=common system/dispatch=power_of_two",
+    "few seats vllm_v1": f"{CHAT} cluster=a100_x2 engine.max_num_seqs=10 journal=true",
+    "few seats, split": f"{SURGE} system=distserve_full engine.max_num_seqs=6 journal=true",
     "split, step by step": (
         "trace=azure_code_like trace.rate_scale=4 trace.limit=100 cluster=blitz_b system=distserve_full "
         "engine.exact=true journal=true"
