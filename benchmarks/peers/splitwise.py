@@ -114,6 +114,8 @@ def write_table(work: Work, path: Path) -> None:
 
 def commit_of(checkout: Path) -> str:
     """The commit that is checked out, in short."""
+    if not (checkout / ".git").exists():  # it may lie in a checkout of something else
+        return "unknown"
     words = ["git", "-C", str(checkout), "rev-parse", "--short", "HEAD"]
     try:
         asked = subprocess.run(words, capture_output=True, text=True)
