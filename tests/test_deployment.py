@@ -5,9 +5,9 @@ from collections.abc import Callable
 import pytest
 
 from serving.actions import Action, Fail, Load, Place, Reclaim, Send, StopLoad
-from serving.events import LoadStopped, Lost
+from serving.events import Loaded, LoadStopped, Lost
 from serving.invariants import InvariantError, check
-from tests.elastic_world import MS, Setting, Told, bare
+from tests.elastic_world import MS, SIZE_BYTES, Setting, Told, bare
 from tests.test_elastic import BOTH, both, load, place, prompt, wait
 
 
@@ -128,6 +128,28 @@ def test_a_source_does_not_leave_while_it_is_read() -> None:
     told.deployment.drain(told.now_ns, 0, actions)
     assert actions == [] and told.states[0] == ("both", "draining")
     assert told.loaded(read.load) == [Reclaim(0, "")]
+
+
+def test_the_last_copy_does_not_leave_where_no_host_has_room_for_it() -> None:
+    """Of two hosts with memory for one model each one is lost, and the other has that of b."""
+    room = Setting(models={"a": 1, "b": 1}, start={"both": 1}, host_gb=SIZE_BYTES / 1e9)
+    told, actions = Told(room), list[Action]()
+    told.deployment.drain(1, 1, actions)
+    (kept,) = [one for one in actions if isinstance(one, Load)]
+    assert kept.targets == (("host", 0),) and told.loaded(kept.load) == [Reclaim(1, "")]
+    told.deployment.lost_host(told.now_ns, 1, actions)
+    actions.clear()
+    told.deployment.drain(told.now_ns, 0, actions)
+    assert actions == [] and told.states == {0: ("both", "draining")}
+
+
+def test_a_pass_begins_behind_a_load_when_the_rest_takes_no_longer_than_it() -> None:
+    """A pass takes 200 ms, a layer 200 ms to come: with three of four layers there one is still to come."""
+    told = both(provision="pipelined", copies="ttl", pass_ns=200 * MS)
+    told.arrive(0)
+    assert told.fact(Loaded(0, 0, 2, False), 400 * MS) == []
+    assert told.states == {0: ("both", "loading")}
+    assert told.fact(Loaded(0, 0, 3, False), 600 * MS)[-1] == prompt(0, 0)
 
 
 def test_history_says_what_became_of_every_decision() -> None:

@@ -71,6 +71,13 @@ def test_round_robin_turns_per_model() -> None:
     assert turns == [(id, "its turn") for id in (0, 1, 2, 3, 4, 1, 0)]
 
 
+def test_round_robin_finds_one_that_comes_back_at_its_own_place() -> None:
+    dispatcher, fleet = RoundRobin(), fleet_of(0, 1, 2)
+    fleet.retire(1)
+    fleet.add(Replica(1, "m", LayerRange(0, 2), (1,), 64))
+    assert [dispatched(dispatcher, fleet, request_of())[0] for _ in range(4)] == [0, 1, 2, 0]
+
+
 def test_round_robin_goes_on_when_replicas_are_lost() -> None:
     dispatcher, fleet = RoundRobin(), fleet_of(0, 1, 2)
     for _ in range(2):

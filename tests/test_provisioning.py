@@ -157,6 +157,13 @@ def test_when_holders_are_busy_those_they_feed_inside_their_domain_forward() -> 
     assert [edge.sources for edge in answer.edges[1:]] == [(("host", 5),), (("replica", 2),)]
 
 
+def test_who_loads_beside_a_busy_holder_forwards_before_a_hosts_memory_is_read() -> None:
+    old = [source(0, port(0, domain=0), busy=True)]
+    new = [seat(1, port(1, domain=0)), seat(2, cached=True)]
+    answer = NetworkProvisioner().provision(request(old, new, copies=[host(0)]))
+    assert drawn(answer) == [([0], [1]), ([1], [2])]
+
+
 def test_of_the_holders_in_a_domain_a_free_one_sends() -> None:
     old = [source(one, port(one, domain=0), busy=one != 2) for one in range(4)]
     assert drawn(NetworkProvisioner().provision(request(old, [seat(5, port(5, domain=0))]))) == [([2], [5])]

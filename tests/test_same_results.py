@@ -5,11 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.same_results import __main__ as command
 from tests.same_results.__main__ import main
+from tests.same_results.commits import checkout
 from tests.same_results.compare import Record, differences
 from tests.same_results.configurations import CONFIGURATIONS
 from tests.same_results.outputs import journal_outputs, summary_outputs
-from tests.same_results.recording import ROOT, all_configurations, record
+from tests.same_results.recording import ROOT, RunFailed, all_configurations, record
 
 FEW = (
     "engine vllm_v1, no journal",
@@ -115,3 +117,23 @@ def test_the_command_ends_with_1_where_something_differs(
     assert main(["compare", str(path), "--only", TIGHT]) == 1
     assert f"differs {TIGHT}: requests.ttft_ms" in capsys.readouterr().out
     assert main(["record", str(path), "--only", "nothing"]) == 2
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="this is no checkout of git")
+def test_a_commit_is_checked_out_for_a_while_with_a_script_to_record(tmp_path: Path) -> None:
+    with checkout("HEAD") as root:
+        assert (root / "tests" / "same_results" / "__main__.py").is_file() and (root / "serving").is_dir()
+    assert not root.exists()
+    with pytest.raises(RunFailed, match="no-such-commit cannot be checked out"), checkout("no-such-commit"):
+        raise AssertionError("there is no such commit")
+
+
+def test_two_runs_of_one_core_are_no_comparison_of_cores(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def recorded(root: Path, path: Path, *_: object) -> None:
+        path.write_text(json.dumps({"head": {"core": "interpreted", "python": "3"}, "configurations": {}}))
+
+    monkeypatch.setattr(command, "record_in", recorded)
+    assert main(["both"]) == 2
+    assert "both runs were interpreted, which proves nothing" in capsys.readouterr().err

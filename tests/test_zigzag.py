@@ -150,6 +150,11 @@ def test_stop_the_world_shares_whole_batches_once_all_is_loaded() -> None:
     assert found.target_layers == (0, 0, 0, 0, 0, 0, 7)
 
 
+def test_of_two_that_could_begin_a_batch_at_once_the_source_does() -> None:
+    found = stop_the_world(LiveView(4, 1, (5, 5, 5), loaded=4))
+    assert (found.target_layers, found.finish_ns) == ((0, 4, 0), (20, 20, 40))
+
+
 def test_more_than_one_layer_at_first_cannot_be_run() -> None:
     """Eq. 1 with T_1 free claims 17.43 for this split."""
     assert replay(paper(7), (3, 1, 2, 3, 4, 4, 5)).mean_ns == Fraction(213, 7)
