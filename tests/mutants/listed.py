@@ -379,10 +379,10 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     # Data plane
     _mutant(
-        "told before it happens", "simcore",
-        "return math.ceil(at_s * NS_PER_S - SLACK_NS)", "return math.floor(at_s * NS_PER_S)",
-        "a load is told at the nanosecond before its end",
-        "loading data_plane",
+        "told too late", "simcore",
+        "return math.ceil(at_s * NS_PER_S - SLACK_NS)", "return math.ceil(at_s * NS_PER_S - SLACK_NS) + 1",
+        "what moves is told of a nanosecond after its end",
+        "data_plane loading",
     ),
     _mutant(
         "layers of the last tenant", "simcore",

@@ -16,7 +16,7 @@ from tests.mutants.listed import Mutant
 
 ROOT = Path(__file__).resolve().parents[2]
 LIGHT = "not real and not laws and not simgrid"
-MOST_S = 900.0  # of a run of tests: a mutant may never end
+MOST_S = 300.0  # of a run of tests: a mutant may never end
 _NOTICED = re.compile(r"^(?:FAILED|ERROR) (\S+?(?:\[.*?\])?)(?: - .*)?$", re.MULTILINE)
 HANGS = "(the tests do not end)"
 
