@@ -149,9 +149,9 @@ def _chosen(words: Sequence[str], commands: Mapping[str, Command], usage: str, n
         with telling():
             print(usage, end="")
             if words[0] in ("simulate", "run"):
-                from experiments.key_list import key_list
+                from experiments.help_text import help_text
 
-                print("\n" + key_list("simulate" if words[0] == "simulate" else "realexec"), end="")
+                print("\n" + help_text("simulate" if words[0] == "simulate" else "realexec"), end="")
         return 0
     return commands[words[0]](words[1:])
 

@@ -52,9 +52,11 @@ def _factory(where: str, key: str, policy: PolicyConfig, group: PolicyGroup) -> 
     """The class; of the options of this package also a function that makes one."""
     if ":" not in policy.policy:
         raise UserError(f"{where} names no class: write {key}=module:Class, or another option")
-    if policy.name == policy.policy or installed_policy(where, policy.name) == policy.policy:
+    if policy.name == policy.policy:
         return policy_class(where, policy.policy, group)
     if policy.policy.partition(".")[0] not in _OURS:
+        if installed_policy(where, policy.name) == policy.policy:
+            return policy_class(where, policy.policy, group)
         raise UserError(
             f"{where} names '{echo(policy.policy)}', a class from outside this package: write "
             f"{key}=module:Class with it, which needs no option file"

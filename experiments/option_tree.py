@@ -5,11 +5,8 @@ and merging cost more than the simulation of ten thousand requests.
 """
 
 import copy
-import os
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +14,7 @@ from experiments import options
 from experiments.clusters import requested_cluster
 from experiments.config import Kind
 from experiments.content_cache import digest_of, kept
+from experiments.fingerprint import fingerprint
 from experiments.model_path import is_model_path, model_option
 from experiments.options import option_file, option_groups
 from experiments.outside_policies import names_outside, outside_option
@@ -27,11 +25,6 @@ from experiments.trace_options import trace_names, trace_option
 Tree = dict[str, Any]
 _DEFAULT_TRACES: Final = ("azure_conv", "azure_conv_like")  # of simulate.yaml and realexec.yaml
 _FORM: Final = "1"  # of what is kept: another one where the same content is to be merged into other data
-_PACKAGES: Final = ("experiments", "hwmodels", "traces")  # schema, clusters and traces are from their code
-_ROOT: Final = Path(__file__).resolve().parents[1]
-_APART: Final = ("__pycache__", "conf")  # made from the rest; read by itself
-# Where the packages that merge say which version they are.
-_VERSION_FILES: Final = (("hydra", "__init__.py"), ("omegaconf", "version.py"))
 
 
 def option_tree(kind: Kind, choices: Sequence[Override]) -> Tree:
@@ -45,7 +38,7 @@ def option_tree(kind: Kind, choices: Sequence[Override]) -> Tree:
 def _kept(folder: Path, kind: Kind, choices: tuple[Override, ...]) -> Tree:
     """A sweep, and most words of one command, choose the same again."""
     words = (f"{choice.key}={choice.text}" for choice in choices)
-    name = digest_of([_FORM, sys.version, *_versions(), kind, *words, *_content(folder)])
+    name = digest_of([_FORM, kind, *words, "", *fingerprint(folder)])
     tree: Tree = kept(name, lambda: _merged(folder, kind, choices), _names_own_classes)
     return tree
 
@@ -85,36 +78,3 @@ def _names_own_classes(tree: Any) -> bool:
         )
     except (KeyError, TypeError):
         return False
-
-
-def _content(folder: Path) -> Iterator[str | bytes]:
-    """Every file that a merge may read: option files and the catalogue in full.
-
-    Of code what Python goes by when it decides whether its compiled form is of the same source.
-    """
-    for root in map(str, (folder, *(_ROOT / package for package in _PACKAGES))):
-        for file in _files(root):
-            yield file.path.removeprefix(root)
-            if file.name.endswith(".yaml"):
-                yield Path(file.path).read_bytes()
-            else:
-                found = file.stat()
-                yield f"{found.st_size} {found.st_mtime_ns}"
-
-
-def _files(folder: str) -> Iterator[os.DirEntry[str]]:
-    """All of them below ``folder``, in the order of their names."""
-    with os.scandir(folder) as entries:
-        ordered = sorted(entries, key=lambda entry: entry.name)
-    for entry in ordered:
-        if not entry.is_dir():
-            yield entry
-        elif entry.name not in _APART:
-            yield from _files(entry.path)
-
-
-def _versions() -> Iterator[bytes]:
-    for package, file in _VERSION_FILES:
-        found = find_spec(package)
-        if found is not None and found.origin is not None:
-            yield Path(found.origin).with_name(file).read_bytes()

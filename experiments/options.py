@@ -5,7 +5,6 @@ import typing
 from pathlib import Path
 from typing import Any
 
-from experiments.trace_options import trace_names
 from hwmodels.yaml_text import yaml_data
 from serving.errors import UserError
 
@@ -14,6 +13,8 @@ CONF_DIR: Path = Path(__file__).resolve().parent / "conf"
 
 def option_groups() -> dict[str, list[str]]:
     """Group (such as ``system/dispatch``) -> its option names: the files in ``conf/``, and every trace."""
+    from experiments.trace_options import trace_names
+
     groups: dict[str, list[str]] = {}
     for *parents, file in sorted(
         [*Path(folder).relative_to(CONF_DIR).parts, file]

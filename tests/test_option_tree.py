@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from experiments import hydra_merge, option_tree, options
+from experiments import fingerprint, hydra_merge, option_tree, options
 from experiments.compose import load_config
 from experiments.content_cache import FOLDER_VARIABLE, digest_of
 from experiments.options import option_groups
@@ -83,15 +83,16 @@ def test_a_changed_option_file_is_seen(cache: Path, own_conf: Path) -> None:
 
 def test_changed_code_is_merged_anew(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Defaults of traces and the schema are in code, clusters in the catalogue."""
-    monkeypatch.setattr(option_tree, "_ROOT", tmp_path)
+    monkeypatch.setattr(fingerprint, "_ROOT", tmp_path)
+    (tmp_path / "policies").mkdir()
     code, cluster = tmp_path / "traces" / "gamma.py", tmp_path / "hwmodels" / "mine.yaml"
     for file in (code, cluster, tmp_path / "experiments" / "config.py"):
         file.parent.mkdir()
         file.write_text("a: 1")
-    found = {digest_of(option_tree._content(options.CONF_DIR))}
+    found = {digest_of(fingerprint.fingerprint(options.CONF_DIR))}
     for file, text in ((code, "a: 11"), (cluster, "a: 2")):
         file.write_text(text)
-        found.add(digest_of(option_tree._content(options.CONF_DIR)))
+        found.add(digest_of(fingerprint.fingerprint(options.CONF_DIR)))
     assert len(found) == 3
 
 

@@ -1,0 +1,59 @@
+"""All that merged options and the text of ``--help`` depend on, as parts of a digest. Loads nothing of it."""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+_PACKAGES: Final = ("experiments", "hwmodels", "policies", "traces")  # schema, parameters, traces, clusters
+_ROOT: Final = Path(__file__).resolve().parents[1]
+_APART: Final = ("__pycache__", "conf")  # made from the rest; read by itself
+# Where the packages that merge say which version they are.
+_VERSION_FILES: Final = (("hydra", "__init__.py"), ("omegaconf", "version.py"))
+
+
+def fingerprint(folder: Path) -> Iterator[str | bytes]:
+    """The option files in ``folder``, the catalogue, our code, and the versions of Python and what merges."""
+    yield sys.version
+    yield from _versions()
+    yield from _content(folder)
+
+
+def _content(folder: Path) -> Iterator[str | bytes]:
+    """Every file that a merge may read: option files and the catalogue in full.
+
+    Of code what Python goes by when it decides whether its compiled form is of the same source.
+    """
+    for root in map(str, (folder, *(_ROOT / package for package in _PACKAGES))):
+        for file in _files(root):
+            yield file.path.removeprefix(root)
+            with suppress(FileNotFoundError):  # an editor's or a compiler's, gone by now
+                yield _content_of(file)
+
+
+def _content_of(file: os.DirEntry[str]) -> str | bytes:
+    if file.name.endswith(".yaml"):
+        return Path(file.path).read_bytes()
+    found = file.stat()
+    return f"{found.st_size} {found.st_mtime_ns}"
+
+
+def _files(folder: str) -> Iterator[os.DirEntry[str]]:
+    """All of them below ``folder``, in the order of their names."""
+    with os.scandir(folder) as entries:
+        ordered = sorted(entries, key=lambda entry: entry.name)
+    for entry in ordered:
+        if not entry.is_dir():
+            yield entry
+        elif entry.name not in _APART:
+            yield from _files(entry.path)
+
+
+def _versions() -> Iterator[bytes]:
+    for package, file in _VERSION_FILES:
+        found = find_spec(package)
+        if found is not None and found.origin is not None:
+            yield Path(found.origin).with_name(file).read_bytes()
