@@ -1,12 +1,14 @@
 """How many models a run hosts and how requests come to them, and which settings contradict each other."""
 
 from dataclasses import dataclass, fields
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from experiments.ranges import Range
 from experiments.trace_config import TraceConfig
 from serving.errors import UserError
-from traces.many import Bursts
+
+if TYPE_CHECKING:
+    from traces.many import Bursts
 
 MOST_MODELS: Final = 1000
 _POSITIVE: Final = Range(low=0, open_low=True)
@@ -54,8 +56,10 @@ class ModelsConfig:
     duration_s: float | None
 
     @property
-    def bursts(self) -> Bursts:
+    def bursts(self) -> "Bursts":
         """How the requests of each model of ``models=zipf`` come."""
+        from traces.many import Bursts  # with all that is drawn, which other runs do not need
+
         rise = (self.burst_factor, self.burst_ramp_s, self.burst_hold_s, self.burst_decay_s)
         return Bursts(*(value for value in (self.gap_cv, *rise, self.quiet_s) if value is not None))
 

@@ -78,13 +78,23 @@ def binned_percentiles(times_s: Floats, values: Floats, percents: list[float]) -
     low, high = float(times_s.min()), float(times_s.max())
     edges = np.linspace(low, high if high > low else low + 1.0, bins + 1)
     slot = np.clip(np.searchsorted(edges, times_s, side="right") - 1, 0, bins - 1)
-    order = np.argsort(slot, kind="stable")
-    parts = np.split(values[order], np.searchsorted(slot[order], np.arange(1, bins)))
-    rows = [
-        [np.percentile(part, percents) if len(part) else np.full(len(percents), np.nan)] for part in parts
-    ]
-    table = np.concatenate(rows)
-    return (edges[:-1] + edges[1:]) / 2, [table[:, column] for column in range(len(percents))]
+    ordered, counts = values[np.lexsort((values, slot))], np.bincount(slot, minlength=bins)
+    return (edges[:-1] + edges[1:]) / 2, [_percentile(ordered, counts, percent) for percent in percents]
+
+
+def _percentile(ordered: Floats, counts: NDArray[np.int64], percent: float) -> Floats:
+    """``np.percentile`` of each of the groups that lie one after the other, sorted; NaN of empty ones.
+
+    All at once: a call for each of hundreds of bins took longer than the rest of the report.
+    """
+    last, first = counts - 1, np.cumsum(counts) - counts
+    rank = np.maximum(last, 0) * (percent / 100)
+    low = np.floor(rank).astype(np.int64)
+    share, top = rank - low, len(ordered) - 1
+    below = ordered[np.minimum(first + low, top)]
+    above = ordered[np.minimum(first + np.minimum(low + 1, np.maximum(last, 0)), top)]
+    between = np.where(share < 0.5, below + (above - below) * share, above - (above - below) * (1 - share))
+    return np.where(counts > 0, between, np.nan)
 
 
 def level(starts_s: Floats, ends_s: Floats, end_s: float) -> tuple[Floats, Floats]:

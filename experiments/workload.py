@@ -11,9 +11,7 @@ from serving.estimates import Estimates, ModelEstimates
 from traces.capacity import prompt_load, rate_factor
 from traces.errors import TraceError
 from traces.load import load
-from traces.many import many_models, with_hosted
 from traces.scaling import compress_time, scale_rate, scale_tokens
-from traces.synthetic.drawn import with_lengths
 from traces.synthetic.registry import STATIONARY
 from traces.window import RULES, time_window
 from traces.workload import Workload
@@ -40,6 +38,8 @@ def run_workload(config: RunConfig, estimates: Estimates, replicas: int) -> Work
 
 def _of_many(config: RunConfig, hosted: Sequence[HostedModel], wanted_per_s: float | None) -> Workload:
     """The requests of several models, with ``wanted_per_s`` at that rate; ``finished`` comes after."""
+    from traces.many import many_models, with_hosted  # with all that is drawn, as with_lengths below
+
     models, trace, seed = config.models, config.trace, config.seed
     source, names = selected(trace, seed), [model.name for model in hosted]
     if models.name == "of_trace":
@@ -80,6 +80,8 @@ def selected(trace: TraceConfig, seed: int) -> Workload:
         else:
             workload = time_window(trace.window_start_s or 0.0, trace.window_s).of(workload)
     if trace.lengths is not None:
+        from traces.synthetic.drawn import with_lengths
+
         workload = with_lengths(workload, trace.lengths, seed)
     return scale_tokens(workload, trace.tokens_scale)
 

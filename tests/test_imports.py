@@ -200,9 +200,9 @@ def test_no_global_state() -> None:
     assert [f"{module}:{node.lineno}" for module, node in nodes if isinstance(node, ast.Global)] == []
 
 
-def loaded_after(code: str) -> set[str]:
-    """Top-level packages in ``sys.modules`` after a fresh interpreter has run the code."""
-    code += "\nimport sys\nprint('\\n' + ' '.join({name.partition('.')[0] for name in sys.modules}))"
+def modules_after(code: str) -> set[str]:
+    """``sys.modules`` after a fresh interpreter has run the code."""
+    code += "\nimport sys\nprint('\\n' + ' '.join(sys.modules))"
     done = subprocess.run(
         [sys.executable, "-c", code],
         cwd=ROOT,
@@ -212,6 +212,11 @@ def loaded_after(code: str) -> set[str]:
         timeout=patience_s(),
     )  # fmt: skip
     return set(done.stdout.splitlines()[-1].split())
+
+
+def loaded_after(code: str) -> set[str]:
+    """Their top-level packages."""
+    return {name.partition(".")[0] for name in modules_after(code)}
 
 
 HEAVY = {"pandas", "pyarrow", "matplotlib", "hydra", "omegaconf", "torch", "transformers", "scipy", "rich"}

@@ -220,6 +220,16 @@ def test_the_level_is_the_most_at_once_in_each_bin() -> None:
     assert most.tolist() == wanted
 
 
+def test_percentiles_of_all_groups_at_once_are_those_of_each() -> None:
+    generator = np.random.default_rng(5)
+    groups = [np.sort(generator.exponential(size=size)) for size in (3, 0, 1, 2, 40, 0)]
+    counts = np.array([len(group) for group in groups])
+    for percent in (0, 33.3, 50, 99, 100):
+        expected = [np.percentile(group, percent) if len(group) else np.nan for group in groups]
+        found = series._percentile(np.concatenate(groups), counts, percent)
+        np.testing.assert_allclose(found, expected, rtol=1e-15)
+
+
 def test_binned_percentiles_are_those_of_each_bin() -> None:
     times, values = np.linspace(0, 10, 1000), np.tile([1.0, 3.0], 500)
     centres, (low, high) = series.binned_percentiles(times, values, [0, 100])

@@ -214,6 +214,7 @@ SHIPPED = ("serving", "policies", "hwmodels", "simcore", "realexec", "traces", "
 # What a registry of the package names, a class held against its protocol, and texts of the package's own.
 BY_NAME = {
     "traces/formats.py": {"import_module"},
+    "traces/synthetic/registry.py": {"import_module"},
     "experiments/policy_class.py": {"import_module"},
     "serving/fact.py": {"exec"},
     "experiments/resolved.py": {"yaml.load"},  # a safe loader

@@ -10,7 +10,7 @@ from experiments import key_list, options
 from experiments.content_cache import FOLDER_VARIABLE
 from experiments.help_text import help_text
 from experiments.key_list import key_list as listed
-from tests.test_imports import loaded_after
+from tests.test_imports import loaded_after, modules_after
 
 # Hydra merges what is not kept; the others draw, solve, learn, or read tables of other formats.
 UNUSED = {
@@ -33,6 +33,17 @@ def test_a_run_whose_options_are_kept_loads_only_what_it_uses(tmp_path: Path) ->
     loaded = loaded_after(command([*second, "seed=3"]))
     assert {"numpy", "pyarrow", "simpy"} <= loaded and loaded & UNUSED == set()
     assert (tmp_path / "second" / "report.html").exists()
+
+
+def test_a_recorded_trace_loads_nothing_that_draws(tmp_path: Path) -> None:
+    trace = tmp_path / "two.csv"
+    trace.write_text("arrival_ns,prompt_tokens,output_tokens\n0,10,2\n5,10,2\n")
+    words = ["simulate", "trace=file", f"trace.path={trace}"]
+    first, second = (command([*words, f"out={tmp_path / name}"]) for name in ("first", "second"))
+    loaded_after(first)
+    loaded = modules_after(second)
+    drawing = {name for name in loaded if name.startswith(("numpy.random", "traces.synthetic."))}
+    assert drawing == {"traces.synthetic.registry"}
 
 
 @pytest.mark.parametrize("words", SERVETWIN)

@@ -16,6 +16,7 @@ from traces.columns import Names, PrefixBlocks
 from traces.errors import TraceError
 from traces.load import load
 from traces.synthetic.azure_code_like import CODE_RATE_PER_S
+from traces.synthetic.azure_like import azure_conv_like
 from traces.synthetic.drawn import with_arrivals, with_lengths
 from traces.synthetic.length_tables import CODE_REQUESTS
 from traces.synthetic.maf_like import (
@@ -26,7 +27,7 @@ from traces.synthetic.maf_like import (
     popular_invocations,
 )
 from traces.synthetic.many_models import model_names, superposed, with_models, zipf_mix, zipf_shares
-from traces.synthetic.registry import SYNTHETIC, azure_conv_like
+from traces.synthetic.registry import SYNTHETIC
 from traces.workload import COLUMNS, Workload
 
 NAMES = list(SYNTHETIC)

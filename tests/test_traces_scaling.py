@@ -11,7 +11,7 @@ from traces.description import describe
 from traces.errors import TraceError
 from traces.load import load
 from traces.scaling import compress_time, scale_rate
-from traces.synthetic.registry import azure_conv_like
+from traces.synthetic.azure_like import azure_conv_like
 from traces.workload import INT64_MAX, Workload
 
 FACTORS = (2, 2.5, 4.7, 10)

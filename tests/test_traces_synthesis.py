@@ -7,8 +7,10 @@ import pytest
 
 from traces.errors import TraceError
 from traces.streams import stream
+from traces.synthetic.azure_like import STAND_IN_LABEL, azure_conv_like
+from traces.synthetic.length_tables import CONV_REQUESTS
 from traces.synthetic.lengths import Knot, lengths_from_quantiles
-from traces.synthetic.registry import CONV_REQUESTS, STAND_IN_LABEL, STATIONARY, SYNTHETIC, azure_conv_like
+from traces.synthetic.registry import STATIONARY, SYNTHETIC
 
 # Mean and P50, P80, P95, P99 as published by Llumnix (OSDI'24); least (1) and most (6,144) tokens are ours.
 TABLES = {

@@ -10,7 +10,7 @@ import pytest
 from traces.columns import Names, PrefixBlocks
 from traces.errors import TraceError
 from traces.scaling import scale_rate, scale_tokens
-from traces.synthetic.registry import azure_conv_like
+from traces.synthetic.azure_like import azure_conv_like
 from traces.workload import Workload
 
 

@@ -1,5 +1,7 @@
 """Transformations of a workload, each of which says what it did in a label."""
 
+from __future__ import annotations  # numpy.random is loaded by who draws
+
 from dataclasses import replace
 
 import numpy as np

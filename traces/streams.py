@@ -1,5 +1,7 @@
 """Named random streams: one seed, one stream per consumer."""
 
+from __future__ import annotations  # numpy.random is loaded by who draws
+
 import hashlib
 
 import numpy as np

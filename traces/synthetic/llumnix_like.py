@@ -22,7 +22,7 @@ _TRACES: Final = {
 def llumnix_like(
     name: str, seed: int = 0, requests: int = DEFAULT_REQUESTS, rate_per_s: float = 1.0, gap_cv: float = 1.0
 ) -> Workload:
-    """The trace ``name``, one of ``LLUMNIX``: Gamma arrivals (gap_cv 1, the default, is Poisson).
+    """The trace ``name``, one of ``_TRACES``: Gamma arrivals (gap_cv 1, the default, is Poisson).
 
     The paper chose rate and CV per trace by their effect and prints neither: 1 request per second is ours.
     Raises TraceError on bad parameters.
@@ -49,5 +49,10 @@ def _of(name: str) -> Callable[..., Workload]:
     return draw
 
 
-LLUMNIX: Final[dict[str, Callable[..., Workload]]] = {name: _of(name) for name in _TRACES}
-"""name -> function(seed, requests, rate_per_s, gap_cv)."""
+llumnix_ss = _of("llumnix_ss")
+llumnix_mm = _of("llumnix_mm")
+llumnix_ll = _of("llumnix_ll")
+llumnix_sl = _of("llumnix_sl")
+llumnix_ls = _of("llumnix_ls")
+llumnix_sharegpt = _of("llumnix_sharegpt")
+llumnix_burstgpt = _of("llumnix_burstgpt")
