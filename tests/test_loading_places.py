@@ -115,6 +115,15 @@ def test_when_each_layer_was_there_is_known_once_all_are() -> None:
         data.layer_ready_ns(1)
 
 
+def test_a_replica_that_is_placed_again_has_no_layers_of_its_last_load() -> None:
+    data = plane(gpus_of=[(0,)])
+    told(data, (0.0, place(7, 1)), (0.0, load(("host", 0), ("replica", 7))))
+    assert data.layers_there(7) == SHAPE.layers
+    data.carry_out(10**10, Reclaim(7, "idle"))
+    data.carry_out(10**10, place(7, 1))
+    assert data.layers_there(7) == 0
+
+
 def test_who_loads_without_every_layer_has_no_times_of_layers() -> None:
     data = plane()
     told(data, (0.0, load(("host", 0), ("replica", 1))))

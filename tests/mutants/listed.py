@@ -388,20 +388,20 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         "layers of the last tenant", "simcore",
         "self._layers_kept.pop(action.replica, None)", "pass",
         "a replica that is placed again seems to have layers of its last load",
-        "layer_runs loading_places live_exactness loading_state",
+        "loading_places layer_runs live_exactness",
     ),
     _mutant(
         "followers load on", "simcore",
         "followers = [one for one in run.followers if one.open and one.needs(run)]", "followers = []",
         "who was fed by a stopped load waits for ever",
-        "loading loading_edges loading_state",
+        "loading_edges loading",
     ),
     _mutant(
         "lanes that share a link as one", "simcore",
         "alone = len(lanes) == 1 or not lane.links or any(users[link] > 1 for link in lane.links)",
         "alone = len(lanes) == 1 or not lane.links",
         "lanes behind one NIC are one flow that counts it once",
-        "loading data_plane loading_state data_plane_shows",
+        "data_plane loading_edges loading",
     ),
     _mutant(
         "standstill before all has ended", "simcore",
