@@ -12,13 +12,13 @@ import pytest
 
 import serving.engine
 from policies.batching import ChunkedPrefill, PrefillFirst
-from serving.actions import Action, Chunk, Fail, Interrupt, Preempt, Run
+from serving.actions import Action, Adopt, Chunk, Fail, Interrupt, Preempt, Run
 from serving.batch import Batcher
 from serving.engine import Engine
 from serving.events import Ran
 from serving.layer_pass import LayerPass, ended, lay
 from serving.layers import LayerRange
-from serving.progress import EngineState
+from serving.progress import EngineState, Progress
 from serving.replica import Replica
 from serving.request import Request
 
@@ -485,6 +485,17 @@ def test_who_waits_for_parameters_is_served_when_they_are_there(asynchronous: bo
     if asynchronous:
         script.arrive(2, 2)
         assert [waiting.id for waiting in script.engine.door] == [2]
+
+
+@pytest.mark.parametrize(("fits", "answer"), [(True, Adopt), (False, Interrupt)])
+def test_one_whose_memory_may_not_last_joins_no_run_in_progress(fits: bool, answer: type) -> None:
+    script, actions = Script(PrefillFirst(4, 8)), list[Action]()
+    script.arrive(0, 4), script.ran(1)
+    progress = Progress(Request(1, 0, 4, 30, "m"))
+    progress.computed = 4
+    script.engine.ledger.reserve(1, 4)
+    script.engine.adopt([progress], actions, fits)
+    assert [type(action) for action in actions] == [answer]
 
 
 def test_who_comes_while_layers_run_waits_though_all_parameters_are_there() -> None:

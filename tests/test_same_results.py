@@ -10,7 +10,8 @@ from tests.same_results.__main__ import main
 from tests.same_results.commits import checkout
 from tests.same_results.compare import Record, differences
 from tests.same_results.configurations import CONFIGURATIONS
-from tests.same_results.outputs import journal_outputs, summary_outputs
+from tests.same_results.drawn import DRAWN
+from tests.same_results.outputs import Outputs, journal_outputs, summary_outputs
 from tests.same_results.recording import ROOT, RunFailed, all_configurations, record
 
 FEW = (
@@ -137,3 +138,21 @@ def test_two_runs_of_one_core_are_no_comparison_of_cores(
     monkeypatch.setattr(command, "record_in", recorded)
     assert main(["both"]) == 2
     assert "both runs were interpreted, which proves nothing" in capsys.readouterr().err
+
+
+def test_a_run_that_ends_otherwise_is_named_and_nothing_of_it_is_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken() -> Outputs:
+        raise AssertionError("invariant 2: free KV blocks")
+
+    path = tmp_path / "before.json"
+    assert main(["record", str(path), "--only", TIGHT, "drawn engines"]) == 0
+    monkeypatch.setitem(DRAWN, "drawn engines", broken)
+    monkeypatch.setitem(CONFIGURATIONS, TIGHT, "trace=nothing")
+    assert main(["compare", str(path), "--allow-new", "--only", TIGHT, "drawn engines"]) == 1
+    said = capsys.readouterr().out
+    assert "failed  drawn engines raised AssertionError: invariant 2" in said
+    assert f"failed  {TIGHT} ended with status 2" in said and "2 runs failed" in said
+    assert main(["record", str(tmp_path / "after.json"), "--only", TIGHT]) == 2
+    assert not (tmp_path / "after.json").exists()

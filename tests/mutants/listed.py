@@ -84,7 +84,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         "if self._chunks or self.aside is not None or not self.coalesce or self.hands_over or not fits:",
         "if self._chunks or self.aside is not None or not self.coalesce or self.hands_over:",
         "a request joins a run whose steps may lack blocks for it",
-        "decode_seats elastic_exactness live_exactness handover",
+        "engine decode_seats elastic_exactness",
     ),
     # Batches
     _mutant(

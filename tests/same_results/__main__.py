@@ -48,7 +48,11 @@ def compared(before: Mapping[str, Any], after: Mapping[str, Any], given: argpars
     kept = before["configurations"]
     if given.only:
         kept = {name: outputs for name, outputs in kept.items() if name in given.only}
+    failed = after.get("failed", {})
+    kept = {name: outputs for name, outputs in kept.items() if name not in failed}
     failing, told = differences(kept, after["configurations"], given.allow_new, given.ignore)
+    for reason in failed.values():
+        print(f"failed  {reason}")
     for one in told:
         print(f"{one} (allowed)")
     for one in failing:
@@ -57,9 +61,9 @@ def compared(before: Mapping[str, Any], after: Mapping[str, Any], given: argpars
     outputs = sum(map(len, after["configurations"].values()))
     print(
         f"{len(after['configurations'])} configurations, {outputs} outputs ({here}; reference {there}): "
-        f"{len(failing)} differences"
+        f"{len(failing)} differences, {len(failed)} runs failed"
     )
-    return 1 if failing else 0
+    return 1 if failing or failed else 0
 
 
 def read(path: Path) -> Any:
@@ -85,7 +89,7 @@ def since(given: argparse.Namespace) -> int:
         path = Path(folder) / "before"
         record_in(root, path, given.only, {})
         before = read(path)
-    return compared(before, record(chosen(given.only), say), given)
+    return compared(before, record(chosen(given.only), say, keep_going=True), given)
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -99,7 +103,7 @@ def main(words: Sequence[str] | None = None) -> int:
         if given.command == "since":
             return since(given)
         if given.command == "compare":
-            return compared(read(Path(given.of)), record(chosen(given.only), say), given)
+            return compared(read(Path(given.of)), record(chosen(given.only), say, keep_going=True), given)
         found = record(chosen(given.only), say)
         write(found, Path(given.of))
     except (RunFailed, KeyError) as error:

@@ -3,7 +3,7 @@
 A configuration is many small worlds; their facts and decisions are strung together.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict
 from itertools import accumulate
 from random import Random
@@ -116,7 +116,7 @@ def _wide(first_seed: int, loses: bool = False) -> Outputs:
     }
 
 
-DRAWN: Final[Mapping[str, Callable[[], Outputs]]] = {
+DRAWN: Final[dict[str, Callable[[], Outputs]]] = {
     "drawn engines": _engines,
     "drawn elastic worlds on links": _elastic,
     "drawn live worlds on links, split": _live,

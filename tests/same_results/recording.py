@@ -40,19 +40,29 @@ def chosen(names: Sequence[str]) -> list[str]:
     return list(names) or list(there)
 
 
-def record(names: Iterable[str], say: Callable[[str], None] = lambda line: None) -> dict[str, Any]:
-    """``head``: where the results are from; ``configurations``: name -> outputs."""
+def record(
+    names: Iterable[str], say: Callable[[str], None] = lambda line: None, keep_going: bool = False
+) -> dict[str, Any]:
+    """``head``: where the results are from; ``configurations``: name -> outputs.
+
+    Raises RunFailed when a run ends otherwise; with ``keep_going`` it is in ``failed``, with the reason.
+    """
     from tests.drawing import set_up_hypothesis
 
     set_up_hypothesis()
-    found = {}
+    found, failed = dict[str, Outputs](), dict[str, str]()
     with _work_folder() as folder:
         for name in names:
             began_s = process_time()
-            found[name] = _outputs(name, folder)
+            try:
+                found[name] = _outputs(name, folder)
+            except RunFailed as fault:
+                if not keep_going:
+                    raise
+                failed[name] = str(fault)
             cpu_s = process_time() - began_s
             say(f"{cpu_s:5.2f} s  {name}{'  (long)' if cpu_s > MOST_CPU_S else ''}")
-    return {"head": head(), "configurations": found}
+    return {"head": head(), "configurations": found, "failed": failed}
 
 
 def head() -> dict[str, str]:
@@ -79,7 +89,10 @@ def _outputs(name: str, folder: Path) -> Outputs:
     if not words:
         from tests.same_results.drawn import DRAWN
 
-        return DRAWN[name]()
+        try:
+            return DRAWN[name]()
+        except Exception as error:  # an invariant that does not hold, or whatever the change has broken
+            raise RunFailed(f"{name} raised {type(error).__name__}: {error}") from error
     return _simulated(name, words, folder)
 
 
