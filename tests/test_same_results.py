@@ -1,17 +1,20 @@
 """The comparison of runs: it gives the same twice, and names what differs, is new or gone."""
 
 import json
+from dataclasses import fields
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
+from serving.actions import Action
 from tests.same_results import __main__ as command
 from tests.same_results.__main__ import main
 from tests.same_results.commits import checkout
 from tests.same_results.compare import Record, differences
 from tests.same_results.configurations import CONFIGURATIONS
 from tests.same_results.drawn import DRAWN
-from tests.same_results.outputs import Outputs, journal_outputs, summary_outputs
+from tests.same_results.outputs import FIELDS, Outputs, journal_outputs, summary_outputs
 from tests.same_results.recording import ROOT, RunFailed, all_configurations, record
 
 FEW = (
@@ -82,6 +85,12 @@ def test_a_field_that_is_new_is_told_apart_from_one_that_differs() -> None:
     assert named(before, after, allow_new=True, ignore=["*.reason"]) == []
 
 
+def test_every_field_of_an_action_has_its_name() -> None:
+    for kind in get_args(Action):
+        names = {field.name for field in fields(kind)} - {"reason"}
+        assert set(FIELDS[kind.__name__.lower()]) == names, kind
+
+
 def test_a_file_of_the_same_fields_must_be_the_same_bytes() -> None:
     found = {"requests file": "a", "requests.replica": "b"}
     assert named({"one": found}, {"one": found | {"requests file": "c"}}, allow_new=True) == [
@@ -118,6 +127,9 @@ def test_the_command_ends_with_1_where_something_differs(
     assert main(["compare", str(path), "--only", TIGHT]) == 1
     assert f"differs {TIGHT}: requests.ttft_ms" in capsys.readouterr().out
     assert main(["record", str(path), "--only", "nothing"]) == 2
+    path.write_text("{}")
+    assert main(["compare", str(path)]) == 2
+    assert "is no record" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="this is no checkout of git")

@@ -67,7 +67,11 @@ def compared(before: Mapping[str, Any], after: Mapping[str, Any], given: argpars
 
 
 def read(path: Path) -> Any:
-    return json.loads(path.read_text(encoding="utf-8"))
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        return {"head": found["head"], "configurations": found["configurations"]}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RunFailed(f"{path} is no record ({error}): write one with record {path}") from error
 
 
 def both(given: argparse.Namespace) -> int:
@@ -103,7 +107,8 @@ def main(words: Sequence[str] | None = None) -> int:
         if given.command == "since":
             return since(given)
         if given.command == "compare":
-            return compared(read(Path(given.of)), record(chosen(given.only), say, keep_going=True), given)
+            before = read(Path(given.of))  # before anything runs
+            return compared(before, record(chosen(given.only), say, keep_going=True), given)
         found = record(chosen(given.only), say)
         write(found, Path(given.of))
     except (RunFailed, KeyError) as error:

@@ -18,7 +18,7 @@ _STABLE_OF_SIM: Final = {"events"}
 _MEASURED_OF_DECISIONS: Final = {"cpu_ms_p99"}
 # Fields of journal entries in order, without the kind. Actions end with a reason, whatever optional fields
 # stand before it, so it is taken out first: see _fields_of_action.
-_FIELDS: Final[Mapping[str, Sequence[str]]] = {
+FIELDS: Final[Mapping[str, Sequence[str]]] = {
     "arrived": ("request", "arrival_ns", "prompt_tokens", "max_new_tokens", "model", "priority", "reserved"),
     "ran": ("replica", "epoch", "steps", "finished", "running", "last_step_ns", "joins"),
     "lost": ("replica", "cause"),
@@ -123,7 +123,7 @@ def _fields_of_action(action: Sequence[Any]) -> Iterable[tuple[str, Any]]:
 
 def _named(kind: str, values: Sequence[Any]) -> Iterable[tuple[str, Any]]:
     """Optional fields come last; one that this table does not have is named by its place."""
-    names = _FIELDS.get(kind, ())
+    names = FIELDS.get(kind, ())
     return [
         (f"{kind}.{names[place] if place < len(names) else place}", value)
         for place, value in enumerate(values)
