@@ -23,9 +23,9 @@ def cache_folder(environ: Mapping[str, str] = os.environ) -> Path | None:
     named = environ.get(FOLDER_VARIABLE)
     if named is not None:
         return None if named in OFF else Path(named)
-    shared = environ.get("XDG_CACHE_HOME")
+    shared = Path(environ.get("XDG_CACHE_HOME", ""))
     try:
-        return (Path(shared) if shared else Path.home() / ".cache") / "servetwin"
+        return (shared if shared.is_absolute() else Path.home() / ".cache") / "servetwin"
     except RuntimeError:  # nobody's home
         return None
 
@@ -75,7 +75,7 @@ def _write(file: Path, value: Any) -> None:
         return
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     _forget_oldest(file.parent)
-    half = file.with_name(f"{file.stem}.{os.getpid()}.half")
+    half = file.with_name(f"{file.stem}.{os.urandom(8).hex()}.half")  # ids of processes come again
     try:
         half.write_bytes(b"%s\n%s" % (digest_of([text]).encode(), text.encode()))
         half.replace(file)

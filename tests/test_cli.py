@@ -62,9 +62,10 @@ def recorded(folder: Path, *words: str) -> dict[str, Any]:
 
 
 def process(words: list[str], folder: Path, **changes: Any) -> "subprocess.CompletedProcess[str]":
-    """The command in a process of its own, in ``folder``; ``env`` replaces everything but the search path."""
+    """The command in a process of its own, in ``folder``; ``env`` replaces all but where things are."""
     code = "from experiments.cli import main; main()"
-    env = {"PYTHONPATH": str(ROOT), "PATH": os.environ["PATH"], **changes.pop("env", {})}
+    kept = {name: os.environ[name] for name in ("PATH", "SERVETWIN_CACHE")}
+    env = {"PYTHONPATH": str(ROOT), **kept, **changes.pop("env", {})}
     given = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **changes}
     return subprocess.run(
         [sys.executable, "-c", code, *words], cwd=folder, env=env, text=True, timeout=patience_s(), **given

@@ -139,8 +139,13 @@ def test_where_it_is() -> None:
     home = {"HOME": "/home/me"}
     assert cache_folder(home | {FOLDER_VARIABLE: "/kept", "XDG_CACHE_HOME": "/xdg"}) == Path("/kept")
     assert cache_folder(home | {"XDG_CACHE_HOME": "/xdg"}) == Path("/xdg/servetwin")
-    assert cache_folder(home) == Path.home() / ".cache/servetwin"
+    for environ in (home, home | {"XDG_CACHE_HOME": ""}, home | {"XDG_CACHE_HOME": "relative"}):
+        assert cache_folder(environ) == Path.home() / ".cache/servetwin"
     assert cache_folder({FOLDER_VARIABLE: ""}) is None and cache_folder({FOLDER_VARIABLE: "off"}) is None
+
+
+def test_nothing_of_the_tests_is_kept_in_the_users_folder() -> None:
+    assert cache_folder() == Path(os.environ[FOLDER_VARIABLE]) != cache_folder({})
 
 
 def test_parts_are_told_apart() -> None:
