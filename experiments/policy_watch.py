@@ -7,44 +7,43 @@ seen goes into summary and console only, never into virtual time, the journal or
 
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from time import monotonic
-from types import CodeType, FrameType, TracebackType
+from types import FrameType, TracebackType
 from typing import Any, Final
 
-from serving.batch import CHOOSE, chosen
-from serving.controller import Controller
-from serving.fleet import ADMIT, DISPATCH, dispatched, refusal
-from serving.policy_faults import Question, ask, event_text, name_of
+from experiments.policy_groups import POLICY_GROUPS
+from serving.policy_faults import name_of
+from serving.units import NS_PER_S
 
 PERIOD_S: Final = 0.02
 SLOW_SHARE: Final = 0.5
 SLOW_CALL_MS: Final = 100.0
-# The functions that ask policies; what ``ask`` asks is in its frame.
-_ASKING: Final[Mapping[CodeType, Question | None]] = {
-    dispatched.__code__: DISPATCH,
-    refusal.__code__: ADMIT,
-    chosen.__code__: CHOOSE,
-    ask.__code__: None,
-}
-_HANDLE: Final = Controller.handle.__code__
+# What policies are asked. A policy that is native code has no frame and is not seen: only ours can be.
+_METHODS: Final = frozenset(method for group in POLICY_GROUPS.values() for method in group.methods)
+_ASKING: Final = frozenset(("serving", "simcore", "realexec", "experiments"))  # whose own methods may be called so
 
 
 @dataclass(frozen=True, slots=True)
 class SlowCall:
-    """``ms``: between the first look that saw the call and the last, so it took at least that."""
+    """``ms``: between the first look that saw the call and the last, so it took at least that.
+
+    ``at_ns``: the time of the run when it was seen last, virtual in a simulation.
+    """
 
     policy: str
     method: str
     ms: float
-    event: str
+    at_ns: int
 
 
 class PolicyWatch:
-    """Looks at the thread that enters it, until it leaves."""
+    """Looks at the thread that enters it, until it leaves. ``now_ns``: the run's time, else that since then."""
 
-    def __init__(self) -> None:
+    def __init__(self, now_ns: Callable[[], int] | None = None) -> None:
+        self._began_s = monotonic()
+        self._now_ns = now_ns or (lambda: int((monotonic() - self._began_s) * NS_PER_S))
         self._thread = 0
         self._over = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="policy watch", daemon=True)
@@ -68,19 +67,18 @@ class PolicyWatch:
     def look(self, now_s: float, frame: FrameType | None) -> None:
         """Count where the watched thread is; ``frame``: its innermost."""
         self.looks += 1
-        while frame is not None and frame.f_code not in _ASKING:
-            frame = frame.f_back
-        if frame is None:
+        call = _outermost_call(frame)
+        if call is None:
             self._call = None
             return
         self.looks_at_policies += 1
-        if frame is not self._call:
-            self._call, self._since_s = frame, now_s
+        if call is not self._call:
+            self._call, self._since_s = call, now_s
             return
         ms = 1e3 * (now_s - self._since_s)
         if self.slowest is None or ms > self.slowest.ms:
-            question = _ASKING[frame.f_code] or frame.f_locals["question"]
-            self.slowest = SlowCall(name_of(frame.f_locals["policy"]), question.method, ms, _event_of(frame))
+            policy = call.f_locals[call.f_code.co_varnames[0]]
+            self.slowest = SlowCall(name_of(policy), call.f_code.co_name, ms, self._now_ns())
 
     def section(self) -> dict[str, Any]:
         """For summary.json: the share of looks that saw a policy, and the call seen longest."""
@@ -91,7 +89,7 @@ class PolicyWatch:
                 "policy": slowest.policy,
                 "method": slowest.method,
                 "ms": slowest.ms,
-                "event": slowest.event,
+                "at_s": slowest.at_ns / NS_PER_S,
             }
         share = self.looks_at_policies / self.looks if self.looks else None
         return {"time_share": share, "looks": self.looks, "slowest_call": told}
@@ -109,13 +107,23 @@ def slow_policies(section: Mapping[str, Any]) -> str:
         told.append(f"policies took {100 * share:.0f} % of the loop's time")
     if call is not None and (told or call["ms"] > SLOW_CALL_MS):
         told.append(
-            f"the slowest call, {call['policy']}.{call['method']} at event {call['event']}, took "
+            f"the slowest call, {call['policy']}.{call['method']} at {call['at_s']:.6g} s of the run, took "
             f"{call['ms']:.0f} ms or more"
         )
     return "; ".join(told)
 
 
-def _event_of(frame: FrameType | None) -> str:
-    while frame is not None and frame.f_code is not _HANDLE:
+def _outermost_call(frame: FrameType | None) -> FrameType | None:
+    """The call of a policy that the frame belongs to; of a policy that asks another the outer one."""
+    found = None
+    while frame is not None:
+        code = frame.f_code
+        if code.co_name in _METHODS and code.co_argcount and _is_policy(frame):
+            found = frame
         frame = frame.f_back
-    return "none" if frame is None else event_text(frame.f_locals["now_ns"], frame.f_locals["event"])
+    return found
+
+
+def _is_policy(frame: FrameType) -> bool:
+    """Whether a method of that name is a policy's: those of the packages that ask them are not."""
+    return frame.f_globals.get("__name__", "").partition(".")[0] not in _ASKING

@@ -134,7 +134,7 @@ def execute(
     )
     with undisturbed():
         wall_s, cpu_s = perf_counter(), process_time()
-        with PolicyWatch() as watch:
+        with PolicyWatch(simulation.now_ns) as watch:
             report = simulation.run()
         columns = metrics.columns()
         provisioned = config.cluster.gpus

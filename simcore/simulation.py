@@ -116,6 +116,10 @@ class Simulation:
         self._monitor_timer = Timer(self._env, MONITOR_RANK, self._woke)
         self._arrival_timer = Timer(self._env, ARRIVAL_RANK, self._arrive)
 
+    def now_ns(self) -> int:
+        """The virtual time."""
+        return int(self._env.now)
+
     def run(self) -> SimReport:
         """Run until every request has ended."""
         if self._data_plane is not None:
