@@ -2,3 +2,7 @@
 
 Stdlib only, and free of clocks, I/O and randomness: the same objects run under virtual and wall-clock time.
 """
+
+from nativecore import native_path
+
+__path__ = native_path(__name__, __path__)

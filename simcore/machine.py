@@ -136,7 +136,9 @@ class Machine(Residents):
         return Ran(self.id, run.epoch, steps, tuple(finished), True, -1, joins)
 
     def idle(self) -> None:
-        """No run followed the last one: the next one starts on a whole nanosecond."""
+        """When no run followed the last one, the next one starts on a whole nanosecond."""
+        if self.run is not None:
+            return
         self.busy_ns += self.due_ns - self._busy_since_ns
         self._busy_since_ns = -1
 

@@ -155,8 +155,7 @@ class Simulation:
                 report = complete()
                 if not report.running:
                     handle(now_ns, report)
-                    if machine.run is None:
-                        machine.idle()
+                    machine.idle()
                     return
                 due_ns = machine.due_ns
                 if not pending or pending[-1] > due_ns:

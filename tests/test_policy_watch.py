@@ -50,7 +50,9 @@ def test_looks_find_the_policy_the_call_and_its_time(monkeypatch: pytest.MonkeyP
     assert (watch.looks, watch.looks_at_policies) == (25, 24) and found["time_share"] == 24 / 25
     call = found["slowest_call"]
     assert call["policy"] == f"{__name__}:Watched" and call["method"] == "dispatch"
-    assert call["ms"] == pytest.approx(250) and call["at_s"] == pytest.approx(prepared.workload.arrival_ns[3] / 1e9)
+    assert call["ms"] == pytest.approx(250) and call["at_s"] == pytest.approx(
+        prepared.workload.arrival_ns[3] / 1e9
+    )
     assert slow_policies(found).startswith(
         f"the slowest call, {__name__}:Watched.dispatch at {call['at_s']:.6g} s of the run"
     )

@@ -1,0 +1,84 @@
+"""Whether the core runs as native code, and where that code is.
+
+``make fast`` compiles the modules listed in ``nativecore.modules`` with mypyc, from the same source that the
+interpreter runs. Native files lie below ``nativecore/lib``, apart from the sources, with the hashes of all
+sources they were made from (``built.json``). They are used all together or not at all: when one source, the
+interpreter or the platform is another one, everything runs interpreted. ``SERVETWIN_INTERPRETED=1`` asks for
+that. Each package with native modules puts ``native_path`` in front of its own ``__path__``.
+"""
+
+import hashlib
+import json
+import os
+import sys
+from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Any, Final
+
+ROOT: Final = Path(__file__).parent.parent
+LIB: Final = Path(__file__).parent / "lib"
+BUILT_NAME: Final = "built.json"
+# All native code is in one library; the files beside it only hand out its modules.
+LIBRARY: Final = "servetwin_core__mypyc"
+SWITCH: Final = "SERVETWIN_INTERPRETED"
+
+
+def interpreter() -> str:
+    """Who may load the native files: implementation, version and platform, as their names end."""
+    return EXTENSION_SUFFIXES[0]
+
+
+def hash_of(path: Path) -> str:
+    """SHA-256 of the file, as ``built.json`` has it."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def why_interpreted() -> str:
+    """Why the native core is not used, in words for people; empty: it is."""
+    return _WHY
+
+
+def core() -> str:
+    """Which core runs: ``compiled`` or ``interpreted``."""
+    return "interpreted" if _WHY else "compiled"
+
+
+def native_path(package: str, path: list[str]) -> list[str]:
+    """The ``__path__`` of a package: native modules first where they are used."""
+    return path if _WHY else [str(LIB.joinpath(*package.split("."))), *path]
+
+
+def _look() -> str:
+    if os.environ.get(SWITCH, "") not in ("", "0"):
+        return f"{SWITCH} is set"
+    try:
+        built: dict[str, Any] = json.loads((LIB / BUILT_NAME).read_bytes())
+        made_for, sources = built["interpreter"], built["sources"]
+    except FileNotFoundError:
+        return "it is not compiled"
+    except (OSError, ValueError, KeyError, TypeError):
+        return f"{LIB / BUILT_NAME} is damaged"
+    if made_for != interpreter():
+        return f"it was compiled for {made_for}, and this is {interpreter()}"
+    for name, its_hash in sources.items():
+        if not (ROOT / name).is_file() or hash_of(ROOT / name) != its_hash:
+            return f"{name} has changed since it was compiled"
+    return _load()
+
+
+def _load() -> str:
+    """Load the library, so that its modules are found wherever it lies."""
+    path = LIB / (LIBRARY + EXTENSION_SUFFIXES[0])
+    spec = spec_from_file_location(LIBRARY, path, loader=ExtensionFileLoader(LIBRARY, str(path)))
+    assert spec is not None and spec.loader is not None
+    try:
+        sys.modules[LIBRARY] = module = module_from_spec(spec)
+        spec.loader.exec_module(module)
+    except ImportError as error:
+        sys.modules.pop(LIBRARY, None)
+        return f"{path.name} cannot be loaded ({error})"
+    return ""
+
+
+_WHY: Final = _look()
