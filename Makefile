@@ -12,10 +12,19 @@ PARALLEL := -n $(WORKERS) --maxprocesses 8 --dist loadscope
 # Processes that tests start read what the first of them compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test test-real test-simgrid explore same mutants laws lint bench bench-check lock clean
+.PHONY: run fast wheel test test-real test-simgrid explore same mutants laws lint bench bench-check lock clean
 
 run: $(VENV)/.installed
 	@sh scripts/first_run.sh $(BIN) $(OUT)
+
+# The core as native code: needs a C compiler. After an edit everything runs interpreted until the next make fast.
+fast: $(VENV)/.fast
+	@$(BIN)/python -m nativecore.build
+
+# dist/: a wheel of this interpreter and platform, with the compiled core.
+wheel: $(VENV)/.fast
+	SERVETWIN_COMPILE=1 $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps \
+	    --no-build-isolation --wheel-dir dist .
 
 test: $(VENV)/.test
 	$(BIN)/python -m pytest $(PARALLEL) -m "not real and not laws and not simgrid"
@@ -79,6 +88,10 @@ $(VENV)/.test: $(VENV)/.installed
 	@$(PIP) pytest pytest-xdist hypothesis ortools
 	@touch $@
 
+$(VENV)/.fast: $(VENV)/.installed
+	@$(PIP) mypy "setuptools>=77"
+	@touch $@
+
 $(VENV)/.dev: $(VENV)/.test
 	@$(PIP) ruff mypy types-networkx types-PyYAML
 	@touch $@
@@ -89,4 +102,4 @@ $(VENV)/.real: $(VENV)/.test
 	@touch $@
 
 clean:
-	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist nativecore/lib *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -5,15 +5,16 @@ import subprocess
 import sys
 from functools import cache
 
+from nativecore import SWITCH, core
+
 INTERPRETED, COMPILED = "interpreted", "compiled"
 MODES = (INTERPRETED, COMPILED)
-SWITCH = "SERVETWIN_INTERPRETED"
 NO_COMPILED_CORE = "there is no compiled core here"
 
 
 def ran() -> str:
     """Which of the two this process uses."""
-    return INTERPRETED
+    return core()
 
 
 def environment(mode: str) -> dict[str, str]:

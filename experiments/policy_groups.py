@@ -27,13 +27,13 @@ class PolicyGroup:
     @property
     def methods(self) -> dict[str, inspect.Signature]:
         """What a policy class must have: method -> how it is called."""
-        found = {name: value for name, value in self._public() if inspect.isfunction(value)}
+        found = {name: value for name, value in self._public() if inspect.isroutine(value)}
         return {name: inspect.signature(method) for name, method in found.items()}
 
     @property
     def attributes(self) -> list[str]:
         """What a policy must have once it is made, beside its methods."""
-        return [name for name, value in self._public() if not inspect.isfunction(value)]
+        return [name for name, value in self._public() if not inspect.isroutine(value)]
 
     def _public(self) -> Iterator[tuple[str, object]]:
         for owner in reversed(self.protocol.__mro__):

@@ -41,7 +41,7 @@ class SlowCall:
 
 
 class PolicyWatch:
-    """Looks at the thread that enters it, until it leaves. ``now_ns``: the run's time, else that since then."""
+    """Looks at the thread that enters it, until it leaves. ``now_ns``: the run's time, else since then."""
 
     def __init__(self, now_ns: Callable[[], int] | None = None) -> None:
         self._began_s = monotonic()

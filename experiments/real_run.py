@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import nativecore
 from experiments import build
 from experiments.config import RunConfig
 from experiments.journal_file import NAME as JOURNAL_NAME
@@ -99,6 +100,7 @@ def _summary(
         "decide_us": {"mean": report.decide_ns_mean / 1e3, "p99": report.decide_ns_p99 / 1e3},
         "arrival_lateness_ms_p99": report.lateness_ns_p99 / 1e6,
         **watched,
+        **nativecore.section(),
     }
     write_results(folder, summary, columns, config_yaml)
     return summary

@@ -10,6 +10,7 @@ from pathlib import Path
 from time import perf_counter, process_time, thread_time_ns
 from typing import TYPE_CHECKING, Any
 
+import nativecore
 from experiments import build
 from experiments.config import RunConfig
 from experiments.data_plane import data_plane_of
@@ -28,10 +29,11 @@ from experiments.results import write_results
 from experiments.sizes import seat_count, start_of
 from experiments.version import code_version
 from experiments.workload import run_capacity_req_per_s, run_workload, unused
+from serving.driver import JournalSink
 from serving.estimates import Estimates
 from serving.replica import Replica, Role
 from serving.request import Request
-from simcore.simulation import JournalSink, Simulation
+from simcore.simulation import Simulation
 from simcore.step_times import StepTimes
 from traces.columns import Names
 from traces.workload import Workload
@@ -90,6 +92,7 @@ def simulate(config: RunConfig, folder: Path, on_progress: Progress | None = Non
         "requests_per_cpu_s": per_s(len(prepared.workload), done.cpu_s),
         "events": done.events,
         "policies": done.policies,
+        **nativecore.section(),
     }
     write_results(folder, summary, done.columns, config_yaml)
     return summary

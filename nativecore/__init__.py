@@ -44,6 +44,11 @@ def core() -> str:
     return "interpreted" if _WHY else "compiled"
 
 
+def section() -> dict[str, str]:
+    """For summary.json: ``core``, and ``why_interpreted`` where that has a reason to be told."""
+    return {"core": core(), "why_interpreted": _WHY}
+
+
 def native_path(package: str, path: list[str]) -> list[str]:
     """The ``__path__`` of a package: native modules first where they are used."""
     return path if _WHY else [str(LIB.joinpath(*package.split("."))), *path]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from serving.actions import Chunk
 from serving.policy_faults import Question, raised, refused
@@ -129,7 +129,7 @@ CHOOSE: Final = Question(
 )
 
 
-def chosen(policy: Batcher, view: ReplicaView) -> Batch | None:
+def chosen(policy: Any, view: ReplicaView) -> Batch | None:
     """The batcher's answer; what is in it ``serving.admitting`` checks. Raises PolicyError."""
     try:
         answer = policy.choose(view)
@@ -137,6 +137,11 @@ def chosen(policy: Batcher, view: ReplicaView) -> Batch | None:
         raise
     except BaseException as error:
         raise raised(policy, CHOOSE, error) from error
-    if answer is not None and type(answer) is not Batch:
+    if answer is None:
+        return None
+    fields: Any = answer
+    if type(answer) is not Batch:
         raise refused(policy, CHOOSE, answer, f"that is a {type(answer).__name__}")
+    if type(fields[0]) is not tuple:
+        raise refused(policy, CHOOSE, answer, "preempt is no tuple of request ids")
     return answer

@@ -25,8 +25,9 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 
 from serving.actions import Action, Chunk, Fail, Interrupt, Run
-from serving.admitting import admit, check_batch, check_room, check_victims, left_lying
+from serving.admitting import admit
 from serving.batch import Batch, Batcher, ReplicaView, chosen
+from serving.batch_answers import check_batch, check_room, check_victims, left_lying
 from serving.events import Ran
 from serving.joining import join, joined, let_in
 from serving.kv_ledger import KvLedger

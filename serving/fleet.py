@@ -2,7 +2,7 @@
 
 from bisect import insort
 from collections.abc import Collection, Sequence
-from typing import Final, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
 from serving.least_index import LeastIndex
 from serving.policy_faults import Question, raised, refused, wrong_reason
@@ -181,7 +181,7 @@ ADMIT: Final = Question(
 )
 
 
-def dispatched(policy: Dispatcher, request: Request, fleet: Fleet) -> tuple[int, str]:
+def dispatched(policy: Any, request: Request, fleet: Fleet) -> tuple[int, str]:
     """The dispatcher's answer. Raises PolicyError."""
     try:
         answer = policy.dispatch(request, fleet)
@@ -207,7 +207,7 @@ def _not_dispatched(answer: object, fleet: Fleet) -> str:
     return wrong_reason(reason)
 
 
-def refusal(policy: Admission, now_ns: int, request: Request, fleet: FleetView) -> str | None:
+def refusal(policy: Any, now_ns: int, request: Request, fleet: FleetView) -> str | None:
     """The admission policy's answer. Raises PolicyError."""
     try:
         answer = policy.admit(now_ns, request, fleet)

@@ -8,7 +8,6 @@ known who is idle and takes their layers over before they begin another.
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from simpy import Environment, Event
 
@@ -30,7 +29,7 @@ from serving.actions import (
     Turn,
     Wake,
 )
-from serving.controller import Controller
+from serving.driver import Control, JournalSink
 from serving.events import Arrived, Loaded, Opened, Woke
 from serving.events import Event as Fact
 from serving.recorder import Recorder
@@ -52,13 +51,6 @@ TIMED_LOOKS = 32  # the CPU time of every 32nd look is measured: asking the cloc
 _MOVES = frozenset((Load, StopLoad, StopSend, Place, Reclaim))
 
 
-class JournalSink(Protocol):
-    """Whoever writes the journal."""
-
-    def write(self, now_ns: int, event: Fact, actions: Sequence[Action]) -> None:
-        """One event and what was answered."""
-
-
 @dataclass(frozen=True, slots=True)
 class SimReport:
     """What the event loop itself can tell: events handled, looks of the load monitor, CPU time of some."""
@@ -73,7 +65,7 @@ class Simulation:
 
     def __init__(
         self,
-        controller: Controller,
+        controller: Control,
         arrivals: Iterable[tuple[Request, int]],
         rows: Sequence[StepTimes],
         recorder: Recorder,

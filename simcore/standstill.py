@@ -1,6 +1,6 @@
 """Notices a world in which nothing happens any more but looks of the load monitor."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from serving.elastic import Elastic
@@ -22,10 +22,18 @@ class Standstill:
     and a scaler waits before it lets an instance go. ``elastic`` knows when; None: nobody does.
     """
 
-    __slots__ = ("_elastic", "_events", "_looks", "_past", "_settled_ns", "_since_ns", "_state")
+    __slots__ = (
+        "_elastic", "_ends_ns_of", "_events", "_looks", "_past", "_settled_ns", "_since_ns", "_state",
+    )  # fmt: skip
 
-    def __init__(self, elastic: Elastic | None = None) -> None:
+    def __init__(
+        self,
+        elastic: Elastic | None = None,
+        ends_ns_of: Callable[[Elastic], list[int] | None] = ends_ns_of,
+    ) -> None:
+        """``ends_ns_of``: when what time alone ends does so; None: nobody knows."""
         self._elastic = elastic
+        self._ends_ns_of = ends_ns_of
         self._events = -1
         self._since_ns = 0
         self._looks = 0  # without change, while no other event was due
@@ -54,7 +62,7 @@ class Standstill:
         if self._settled_ns is None:
             return False
         if self._looks <= LOOKS:
-            ends_ns, last_ns = ends_ns_of(elastic), now_ns + PATIENCE_NS
+            ends_ns, last_ns = self._ends_ns_of(elastic), now_ns + PATIENCE_NS
             if ends_ns is not None:
                 ends_ns = [end_ns for end_ns in ends_ns if end_ns <= last_ns]
             self._settled_ns = None if ends_ns is None else max(self._settled_ns, *ends_ns, now_ns)

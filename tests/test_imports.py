@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
+import nativecore
 from tests.processes import patience_s
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("serving", "policies", "hwmodels", "simcore", "realexec", "traces", "experiments")
+PACKAGES = ("nativecore", "serving", "policies", "hwmodels", "simcore", "realexec", "traces", "experiments")
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,8 @@ CATALOGUE_MODULES = names(
 )  # fmt: skip
 
 CONTRACTS = {
+    # Who finds the compiled core, and so comes before everybody else.
+    "nativecore": Contract(lazy=names("mypyc", "setuptools")),
     "serving": Contract(no_stdlib=CLOCKS_AND_IO),
     "policies": Contract(
         own=names("serving"),
@@ -126,7 +129,7 @@ def imports_of(package: str) -> list[Import]:
 
 def breaks(contract: Contract, package: str, found: Import) -> bool:
     top = found.top
-    if top == package or top in contract.own or top in contract.third:
+    if top in (package, "nativecore") or top in contract.own or top in contract.third:
         return False
     if top in sys.stdlib_module_names:
         return top in contract.no_stdlib
@@ -231,7 +234,8 @@ def test_the_simulator_itself_loads_nothing_heavy() -> None:
 
 def test_serving_loads_only_itself() -> None:
     modules = ", ".join(module_of(path) for path in paths_of("serving"))
-    third = loaded_after(f"import {modules}") - set(sys.stdlib_module_names) - {"serving"}
+    third = loaded_after(f"import {modules}") - set(sys.stdlib_module_names)
+    third -= {"serving", "nativecore", nativecore.LIBRARY}
     bare = loaded_after("pass")
     assert third <= bare, "what an interpreter loads by itself (site, .pth files) does not count"
 

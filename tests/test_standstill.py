@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
@@ -15,12 +15,13 @@ from serving.actions import Action
 from serving.elastic import Elastic
 from serving.errors import UserError
 from serving.events import Event, Woke
-from serving.stillness import changes_of
-from simcore import standstill
+from serving.stillness import changes_of, ends_ns_of
 from simcore.standstill import LOOKS, PATIENCE_NS, Standstill
 from tests.elastic_world import MS, Whims
 from tests.wide_world import PATIENCE_NS as WORLD_PATIENCE_NS
 from tests.wide_world import WideWorld, draw_requests, draw_setting
+
+Ends = Callable[[Elastic], list[int] | None]
 
 
 class Judged(WideWorld):
@@ -30,9 +31,11 @@ class Judged(WideWorld):
     ``looks_after``: how often was looked since, with nothing else due.
     """
 
+    ends_ns_of: Ends = staticmethod(ends_ns_of)
+
     def watch(self) -> None:
         assert self.controller.elastic is not None
-        self.still = Standstill(self.controller.elastic)
+        self.still = Standstill(self.controller.elastic, self.ends_ns_of)
         self.over_ns: int | None = None
         self.last_ns = self.events = self.looks_after = 0
 
@@ -102,7 +105,7 @@ def test_a_world_that_cannot_move_is_told_of(seed: int) -> None:
 
 
 def test_without_what_changes_by_time_these_worlds_are_misjudged(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(standstill, "ends_ns_of", lambda elastic: [])
+    monkeypatch.setattr(Judged, "ends_ns_of", staticmethod(lambda elastic: []))
     assert not any(is_right(judged(seed)) for seed in MOVE_LATER[:4])
 
 
@@ -114,9 +117,15 @@ def elastic_of(**changed: Any) -> Elastic:
     return elastic
 
 
-def verdicts(elastic: Elastic | None, looks: int, period_ns: int = MS, alone: bool = True) -> list[bool]:
+def verdicts(
+    elastic: Elastic | None,
+    looks: int,
+    period_ns: int = MS,
+    alone: bool = True,
+    ends_ns_of: Ends = ends_ns_of,
+) -> list[bool]:
     """At so many looks of a world in which nothing happens."""
-    still = Standstill(elastic)
+    still = Standstill(elastic, ends_ns_of)
     return [still.is_over(look * period_ns, look, alone) for look in range(looks)]
 
 
@@ -130,10 +139,9 @@ def test_other_events_that_are_due_may_change_it() -> None:
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_what_ends_is_waited_for_where_it_is_known(monkeypatch: pytest.MonkeyPatch, known: bool) -> None:
+def test_what_ends_is_waited_for_where_it_is_known(known: bool) -> None:
     ends_ns = [20 * MS, 3 * MS, PATIENCE_NS * 2] if known else None
-    monkeypatch.setattr(standstill, "ends_ns_of", lambda elastic: ends_ns)
-    found = verdicts(elastic_of(), 60)
+    found = verdicts(elastic_of(), 60, ends_ns_of=lambda elastic: ends_ns)
     assert found.index(True) == 20 + LOOKS if known else not any(found)
 
 
