@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from experiments.report import write_report
+from traces.arrow import arrow_numbers, arrow_words
 from traces.columns import Names
 
 if TYPE_CHECKING:
@@ -31,10 +32,7 @@ def write_config(folder: Path, config_yaml: str) -> None:
 
 
 def write_parquet(path: Path, columns: Columns) -> None:
-    """One row per finished request; a column of names as an Arrow dictionary, which pandas calls a category.
-
-    Arrays go in as buffers: ``pa.array`` imports pandas, which costs more than all the rest of a result.
-    """
+    """One row per finished request; names as an Arrow dictionary, which pandas calls a category."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -48,13 +46,9 @@ def _arrow(values: np.ndarray | Names) -> Any:
     import pyarrow as pa
 
     if not isinstance(values, Names):
-        flat = np.ascontiguousarray(values)
-        assert flat.dtype.kind in "if", "whole bytes per value"
-        return pa.Array.from_buffers(pa.from_numpy_dtype(flat.dtype), len(flat), [None, pa.py_buffer(flat)])
+        return arrow_numbers(values)
     assert len(values) == 0 or values.codes.min() >= 0, "every finished request has a name"
     # Type of words and width of codes are those of a pandas category, as which they were written before.
     narrow = next(kind for kind in (np.int8, np.int16, np.int32) if len(values.words) < np.iinfo(kind).max)
-    texts = [word.encode() for word in values.words]
-    ends = np.cumsum([0, *map(len, texts)], dtype=np.int64)
-    words = pa.LargeStringArray.from_buffers(len(texts), pa.py_buffer(ends), pa.py_buffer(b"".join(texts)))
-    return pa.DictionaryArray.from_arrays(_arrow(values.codes.astype(narrow)), words)
+    codes = arrow_numbers(values.codes.astype(narrow))
+    return pa.DictionaryArray.from_arrays(codes, arrow_words(values.words, large=True))

@@ -12,6 +12,7 @@ import pytest
 
 from experiments.results import write_parquet
 from tests.test_imports import loaded_after
+from traces.arrow import arrow_numbers, arrow_words, numbers_of
 from traces.columns import Names
 
 COLUMNS = {
@@ -23,6 +24,7 @@ WRITE = """
 import numpy as np
 from pathlib import Path
 from experiments.results import write_parquet
+from traces.arrow import arrow_numbers, arrow_words, numbers_of
 from traces.columns import Names
 write_parquet(Path({path!r}), {{"request": np.arange(3), "model": Names.of(["a", "b", "a"])}})
 """
@@ -70,3 +72,15 @@ def test_writing_needs_no_pandas(tmp_path: Path) -> None:
     assert "pandas" in sys.modules  # here; not there:
     loaded = loaded_after(WRITE.format(path=str(tmp_path / "requests.parquet")))
     assert "pyarrow" in loaded and "pandas" not in loaded
+
+
+def test_numbers_come_back_from_chunks_slices_and_nothing() -> None:
+    values = np.arange(10, dtype=np.int64)
+    whole = arrow_numbers(values)
+    for array in (whole, whole.slice(3, 4), pa.chunked_array([whole, whole.slice(0, 0), whole.slice(8)])):
+        found = numbers_of(array)
+        assert found.tolist() == array.to_pylist() and found.dtype == np.int64
+    assert numbers_of(pa.chunked_array([], pa.int64())).dtype == np.int64
+    gaps = arrow_numbers(values.astype(np.int32), values % 3 > 0)
+    assert gaps.equals(pa.array(values.astype(np.int32), mask=values % 3 == 0)) and gaps.null_count == 4
+    assert arrow_words(["a", "", "\N{MICRO SIGN}"]).to_pylist() == ["a", "", "\N{MICRO SIGN}"]

@@ -46,6 +46,16 @@ def test_a_recorded_trace_loads_nothing_that_draws(tmp_path: Path) -> None:
     assert drawing == {"traces.synthetic.registry"}
 
 
+def test_parquet_traces_are_written_and_read_without_pandas(tmp_path: Path) -> None:
+    """That they are what Arrow makes by itself is in tests/test_results_files.py."""
+    trace = tmp_path / "mix.parquet"
+    drawn = command(["traces", "sample", "zipf_mix", "requests=5", f"out={trace}"])
+    converted = command(["traces", "convert", str(trace), f"out={tmp_path / 'mix.csv'}"])
+    for code in (drawn, converted):
+        loaded = loaded_after(code)
+        assert "pyarrow" in loaded and loaded & UNUSED == set()
+
+
 @pytest.mark.parametrize("words", SERVETWIN)
 def test_help_loads_nothing_of_a_run(words: str) -> None:
     helped = command([*words.split(), "--help"])

@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from traces.arrow import arrow_numbers, arrow_words, numbers_of
 from traces.columns import Names, PrefixBlocks
 from traces.errors import TraceError
 from traces.importers.json_lines import (
@@ -76,10 +77,12 @@ def write_parquet(workload: Workload, path: str | Path, *, overwrite: bool = Fal
     for column in COLUMNS:
         values = getattr(workload, column)
         if isinstance(values, Names):
-            codes = pa.array(values.codes, mask=values.codes < 0)
-            values = pa.DictionaryArray.from_arrays(codes, pa.array(values.words, pa.string()))
+            codes = arrow_numbers(values.codes, values.codes >= 0)
+            values = pa.DictionaryArray.from_arrays(codes, arrow_words(values.words))
         elif isinstance(values, PrefixBlocks):
             values = _lists(values)
+        elif values is not None:
+            values = arrow_numbers(values)
         if values is not None:
             columns[column] = values
     file = Path(path)
@@ -93,9 +96,10 @@ def _lists(prefix: PrefixBlocks) -> Any:
     """A list per row; 64-bit offsets only where 32 do not do, because fewer programs know them."""
     import pyarrow as pa
 
+    ids = arrow_numbers(prefix.ids)
     if len(prefix.ids) >= 2**31:
-        return pa.LargeListArray.from_arrays(prefix.offsets, prefix.ids)
-    return pa.ListArray.from_arrays(prefix.offsets.astype(np.int32), prefix.ids)
+        return pa.LargeListArray.from_arrays(arrow_numbers(prefix.offsets), ids)
+    return pa.ListArray.from_arrays(arrow_numbers(prefix.offsets.astype(np.int32)), ids)
 
 
 def _metadata(workload: Workload) -> dict[str, str]:
@@ -190,7 +194,7 @@ def _int64(values: Any, column: str, file: Path) -> NDArray[np.int64]:
     import pyarrow as pa
 
     try:
-        return np.asarray(values.cast(pa.int64()).to_numpy(), dtype=np.int64)
+        return numbers_of(values.cast(pa.int64()))
     except pa.ArrowInvalid as error:
         raise TraceError(f"{file}, column {column} has numbers beyond int64: write smaller ones") from error
 
@@ -211,7 +215,7 @@ def _names(values: Any, column: str, file: Path) -> Names:
     encoded = pc.dictionary_encode(values.cast(pa.large_string())).combine_chunks()
     chunk = encoded.chunk(0) if isinstance(encoded, pa.ChunkedArray) else encoded
     try:
-        return Names(chunk.indices.fill_null(-1).to_numpy(), tuple(chunk.dictionary.to_pylist()))
+        return Names(numbers_of(chunk.indices.fill_null(-1)), tuple(chunk.dictionary.to_pylist()))
     except TraceError as error:
         raise TraceError(f"{file}, column {column}: {error}") from error
 
@@ -251,7 +255,7 @@ def _prefix(values: Any, size: int | None, file: Path) -> PrefixBlocks:
     ids = pc.list_flatten(values)
     if ids.null_count:
         raise TraceError(f"{file}, column {PREFIX} has a null inside a list: write whole numbers")
-    counts = pc.list_value_length(values).to_numpy().astype(np.int64)
+    counts = numbers_of(pc.list_value_length(values)).astype(np.int64)
     try:
         return PrefixBlocks(size, np.concatenate(([0], np.cumsum(counts))), _int64(ids, PREFIX, file))
     except TraceError as error:
