@@ -12,7 +12,7 @@ import pytest
 
 from experiments.results import write_parquet
 from tests.test_imports import loaded_after
-from traces.arrow import arrow_numbers, arrow_words, numbers_of
+from traces.arrow import arrow_numbers, arrow_words, codes_of, numbers_of
 from traces.columns import Names
 
 COLUMNS = {
@@ -24,7 +24,7 @@ WRITE = """
 import numpy as np
 from pathlib import Path
 from experiments.results import write_parquet
-from traces.arrow import arrow_numbers, arrow_words, numbers_of
+from traces.arrow import arrow_numbers, arrow_words, codes_of, numbers_of
 from traces.columns import Names
 write_parquet(Path({path!r}), {{"request": np.arange(3), "model": Names.of(["a", "b", "a"])}})
 """
@@ -83,4 +83,8 @@ def test_numbers_come_back_from_chunks_slices_and_nothing() -> None:
     assert numbers_of(pa.chunked_array([], pa.int64())).dtype == np.int64
     gaps = arrow_numbers(values.astype(np.int32), values % 3 > 0)
     assert gaps.equals(pa.array(values.astype(np.int32), mask=values % 3 == 0)) and gaps.null_count == 4
+    assert codes_of(gaps, -1).tolist() == [-1, 1, 2, -1, 4, 5, -1, 7, 8, -1]
+    assert codes_of(gaps.slice(2, 3), -1).tolist() == [2, -1, 4] and codes_of(whole, -1).tolist() == [
+        *range(10)
+    ]
     assert arrow_words(["a", "", "\N{MICRO SIGN}"]).to_pylist() == ["a", "", "\N{MICRO SIGN}"]

@@ -38,3 +38,15 @@ def numbers_of(values: Any) -> NDArray[Any]:
     chunks = getattr(values, "chunks", [values])
     arrays = [np.from_dlpack(chunk) for chunk in chunks if len(chunk)]
     return np.concatenate(arrays) if arrays else np.empty(0, dtype=values.type.to_pandas_dtype())
+
+
+def codes_of(indices: Any, absent: int) -> NDArray[Any]:
+    """An Arrow array of integers, ``absent`` where it is null."""
+    import pyarrow as pa
+
+    if not indices.null_count:
+        return numbers_of(indices)
+    there = numbers_of(indices.is_valid().cast(pa.int8()))
+    buffers = [None, indices.buffers()[1]]
+    known = pa.Array.from_buffers(indices.type, len(indices), buffers, offset=indices.offset)
+    return np.where(there, numbers_of(known), absent)

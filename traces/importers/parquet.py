@@ -14,8 +14,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from traces.arrow import arrow_numbers, arrow_words, numbers_of
-from traces.columns import Names, PrefixBlocks
+from traces.arrow import arrow_numbers, arrow_words, codes_of, numbers_of
+from traces.columns import ABSENT, Names, PrefixBlocks
 from traces.errors import TraceError
 from traces.importers.json_lines import (
     STRICT,
@@ -215,7 +215,7 @@ def _names(values: Any, column: str, file: Path) -> Names:
     encoded = pc.dictionary_encode(values.cast(pa.large_string())).combine_chunks()
     chunk = encoded.chunk(0) if isinstance(encoded, pa.ChunkedArray) else encoded
     try:
-        return Names(numbers_of(chunk.indices.fill_null(-1)), tuple(chunk.dictionary.to_pylist()))
+        return Names(codes_of(chunk.indices, ABSENT), tuple(chunk.dictionary.to_pylist()))
     except TraceError as error:
         raise TraceError(f"{file}, column {column}: {error}") from error
 
