@@ -85,6 +85,13 @@ def test_every_module_of_the_packages_is_compiled_or_has_a_reason() -> None:
     assert not set(compiled_modules()) & set(INTERPRETED)
 
 
+def test_the_page_lists_what_stays_interpreted_and_why() -> None:
+    text = (ROOT / "docs" / "COMPILED.md").read_text(encoding="utf-8")
+    for reason in set(INTERPRETED.values()):
+        names = [f"`{name}`" for name, why in INTERPRETED.items() if why == reason]
+        assert f"| {', '.join(names)} | {reason.replace('``', '`')} |" in text
+
+
 def test_what_native_code_imports_is_part_of_its_hashes() -> None:
     sources = _with_imports(compiled_modules(), ROOT)
     assert {"serving/engine.py", "serving/fact.py", "hwmodels/fabric/fabric.py"} <= set(sources)
