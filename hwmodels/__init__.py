@@ -1,5 +1,3 @@
 """How much and how long: GPUs, models, step times, topologies, loading and profiles."""
 
-from nativecore import native_path
-
-__path__ = native_path(__name__, __path__)
+import nativecore  # noqa: F401  (finds the compiled modules, where there are any)

@@ -4,14 +4,14 @@
 interpreter runs. Native files lie below ``nativecore/lib``, apart from the sources, with the hashes of all
 sources they were made from (``built.json``). They are used all together or not at all: when one source, the
 interpreter or the platform is another one, everything runs interpreted. ``SERVETWIN_INTERPRETED=1`` asks for
-that. Each package with native modules puts ``native_path`` in front of its own ``__path__``.
+that. A package with native modules imports this one first, which puts a finder of them in front of Python's.
 """
 
 import hashlib
 import json
 import os
 import sys
-from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader
+from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader, ModuleSpec
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any, Final
@@ -49,9 +49,17 @@ def section() -> dict[str, str]:
     return {"core": core(), "why_interpreted": _WHY}
 
 
-def native_path(package: str, path: list[str]) -> list[str]:
-    """The ``__path__`` of a package: native modules first where they are used."""
-    return path if _WHY else [str(LIB.joinpath(*package.split("."))), *path]
+class NativeFinder:
+    """Finds the modules that are compiled, before anybody finds their sources."""
+
+    def __init__(self, files: dict[str, str]) -> None:
+        """``files``: module -> its native file."""
+        self.files = files
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        """As ``importlib.abc.MetaPathFinder`` has it."""
+        file = self.files.get(name)
+        return None if file is None else spec_from_file_location(name, file)
 
 
 def _look() -> str:
@@ -59,7 +67,7 @@ def _look() -> str:
         return f"{SWITCH} is set"
     try:
         built: dict[str, Any] = json.loads((LIB / BUILT_NAME).read_bytes())
-        made_for, sources = built["interpreter"], built["sources"]
+        made_for, sources, modules = built["interpreter"], built["sources"], built["modules"]
     except FileNotFoundError:
         return "it is not compiled"
     except (OSError, ValueError, KeyError, TypeError):
@@ -69,7 +77,13 @@ def _look() -> str:
     for name, its_hash in sources.items():
         if not (ROOT / name).is_file() or hash_of(ROOT / name) != its_hash:
             return f"{name} has changed since it was compiled"
-    return _load()
+    return _load() or _find(modules)
+
+
+def _find(modules: list[str]) -> str:
+    native = {name: str(LIB.joinpath(*name.split("."))) + EXTENSION_SUFFIXES[0] for name in modules}
+    sys.meta_path.insert(0, NativeFinder(native))
+    return ""
 
 
 def _load() -> str:

@@ -29,7 +29,8 @@ def build(into: Path = LIB, root: Path = ROOT) -> None:
     with tempfile.TemporaryDirectory(dir=_made(into.parent)) as folder:
         lib = Path(folder) / "lib"
         _compile(modules, root, lib, Path(folder) / "c")
-        built = {"interpreter": interpreter(), "sources": sources}
+        names = [name.removesuffix(".py").replace("/", ".") for name in modules]
+        built = {"interpreter": interpreter(), "sources": sources, "modules": names}
         (lib / BUILT_NAME).write_text(json.dumps(built, indent=1) + "\n")
         if into.exists():
             into.rename(Path(folder) / "old")

@@ -3,6 +3,4 @@
 Stdlib only, and free of clocks, I/O and randomness: the same objects run under virtual and wall-clock time.
 """
 
-from nativecore import native_path
-
-__path__ = native_path(__name__, __path__)
+import nativecore  # noqa: F401  (finds the compiled modules, where there are any)

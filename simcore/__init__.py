@@ -1,5 +1,3 @@
 """The simulated world: SimPy advances virtual time, hardware models say how long each action takes."""
 
-from nativecore import native_path
-
-__path__ = native_path(__name__, __path__)
+import nativecore  # noqa: F401  (finds the compiled modules, where there are any)

@@ -47,7 +47,7 @@ def bare(tmp_path: Path) -> Path:
 def built(root: Path, interpreter: str, sources: dict[str, str]) -> None:
     """As ``make fast`` leaves it, but for the native files."""
     (root / "nativecore" / "lib").mkdir(exist_ok=True)
-    record = {"interpreter": interpreter, "sources": sources}
+    record = {"interpreter": interpreter, "sources": sources, "modules": []}
     (root / "nativecore" / "lib" / nativecore.BUILT_NAME).write_text(json.dumps(record))
 
 
