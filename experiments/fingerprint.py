@@ -30,7 +30,7 @@ def _content(folder: Path) -> Iterator[str | bytes]:
     for root in map(str, (folder, *(_ROOT / package for package in _PACKAGES))):
         for file in _files(root):
             yield file.path.removeprefix(root)
-            with suppress(FileNotFoundError):  # an editor's or a compiler's, gone by now
+            with suppress(OSError):  # gone by now, or not to be read: a merge cannot read it either
                 yield _content_of(file)
 
 
