@@ -1,6 +1,6 @@
 """Hydra's merge of the schema, the primary file and the chosen options. The only module that loads Hydra.
 
-It takes a fifth of a second to load and as long to merge, so who wants a merge asks ``option_tree``.
+Who wants a merge asks ``option_tree``, which keeps it.
 """
 
 import dataclasses
