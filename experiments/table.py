@@ -177,7 +177,8 @@ def live_facts(live: Mapping[str, Any]) -> list[tuple[str, str]]:
 def _cost_of_simulation(sim: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [
         ("run took", f"{number(sim.get('wall_s'))} s ({number(sim.get('process_cpu_s'))} s CPU)"),
-        ("speed", f"{count(sim.get('requests_per_cpu_s'))} req/CPU-s, {sim.get('core', '?')} core"),
+        ("speed", f"{count(sim.get('requests_per_cpu_s'))} req/CPU-s"),
+        ("core", str(sim.get("core", "not told"))),
     ]
 
 
