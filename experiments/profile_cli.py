@@ -5,8 +5,8 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from experiments.cli import telling
 from experiments.overrides import Override, Wanted, closest, echo, parse_value, unknown_key
+from experiments.process import telling
 from experiments.profile_text import errors_table, ranges_text, stamp_text
 from experiments.verbs import by_verb
 from hwmodels.errors import HardwareError

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from experiments.cli import as_process, dispatch, telling
+from experiments.process import as_process, dispatch, telling
 from serving.errors import UserError
 
 USAGE = """realexec: the policies of a simulation on real worker processes

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from experiments.cli import telling
 from experiments.overrides import Wanted, closest, echo, parse_value, parse_words
+from experiments.process import telling
 from experiments.verbs import by_verb
 from serving.errors import UserError
 

@@ -38,7 +38,7 @@ def answer(words: Sequence[str]) -> int:
     Without model and gpu a table of all that exist. Raises UserError or HardwareError, whose sentence says
     what to write or to measure, for words that cannot be used and for what cannot be simulated.
     """
-    from experiments.cli import telling
+    from experiments.process import telling
 
     given = _parse(words)
     if "cluster" in given or "plot" in given:
@@ -58,9 +58,9 @@ def answer(words: Sequence[str]) -> int:
 
 def _cluster(given: dict[str, str]) -> int:
     """Print, and draw if asked to, one cluster."""
-    from experiments.cli import telling
     from experiments.clusters import requested_cluster, topology_names
     from experiments.compose import option_groups
+    from experiments.process import telling
     from experiments.support_cluster import cluster_lines
     from hwmodels.topology.cluster_file import cluster_names
 

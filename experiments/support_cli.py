@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from experiments.cli import telling
+from experiments.process import telling
 
 USAGE: Final = """servetwin support: which step times and how much KV memory a combination has
 

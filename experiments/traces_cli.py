@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from experiments.cli import telling
 from experiments.overrides import Wanted, echo
+from experiments.process import telling
 from experiments.progress import progress_bar
 from experiments.verbs import by_verb
 from serving.errors import UserError

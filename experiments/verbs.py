@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from experiments.cli import telling
 from experiments.overrides import closest, echo
+from experiments.process import telling
 from serving.errors import UserError
 
 _ASKING: Final = ("-h", "--help", "help")
