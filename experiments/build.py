@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import repeat
 from math import ceil
 from random import Random
 from typing import TYPE_CHECKING, cast
@@ -237,11 +238,12 @@ def arrivals_of(config: RunConfig, workload: Workload) -> Iterator[tuple[Request
         output = workload.output_tokens[rows].tolist()
         caps, priority = workload.max_new_tokens, workload.priority
         limits = [cap] * len(arrival) if caps is None else caps[rows].tolist()
+        if oracle:
+            limits = list(map(min, limits, output))
+        reserved = [min(mean, limit) for limit in limits] if mean else repeat(0)
         urgent = [0] * len(arrival) if priority is None else priority[rows].tolist()
         models = [names[at] for at in code[rows].tolist()]
         ids = range(rows.start, rows.start + len(arrival))
-        for id, at_ns, tokens, limit, model, true, urgency in zip(
-            ids, arrival, prompt, limits, models, output, urgent, strict=True
-        ):
-            most = min(true, limit) if oracle else limit
-            yield Request(id, at_ns, tokens, most, model, urgency, min(mean, most)), true
+        yield from zip(
+            map(Request, ids, arrival, prompt, limits, models, urgent, reserved), output, strict=True
+        )

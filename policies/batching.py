@@ -80,11 +80,11 @@ class ChunkedPrefill:
 
     def choose(self, view: ReplicaView) -> Batch | None:
         """Running requests in order, then the queue while budget, sequences and memory last."""
-        running, waiting = len(view.running), len(view.waiting)
+        running, waiting, kv = len(view.running), len(view.waiting), view.kv
         if not waiting and not view.prefilling:
-            if not view.kv.decoding:
+            if not kv.decoding:
                 return None
-            steps = view.kv.steps_until_full()
+            steps = kv.steps_until_full()
             if steps:
                 return decode_batch(steps, running < self.max_num_seqs)
         return self._choose_chunks(view, running, waiting)

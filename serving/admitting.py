@@ -13,14 +13,17 @@ if TYPE_CHECKING:
 def admit(engine: Engine, chunks: tuple[Chunk, ...], count: int) -> None:
     """Reserve memory for the chunks; the last ``count`` are of requests that leave the queue with them."""
     ledger = engine.ledger
-    if count:
-        for request, start, _ in chunks[-count:]:
+    prefilling, begun = engine.prefilling, len(chunks) - count
+    for request, start, tokens in chunks:
+        if begun:
+            begun -= 1
+            progress = prefilling[request]
+        else:
             progress = engine.waiting.popleft()
             assert progress.id == request, "the queue is admitted in order"
-            engine.running[request] = engine.prefilling[request] = progress
+            engine.running[request] = prefilling[request] = progress
             if progress.comes_back:
                 progress.computed = start
                 ledger.resume(request, start)
-    for request, start, tokens in chunks:
-        assert engine.prefilling[request].computed == start, "a chunk starts where the last one ended"
+        assert progress.computed == start, "a chunk starts where the last one ended"
         ledger.reserve(request, start + tokens)

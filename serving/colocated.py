@@ -119,7 +119,7 @@ class Colocated:
 
     def refusal(self, now_ns: int, request: Request) -> str | None:
         """Too long for an instance, no instance for ever, or turned away by the admission policy."""
-        longest = self.longest_request_tokens
+        longest = self._longest or self.fleet.longest_request_tokens
         if request.prompt_tokens + request.max_new_tokens <= longest:
             return refusal(self._admission, now_ns, request, self.fleet)
         if not self.elastic and not self.fleet.replicas:
@@ -129,7 +129,8 @@ class Colocated:
     def arrived(self, request: Request, actions: list[Action]) -> None:
         """To the queue of an instance, by the dispatcher; to the door while a live instance loads."""
         fleet = self.fleet
-        if self.live is not None and self.live.pairs:
+        live = self.live
+        if live is not None and live.pairs:
             self.door.append(request)
             self.feed(actions)
             return
@@ -213,17 +214,17 @@ class Colocated:
 
     def ran(self, engine: Engine, event: Ran, actions: list[Action]) -> None:
         """The engine answers; those who finished leave."""
-        if engine.aside is not None and engine.aside.begun:
+        aside, live, finished = engine.aside, self.live, event.finished
+        if aside is not None and aside.begun:
             self._ran_layers(engine, event, actions)
             return
         engine.ran(event, actions)
-        if event.finished:
+        if finished:
             departed, requests = self.fleet.departed, self._requests
-            for request in event.finished:
+            for request in finished:
                 departed(event.replica, requests[request])
-        live = self.live
-        if live is not None and event.finished:
-            live.has_more(engine.id)
+            if live is not None:
+                live.has_more(engine.id)
         if live is not None and live.pairs:
             self.feed(actions, engine.id)
         elif self.door and event.replica in self.fleet:

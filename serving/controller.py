@@ -145,11 +145,12 @@ class Controller:
                 if event.epoch < engine.epoch:
                     return actions  # from before the replica was lost
                 self._service_of[replica].ran(engine, event, actions)
-                if event.finished:
+                finished = event.finished
+                if finished:
                     requests = self.requests
-                    for request in event.finished:
+                    for request in finished:
                         del requests[request]
-                    self.finished += len(event.finished)
+                    self.finished += len(finished)
                 if self.elastic is not None and (engine.hands_over or engine.state is _IDLE):
                     self.elastic.ran(now_ns, replica, actions)
             elif type(event) is Arrived:
@@ -172,17 +173,20 @@ class Controller:
         self.arrived += 1
         service = self.services.get(request.model)
         if service is None:
-            refusal: str | None = f"model {request.model} is not served"
-        else:
-            refusal = service.refusal(now_ns, request)
-        if service is None or refusal is not None:
-            self.rejected += 1
-            actions.append(Reject(request.id, refusal or ""))
+            self._reject(request, f"model {request.model} is not served", actions)
+            return
+        refusal = service.refusal(now_ns, request)
+        if refusal is not None:
+            self._reject(request, refusal, actions)
             return
         self.requests[request.id] = request
         service.arrived(request, actions)
         if self.elastic is not None:
             self.elastic.arrived(now_ns, request.model, actions)
+
+    def _reject(self, request: Request, reason: str, actions: list[Action]) -> None:
+        self.rejected += 1
+        actions.append(Reject(request.id, reason))
 
     def _sent(self, now_ns: int, event: Sent, actions: list[Action]) -> None:
         """KV has come, or activations."""

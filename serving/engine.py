@@ -170,11 +170,12 @@ class Engine:
             return  # from before the replica was lost
         assert event.epoch == self.epoch, "a report from an epoch that has not begun"
         steps = event.steps
-        self._steps_left -= steps
-        assert steps >= 0 and self._steps_left >= 0, "a replica ran what nobody asked for"
+        self._steps_left = left = self._steps_left - steps
+        assert steps >= 0 and left >= 0, "a replica ran what nobody asked for"
         if event.joins:
             assert not self._chunks, "requests join decode steps"
             steps = joined(self, event.joins, steps)
+        finished = event.finished
         if event.steps:
             if self._chunks:
                 self._first_step(event)
@@ -182,10 +183,10 @@ class Engine:
             self.ledger.steps_done += steps
             if self.ended:
                 self._release_ended()
-            if event.finished:
-                self._finish(event.finished, self.asynchronous and not event.running)
+            if finished:
+                self._finish(finished, self.asynchronous and not event.running)
         else:
-            assert not event.finished, "a request finished without a step"
+            assert not finished, "a request finished without a step"
         if not event.running:
             door = self.door
             # Those who came before the last step began are seen now.
@@ -193,7 +194,7 @@ class Engine:
                 self.waiting.append(door.popleft())
             self._start_pass(actions)
         else:
-            assert self.running and self._steps_left, "a run goes on with nobody in it"
+            assert self.running and left, "a run goes on with nobody in it"
 
     def lose(self, actions: list[Action], cause: str) -> list[int]:
         """Everything this replica held is gone; returns the requests that fail with it."""
@@ -211,19 +212,19 @@ class Engine:
 
     def _first_step(self, event: Ran) -> None:
         """Prompt chunks are in the KV cache; a whole prompt decodes from the next step on."""
-        ledger = self.ledger
+        ledger, running, prefilling = self.ledger, self.running, self.prefilling
         if self._decode_first and ledger.decoding:
             ledger.steps_done += 1
         ended = event.finished if event.steps == 1 else ()
         for request, start, tokens in self._chunks:
-            progress = self.running[request]
+            progress = running[request]
             progress.computed = computed = start + tokens
             if computed == progress.known_tokens:
-                del self.prefilling[request]
+                del prefilling[request]
                 if request in ended:
                     continue
                 if self.handing_over:
-                    self.outgoing.append(self.running.pop(request))
+                    self.outgoing.append(running.pop(request))
                 else:
                     ledger.start_decoding(request, computed + 1)
         self._chunks = ()

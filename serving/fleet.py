@@ -46,26 +46,24 @@ class Fleet:
 
     def assigned(self, replica: int, request: Request) -> None:
         """A request joined a replica."""
-        self._change(replica, 1, request)
+        self._change(replica, 1, request.prompt_tokens + request.max_new_tokens)
 
     def departed(self, replica: int, request: Request) -> None:
         """A request left a replica, finished or failed."""
-        self._change(replica, -1, request)
+        self._change(replica, -1, -request.prompt_tokens - request.max_new_tokens)
 
-    def _change(self, replica: int, sign: int, request: Request) -> None:
-        outstanding, by_outstanding = self._outstanding, self._by_outstanding
-        old = outstanding[replica]
-        outstanding[replica] = new = old + sign
-        listed = replica not in self._retired
-        if by_outstanding is not None and listed:
-            by_outstanding.move(replica, old, new)
-        tokens = sign * (request.prompt_tokens + request.max_new_tokens)
-        if self._by_kv_demand is None or not listed:
-            self._kv_demand[replica] += tokens
-        else:
-            old = self._kv_demand[replica]
-            self._kv_demand[replica] = new = old + tokens
-            self._by_kv_demand.move(replica, old, new)
+    def _change(self, replica: int, requests: int, tokens: int) -> None:
+        """So many more of both."""
+        outstanding, kv_demand = self._outstanding, self._kv_demand
+        before, before_tokens = outstanding[replica], kv_demand[replica]
+        outstanding[replica] = before + requests
+        kv_demand[replica] = before_tokens + tokens
+        if replica in self._retired:
+            return
+        if self._by_outstanding is not None:
+            self._by_outstanding.move(replica, before, before + requests)
+        if self._by_kv_demand is not None:
+            self._by_kv_demand.move(replica, before_tokens, before_tokens + tokens)
 
     def add(self, replica: Replica) -> None:
         """A replica takes requests, for the first time or again."""

@@ -12,7 +12,6 @@ from serving.units import FRACTION_BITS
 from simcore.joins import Joins
 from simcore.layer_pass import layer_pass_fixed
 from simcore.lifetime import Lifetime, after_prompts
-from simcore.peaks import NOBODY
 from simcore.residents import Residents
 from simcore.segment import steps_to_reach
 from simcore.step_times import StepTimes, later_piece
@@ -22,8 +21,8 @@ class Machine(Residents):
     """Executes runs for one replica. Times given to it never go back."""
 
     __slots__ = (
-        "_busy_since_ns", "_due_fixed", "_first", "_head", "_joins", "_layers", "_left", "_pieces", "_rows",
-        "_slope", "_start_fixed", "_steps", "busy_ns", "due_ns", "run",
+        "_busy_since_ns", "_due_fixed", "_first", "_head", "_joined", "_joins", "_layers", "_left", "_pieces",
+        "_rows", "_slope", "_start_fixed", "_steps", "busy_ns", "due_ns", "run",
     )  # fmt: skip
 
     def __init__(
@@ -41,6 +40,7 @@ class Machine(Residents):
         self._start_fixed = self._due_fixed = 0
         self._left = 0
         self._joins = Joins()
+        self._joined = self._joins.before  # one look less on the hot path
         self.due_ns = -1
         self.busy_ns = 0
         self._busy_since_ns = -1  # -1 while idle
@@ -76,7 +76,7 @@ class Machine(Residents):
         steps = grace_steps
         if steps and self._start_fixed >> FRACTION_BITS >= now_ns:
             steps -= 1
-        if self._steps and not self._begins_later(now_ns):
+        if self._steps and not (self._joined and self._begins_later(now_ns)):
             steps += self._steps_by(now_ns)
         if steps < self._left:
             self._left = steps
@@ -115,14 +115,14 @@ class Machine(Residents):
             self._context += steps * decoding
             self._left -= steps
         self._start_fixed = self._due_fixed
-        heap = self._ends.heap
-        if heap and heap[0][0] <= self._steps_done:
+        ends = self._ends
+        if ends and ends[0][0] <= self._steps_done:
             self._finish_decodes(finished, self.due_ns)
             finished.sort()
         if head:
             steps += 1
         joins: tuple[int, ...] = ()
-        if self._joins:
+        if self._joined:
             if self._joins.waiting:
                 self._take_in(self._joins.waiting, self._due_fixed)
             steps, joins = self._joins.told(steps)
@@ -136,9 +136,7 @@ class Machine(Residents):
         return Ran(self.id, run.epoch, steps, tuple(finished), True, -1, joins)
 
     def idle(self) -> None:
-        """When no run followed the last one, the next one starts on a whole nanosecond."""
-        if self.run is not None:
-            return
+        """No run followed the last one: the next one starts on a whole nanosecond."""
         self.busy_ns += self.due_ns - self._busy_since_ns
         self._busy_since_ns = -1
 
@@ -153,11 +151,7 @@ class Machine(Residents):
         life.last_token_fixed = (
             self._stalls.leave(request, life.last_token_fixed) if stalled else self._due_fixed
         )
-        life.end = -1
-        if self._peaks and self._peaks.owner == request:
-            self._peaks.owner = NOBODY
-        self._decoding -= 1
-        self._context -= life.request.prompt_tokens + life.generated
+        self._leave(life)
 
     def adopt(self, now_ns: int, requests: tuple[int, ...]) -> bool:
         """Requests that got their tokens elsewhere decode here from the next boundary on; their KV is here.
@@ -210,11 +204,10 @@ class Machine(Residents):
     def _plan_decodes(self) -> None:
         """Decode until the next request finishes, or the steps allowed are done."""
         assert self._decoding, "a decode run without resident requests"
-        steps = self._ends.next() - self._steps_done
+        steps = self._ends[0][0] - self._steps_done
         self._head = 0
         largest = self._largest() if self._peaks else 0
         self._plan_steps(self._decoding, self._context, largest, steps if steps < self._left else self._left)
-        self._fix_due()
 
     def _plan_chunks(self, run: Run) -> None:
         """The first step, and what the decode steps after it will cost until a request finishes."""
@@ -229,19 +222,21 @@ class Machine(Residents):
             context += residents
             largest += 1 if residents else 0
             if decoding:
-                missing = self._ends.next() - self._steps_done - (1 if residents else 0)
+                missing = self._ends[0][0] - self._steps_done - (1 if residents else 0)
                 if missing < steps:
                     steps = missing
             context, largest, steps = after_prompts(self._lives, run.chunks, context, largest, steps)
             if steps:
                 self._plan_steps(decoding + len(run.chunks), context, largest, steps)
-                self._fix_due()
                 return
         self._due_fixed = due_fixed = self._start_fixed + self._head
         self.due_ns = due_fixed >> FRACTION_BITS
 
     def _plan_steps(self, decoding: int, context: int, largest: int, steps: int) -> None:
-        """Decode steps of ``decoding`` requests with total ``context``, while one straight piece holds."""
+        """Decode steps of ``decoding`` requests with total ``context``, while one straight piece holds.
+
+        With the first step, if there is one, the run is due at their end.
+        """
         pieces = self._pieces(decoding)
         if self._peaks:
             spread = decoding * largest - context
@@ -252,9 +247,12 @@ class Machine(Residents):
             limit, intercept, slope = later_piece(pieces, self.id, decoding, context)
         if context + (steps - 1) * decoding > limit:
             steps = (limit - context) // decoding + 1
-        self._first = intercept + slope * context
-        self._slope = slope * decoding
+        self._first = first = intercept + slope * context
+        self._slope = slope = slope * decoding
         self._steps = steps
+        cost = self._head + steps * first + slope * (steps * (steps - 1) >> 1)
+        self._due_fixed = due_fixed = self._start_fixed + cost
+        self.due_ns = due_fixed >> FRACTION_BITS
 
     def _first_step(self, run: Run, finished: list[int]) -> None:
         """The step with chunks has ended: residents got a token, or were kept waiting."""

@@ -30,16 +30,15 @@ class Peaks:
     def largest(self, steps_done: int, ends: Iterable[tuple[int, int]], lives: Mapping[int, Lifetime]) -> int:
         """The largest context, the token that the next step feeds included; 0 when nobody decodes.
 
-        ``ends``: (step counter of the end, request) of the residents, void ones among them.
+        ``ends``: (step counter of the end, request) of the residents.
         """
         if self.owner == NOBODY:
             offset = steps_done
             for end, request in ends:
-                life = lives.get(request)
-                if life is not None and life.end == end:
-                    own = end - life.request.prompt_tokens - life.output_tokens
-                    if own < offset:
-                        self.owner, offset = request, own
+                life = lives[request]
+                own = end - life.request.prompt_tokens - life.output_tokens
+                if own < offset:
+                    self.owner, offset = request, own
             self.offset = offset
             if self.owner == NOBODY:
                 return 0

@@ -1,10 +1,10 @@
 """The requests that decode on one replica: how many, how much context, when each has all its tokens."""
 
 from collections.abc import Iterable
+from heapq import heapify, heappop, heappush
 
 from serving.recorder import Recorder
 from serving.units import FRACTION_BITS
-from simcore.ends import Ends
 from simcore.lifetime import Lifetime
 from simcore.peaks import NOBODY, Peaks
 from simcore.stalls import Stalls
@@ -28,7 +28,7 @@ class Residents:
         self._gaps = recorder.gaps
         # How many, the sum of their contexts (each counts the token its next step feeds), when they end.
         self._decoding = self._context = 0
-        self._ends = Ends(lives)
+        self._ends: list[tuple[int, int]] = []  # a heap of (step counter, request)
         self._steps_done = 0
         self._stalls = Stalls(recorder.gaps)
         self._stalled = self._stalls.groups  # one look less on the hot path
@@ -43,12 +43,24 @@ class Residents:
 
     def _join(self, life: Lifetime) -> None:
         """It decodes from the next step on."""
-        life.end = self._steps_done + life.output_tokens - life.generated
-        self._ends.add(life)
+        request = life.request
+        life.end = end = self._steps_done + life.output_tokens - life.generated
+        heappush(self._ends, (end, request.id))
         if self._peaks:
             self._peaks.join(life, not self._decoding)
         self._decoding += 1
-        self._context += life.request.prompt_tokens + life.generated
+        self._context += request.prompt_tokens + life.generated
+
+    def _leave(self, life: Lifetime) -> None:
+        """It decodes no more, and has tokens to come. Seldom, so the heap may be made anew."""
+        request = life.request
+        self._ends.remove((life.end, request.id))
+        heapify(self._ends)
+        life.end = -1
+        if self._peaks and self._peaks.owner == request.id:
+            self._peaks.owner = NOBODY
+        self._decoding -= 1
+        self._context -= request.prompt_tokens + life.generated
 
     def _largest(self) -> int:
         """The largest context of the residents, 0 without any."""
@@ -56,7 +68,7 @@ class Residents:
         assert peaks is not None
         if peaks.owner != NOBODY:
             return self._steps_done - peaks.offset
-        return peaks.largest(self._steps_done, self._ends.heap, self._lives)
+        return peaks.largest(self._steps_done, self._ends, self._lives)
 
     def _sample(self, life: Lifetime, token_fixed: int, finished: list[int], hand_over: bool) -> None:
         """A prompt is computed: its request gets a token and decodes from the next step on, here or not."""
@@ -74,9 +86,10 @@ class Residents:
 
     def _finish_decodes(self, finished: list[int], now_ns: int) -> None:
         """Who has all tokens leaves."""
-        peaks = self._peaks
-        for life in self._ends.due(self._steps_done):
-            request = life.request.id
+        ends, lives, done, peaks = self._ends, self._lives, self._steps_done, self._peaks
+        while ends and ends[0][0] <= done:
+            request = heappop(ends)[1]
+            life = lives[request]
             self._decoding -= 1
             self._context -= life.request.prompt_tokens + life.output_tokens
             self._finish(life, now_ns)

@@ -39,7 +39,7 @@ from simcore.lifetime import Lifetime
 from simcore.machine import Machine
 from simcore.standstill import Standstill, standstill
 from simcore.step_times import StepTimes
-from simcore.timers import Timer
+from simcore.timers import Timer, run_all
 
 OPENING_RANK = 0
 ARRIVAL_RANK = 1
@@ -81,7 +81,6 @@ class Simulation:
         decisions are measured (never a part of virtual time).
         """
         self._env = Environment()
-        self._schedule: Callable[[Event, int, int], None] = self._env.schedule  # type: ignore[assignment]
         self._decide = controller.handle
         self._recorder = recorder
         self._journal = journal
@@ -106,7 +105,8 @@ class Simulation:
         self._collecting = False
         self._data_timer = Timer(self._env, DATA_RANK, self._data)
         self._monitor_timer = Timer(self._env, MONITOR_RANK, self._woke)
-        self._arrival_timer = Timer(self._env, ARRIVAL_RANK, self._arrive)
+        self._arrival = Timer(self._env, ARRIVAL_RANK, lambda _: None)
+        self._arrival.callbacks[0] = self._arrive  # one at a time, so nothing is pending
 
     def now_ns(self) -> int:
         """The virtual time."""
@@ -115,9 +115,9 @@ class Simulation:
     def run(self) -> SimReport:
         """Run until every request has ended."""
         if self._data_plane is not None:
-            Timer(self._env, OPENING_RANK, lambda now_ns: self._handle(now_ns, Opened())).at(0, 0)
+            Timer(self._env, OPENING_RANK, lambda now_ns: self._handle(now_ns, Opened())).at(0)
         self._await_next_arrival(0)
-        self._env.run()
+        run_all(self._env)
         if self._lives and self._looks:
             raise standstill(self._lives)
         assert not self._lives, f"the world stopped with {len(self._lives)} requests in flight"
@@ -133,7 +133,7 @@ class Simulation:
         layers = self._data_plane.layers_of(model) if self._data_plane is not None else 0
         machine = self._machines[replica] = Machine(replica, rows, self._lives, self._recorder, layers)
         timer = self._timers[replica] = Timer(self._env, COMPLETION_RANK + replica, lambda _: None)
-        handle, complete, schedule = self._handle, machine.complete, self._schedule
+        handle, complete, push = self._handle, machine.complete, timer.push
         pending, callbacks = timer.pending, timer.callbacks
 
         # Half of all events: what a timer does is written out here, and needs no call.
@@ -147,16 +147,17 @@ class Simulation:
                 report = complete()
                 if not report.running:
                     handle(now_ns, report)
-                    machine.idle()
+                    if machine.run is None:
+                        machine.idle()
                     return
                 due_ns = machine.due_ns
                 if not pending or pending[-1] > due_ns:
                     pending.append(due_ns)
-                    schedule(event, timer.rank, due_ns - now_ns)
+                    push((due_ns, timer.rank, 0, event))
                 handle(now_ns, report)
             elif not pending or pending[-1] > due_ns:
                 pending.append(due_ns)
-                schedule(event, timer.rank, due_ns - now_ns)
+                push((due_ns, timer.rank, 0, event))
 
         callbacks[0] = due
 
@@ -194,7 +195,7 @@ class Simulation:
         if replica in self._cut:
             self._cut.discard(replica)
             machine.interrupt(now_ns, 0)
-        self._timers[replica].at(now_ns, max(machine.due_ns, now_ns))
+        self._timers[replica].at(max(machine.due_ns, now_ns))
 
     def _moves(self) -> bool:
         """Whether something is on a link."""
@@ -205,7 +206,7 @@ class Simulation:
         assert self._data_plane is not None
         due_ns = self._data_plane.next_ns()
         if due_ns is not None:
-            self._data_timer.at(now_ns, due_ns if due_ns > now_ns else now_ns)
+            self._data_timer.at(due_ns if due_ns > now_ns else now_ns)
 
     def _woke(self, now_ns: int) -> None:
         """A period of the load monitor is over; after the last request nobody looks any more."""
@@ -227,12 +228,13 @@ class Simulation:
         if arrival is not None:
             at_ns = arrival[0].arrival_ns
             assert type(at_ns) is int and at_ns >= now_ns, "arrivals must not go back in time"
-            self._arrival_timer.at(now_ns, at_ns)
+            self._arrival.push((at_ns, ARRIVAL_RANK, 0, self._arrival.event))
 
-    def _arrive(self, now_ns: int) -> None:
+    def _arrive(self, event: Event) -> None:
+        event.callbacks = self._arrival.callbacks
         assert self._next is not None
         request, output_tokens = self._next
-        cap = request.max_new_tokens
+        now_ns, cap = request.arrival_ns, request.max_new_tokens
         self._lives[request.id] = Lifetime(request, output_tokens if output_tokens < cap else cap)
         self._handle(now_ns, Arrived(request))
         self._await_next_arrival(now_ns)
@@ -252,7 +254,7 @@ class Simulation:
                 pending = timer.pending
                 if not pending or pending[-1] > due_ns:  # as Timer.at
                     pending.append(due_ns)
-                    self._schedule(timer.event, timer.rank, due_ns - now_ns)
+                    timer.push((due_ns, timer.rank, 0, timer.event))
             elif type(action) is Assign:
                 pass  # the world has the request already; the queue is the controller's
             elif type(action) is Send:
@@ -262,13 +264,13 @@ class Simulation:
             elif type(action) is Adopt:
                 machine = self._machines[action.replica]
                 if machine.adopt(now_ns, action.requests):
-                    self._timers[action.replica].at(now_ns, machine.due_ns)
+                    self._timers[action.replica].at(machine.due_ns)
             elif type(action) is Interrupt:
                 machine = self._machines[action.replica]
                 if action.replica in self._held:
                     self._cut.add(action.replica)
                 elif machine.interrupt(now_ns, action.grace_steps):
-                    self._timers[action.replica].at(now_ns, machine.due_ns)
+                    self._timers[action.replica].at(machine.due_ns)
             elif type(action) is Preempt:
                 self._machines[action.replica].preempt(action.request)
             elif type(action) in _MOVES:
@@ -308,7 +310,7 @@ class Simulation:
 
     def _seldom(self, now_ns: int, action: Action) -> None:
         if type(action) is Wake:
-            self._monitor_timer.at(now_ns, action.at_ns)
+            self._monitor_timer.at(action.at_ns)
         elif type(action) is not Turn:  # a role is the controller's matter
             assert isinstance(action, Reject), "nothing is lost in this world, so nothing fails"
             self._recorder.refused(self._lives.pop(action.request).request, now_ns, action.reason)
