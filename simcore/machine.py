@@ -105,12 +105,12 @@ class Machine(Residents):
         if head:
             self._first_step(run, finished)
         if steps:
-            last_step_fixed = self._due_fixed - self._first - self._slope * (steps - 1)
-            decoding = self._decoding
+            first, slope, decoding = self._first, self._slope, self._decoding
+            last_step_fixed = self._due_fixed - first - slope * (steps - 1)
             if self._stalled:
-                self._stalls.end_run(self._start_fixed + head, self._first, self._slope, steps, decoding)
+                self._stalls.end_run(self._start_fixed + head, first, slope, steps, decoding)
             else:
-                self._gaps(self._first, self._slope, steps, decoding)
+                self._gaps(first, slope, steps, decoding)
             self._steps_done += steps
             self._context += steps * decoding
             self._left -= steps
@@ -126,14 +126,13 @@ class Machine(Residents):
             if self._joins.waiting:
                 self._take_in(self._joins.waiting, self._due_fixed)
             steps, joins = self._joins.told(steps)
-        goes_on = self._left and self._decoding and not (finished and run.until_finish)
-        if not goes_on:
-            self.run = None
-            last_ns = last_step_fixed >> FRACTION_BITS
-            return Ran(self.id, run.epoch, steps, tuple(finished), False, last_ns, joins)
-        self._plan_decodes()
-        # Nothing is chosen at its end.
-        return Ran(self.id, run.epoch, steps, tuple(finished), True, -1, joins)
+        if self._left and self._decoding and not (finished and run.until_finish):
+            self._plan_decodes()
+            # Nothing is chosen at its end.
+            return Ran(self.id, run.epoch, steps, tuple(finished), True, -1, joins)
+        self.run = None
+        last_ns = last_step_fixed >> FRACTION_BITS
+        return Ran(self.id, run.epoch, steps, tuple(finished), False, last_ns, joins)
 
     def idle(self) -> None:
         """No run followed the last one: the next one starts on a whole nanosecond."""
@@ -204,31 +203,31 @@ class Machine(Residents):
     def _plan_decodes(self) -> None:
         """Decode until the next request finishes, or the steps allowed are done."""
         assert self._decoding, "a decode run without resident requests"
-        steps = self._ends[0][0] - self._steps_done
+        steps, left = self._ends[0][0] - self._steps_done, self._left
         self._head = 0
         largest = self._largest() if self._peaks else 0
-        self._plan_steps(self._decoding, self._context, largest, steps if steps < self._left else self._left)
+        self._plan_steps(self._decoding, self._context, largest, steps if steps < left else left)
 
     def _plan_chunks(self, run: Run) -> None:
         """The first step, and what the decode steps after it will cost until a request finishes."""
         decoding, context = self._decoding, self._context
-        residents = decoding if run.decode else 0
+        chunks, residents = run.chunks, decoding if run.decode else 0
         largest = self._largest() if self._peaks else 0
         spread = residents * largest - context if largest and residents else 0
-        self._head = self._rows.mixed(residents, context, run.chunks, spread)
-        self._first = self._slope = self._steps = 0
+        self._head = self._rows.mixed(residents, context, chunks, spread)
         steps = self._left
         if steps:
-            context += residents
-            largest += 1 if residents else 0
+            first = 1 if residents else 0  # what it makes of a resident's tokens
             if decoding:
-                missing = self._ends[0][0] - self._steps_done - (1 if residents else 0)
+                missing = self._ends[0][0] - self._steps_done - first
                 if missing < steps:
                     steps = missing
-            context, largest, steps = after_prompts(self._lives, run.chunks, context, largest, steps)
+            context, largest = context + residents, largest + first
+            context, largest, steps = after_prompts(self._lives, chunks, context, largest, steps)
             if steps:
-                self._plan_steps(decoding + len(run.chunks), context, largest, steps)
+                self._plan_steps(decoding + len(chunks), context, largest, steps)
                 return
+        self._first = self._slope = self._steps = 0
         self._due_fixed = due_fixed = self._start_fixed + self._head
         self.due_ns = due_fixed >> FRACTION_BITS
 
@@ -266,8 +265,9 @@ class Machine(Residents):
             self._steps_done += 1
             self._context += residents
         if run.layers is None or run.layers[1] == self._layers:
+            lives = self._lives
             for request, start, tokens in run.chunks:
-                life = self._lives[request]
+                life = lives[request]
                 if start + tokens == life.request.prompt_tokens + life.generated:
                     self._sample(life, end_fixed, finished, run.hand_over)
         if not run.decode and (residents or not run.hand_over):

@@ -106,7 +106,7 @@ class Simulation:
         self._data_timer = Timer(self._env, DATA_RANK, self._data)
         self._monitor_timer = Timer(self._env, MONITOR_RANK, self._woke)
         self._arrival = Timer(self._env, ARRIVAL_RANK, lambda _: None)
-        self._arrival.callbacks[0] = self._arrive  # one at a time, so nothing is pending
+        self._arrival.calls(self._arrive)  # one at a time, so nothing is pending
 
     def now_ns(self) -> int:
         """The virtual time."""
@@ -134,11 +134,10 @@ class Simulation:
         machine = self._machines[replica] = Machine(replica, rows, self._lives, self._recorder, layers)
         timer = self._timers[replica] = Timer(self._env, COMPLETION_RANK + replica, lambda _: None)
         handle, complete, push = self._handle, machine.complete, timer.push
-        pending, callbacks = timer.pending, timer.callbacks
+        pending = timer.pending
 
         # Half of all events: what a timer does is written out here, and needs no call.
         def due(event: Event) -> None:
-            event.callbacks = callbacks
             now_ns = pending.pop()
             if machine.run is None:
                 return  # what this was for has been cut
@@ -159,7 +158,7 @@ class Simulation:
                 pending.append(due_ns)
                 push((due_ns, timer.rank, 0, event))
 
-        callbacks[0] = due
+        timer.calls(due)
 
     def _data(self, now_ns: int) -> None:
         """The data plane asked to be asked now; too early a call finds nothing."""
@@ -226,12 +225,11 @@ class Simulation:
     def _await_next_arrival(self, now_ns: int) -> None:
         self._next = arrival = next(self._arrivals, None)
         if arrival is not None:
-            at_ns = arrival[0].arrival_ns
+            at_ns, timer = arrival[0].arrival_ns, self._arrival
             assert type(at_ns) is int and at_ns >= now_ns, "arrivals must not go back in time"
-            self._arrival.push((at_ns, ARRIVAL_RANK, 0, self._arrival.event))
+            timer.push((at_ns, ARRIVAL_RANK, 0, timer.event))
 
     def _arrive(self, event: Event) -> None:
-        event.callbacks = self._arrival.callbacks
         assert self._next is not None
         request, output_tokens = self._next
         now_ns, cap = request.arrival_ns, request.max_new_tokens

@@ -9,13 +9,15 @@ from simpy import Environment, Event
 
 
 def run_all(env: Environment) -> None:
-    """What ``env.run()`` does where no event fails and nobody stops it, without calls for every event."""
+    """What ``env.run()`` does where all events are timers', without calls of its own for each of them.
+
+    None of them fails, nobody stops the world, and their callbacks stay as they are.
+    """
     world: Any = env
     queue = world._queue
     while queue:
         world._now, _, _, event = heappop(queue)
-        callbacks, event.callbacks = event.callbacks, None
-        for callback in callbacks:
+        for callback in event.callbacks:
             callback(event)
 
 
@@ -26,7 +28,7 @@ class Timer:
     and is renewed. So there is seldom more than one.
     """
 
-    __slots__ = ("callbacks", "event", "pending", "push", "rank")
+    __slots__ = ("event", "pending", "push", "rank")
 
     def __init__(self, env: Environment, rank: int, callback: Callable[[int], None]) -> None:
         """``callback`` is given the time; it asks for the next one with ``at``."""
@@ -37,15 +39,14 @@ class Timer:
         self.pending: list[int] = []
         pending = self.pending
 
-        def due(event: Event) -> None:
-            event.callbacks = callbacks
-            callback(pending.pop())
+        self.event = Event(env)
+        self.event._ok = True
+        self.event._value = None
+        self.calls(lambda _: callback(pending.pop()))
 
-        self.event = event = Event(env)
-        event._ok = True
-        event._value = None
-        callbacks: list[Callable[[Event], None]] = [due]
-        event.callbacks = self.callbacks = callbacks
+    def calls(self, callback: Callable[[Event], None]) -> None:
+        """Instead of what it has called: this, which takes the time from ``pending`` itself."""
+        self.event.callbacks = [callback]
 
     def at(self, due_ns: int) -> None:
         """Call back at ``due_ns``, or before."""

@@ -1,6 +1,6 @@
 """Links that a flow has booked while its latency lasts, because nobody else is on them."""
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hwmodels.fabric.moving import Moving
@@ -17,21 +17,22 @@ class Bookings:
         flow: Moving,
         on_links: Sequence[Mapping[int, Moving]],
         capacities: Sequence[float],
-        watched: Container[int],
+        watched: Mapping[int, object],
     ) -> None:
         """A flow whose latency begins: if nobody is on its links or has booked them, its end is known.
 
         Not on links that are watched: their rates are recorded as they change.
         """
-        by_link, rate = self.by_link, flow.spec.cap_bytes_per_s
-        for link in flow.links:
-            if on_links[link] or link in by_link or link in watched:
+        by_link, links, rate = self.by_link, flow.links, flow.spec.cap_bytes_per_s
+        if not (by_link.keys().isdisjoint(links) and watched.keys().isdisjoint(links)):
+            return
+        for link in links:
+            if on_links[link]:
                 return
             if capacities[link] < rate:
                 rate = capacities[link]
         if rate:
-            for link in flow.links:
-                by_link[link] = flow
+            by_link.update(dict.fromkeys(links, flow))
             flow.booked, flow.rate, flow.since_s = True, rate, flow.due_s
             flow.due_s += flow.size_bytes / rate
 

@@ -130,7 +130,7 @@ class Fabric:
             return self._now_s
         if self._pending.links:
             self._settle()
-        return self._agenda.next_s()
+        return self._agenda.next_s() if self._moving else INF
 
     def rate(self, flow: int) -> float:
         """Bytes/s of a flow that has not ended; 0 during its latency and while a link of it has failed."""
