@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from serving.errors import UserError
+from serving.vocabulary.errors import UserError
 
 FILE = Path(__file__).with_name("baseline.json")
 MOST = 1.20

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Iterable
 
 from hwmodels.errors import HardwareError
-from serving.errors import UserError
+from serving.vocabulary.errors import UserError
 from traces.errors import TraceError
 
 FAULTS_OF_THE_USER = (HardwareError, TraceError, UserError)

@@ -4,7 +4,7 @@ python -m benchmarks.data_plane                 everything
 python -m benchmarks.data_plane fig21           one table or scenario
 
 ``fig21`` and ``interference`` are virtual times, the same on every machine. The others count CPU time in raw
-SimPy timeouts: of a load through ``simcore.data_plane.DataPlane``, of many at once, and of building a large
+SimPy timeouts: of a load through ``simcore.data_plane.data_plane.DataPlane``, of many at once, and of building a large
 topology.
 """
 
@@ -32,9 +32,9 @@ from hwmodels.loading.startup import load_start_up
 from hwmodels.topology.cluster_file import load_cluster
 from hwmodels.topology.spec import at_efficiency
 from hwmodels.topology.topology import Topology, build
-from serving.actions import Load, Send, Shard, Stop
-from serving.events import Loaded
-from simcore.data_plane import DataPlane, DataPlaneSetup
+from serving.vocabulary.actions import Load, Send, Shard, Stop
+from serving.vocabulary.events import Loaded
+from simcore.data_plane.data_plane import DataPlane, DataPlaneSetup
 
 REPEATS = 5
 MB_64 = 64 * 10**6

@@ -13,12 +13,12 @@ from time import process_time
 
 from benchmarks.command import among, command
 from benchmarks.raw import Solves, solves
-from policies.multicast import MulticastPlanner
+from policies.multicast.planner import MulticastPlanner
 from policies.provisioning import NetworkProvisioner
-from policies.scaling import load_monitor
-from serving.planning import Planner, Port, ScaleUp, Source, Target
-from serving.provisioning import Provision, Provisioner, Seat
-from serving.scaling import FixedRole, InstanceView, ScalingView
+from policies.scaling.load_monitor import load_monitor
+from serving.protocols.planning import Planner, Port, ScaleUp, Source, Target
+from serving.protocols.provisioning import Provision, Provisioner, Seat
+from serving.protocols.scaling import FixedRole, InstanceView, ScalingView
 
 ROUNDS, SOLVES = 5, 20
 GPUS = 1024

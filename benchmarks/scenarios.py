@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from experiments.compose import load_config
-from experiments.journal_file import JournalFile
-from experiments.simulate import Prepared, execute, prepare
+from experiments.compose.compose import load_config
+from experiments.results.journal_file import JournalFile
+from experiments.run.simulate import Prepared, execute, prepare
 from hwmodels.importers import ImportRequest, import_profile
 from hwmodels.profile_file import save_profile
 

@@ -21,8 +21,8 @@ from benchmarks.command import among, command
 from benchmarks.modes import COMPILED, INTERPRETED, MODES
 from benchmarks.scenarios import ALL, LARGE, SCENARIOS
 from benchmarks.speed_runs import Found, Measured, measure
-from experiments.version import code_version
-from serving.errors import UserError
+from experiments.config.version import code_version
+from serving.vocabulary.errors import UserError
 
 OPTIONS = ("--check", "--record")
 HEAD = (

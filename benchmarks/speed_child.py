@@ -14,7 +14,7 @@ from benchmarks.command import among, command
 from benchmarks.modes import ran
 from benchmarks.raw import raw_timeout_s
 from benchmarks.scenarios import ALL, LeftOutError, once, prepared, repeats
-from serving.errors import UserError
+from serving.vocabulary.errors import UserError
 from traces.errors import TraceError
 
 

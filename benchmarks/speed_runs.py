@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarks.modes import NO_COMPILED_CORE, available, environment
 from benchmarks.raw import Runs
-from serving.errors import UserError
+from serving.vocabulary.errors import UserError
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ import numpy as np
 
 from benchmarks.command import command, count
 from benchmarks.raw import measured
-from serving.errors import UserError
+from serving.vocabulary.errors import UserError
 from traces.streams import stream
 
 ROWS = 1_430_000

@@ -15,9 +15,9 @@ from time import process_time
 
 from benchmarks.command import among, command
 from benchmarks.raw import Solves, percentile, raw_timeout_s
-from policies.zigzag_ilp import DETERMINISTIC_LIMIT, Solved, front_greedy, solve
-from policies.zigzag_replay import best_effort, ilp_free, replay, stop_the_world
-from serving.live import LiveView
+from policies.live.zigzag_ilp import DETERMINISTIC_LIMIT, Solved, front_greedy, solve
+from policies.live.zigzag_replay import best_effort, ilp_free, replay, stop_the_world
+from serving.protocols.live import LiveView
 
 TO_THE_END = 60.0
 AGREE_PERCENT = 0.4

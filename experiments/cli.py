@@ -4,8 +4,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.process import as_process, dispatch, telling
-from serving.errors import UserError
+from experiments.commands.process import as_process, dispatch, telling
+from serving.vocabulary.errors import UserError
 
 USAGE = """servetwin: a laboratory for elastic LLM serving
 
@@ -46,11 +46,11 @@ def run(words: Sequence[str]) -> int:
 
 
 def _simulate(words: Sequence[str]) -> int:
-    from experiments.compose import load_config
-    from experiments.progress import progress_bar
-    from experiments.result_folder import ResultFolder
-    from experiments.simulate import simulate
-    from experiments.table import print_summary
+    from experiments.commands.progress import progress_bar
+    from experiments.compose.compose import load_config
+    from experiments.report.table import print_summary
+    from experiments.results.result_folder import ResultFolder
+    from experiments.run.simulate import simulate
 
     config = load_config(words, "simulate")
     with ResultFolder(config.out, config.overwrite) as folder:
@@ -64,7 +64,7 @@ def _simulate(words: Sequence[str]) -> int:
 
 
 def _replay(words: Sequence[str]) -> int:
-    from experiments.replay_run import replay_run
+    from experiments.run.replay_run import replay_run
 
     if not words:
         raise UserError("replay takes one folder: write servetwin replay DIR with the out= of a run")
@@ -79,24 +79,24 @@ def _replay(words: Sequence[str]) -> int:
 
 
 def _support(words: Sequence[str]) -> int:
-    from experiments.support_cli import support
+    from experiments.commands.support import support
 
     return support(words)
 
 
 def _profile(words: Sequence[str]) -> int:
-    from experiments.profile_cli import profile
+    from experiments.commands.profile import profile
 
     return profile(words)
 
 
 def _traces(words: Sequence[str]) -> int:
-    from experiments.traces_cli import traces
+    from experiments.commands.traces import traces
 
     return traces(words)
 
 
 def _reproduce(words: Sequence[str]) -> int:
-    from experiments.reproduce_cli import reproduce
+    from experiments.commands.reproduce import reproduce
 
     return reproduce(words)

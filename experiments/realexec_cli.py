@@ -4,8 +4,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from experiments.process import as_process, dispatch, telling
-from serving.errors import UserError
+from experiments.commands.process import as_process, dispatch, telling
+from serving.vocabulary.errors import UserError
 
 USAGE = """realexec: the policies of a simulation on real worker processes
 
@@ -37,11 +37,11 @@ def run(words: Sequence[str]) -> int:
 
 
 def _run(words: Sequence[str]) -> int:
-    from experiments.compose import load_config
-    from experiments.progress import progress_bar
-    from experiments.real_run import real_run
-    from experiments.result_folder import ResultFolder
-    from experiments.table import print_summary
+    from experiments.commands.progress import progress_bar
+    from experiments.compose.compose import load_config
+    from experiments.report.table import print_summary
+    from experiments.results.result_folder import ResultFolder
+    from experiments.run.real_run import real_run
 
     config = load_config(words, "realexec")
     with ResultFolder(config.out, config.overwrite) as folder:

@@ -12,28 +12,28 @@ PACKAGES: Final = ("serving", "simcore", "hwmodels/fabric")
 SINGLE: Final = ("hwmodels/rows.py",)
 
 INTERPRETED: Final[dict[str, str]] = {
-    "serving/fact.py": "it makes classes at run time",
-    "serving/invariants.py": "its error is an AssertionError, which native classes cannot be derived from",
+    "serving/vocabulary/fact.py": "it makes classes at run time",
+    "serving/record/invariants.py": "its error is an AssertionError, which native classes cannot be derived from",
     **dict.fromkeys(
         (
-            "serving/actions.py",
-            "serving/events.py",
-            "serving/live.py",
-            "serving/planning.py",
-            "serving/provisioning.py",
-            "serving/request.py",
-            "serving/scaling.py",
+            "serving/vocabulary/actions.py",
+            "serving/vocabulary/events.py",
+            "serving/protocols/live.py",
+            "serving/protocols/planning.py",
+            "serving/protocols/provisioning.py",
+            "serving/vocabulary/request.py",
+            "serving/protocols/scaling.py",
         ),
         "its classes are made by ``fact``, and people build them; native ones would be slower to make",
     ),
     **dict.fromkeys(
         (
-            "serving/batch_answers.py",
-            "serving/cache_answers.py",
-            "serving/live_answers.py",
-            "serving/policy_faults.py",
-            "serving/provision_answers.py",
-            "serving/scale_answers.py",
+            "serving/engine/batch_answers.py",
+            "serving/parameters/cache_answers.py",
+            "serving/protocols/live_answers.py",
+            "serving/protocols/policy_faults.py",
+            "serving/protocols/provision_answers.py",
+            "serving/protocols/scale_answers.py",
         ),
         "it tells a policy's wrong answer, whatever its type: native code refuses a wrong type by itself",
     ),

@@ -2,9 +2,9 @@
 
 from math import inf
 
-from serving.fleet import FleetView
-from serving.request import Request
-from serving.units import NS_PER_S
+from serving.engine.fleet import FleetView
+from serving.vocabulary.request import Request
+from serving.vocabulary.units import NS_PER_S
 
 
 class AdmitAll:

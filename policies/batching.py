@@ -7,8 +7,8 @@ preempt by recompute, newest first.
 
 from collections import deque
 
-from serving.actions import Chunk
-from serving.batch import Batch, ReplicaView
+from serving.protocols.batch import Batch, ReplicaView
+from serving.vocabulary.actions import Chunk
 
 
 def make_room(view: ReplicaView, need: int) -> tuple[tuple[int, ...], int, int]:

@@ -2,8 +2,8 @@
 
 from random import Random
 
-from serving.fleet import FleetView
-from serving.request import Request
+from serving.engine.fleet import FleetView
+from serving.vocabulary.request import Request
 
 
 class RoundRobin:

@@ -4,13 +4,13 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
-from policies.multicast import MulticastPlanner, NaivePlanner, OneToOnePlanner, Order
-from policies.multicast_edges import divided, edge_of, relieved
-from policies.multicast_groups import Group, Grouping, Holder, in_play, receivers, senders
-from serving.actions import Stop
-from serving.planning import Edge, ScaleUp, Source, Target
-from serving.provisioning import Provision, Provisioned, Seat, stop_of
-from serving.scaling import Obstacle
+from policies.multicast.edges import divided, edge_of, relieved
+from policies.multicast.groups import Group, Grouping, Holder, in_play, receivers, senders
+from policies.multicast.planner import MulticastPlanner, NaivePlanner, OneToOnePlanner, Order
+from serving.protocols.planning import Edge, ScaleUp, Source, Target
+from serving.protocols.provisioning import Provision, Provisioned, Seat, stop_of
+from serving.protocols.scaling import Obstacle
+from serving.vocabulary.actions import Stop
 
 PlannerName = Literal["multicast", "naive", "one_to_one"]
 PLANNERS: tuple[PlannerName, ...] = ("multicast", "naive", "one_to_one")

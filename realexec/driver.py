@@ -15,12 +15,12 @@ from realexec.processes import WorkerPool
 from realexec.prompts import prompt_ids
 from realexec.report import RunReport
 from realexec.tracking import Tracker
-from serving.actions import Action, Assign, Fail, Interrupt, Preempt, Reject, Run
-from serving.errors import UserError
-from serving.events import Arrived, Event, Lost, Ran
-from serving.recorder import Recorder
-from serving.request import Request
-from serving.units import NS_PER_S
+from serving.vocabulary.actions import Action, Assign, Fail, Interrupt, Preempt, Reject, Run
+from serving.vocabulary.errors import UserError
+from serving.vocabulary.events import Arrived, Event, Lost, Ran
+from serving.vocabulary.recorder import Recorder
+from serving.vocabulary.request import Request
+from serving.vocabulary.units import NS_PER_S
 
 # A worker is heard of at every finish, at the end of a run and about once a second in between; a single step
 # of a small model is far shorter than this.

@@ -2,7 +2,7 @@
 
 import torch
 
-from serving.layers import LayerRange
+from serving.vocabulary.layers import LayerRange
 
 
 class RequestKV:

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from serving.actions import Chunk
+from serving.vocabulary.actions import Chunk
 
 
 class Hold(NamedTuple):

@@ -14,7 +14,7 @@ import torch
 from realexec.kv import RequestKV
 from realexec.layer_pass import Rotation, attend, attend_chunk, attended_positions, finish, pad_rows, project
 from realexec.models import build_model
-from serving.layers import LayerRange
+from serving.vocabulary.layers import LayerRange
 
 # Products of fewer rows may take special kernels (measured with MKL 2024.2 on AVX-512: 1, 2 and 3 rows do).
 SMALL_PRODUCT_ROWS: Final = 16

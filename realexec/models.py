@@ -7,7 +7,7 @@ from typing import Any, Final
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
-from serving.errors import UserError
+from serving.vocabulary.errors import UserError
 
 # The families whose decoder layers the model runner executes: same submodule names, full causal attention.
 FAMILIES: Final = ("llama", "mistral", "qwen2", "qwen3")

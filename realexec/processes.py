@@ -12,7 +12,7 @@ from typing import Any, Final
 from realexec import signals
 from realexec.messages import Died, FromWorker, Ready, ToWorker
 from realexec.worker import main
-from serving.errors import UserError
+from serving.vocabulary.errors import UserError
 
 Inbox = queue.Queue[tuple[int, FromWorker]]
 # How long to wait for the exit code of a process whose pipe has already closed.

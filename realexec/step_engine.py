@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from realexec.kv import RequestKV
 from realexec.model_runner import DecodeRow, ModelRunner
-from serving.actions import Chunk
+from serving.vocabulary.actions import Chunk
 
 
 @dataclass(slots=True)

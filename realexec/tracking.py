@@ -6,9 +6,9 @@ from itertools import pairwise
 
 from realexec.messages import Hold, StepsDone
 from realexec.report import Generation
-from serving.recorder import Recorder
-from serving.request import Request
-from serving.units import FRACTION_BITS
+from serving.vocabulary.recorder import Recorder
+from serving.vocabulary.request import Request
+from serving.vocabulary.units import FRACTION_BITS
 
 
 @dataclass(slots=True)

@@ -2,22 +2,22 @@
 
 from collections.abc import Callable, Sequence
 
-from serving.actions import Action, Load, Reject
-from serving.batch import Batcher
-from serving.colocated import Colocated, Queue
-from serving.disaggregated import Disaggregated
-from serving.elastic import Elastic
-from serving.engine import Engine
-from serving.errors import PolicyError
-from serving.events import Arrived, Event, Loaded, LoadStopped, Lost, Opened, Ran, Sent, Woke
-from serving.fleet import Admission, Dispatcher, Fleet
-from serving.handover import HandOverRules, Transfers
-from serving.loads import Loads, replicas_of
-from serving.policy_faults import event_text
-from serving.progress import EngineState
-from serving.replica import Replica, Role
-from serving.request import Request
-from serving.service import Service
+from serving.elastic.elastic import Elastic
+from serving.engine.engine import Engine
+from serving.engine.fleet import Admission, Dispatcher, Fleet
+from serving.engine.progress import EngineState
+from serving.kv.handover import HandOverRules, Transfers
+from serving.parameters.loads import Loads, replicas_of
+from serving.protocols.batch import Batcher
+from serving.protocols.policy_faults import event_text
+from serving.services.colocated import Colocated, Queue
+from serving.services.disaggregated import Disaggregated
+from serving.services.service import Service
+from serving.vocabulary.actions import Action, Load, Reject
+from serving.vocabulary.errors import PolicyError
+from serving.vocabulary.events import Arrived, Event, Loaded, LoadStopped, Lost, Opened, Ran, Sent, Woke
+from serving.vocabulary.replica import Replica, Role
+from serving.vocabulary.request import Request
 
 _IDLE = EngineState.IDLE
 
@@ -32,7 +32,7 @@ class Controller:
     whose prefill and decode are on instances of their own, with ``batch_tokens`` per prefill pass.
     ``elastic``: adds and removes instances; None: the replicas stay what they are. ``queue``: where requests
     of the other models wait (``Colocated``). ``check_batches``: whether batchers' answers are checked in full
-    (``serving.admitting``), as those of strangers must be.
+    (``serving.engine.admitting``), as those of strangers must be.
     """
 
     def __init__(

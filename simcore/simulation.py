@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from simpy import Environment, Event
 
-from serving.actions import (
+from serving.vocabulary.actions import (
     Action,
     Adopt,
     Assign,
@@ -29,16 +29,16 @@ from serving.actions import (
     Turn,
     Wake,
 )
-from serving.driver import Control, JournalSink
-from serving.events import Arrived, Loaded, Opened, Woke
-from serving.events import Event as Fact
-from serving.recorder import Recorder
-from serving.request import Request
-from simcore.data_plane import DataPlane
-from simcore.lifetime import Lifetime
-from simcore.machine import Machine
+from serving.vocabulary.driver import Control, JournalSink
+from serving.vocabulary.events import Arrived, Loaded, Opened, Woke
+from serving.vocabulary.events import Event as Fact
+from serving.vocabulary.recorder import Recorder
+from serving.vocabulary.request import Request
+from simcore.data_plane.data_plane import DataPlane
+from simcore.replica.lifetime import Lifetime
+from simcore.replica.machine import Machine
+from simcore.replica.step_times import StepTimes
 from simcore.standstill import Standstill, standstill
-from simcore.step_times import StepTimes
 from simcore.timers import Timer, run_all
 
 OPENING_RANK = 0

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from serving.elastic import Elastic
-from serving.errors import UserError
-from serving.stillness import changes_of, ends_ns_of
-from serving.units import NS_PER_S
-from simcore.lifetime import Lifetime
+from serving.elastic.elastic import Elastic
+from serving.elastic.stillness import changes_of, ends_ns_of
+from serving.vocabulary.errors import UserError
+from serving.vocabulary.units import NS_PER_S
+from simcore.replica.lifetime import Lifetime
 
 PATIENCE_NS: Final = 3600 * NS_PER_S
 """How long a scaler that does not say until when its answers hold may do nothing."""

@@ -9,15 +9,26 @@ from heapq import heappop, heappush
 from random import Random
 from typing import Any
 
-from experiments.copies import cached, everywhere, pooled
-from experiments.elastic import cluster_map_of
+from experiments.build.copies import cached, everywhere, pooled
+from experiments.build.elastic import cluster_map_of
 from hwmodels.topology.topology import Topology
 from policies.admission import AdmitAll
 from policies.batching import PrefillFirst
 from policies.dispatch import LeastOutstanding
 from policies.provisioning import BinomialProvisioner, NetworkProvisioner, StoreProvisioner
-from policies.scaling import instance_to_take, load_monitor
-from serving.actions import (
+from policies.scaling.load_monitor import instance_to_take, load_monitor
+from serving.controller import Controller
+from serving.elastic.elastic import Elastic
+from serving.elastic.setup import ElasticPolicies, ElasticSetup, ModelLimits
+from serving.kv.handover import HandOverRules
+from serving.parameters.cluster_map import ClusterMap
+from serving.protocols.live import LivePolicy
+from serving.protocols.planning import Port
+from serving.protocols.provisioning import Provisioner
+from serving.protocols.scaling import Act, ScaleDecision, Scaler, ScalingView
+from serving.record.invariants import check
+from serving.services.colocated import Queue
+from serving.vocabulary.actions import (
     Action,
     Adopt,
     Fail,
@@ -30,21 +41,10 @@ from serving.actions import (
     StopLoad,
     Wake,
 )
-from serving.cluster_map import ClusterMap
-from serving.colocated import Queue
-from serving.controller import Controller
-from serving.elastic import Elastic
-from serving.elastic_setup import ElasticPolicies, ElasticSetup, ModelLimits
-from serving.events import Arrived, Event, Loaded, LoadStopped, Lost, Ran, Sent, Woke
-from serving.handover import HandOverRules
-from serving.invariants import check
-from serving.layers import LayerRange
-from serving.live import LivePolicy
-from serving.planning import Port
-from serving.provisioning import Provisioner
-from serving.replica import Replica, Role
-from serving.request import Request
-from serving.scaling import Act, ScaleDecision, Scaler, ScalingView
+from serving.vocabulary.events import Arrived, Event, Loaded, LoadStopped, Lost, Ran, Sent, Woke
+from serving.vocabulary.layers import LayerRange
+from serving.vocabulary.replica import Replica, Role
+from serving.vocabulary.request import Request
 
 MS = 1_000_000
 KV_BYTES_PER_TOKEN = 10

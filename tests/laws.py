@@ -18,18 +18,18 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from experiments.metrics import RunMetrics
+from experiments.results.metrics import RunMetrics
 from policies.admission import AdmitAll
 from policies.batching import ChunkedPrefill, PrefillFirst
 from policies.dispatch import LeastOutstanding, RoundRobin
-from serving.actions import Action
-from serving.batch import Batcher
 from serving.controller import Controller
-from serving.events import Event
-from serving.layers import LayerRange
-from serving.replica import Replica
-from serving.request import Request
-from serving.units import FRACTION_BITS
+from serving.protocols.batch import Batcher
+from serving.vocabulary.actions import Action
+from serving.vocabulary.events import Event
+from serving.vocabulary.layers import LayerRange
+from serving.vocabulary.replica import Replica
+from serving.vocabulary.request import Request
+from serving.vocabulary.units import FRACTION_BITS
 from simcore.simulation import Simulation
 from tests.toy_rows import ToyRows
 

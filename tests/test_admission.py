@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policies.admission import AdmitAll, TokenBucket
-from serving.fleet import Fleet
-from serving.layers import LayerRange
-from serving.replica import Replica
-from serving.request import Request
+from serving.engine.fleet import Fleet
+from serving.vocabulary.layers import LayerRange
+from serving.vocabulary.replica import Replica
+from serving.vocabulary.request import Request
 
 NS_PER_S = 10**9
 REQUEST = Request(0, 0, 1, 1, "m")

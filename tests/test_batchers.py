@@ -13,13 +13,13 @@ from dataclasses import dataclass
 import pytest
 
 from policies.batching import ChunkedPrefill, PrefillFirst
-from serving.actions import Action, Preempt, Run
-from serving.batch import Batcher
-from serving.engine import Engine
-from serving.events import Ran
-from serving.layers import LayerRange
-from serving.replica import Replica
-from serving.request import Request
+from serving.engine.engine import Engine
+from serving.protocols.batch import Batcher
+from serving.vocabulary.actions import Action, Preempt, Run
+from serving.vocabulary.events import Ran
+from serving.vocabulary.layers import LayerRange
+from serving.vocabulary.replica import Replica
+from serving.vocabulary.request import Request
 
 
 @dataclass(frozen=True)

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 import yaml
 
-from experiments.cache_pairs import check_cache_pair
-from experiments.checks import check
-from experiments.compose import load_config
-from experiments.config import PolicyConfig, RunConfig
-from experiments.options import CONF_DIR
-from experiments.simulate import execute, prepare
-from experiments.table import shortages
+from experiments.compose.cache_pairs import check_cache_pair
+from experiments.compose.checks import check
+from experiments.compose.compose import load_config
+from experiments.config.config import PolicyConfig, RunConfig
+from experiments.config.options import CONF_DIR
+from experiments.report.table import shortages
+from experiments.run.simulate import execute, prepare
 from hwmodels.topology.cluster_file import load_cluster
-from serving.errors import UserError
+from serving.vocabulary.errors import UserError
 
 # A burst that one prefill instance takes seconds for, on hosts of one GPU each.
 BURST = ("cluster=blitz_b_6x1", "trace=gamma", "trace.requests=40", "trace.rate_per_s=3000")
@@ -107,7 +107,7 @@ def test_a_remote_store_serves_where_host_memory_has_nothing() -> None:
 
 def test_a_cluster_without_the_store_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     bare = replace(load_cluster("blitz_b"), ssd=None)
-    monkeypatch.setattr("experiments.cache_pairs.load_cluster", lambda name: bare)
+    monkeypatch.setattr("experiments.compose.cache_pairs.load_cluster", lambda name: bare)
     pair = paired(base("one"), "pool", "host_or_ssd")
     for config in (pair, with_params(pair, "provision", tiers=["ssd"])):
         with pytest.raises(

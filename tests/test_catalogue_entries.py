@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from experiments.clusters import CLUSTER_FAMILIES, made_names, requested_cluster
-from experiments.compose import load_config
-from experiments.key_list import key_list
-from experiments.options import CONF_DIR, option_groups
+from experiments.compose.clusters import CLUSTER_FAMILIES, made_names, requested_cluster
+from experiments.compose.compose import load_config
+from experiments.compose.key_list import key_list
+from experiments.config.options import CONF_DIR, option_groups
 from hwmodels.catalogue import gpu_names, llm_names, load_all_reduce, load_gpu, load_llm, read_yaml
 from hwmodels.errors import HardwareError
 from hwmodels.kv_capacity import kv_capacity, smallest_tp
-from serving.errors import UserError
+from serving.vocabulary.errors import UserError
 
 # Published: the sum of the sizes of all tensors in the checkpoint.
 PARAMETERS = {

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from experiments import cli
-from experiments.resolved import load_resolved
+from experiments.compose.resolved import load_resolved
 from nativecore import core, why_interpreted
 from tests.processes import patience_s
 

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from experiments import cli, results
-from experiments import simulate as simulation
+from experiments import cli
+from experiments.run import simulate as simulation
+from experiments.run import write_results as results
 from tests.processes import patience_s, started, wait_until
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from experiments import cli
-from experiments import simulate as simulation
-from experiments.table import NOTHING
+from experiments.report.table import NOTHING
+from experiments.run import simulate as simulation
 
 
 def test_a_run_shorter_than_the_clock_can_tell(

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from experiments.build.data_plane import spec_of, starts_of
 from experiments.cli import run
-from experiments.compose import load_config
-from experiments.data_plane import spec_of, starts_of
-from experiments.resolved import load_resolved, resolved_yaml
-from serving.actions import Load
-from serving.errors import UserError
-from serving.layers import LayerRange
-from serving.replica import Replica
+from experiments.compose.compose import load_config
+from experiments.compose.resolved import load_resolved, resolved_yaml
+from serving.vocabulary.actions import Load
+from serving.vocabulary.errors import UserError
+from serving.vocabulary.layers import LayerRange
+from serving.vocabulary.replica import Replica
 
 SHORT = {
     "trace": "azure_conv_like",

@@ -5,10 +5,10 @@ from random import Random
 
 import pytest
 
-from serving.actions import Action, Assign, Fail, Interrupt, Run
-from serving.colocated import Queue
-from serving.engine import Engine
-from serving.progress import EngineState
+from serving.engine.engine import Engine
+from serving.engine.progress import EngineState
+from serving.services.colocated import Queue
+from serving.vocabulary.actions import Action, Assign, Fail, Interrupt, Run
 from tests.elastic_world import MS, Setting, StepWorld, Told, Whims
 from tests.test_elastic_exactness import Drawn, draw_requests, on_links, simulate
 

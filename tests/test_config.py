@@ -13,14 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import policies
-from experiments import option_tree, options
-from experiments.compose import load_config, option_groups
-from experiments.config import PolicyConfig, RunConfig
-from experiments.key_list import key_list
-from experiments.make_policy import make_policy
-from experiments.resolved import load_resolved, resolved_yaml
-from serving.errors import UserError
-from serving.estimates import Estimates
+from experiments.compose import option_tree
+from experiments.compose.compose import load_config, option_groups
+from experiments.compose.key_list import key_list
+from experiments.compose.resolved import load_resolved, resolved_yaml
+from experiments.config import options
+from experiments.config.config import PolicyConfig, RunConfig
+from experiments.policy.make import make_policy
+from serving.vocabulary.errors import UserError
+from serving.vocabulary.estimates import Estimates
 
 STRANGE_PATHS = [
     "out dir",

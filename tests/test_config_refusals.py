@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experiments.compose import load_config
-from experiments.config import RunConfig
-from serving.errors import UserError
+from experiments.compose.compose import load_config
+from experiments.config.config import RunConfig
+from serving.vocabulary.errors import UserError
 
 PER_INSTANCE = "system.instances.queue=per_instance"
 SPLIT = ("system=distserve_full", "cluster=blitz_b")

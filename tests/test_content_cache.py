@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from experiments import content_cache
-from experiments.content_cache import FOLDER_VARIABLE, MOST_ENTRIES, cache_folder, digest_of, kept
+from experiments.compose import content_cache
+from experiments.compose.content_cache import FOLDER_VARIABLE, MOST_ENTRIES, cache_folder, digest_of, kept
 
 VALUE = {"b": [1, 1.0, None, True, "ü\udc80"], "a": {"x": 1e300}}
 

@@ -7,14 +7,14 @@ import pytest
 from policies.admission import AdmitAll, TokenBucket
 from policies.batching import ChunkedPrefill
 from policies.dispatch import LeastOutstanding, RoundRobin
-from serving.actions import Action, Assign, Fail, Interrupt, Reject, Run
 from serving.controller import Controller
-from serving.events import Arrived, Lost, Ran
-from serving.fleet import Admission, Dispatcher
-from serving.invariants import check
-from serving.layers import LayerRange
-from serving.replica import Replica
-from serving.request import Request
+from serving.engine.fleet import Admission, Dispatcher
+from serving.record.invariants import check
+from serving.vocabulary.actions import Action, Assign, Fail, Interrupt, Reject, Run
+from serving.vocabulary.events import Arrived, Lost, Ran
+from serving.vocabulary.layers import LayerRange
+from serving.vocabulary.replica import Replica
+from serving.vocabulary.request import Request
 
 
 class Cluster:

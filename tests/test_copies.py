@@ -2,10 +2,10 @@
 
 import pytest
 
-from experiments.copies import cached, everywhere, pooled
-from serving.actions import Load, Stop
-from serving.copies import CachedCopies, PooledCopies
-from serving.parameter_pool import broken
+from experiments.build.copies import cached, everywhere, pooled
+from serving.parameters.copies import CachedCopies, PooledCopies
+from serving.parameters.parameter_pool import broken
+from serving.vocabulary.actions import Load, Stop
 
 SIZES = {"a": 100, "b": 60}
 SECOND = 10**9

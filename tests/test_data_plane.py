@@ -17,14 +17,14 @@ from hwmodels.topology.topology import Topology, build
 from policies.admission import AdmitAll
 from policies.batching import ChunkedPrefill
 from policies.dispatch import LeastOutstanding
-from serving import invariants
-from serving.actions import Action, Load, Place, Reclaim, Send, Stop, StopLoad, StopSend
 from serving.controller import Controller
-from serving.events import Event, Loaded, LoadStopped, Sent
-from serving.layers import LayerRange
-from serving.replica import Replica
-from serving.request import Request
-from simcore.data_plane import DataPlane, DataPlaneSetup
+from serving.record import invariants
+from serving.vocabulary.actions import Action, Load, Place, Reclaim, Send, Stop, StopLoad, StopSend
+from serving.vocabulary.events import Event, Loaded, LoadStopped, Sent
+from serving.vocabulary.layers import LayerRange
+from serving.vocabulary.replica import Replica
+from serving.vocabulary.request import Request
+from simcore.data_plane.data_plane import DataPlane, DataPlaneSetup
 from simcore.simulation import Simulation
 from tests.toy_rows import ToyRows
 from tests.world import Collected

@@ -42,8 +42,8 @@ from hwmodels.loading.units import Unit, cut_into_chunks, model_units, shard
 from hwmodels.topology.cluster_file import load_cluster
 from hwmodels.topology.link import dram, gpu, gpu_ssd
 from hwmodels.topology.topology import Topology, build
-from serving.actions import Action, Send, StopLoad, StopSend
-from serving.events import Loaded, Sent
+from serving.vocabulary.actions import Action, Send, StopLoad, StopSend
+from serving.vocabulary.events import Loaded, Sent
 from tests.test_data_plane import told, whole
 
 GBPS = 1e9 / 8

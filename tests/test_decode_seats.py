@@ -6,10 +6,10 @@ from random import Random
 
 import pytest
 
-from serving.actions import Action, Adopt, Run, Send
-from serving.disaggregated import Disaggregated
-from serving.invariants import InvariantError, check
-from serving.replica import Role
+from serving.record.invariants import InvariantError, check
+from serving.services.disaggregated import Disaggregated
+from serving.vocabulary.actions import Action, Adopt, Run, Send
+from serving.vocabulary.replica import Role
 from tests.elastic_world import MS, Setting, StepWorld, Told
 from tests.test_elastic_exactness import Drawn, draw_requests, on_links, simulate
 from tests.test_handover import turn

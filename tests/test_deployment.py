@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from serving.actions import Action, Fail, Load, Place, Reclaim, Send, StopLoad
-from serving.events import Loaded, LoadStopped, Lost
-from serving.invariants import InvariantError, check
+from serving.record.invariants import InvariantError, check
+from serving.vocabulary.actions import Action, Fail, Load, Place, Reclaim, Send, StopLoad
+from serving.vocabulary.events import Loaded, LoadStopped, Lost
 from tests.elastic_world import MS, SIZE_BYTES, Setting, Told, bare
 from tests.test_elastic import BOTH, both, load, place, prompt, wait
 

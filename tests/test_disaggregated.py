@@ -5,10 +5,10 @@ from random import Random
 
 import pytest
 
-from serving.actions import Assign, Reject, Run
-from serving.disaggregated import Disaggregated
-from serving.invariants import InvariantError, check
-from serving.replica import Role
+from serving.record.invariants import InvariantError, check
+from serving.services.disaggregated import Disaggregated
+from serving.vocabulary.actions import Assign, Reject, Run
+from serving.vocabulary.replica import Role
 from tests.drawing import on_drawn_seeds
 from tests.elastic_world import MS, Setting, StepWorld, Told
 from tests.test_elastic_exactness import draw_requests

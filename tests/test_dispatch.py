@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policies.dispatch import LeastKv, LeastOutstanding, PowerOfTwoChoices, RoundRobin
-from serving.fleet import Dispatcher, Fleet
-from serving.layers import LayerRange
-from serving.least_index import LeastIndex
-from serving.replica import Replica
-from serving.request import Request
+from serving.engine.fleet import Dispatcher, Fleet
+from serving.engine.least_index import LeastIndex
+from serving.vocabulary.layers import LayerRange
+from serving.vocabulary.replica import Replica
+from serving.vocabulary.request import Request
 
 
 def fleet_of(*ids: int, model: str = "m") -> Fleet:

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from serving.actions import Assign, Load, Place, Reclaim, Run, Wake
-from serving.provisioning import Provision, Provisioned
-from serving.replica import Role
-from serving.request import Request
+from serving.protocols.provisioning import Provision, Provisioned
+from serving.vocabulary.actions import Assign, Load, Place, Reclaim, Run, Wake
+from serving.vocabulary.replica import Role
+from serving.vocabulary.request import Request
 from tests.elastic_world import MS, PROVISIONERS, Setting, Told
 from tests.test_elastic_exactness import ROWS, Drawn, on_links, simulate
 

@@ -17,11 +17,11 @@ from hwmodels.catalogue import load_llm
 from hwmodels.loading.startup import load_start_up
 from hwmodels.topology.cluster_file import load_cluster
 from hwmodels.topology.topology import Topology, build
-from serving.actions import Send
-from serving.journal import whole
-from serving.replay import replay
-from serving.request import Request
-from simcore.data_plane import DataPlane, DataPlaneSetup
+from serving.record.journal import whole
+from serving.record.replay import replay
+from serving.vocabulary.actions import Send
+from serving.vocabulary.request import Request
+from simcore.data_plane.data_plane import DataPlane, DataPlaneSetup
 from simcore.simulation import SimReport, Simulation
 from tests.drawing import drawn_seeds
 from tests.elastic_world import KV_BYTES_PER_TOKEN, MS, PROVISIONERS, Setting, StepWorld, Whims

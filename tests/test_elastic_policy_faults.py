@@ -6,21 +6,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from experiments.copies import pooled
-from policies.live_scaling import LiveScaling
+from experiments.build.copies import pooled
+from policies.live.live_scaling import LiveScaling
+from policies.live.zigzag import BestEffort, IlpFree
 from policies.provisioning import StoreProvisioner
-from policies.zigzag import BestEffort, IlpFree
-from serving.cache_answers import AskedCopies
-from serving.errors import PolicyError
-from serving.host_cache import Ended
-from serving.live import LiveChoice, LivePlan, LiveTarget, LiveView
-from serving.live_answers import AskedLivePolicy, AskedLiveScheduler
-from serving.parameter_pool import Reload
-from serving.planning import Edge, Source
-from serving.provision_answers import AskedProvisioner
-from serving.provisioning import Provision, Provisioned, Seat
-from serving.scale_answers import AskedScaler, asked_arbiter
-from serving.scaling import Calm, FixedRole, InstanceView, ScaleDecision, ScalingView
+from serving.parameters.cache_answers import AskedCopies
+from serving.parameters.host_cache import Ended
+from serving.parameters.parameter_pool import Reload
+from serving.protocols.live import LiveChoice, LivePlan, LiveTarget, LiveView
+from serving.protocols.live_answers import AskedLivePolicy, AskedLiveScheduler
+from serving.protocols.planning import Edge, Source
+from serving.protocols.provision_answers import AskedProvisioner
+from serving.protocols.provisioning import Provision, Provisioned, Seat
+from serving.protocols.scale_answers import AskedScaler, asked_arbiter
+from serving.protocols.scaling import Calm, FixedRole, InstanceView, ScaleDecision, ScalingView
+from serving.vocabulary.errors import PolicyError
 from tests.elastic_world import Setting, Told
 
 SERVING = (InstanceView(0, "serving"), InstanceView(1, "serving"), InstanceView(2, "draining"))

@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 
 from policies.batching import ChunkedPrefill, PrefillFirst
-from serving.actions import Action, Adopt, Chunk, Fail, Interrupt, Preempt, Run
-from serving.batch import Batcher
-from serving.engine import Engine
-from serving.events import Ran
-from serving.layer_pass import LayerPass, ended, lay
-from serving.layers import LayerRange
-from serving.progress import EngineState, Progress
-from serving.replica import Replica
-from serving.request import Request
+from serving.engine.engine import Engine
+from serving.engine.layer_pass import LayerPass, ended, lay
+from serving.engine.progress import EngineState, Progress
+from serving.protocols.batch import Batcher
+from serving.vocabulary.actions import Action, Adopt, Chunk, Fail, Interrupt, Preempt, Run
+from serving.vocabulary.events import Ran
+from serving.vocabulary.layers import LayerRange
+from serving.vocabulary.replica import Replica
+from serving.vocabulary.request import Request
 
 ID = 7
 
@@ -411,7 +411,7 @@ def test_losing_a_replica_fails_running_and_waiting_requests_ascending() -> None
     assert (script.free, script.engine.ledger.decoding) == (16, 0)
 
 
-# --- the state x event table of serving/engine.py ---
+# --- the state x event table of serving/engine/engine.py ---
 
 ENGINE = Path(__file__).parents[1] / "serving" / "engine.py"
 EVENTS = ("enqueue", "ran", "ready", "lost")  # the table's columns; "goes on" is the second kind of "ran"

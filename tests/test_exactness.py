@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policies.batching import PrefillFirst
-from serving.batch import Batch, ReplicaView
+from serving.protocols.batch import Batch, ReplicaView
 from tests.naive_engine import Case, run_naive
 from tests.strategies import cases
 from tests.world import Collected, RandomCuts, simulate

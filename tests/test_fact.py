@@ -5,9 +5,9 @@ from dataclasses import FrozenInstanceError, asdict, replace
 
 import pytest
 
-from serving.actions import Interrupt, Run
-from serving.events import Arrived, Ran
-from serving.request import Request
+from serving.vocabulary.actions import Interrupt, Run
+from serving.vocabulary.events import Arrived, Ran
+from serving.vocabulary.request import Request
 
 RUN = Run(1, 0, ((5, 0, 16),), True, 1, False, "chunked")
 

@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.gap_sketch import GAPS_BUFFERED, GapSketch
-from serving.units import FRACTION_BITS
+from experiments.results.gap_sketch import GAPS_BUFFERED, GapSketch
+from serving.vocabulary.units import FRACTION_BITS
 
 runs = st.lists(
     st.tuples(

@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments.gpu_load import gpu_load_share
-from experiments.hosted import hosted_models
-from experiments.metrics import RunMetrics, summarize
-from experiments.simulate import execute, prepare
-from experiments.table import facts
-from serving.estimates import Estimates, ModelEstimates
+from experiments.build.gpu_load import gpu_load_share
+from experiments.build.hosted import hosted_models
+from experiments.report.table import facts
+from experiments.results.metrics import RunMetrics, summarize
+from experiments.run.simulate import execute, prepare
+from serving.vocabulary.estimates import Estimates, ModelEstimates
 from tests.test_config import simulated
 from tests.test_metrics import MS, SLO, request
 from tests.test_report import SUMMARY, columns, page

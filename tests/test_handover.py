@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from serving.actions import Action, Adopt, Assign, Fail, Interrupt, Preempt, Run, Send, Turn
-from serving.events import Arrived, Ran
-from serving.handover import HandOverRules, HandOvers, Transfers
-from serving.invariants import check
-from serving.replica import Role
-from serving.request import Request
+from serving.kv.handover import HandOverRules, HandOvers, Transfers
+from serving.record.invariants import check
+from serving.vocabulary.actions import Action, Adopt, Assign, Fail, Interrupt, Preempt, Run, Send, Turn
+from serving.vocabulary.events import Arrived, Ran
+from serving.vocabulary.replica import Role
+from serving.vocabulary.request import Request
 from tests.elastic_world import KV_BYTES_PER_TOKEN, Setting, Told, bare
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.host_cache import CacheRules, Ended, HostCaches
+from serving.parameters.host_cache import CacheRules, Ended, HostCaches
 
 S = 1_000_000_000
 

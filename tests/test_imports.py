@@ -157,7 +157,7 @@ def test_every_package_but_experiments_has_a_contract() -> None:
         ("serving", "import time", True),
         ("serving", "def f():\n    import random", True),
         ("serving", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import numpy", True),
-        ("serving", "import serving.units", False),
+        ("serving", "import serving.vocabulary.units", False),
         ("serving", "import policies", True),
         ("policies", "import numpy", True),
         ("policies", "def f():\n    import numpy", False),

@@ -4,9 +4,9 @@ import sys
 
 import pytest
 
-from experiments import real_run
-from policies import zigzag_ilp
-from serving.errors import UserError
+from experiments.run import real_run
+from policies.live import zigzag_ilp
+from serving.vocabulary.errors import UserError
 
 
 def test_real_workers_without_torch_say_what_to_install_from_a_wheel(monkeypatch: pytest.MonkeyPatch) -> None:

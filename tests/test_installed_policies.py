@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from experiments import cli
-from experiments.compose import load_config
-from experiments.key_list import key_list
+from experiments.compose.compose import load_config
+from experiments.compose.key_list import key_list
 from tests.user_policies import DISPATCH, TINY, here, sentence
 
 __all__ = ["here"]

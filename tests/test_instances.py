@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from serving.instances import Instances
-from serving.replica import Role
+from serving.elastic.instances import Instances
+from serving.vocabulary.replica import Role
 from tests.elastic_world import Setting
 
 Change = Callable[[Instances], object]

@@ -1,4 +1,4 @@
-"""The checks of serving/invariants.py see what they are for. Test names carry the invariant's number."""
+"""The checks of serving/record/invariants.py see what they are for. Test names carry the invariant's number."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 from policies.admission import AdmitAll
 from policies.batching import ChunkedPrefill
 from policies.dispatch import RoundRobin
-from serving.actions import Run
 from serving.controller import Controller
-from serving.engine import Engine
-from serving.events import Arrived, Lost, Ran
-from serving.invariants import InvariantError, check
-from serving.layers import LayerRange
-from serving.progress import EngineState, Progress
-from serving.replica import Replica
-from serving.request import Request
+from serving.engine.engine import Engine
+from serving.engine.progress import EngineState, Progress
+from serving.record.invariants import InvariantError, check
+from serving.vocabulary.actions import Run
+from serving.vocabulary.events import Arrived, Lost, Ran
+from serving.vocabulary.layers import LayerRange
+from serving.vocabulary.replica import Replica
+from serving.vocabulary.request import Request
 
 
 def busy_controller() -> Controller:

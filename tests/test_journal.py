@@ -10,8 +10,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experiments.journal_file import JournalFile, header_fields
-from serving.actions import (
+from experiments.results.journal_file import JournalFile, header_fields
+from serving.record.journal import (
+    FORMAT,
+    action_text,
+    digest_of,
+    event_text,
+    footer_text,
+    header_text,
+    line,
+    parse_event,
+    whole,
+)
+from serving.record.replay import read_header
+from serving.vocabulary.actions import (
     Action,
     Adopt,
     Assign,
@@ -30,21 +42,9 @@ from serving.actions import (
     Turn,
     Wake,
 )
-from serving.estimates import Estimates, ModelEstimates
-from serving.events import Arrived, Event, Loaded, LoadStopped, Lost, Opened, Ran, Sent, Woke
-from serving.journal import (
-    FORMAT,
-    action_text,
-    digest_of,
-    event_text,
-    footer_text,
-    header_text,
-    line,
-    parse_event,
-    whole,
-)
-from serving.replay import read_header
-from serving.request import Request
+from serving.vocabulary.estimates import Estimates, ModelEstimates
+from serving.vocabulary.events import Arrived, Event, Loaded, LoadStopped, Lost, Opened, Ran, Sent, Woke
+from serving.vocabulary.request import Request
 
 numbers = st.integers(0, 2**63)
 ids = st.lists(numbers, max_size=4).map(tuple)

@@ -5,7 +5,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from serving.kv_ledger import KvLedger
+from serving.engine.kv_ledger import KvLedger
 
 HORIZON_STEPS = 200  # beyond what a pool of 24 blocks of 32 tokens lets two requests do in these tests
 

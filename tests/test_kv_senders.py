@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from serving.actions import Send
-from serving.provisioning import Provision, Provisioned
+from serving.protocols.provisioning import Provision, Provisioned
+from serving.vocabulary.actions import Send
 from tests.elastic_world import MS, Setting, Told
 from tests.test_elastic import wait
 

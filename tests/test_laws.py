@@ -12,17 +12,17 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 
-from experiments.metrics import RunMetrics
+from experiments.results.metrics import RunMetrics
 from policies.admission import AdmitAll
 from policies.batching import ChunkedPrefill, PrefillFirst
 from policies.dispatch import LeastOutstanding, RoundRobin
-from serving.batch import Batcher
 from serving.controller import Controller
-from serving.fleet import Dispatcher
-from serving.layers import LayerRange
-from serving.replica import Replica
-from serving.request import Request
-from serving.units import FRACTION_BITS
+from serving.engine.fleet import Dispatcher
+from serving.protocols.batch import Batcher
+from serving.vocabulary.layers import LayerRange
+from serving.vocabulary.replica import Replica
+from serving.vocabulary.request import Request
+from serving.vocabulary.units import FRACTION_BITS
 from simcore.simulation import Simulation
 from tests import laws
 from tests.laws import STEP_NS, Statistic, System

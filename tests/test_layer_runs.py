@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hwmodels.loading.units import model_units
-from serving.actions import Action, Adopt, Assign, Chunk, Interrupt, Load, Place, Reject, Run, Send
-from serving.events import Arrived, Event, Loaded, Opened, Ran, Sent
-from serving.request import Request
-from simcore.lifetime import Lifetime
-from simcore.machine import Machine
+from serving.vocabulary.actions import Action, Adopt, Assign, Chunk, Interrupt, Load, Place, Reject, Run, Send
+from serving.vocabulary.events import Arrived, Event, Loaded, Opened, Ran, Sent
+from serving.vocabulary.request import Request
+from simcore.replica.lifetime import Lifetime
+from simcore.replica.machine import Machine
 from simcore.simulation import Simulation
 from tests.strategies import GPU_NS, NS, SUB_NS, toy_rows
 from tests.test_data_plane import SHAPE, plane

@@ -9,10 +9,10 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policies.live_scaling import LiveScaling
-from policies.zigzag import StopTheWorld
-from serving.actions import Adopt, Run, Send
-from serving.replay import replay
+from policies.live.live_scaling import LiveScaling
+from policies.live.zigzag import StopTheWorld
+from serving.record.replay import replay
+from serving.vocabulary.actions import Adopt, Run, Send
 from tests.elastic_world import KV_BYTES_PER_TOKEN, LAYERS, MS, Setting, StepWorld
 from tests.test_elastic_exactness import (
     Drawn,

@@ -3,8 +3,8 @@
 from dataclasses import replace
 from random import Random
 
-from policies.live_scaling import LiveScaling
-from policies.zigzag import IlpFree
+from policies.live.live_scaling import LiveScaling
+from policies.live.zigzag import IlpFree
 from tests.elastic_world import MS
 from tests.test_elastic_exactness import Drawn
 from tests.test_live_exactness import live_case, simulate

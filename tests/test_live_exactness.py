@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 
 from hwmodels.llm_shape import LlmShape
 from hwmodels.loading.startup import load_start_up
-from policies.live_scaling import LiveScaling
-from policies.zigzag import BestEffort, Ilp, IlpFree
-from serving.live import LivePolicy, LiveScheduler
-from serving.replay import replay
-from simcore.data_plane import DataPlane, DataPlaneSetup
+from policies.live.live_scaling import LiveScaling
+from policies.live.zigzag import BestEffort, Ilp, IlpFree
+from serving.protocols.live import LivePolicy, LiveScheduler
+from serving.record.replay import replay
+from simcore.data_plane.data_plane import DataPlane, DataPlaneSetup
 from simcore.simulation import SimReport, Simulation
 from tests.elastic_world import MS
 from tests.processes import patience_s

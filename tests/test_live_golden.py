@@ -6,12 +6,12 @@ import pytest
 
 from experiments.reproduce.one_pair import play
 from hwmodels.loading.startup import load_start_up
-from policies.zigzag_replay import best_effort, ilp_free
-from serving.actions import Action, Load, Place, Reclaim, Run
-from serving.events import Event, Loaded, Opened, Ran
-from serving.live import LiveView
-from serving.request import Request
-from simcore.data_plane import DataPlane, DataPlaneSetup
+from policies.live.zigzag_replay import best_effort, ilp_free
+from serving.protocols.live import LiveView
+from serving.vocabulary.actions import Action, Load, Place, Reclaim, Run
+from serving.vocabulary.events import Event, Loaded, Opened, Ran
+from serving.vocabulary.request import Request
+from simcore.data_plane.data_plane import DataPlane, DataPlaneSetup
 from simcore.simulation import Simulation
 from tests.elastic_world import MS
 from tests.strategies import NS

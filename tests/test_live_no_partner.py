@@ -5,8 +5,8 @@ from random import Random
 
 import pytest
 
-from policies.live_scaling import LiveScaling
-from policies.zigzag import BestEffort, Ilp, IlpFree
+from policies.live.live_scaling import LiveScaling
+from policies.live.zigzag import BestEffort, Ilp, IlpFree
 from tests.drawing import on_drawn_seeds
 from tests.elastic_world import MS, Setting
 from tests.wide_world import PATIENCE_NS, WideWorld, draw_requests, draw_setting

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policies.zigzag_ilp import solve
-from policies.zigzag_replay import ilp_free
-from serving.live import LiveView
-from serving.live_pair import LiveBatch, LivePair
-from serving.request import Request
+from policies.live.zigzag_ilp import solve
+from policies.live.zigzag_replay import ilp_free
+from serving.live.pairs import LiveBatch, LivePair
+from serving.protocols.live import LiveView
+from serving.vocabulary.request import Request
 
 OLD, NEW = 0, 1
 

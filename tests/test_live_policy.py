@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.live_scaling import LiveScaling, live_scaling
-from policies.zigzag import BestEffort, Ilp, IlpFree, StopTheWorld
-from serving.actions import Load, Place, Run
-from serving.events import Loaded, Woke
-from serving.live import LiveChoice, LivePolicy, LiveTarget
-from serving.live_loads import live_targets
-from serving.planning import Edge, Shard
+from policies.live.live_scaling import LiveScaling, live_scaling
+from policies.live.zigzag import BestEffort, Ilp, IlpFree, StopTheWorld
+from serving.live.loads import live_targets
+from serving.protocols.live import LiveChoice, LivePolicy, LiveTarget
+from serving.protocols.planning import Edge, Shard
+from serving.vocabulary.actions import Load, Place, Run
+from serving.vocabulary.events import Loaded, Woke
 from tests.elastic_world import LAYERS, MS, SIZE_BYTES, Setting, Told
 from tests.test_live_shows import Script
 

@@ -7,10 +7,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policies.live_scaling import LiveScaling
-from policies.zigzag import BestEffort, Ilp, IlpFree, StopTheWorld
-from serving.actions import Load, Run, Send
-from serving.live import LivePolicy, LiveScheduler
+from policies.live.live_scaling import LiveScaling
+from policies.live.zigzag import BestEffort, Ilp, IlpFree, StopTheWorld
+from serving.protocols.live import LivePolicy, LiveScheduler
+from serving.vocabulary.actions import Load, Run, Send
 from tests.elastic_world import KV_BYTES_PER_TOKEN, LAYERS, MS, Setting, StepWorld
 from tests.test_elastic_exactness import Drawn, draw_requests, draw_setting, step_world
 

@@ -13,17 +13,17 @@ import pytest
 
 from hwmodels.topology.cluster_file import load_cluster
 from hwmodels.topology.topology import Topology, build
-from policies.live_scaling import LiveScaling
+from policies.live.live_scaling import LiveScaling
+from policies.live.zigzag import BestEffort, Ilp, IlpFree, StopTheWorld
+from policies.live.zigzag_ilp import front_greedy
 from policies.provisioning import NetworkProvisioner
-from policies.zigzag import BestEffort, Ilp, IlpFree, StopTheWorld
-from policies.zigzag_ilp import front_greedy
-from serving.actions import Fail, Load, Run, Send, Turn
-from serving.events import Loaded, Woke
-from serving.layers import LayerRange
-from serving.live import LivePlan, LivePolicy, LiveScheduler, LiveView
-from serving.replica import Replica
-from serving.request import Request
-from serving.scaling import Act, ScaleDecision, ScalingView
+from serving.protocols.live import LivePlan, LivePolicy, LiveScheduler, LiveView
+from serving.protocols.scaling import Act, ScaleDecision, ScalingView
+from serving.vocabulary.actions import Fail, Load, Run, Send, Turn
+from serving.vocabulary.events import Loaded, Woke
+from serving.vocabulary.layers import LayerRange
+from serving.vocabulary.replica import Replica
+from serving.vocabulary.request import Request
 from tests import elastic_world
 from tests.elastic_world import MS, Setting, Told
 from tests.strategies import NS

@@ -13,24 +13,24 @@ from random import Random
 
 import pytest
 
-from experiments.compose import load_config
+from experiments.compose.compose import load_config
 from policies.batching import ChunkedPrefill, PrefillFirst
-from policies.live_scaling import LiveScaling
-from policies.zigzag import IlpFree
-from serving.actions import Action, Adopt, Interrupt
-from serving.batch import Batcher, ReplicaView
-from serving.engine import Engine
-from serving.errors import PolicyError, UserError
-from serving.events import Woke
-from serving.kv_ledger import KvLedger
-from serving.layers import LayerRange
-from serving.live import LiveChoice, LivePlan, LiveView
-from serving.live_answers import AskedLivePolicy
-from serving.live_host import LiveCounts, LiveSetup
-from serving.live_plans import LivePlans
-from serving.progress import Progress
-from serving.replica import Replica
-from serving.request import Request
+from policies.live.live_scaling import LiveScaling
+from policies.live.zigzag import IlpFree
+from serving.engine.engine import Engine
+from serving.engine.kv_ledger import KvLedger
+from serving.engine.progress import Progress
+from serving.live.host import LiveCounts, LiveSetup
+from serving.live.plans import LivePlans
+from serving.protocols.batch import Batcher, ReplicaView
+from serving.protocols.live import LiveChoice, LivePlan, LiveView
+from serving.protocols.live_answers import AskedLivePolicy
+from serving.vocabulary.actions import Action, Adopt, Interrupt
+from serving.vocabulary.errors import PolicyError, UserError
+from serving.vocabulary.events import Woke
+from serving.vocabulary.layers import LayerRange
+from serving.vocabulary.replica import Replica
+from serving.vocabulary.request import Request
 from tests.drawing import EXPLORED, drawn_seeds, on_drawn_seeds
 from tests.elastic_world import MS, Setting, Told
 from tests.processes import patience_s

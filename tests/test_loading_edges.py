@@ -12,10 +12,10 @@ from hwmodels.fabric.flow import PARAMETERS
 from hwmodels.loading.loader import load_loader
 from hwmodels.loading.startup import StartUp
 from hwmodels.loading.units import cut_into_chunks, model_units
-from serving.actions import Action, Load, Shard, Stop, StopLoad
-from serving.events import Event, Loaded, LoadStopped
-from simcore.data_plane import DataPlane, DataPlaneSetup
-from simcore.ways import way
+from serving.vocabulary.actions import Action, Load, Shard, Stop, StopLoad
+from serving.vocabulary.events import Event, Loaded, LoadStopped
+from simcore.data_plane.data_plane import DataPlane, DataPlaneSetup
+from simcore.data_plane.ways import way
 from tests.test_data_plane import GBPS, NONE, ideal, load, told, whole
 
 SHAPE = load_llm("llama3_8b")

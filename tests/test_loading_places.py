@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from experiments.data_plane_summary import data_plane_summary
+from experiments.results.data_plane_summary import data_plane_summary
 from hwmodels.loading.startup import StartUp
-from serving.actions import Action, Load, Place, Reclaim, Send, StopLoad
-from serving.events import Loaded, Sent
-from simcore.data_plane import DataPlane
+from serving.vocabulary.actions import Action, Load, Place, Reclaim, Send, StopLoad
+from serving.vocabulary.events import Loaded, Sent
+from simcore.data_plane.data_plane import DataPlane
 from tests.test_data_plane import GBPS, MODEL_BYTES, SHAPE, UNITS, load, plane, told, whole
 
 PCIE_S = MODEL_BYTES / (128 * GBPS)

@@ -5,15 +5,15 @@ import pytest
 from policies.admission import AdmitAll
 from policies.batching import ChunkedPrefill
 from policies.dispatch import LeastOutstanding
-from serving import invariants
-from serving.actions import Action, Assign, Load, Run, Shard, Stop
 from serving.controller import Controller
-from serving.events import Arrived, Event, Loaded, LoadStopped, Lost, Opened
-from serving.layers import LayerRange
-from serving.loads import STOPPED, THERE, UNDER_WAY, Loads, replicas_of
-from serving.progress import EngineState
-from serving.replica import Replica
-from serving.request import Request
+from serving.engine.progress import EngineState
+from serving.parameters.loads import STOPPED, THERE, UNDER_WAY, Loads, replicas_of
+from serving.record import invariants
+from serving.vocabulary.actions import Action, Assign, Load, Run, Shard, Stop
+from serving.vocabulary.events import Arrived, Event, Loaded, LoadStopped, Lost, Opened
+from serving.vocabulary.layers import LayerRange
+from serving.vocabulary.replica import Replica
+from serving.vocabulary.request import Request
 
 SHARDS = (Shard(-1, 0, 0.5, 1e10), Shard(-1, 1, 0.5, 1e10))
 PAIR = Load(7, "m", (("host", 0),), (("replica", 0), ("replica", 1)), SHARDS, True, True, "cold start")

@@ -11,16 +11,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experiments import build, cli
-from experiments.compose import load_config
-from experiments.config import RunConfig
-from experiments.hardware import hardware_of
-from experiments.hosted import hosted_models, llm_shapes, seats_of
-from experiments.models_config import ONE
-from experiments.resolved import load_resolved, resolved_yaml
-from experiments.simulate import Prepared, prepare, rows_by_model
-from serving.errors import UserError
-from serving.layers import LayerRange
+from experiments import cli
+from experiments.build import build
+from experiments.build.hardware import hardware_of
+from experiments.build.hosted import hosted_models, llm_shapes, seats_of
+from experiments.compose.compose import load_config
+from experiments.compose.resolved import load_resolved, resolved_yaml
+from experiments.config.config import RunConfig
+from experiments.config.models_config import ONE
+from experiments.run.simulate import Prepared, prepare, rows_by_model
+from serving.vocabulary.errors import UserError
+from serving.vocabulary.layers import LayerRange
 from traces.errors import TraceError
 from traces.many import Bursts, many_models, merged_arrivals, model_arrivals_ns, with_hosted
 from traces.synthetic.many_models import zipf_shares

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from experiments.config import SloConfig
-from experiments.metrics import RunMetrics, summarize
-from serving.request import Request
-from serving.units import FRACTION_BITS
+from experiments.config.config import SloConfig
+from experiments.results.metrics import RunMetrics, summarize
+from serving.vocabulary.request import Request
+from serving.vocabulary.units import FRACTION_BITS
 
 SLO = SloConfig("test", ttft_ms=100, tpot_ms=20, source="made up")
 MS = 1_000_000

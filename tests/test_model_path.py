@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from experiments.compose import load_config
-from experiments.resolved import load_resolved, resolved_yaml
-from serving.errors import UserError
+from experiments.compose.compose import load_config
+from experiments.compose.resolved import load_resolved, resolved_yaml
+from serving.vocabulary.errors import UserError
 
 
 def test_a_path_is_a_model(tmp_path: Path) -> None:

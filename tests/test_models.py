@@ -4,9 +4,9 @@ from policies.admission import AdmitAll
 from policies.batching import ChunkedPrefill
 from policies.dispatch import LeastOutstanding
 from serving.controller import Controller
-from serving.layers import LayerRange
-from serving.replica import Replica
-from serving.request import Request
+from serving.vocabulary.layers import LayerRange
+from serving.vocabulary.replica import Replica
+from serving.vocabulary.request import Request
 from simcore.simulation import Simulation
 from tests.strategies import NS
 from tests.toy_rows import ToyRows

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.multicast import MulticastPlanner, NaivePlanner, OneToOnePlanner, Order
-from policies.multicast_quality import chain_time_s, interference, scale_time_s
-from serving.actions import Shard, Stop
-from serving.planning import Edge, Plan, Planner, Port, ScaleUp, Source, Target
+from policies.multicast.planner import MulticastPlanner, NaivePlanner, OneToOnePlanner, Order
+from policies.multicast.quality import chain_time_s, interference, scale_time_s
+from serving.protocols.planning import Edge, Plan, Planner, Port, ScaleUp, Source, Target
+from serving.vocabulary.actions import Shard, Stop
 
 GB = 1_000_000_000
 B = 12_500_000_000  # 100 Gbps

@@ -94,7 +94,9 @@ def test_the_page_lists_what_stays_interpreted_and_why() -> None:
 
 def test_what_native_code_imports_is_part_of_its_hashes() -> None:
     sources = _with_imports(compiled_modules(), ROOT)
-    assert {"serving/engine.py", "serving/fact.py", "hwmodels/fabric/fabric.py"} <= set(sources)
+    assert {"serving/engine/engine.py", "serving/vocabulary/fact.py", "hwmodels/fabric/fabric.py"} <= set(
+        sources
+    )
     assert "experiments/cli.py" not in sources
 
 
@@ -108,7 +110,7 @@ print([name for name in {names} if not found(name).__file__.endswith('so')])"""
 
 @compiled_only
 def test_the_switch_turns_native_code_off() -> None:
-    code = f"{ASK}; import serving.engine; print(serving.engine.__file__.rpartition('.')[2])"
+    code = f"{ASK}; import serving.engine.engine; print(serving.engine.engine.__file__.rpartition('.')[2])"
     assert asked(ROOT, code, SERVETWIN_INTERPRETED="1") == "interpreted: SERVETWIN_INTERPRETED is set\npy"
     assert asked(ROOT, code) == "compiled: \nso"
 
@@ -116,10 +118,10 @@ def test_the_switch_turns_native_code_off() -> None:
 @compiled_only
 def test_an_edit_is_never_hidden_by_native_code(tmp_path: Path) -> None:
     root = copied(tmp_path, "serving", "simcore", "hwmodels")
-    units = "import serving.units; print(serving.units.NS_PER_S)"
+    units = "import serving.vocabulary.units; print(serving.vocabulary.units.NS_PER_S)"
     assert asked(root, f"{ASK}; {units}") == "compiled: \n1000000000"
     text = (root / "serving" / "units.py").read_text()
     (root / "serving" / "units.py").write_text(text.replace("1_000_000_000", "7"))
     assert asked(root, f"{ASK}; {units}") == (
-        "interpreted: serving/units.py has changed since it was compiled\n7"
+        "interpreted: serving/vocabulary/units.py has changed since it was compiled\n7"
     )

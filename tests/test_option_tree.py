@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from experiments import fingerprint, hydra_merge, option_tree, options
-from experiments.compose import load_config
-from experiments.content_cache import FOLDER_VARIABLE, digest_of
-from experiments.options import option_groups
-from experiments.references import followed, missing_keys
-from serving.errors import UserError
+from experiments.compose import fingerprint, hydra_merge, option_tree
+from experiments.compose.compose import load_config
+from experiments.compose.content_cache import FOLDER_VARIABLE, digest_of
+from experiments.compose.references import followed, missing_keys
+from experiments.config import options
+from experiments.config.options import option_groups
+from serving.vocabulary.errors import UserError
 
 WORD_LISTS = [
     [],

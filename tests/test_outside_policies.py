@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from experiments import cli, realexec_cli
-from experiments.compose import load_config
-from experiments.policy_groups import POLICY_GROUPS
-from serving.errors import UserError
+from experiments.compose.compose import load_config
+from experiments.policy.groups import POLICY_GROUPS
+from serving.vocabulary.errors import UserError
 from tests.user_policies import DISPATCH, TINY, here, mine, sentence
 
 __all__ = ["here", "mine"]
@@ -20,11 +20,11 @@ ELASTIC = ("system=serverlessllm", "cluster=blitz_b", "trace=azure_conv_like", "
 OTHERS = """
 from policies.admission import TokenBucket
 from policies.batching import ChunkedPrefill
-from policies.live_scaling import LiveScaling
+from policies.live.live_scaling import LiveScaling
 from policies.provisioning import StoreProvisioner
-from policies.scaling import LoadMonitor, scaling_rules
-from policies.zigzag import IlpFree
-from experiments.copies import cached
+from policies.scaling.load_monitor import LoadMonitor, scaling_rules
+from policies.live.zigzag import IlpFree
+from experiments.build.copies import cached
 
 
 class Batches(ChunkedPrefill):

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.errors import UserError
-from serving.host_cache import CacheRules, Ended, HostCaches
-from serving.parameter_pool import REMOTE, ParameterPool, Reload, broken
+from serving.parameters.host_cache import CacheRules, Ended, HostCaches
+from serving.parameters.parameter_pool import REMOTE, ParameterPool, Reload, broken
+from serving.vocabulary.errors import UserError
 
 
 def a_pool(

@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from experiments import build
+from experiments.build import build
 from experiments.cli import run
-from experiments.compose import load_config
-from experiments.simulate import Prepared, execute, prepare
+from experiments.compose.compose import load_config
+from experiments.run.simulate import Prepared, execute, prepare
 from policies.admission import AdmitAll
 from policies.batching import ChunkedPrefill
 from policies.dispatch import LeastOutstanding
-from serving.batch import Batch
-from serving.errors import PolicyError
+from serving.protocols.batch import Batch
+from serving.vocabulary.errors import PolicyError
 
 STATIC = [
     "trace=azure_conv_like",

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from experiments.compose import load_config
-from experiments.policy_watch import PolicyWatch, slow_policies
-from experiments.simulate import execute, prepare
-from experiments.table import print_summary
+from experiments.compose.compose import load_config
+from experiments.policy.watch import PolicyWatch, slow_policies
+from experiments.report.table import print_summary
+from experiments.run.simulate import execute, prepare
 from policies.dispatch import LeastOutstanding
-from serving.scale_answers import AskedScaler
+from serving.protocols.scale_answers import AskedScaler
 from tests.test_elastic_policy_faults import VIEW
 
 STATIC = [

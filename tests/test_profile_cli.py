@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from experiments.profile_cli import profile
+from experiments.commands.profile import profile
 from hwmodels.errors import HardwareError
 from hwmodels.profile_file import load_profile, save_profile
-from serving.errors import UserError
+from serving.vocabulary.errors import UserError
 from tests.profile_tables import small_profile, write_aiconfigurator, write_llmservingsim, write_mlp
 
 PROFILES = Path(os.environ.get("SERVETWIN_PROFILES", ""))

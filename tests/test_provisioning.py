@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.multicast import MulticastPlanner, NaivePlanner, OneToOnePlanner
-from policies.multicast_quality import scale_time_s
+from policies.multicast.planner import MulticastPlanner, NaivePlanner, OneToOnePlanner
+from policies.multicast.quality import scale_time_s
 from policies.provisioning import BinomialProvisioner, NetworkProvisioner, StoreProvisioner
-from serving.actions import Shard, Stop
-from serving.planning import Edge, Plan, Planner, Port, ScaleUp, Source, Target
-from serving.provisioning import Missing, Provision, Provisioned, Provisioner, Seat, missing_of
+from serving.protocols.planning import Edge, Plan, Planner, Port, ScaleUp, Source, Target
+from serving.protocols.provisioning import Missing, Provision, Provisioned, Provisioner, Seat, missing_of
+from serving.vocabulary.actions import Shard, Stop
 from tests.test_multicast import LAYER_24B, SIZE_24B, B, arrows, chains_of, host, pair, port, source, stops
 
 NVLINK = 200_000_000_000  # 1.6 Tbps

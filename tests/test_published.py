@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from experiments.compose import load_config
-from experiments.hardware import hardware_of
-from experiments.support_cli import support
+from experiments.build.hardware import hardware_of
+from experiments.commands.support import support
+from experiments.compose.compose import load_config
 from hwmodels.catalogue import gpu_names, llm_names, load_llm
 from hwmodels.errors import HardwareError
 from hwmodels.importers import IMPORTERS, ImportRequest, import_profile

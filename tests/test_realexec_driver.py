@@ -23,7 +23,7 @@ from realexec.processes import WorkerPool
 from realexec.prompts import prompt_ids
 from realexec.report import RunReport
 from realexec.verify import check_tokens
-from serving.actions import (
+from serving.vocabulary.actions import (
     Action,
     Adopt,
     Assign,
@@ -41,10 +41,10 @@ from serving.actions import (
     Turn,
     Wake,
 )
-from serving.errors import UserError
-from serving.events import Arrived, Event, Lost, Ran
-from serving.request import Request
-from serving.units import FRACTION_BITS
+from serving.vocabulary.errors import UserError
+from serving.vocabulary.events import Arrived, Event, Lost, Ran
+from serving.vocabulary.request import Request
+from serving.vocabulary.units import FRACTION_BITS
 from tests.processes import REAL, patience_s, start_up_s
 from tests.test_realexec_tokens import TINY
 
@@ -262,8 +262,8 @@ def test_recompute_under_the_real_controller_replays_and_is_counted_apart() -> N
     from policies.batching import ChunkedPrefill
     from policies.dispatch import LeastOutstanding
     from serving.controller import Controller
-    from serving.layers import LayerRange
-    from serving.replica import Replica
+    from serving.vocabulary.layers import LayerRange
+    from serving.vocabulary.replica import Replica
 
     def controller() -> Controller:
         replicas = [Replica(i, "tiny_llama", LayerRange(0, 3), (i,), kv_blocks=9) for i in range(2)]

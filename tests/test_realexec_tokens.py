@@ -13,7 +13,7 @@ from realexec.models import build_model
 from realexec.report import Generation
 from realexec.step_engine import StepEngine
 from realexec.verify import check_tokens, reference_tokens
-from serving.errors import UserError
+from serving.vocabulary.errors import UserError
 
 pytestmark = pytest.mark.real
 

@@ -15,15 +15,15 @@ from experiments import cli
 from policies.admission import AdmitAll
 from policies.batching import ChunkedPrefill, PrefillFirst
 from policies.dispatch import LeastOutstanding
-from serving.batch import Batcher
 from serving.controller import Controller
-from serving.errors import UserError
-from serving.events import Arrived, Event, Lost, Ran
-from serving.journal import FORMAT, line, whole
-from serving.layers import LayerRange
-from serving.replay import ReplayReport, replay
-from serving.replica import Replica
-from serving.request import Request
+from serving.protocols.batch import Batcher
+from serving.record.journal import FORMAT, line, whole
+from serving.record.replay import ReplayReport, replay
+from serving.vocabulary.errors import UserError
+from serving.vocabulary.events import Arrived, Event, Lost, Ran
+from serving.vocabulary.layers import LayerRange
+from serving.vocabulary.replica import Replica
+from serving.vocabulary.request import Request
 from tests.naive_engine import Case
 from tests.strategies import NS, cases
 from tests.toy_rows import ToyRows

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from experiments import plots, series
-from experiments.compose import load_config
-from experiments.report import write_report
-from experiments.resolved import resolved_yaml
-from experiments.table import NOTHING, count, duration, number, print_summary, share
+from experiments.compose.compose import load_config
+from experiments.compose.resolved import resolved_yaml
+from experiments.report import plots
+from experiments.report.report import write_report
+from experiments.report.table import NOTHING, count, duration, number, print_summary, share
+from experiments.results import series
 
 CONFIG = resolved_yaml(load_config(["out=OUT & <more>"], "simulate"))
 SPREAD = {"mean": 123.4, "p50": 98.7, "p90": 250.0, "p95": 401.0, "p99": 1234.0, "max": 70_000.0}

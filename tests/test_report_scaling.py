@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from experiments.report_scaling import MOST_ROWS, instance_steps, scaling
-from experiments.simulate import execute, prepare
-from experiments.table import live_facts, shortages
+from experiments.report.scaling import MOST_ROWS, instance_steps, scaling
+from experiments.report.table import live_facts, shortages
+from experiments.run.simulate import execute, prepare
 from tests.test_config import simulated
 from tests.test_report import SUMMARY, columns, page
 

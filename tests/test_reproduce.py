@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experiments.build import arrivals_of, reserve_labels
+from experiments.build.build import arrivals_of, reserve_labels
 from experiments.cli import run
-from experiments.compose import load_config
+from experiments.compose.compose import load_config
 from experiments.reproduce import fig08, fig21, fig23, set_ups
 from experiments.reproduce.compare import ratio_row
 from experiments.reproduce.figure import Figure, Row
@@ -39,13 +39,13 @@ from experiments.reproduce.verdict import (
     times,
     within,
 )
-from experiments.simulate import Simulated, prepare
+from experiments.run.simulate import Simulated, prepare
 from hwmodels.topology.cluster_file import load_cluster
-from serving.errors import UserError
-from serving.events import Arrived
-from serving.handover import HandOverRules, HandOvers, Transfers
-from serving.journal import event_text, parse_event
-from serving.request import Request
+from serving.kv.handover import HandOverRules, HandOvers, Transfers
+from serving.record.journal import event_text, parse_event
+from serving.vocabulary.errors import UserError
+from serving.vocabulary.events import Arrived
+from serving.vocabulary.request import Request
 from traces.capacity import prompt_load
 from traces.errors import TraceError
 from traces.find import find_trace

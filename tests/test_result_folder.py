@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from experiments.known_files import MARKER
-from experiments.result_folder import ResultFolder
-from serving.errors import UserError
+from experiments.results.known_files import MARKER
+from experiments.results.result_folder import ResultFolder
+from serving.vocabulary.errors import UserError
 
 
 def write_result(target: Path | str, content: str = "{}", overwrite: bool = False) -> Path:

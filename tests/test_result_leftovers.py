@@ -11,17 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from experiments import result_folder
-from experiments.known_files import MARKER, write_marker
-from experiments.result_folder import ResultFolder
-from experiments.unfinished import hold, replaced_name
-from serving.errors import UserError
+from experiments.results import result_folder
+from experiments.results.known_files import MARKER, write_marker
+from experiments.results.result_folder import ResultFolder
+from experiments.results.unfinished import hold, replaced_name
+from serving.vocabulary.errors import UserError
 from tests.test_result_folder import names, refusal, write_result
 
 ROOT = Path(__file__).resolve().parents[1]
 BEGUN = """
 import sys
-from experiments.result_folder import ResultFolder
+from experiments.results.result_folder import ResultFolder
 with ResultFolder(sys.argv[1], overwrite=False) as folder:
     (folder.path / "journal").write_text("begun")
     print(folder.path, flush=True)
@@ -165,7 +165,7 @@ def test_a_result_of_the_version_before_is_overwritten(tmp_path: Path) -> None:
 
 
 def test_without_locks_nothing_is_taken_for_dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("experiments.unfinished.fcntl", None)
+    monkeypatch.setattr("experiments.results.unfinished.fcntl", None)
     (tmp_path / ".servetwin-unfinished-0123456789ab").mkdir()
     write_result(tmp_path / "run")
     assert names(tmp_path) == {"run", ".servetwin-unfinished-0123456789ab"}

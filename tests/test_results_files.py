@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from experiments.results import write_parquet
+from experiments.run.write_results import write_parquet
 from tests.test_imports import loaded_after
 from traces.arrow import arrow_numbers, arrow_words, codes_of, numbers_of
 from traces.columns import Names
@@ -23,7 +23,7 @@ COLUMNS = {
 WRITE = """
 import numpy as np
 from pathlib import Path
-from experiments.results import write_parquet
+from experiments.run.write_results import write_parquet
 from traces.arrow import arrow_numbers, arrow_words, codes_of, numbers_of
 from traces.columns import Names
 write_parquet(Path({path!r}), {{"request": np.arange(3), "model": Names.of(["a", "b", "a"])}})

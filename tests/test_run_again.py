@@ -11,11 +11,11 @@ import pytest
 import yaml
 
 from experiments import cli
-from experiments.compose import load_config
-from experiments.config import Kind, RunConfig
-from experiments.resolved import resolved_yaml
+from experiments.compose.compose import load_config
+from experiments.compose.resolved import resolved_yaml
+from experiments.config.config import Kind, RunConfig
 from hwmodels.errors import HardwareError
-from serving.errors import UserError
+from serving.vocabulary.errors import UserError
 from tests.forgery import ATTACKS, EVIL, config_of, imported, places, put
 from tests.user_policies import DISPATCH, TINY, here, mine, sentence
 

@@ -7,7 +7,7 @@ from typing import get_args
 
 import pytest
 
-from serving.actions import Action
+from serving.vocabulary.actions import Action
 from tests.same_results import __main__ as command
 from tests.same_results.__main__ import main
 from tests.same_results.commits import checkout

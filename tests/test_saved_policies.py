@@ -14,15 +14,15 @@ import pytest
 import yaml
 
 from experiments import cli
-from experiments.journal_file import NAME
-from experiments.policy_groups import POLICY_GROUPS
+from experiments.compose.resolved import read_resolved, resolved_yaml
+from experiments.policy.groups import POLICY_GROUPS
+from experiments.policy.saved import check_policies
 from experiments.reproduce.more_set_ups import SIX_24B
 from experiments.reproduce.run_store import RunStore
 from experiments.reproduce.set_ups import Case
-from experiments.resolved import read_resolved, resolved_yaml
-from experiments.saved_policies import check_policies
-from serving.errors import UserError
-from serving.journal import digest_of
+from experiments.results.journal_file import NAME
+from serving.record.journal import digest_of
+from serving.vocabulary.errors import UserError
 from tests.forgery import ATTACKS, EVIL, config_of, imported, places, put
 
 __all__ = ["imported"]
@@ -80,13 +80,13 @@ NAMES = [
     "subprocess:Popen",
     "os:system",
     "builtins:eval",
-    "policies.scaling:instance_to_take",
+    "policies.scaling.load_monitor:instance_to_take",
     "policies.dispatch:PowerOfTwoChoices",
-    "policies.zigzag_ilp:find_spec",
+    "policies.live.zigzag_ilp:find_spec",
     "experiments.cli:main",
-    "experiments.build:Random",
-    "serving.fact:exec",
-    "serving.fleet:Fleet",
+    "experiments.build.build:Random",
+    "serving.vocabulary.fact:exec",
+    "serving.engine.fleet:Fleet",
     "hwmodels.catalogue:files",
     "",
     ":",
@@ -215,9 +215,9 @@ SHIPPED = ("serving", "policies", "hwmodels", "simcore", "realexec", "traces", "
 BY_NAME = {
     "traces/formats.py": {"import_module"},
     "traces/synthetic/registry.py": {"import_module"},
-    "experiments/policy_class.py": {"import_module"},
-    "serving/fact.py": {"exec"},
-    "experiments/resolved.py": {"yaml.load"},  # a safe loader
+    "experiments/policy/policy_class.py": {"import_module"},
+    "serving/vocabulary/fact.py": {"exec"},
+    "experiments/compose/resolved.py": {"yaml.load"},  # a safe loader
     "hwmodels/yaml_text.py": {"yaml.load"},  # the same
 }
 REACHING = {

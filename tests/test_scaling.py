@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.scaling import LoadMonitor, instance_to_take, load_monitor
-from policies.scaling_bands import Band
-from policies.scaling_rules import (
+from policies.scaling.bands import Band
+from policies.scaling.load_monitor import LoadMonitor, instance_to_take, load_monitor
+from policies.scaling.rules import (
     Bounds,
     Need,
     ScalingRules,
@@ -21,8 +21,15 @@ from policies.scaling_rules import (
     scaling_rules,
     within,
 )
-from serving.replica import Role
-from serving.scaling import FixedRole, InstanceState, InstanceView, RoleView, ScaleDecision, ScalingView
+from serving.protocols.scaling import (
+    FixedRole,
+    InstanceState,
+    InstanceView,
+    RoleView,
+    ScaleDecision,
+    ScalingView,
+)
+from serving.vocabulary.replica import Role
 
 MS = 1_000_000
 TIMEOUT_NS = 333 * MS

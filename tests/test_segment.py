@@ -4,14 +4,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import hwmodels.rows
-import serving.units
-from simcore.segment import steps_to_reach
+import serving.vocabulary.units
+from simcore.replica.segment import steps_to_reach
 
 fixed = st.integers(1, 1 << 60)
 
 
 def cost_of_steps(first: int, slope: int, steps: int) -> int:
-    """The sum of first + slope * i for i < steps, as simcore.machine writes it."""
+    """The sum of first + slope * i for i < steps, as simcore.replica.machine writes it."""
     return steps * first + slope * (steps * (steps - 1) >> 1)
 
 
@@ -34,4 +34,4 @@ def test_a_boundary_is_reached_by_its_own_step(first: int, slope: int, steps: in
 
 
 def test_fraction_bits_are_the_same_everywhere() -> None:
-    assert hwmodels.rows.FRACTION_BITS == serving.units.FRACTION_BITS
+    assert hwmodels.rows.FRACTION_BITS == serving.vocabulary.units.FRACTION_BITS

@@ -5,11 +5,11 @@ from random import Random
 
 import pytest
 
-from policies.scaling import LoadMonitor, load_monitor
-from serving.provisioning import Missing
-from serving.request import Request
-from serving.scaling import ScaleDecision, Scaler, ScalingView
-from serving.shortage import Shortage
+from policies.scaling.load_monitor import LoadMonitor, load_monitor
+from serving.elastic.shortage import Shortage
+from serving.protocols.provisioning import Missing
+from serving.protocols.scaling import ScaleDecision, Scaler, ScalingView
+from serving.vocabulary.request import Request
 from tests.elastic_world import MS, Setting, StepWorld
 
 END_NS = 5_000 * MS  # some of these worlds never come to rest: models hold each other's GPUs

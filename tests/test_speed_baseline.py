@@ -13,7 +13,7 @@ from benchmarks.modes import COMPILED, INTERPRETED, NO_COMPILED_CORE
 from benchmarks.raw import Runs
 from benchmarks.scenarios import ALL, LARGE, SCENARIOS
 from benchmarks.speed_runs import Child, Found, Measured
-from serving.errors import UserError
+from serving.vocabulary.errors import UserError
 
 RECORDED: Entries = {"static": {INTERPRETED: {"raw": 60.0}}}
 

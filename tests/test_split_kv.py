@@ -9,16 +9,16 @@ from hypothesis import strategies as st
 
 from nativecore import core
 from policies.batching import PrefillFirst
-from serving.actions import Action, Adopt, Preempt, Run, Send
-from serving.decode_room import DecodeRoom
-from serving.engine import Engine
-from serving.events import Ran, Sent
-from serving.handover import HandOverRules, HandOvers, Transfers
-from serving.kv_transfer import Givers, UnderWay, parts_of
-from serving.layers import LayerRange
-from serving.progress import EngineState, Progress
-from serving.replica import Replica, Role
-from serving.request import Request
+from serving.engine.engine import Engine
+from serving.engine.progress import EngineState, Progress
+from serving.kv.decode_room import DecodeRoom
+from serving.kv.handover import HandOverRules, HandOvers, Transfers
+from serving.kv.transfers import Givers, UnderWay, parts_of
+from serving.vocabulary.actions import Action, Adopt, Preempt, Run, Send
+from serving.vocabulary.events import Ran, Sent
+from serving.vocabulary.layers import LayerRange
+from serving.vocabulary.replica import Replica, Role
+from serving.vocabulary.request import Request
 from tests.elastic_world import bare
 
 LAYERS = 4

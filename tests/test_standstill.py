@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from experiments.compose import load_config
-from experiments.simulate import execute, prepare
-from serving.actions import Action
-from serving.elastic import Elastic
-from serving.errors import UserError
-from serving.events import Event, Woke
-from serving.stillness import changes_of, ends_ns_of
+from experiments.compose.compose import load_config
+from experiments.run.simulate import execute, prepare
+from serving.elastic.elastic import Elastic
+from serving.elastic.stillness import changes_of, ends_ns_of
+from serving.vocabulary.actions import Action
+from serving.vocabulary.errors import UserError
+from serving.vocabulary.events import Event, Woke
 from simcore.standstill import LOOKS, PATIENCE_NS, Standstill
 from tests.elastic_world import MS, Whims
 from tests.wide_world import PATIENCE_NS as WORLD_PATIENCE_NS

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from experiments import key_list, options
-from experiments.content_cache import FOLDER_VARIABLE
-from experiments.help_text import help_text
-from experiments.key_list import key_list as listed
+from experiments.commands.help_text import help_text
+from experiments.compose import key_list
+from experiments.compose.content_cache import FOLDER_VARIABLE
+from experiments.compose.key_list import key_list as listed
+from experiments.config import options
 from tests.test_imports import loaded_after, modules_after
 
 # Hydra merges what is not kept; the others draw, solve, learn, or read tables of other formats.

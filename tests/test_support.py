@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments.compose import load_config, option_groups
-from experiments.support_cli import support
-from experiments.support_rungs import Rung, chosen_rung, decode_s, ladder, prefill_s, rungs_of
-from experiments.support_table import listing, table
+from experiments.commands.support import support
+from experiments.commands.support_rungs import Rung, chosen_rung, decode_s, ladder, prefill_s, rungs_of
+from experiments.commands.support_table import listing, table
+from experiments.compose.compose import load_config, option_groups
 from hwmodels.catalogue import gpu_names, llm_names, load_gpu, load_llm
 from hwmodels.errors import HardwareError
 from hwmodels.kv_capacity import kv_capacity
@@ -17,7 +17,7 @@ from hwmodels.profile import Curve, Lattice, OpTables, Profile, Stamp
 from hwmodels.profile_file import save_profile
 from hwmodels.select import step_model
 from hwmodels.step_time import Piece, StepLimits
-from serving.errors import UserError
+from serving.vocabulary.errors import UserError
 
 SECTIONS = ("model", "gpu", "step times", "ladder", "kv memory", "engine", "sample times")
 

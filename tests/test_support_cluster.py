@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from experiments.support_cluster import cluster_lines, example_paths, shared_by
-from experiments.topology_picture import draw
+from experiments.commands.support_cluster import cluster_lines, example_paths, shared_by
+from experiments.commands.topology_picture import draw
 from hwmodels.errors import HardwareError
 from hwmodels.topology.cluster_file import cluster_names, load_cluster
 from hwmodels.topology.link import dram, gpu
 from hwmodels.topology.spec import hosts_x_gpus
 from hwmodels.topology.topology import build
-from serving.errors import UserError
+from serving.vocabulary.errors import UserError
 
 SECTIONS = ("source", "shared", "links", "paths", "rates", "efficiency", "latency")
 

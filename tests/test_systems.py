@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from experiments.compose import load_config
-from experiments.options import CONF_DIR
-from experiments.simulate import Prepared, Simulated, execute, prepare
-from serving.actions import Action, Load, Place, Run, Send, Turn
-from serving.events import Event
+from experiments.compose.compose import load_config
+from experiments.config.options import CONF_DIR
+from experiments.run.simulate import Prepared, Simulated, execute, prepare
+from serving.vocabulary.actions import Action, Load, Place, Run, Send, Turn
+from serving.vocabulary.events import Event
 from tests.elastic_world import MS
 from tests.test_elastic import both, wait
 

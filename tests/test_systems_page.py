@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from experiments import cli
-from experiments.compose import load_config, option_groups
+from experiments.compose.compose import load_config, option_groups
 from tests.user_policies import here
 
 __all__ = ["here"]

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from experiments.compose import load_config
-from experiments.config import RunConfig
-from experiments.resolved import load_resolved, resolved_yaml
-from experiments.trace_config import DEFAULTS, TraceConfig
-from experiments.trace_options import trace_names, trace_parameters
-from experiments.workload import selected, unused, workload_of
-from serving.errors import UserError
-from serving.estimates import ModelEstimates
+from experiments.build.workload import selected, unused, workload_of
+from experiments.compose.compose import load_config
+from experiments.compose.resolved import load_resolved, resolved_yaml
+from experiments.config.config import RunConfig
+from experiments.config.trace_config import DEFAULTS, TraceConfig
+from experiments.config.trace_options import trace_names, trace_parameters
+from serving.vocabulary.errors import UserError
+from serving.vocabulary.estimates import ModelEstimates
 from traces.load import load
 from traces.synthetic.registry import SYNTHETIC
 

@@ -25,7 +25,7 @@ def test_without_a_verb_the_help_is_printed(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_list_names_every_trace(capsys: pytest.CaptureFixture[str]) -> None:
-    from experiments.trace_options import trace_names
+    from experiments.config.trace_options import trace_names
 
     assert run(["traces", "list"]) == 0
     text = capsys.readouterr().out

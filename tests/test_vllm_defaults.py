@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from experiments.compose import load_config
-from experiments.config import RunConfig
-from experiments.key_list import key_list
-from experiments.resolved import load_resolved, resolved_yaml
-from experiments.simulate import prepare
-from experiments.support_cli import support
-from experiments.vllm_defaults import batch_defaults
+from experiments.commands.support import support
+from experiments.compose.compose import load_config
+from experiments.compose.key_list import key_list
+from experiments.compose.resolved import load_resolved, resolved_yaml
+from experiments.config.config import RunConfig
+from experiments.config.vllm_defaults import batch_defaults
+from experiments.run.simulate import prepare
 from hwmodels.catalogue import gpu_names, load_gpu
-from serving.errors import UserError
+from serving.vocabulary.errors import UserError
 
 LARGE = {"h100", "h200", "a800", "rtx_pro_6000"}
 

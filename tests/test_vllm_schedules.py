@@ -18,14 +18,14 @@ from typing import Any
 import pytest
 
 from policies.batching import ChunkedPrefill
-from serving.actions import Action, Preempt, Run
-from serving.engine import Engine
-from serving.errors import PolicyError
-from serving.events import Ran
-from serving.layers import LayerRange
-from serving.progress import EngineState, Progress
-from serving.replica import Replica
-from serving.request import Request
+from serving.engine.engine import Engine
+from serving.engine.progress import EngineState, Progress
+from serving.vocabulary.actions import Action, Preempt, Run
+from serving.vocabulary.errors import PolicyError
+from serving.vocabulary.events import Ran
+from serving.vocabulary.layers import LayerRange
+from serving.vocabulary.replica import Replica
+from serving.vocabulary.request import Request
 
 DATA = Path(__file__).parent / "data"
 HAND_MADE = json.loads((DATA / "vllm_schedules_hand_made.json").read_text(encoding="ascii"))

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from policies.batching import PrefillFirst
-from serving.engine import Engine
-from serving.errors import PolicyError
-from serving.layers import LayerRange
-from serving.replica import Replica
+from serving.engine.engine import Engine
+from serving.vocabulary.errors import PolicyError
+from serving.vocabulary.layers import LayerRange
+from serving.vocabulary.replica import Replica
 from tests.test_vllm_schedules import Schedule, in_any_order
 
 DATA = Path(__file__).parent / "data"

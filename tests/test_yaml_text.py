@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from experiments.options import CONF_DIR
+from experiments.config.options import CONF_DIR
 from hwmodels import yaml_text
 from hwmodels.yaml_text import yaml_data
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policies.zigzag import BestEffort, IlpFree, StopTheWorld
-from policies.zigzag_replay import Schedule, best_effort, ilp_free, replay, stop_the_world
-from serving.live import LiveScheduler, LiveView
+from policies.live.zigzag import BestEffort, IlpFree, StopTheWorld
+from policies.live.zigzag_replay import Schedule, best_effort, ilp_free, replay, stop_the_world
+from serving.protocols.live import LiveScheduler, LiveView
 
 FOREVER_NS = 10**9
 WEIGHTS = st.lists(st.integers(1, 9), min_size=1, max_size=7).map(tuple)

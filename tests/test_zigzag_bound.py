@@ -17,8 +17,8 @@ from experiments.reproduce.pair_bound import (
     zigzag_s,
 )
 from experiments.reproduce.zigzag import POINTS, SET_UP, Setting, cases
-from policies.zigzag_replay import ilp_free, replay
-from serving.live import LiveView
+from policies.live.zigzag_replay import ilp_free, replay
+from serving.protocols.live import LiveView
 
 MANY = 256  # layers
 

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from experiments.reproduce.registry import chosen
-from policies.zigzag import Ilp
-from policies.zigzag_ilp import Formulation, Solved, claimed_finish_ns, front_greedy, solve, stopped_with
-from policies.zigzag_replay import ilp_free, replay
-from serving.errors import UserError
-from serving.live import LiveView
+from policies.live.zigzag import Ilp
+from policies.live.zigzag_ilp import Formulation, Solved, claimed_finish_ns, front_greedy, solve, stopped_with
+from policies.live.zigzag_replay import ilp_free, replay
+from serving.protocols.live import LiveView
+from serving.vocabulary.errors import UserError
 
 pytest.importorskip("ortools")
 
@@ -276,7 +276,7 @@ def test_what_cannot_be_chosen_is_refused() -> None:
 
 def test_without_or_tools_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before anything is run: when the policy is made, and when a figure that needs it is asked for."""
-    monkeypatch.setattr("policies.zigzag_ilp.find_spec", lambda _: None)
+    monkeypatch.setattr("policies.live.zigzag_ilp.find_spec", lambda _: None)
     words = "pip install 'servetwin\\[plan\\]', or choose system/live=ilp_free"
     with pytest.raises(UserError, match=words):
         Ilp()

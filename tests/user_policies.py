@@ -14,8 +14,8 @@ DISPATCH = """
 from random import Random
 from typing import Literal
 
-from serving.fleet import FleetView
-from serving.request import Request
+from serving.engine.fleet import FleetView
+from serving.vocabulary.request import Request
 
 
 class FillFirst:

@@ -7,15 +7,15 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
-from policies.live_scaling import LiveScaling
-from policies.zigzag import BestEffort, Ilp, IlpFree, StopTheWorld
-from serving.actions import Action, Load, Place, Preempt, Reclaim, Run, Send
-from serving.colocated import Colocated
-from serving.disaggregated import Disaggregated
-from serving.events import Event, Loaded, Lost, Ran
-from serving.live import LivePolicy, LiveScheduler
-from serving.progress import EngineState
-from serving.request import Request
+from policies.live.live_scaling import LiveScaling
+from policies.live.zigzag import BestEffort, Ilp, IlpFree, StopTheWorld
+from serving.engine.progress import EngineState
+from serving.protocols.live import LivePolicy, LiveScheduler
+from serving.services.colocated import Colocated
+from serving.services.disaggregated import Disaggregated
+from serving.vocabulary.actions import Action, Load, Place, Preempt, Reclaim, Run, Send
+from serving.vocabulary.events import Event, Loaded, Lost, Ran
+from serving.vocabulary.request import Request
 from tests.elastic_world import MS, SIZE_BYTES, Setting, StepWorld, Whims
 
 PROVISIONERS = ("binomial", "host", "host_or_ssd", "multicast", "naive", "one_to_one")

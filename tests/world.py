@@ -7,13 +7,13 @@ from random import Random
 from policies.admission import AdmitAll
 from policies.batching import ChunkedPrefill, PrefillFirst
 from policies.dispatch import LeastOutstanding, RoundRobin
-from serving.batch import Batch, Batcher, ReplicaView
 from serving.controller import Controller
-from serving.invariants import check
-from serving.journal import line
-from serving.layers import LayerRange
-from serving.replica import Replica
-from serving.request import Request
+from serving.protocols.batch import Batch, Batcher, ReplicaView
+from serving.record.invariants import check
+from serving.record.journal import line
+from serving.vocabulary.layers import LayerRange
+from serving.vocabulary.replica import Replica
+from serving.vocabulary.request import Request
 from simcore.simulation import SimReport, Simulation
 from tests.naive_engine import Case
 

@@ -20,7 +20,7 @@ from benchmarks.peers import dynosim, splitwise
 from benchmarks.peers.ours import Ours
 from benchmarks.peers.runs import Run, Summary, Tool, run, summary
 from benchmarks.peers.work import WORDS, Work, work
-from serving.errors import UserError
+from serving.vocabulary.errors import UserError
 
 RUNS = 5
 HEAD = (

@@ -16,7 +16,7 @@ import numpy as np
 
 from benchmarks.peers.runs import Command, Told
 from benchmarks.peers.work import POINTS, REPLICAS, Work
-from serving.errors import UserError
+from serving.vocabulary.errors import UserError
 
 NAME: Final = "DynoSim"
 VARIABLE: Final = "SERVETWIN_DYNAMO_PYTHON"

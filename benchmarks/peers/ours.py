@@ -10,7 +10,7 @@ from pathlib import Path
 from benchmarks.modes import environment
 from benchmarks.peers.runs import Command, Told
 from benchmarks.peers.work import WORDS
-from experiments.version import code_version
+from experiments.config.version import code_version
 
 MAIN = "from experiments.cli import main; main()"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Protocol
 
-from serving.errors import UserError
+from serving.vocabulary.errors import UserError
 
 
 @dataclass(frozen=True, slots=True)

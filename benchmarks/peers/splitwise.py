@@ -17,7 +17,7 @@ from typing import Final
 
 from benchmarks.peers.runs import Command, Told, mean_s
 from benchmarks.peers.work import REPLICAS, Work
-from serving.errors import UserError
+from serving.vocabulary.errors import UserError
 
 NAME: Final = "splitwise-sim"
 VARIABLE: Final = "SERVETWIN_SPLITWISE_SIM"

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from experiments.compose import load_config
-from experiments.simulate import Prepared, prepare
+from experiments.compose.compose import load_config
+from experiments.run.simulate import Prepared, prepare
 from hwmodels.rows import FIXED_PER_S, StepRows
 
 if TYPE_CHECKING:

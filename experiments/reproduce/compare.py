@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+from experiments.report.table import number
 from experiments.reproduce.figure import MISSED, Key, Kind, Row
 from experiments.reproduce.moved import moved_alone, moved_order, moved_ratio
 from experiments.reproduce.outcomes import (
@@ -19,7 +20,6 @@ from experiments.reproduce.paired import mean_of, ratio_of
 from experiments.reproduce.saved import SEED, pointing
 from experiments.reproduce.set_ups import Case
 from experiments.reproduce.verdict import Claim, in_order, judged_over
-from experiments.table import number
 
 # Said of both systems wherever they differ: usually one of these explains a ratio that is out.
 _TOLD: Final = (LOADS, LOAD_TIME, INSTANCES, GPU_TIME)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from experiments.picture import save
+from experiments.report.picture import save
 from experiments.reproduce.figure import Figure, Panel, Row
 from experiments.reproduce.verdict import BAND
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from experiments.report.table import number
 from experiments.reproduce.compare import kept
 from experiments.reproduce.figure import Figure, Line, Panel, Row
 from experiments.reproduce.levels import inputs
@@ -14,7 +15,6 @@ from experiments.reproduce.outcomes import Metric, Outcome, Outcomes
 from experiments.reproduce.paired import mean_of
 from experiments.reproduce.set_ups import Case, case
 from experiments.reproduce.verdict import Claim, about, judged_over
-from experiments.table import number
 from hwmodels.catalogue import load_llm
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ instances are started by the same load monitor, and no copy in host memory is us
 
 from typing import Any, Final
 
+from experiments.report.table import number
 from experiments.reproduce.compare import kept, measured, order_row, pointed
 from experiments.reproduce.figure import Figure, Key, Kind, Line, Panel, Row
 from experiments.reproduce.levels import inputs, levels, percent
@@ -15,7 +16,6 @@ from experiments.reproduce.outcomes import LOAD_TIME, NETWORK_MEAN, Metric, Outc
 from experiments.reproduce.paired import mean_of
 from experiments.reproduce.set_ups import Case, case, three
 from experiments.reproduce.verdict import Claim, about, at_least, at_most, judged, judged_over
-from experiments.table import number
 
 # BlitzScale (OSDI 2025), section 3: 72B is below 60 % from 220 Gbps a GPU on, at 40 % with 500 ms.
 _GBPS: Final = 220.0

@@ -1,8 +1,8 @@
 """Figure 15: seven batches of seven layers, a layer loaded in the time of six.
 
 Time 0 is when the first layer is on the new instance; one unit is one layer of one batch. Scheduled layer by
-layer (policies.zigzag_replay), simulated in a whole run (one_pair), and as the integer program of Eq. 1 in
-three forms (policies.zigzag_ilp).
+layer (policies.live.zigzag_replay), simulated in a whole run (one_pair), and as the integer program of Eq. 1 in
+three forms (policies.live.zigzag_ilp).
 """
 
 from collections.abc import Sequence
@@ -12,9 +12,9 @@ from experiments.reproduce.figure import Figure, Key, Kind, Line, Panel, Row, Ve
 from experiments.reproduce.one_pair import Played, play
 from experiments.reproduce.saved import pointing
 from experiments.reproduce.set_ups import Case
-from policies.zigzag_ilp import FORMULATIONS, Formulation, Solved, check_solver, solve
-from policies.zigzag_replay import Schedule, best_effort, ilp_free
-from serving.live import LiveView
+from policies.live.zigzag_ilp import FORMULATIONS, Formulation, Solved, check_solver, solve
+from policies.live.zigzag_replay import Schedule, best_effort, ilp_free
+from serving.protocols.live import LiveView
 
 EXAMPLE: Final = LiveView(layers=7, layer_load_ns=6, batch_layer_ns=(1,) * 7)
 KEY: Final[Key] = ("schedule", "Figure 15")

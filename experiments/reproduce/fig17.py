@@ -6,6 +6,7 @@ its scaler as shipped. BlitzScale alone turns prefill instances into decode ones
 
 from typing import Final
 
+from experiments.report.table import number
 from experiments.reproduce.compare import joined, kept, measured, order_row, over_time, ratio_row
 from experiments.reproduce.figure import Figure, Line, Panel, Row
 from experiments.reproduce.levels import inputs, levels
@@ -23,7 +24,6 @@ from experiments.reproduce.outcomes import (
 from experiments.reproduce.paired import ratio_of
 from experiments.reproduce.set_ups import BLITZ, Case, SetUp, all_systems, serverless, workloads
 from experiments.reproduce.verdict import Claim, about, at_least, at_most, judged_over, shorter
-from experiments.table import number
 
 Statement = tuple[str, Metric, Claim]
 

@@ -10,8 +10,8 @@ from experiments.reproduce.outcomes import DECISION_P99, LOAD_TIME, Outcomes
 from experiments.reproduce.paired import mean_of
 from experiments.reproduce.set_ups import BLITZ, Case, case, workloads
 from experiments.reproduce.verdict import Claim, at_most, judged, judged_over
-from policies.multicast import MulticastPlanner
-from serving.planning import Plan, Port, ScaleUp, Source, Target
+from policies.multicast.planner import MulticastPlanner
+from serving.protocols.planning import Plan, Port, ScaleUp, Source, Target
 
 # The paper gives no number; this is our reading of the word.
 NEGLIGIBLE: Final = 0.01

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from experiments.report.table import number
 from experiments.reproduce.outcomes import (
     GPU_TIME,
     INSTANCES,
@@ -21,7 +22,6 @@ from experiments.reproduce.outcomes import (
 from experiments.reproduce.paired import mean_of
 from experiments.reproduce.rates import kv_arithmetic
 from experiments.reproduce.set_ups import Case, SetUp
-from experiments.table import number
 
 Levels = tuple[Mapping[str, str], ...]
 

@@ -3,6 +3,7 @@
 from math import inf
 from typing import Final
 
+from experiments.report.table import number
 from experiments.reproduce import cluster_b
 from experiments.reproduce.compare import joined, kept, ratio_row
 from experiments.reproduce.figure import Figure, Line, Panel, Row
@@ -19,7 +20,6 @@ from experiments.reproduce.outcomes import (
 from experiments.reproduce.paired import mean_of
 from experiments.reproduce.set_ups import AZURE_CODE_8B, BLITZ, MULTICAST, Case, SetUp, three
 from experiments.reproduce.verdict import Claim, about, at_least, at_most, judged_over, shorter
-from experiments.table import number
 
 _NOT_LONGER: Final = at_most(1.0, "not longer", "own_analysis")
 _ZIGZAG: Final = shorter(50)  # section 1: "50 % tail latency reduction under bursty workloads"

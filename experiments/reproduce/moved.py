@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
+from experiments.report.table import number
 from experiments.reproduce.figure import Key
 from experiments.reproduce.outcomes import Metric, Outcome, Outcomes
 from experiments.reproduce.paired import mean_of, ratio_of
 from experiments.reproduce.set_ups import Case
 from experiments.reproduce.verdict import Claim
-from experiments.table import number
 
 Read = Callable[[Sequence[Sequence[Outcome]]], float | None]
 Told = tuple[str, list[Key]]

@@ -14,16 +14,16 @@ from typing import Final
 
 import numpy as np
 
-from experiments.build import estimates_of
-from experiments.compose import load_config
+from experiments.build.build import estimates_of
+from experiments.compose.compose import load_config
 from experiments.reproduce.rates import NOWHERE
-from experiments.simulate import Prepared, execute, prepare
+from experiments.run.simulate import Prepared, execute, prepare
 from hwmodels.linear_step import LinearCoefficients, LinearStepModel
 from hwmodels.rows import StepRows
 from hwmodels.step_time import StepLimits
-from serving.actions import Action
-from serving.events import Event, Loaded
-from serving.units import NS_PER_S
+from serving.vocabulary.actions import Action
+from serving.vocabulary.events import Event, Loaded
+from serving.vocabulary.units import NS_PER_S
 from traces.workload import Workload
 
 _PROMPT_TOKENS: Final = 16

@@ -21,8 +21,8 @@ from math import exp
 from typing import Final
 
 from experiments.reproduce.one_pair import play
-from policies.zigzag_replay import Schedule, best_effort, ilp_free
-from serving.live import LiveView
+from policies.live.zigzag_replay import Schedule, best_effort, ilp_free
+from serving.protocols.live import LiveView
 
 LAYERS: Final = 32
 LOAD: Final = 12  # of a layer, in layer times

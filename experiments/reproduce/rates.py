@@ -5,12 +5,12 @@ from functools import cache
 
 import numpy as np
 
-from experiments.compose import load_config
+from experiments.compose.compose import load_config
+from experiments.report.table import number
 from experiments.reproduce.set_ups import SetUp, Words
-from experiments.simulate import Prepared, prepare
-from experiments.table import number
+from experiments.run.simulate import Prepared, prepare
 from hwmodels.rows import FIXED_PER_S
-from serving.estimates import ModelEstimates
+from serving.vocabulary.estimates import ModelEstimates
 from traces.capacity import prompt_load, rate_factor
 
 # Configurations made here write nothing.

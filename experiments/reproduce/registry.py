@@ -27,7 +27,7 @@ from experiments.reproduce.outcomes import Outcomes
 from experiments.reproduce.set_ups import Case
 from experiments.reproduce.sweep import Sweep
 from experiments.reproduce.sweeps import all_sweeps
-from serving.errors import UserError
+from serving.vocabulary.errors import UserError
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,17 +10,17 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from experiments.compose import load_config, option_groups
-from experiments.overrides import parse_words
+from experiments.compose.compose import load_config, option_groups
+from experiments.config.overrides import parse_words
 from experiments.reproduce.outcomes import Outcome, Outcomes
 from experiments.reproduce.rates import NOWHERE, rate_of
 from experiments.reproduce.run_store import RunStore
 from experiments.reproduce.set_ups import Case, Words
 from experiments.reproduce.sweep import Sweep
 from experiments.reproduce.timelines import timelines_of
-from experiments.simulate import Prepared, Simulated, execute, prepare
+from experiments.run.simulate import Prepared, Simulated, execute, prepare
 from hwmodels.topology.cluster_file import parse_cluster
-from serving.errors import UserError
+from serving.vocabulary.errors import UserError
 
 Progress = Callable[[int, int], None]
 

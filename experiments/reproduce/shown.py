@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
+from experiments.report.table import NOTHING, number
 from experiments.reproduce.figure import MISSED, Figure, Kind, Row
 from experiments.reproduce.saved import SEED
-from experiments.table import NOTHING, number
 
 if TYPE_CHECKING:
     from rich.console import Console

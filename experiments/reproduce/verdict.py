@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
+from experiments.report.table import number
 from experiments.reproduce.figure import Kind, Row, Verdict
 from experiments.reproduce.paired import Estimated, difference_of, mean_of, ratio_of
-from experiments.table import number
 
 BAND: Final = 1.5
 """The same for every figure: a number counts within this factor of the paper's, once its direction holds."""

@@ -9,7 +9,7 @@ from itertools import accumulate
 from random import Random
 from typing import Any, Final
 
-from serving.journal import action_text
+from serving.record.journal import action_text
 from tests import test_elastic_exactness, test_live_colocated, test_live_exactness, wide_world, world
 from tests.naive_engine import Case
 from tests.same_results.outputs import Outputs, hash_of, journal_outputs

@@ -1,0 +1,249 @@
+"""From a configuration to the objects of a run: replicas, controller, step times, estimates, arrivals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from itertools import repeat
+from math import ceil
+from random import Random
+from typing import TYPE_CHECKING, cast
+
+import policies
+from experiments.build.data_plane import starts_of
+from experiments.build.elastic import elastic_of, hand_over_rules, with_roles
+from experiments.build.hardware import Hardware
+from experiments.build.hosted import HostedModel, codes_of, hosted_models, seats_of
+from experiments.build.streams import seed_of
+from experiments.config.config import RunConfig
+from experiments.policy.make import make_policy, policy_maker
+from hwmodels.rows import FIXED_PER_S
+from serving.controller import Controller
+from serving.protocols.batch import Batcher
+from serving.services.colocated import Queue
+from serving.vocabulary.errors import UserError
+from serving.vocabulary.estimates import Estimates, ModelEstimates
+from serving.vocabulary.layers import LayerRange
+from serving.vocabulary.replica import Replica, Role
+from serving.vocabulary.request import Request
+from traces.workload import Workload
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+# The state in which decode speed is estimated: contexts of this length, as many as fit or may run.
+ESTIMATE_CONTEXT_TOKENS = 1024
+_BLOCK_ROWS = 4096
+
+
+def prototype_of(config: RunConfig, hosted: HostedModel, hardware: Hardware) -> Replica:
+    """A whole-model replica of ``hosted`` without a number (-1) and without GPUs."""
+    engine = config.engine
+    return Replica(
+        id=-1,
+        model=hosted.name,
+        layers=LayerRange(0, hardware.layers),
+        gpus=(),
+        kv_blocks=hardware.kv_blocks,
+        block_tokens=engine.block_tokens,
+        watermark_blocks=int(engine.watermark * hardware.kv_blocks),
+        prefix_caching=engine.prefix_caching,
+    )
+
+
+def replicas_of(
+    config: RunConfig, hardware: Mapping[str, Hardware], start: Mapping[Role, int] | None = None
+) -> list[Replica]:
+    """The whole-model replicas that serve from the beginning.
+
+    ``start``: how many of each role, GPUs in index order; None: as many as the cluster's GPUs make, the
+    models in turns (``hosted.seats_of``).
+    """
+    prototypes = prototypes_of(config, hardware)
+    if start is not None:
+        return with_roles(hosted_models(config), start, prototypes)
+    return [
+        replace(prototypes[model.name], id=id, gpus=gpus) for id, (model, gpus) in enumerate(seats_of(config))
+    ]
+
+
+def prototypes_of(config: RunConfig, hardware: Mapping[str, Hardware]) -> dict[str, Replica]:
+    """Of every hosted model, see ``prototype_of``."""
+    return {model.name: prototype_of(config, model, hardware[model.name]) for model in hosted_models(config)}
+
+
+def controller_of(
+    config: RunConfig, hardware: Mapping[str, Hardware], replicas: list[Replica], estimates: Estimates
+) -> Controller:
+    """A fresh controller with the configured policies; the same object type drives both worlds.
+
+    A policy whose constructor has a parameter ``random`` or ``estimates`` is given that: a random stream of
+    its own, or what may be assumed about speed.
+    """
+    system, known = config.system, {"estimates": estimates}
+    dispatcher = make_policy(
+        "system/dispatch", system.dispatch, random=Random(seed_of(config.seed, "dispatch")), **known
+    )
+    admission = make_policy(
+        "system/admission", system.admission, random=Random(seed_of(config.seed, "admission")), **known
+    )
+
+    make_batcher = policy_maker("system/batcher", system.batcher, **known)
+
+    def batcher_for(replica: Replica) -> Batcher:
+        batcher: Batcher = make_batcher()
+        return batcher
+
+    engine = config.engine
+    elastic = None
+    if system.elastic:
+        elastic = elastic_of(config, prototypes_of(config, hardware), estimates, replicas)
+    return Controller(
+        replicas,
+        dispatcher,
+        batcher_for,
+        admission,
+        not engine.exact and not (system.instances.split and _may_preempt(config, hardware)),
+        asynchronous=engine.asynchronous,
+        starts=starts_of(config, replicas),
+        hand_overs=hand_over_rules(config),
+        batch_tokens=engine.max_num_batched_tokens,
+        elastic=elastic,
+        queue=cast(Queue | None, system.instances.queue),
+        check_batches=not _is_ours(system.batcher.policy),
+    )
+
+
+def _is_ours(policy: str) -> bool:
+    """Whether a policy is one of this package, whose answers its tests check."""
+    return policy.partition(".")[0] == policies.__name__
+
+
+def _may_preempt(config: RunConfig, hardware: Mapping[str, Hardware]) -> bool:
+    """Whether decode instances may lack memory, so that it has to be looked at after every step.
+
+    Room is kept for less than requests may write, or for no block more and each wants one.
+    """
+    if config.engine.reserve == "mean":
+        return True
+    spare = config.system.batcher.params.get("decode_spare_block")
+    prototypes = prototypes_of(config, hardware).values()
+    return bool(spare) and any(not prototype.watermark_blocks for prototype in prototypes)
+
+
+def estimates_of(config: RunConfig, hardware: Mapping[str, Hardware]) -> Estimates:
+    """Speeds of one replica of each model as policies may know them, from its step-time model."""
+    of_kind = {id(kind): _estimates(config, "", kind) for kind in hardware.values()}
+    entries = tuple(replace(of_kind[id(kind)], model=model) for model, kind in hardware.items())
+    return Estimates(entries, "; ".join(dict.fromkeys(kind.step.source for kind in hardware.values())))
+
+
+def _estimates(config: RunConfig, model: str, hardware: Hardware) -> ModelEstimates:
+    engine, rows = config.engine, hardware.rows
+    kv_tokens = hardware.kv_blocks * engine.block_tokens
+    context = min(ESTIMATE_CONTEXT_TOKENS, kv_tokens)
+    sequences = max(1, min(engine.max_num_seqs, kv_tokens // context))
+    # A table may end before the memory does: then the state is as large as it answers for.
+    while sequences > 1 and sequences * context > rows.decode(sequences)[-1][0]:
+        sequences -= 1
+    batch = min(engine.max_num_batched_tokens, hardware.step.limits.prompt_tokens)
+    prefill_s = rows.mixed(0, 0, ((0, 0, batch),)) / FIXED_PER_S
+    decode_s = rows.decode_cost(sequences, sequences * context) / FIXED_PER_S
+    return ModelEstimates(model, batch / prefill_s, decode_s, sequences, context, kv_tokens)
+
+
+def check_lengths(config: RunConfig, workload: Workload, hardware: Mapping[str, Hardware]) -> None:
+    """Refuse a trace with requests the step-time model does not answer for, or none of which fits."""
+    import numpy as np
+
+    hosted = hosted_models(config)
+    code, caps = codes_of(workload, hosted), caps_of(config, workload)
+    tokens = workload.prompt_tokens + (workload.output_tokens.clip(max=caps) - 1)
+    longest = np.array([_longest_chunk(config, hardware[model.name]) for model in hosted])[code]
+    row = int((tokens - longest).argmax())
+    if tokens[row] > longest[row]:
+        other = "" if config.engine.step_time == "roofline" else ", or engine.step_time=roofline"
+        raise UserError(
+            f"request {row} of {workload.name} (the first is 0) has a prompt of "
+            f"{workload.prompt_tokens[row]} tokens and {tokens[row]} with what it generates, beyond the "
+            f"{longest[row]} the step-time model answers for: write a smaller trace.tokens_scale than "
+            f"{config.trace.tokens_scale:g}{other}"
+        )
+    room = [prototype_of(config, model, hardware[model.name]).longest_request_tokens for model in hosted]
+    shortest = np.full(len(hosted), -1)
+    needed = workload.prompt_tokens + caps
+    by_need = np.argsort(-needed, kind="stable")
+    shortest[code[by_need]] = needed[by_need]  # the last written is the least
+    if (shortest > room).any():
+        model = int(np.argmax(shortest > room))
+        raise UserError(
+            f"the KV memory of a replica holds {room[model]} tokens and no request of {workload.name}"
+            f"{f' for {hosted[model].name}' if len(hosted) > 1 else ''} fits: the shortest needs "
+            f"{shortest[model]} with max_new_tokens; write a larger engine.kv_tokens or a smaller "
+            "engine.max_new_tokens"
+        )
+
+
+def _longest_chunk(config: RunConfig, hardware: Hardware) -> int:
+    """Tokens of the longest request that the step times answer for.
+
+    A preempted request is computed again with all it has generated, so the longest chunk ends there; a
+    batcher that does not cut prompts computes all of it in one step.
+    """
+    limits = hardware.step.limits
+    longest = min(limits.prompt_tokens, hardware.rows.decode(1)[-1][0])
+    if config.system.batcher.name != "chunked_prefill":
+        longest = min(longest, limits.max_prefill_tokens)
+    return longest
+
+
+def caps_of(config: RunConfig, workload: Workload) -> NDArray[np.int64] | int:
+    """max_new_tokens of every request: the trace's, else the engine's for all."""
+    return config.engine.max_new_tokens if workload.max_new_tokens is None else workload.max_new_tokens
+
+
+def truncated(config: RunConfig, workload: Workload) -> int:
+    """How many outputs are longer than their max_new_tokens and are cut there."""
+    return int((workload.output_tokens > caps_of(config, workload)).sum())
+
+
+def reserve_labels(config: RunConfig, workload: Workload) -> list[str]:
+    """What the control plane is told of output lengths beside the client's cap, as labels."""
+    if config.engine.reserve == "oracle":
+        return ["reserve=oracle: every request's cap is its true output length"]
+    if reserved := mean_reserve(config, workload):
+        return [f"reserve=mean: decode instances keep memory for {reserved} output tokens a request"]
+    return []
+
+
+def mean_reserve(config: RunConfig, workload: Workload) -> int:
+    """The trace's mean output after its caps, in whole tokens; 0 unless that is reserved."""
+    if config.engine.reserve != "mean" or not len(workload):
+        return 0
+    return ceil(float(workload.output_tokens.clip(max=caps_of(config, workload)).mean()))
+
+
+def arrivals_of(config: RunConfig, workload: Workload) -> Iterator[tuple[Request, int]]:
+    """(request, true output tokens) by arrival, built a block of rows at a time.
+
+    With engine.reserve=oracle the cap of a request is its true length, which then everybody knows.
+    """
+    hosted, cap = hosted_models(config), config.engine.max_new_tokens
+    oracle, mean = config.engine.reserve == "oracle", mean_reserve(config, workload)
+    names, code = [model.name for model in hosted], codes_of(workload, hosted)
+    for rows in workload.blocks(_BLOCK_ROWS):
+        arrival = workload.arrival_ns[rows].tolist()
+        prompt = workload.prompt_tokens[rows].tolist()
+        output = workload.output_tokens[rows].tolist()
+        caps, priority = workload.max_new_tokens, workload.priority
+        limits = [cap] * len(arrival) if caps is None else caps[rows].tolist()
+        if oracle:
+            limits = list(map(min, limits, output))
+        reserved = [min(mean, limit) for limit in limits] if mean else repeat(0)
+        urgent = [0] * len(arrival) if priority is None else priority[rows].tolist()
+        models = [names[at] for at in code[rows].tolist()]
+        ids = range(rows.start, rows.start + len(arrival))
+        yield from zip(
+            map(Request, ids, arrival, prompt, limits, models, urgent, reserved), output, strict=True
+        )

@@ -1,0 +1,63 @@
+"""From a configuration to the data plane of a run, and to the loads that replicas start with."""
+
+from experiments.build.hosted import llm_shapes
+from experiments.config.config import RunConfig
+from hwmodels.loading.startup import load_start_up
+from hwmodels.topology.cluster_file import load_cluster
+from hwmodels.topology.spec import ClusterSpec
+from hwmodels.topology.topology import build
+from serving.vocabulary.actions import Load, Stop
+from serving.vocabulary.errors import UserError
+from serving.vocabulary.replica import Replica
+from simcore.data_plane.data_plane import DataPlane, DataPlaneSetup
+
+
+def spec_of(config: RunConfig) -> ClusterSpec | None:
+    """The run's cluster with its links, None without. Raises UserError when replicas do not fit its hosts."""
+    name, tp = config.cluster.topology, config.model.tp
+    if name is None:
+        return None
+    spec = load_cluster(name)
+    per_host, warm = spec.gpus_per_host, config.cluster.start == "warm"
+    spans = warm and tp % per_host == 0
+    if per_host % tp and not spans:
+        raise UserError(
+            f"model.tp={tp} does not fit the {per_host} GPUs of a host of cluster={name}: write a model.tp "
+            f"that divides {per_host}" + (", or a multiple of it" if warm else "")
+        )
+    return spec
+
+
+def data_plane_of(config: RunConfig, replicas: list[Replica]) -> DataPlane | None:
+    """The data plane, for replicas that load or hand over. Raises UserError, HardwareError."""
+    spec, system = spec_of(config), config.system
+    moves = system.elastic or system.instances.split or config.cluster.start != "warm"
+    if spec is None or not moves:
+        return None
+    start_up = load_start_up(config.engine.start_up)
+    setup = DataPlaneSetup(
+        build(spec),
+        llm_shapes(config),
+        [replica.model for replica in replicas],
+        [replica.gpus for replica in replicas],
+        config.engine.loader,
+        start_up,
+        contexts=None if start_up.pooled else 0,
+        connected=start_up.pooled,
+    )
+    return DataPlane(setup)
+
+
+def starts_of(config: RunConfig, replicas: list[Replica]) -> list[Load]:
+    """What every replica loads when the world opens: all of its parameters from ``cluster.start``."""
+    start, spec = config.cluster.start, spec_of(config)
+    if spec is None or start == "warm":
+        return []
+    loads = []
+    for replica in replicas:
+        host = replica.gpus[0] // spec.gpus_per_host
+        source: Stop = ("remote", 0) if start == "remote" else (start, host)
+        target: Stop = ("replica", replica.id)
+        reason = f"cold start from {start}"
+        loads.append(Load(replica.id, replica.model, (source,), (target,), (), False, True, reason))
+    return loads

@@ -1,0 +1,43 @@
+"""The load of a run's GPUs: what they served, of what they could. A low load can keep them busy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from experiments.build.hosted import HostedModel, codes_of
+from serving.vocabulary.estimates import Estimates
+from traces.workload import Workload
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+def full_batch_gpu_s(
+    hosted: Sequence[HostedModel], estimates: Estimates, code: Ints, prompt_tokens: Ints, output_tokens: Ints
+) -> tuple[Floats, Floats]:
+    """GPU seconds of each request in full prefill batches and in full decode batches of its model.
+
+    ``code``: the place of each request's model in ``hosted``.
+    """
+    pairs = list(zip(hosted, estimates.models, strict=True))
+    prefill = np.array([model.tp / entry.prefill_tokens_per_s for model, entry in pairs])
+    decode = np.array([model.tp * entry.decode_step_s / entry.decode_sequences for model, entry in pairs])
+    return prompt_tokens * prefill[code], output_tokens * decode[code]
+
+
+def gpu_load_share(
+    hosted: Sequence[HostedModel],
+    estimates: Estimates,
+    workload: Workload,
+    columns: Mapping[str, NDArray[np.int64]],
+    gpu_seconds: float,
+) -> float | None:
+    """Full-batch GPU seconds of what finished, over the GPU seconds held; None when none were."""
+    if not gpu_seconds:
+        return None
+    code = codes_of(workload, hosted)[columns["request"]]
+    work = full_batch_gpu_s(hosted, estimates, code, columns["prompt_tokens"], columns["output_tokens"])
+    return float(sum(part.sum() for part in work)) / gpu_seconds

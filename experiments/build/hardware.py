@@ -1,0 +1,157 @@
+"""What a replica of each model can do: its step times, its KV memory, and how both were found."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from experiments.build.hosted import hosted_models
+from experiments.config.config import EngineConfig, RunConfig
+from experiments.config.vllm_defaults import batch_defaults
+from hwmodels.catalogue import load_gpu, load_llm
+from hwmodels.engine_overhead import EngineOverhead, EngineStepModel, vllm_graph_batches
+from hwmodels.gpu import Gpu
+from hwmodels.kv_capacity import KvCapacity, kv_capacity
+from hwmodels.llm_shape import LlmShape
+from hwmodels.profile import Profile
+from hwmodels.profile_check import require_profile
+from hwmodels.profile_file import load_profile
+from hwmodels.rows import StepRows
+from hwmodels.select import includes_overhead, step_model
+from hwmodels.step_time import StepModel
+from serving.vocabulary.errors import UserError
+
+# Of 16-bit weights; the catalogue's CPU core computes in fp32.
+_PRECISION = {2: "bf16", 4: "fp32"}
+OVERHEAD_INSIDE = "none: the measured times are of whole steps"
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileUse:
+    """The profile a run took its times from; ``forced`` tells why it would have been refused."""
+
+    path: str
+    digest: str
+    forced: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """One replica: ``rows`` are its step times compiled, ``step`` the model behind them."""
+
+    rows: StepRows
+    step: StepModel
+    overhead: EngineOverhead
+    profile: ProfileUse | None
+    kv_blocks: int
+    kv_arithmetic: str
+    layers: int
+
+
+def hardware_of(config: RunConfig) -> dict[str, Hardware]:
+    """Hosted model -> what one of its replicas can do; models of one shape and tp share the object.
+
+    Raises HardwareError when a model does not fit.
+    """
+    hosted = hosted_models(config)
+    kinds = dict.fromkeys((model.shape_name, model.tp) for model in hosted)
+    found = {kind: _of_shape(config, *kind) for kind in kinds}
+    return {model.name: found[model.shape_name, model.tp] for model in hosted}
+
+
+def _of_shape(config: RunConfig, shape_name: str, tp: int) -> Hardware:
+    engine, gpu, llm = config.engine, load_gpu(config.cluster.gpu), load_llm(shape_name)
+    profile, use = _profile_of(engine, gpu, llm, tp)
+    operations = step_model(engine.step_time, gpu, llm, tp, profile)
+    overhead = overhead_of(engine, operations, llm.layers)
+    step = EngineStepModel(operations, overhead)
+    _check_limits(engine, gpu, step)
+    kv = kv_memory(engine, gpu, llm, tp)
+    return Hardware(StepRows(step), step, overhead, use, kv.blocks, kv.arithmetic, llm.layers)
+
+
+def _check_limits(engine: EngineConfig, gpu: Gpu, step: StepModel) -> None:
+    """What a step may hold must lie in the range of the step times, whether it is reached or not."""
+    limits, by_gpu = step.limits, batch_defaults(gpu, engine.usage_context)
+    for key, largest, what in (
+        ("max_num_seqs", limits.max_decode_sequences, "sequences"),
+        ("max_num_batched_tokens", limits.max_prefill_tokens, "prompt tokens of a step"),
+    ):
+        value = getattr(engine, key)
+        default = (
+            f", vLLM's default on {gpu.name}," if engine.name == "vllm_v1" and value == by_gpu[key] else ""
+        )
+        _check_range(key, value, largest, what, default)
+
+
+def _check_range(key: str, value: int, largest: int, what: str, default: str) -> None:
+    """``default``: what is said of a value that nobody wrote."""
+    if value > largest:
+        raise UserError(
+            f"engine.{key}={value}{default} is beyond the {largest} {what} that the step-time model knows: "
+            f"write engine.{key}={largest} or less, or engine.step_time=roofline without engine.profile"
+        )
+
+
+def overhead_of(engine: EngineConfig, operations: StepModel, layers: int) -> EngineOverhead:
+    """The engine's overhead for a model of ``layers``; none where the step times have it inside."""
+    declared = engine.overhead
+    if includes_overhead(operations):
+        return EngineOverhead(source=OVERHEAD_INSIDE)
+    largest = min(2 * engine.max_num_seqs, engine.max_num_batched_tokens)
+    return EngineOverhead(
+        step_s=declared.step_s + declared.per_layer_s * layers,
+        per_sequence_s=declared.per_sequence_s,
+        graph_batches=vllm_graph_batches(largest) if declared.cuda_graphs else (),
+        source=declared.source,
+    )
+
+
+def precision_of(llm: LlmShape) -> str:
+    """The number format a run computes in."""
+    return _PRECISION.get(llm.bytes_per_parameter, f"{8 * llm.bytes_per_parameter}-bit")
+
+
+def _profile_of(
+    engine: EngineConfig, gpu: Gpu, llm: LlmShape, tp: int
+) -> tuple[Profile | None, ProfileUse | None]:
+    """The engine's profile, refused when it does not fit the run, unless forced."""
+    if engine.profile is None:
+        return None, None
+    loaded = require_profile(
+        load_profile(Path(engine.profile), engine.profile_force),
+        engine.profile,
+        gpu.name,
+        llm.name,
+        tp,
+        engine.software,
+        engine.version,
+        precision_of(llm),
+        engine.profile_force,
+        "" if engine.asynchronous else "engine.asynchronous=false",  # a system that splits roles wants it
+    )
+    return loaded.profile, ProfileUse(engine.profile, loaded.digest, loaded.problems)
+
+
+def kv_memory(engine: EngineConfig, gpu: Gpu, llm: LlmShape, tp: int) -> KvCapacity:
+    """KV memory that one replica may use. Raises HardwareError when the model does not fit."""
+    if engine.kv_tokens is not None:
+        blocks = engine.kv_tokens // engine.block_tokens
+        arithmetic = f"engine.kv_tokens={engine.kv_tokens} // {engine.block_tokens} = {blocks} blocks"
+    else:
+        capacity = kv_capacity(
+            gpu,
+            llm,
+            tp,
+            engine.gpu_memory_utilization,
+            engine.block_tokens,
+            engine.reserve_activation_bytes,
+        )
+        blocks, arithmetic = capacity.blocks, capacity.arithmetic
+    usable = blocks - engine.reserved_blocks
+    if usable < 1:
+        raise UserError(
+            f"engine.reserved_blocks={engine.reserved_blocks} leaves none of the {blocks} KV blocks: "
+            "write a smaller number"
+        )
+    if engine.reserved_blocks:
+        arithmetic += f"; {engine.reserved_blocks} of the blocks cannot be used, {usable} can"
+    return KvCapacity(usable, usable * engine.block_tokens, arithmetic)

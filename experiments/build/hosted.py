@@ -1,0 +1,110 @@
+"""The models that a run hosts: names, shapes, and the GPUs of those that always have instances."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from experiments.config.config import RunConfig
+from experiments.config.models_config import shapes_of
+from hwmodels.catalogue import load_llm
+from hwmodels.llm_shape import LlmShape
+from hwmodels.topology.cluster_file import load_cluster
+from serving.vocabulary.errors import UserError
+from traces.workload import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class HostedModel:
+    """A model with parameters of its own. ``shape_name``: of the catalogue. ``tp``: GPUs per replica."""
+
+    name: str
+    shape_name: str
+    tp: int
+
+    @property
+    def shape(self) -> LlmShape:
+        """Layers, bytes and all else that follows from the catalogue's entry."""
+        return load_llm(self.shape_name)
+
+
+def hosted_models(config: RunConfig) -> tuple[HostedModel, ...]:
+    """Every model of the run, most popular first; ``llama3_8b#0007`` is the eighth, a copy of llama3_8b.
+
+    The one model of ``models=one`` has the catalogue's name.
+    """
+    model, count = config.model, config.models.count
+    if count is None:
+        return (HostedModel(model.name, model.name, model.tp),)
+    shapes = shapes_of(config.models.shapes, model.name, model.tp)
+    return tuple(
+        HostedModel(f"{name}#{index:04d}", name, tp)
+        for index, (name, tp) in ((index, shapes[index % len(shapes)]) for index in range(count))
+    )
+
+
+def llm_shapes(config: RunConfig) -> dict[str, LlmShape]:
+    """Hosted model -> its shape; models of one shape share the object."""
+    hosted = hosted_models(config)
+    shapes = {name: load_llm(name) for name in dict.fromkeys(model.shape_name for model in hosted)}
+    return {model.name: shapes[model.shape_name] for model in hosted}
+
+
+def codes_of(workload: Workload, hosted: Sequence[HostedModel]) -> NDArray[np.int64]:
+    """For each request the place of its model among ``hosted``; that of the only one is 0."""
+    if len(hosted) == 1:
+        return np.zeros(len(workload), dtype=np.int64)
+    assert workload.model is not None, "several models are hosted and the requests name none"
+    place = {model.name: index for index, model in enumerate(hosted)}
+    of_word = [place[word] for word in workload.model.words]
+    return np.array(of_word, dtype=np.int64)[workload.model.codes]
+
+
+def seats_of(config: RunConfig) -> list[tuple[HostedModel, tuple[int, ...]]]:
+    """(model, GPUs) of every instance where each model has some all the time.
+
+    The models take their GPUs in turns, most popular first, the lowest free ones that start at a multiple of
+    their ``tp``, until no model finds any. Raises UserError when some model finds none at all.
+    """
+    hosted, gpus = hosted_models(config), config.cluster.gpus
+    _check_hosts(config, hosted)
+    taken, start_of = bytearray(gpus), dict.fromkeys((model.tp for model in hosted), 0)
+    seats: list[tuple[HostedModel, tuple[int, ...]]] = []
+    while True:
+        before = len(seats)
+        for model in hosted:
+            start, tp = start_of[model.tp], model.tp
+            while start + tp <= gpus and any(taken[start : start + tp]):
+                start += tp
+            start_of[tp] = start
+            if start + tp <= gpus:
+                taken[start : start + tp] = b"\1" * tp
+                seats.append((model, tuple(range(start, start + tp))))
+        if before == 0 and len(seats) < len(hosted):
+            raise _too_many(config, hosted, len(seats))
+        if len(seats) == before:
+            return seats
+
+
+def _too_many(config: RunConfig, hosted: Sequence[HostedModel], placed: int) -> UserError:
+    fewer = f"models.count={placed}, " if placed > 1 else ""
+    return UserError(
+        f"models.count={len(hosted)} is more than the {placed} instances that the {config.cluster.gpus} GPUs "
+        f"of cluster={config.cluster.name} hold, and system={config.system.name} gives every model one of "
+        f"its own: write {fewer}a larger cluster, or an elastic system, which starts instances when requests "
+        "come, such as system=serverlessllm or system=blitz_multicast"
+    )
+
+
+def _check_hosts(config: RunConfig, hosted: Sequence[HostedModel]) -> None:
+    """An instance has its GPUs in one host, or whole hosts."""
+    if len(hosted) == 1 or config.cluster.topology is None:
+        return  # one model is checked where its links are looked at
+    per_host = load_cluster(config.cluster.topology).gpus_per_host
+    for model in hosted:
+        if per_host % model.tp and model.tp % per_host:
+            raise UserError(
+                f"{model.shape_name}:{model.tp} of models.shapes does not fit the {per_host} GPUs of a host "
+                f"of cluster={config.cluster.name}: write a number of GPUs that divides {per_host}"
+            )

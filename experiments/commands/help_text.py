@@ -1,0 +1,26 @@
+"""What ``--help`` of a run lists, kept between commands: to list it anew loads all that could be run."""
+
+from typing import Any
+
+from experiments.compose.content_cache import digest_of, kept
+from experiments.compose.fingerprint import fingerprint
+from experiments.config import options
+from experiments.policy.installed import installed_names
+
+
+def help_text(kind: str) -> str:
+    """The text of ``key_list``. kind: simulate or realexec."""
+
+    def made() -> str:
+        from experiments.compose.key_list import key_list
+
+        return key_list("simulate" if kind == "simulate" else "realexec")
+
+    name = digest_of(["help", kind, *installed_names(), "", *fingerprint(options.CONF_DIR)])
+    text: str = kept(name, made, _is_text)
+    return text
+
+
+def _is_text(kept_value: Any) -> bool:
+    """Lines that a terminal shows and does not obey."""
+    return isinstance(kept_value, str) and all(map(str.isprintable, kept_value.split("\n")))

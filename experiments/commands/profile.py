@@ -1,0 +1,191 @@
+"""``servetwin profile``: import measured tables, check profiles and rungs on them, fit the linear one."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from experiments.commands.process import telling
+from experiments.commands.profile_text import errors_table, ranges_text, stamp_text
+from experiments.commands.verbs import by_verb
+from experiments.config.overrides import Override, Wanted, closest, echo, parse_value, unknown_key
+from hwmodels.errors import HardwareError
+from serving.vocabulary.errors import UserError
+
+if TYPE_CHECKING:
+    from hwmodels.held_out import PhaseError
+    from hwmodels.profile import Profile
+    from hwmodels.profile_file import LoadedProfile
+
+USAGE: Final = """servetwin profile: measured step times of one (GPU, model, tensor-parallel size)
+
+  servetwin profile import KEY=VALUE ...       published tables become a profile, one JSON file
+  servetwin profile check path=FILE_OR_FOLDER  what profiles hold, and errors on grid lines kept from a model
+  servetwin profile fit path=FILE              coefficients of the linear rung fitted to a profile
+
+import takes format, path, gpu, model, tp and out; where the tables do not say it, engine_version; to replace
+a file, overwrite=true; format=vidur also aiconfigurator, the folder that attention and all-reduce come from.
+check takes path any number of times. Formats: aiconfigurator, llmservingsim, vidur.
+
+Example:
+  servetwin profile import format=llmservingsim path=profiles/RTX4090/meta-llama/Llama-3.1-8B \\
+    gpu=rtx4090 model=llama3_1_8b tp=1 out=llama3_1_8b.json
+  servetwin profile check path=llama3_1_8b.json
+"""
+
+_IMPORT_KEYS: Final = {
+    "format": "llmservingsim",
+    "path": "FOLDER",
+    "gpu": "rtx4090",
+    "model": "llama3_1_8b",
+    "tp": "1",
+    "out": "FILE.json",
+}
+_OPTIONAL_IMPORT_KEYS: Final = ("engine_version", "aiconfigurator", "overwrite")
+
+
+def profile(words: Sequence[str]) -> int:
+    """The command without its first word; exit status 1 when a checked profile is stale, 2 without a verb."""
+    verbs: Mapping[str, Callable[[Sequence[str]], int]] = {"import": _import, "check": _check, "fit": _fit}
+    return by_verb("profile", words, verbs, USAGE)
+
+
+def _import(words: Sequence[str]) -> int:
+    from hwmodels.importers import ImportRequest, import_profile
+    from hwmodels.profile_file import save_profile
+
+    given = _given(words, (*_IMPORT_KEYS, *_OPTIONAL_IMPORT_KEYS), "servetwin profile import")
+    for key, example in _IMPORT_KEYS.items():
+        if key not in given:
+            raise UserError(f"servetwin profile import lacks {key}: write {key}={example}")
+    out = _free(Path(given["out"][0]), _flag(given, "overwrite"))
+    others = given.get("aiconfigurator")
+    request = ImportRequest(
+        path=Path(given["path"][0]),
+        gpu=_known_gpu(given["gpu"][0]),
+        llm=given["model"][0],
+        tp=parse_value(Override("tp", given["tp"][0]), Wanted(int)),
+        engine_version=given.get("engine_version", [None])[0],
+        aiconfigurator=Path(others[0]) if others else None,
+    )
+    imported = import_profile(given["format"][0], request)
+    digest = save_profile(imported, out)
+    with telling(f"; the profile is in {out}"):
+        print(stamp_text(imported.stamp, digest))
+        print(f"profile in {out}")
+    return 0
+
+
+def _check(words: Sequence[str]) -> int:
+    given = _given(words, ("path",), "servetwin profile check", repeated=("path",))
+    if "path" not in given:
+        raise UserError("servetwin profile check lacks path: write path=FILE, or path=FOLDER for all in it")
+    loaded = [(path, _load(path, force=True)) for text in given["path"] for path in _files(Path(text))]
+    errors = [(found.profile, _errors(found.profile)) for _, found in loaded]
+    with telling():
+        for path, found in loaded:
+            print(f"{path}\n{stamp_text(found.profile.stamp, found.digest)}")
+            print(ranges_text(found.profile.tables))
+            for problem in found.problems:
+                print(f"  problem: {problem}")
+            print()
+        print(errors_table(errors))
+    return 1 if any(found.problems for _, found in loaded) else 0
+
+
+def _errors(loaded: "Profile") -> "list[tuple[str, Sequence[PhaseError] | HardwareError]]":
+    """Per rung, the best first; a rung that cannot be judged says why, and the others are judged."""
+    from hwmodels.held_out import held_out_errors
+    from hwmodels.linear_fit import linear_model
+    from hwmodels.op_table_step import OpTableStepModel
+
+    found: list[tuple[str, Sequence[PhaseError] | HardwareError]] = []
+    for rung, build in (("op_table", OpTableStepModel), ("linear", linear_model)):
+        try:
+            found.append((rung, held_out_errors(loaded, build)))
+        except HardwareError as error:
+            found.append((rung, error))
+    return found
+
+
+def _fit(words: Sequence[str]) -> int:
+    from hwmodels.linear_fit import fit_linear
+
+    given = _given(words, ("path",), "servetwin profile fit")
+    if "path" not in given:
+        raise UserError("servetwin profile fit lacks path: write path=FILE with a profile")
+    loaded = _load(Path(given["path"][0]), force=False)
+    found = fit_linear(loaded.profile)
+    with telling():
+        print(stamp_text(loaded.profile.stamp, loaded.digest))
+        print("\n".join(_coefficients(found, 0)))
+    return 0
+
+
+def _coefficients(found: object, depth: int) -> list[str]:
+    """As YAML: every number of a dataclass of coefficients, parts indented below their names."""
+    assert is_dataclass(found)
+    lines = []
+    for field in fields(found):
+        value = getattr(found, field.name)
+        if is_dataclass(value):
+            lines += [f"{'  ' * depth}{field.name}:", *_coefficients(value, depth + 1)]
+        else:
+            text = "null" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
+            lines.append(f"{'  ' * depth}{field.name}: {text}")
+    return lines
+
+
+def _given(
+    words: Sequence[str], known: Sequence[str], command: str, repeated: Sequence[str] = ()
+) -> dict[str, list[str]]:
+    """Values by key; UserError for a word that is no ``key=value``, an unknown key or one given twice."""
+    given: dict[str, list[str]] = {}
+    for word in words:
+        key, equals, text = word.partition("=")
+        if not equals:
+            near = closest(word, known) or known[0]
+            raise UserError(f"'{echo(word)}' has no '=': write {near}=VALUE")
+        if key not in known:
+            raise unknown_key(key, known, command)
+        if not text:
+            raise UserError(f"{key}= has no value: write {key}=VALUE")
+        if key in given and key not in repeated:
+            raise UserError(f"{key} is given twice ({echo(given[key][0])} and {echo(text)}): write it once")
+        given.setdefault(key, []).append(text)
+    return given
+
+
+def _flag(given: Mapping[str, list[str]], key: str) -> bool:
+    return key in given and bool(parse_value(Override(key, given[key][0]), Wanted(bool)))
+
+
+def _free(out: Path, overwrite: bool) -> Path:
+    """``out``, if a file may be written there: asked before the work, not after it."""
+    if out.is_dir():
+        raise UserError(f"out={out} is a folder: write out= with the name of a file in it")
+    if out.exists() and not overwrite:
+        raise UserError(f"out={out} exists: write another name, or overwrite=true to replace it")
+    return out
+
+
+def _known_gpu(name: str) -> str:
+    from hwmodels.catalogue import load_gpu
+
+    return load_gpu(name).name
+
+
+def _files(path: Path) -> list[Path]:
+    """The file itself, or every .json in a folder, sorted."""
+    if not path.is_dir():
+        return [path]
+    found = sorted(path.glob("*.json"))
+    if not found:
+        raise UserError(f"path={path} is a folder without .json files: write a profile or a folder of them")
+    return found
+
+
+def _load(path: Path, force: bool) -> "LoadedProfile":
+    from hwmodels.profile_file import load_profile
+
+    return load_profile(path, force)

@@ -1,0 +1,28 @@
+"""``servetwin support``: its help text, and who answers."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from experiments.commands.process import telling
+
+USAGE: Final = """servetwin support: which step times and how much KV memory a combination has
+
+  servetwin support                                  every model on every GPU, with the best rung
+  servetwin support model=M   or   gpu=G             one model on every GPU, or one GPU with every model
+  servetwin support model=M gpu=G [tp=N] [profile=FILE] [engine=vllm_v1]
+  servetwin support cluster=C [plot=FILE.png]        hosts, links, rates of a cluster, and what loads take
+
+M is a model of the catalogue, a config.json or the folder that holds one; without tp the smallest that fits.
+C is a cluster of the catalogue, one of another size (blitz_a_16x8: 16 hosts of 8 GPUs), or a YAML file.
+"""
+
+
+def support(words: Sequence[str]) -> int:
+    """Print what is known of the combination in ``words`` (``support_answer.answer``); exit status 0."""
+    if any(word in ("-h", "--help", "help") for word in words):
+        with telling():
+            print(USAGE, end="")
+        return 0
+    from experiments.commands.support_answer import answer
+
+    return answer(words)

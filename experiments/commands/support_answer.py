@@ -1,0 +1,257 @@
+"""Which step times, memory and overhead a (model, GPU, tp) would be simulated with: ``servetwin support``."""
+
+import re
+import textwrap
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+from experiments.build.hardware import kv_memory, overhead_of, precision_of
+from experiments.commands.support_rungs import Rung, chosen_rung, decode_s, prefill_s, rungs_of
+from experiments.commands.support_table import listing, smallest_for, table
+from experiments.config.config import EngineConfig
+from experiments.config.overrides import closest, echo
+from hwmodels.catalogue import gpu_names, llm_names, load_gpu, load_llm
+from hwmodels.engine_overhead import EngineOverhead, EngineStepModel
+from hwmodels.gpu import Gpu
+from hwmodels.kv_capacity import KvCapacity
+from hwmodels.llm_shape import LlmShape
+from hwmodels.profile_check import profile_problems
+from hwmodels.profile_file import LoadedProfile, load_profile
+from serving.vocabulary.errors import UserError
+
+EXAMPLE: Final = "servetwin support model=llama3_8b gpu=a100_80g tp=1"
+DEFAULT_ENGINE: Final = "vllm_v1"
+SAMPLE_CONTEXT_TOKENS: Final = 1024
+SAMPLE_DECODES: Final = (1, 32)
+_KEYS: Final = ("model", "gpu", "tp", "profile", "engine", "cluster", "plot")
+# As other commands and their refusals call it.
+_ALIASES: Final = {"model.tp": "tp", "model.name": "model", "cluster.gpu": "gpu"}
+_GPUS: Final = re.compile(r"[1-9][0-9]{0,2}")
+_WIDTH: Final = 100
+_LABEL: Final = 14
+
+
+def answer(words: Sequence[str]) -> int:
+    """Print what is known of the combination in ``words`` (``key=value``); exit status 0.
+
+    Without model and gpu a table of all that exist. Raises UserError or HardwareError, whose sentence says
+    what to write or to measure, for words that cannot be used and for what cannot be simulated.
+    """
+    from experiments.commands.process import telling
+
+    given = _parse(words)
+    if "cluster" in given or "plot" in given:
+        return _cluster(given)
+    engine = _engine(given.get("engine", DEFAULT_ENGINE))
+    if "model" in given and "gpu" in given:
+        lines = _one(given, engine)
+    else:
+        _refuse_half(given)
+        gpus = [load_gpu(name) for name in _names(given, "gpu", gpu_names())]
+        llms = [load_llm(name) for name in _names(given, "model", llm_names())]
+        lines = table(gpus, llms, engine) if given.keys() <= {"engine"} else listing(gpus, llms, engine)
+    with telling():
+        print("\n".join(lines))
+    return 0
+
+
+def _cluster(given: dict[str, str]) -> int:
+    """Print, and draw if asked to, one cluster."""
+    from experiments.commands.process import telling
+    from experiments.commands.support_cluster import cluster_lines
+    from experiments.compose.clusters import requested_cluster, topology_names
+    from experiments.compose.compose import option_groups
+    from hwmodels.topology.cluster_file import cluster_names
+
+    other = sorted(given.keys() - {"cluster", "plot"})
+    if "cluster" not in given or other:
+        wrong = f"{other[0]} does not go with cluster" if other else "plot has no cluster to draw"
+        raise UserError(f"{wrong}: write servetwin support cluster=NAME, with plot=FILE.png for a picture")
+    chosen = requested_cluster(given["cluster"])
+    plain = given["cluster"] in option_groups()["cluster"] and given["cluster"] not in cluster_names()
+    if plain or (chosen and chosen["topology"] is None):
+        linked = ", ".join(topology_names())
+        raise UserError(
+            f"cluster={given['cluster']} is GPUs without links: write a cluster that has some, {linked}"
+        )
+    lines = cluster_lines(given["cluster"])
+    if "plot" in given:
+        from experiments.commands.topology_picture import draw
+        from hwmodels.topology.cluster_file import load_cluster
+        from hwmodels.topology.topology import build
+
+        draw(build(load_cluster(given["cluster"])), Path(given["plot"]))
+        lines.append(f"picture in {given['plot']}")
+    with telling():
+        print("\n".join(lines))
+    return 0
+
+
+def _parse(words: Sequence[str]) -> dict[str, str]:
+    given: dict[str, str] = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals or not value:
+            raise UserError(f"'{echo(word)}' is no key=value: write for example {EXAMPLE}")
+        key = _ALIASES.get(key, key)
+        if key not in _KEYS:
+            near = closest(key, _KEYS)
+            hint = f", {near}={echo(value)} if that is meant" if near else ""
+            raise UserError(f"unknown key '{echo(key)}' for support: write one of {', '.join(_KEYS)}{hint}")
+        if key in given:
+            raise UserError(f"{key} is given twice: write it once")
+        given[key] = value
+    return given
+
+
+def _refuse_half(given: dict[str, str]) -> None:
+    """tp and a profile belong to one model on one GPU."""
+    for key in ("tp", "profile"):
+        if key in given:
+            raise UserError(f"{key}= belongs to one model on one GPU: write both, for example {EXAMPLE}")
+
+
+def _names(given: dict[str, str], key: str, known: Sequence[str]) -> Sequence[str]:
+    return (given[key],) if key in given else known
+
+
+def _engine(name: str, gpu: str | None = None) -> EngineConfig:
+    """An engine as a run on ``gpu`` has it, all options resolved."""
+    from experiments.compose.clusters import requested_cluster
+    from experiments.compose.compose import load_config, option_groups
+
+    known = option_groups()["engine"]
+    if name not in known:
+        near = closest(name, known)
+        hint = f", engine={near} if that is meant" if near else ""
+        raise UserError(f"unknown engine '{echo(name)}': write engine=NAME, one of {', '.join(known)}{hint}")
+    made = f"{gpu}_x1"
+    cluster = (f"cluster={made}",) if requested_cluster(made) else ()
+    return load_config([f"engine={name}", *cluster, "out=unused"], "simulate").engine
+
+
+def _one(given: dict[str, str], engine: EngineConfig) -> list[str]:
+    """The long answer for one combination."""
+    gpu, llm = load_gpu(given["gpu"]), load_llm(given["model"])
+    engine = _engine(engine.name, gpu.name)
+    tp = _tp(given, gpu, llm, engine)
+    llm.require_tp(tp)
+    loaded = load_profile(Path(given["profile"])) if "profile" in given else None
+    capacity = kv_memory(engine, gpu, llm, tp)
+    tables = loaded.profile if loaded else None
+    rungs = rungs_of(gpu, llm, tp, tables)
+    chosen = chosen_rung(rungs, gpu, llm, tp, tables)
+    assert chosen.model is not None
+    overhead = overhead_of(engine, chosen.model, llm.layers)
+    misfits = _misfits(loaded, gpu, llm, tp, engine) if loaded else []
+    picked = "" if "tp" in given else " (the smallest tp that fits)"
+    return [
+        f"{llm.name} on {tp} x {gpu.name}{picked}, engine {engine.name}",
+        *_section("model", _model_lines(llm)),
+        *_section("gpu", _gpu_lines(gpu, chosen)),
+        *_section("step times", [*_step_lines(chosen, rungs), *misfits]),
+        *_section("ladder", [_rung_line(rung, chosen, gpu, llm, tp) for rung in rungs]),
+        *_section("kv memory", [f"{capacity.tokens} tokens", capacity.arithmetic]),
+        *_section("engine", _engine_lines(overhead, engine)),
+        *_section("sample times", _sample_lines(chosen, capacity, overhead)),
+    ]
+
+
+def _tp(given: dict[str, str], gpu: Gpu, llm: LlmShape, engine: EngineConfig) -> int:
+    """The given size, else the smallest that fits, else one for which the memory's refusal is right."""
+    if "tp" not in given:
+        return smallest_for(gpu, llm, engine) or 1
+    text = given["tp"]
+    if not _GPUS.fullmatch(text):
+        raise UserError(f"tp={echo(text)} is no number of GPUs: write a whole one, such as tp=1")
+    return int(text)
+
+
+def _misfits(loaded: LoadedProfile, gpu: Gpu, llm: LlmShape, tp: int, engine: EngineConfig) -> list[str]:
+    """What a run says of a profile that the engine's version or the model's width does not fit."""
+    stamp, version = loaded.profile.stamp, engine.version
+    problems = profile_problems(stamp, gpu.name, llm.name, tp, engine.software, version, precision_of(llm))
+    if not problems:
+        return []
+    return [f"the profile does not fit: {'; '.join(problems)}; a run needs engine.profile_force=true"]
+
+
+def _model_lines(llm: LlmShape) -> list[str]:
+    width = llm.bytes_per_parameter
+    return [
+        f"{llm.parameters / 1e9:.2f} billion parameters, {llm.weight_bytes / 1e9:.2f} GB at {width} bytes "
+        f"each; {llm.kv_bytes_per_token} bytes of KV per token; contexts up to {llm.max_context_tokens}",
+        llm.source,
+    ]
+
+
+def _gpu_lines(gpu: Gpu, chosen: Rung) -> list[str]:
+    """The sources only if those of the step times do not name them again, as the roofline's do."""
+    assert chosen.model is not None
+    lines = [
+        f"{gpu.memory_bytes / 1e9:.2f} GB usable, {gpu.memory_bandwidth_bytes_per_s / 1e9:.0f} GB/s, "
+        f"{gpu.flops_per_s / 1e12:.1f} TFLOP/s dense",
+    ]
+    return lines if gpu.source in chosen.model.source else [*lines, gpu.source]
+
+
+def _step_lines(chosen: Rung, rungs: Sequence[Rung]) -> list[str]:
+    model = chosen.model
+    assert model is not None
+    limits = model.limits
+    better = [rung.kind for rung in rungs[: rungs.index(chosen)]]
+    why = f"no {' and no '.join(better)} for this combination" if better else "the best rung there is"
+    return [
+        f"{chosen.kind}, because {why}" if better else f"{chosen.kind}, {why}",
+        f"source: {model.source}",
+        f"error: {model.error_band}",
+        f"valid up to {limits.max_decode_sequences} decoding sequences, {limits.max_context_tokens} tokens "
+        f"of context in all, {limits.max_prefill_tokens} prompt tokens per step, prompts of "
+        f"{limits.prompt_tokens} tokens",
+    ]
+
+
+def _rung_line(rung: Rung, chosen: Rung, gpu: Gpu, llm: LlmShape, tp: int) -> str:
+    if rung.model is not None:
+        return f"{rung.kind}: available{', used' if rung == chosen else ''}"
+    return f"{rung.kind}: not available; {rung.remedy(gpu.name, llm, tp)}"
+
+
+def _engine_lines(overhead: EngineOverhead, engine: EngineConfig) -> list[str]:
+    graphs = ", small batches padded to the captured sizes" if engine.overhead.cuda_graphs else ""
+    return [
+        f"{overhead.step_s * 1e3:g} ms added to every step, {overhead.per_sequence_s * 1e6:g} us per sequence"
+        f"{graphs}; source: {overhead.source}",
+        f"at most {engine.max_num_seqs} sequences and {engine.max_num_batched_tokens} tokens in a step",
+    ]
+
+
+def _sample_lines(chosen: Rung, capacity: KvCapacity, overhead: EngineOverhead) -> list[str]:
+    assert chosen.model is not None
+    step, tokens = EngineStepModel(chosen.model, overhead), SAMPLE_CONTEXT_TOKENS
+    times = [(f"prefill of {tokens} tokens", prefill_s(step, tokens), tokens)]
+    for count in SAMPLE_DECODES:
+        label = f"decode of {count} at context {tokens}"
+        times.append((label, decode_s(step, count, count * tokens), count * tokens))
+    lines = []
+    for label, seconds, needed in times:
+        shown = "outside the valid range" if seconds is None else f"{seconds * 1e3:9.3f} ms"
+        lines.append(f"{label:<30}{shown}{' (more than the KV memory holds)' * (needed > capacity.tokens)}")
+    return lines
+
+
+def _section(label: str, paragraphs: Iterable[str]) -> list[str]:
+    """A label and what belongs to it, each paragraph wrapped behind the label's column."""
+    lines: list[str] = []
+    for paragraph in paragraphs:
+        head = label if not lines else ""
+        lines += textwrap.wrap(
+            paragraph,
+            _WIDTH,
+            initial_indent=f"{head:<{_LABEL}}",
+            subsequent_indent=" " * (_LABEL + 2),
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+    return ["", *lines]

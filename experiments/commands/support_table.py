@@ -1,0 +1,85 @@
+"""What is known of many combinations at once: models down and GPUs across, or one line for each."""
+
+import textwrap
+from collections.abc import Sequence
+from typing import Final
+
+from experiments.build.hardware import kv_memory
+from experiments.commands.support_rungs import chosen_rung, ladder, rungs_of
+from experiments.config.config import EngineConfig
+from hwmodels.errors import HardwareError
+from hwmodels.gpu import Gpu
+from hwmodels.kv_capacity import CANDIDATE_TP, smallest_tp
+from hwmodels.llm_shape import LlmShape
+
+_WIDTH: Final = 100
+_ALL_GPUS: Final = max(CANDIDATE_TP)
+
+
+def smallest_for(gpu: Gpu, llm: LlmShape, engine: EngineConfig) -> int | None:
+    """The least tp at which weights and a KV block fit; None: none of ``CANDIDATE_TP``."""
+    share, block = engine.gpu_memory_utilization, engine.block_tokens
+    return smallest_tp(gpu, llm, share, block, engine.reserve_activation_bytes)
+
+
+def table(gpus: Sequence[Gpu], llms: Sequence[LlmShape], engine: EngineConfig) -> list[str]:
+    """Rung and tp of every combination, and a legend."""
+    rows = [["", *(gpu.name for gpu in gpus)]]
+    rows += [[llm.name, *(_cell(gpu, llm, engine) for gpu in gpus)] for llm in llms]
+    letters = ", ".join(f"{kind[0].upper()} {kind}" for kind in ladder())
+    legend = (
+        f"{letters}, each with the smallest tp that fits; behind a slash a larger tp with a better rung; "
+        f"'-' does not fit on {_ALL_GPUS}. A profile of your own beats all of them. "
+        "More on one: servetwin support model=MODEL gpu=GPU tp=N"
+    )
+    return [*_aligned(rows), "", *textwrap.wrap(legend, _WIDTH)]
+
+
+def listing(gpus: Sequence[Gpu], llms: Sequence[LlmShape], engine: EngineConfig) -> list[str]:
+    """A line for every combination and every tp at which it has another rung than at a smaller one."""
+    rows = [["model", "gpu", "tp", "step times", "kv tokens", "error"]]
+    for llm in llms:
+        for gpu in gpus:
+            found = _rungs_by_tp(gpu, llm, engine)
+            rows += [
+                [llm.name, gpu.name, str(tp), kind, str(kv_memory(engine, gpu, llm, tp).tokens), error]
+                for kind, tp, error in found
+            ]
+            if not found:
+                rows.append([llm.name, gpu.name, "-", f"does not fit on {_ALL_GPUS}"])
+    return _aligned(rows)
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Columns as wide as their widest cell; a row may end early."""
+    widths = [max(len(row[column]) for row in rows if column < len(row)) for column in range(len(rows[0]))]
+    return ["  ".join(f"{text:<{width}}" for text, width in zip(row, widths)).rstrip() for row in rows]
+
+
+def _cell(gpu: Gpu, llm: LlmShape, engine: EngineConfig) -> str:
+    """Such as ``R2/L4``: roofline at tp 2, the smallest that fits, and linear at tp 4."""
+    found = _rungs_by_tp(gpu, llm, engine)
+    return "/".join(f"{kind[0].upper()}{tp}" for kind, tp, _ in found) or "-"
+
+
+def _rungs_by_tp(gpu: Gpu, llm: LlmShape, engine: EngineConfig) -> list[tuple[str, int, str]]:
+    """(rung, tp, error band) at the smallest tp that fits and at every larger one with a better rung."""
+    smallest = smallest_for(gpu, llm, engine)
+    found: list[tuple[str, int, str]] = []
+    for tp in CANDIDATE_TP:
+        if smallest is None or tp < smallest or not llm.splits_into(tp):
+            continue
+        best = _best(gpu, llm, tp)
+        if best and (not found or ladder().index(best[0]) < ladder().index(found[-1][0])):
+            found.append((best[0], tp, best[1]))
+    return found
+
+
+def _best(gpu: Gpu, llm: LlmShape, tp: int) -> tuple[str, str] | None:
+    """Rung and error band; None: not even the roofline knows this tp, for want of an all-reduce time."""
+    try:
+        rung = chosen_rung(rungs_of(gpu, llm, tp, None), gpu, llm, tp, None)
+    except HardwareError:
+        return None
+    assert rung.model is not None
+    return rung.kind, rung.model.error_band.partition(";")[0].partition(":")[0]

@@ -1,0 +1,27 @@
+"""Commands that have commands of their own, such as ``servetwin traces fetch``."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from experiments.commands.process import telling
+from experiments.config.overrides import closest, echo
+from serving.vocabulary.errors import UserError
+
+_ASKING: Final = ("-h", "--help", "help")
+
+
+def by_verb(
+    command: str, words: Sequence[str], verbs: Mapping[str, Callable[[Sequence[str]], int]], usage: str
+) -> int:
+    """Run the verb that the first word names, or print ``usage``; exit status 2 without a verb.
+
+    Raises UserError for a verb there is not.
+    """
+    if not words or any(word in _ASKING for word in words):
+        with telling():
+            print(usage, end="")
+        return 0 if words else 2
+    if words[0] not in verbs:
+        near = closest(words[0], verbs) or " | ".join(verbs)
+        raise UserError(f"there is no command '{command} {echo(words[0])}': write servetwin {command} {near}")
+    return verbs[words[0]](words[1:])

@@ -1,0 +1,185 @@
+"""Values of a configuration that are out of range or contradict each other are refused, one sentence each."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from experiments.compose.cache_pairs import check_cache_pair
+from experiments.config.config import ESTIMATES, STARTS, STEP_TIMES, RunConfig
+from experiments.config.instances_config import RESERVES, check_instances
+from experiments.config.models_config import check_models
+from experiments.config.ranges import RANGES
+from experiments.config.trace_config import check_trace
+from experiments.config.vllm_defaults import USAGE_CONTEXTS
+from hwmodels.topology.cluster_file import load_cluster
+from serving.vocabulary.errors import UserError
+
+
+def check(config: RunConfig) -> None:
+    """Refuse values out of range and settings that contradict each other, with a UserError."""
+    for key, value in _numbers(config):
+        if value not in RANGES[key]:
+            raise UserError(f"{key}={value} is out of range: write a number {RANGES[key]}")
+    if not config.out.strip():
+        raise UserError("out is missing: write out=FOLDER, the folder the results go to")
+    if "\0" in config.out or "\0" in (config.trace.path or "") or "\0" in (config.engine.profile or ""):
+        raise UserError(
+            "a path holds a null character: write out=, trace.path= and engine.profile= without it"
+        )
+    _check_engine(config)
+    _check_cluster(config)
+    check_trace(config.trace)
+    check_models(config.models, config.trace, config.kind)
+    check_instances(config.system.instances, config.system.scaler.name, config.system.live.name)
+    _check_elastic(config)
+
+
+def _numbers(config: RunConfig) -> Iterator[tuple[str, float]]:
+    for key in RANGES:
+        value: Any = config
+        for part in key.split("."):
+            value = getattr(value, part)
+        if value is not None:
+            yield key, value
+
+
+def _check_engine(config: RunConfig) -> None:
+    engine = config.engine
+    if engine.step_time not in STEP_TIMES:
+        raise UserError(
+            f"engine.step_time={engine.step_time} is unknown: write one of {', '.join(STEP_TIMES)}"
+        )
+    if engine.usage_context not in USAGE_CONTEXTS:
+        known = ", ".join(USAGE_CONTEXTS)
+        raise UserError(f"engine.usage_context={engine.usage_context} is unknown: write one of {known}")
+    chunked = config.system.batcher.name == "chunked_prefill"
+    if chunked and engine.max_num_batched_tokens < engine.max_num_seqs:
+        raise UserError(
+            f"engine.max_num_batched_tokens={engine.max_num_batched_tokens} is below engine.max_num_seqs="
+            f"{engine.max_num_seqs}, so a full batch could not decode in one step: write at least "
+            f"engine.max_num_batched_tokens={engine.max_num_seqs} or fewer sequences"
+        )
+    least_tokens = engine.block_tokens * (1 + engine.reserved_blocks)
+    if engine.kv_tokens is not None and engine.kv_tokens < least_tokens:
+        raise UserError(
+            f"engine.kv_tokens={engine.kv_tokens} leaves no block of {engine.block_tokens} tokens beside "
+            f"engine.reserved_blocks={engine.reserved_blocks}: write at least engine.kv_tokens={least_tokens}"
+        )
+    if engine.step_time in ("op_table", "calibrated_roofline") and engine.profile is None:
+        raise UserError(
+            f"engine.step_time={engine.step_time} needs measured tables: write engine.profile=FILE, made "
+            "with servetwin profile import"
+        )
+    if engine.profile_force and engine.profile is None:
+        raise UserError("engine.profile_force=true has no profile to force: write engine.profile=FILE too")
+    if engine.profile is not None and engine.step_time == "roofline":
+        raise UserError(
+            "engine.profile is not used with engine.step_time=roofline, which is the datasheet's: "
+            "write engine.step_time=calibrated_roofline or leave engine.profile out"
+        )
+
+
+def _check_cluster(config: RunConfig) -> None:
+    cluster, tp = config.cluster, config.model.tp
+    if config.kind == "realexec" and cluster.name != "local":
+        raise UserError(
+            f"cluster={cluster.name} cannot be run by realexec, whose workers are processes of this machine: "
+            "write cluster=local and workers=N"
+        )
+    for key in ("asynchronous", "prefix_caching"):
+        if config.kind == "realexec" and getattr(config.engine, key):
+            raise UserError(
+                f"engine.{key}=true cannot be run by realexec, whose workers do not have it: "
+                f"write engine.{key}=false or engine=own_workers"
+            )
+    _check_start(config)
+    _, _, count = cluster.name.rpartition("_x")
+    if count.isdecimal() and cluster.gpus != int(count):
+        family = cluster.name.removesuffix(count)
+        raise UserError(
+            f"cluster.gpus={cluster.gpus} contradicts cluster={cluster.name}: "
+            f"write cluster={family}{cluster.gpus}"
+        )
+    if cluster.topology is not None and cluster.gpus != (there := load_cluster(cluster.topology).gpus):
+        raise UserError(
+            f"cluster.gpus={cluster.gpus} contradicts cluster={cluster.name}, which has {there}: write "
+            f"another size as cluster={cluster.topology}_HxG, H hosts of G GPUs"
+        )
+    if config.models.name == "one" and cluster.gpus % tp:
+        raise UserError(
+            f"model.tp={tp} does not divide the {cluster.gpus} GPUs of cluster={cluster.name}: "
+            f"write a model.tp that divides {cluster.gpus}, or a cluster whose GPUs are a multiple of {tp}"
+        )
+
+
+def _check_elastic(config: RunConfig) -> None:
+    system, engine, name = config.system, config.engine, config.system.name
+    if engine.reserve not in RESERVES:
+        raise UserError(f"engine.reserve={engine.reserve} is unknown: write one of {', '.join(RESERVES)}")
+    if config.estimates not in ESTIMATES:
+        raise UserError(f"estimates={config.estimates} is unknown: write one of {', '.join(ESTIMATES)}")
+    parts = (("provision", system.provision), ("cache", system.cache), ("live", system.live))
+    for group, policy in parts:
+        if not system.elastic and policy.name != "none":
+            raise UserError(
+                f"system/{group}={policy.name} does nothing with system/scaler=none, which loads nothing: "
+                f"write system/{group}=none, or another option of system/scaler"
+            )
+    if not (system.elastic or system.instances.split):
+        return
+    if config.kind == "realexec":
+        raise UserError(
+            f"system={name} cannot be run by realexec yet, whose workers neither load nor hand over: write "
+            "system=vllm"
+        )
+    if config.cluster.topology is None:
+        raise UserError(
+            f"system={name} moves parameters or KV over links, and cluster={config.cluster.name} has none: "
+            "write a cluster that has, such as cluster=blitz_a or cluster=dgx_h100"
+        )
+    if engine.asynchronous and system.instances.split:
+        raise UserError(
+            f"engine.asynchronous=true does not fit system={name}, whose engines hand requests over between "
+            "two steps: write engine.asynchronous=false or engine=blitz_native"
+        )
+    if system.elastic and config.cluster.start != "warm":
+        raise UserError(
+            f"cluster.start={config.cluster.start} does not fit system={name}, which decides itself from "
+            "where instances load: leave it out"
+        )
+    if engine.asynchronous and system.live.name != "none":
+        raise UserError(
+            f"engine.asynchronous=true does not fit system/live={system.live.name}, whose passes begin "
+            "between two steps: write engine.asynchronous=false or engine=blitz_native"
+        )
+    if system.provision.params.get("overlap") and system.live.name not in ("none", "stop"):
+        raise UserError(
+            f"system.provision.overlap=true does not fit system/live={system.live.name}: an instance that "
+            "runs its first batch while it loads shares no layers; write system.provision.overlap=false or "
+            "system/live=none"
+        )
+    for group, policy in parts[:2]:
+        if system.elastic and policy.name == "none":
+            raise UserError(
+                f"system/{group}=none does not fit system/scaler={system.scaler.name}, whose instances load "
+                f"parameters: write another option of system/{group}"
+            )
+    if system.elastic:
+        check_cache_pair(config)
+
+
+def _check_start(config: RunConfig) -> None:
+    cluster = config.cluster
+    if cluster.start not in STARTS:
+        raise UserError(f"cluster.start={cluster.start} is unknown: write one of {', '.join(STARTS)}")
+    if cluster.start == "warm":
+        return
+    if config.kind == "realexec":
+        raise UserError(
+            f"cluster.start={cluster.start} cannot be run by realexec, whose workers make their parameters "
+            "themselves: leave it out"
+        )
+    if cluster.topology is None:
+        raise UserError(
+            f"cluster.start={cluster.start} needs links to load over, and cluster={cluster.name} has none: "
+            "write a cluster that has, such as cluster=blitz_a or cluster=dgx_h100"
+        )

@@ -1,0 +1,251 @@
+"""From command-line words to one frozen RunConfig.
+
+Option files are chosen and merged by ``option_tree``; single values are typed and set here, because Hydra's
+grammar would reinterpret paths and its errors do not say what to write instead.
+"""
+
+import os
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import yaml
+
+from experiments.compose import run_again
+from experiments.compose.checks import check
+from experiments.compose.clusters import made_names, requested_cluster
+from experiments.compose.engine_defaults import fill_batch_defaults, fill_engine_default
+from experiments.compose.option_tree import Tree, option_tree
+from experiments.compose.references import MISSING, followed, is_reference, missing_keys
+from experiments.compose.resolved import built
+from experiments.config.config import Kind, RunConfig
+from experiments.config.model_path import is_model_path
+from experiments.config.options import misfit, option_groups
+from experiments.config.overrides import (
+    LITERAL_KEYS,
+    Override,
+    Wanted,
+    canonical,
+    closest,
+    echo,
+    leaves,
+    parse_value,
+    parse_words,
+    unknown_key,
+)
+from experiments.config.trace_options import (
+    INSTEAD_FOR_RECORDED,
+    trace_names,
+    trace_parameters,
+    wanted_parameter,
+)
+from experiments.policy.outside import names_outside, other_choices, outside_wanted
+from experiments.policy.parameters import declared
+from serving.vocabulary.errors import UserError
+
+# Set by the chosen option file: another value under the option's name would label results wrongly.
+_FIXED_LEAVES: Final = frozenset({"name", "policy", "source"})
+_USAGE: Final = "engine.usage_context"
+_FIXED_KEYS: Final = frozenset({"kind", "cluster.gpu", "cluster.topology", "trace.synthetic"})
+
+
+def load_config(overrides: Sequence[str], kind: Kind) -> RunConfig:
+    """The checked configuration of one run from ``key=value`` words; ``out=FOLDER`` is required.
+
+    ``config=DIR`` among them begins with the configuration of an earlier run instead of the defaults.
+
+    Raises UserError for every word, option or value that cannot be used.
+    """
+    groups = option_groups()
+    for word in overrides:
+        _refuse_bare_option(word, groups)
+    words = parse_words(overrides)
+    saved = [word for word in words if word.key == run_again.KEY]
+    words = [word for word in words if word not in saved]
+    choices = [word for word in words if word.key in groups]
+    values = [word for word in words if word.key not in groups]
+    for choice in choices:
+        _check_choice(choice, groups)
+    try:
+        os.getcwd()  # noqa: PTH109 (it has to be there for relative paths, and for Hydra)
+        tree, literals = option_tree(kind, choices), dict[str, str]()
+        if saved:
+            tree, literals = run_again.run_again(saved[0], tree, words, kind)
+        literals |= _apply(tree, values, kind, groups)
+        data = _resolve(tree, literals)
+    except FileNotFoundError as error:
+        raise UserError("the folder you are in was removed: cd to one that exists and run again") from error
+    except yaml.YAMLError as error:
+        raise misfit(error) from error
+    config: RunConfig = built(RunConfig, data, "", "the configuration")
+    check(config)
+    return config
+
+
+def defaults(kind: Kind) -> dict[str, tuple[Any, Wanted]]:
+    """Every key a user may set -> its default (None where there is none) and what it takes."""
+    tree, groups = option_tree(kind, []), option_groups()
+    fill_batch_defaults(tree)
+    values, known = followed(tree), {}
+    for key, path in _paths(tree, kind).items():
+        owner, leaf = _place(values, path)
+        known[key] = (None if owner[leaf] == MISSING else owner[leaf], _wanted(tree, path, groups))
+    return known
+
+
+def _refuse_bare_option(word: str, groups: dict[str, list[str]]) -> None:
+    """An option's name without its group in front."""
+    for group, names in groups.items() if "=" not in word else ():
+        if word in names or (group == "cluster" and requested_cluster(word) is not None):
+            raise UserError(f"'{word}' has no '=': write {group}={word}")
+
+
+def _check_choice(choice: Override, groups: dict[str, list[str]]) -> None:
+    """Refuse an option that no file has and that is not made on request."""
+    options = groups[choice.key]
+    if choice.text in options or is_model_path(choice) or names_outside(choice):
+        return
+    made = other_choices(choice.key)
+    if choice.key == "cluster":
+        if requested_cluster(choice.text) is not None:
+            return
+        made = f", {made_names()}"
+    if choice.key == "trace" and any(mark in choice.text for mark in "./"):
+        raise UserError(
+            f"trace={echo(choice.text)} is a file: write trace=file trace.path={echo(choice.text)}"
+        )
+    near = closest(choice.text, options)
+    hint = f", {choice.key}={near} if that is meant" if near else ""
+    raise UserError(f"unknown option {choice}: write one of {', '.join(options)}{made}{hint}")
+
+
+def _apply(tree: Tree, words: Sequence[Override], kind: Kind, groups: dict[str, list[str]]) -> dict[str, str]:
+    """Set the user's values in ``tree``; returns the path-like ones, in which '${' is no reference.
+
+    The engine comes first: it decides which batcher's parameters the system has.
+    """
+    literals = {word.key: word.text for word in words if word.key in LITERAL_KEYS}
+    words = [word for word in words if word.key not in LITERAL_KEYS]
+    fill_batch_defaults(tree, {word.key: word for word in words}.get(_USAGE))
+    for word in words:
+        if not word.key.startswith("system."):
+            _set(tree, word, kind, groups)
+    slo, engine = tree["slo"], tree["engine"]
+    own_slo = any(word.key in ("slo.ttft_ms", "slo.tpot_ms") for word in words)
+    if own_slo and slo["name"] != "custom":  # as it is in the configuration of a run that had one
+        slo |= {"source": f"command line, instead of {slo['name']}", "name": "custom"}
+    if any(word.key.startswith("engine.overhead.") for word in words):
+        engine["overhead"]["source"] = f"command line, instead of engine={engine['name']}"
+    fill_engine_default(tree, groups)
+    for word in words:
+        if word.key.startswith("system."):
+            _set(tree, word, kind, groups)
+    return literals
+
+
+def _set(tree: Tree, word: Override, kind: Kind, groups: dict[str, list[str]]) -> None:
+    paths = _paths(tree, kind)
+    key = canonical(word.key)
+    _refuse_fixed(word, key, groups)
+    if key not in paths:
+        _refuse_parameter(tree, word, key, paths)
+        raise unknown_key(word.key, [*paths, *groups], kind)
+    owner, leaf = _place(tree, paths[key])
+    if is_reference(owner[leaf]):
+        source = owner[leaf].strip("${} ")
+        raise UserError(f"{word} cannot be set apart from {source}, which it follows: write {source}=VALUE")
+    owner[leaf] = parse_value(word, _wanted(tree, paths[key], groups))
+
+
+def _refuse_parameter(tree: Tree, word: Override, key: str, keys: Iterable[str]) -> None:
+    """A parameter that the chosen policy or trace does not have."""
+    owner, _, name = key.rpartition(".")
+    group, trace = owner.removeprefix("system."), tree["trace"]
+    if owner == "trace" and any(name in trace_parameters(other) for other in trace_names()):
+        option, known = f"trace={trace['name']}", [f"trace.{known}" for known in trace["params"]]
+        if not trace["synthetic"] and name in INSTEAD_FOR_RECORDED:
+            instead = INSTEAD_FOR_RECORDED[name].format(echo(word.text))
+            raise UserError(f"{word.key} is for drawn traces and {option} is recorded: write {instead}")
+    elif owner not in (key, group) and group in tree["system"]:
+        option = f"system/{group}={tree['system'][group]['name']}"
+        known = sorted(name for name in keys if name.startswith(owner + "."))
+    else:
+        return
+    write = f"write only {', '.join(known)}" if known else "leave it out, for it takes no parameters"
+    raise UserError(f"unknown key '{echo(word.key)}' for the chosen {option}: {write}")
+
+
+def _paths(tree: Tree, kind: Kind) -> dict[str, str]:
+    """Every key that may be set, as the user writes it -> where it is in the tree."""
+    paths = {key: key for key in leaves(RunConfig) if not _is_fixed(key)}
+    if kind == "simulate":
+        del paths["workers"]
+    for group, policy in tree["system"].items():
+        if isinstance(policy, dict):
+            params = policy.get("params") or ()
+            paths |= {f"system.{group}.{name}": f"system.{group}.params.{name}" for name in params}
+    return paths | {f"trace.{name}": f"trace.params.{name}" for name in tree["trace"]["params"]}
+
+
+def _place(tree: Tree, path: str) -> tuple[Tree, str]:
+    """The mapping that has the last part of the path, and that part."""
+    *owners, leaf = path.split(".")
+    for owner in owners:
+        tree = tree[owner]
+    return tree, leaf
+
+
+def _wanted(tree: Tree, path: str, groups: dict[str, list[str]]) -> Wanted:
+    """What the value at a path has to be."""
+    top, *inner = path.split(".")
+    if "params" not in inner:
+        return leaves(RunConfig)[path]
+    name = inner[-1]
+    return (
+        wanted_parameter(tree["trace"]["name"], name)
+        if top == "trace"
+        else _wanted_parameter(tree, inner[0], name, groups)
+    )
+
+
+def _wanted_parameter(tree: Tree, group: str, name: str, groups: dict[str, list[str]]) -> Wanted:
+    """As the option file's default is, and null where the constructor takes it; else as the latter says."""
+    key, option = f"system/{group}", tree["system"][group]
+    if option["name"] not in groups[key]:
+        return outside_wanted(key, option, name)
+    wanted = declared(f"{key}={option['name']}", option["policy"], name)
+    default = option["params"][name]
+    return wanted if default in (None, MISSING) else Wanted(type(default), wanted.optional)
+
+
+def _is_fixed(key: str) -> bool:
+    return key in _FIXED_KEYS or ("." in key and key.rpartition(".")[2] in _FIXED_LEAVES)
+
+
+def _refuse_fixed(word: Override, key: str, groups: dict[str, list[str]]) -> None:
+    """Keys that belong to an option file, and groups written as if they were values."""
+    slashed = key.replace(".", "/")
+    if slashed in groups:
+        raise UserError(f"{word} chooses an option: write {slashed}={echo(word.text)}")
+    owner = key.rpartition(".")[0].replace(".", "/")
+    if key in leaves(RunConfig) and _is_fixed(key) and owner in groups:
+        options = ", ".join(groups[owner])
+        raise UserError(f"{word.key} belongs to the chosen {owner}: write {owner}=OPTION, one of {options}")
+
+
+def _resolve(tree: Tree, literals: dict[str, str]) -> dict[str, Any]:
+    """Plain data with every reference followed; UserError for a required value nobody gave."""
+    for path in sorted(set(missing_keys(tree)) - LITERAL_KEYS):
+        key, (owner, _, leaf) = canonical(path), path.rpartition(".")
+        if path.replace(".", "/") in option_groups():
+            raise UserError(
+                f"{owner}={tree[owner]['name']} chooses no option of {owner}/{leaf}: write "
+                f"'- {leaf}: OPTION' among the defaults of its file"
+            )
+        raise UserError(f"{key} has no default: write {key}=VALUE")
+    data = followed(tree)
+    data["out"] = literals.get("out", "")
+    for key, text in literals.items():
+        owner, _, leaf = key.rpartition(".")
+        if owner:
+            data[owner][leaf] = text
+    return data

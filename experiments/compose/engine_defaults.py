@@ -1,0 +1,38 @@
+"""What the engine decides where nobody says: its limits by vLLM's rule, and the batcher of the system."""
+
+from typing import Any
+
+from experiments.compose.references import MISSING
+from experiments.config.options import option_file
+from experiments.config.overrides import Override, echo
+from experiments.config.vllm_defaults import USAGE_CONTEXTS, batch_defaults
+from hwmodels.catalogue import load_gpu
+from serving.vocabulary.errors import UserError
+
+
+def fill_batch_defaults(tree: dict[str, Any], usage: Override | None = None) -> None:
+    """What a preset leaves to vLLM's rule; ``usage``: the word that sets the usage context."""
+    engine = tree["engine"]
+    unset = [name for name in ("max_num_seqs", "max_num_batched_tokens") if engine[name] == MISSING]
+    if usage is not None and not unset:
+        raise UserError(
+            f"{usage} does nothing with engine={engine['name']}, whose limits are its own: leave it out"
+        )
+    context = engine["usage_context"] if usage is None else usage.text
+    if unset and context in USAGE_CONTEXTS:
+        known = batch_defaults(load_gpu(tree["cluster"]["gpu"]), context)
+        for name in unset:
+            engine[name] = known[name]
+    elif unset:
+        raise UserError(f"{usage} is unknown: write one of {', '.join(USAGE_CONTEXTS)}")
+
+
+def fill_engine_default(tree: dict[str, Any], groups: dict[str, list[str]]) -> None:
+    """Replace ``system/batcher=engine_default`` by the option that ``engine.batcher`` names."""
+    options = [name for name in groups["system/batcher"] if name != "engine_default"]
+    named, batcher = tree["engine"]["batcher"], tree["system"]["batcher"]
+    if named not in options:
+        raise UserError(f"engine.batcher={echo(str(named))} is unknown: write one of {', '.join(options)}")
+    if batcher["name"] == "engine_default":
+        option = option_file("system/batcher", named)
+        batcher |= option | {"params": batcher["params"] | option["params"]}

@@ -1,0 +1,123 @@
+"""A resolved configuration as plain data: to ``config.yaml`` and back, every key present and of its type."""
+
+import dataclasses
+import typing
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from experiments.compose.checks import check
+from experiments.config.config import RunConfig
+from experiments.config.models_config import ONE
+from experiments.config.overrides import checked_value, echo, is_too_long, wanted_by
+from experiments.config.vllm_defaults import USAGE_CONTEXTS
+from experiments.policy.saved import check_policies
+from serving.vocabulary.errors import UserError
+
+_HEADER = "# The resolved configuration of a ServeTwin run: nothing is left to defaults.\n"
+
+
+class _PlainLoader(yaml.SafeLoader):
+    """Without aliases, which no run writes: a few lines of them stand for more data than there is memory."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError("it refers to another part of itself with '*'")
+        return super().compose_node(parent, index)
+
+
+def resolved_yaml(config: RunConfig) -> str:
+    """``config.yaml``: every value the run used; ``load_resolved`` reads it back to an equal RunConfig."""
+    data = dataclasses.asdict(config)
+    if config.workers is None:
+        del data["workers"]
+    if config.models == ONE:
+        del data["models"]
+    if config.engine.usage_context == USAGE_CONTEXTS[0]:
+        del data["engine"]["usage_context"]
+    # YAML reads some unprintable characters back as others, unless all that is not ASCII is escaped.
+    paths = (config.out, config.trace.path, config.engine.profile)
+    plain = "".join(path or "" for path in paths).isprintable()
+    return _HEADER + str(yaml.safe_dump(data, sort_keys=False, allow_unicode=plain, width=1000))
+
+
+def load_resolved(path: Path | str, named: Mapping[str, str] | None = None) -> RunConfig:
+    """The RunConfig in a result folder's ``config.yaml``; UserError when the file is not one.
+
+    ``named``: the policies that the command line names (``system/dispatch`` -> ``module:Class``); the file
+    by itself names none but those of this package and installed ones (``saved_policies``).
+    """
+    config = read_resolved(path)
+    check_policies(config.system, named or {}, str(path))
+    check(config)
+    return config
+
+
+def read_resolved(path: Path | str) -> RunConfig:
+    """What the file says, every key present and of its type; nothing is held against anything else yet."""
+    try:
+        data = yaml.load(Path(path).read_text(encoding="utf-8"), _PlainLoader)
+    except (OSError, RecursionError, UnicodeDecodeError, ValueError) as error:
+        raise UserError(
+            f"{path} cannot be read ({error}): give the config.yaml of a result folder"
+        ) from error
+    except yaml.YAMLError as error:
+        reason = " ".join(str(error).split())
+        raise UserError(f"{path} is not YAML ({reason}): give the config.yaml of a result folder") from error
+    if isinstance(data, dict):
+        data.setdefault("workers", None)
+        data.setdefault("models", dataclasses.asdict(ONE))
+        if isinstance(data.get("engine"), dict):
+            data["engine"].setdefault("usage_context", USAGE_CONTEXTS[0])
+    try:
+        config: RunConfig = built(RunConfig, data, "", str(path))
+    except UserError as error:
+        raise UserError(f"{error}; or use the file with the version of ServeTwin that wrote it") from None
+    return config
+
+
+def built(config_class: type, data: Any, prefix: str, source: str) -> Any:
+    """``config_class`` from plain data, every key present and of its type, or a UserError naming the key."""
+    hints = typing.get_type_hints(config_class)
+    if not isinstance(data, dict):
+        where = f"{prefix.rstrip('.')} in {source}" if prefix else source
+        raise UserError(f"{where} is not a mapping: write the keys {', '.join(hints)} under it")
+    for key in data:
+        if key not in hints:
+            raise UserError(f"unknown key {prefix}{key} in {source}: write only {', '.join(hints)}")
+    values = {}
+    for name, hint in hints.items():
+        if name not in data:
+            raise UserError(f"{prefix}{name} is missing in {source}: write {prefix}{name} with its value")
+        if dataclasses.is_dataclass(hint):
+            values[name] = built(typing.cast(type, hint), data[name], f"{prefix}{name}.", source)
+        elif name == "params":
+            values[name] = _parameters(data[name], f"{prefix}{name}", source)
+        else:
+            values[name] = checked_value(data[name], wanted_by(hint), f"{prefix}{name}", source)
+    return config_class(**values)
+
+
+def _parameters(data: Any, key: str, source: str) -> dict[str, Any]:
+    if not isinstance(data, dict) or not all(isinstance(name, str) for name in data):
+        raise UserError(
+            f"{key} in {source} is not a mapping: write a mapping of parameter names to values, or {{}}"
+        )
+    for name, value in data.items():
+        if not all(map(_is_plain, listed(value))):
+            raise UserError(
+                f"{key}.{echo(name)} in {source} is no plain value: write a number, a word, true, false, "
+                "null or a list of these"
+            )
+    return dict(data)
+
+
+def _is_plain(value: Any) -> bool:
+    return value is None or (type(value) in (int, float, bool, str) and not is_too_long(value))
+
+
+def listed(value: Any) -> list[Any]:
+    """The items of a list, or the value as the only one."""
+    return value if isinstance(value, list) else [value]

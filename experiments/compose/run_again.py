@@ -1,0 +1,162 @@
+"""``config=DIR``: the configuration of an earlier run as the defaults of a new one.
+
+The file has values only; what follows another key is made to follow it again, so that one word on top
+changes what it would have changed in the first run. An option on top replaces its whole group, unless the
+run had it already.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from experiments.compose.resolved import read_resolved
+from experiments.config.config import Kind, PolicyConfig, RunConfig
+from experiments.config.options import option_file, option_groups
+from experiments.config.overrides import Override, echo
+from experiments.config.trace_config import TraceConfig
+from experiments.config.trace_options import trace_names, trace_parameters
+from experiments.config.vllm_defaults import USAGE_CONTEXTS, batch_defaults
+from experiments.policy.groups import POLICY_GROUPS, group_of
+from experiments.policy.saved import check_policies
+from hwmodels.catalogue import load_gpu
+from serving.vocabulary.errors import UserError
+from traces.synthetic.registry import SYNTHETIC
+
+KEY: Final = "config"
+_UNSET: Final = "???"
+_COMMANDS: Final = {"simulate": "servetwin simulate", "realexec": "realexec run"}
+_PATHS: Final = (("trace", "path"), ("engine", "profile"))
+
+
+def run_again(
+    word: Override, composed: dict[str, Any], words: Sequence[Override], kind: Kind
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """The saved configuration with the options that ``words`` choose, and its paths as they are.
+
+    ``composed``: the configuration of the options alone. Raises UserError for a folder that has no
+    config.yaml, one of the other command or of another version, and for policies from outside the package
+    that ``words`` do not name.
+    """
+    path = _file(word)
+    saved = read_resolved(path)
+    if saved.kind != kind:
+        command = _COMMANDS.get(saved.kind, "the version that wrote it")
+        raise UserError(f"{path} is of a run by {command}: write {command} {word}")
+    groups = option_groups()
+    new = {one.key: one.text for one in words if one.key in groups and one.text != _had(saved, one.key)}
+    kept = [group for group in POLICY_GROUPS if not {"system", f"system/{group}"} & set(new)]
+    named = {one.key: one.text for one in words if group_of(one.key) is not None and one.key not in new}
+    check_policies(saved.system, named, str(path), kept)
+    if "trace" not in new:
+        _check_trace(saved.trace, path)
+    if "engine" not in new and _names_an_engine(new.get("system")):
+        new["engine"] = composed["engine"]["name"]
+    data = dataclasses.asdict(saved) | {"out": _UNSET, "overwrite": False}
+    paths = _without_paths(data, new)
+    _refuse_references(data, path)
+    _follow(data, saved, new, words)
+    for key in new:
+        owner, _, leaf = key.rpartition("/")
+        into, chosen = (data[owner], composed[owner]) if owner else (data, composed)
+        into[leaf] = chosen[leaf]
+    return data, paths
+
+
+def _file(word: Override) -> Path:
+    try:
+        path = Path(word.text).expanduser()
+        path = path / "config.yaml" if path.is_dir() else path
+        there = path.is_file()
+    except (OSError, RuntimeError, ValueError):
+        there = False
+    if not there:
+        raise UserError(f"{word} has no config.yaml: write config=DIR with the out= of a run")
+    return path
+
+
+def _had(saved: RunConfig, key: str) -> str:
+    """The option that the run had."""
+    found: Any = saved
+    for part in key.split("/"):
+        found = getattr(found, part)
+    return str(found.name)
+
+
+def _names_an_engine(system: str | None) -> bool:
+    """Whether the file of a system overrides the engine."""
+    chosen = option_file("system", system)["defaults"] if system is not None else []
+    return any("/engine" in key for entry in chosen if isinstance(entry, dict) for key in entry)
+
+
+def _check_trace(trace: TraceConfig, path: Path) -> None:
+    if trace.name not in trace_names() or trace.synthetic != (trace.name in SYNTHETIC):
+        raise UserError(
+            f"trace={echo(trace.name)} in {path} is no trace of this version: write the trace= that is meant"
+        )
+    if unknown := sorted(set(trace.params) - set(trace_parameters(trace.name))):
+        raise UserError(
+            f"trace={trace.name} in {path} has the parameter '{echo(unknown[0])}', which it does not take in "
+            "this version: use the version that wrote it, or write another trace="
+        )
+
+
+def _without_paths(data: dict[str, Any], new: Mapping[str, str]) -> dict[str, str]:
+    """Take out the paths of groups that stay: they may hold what elsewhere is a reference."""
+    paths = {}
+    for group, key in _PATHS:
+        if group not in new and data[group][key] is not None:
+            paths[f"{group}.{key}"], data[group][key] = data[group][key], None
+    return paths
+
+
+def _refuse_references(data: Mapping[str, Any], path: Path) -> None:
+    """References are for option files; a run writes none, and one could read what is no part of the file."""
+    for text in _texts(data):
+        if "${" in text:
+            raise UserError(f"{path} has '{echo(text)}', a reference: use the file as the run wrote it")
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, (dict, list)):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _texts(item)
+
+
+def _follow(
+    data: dict[str, Any], saved: RunConfig, new: Mapping[str, str], words: Sequence[Override]
+) -> None:
+    """Make follow another key what did so in the run: limits the GPU, batchers the engine, ..."""
+    if saved.kind == "realexec" and saved.cluster.gpus == saved.workers:
+        data["cluster"]["gpus"] = "${workers}"
+    if "engine" not in new:
+        data["engine"] |= _limits_by_rule(saved)
+    batcher = saved.system.batcher
+    another = "engine" in new or any(word.key == "engine.batcher" for word in words)
+    if another and batcher.name == saved.engine.batcher:
+        data["system"]["batcher"] = option_file("system/batcher", "engine_default")
+        return
+    for name, source in _followed(batcher).items():
+        if batcher.params.get(name) == getattr(saved.engine, source.partition(".")[2]):
+            data["system"]["batcher"]["params"][name] = f"${{{source}}}"
+
+
+def _limits_by_rule(saved: RunConfig) -> dict[str, str]:
+    """Those limits of the engine that its preset leaves to vLLM's rule, and that are what the rule gives."""
+    engine = saved.engine
+    if engine.name not in option_groups()["engine"] or engine.usage_context not in USAGE_CONTEXTS:
+        return {}
+    preset = option_file("engine", engine.name)
+    rule = batch_defaults(load_gpu(saved.cluster.gpu), engine.usage_context)
+    return {
+        name: _UNSET
+        for name, value in rule.items()
+        if preset[name] == _UNSET and getattr(engine, name) == value
+    }
+
+
+def _followed(batcher: PolicyConfig) -> dict[str, str]:
+    """Parameter -> the key that its value is, for those that the batcher has."""
+    return {name: key for name, key in POLICY_GROUPS["batcher"].follows.items() if name in batcher.params}

@@ -1,0 +1,160 @@
+"""The configuration of one run, typed and frozen. What contradicts itself is refused in ``checks``."""
+
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from experiments.config.instances_config import InstancesConfig
+from experiments.config.models_config import ModelsConfig
+from experiments.config.trace_config import TraceConfig
+
+Kind = Literal["simulate", "realexec"]
+
+ESTIMATES: Final = ("model", "artefact")
+STARTS: Final = ("warm", "host", "ssd", "remote")
+STEP_TIMES: Final = ("auto", "op_table", "linear", "calibrated_roofline", "roofline")
+
+
+@dataclass(frozen=True, slots=True)
+class OverheadConfig:
+    """What the engine adds to the operations of a step, and who says so.
+
+    ``step_s`` every step, ``per_layer_s`` for each layer (gaps between its kernels), ``per_sequence_s`` for
+    each sequence; with ``cuda_graphs`` small batches are padded to the captured sizes.
+    """
+
+    step_s: float
+    per_layer_s: float
+    per_sequence_s: float
+    cuda_graphs: bool
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """One serving engine: the software and version imitated, its scheduler and its memory.
+
+    ``usage_context``: what vLLM's defaults of the two limits before it follow (``vllm_defaults``).
+    ``kv_tokens`` and ``reserve_activation_bytes`` None: derived from GPU memory; ``reserved_blocks`` of it
+    are not usable; ``max_new_tokens`` caps requests whose trace gives no cap. ``profile`` is a file of
+    operation tables (None: the catalogue's coefficients); ``profile_force`` uses it though it was changed or
+    measured for something else. ``asynchronous``: a step is chosen while the one before it runs.
+    ``loader`` and ``start_up``: entries of loaders.yaml, for replicas that do not start warm. ``reserve``:
+    the output that decode instances keep memory for (``RESERVES``: the client's cap, the true length, which
+    only an oracle knows, or the mean of the trace).
+    """
+
+    name: str
+    software: str
+    version: str
+    batcher: str
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    usage_context: str
+    reserve_full_prompt: bool
+    asynchronous: bool
+    prefix_caching: bool
+    decode_spare_block: bool
+    block_tokens: int
+    watermark: float
+    reserved_blocks: int
+    kv_tokens: int | None
+    gpu_memory_utilization: float
+    reserve_activation_bytes: int | None
+    max_new_tokens: int
+    reserve: str
+    step_time: str
+    profile: str | None
+    profile_force: bool
+    loader: str
+    start_up: str
+    overhead: OverheadConfig
+    exact: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyConfig:
+    """A policy class as ``module:Class`` and what its constructor is given."""
+
+    name: str
+    policy: str
+    params: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class SystemConfig:
+    """A serving system: one policy for every decision, and how many instances it has.
+
+    ``scaler`` none: a static system, which needs neither ``provision`` nor ``cache``. ``live`` none: new
+    instances wait for all their parameters.
+    """
+
+    name: str
+    dispatch: PolicyConfig
+    batcher: PolicyConfig
+    admission: PolicyConfig
+    scaler: PolicyConfig
+    provision: PolicyConfig
+    cache: PolicyConfig
+    live: PolicyConfig
+    instances: InstancesConfig
+
+    @property
+    def elastic(self) -> bool:
+        """Whether instances come and go."""
+        return self.scaler.name != "none"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """A model of the hardware catalogue, ``tp`` GPUs per replica."""
+
+    name: str
+    tp: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterConfig:
+    """``gpus`` GPUs of one type. ``topology``: the cluster file that has the links between them, if any.
+
+    ``start``: ``warm`` (parameters are there), or where every replica loads them from first (``STARTS``).
+    """
+
+    name: str
+    gpu: str
+    gpus: int
+    topology: str | None
+    start: str
+
+
+@dataclass(frozen=True, slots=True)
+class SloConfig:
+    """Latency objectives of one request, in milliseconds, and who set them."""
+
+    name: str
+    ttft_ms: float
+    tpot_ms: float
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunConfig:
+    """Everything one run depends on. ``workers`` is None in a simulation.
+
+    ``estimates``: what policies assume about speed: ``model`` (this run's own step times and links) or
+    ``artefact`` (the constants that BlitzScale's authors ship).
+    """
+
+    kind: str
+    engine: EngineConfig
+    system: SystemConfig
+    model: ModelConfig
+    models: ModelsConfig
+    cluster: ClusterConfig
+    trace: TraceConfig
+    slo: SloConfig
+    estimates: str
+    seed: int
+    journal: bool
+    out: str
+    overwrite: bool
+    workers: int | None

@@ -1,0 +1,40 @@
+"""The option files: which groups and options there are, and what the file of an option says."""
+
+import os
+import typing
+from pathlib import Path
+from typing import Any
+
+from hwmodels.yaml_text import yaml_data
+from serving.vocabulary.errors import UserError
+
+CONF_DIR: Path = Path(__file__).resolve().parent / "conf"
+
+
+def option_groups() -> dict[str, list[str]]:
+    """Group (such as ``system/dispatch``) -> its option names: the files in ``conf/``, and every trace."""
+    from experiments.config.trace_options import trace_names
+
+    groups: dict[str, list[str]] = {}
+    for *parents, file in sorted(
+        [*Path(folder).relative_to(CONF_DIR).parts, file]
+        for folder, _, files in os.walk(CONF_DIR)
+        for file in files
+    ):
+        if parents and file.endswith(".yaml"):
+            groups.setdefault("/".join(parents), []).append(file.removesuffix(".yaml"))
+    return groups | {"trace": trace_names()}
+
+
+def option_file(group: str, option: str) -> dict[str, Any]:
+    """What the file of an option says, references unresolved."""
+    text = (CONF_DIR / group / f"{option}.yaml").read_text(encoding="utf-8")
+    return typing.cast(dict[str, Any], yaml_data(text))
+
+
+def misfit(error: Exception) -> UserError:
+    """The refusal of option files that cannot be merged or read."""
+    reason = " ".join(str(error).split())
+    return UserError(
+        f"the option files in {CONF_DIR} do not fit together ({reason}): write them like their neighbours"
+    )

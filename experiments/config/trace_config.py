@@ -1,0 +1,96 @@
+"""What the trace of a run is and what is done to it, and which of these settings contradict each other."""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from serving.vocabulary.errors import UserError
+
+WINDOW_RULES: Final = ("busiest", "onset")
+# Each sets the arrival rate by itself; the two shares go together.
+_RATES: Final = (("rate_scale",), ("utilization",), ("prefill_share", "peak_share"))
+
+
+@dataclass(frozen=True, slots=True)
+class TraceConfig:
+    """A workload: recorded (read from ``path`` or the data folder) or synthetic, and its transformations.
+
+    They are applied in this order. ``window_s`` seconds from ``window_start_s`` on, or from where the rule
+    ``window`` finds them. ``lengths``: a length table to draw all lengths from. ``tokens_scale`` multiplies
+    them. Rate, one of: ``rate_scale`` times; ``utilization`` of what the cluster is estimated to carry;
+    ``prefill_share`` of the cluster's prefill tokens per second on average and ``peak_share`` in the busiest
+    5 s, whichever is lower. ``time_compression``: times divided by it. ``limit``: the first requests.
+    ``params``: what the drawn trace, or the reader of a recorded one, is told (trace.NAME on the command
+    line).
+    """
+
+    name: str
+    synthetic: bool
+    path: str | None
+    format: str | None
+    window: str | None
+    window_start_s: float | None
+    window_s: float | None
+    lengths: str | None
+    tokens_scale: float
+    rate_scale: float | None
+    utilization: float | None
+    prefill_share: float | None
+    peak_share: float | None
+    time_compression: float
+    limit: int | None
+    params: dict[str, Any]
+
+
+DEFAULTS: Final[dict[str, Any]] = {
+    "path": None,
+    "format": None,
+    "window": None,
+    "window_start_s": None,
+    "window_s": None,
+    "lengths": None,
+    "tokens_scale": 1.0,
+    "rate_scale": None,
+    "utilization": None,
+    "prefill_share": None,
+    "peak_share": None,
+    "time_compression": 1.0,
+    "limit": None,
+}
+
+
+def check_trace(trace: TraceConfig) -> None:
+    """Refuse settings that contradict each other, with a UserError."""
+    if trace.synthetic:
+        for key in ("path", "format"):
+            if getattr(trace, key) is not None:
+                raise UserError(
+                    f"trace.{key} does not fit trace={trace.name}, which is drawn and not read: leave it out "
+                    "or choose a recorded trace such as trace=azure_conv"
+                )
+    if trace.name == "file" and trace.path is None:
+        raise UserError("trace=file has no file: write trace.path=FILE")
+    _check_window(trace)
+    _check_rate(trace)
+
+
+def _check_window(trace: TraceConfig) -> None:
+    if trace.window is not None and trace.window not in WINDOW_RULES:
+        raise UserError(
+            f"trace.window={trace.window} is unknown: write one of {', '.join(WINDOW_RULES)}, or "
+            "trace.window_start_s=SECONDS"
+        )
+    if trace.window is not None and trace.window_start_s is not None:
+        raise UserError(
+            "trace.window and trace.window_start_s both say where the window starts: write only one of them"
+        )
+    start = "window" if trace.window is not None else "window_start_s"
+    if getattr(trace, start) is not None and trace.window_s is None:
+        raise UserError(f"trace.{start} has no length: write trace.window_s=SECONDS too")
+
+
+def _check_rate(trace: TraceConfig) -> None:
+    given = [f"trace.{key}" for keys in _RATES for key in keys if getattr(trace, key) is not None]
+    if trace.utilization is not None and trace.synthetic and trace.params.get("rate_per_s") is not None:
+        given.insert(0, "trace.rate_per_s")  # it would be drawn at two rates
+    if len(given) > 1 and given != ["trace.prefill_share", "trace.peak_share"]:
+        raise UserError(f"{' and '.join(given)} both set the arrival rate: write only one of them")

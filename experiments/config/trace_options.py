@@ -1,0 +1,76 @@
+"""The options of ``trace=``: every published trace, every drawn one and ``file``, from their registries.
+
+A trace has no option file: what it is called, where it is from and what it may be told stand in
+traces.fetching.sources, traces.formats and traces.synthetic.registry, and would only be written twice.
+"""
+
+import inspect
+import typing
+from typing import Any, Final
+
+from experiments.config.overrides import Override, Wanted
+from experiments.config.trace_config import DEFAULTS
+from traces.fetching.sources import SOURCES
+from traces.find import FILE
+from traces.formats import FORMATS
+from traces.load import synthetic_parameters
+from traces.synthetic.registry import SYNTHETIC
+
+# A first run should be short; the function's own default is as long as the file it stands in for.
+_PARAMS: Final[dict[str, dict[str, Any]]] = {"azure_conv_like": {"requests": 10_000}}
+# What a recorded trace has in place of a drawn one's parameter.
+INSTEAD_FOR_RECORDED: Final = {
+    "requests": "trace.limit={} for its first requests",
+    "rate_per_s": "trace.rate_scale=FACTOR or trace.utilization=SHARE to rescale its arrivals",
+}
+_PLAIN: Final = (int, float, str, bool)
+
+
+def trace_names() -> list[str]:
+    """Every option, recorded ones first."""
+    return [*SOURCES, FILE, *SYNTHETIC]
+
+
+def trace_option(choice: Override) -> tuple[Override, dict[str, Any]]:
+    """The choice of a trace, and what its option file would say."""
+    name = choice.text
+    node = {"name": name, "synthetic": name in SYNTHETIC, **DEFAULTS, "params": default_parameters(name)}
+    return choice, node
+
+
+def trace_parameters(name: str) -> dict[str, inspect.Parameter]:
+    """What the trace may be told: its own parameters if drawn, those of its format's reader if recorded."""
+    if name in SYNTHETIC:
+        found = synthetic_parameters(name)
+    else:
+        formats = [FORMATS[SOURCES[name].format]] if name in SOURCES else FORMATS.values()
+        found = {key: value for format in formats for key, value in format.options.items()}
+    return {key: value for key, value in found.items() if _kinds(value)}
+
+
+def wanted_parameter(name: str, parameter: str) -> Wanted:
+    """The type of a trace's parameter; null means the function's own default."""
+    kinds = _kinds(trace_parameters(name)[parameter])
+    return Wanted(kinds[0] if len(kinds) == 1 else Any, optional=True)
+
+
+def default_parameters(name: str) -> dict[str, Any]:
+    """Each parameter's value where the user gives none; null where the function decides."""
+    found = {key: _shown_default(name, key, value) for key, value in trace_parameters(name).items()}
+    return found | _PARAMS.get(name, {})
+
+
+def _kinds(parameter: inspect.Parameter) -> list[type]:
+    """The plain types it takes; none for what only Python code can hand over, such as a function."""
+    annotation = parameter.annotation
+    if typing.get_origin(annotation) is typing.Literal:
+        return [str]  # the function says which words
+    options = getattr(annotation, "__args__", (annotation,))
+    return [option for option in options if option in _PLAIN]
+
+
+def _shown_default(name: str, key: str, parameter: inspect.Parameter) -> Any:
+    """null where the function decides: for a file of any format, and for rates that a run may set."""
+    if name == FILE or key == "rate_per_s" or parameter.default is inspect.Parameter.empty:
+        return None
+    return parameter.default if type(parameter.default) in _PLAIN else None

@@ -1,0 +1,60 @@
+"""The groups of ``system/``: the protocol their policies follow, and what constructors are handed."""
+
+import inspect
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from serving.engine.fleet import Admission, Dispatcher
+from serving.parameters.copies import Copies
+from serving.protocols.batch import Batcher
+from serving.protocols.live import LivePolicy
+from serving.protocols.provisioning import Provisioner
+from serving.protocols.scaling import Scaler
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyGroup:
+    """``provided``: constructor parameters that the builder hands over and nobody writes.
+
+    ``follows``: parameters that are always another key's value.
+    """
+
+    protocol: type
+    provided: tuple[str, ...]
+    follows: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def methods(self) -> dict[str, inspect.Signature]:
+        """What a policy class must have: method -> how it is called."""
+        found = {name: value for name, value in self._public() if inspect.isroutine(value)}
+        return {name: inspect.signature(method) for name, method in found.items()}
+
+    @property
+    def attributes(self) -> list[str]:
+        """What a policy must have once it is made, beside its methods."""
+        return [name for name, value in self._public() if not inspect.isroutine(value)]
+
+    def _public(self) -> Iterator[tuple[str, object]]:
+        for owner in reversed(self.protocol.__mro__):
+            if owner.__module__ != "typing":
+                yield from ((name, value) for name, value in vars(owner).items() if name[0] != "_")
+
+
+_ENGINE_KEYS: Final = ("max_num_seqs", "max_num_batched_tokens", "reserve_full_prompt")
+
+POLICY_GROUPS: Final[dict[str, PolicyGroup]] = {
+    "dispatch": PolicyGroup(Dispatcher, ("random", "estimates")),
+    "batcher": PolicyGroup(Batcher, ("estimates",), {key: f"engine.{key}" for key in _ENGINE_KEYS}),
+    "admission": PolicyGroup(Admission, ("random", "estimates")),
+    "scaler": PolicyGroup(Scaler, ("estimates",)),
+    "provision": PolicyGroup(Provisioner, ("estimates",)),
+    "cache": PolicyGroup(Copies, ("sizes_bytes", "hosts")),
+    "live": PolicyGroup(LivePolicy, ("ttft_slo_ms",)),
+}
+
+
+def group_of(key: str) -> PolicyGroup | None:
+    """``system/dispatch`` -> the group; None for a key that is none."""
+    top, _, name = key.partition("/")
+    return POLICY_GROUPS.get(name) if top == "system" else None

@@ -1,0 +1,31 @@
+"""Policies of installed packages: entry points of the group ``servetwin.policies``."""
+
+from importlib.metadata import EntryPoint, entry_points
+from typing import Final
+
+from serving.vocabulary.errors import UserError
+
+ENTRY_POINTS: Final = "servetwin.policies"
+
+
+def installed_policy(where: str, name: str) -> str | None:
+    """``module:Class`` of the installed policy called ``name``, None where there is none.
+
+    Raises UserError when two packages install different ones of that name. Imports nothing.
+    """
+    found = {f"{one.module}:{one.attr}": one for one in _installed() if one.name == name}
+    if len(found) > 1:
+        raise UserError(
+            f"{where} is ambiguous: the installed packages have {', '.join(sorted(found))} under that name; "
+            "write one of these instead of the name"
+        )
+    return next(iter(found), None)
+
+
+def installed_names() -> list[str]:
+    """The names of all installed policies, sorted."""
+    return sorted({one.name for one in _installed()})
+
+
+def _installed() -> list[EntryPoint]:
+    return [one for one in entry_points(group=ENTRY_POINTS) if one.attr]

@@ -1,0 +1,72 @@
+"""``system/dispatch=module:Class``: a class of the user's, or an installed policy's name, as an option."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from experiments.config.options import option_groups
+from experiments.config.overrides import Override, Wanted, echo
+from experiments.policy.groups import POLICY_GROUPS, group_of
+from experiments.policy.installed import installed_names, installed_policy
+from experiments.policy.parameters import Parameter, parameters_of
+from experiments.policy.policy_class import find_modules_here, is_class_name, policy_class
+from serving.vocabulary.errors import UserError
+
+# Hydra's grammar takes no colons; no option file has this name, and a user who writes it is refused.
+_OPTION = "policy_from_outside"
+
+
+def names_outside(choice: Override) -> bool:
+    """Whether the word names a policy by its class, or as an installed one where no option has that name.
+
+    Raises UserError for what looks like a class and is not written as one.
+    """
+    if group_of(choice.key) is None or choice.text in option_groups()[choice.key]:
+        return False
+    if is_class_name(choice.text) or installed_policy(str(choice), choice.text) is not None:
+        return True
+    if any(mark in choice.text for mark in ":./"):
+        raise UserError(
+            f"{choice} is no class: write {choice.key}=module:Class, such as "
+            f"{choice.key}=my_policies:MyPolicy for the class MyPolicy of my_policies.py here"
+        )
+    return False
+
+
+def outside_option(choice: Override) -> tuple[Override, dict[str, Any]]:
+    """The choice as an option, and what its file would say: the parameters of the class's constructor."""
+    if is_class_name(choice.text):
+        find_modules_here()
+    policy = _class_name(choice.key, choice.text)
+    follows = POLICY_GROUPS[choice.key.removeprefix("system/")].follows
+    params = {
+        name: f"${{{follows[name]}}}" if name in follows else parameter.default
+        for name, parameter in outside_parameters(choice.key, choice.text, policy).items()
+    }
+    node = {"name": choice.text, "policy": policy, "params": params}
+    return Override(choice.key, _OPTION), node
+
+
+def outside_parameters(key: str, name: str, policy: str) -> dict[str, Parameter]:
+    """What may be set of a policy from outside; imports its module."""
+    group, where = POLICY_GROUPS[key.removeprefix("system/")], f"{key}={echo(name)}"
+    return parameters_of(where, policy_class(where, policy, group), group)
+
+
+def outside_wanted(key: str, option: Mapping[str, Any], name: str) -> Wanted:
+    """The type of one parameter. ``option``: name and policy, as the configuration has them."""
+    return outside_parameters(key, option["name"], option["policy"])[name].wanted
+
+
+def other_choices(key: str) -> str:
+    """What a policy group takes beside its options, for errors; nothing for another group."""
+    if group_of(key) is None:
+        return ""
+    return (
+        "".join(f", {name}" for name in installed_names()) + f", or {key}=module:Class for a class of yours"
+    )
+
+
+def _class_name(key: str, text: str) -> str:
+    found = text if is_class_name(text) else installed_policy(f"{key}={echo(text)}", text)
+    assert found is not None, "asked before"
+    return found

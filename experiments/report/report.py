@@ -1,0 +1,221 @@
+"""``report.html``: one run on one page that opens offline, with nothing fetched and no script."""
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from experiments.report.figures import figures
+from experiments.report.scaling import scaling
+from experiments.report.style import STYLE
+from experiments.report.table import (
+    LATENCIES,
+    NOTHING,
+    STATISTICS,
+    count,
+    duration,
+    facts,
+    forced,
+    lost,
+    number,
+    section,
+    share,
+    step_time_error,
+    step_time_source,
+)
+from experiments.results.series import Columns, Requests
+from hwmodels.yaml_text import yaml_data
+
+_ALWAYS_NAMED = ("dispatch", "batcher", "admission")
+_KINDS = {"simulate": "Simulation", "realexec": "Real workers"}
+# Numbers that need a sentence beside them, where the page shows them.
+_USE = {
+    "GPU load": "what the finished requests take in full batches, as a share of what the GPUs could have "
+    "served in full batches while they were held.",
+    "GPU busy": "the share of time with a step running, of however few requests.",
+}
+# Forbids the page every outside address, whatever text ends up in it.
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+
+
+def write_report(
+    path: Path, summary: Mapping[str, Any], columns: Columns, config_yaml: str, notes: Sequence[str]
+) -> None:
+    """Write the page for one run.
+
+    ``summary`` is the content of summary.json: missing parts and None show as a dash; ``code``,
+    ``kv_capacity`` and ``replica_busy_share`` (fractions by replica id) are shown where given. ``columns``
+    are those of requests.parquet, one row per finished request, times in ns.
+    """
+    config = _mapping(config_yaml)
+    requests = Requests.of(columns)
+    title = " · ".join(_name(config, group) for group in ("system", "model", "cluster", "trace"))
+    body = [
+        _header(title, config, summary, notes),
+        _tiles(summary),
+        _numbers(summary),
+        figures(requests, config, summary),
+        scaling(summary),
+        _losses(summary),
+        _sources(summary),
+        '<h2>Configuration</h2><details class="card"><summary>Every value of this run (config.yaml)</summary>'
+        f"<pre>{escape(config_yaml)}</pre></details>",
+        "<footer>ServeTwin run report. Latencies are those of finished requests; docs/METRICS.md defines "
+        "every number.</footer>",
+    ]
+    page = (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
+        '<meta name="viewport" content="width=device-width,initial-scale=1">'
+        f"<title>ServeTwin: {escape(title)}</title><style>{STYLE}</style></head>"
+        f"<body><main>{''.join(body)}</main></body></html>\n"
+    )
+    Path(path).write_text(page, encoding="utf-8", errors="backslashreplace")
+
+
+def _mapping(text: str) -> Mapping[str, Any]:
+    """The configuration as data; empty when the text is none (it is shown as it is all the same)."""
+    try:
+        data = yaml_data(text)
+    except yaml.YAMLError:
+        return {}
+    return data if isinstance(data, dict) else {}
+
+
+def _name(config: Mapping[str, Any], group: str) -> str:
+    return str(section(config, group).get("name", f"unknown {group}"))
+
+
+def _policies(system: Mapping[str, Any]) -> list[str]:
+    """The policies that decide: where roles are split, prompts wait in one queue without a dispatcher."""
+    parts = ("dispatch", "batcher", "admission", "scaler", "provision", "cache", "live")
+    asked = parts[1:] if section(system, "instances").get("split") else parts
+    found = [(part, section(system, part).get("name")) for part in asked if section(system, part)]
+    return [str(name) for part, name in found if part in _ALWAYS_NAMED or name != "none"]
+
+
+def _devices(count: object, kind: object) -> str:
+    plural = "" if count == 1 else "s"
+    return f"CPU core{plural}" if kind == "cpu_core" else f"GPU{plural} of type {kind}"
+
+
+def _header(title: str, config: Mapping[str, Any], summary: Mapping[str, Any], notes: Sequence[str]) -> str:
+    model, cluster, system = (section(config, group) for group in ("model", "cluster", "system"))
+    trace = section(summary, "trace")
+    tp, gpus = model.get("tp", "?"), cluster.get("gpus", "?")
+    claim = (
+        f"{_name(config, 'system')} serving {_name(config, 'model')}, engine {_name(config, 'engine')}, "
+        f"on {gpus} {_devices(gpus, cluster.get('gpu', '?'))}, {tp} per replica."
+    )
+    shown = [
+        ("Trace", f"{_name(config, 'trace')} ({trace.get('source') or 'source unknown'})"),
+        ("Policies", ", ".join(_policies(system)) or NOTHING),
+        ("Seed", str(config.get("seed", "unknown"))),
+        ("Code", _code(summary)),
+    ]
+    items = "".join(f"<li><span>{name}</span><b>{escape(text)}</b></li>" for name, text in shown)
+    kind = _KINDS.get(str(config.get("kind")), "Run")
+    chips = "".join(f'<span class="chip">{escape(label)}</span>' for label in _labels(summary))
+    warnings = "".join(f'<p class="note">{escape(note)}</p>' for note in notes)
+    return (
+        f'<header><p class="kind">{kind}</p><h1>{escape(title)}</h1><p class="claim">{escape(claim)}</p>'
+        f'<ul class="facts">{items}</ul><p class="chips">{chips}</p>{warnings}</header>'
+    )
+
+
+def _tiles(summary: Mapping[str, Any]) -> str:
+    slo = section(summary, "slo")
+    tiles = [
+        ("TTFT P99", duration(section(summary, "ttft_ms").get("p99"))),
+        ("TPOT P99", duration(section(summary, "tpot_ms").get("p99"))),
+        ("SLO attainment", share(slo.get("attainment"))),
+        ("Goodput", f"{number(slo.get('goodput_req_per_s'))} req/s"),
+        ("Finished", count(section(summary, "requests").get("finished"))),
+    ]
+    cells = "".join(
+        f'<div class="tile"><p>{name}</p><strong>{escape(text)}</strong></div>' for name, text in tiles
+    )
+    return f'<section class="tiles">{cells}</section>'
+
+
+def _numbers(summary: Mapping[str, Any]) -> str:
+    head = "".join(f"<th>{name}</th>" for name in STATISTICS)
+    rows = ""
+    for key, label in LATENCIES:
+        values = section(summary, key)
+        cells = "".join(f"<td>{duration(values.get(name))}</td>" for name in STATISTICS)
+        rows += f'<tr><td class="name">{label}</td>{cells}</tr>'
+    shown = list(facts(summary))
+    pairs = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(text)}</dd></div>" for name, text in shown)
+    use = " ".join(f"{name}: {_USE[name]}" for name, _ in shown if name in _USE)
+    return (
+        '<h2>Key numbers</h2><div class="card scroll"><table>'
+        f"<tr><th>Latency</th>{head}</tr>{rows}</table></div>"
+        f'<div class="card" style="margin-top:14px"><dl>{pairs}</dl><p class="soft small">{use}</p></div>'
+    )
+
+
+def _losses(summary: Mapping[str, Any]) -> str:
+    rows = "".join(
+        f'<tr><td class="name">{escape(what)}</td><td class="text">{escape(reason)}</td><td>{times}</td></tr>'
+        for what, reason, times in lost(summary)
+    )
+    if not rows:
+        return '<h2>Requests without an answer</h2><div class="card soft">None.</div>'
+    return (
+        '<h2>Requests without an answer</h2><div class="card"><table><tr><th>What happened</th>'
+        f'<th style="text-align:left">Reason</th><th>Requests</th></tr>{rows}</table></div>'
+    )
+
+
+def _code(summary: Mapping[str, Any]) -> str:
+    """Version and commit, the latter short."""
+    code = section(summary, "code")
+    commit, _, changes = str(code.get("commit") or "unknown").partition("+")
+    return f"{code.get('version', 'unknown')}, commit {commit[:12]}{' + changes' if changes else ''}"
+
+
+def _labels(summary: Mapping[str, Any]) -> list[str]:
+    """What makes this workload other than the recorded one."""
+    trace = section(summary, "trace")
+    labels = [str(label) for label in trace.get("labels") or ()]
+    if trace.get("truncated_outputs"):
+        labels.append(f"{count(trace['truncated_outputs'])} outputs cut at max_new_tokens")
+    return labels
+
+
+def _profile_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The profile, why it had to be forced, and what the imitated engine adds to a step."""
+    step_time = section(summary, "step_time")
+    profile, overhead = step_time.get("profile"), step_time.get("overhead")
+    rows = []
+    if profile:
+        rows.append(("profile", f"{profile.get('path')}, sha256 {profile.get('sha256')}"))
+        rows += [("FORCED", reason) for reason in forced(summary)]
+    if overhead:
+        step_ms, sequence_us = 1e3 * overhead["step_s"], 1e6 * overhead["per_sequence_s"]
+        batches = overhead["graph_batches_up_to"]
+        padded = f", batches up to {batches} padded to captured sizes" if batches else ""
+        times = f"{step_ms:.3g} ms per step, {sequence_us:.3g} us per sequence{padded}"
+        rows.append(("engine overhead", f"{times}: {overhead['source']}"))
+    return rows
+
+
+def _sources(summary: Mapping[str, Any]) -> str:
+    """Where the trace and the times come from, how they were changed, and how far they may be off."""
+    trace = section(summary, "trace")
+    rows = [
+        ("trace", f"{trace.get('name') or 'unknown'}: {trace.get('source') or 'source unknown'}"),
+        ("changes to it", "; ".join(_labels(summary)) or "none"),
+        ("estimated step time" if summary.get("real") else "step time", step_time_source(summary)),
+        ("its error", step_time_error(summary)),
+        *_profile_rows(summary),
+        ("engine imitated", str(summary.get("imitates") or "unknown")),
+        ("KV memory of a replica", str(summary.get("kv_capacity") or "unknown")),
+    ]
+    cells = "".join(
+        f'<tr><td class="name">{name}</td><td class="text">{escape(text)}</td></tr>' for name, text in rows
+    )
+    return f'<h2>Where the numbers come from</h2><div class="card"><table class="from">{cells}</table></div>'

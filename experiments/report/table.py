@@ -1,0 +1,246 @@
+"""The main numbers of one run as a terminal table, and how numbers are written for people."""
+
+import math
+from collections.abc import Mapping
+from textwrap import shorten
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+STATISTICS: Final = ("mean", "p50", "p90", "p95", "p99", "max")
+LATENCIES: Final = (("ttft_ms", "TTFT"), ("tpot_ms", "TPOT"), ("itl_ms", "ITL"), ("e2e_ms", "E2E"))
+NOTHING: Final = "–"  # noqa: RUF001 (a dash is what a reader expects where there is no data)
+_LONGEST_LINE: Final = 150
+OBSTACLES: Final = {  # of serving.protocols.scaling, in words
+    "no_gpu": "no GPUs were free",
+    "no_copy": "GPUs were free, the parameters were nowhere to be loaded from",
+    "no_path": "GPUs were free, no link led from the parameters to them",
+}
+
+Number = float | int | None
+
+
+def section(summary: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """A part of the summary; empty when the run has none."""
+    found = summary.get(name)
+    return found if isinstance(found, Mapping) else {}
+
+
+def is_known(value: Any) -> bool:
+    """Whether there is a finite number."""
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
+def number(value: Number, digits: int = 3) -> str:
+    """About ``digits`` significant digits, thousands separated, never an exponent for ordinary sizes."""
+    if not is_known(value):
+        return NOTHING
+    assert value is not None
+    size = abs(value)
+    if isinstance(value, int):
+        return f"{value:,}"
+    if size >= 10 ** (digits - 1) or value == 0:
+        return f"{value:,.0f}"
+    if size < 10**-digits:
+        return f"{value:.{digits - 1}g}"
+    decimals = digits - 1 - math.floor(math.log10(size))
+    return f"{value:,.{decimals}f}"
+
+
+def _whole(value: Number) -> Number:
+    """8.0 as 8, so that a steady count reads as one."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def count(value: Number) -> str:
+    """A whole number with thousands separated."""
+    return f"{value:,.0f}" if is_known(value) else NOTHING
+
+
+def duration(value_ms: Number) -> str:
+    """Milliseconds in the unit a person would use."""
+    if not is_known(value_ms):
+        return NOTHING
+    assert value_ms is not None
+    if value_ms < 1000:
+        return f"{number(value_ms)} ms"
+    seconds = value_ms / 1000
+    return f"{number(seconds)} s" if seconds < 7200 else f"{number(seconds / 3600)} h"
+
+
+def share(value: Number) -> str:
+    """A fraction as per cent; 100 % and 0 % only when exact."""
+    if not is_known(value):
+        return NOTHING
+    assert value is not None
+    percent = 100 * value
+    shown = f"{percent:.2f}"
+    if (shown == "100.00" and percent < 100) or (shown == "0.00" and percent > 0):
+        return "> 99.99 %" if percent > 50 else "< 0.01 %"
+    return f"{shown.rstrip('0').rstrip('.')} %"
+
+
+def lost(summary: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """(what happened, reason, how many) of every request that has no answer, most frequent first."""
+    rows: list[tuple[str, str, str]] = []
+    rejected = section(summary, "rejected_reasons")
+    dropped = section(section(summary, "trace"), "dropped")
+    failed = section(summary, "failed_reasons")
+    for what, reasons in (("rejected", rejected), ("failed", failed), ("dropped from the trace", dropped)):
+        ordered = sorted(reasons.items(), key=lambda item: (-item[1], str(item[0])))
+        rows += [(what, str(reason), count(times)) for reason, times in ordered if times]
+    return rows
+
+
+def step_time_source(summary: Mapping[str, Any]) -> str:
+    """Which step-time model the run used and where it comes from."""
+    step_time = section(summary, "step_time")
+    kind, source = str(step_time.get("kind") or ""), str(step_time.get("source") or "unknown")
+    return source if not kind or source.startswith(kind) else f"{kind}: {source}"
+
+
+def step_time_error(summary: Mapping[str, Any]) -> str:
+    """How far the step times may be off."""
+    error = str(section(summary, "step_time").get("error_band") or "unknown")
+    return f"unknown, the profile was forced (else {error})" if forced(summary) else error
+
+
+def forced(summary: Mapping[str, Any]) -> list[str]:
+    """Why the profile of the run would have been refused."""
+    profile = section(summary, "step_time").get("profile") or {}
+    return [str(reason) for reason in profile.get("forced") or ()]
+
+
+def facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Name and value of the numbers that are not latency percentiles."""
+    requests, slo = section(summary, "requests"), section(summary, "slo")
+    throughput, sim = section(summary, "throughput"), section(summary, "sim")
+    real = section(summary, "real")
+    instances = section(summary, "instances")
+    gpu_seconds = summary.get("gpu_seconds")
+    gpu_hours = gpu_seconds / 3600 if gpu_seconds is not None and is_known(gpu_seconds) else None
+    return [
+        ("finished", f"{count(requests.get('finished'))} of {count(requests.get('arrived'))}"),
+        ("throughput", f"{number(throughput.get('req_per_s'))} req/s"),
+        ("output tokens", f"{number(throughput.get('output_tokens_per_s'))} tokens/s"),
+        ("SLO attainment", share(slo.get("attainment"))),
+        ("TTFT attainment", share(slo.get("ttft_attainment"))),
+        ("TPOT attainment", share(slo.get("tpot_attainment"))),
+        ("goodput", f"{number(slo.get('goodput_req_per_s'))} req/s"),
+        ("instances mean/max", f"{number(_whole(instances.get('mean')))} / {number(instances.get('max'))}"),
+        ("GPU time", f"{number(gpu_hours)} GPU-hours"),
+        *_use(summary),
+        ("preemptions", count(summary.get("preemptions"))),
+        *_loads(section(summary, "loads")),
+        *live_facts(section(summary, "live")),
+        *(_cost_of_workers(real) if real else _cost_of_simulation(sim)),
+    ]
+
+
+def _use(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What the GPUs served of what they could, where it is known, and how long they were at it."""
+    load, busy = summary.get("gpu_load_share"), summary.get("gpu_busy_share")
+    served = [("GPU load", share(load))] if is_known(load) else []
+    return [*served, ("GPU busy", share(busy))]
+
+
+def _loads(loads: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """How long parameters took, of a run that loaded any."""
+    seconds = loads.get("seconds")
+    if not seconds:
+        return []
+    mean, most = duration(1000 * seconds["mean"]), duration(1000 * seconds["max"])
+    return [("loads", f"{count(loads.get('count'))}, mean {mean}"), ("slowest load", most)]
+
+
+def shortages(summary: Mapping[str, Any]) -> list[str]:
+    """One line per obstacle that kept wanted instances from coming, the most frequent first."""
+    found = sorted(
+        ((times, key) for key, times in section(summary, "shortages").items() if times), reverse=True
+    )
+    return [f"{count(times)} times short of instances: {OBSTACLES.get(key, key)}" for times, key in found]
+
+
+def live_facts(live: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What instances did while they loaded, of a run with live scaling; plans only where there were any."""
+    if not live:
+        return []
+    found = [("served while loading", f"{count(live['requests'])} requests, {count(live['passes'])} passes")]
+    plans = {key: live[f"plans_{key}"] for key in ("used", "refused", "late")}
+    if any(plans.values()):
+        found.append(("plans of layers", ", ".join(f"{count(many)} {key}" for key, many in plans.items())))
+    return found
+
+
+def _cost_of_simulation(sim: Mapping[str, Any]) -> list[tuple[str, str]]:
+    return [
+        ("run took", f"{number(sim.get('wall_s'))} s ({number(sim.get('process_cpu_s'))} s CPU)"),
+        ("speed", f"{count(sim.get('requests_per_cpu_s'))} req/CPU-s"),
+        ("core", str(sim.get("core", "not told"))),
+    ]
+
+
+def _cost_of_workers(real: Mapping[str, Any]) -> list[tuple[str, str]]:
+    return [
+        ("run took", f"{number(real.get('wall_s'))} s"),
+        ("workers", f"{count(real.get('workers'))}, ready in {number(real.get('start_s'))} s"),
+    ]
+
+
+def print_summary(summary: Mapping[str, Any], console: "Console | None" = None) -> None:
+    """Print the main numbers of ``summary`` (the content of summary.json), at most 80 columns wide."""
+    from rich.console import Console
+    from rich.text import Text
+
+    from experiments.policy.watch import slow_policies
+
+    console = console or Console()
+    console.print(_latency_table(summary))
+    console.print(_fact_table(summary))
+    if slow := slow_policies(section(section(summary, "sim") or section(summary, "real"), "policies")):
+        console.print(Text(f"  {slow}", style="yellow"))
+    for what, reason, times in lost(summary):
+        console.print(Text(f"  {times} {what}: {reason}", style="yellow"))
+    for line in shortages(summary):
+        console.print(Text(f"  {line}", style="yellow"))
+    if cut := section(summary, "trace").get("truncated_outputs"):
+        console.print(Text(f"  {count(cut)} outputs longer than max_new_tokens, cut there", style="yellow"))
+    if labels := section(summary, "trace").get("labels"):
+        console.print(Text(f"  trace: {'; '.join(str(label) for label in labels)}", style="yellow"))
+    for reason in forced(summary):
+        console.print(Text(f"  FORCED: the profile does not fit the run: {reason}", style="bold red"))
+    if section(summary, "step_time") and not section(summary, "real"):
+        kind = section(summary, "step_time").get("kind") or "unknown model"
+        text = f"step time: {kind}, error {step_time_error(summary)}"
+        told = shorten(text, _LONGEST_LINE, placeholder=" ... (see report)")
+        console.print(Text(f"  {told}", style="dim"))
+
+
+def _latency_table(summary: Mapping[str, Any]) -> "Table":
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    table.add_column("latency", style="bold")
+    for name in STATISTICS:
+        table.add_column(name, justify="right")
+    for key, label in LATENCIES:
+        values = section(summary, key)
+        table.add_row(label, *(duration(values.get(name)) for name in STATISTICS))
+    return table
+
+
+def _fact_table(summary: Mapping[str, Any]) -> "Table":
+    """Two pairs of columns, so that everything fits on one screen."""
+    from rich.table import Table
+
+    pairs = facts(summary)
+    half = (len(pairs) + 1) // 2
+    table = Table.grid(padding=(0, 2))
+    for style in ("dim", "bold", "dim", "bold"):
+        table.add_column(style=style)
+    for left, right in zip(pairs[:half], [*pairs[half:], ("", "")], strict=False):
+        table.add_row(f"  {left[0]}", left[1], *right)
+    return table

@@ -1,0 +1,48 @@
+"""What loads took and what links carried, for summary.json."""
+
+from statistics import fmean
+from typing import Any, Final
+
+from hwmodels.fabric.flow import KINDS
+from simcore.data_plane.data_plane import DataPlane
+
+_TIERS: Final = {"replica": "gpu", "host": "host", "ssd": "ssd", "remote": "remote"}  # by kind of the source
+
+
+def data_plane_summary(data_plane: DataPlane, span_s: float) -> dict[str, Any]:
+    """``loads``: how many targets got everything, how many did not, seconds from wish to first possible step,
+    and bytes that are there by where they came from (``gpu``: from other replicas).
+
+    ``network``: per kind of link the bytes that crossed all of them, by what they were, the most that one of
+    them ever carried, as a share of its rate, and what all of them carried of what they could in ``span_s``.
+    """
+    seconds = [record.seconds for record in data_plane.records if record.whole]
+    by_tier = dict.fromkeys(_TIERS.values(), 0)
+    for record in data_plane.records:
+        by_tier[_TIERS[record.source]] += record.size_bytes
+    return {
+        "loads": {
+            "count": len(seconds),
+            "stopped": sum(not record.whole for record in data_plane.records),
+            "seconds": {"mean": fmean(seconds), "max": max(seconds)} if seconds else None,
+            "bytes_by_tier": by_tier,
+        },
+        "network": _network(data_plane, span_s),
+    }
+
+
+def _network(data_plane: DataPlane, span_s: float) -> dict[str, Any]:
+    fabric, found, could = data_plane.fabric, dict[str, dict[str, Any]](), dict[str, float]()
+    for number, link in enumerate(data_plane.topology.links):
+        entry = found.setdefault(
+            link.kind, {"links": 0, "bytes": dict.fromkeys(KINDS, 0.0), "peak_share": 0.0}
+        )
+        entry["links"] += 1
+        entry["peak_share"] = max(entry["peak_share"], fabric.peak_share(number))
+        for kind in KINDS:
+            entry["bytes"][kind] += fabric.carried_bytes(number, kind)
+        could[link.kind] = could.get(link.kind, 0.0) + link.rate_bytes_per_s * span_s
+    for kind, entry in found.items():
+        carried = sum(entry["bytes"].values())
+        entry["mean_share"] = carried / could[kind] if could[kind] else 0.0
+    return found

@@ -1,0 +1,127 @@
+"""Inter-token gaps of a whole run in a fixed-size histogram: maximum exact, quantiles to 0.2 %.
+
+A run of decode steps adds an arithmetic sequence of gaps. Runs are noted in a plain buffer, the cheapest
+thing the event loop can do, and counted by numpy a few ten thousand at a time. Buckets have integer edges,
+so a sequence falls into the same buckets however the run was cut.
+"""
+
+from __future__ import annotations
+
+from array import array
+from functools import cache
+from typing import TYPE_CHECKING
+
+from serving.vocabulary.units import FRACTION_BITS
+
+if TYPE_CHECKING:
+    import numpy as np
+
+GROWTH = 1.004
+LEAST_NS = 100
+GREATEST_NS = 4 * 10**11  # 400 s; longer gaps share the last bucket (and int64 ends at 549 s)
+NS_PER_MS = 1e6
+_GREATEST_FIXED = GREATEST_NS << FRACTION_BITS
+GAPS_BUFFERED = 4 * 50_000  # numbers; four for each run noted
+
+
+@cache
+def _edges() -> np.ndarray:
+    """Upper edges of the buckets in fixed point; everything above the last falls into one more bucket."""
+    import numpy as np
+
+    edges, edge = [], float(LEAST_NS)
+    while edge < GREATEST_NS:
+        edges.append(int(edge) << FRACTION_BITS)
+        edge = max(edge * GROWTH, edge + 1)
+    return np.array([*edges, _GREATEST_FIXED], dtype=np.int64)
+
+
+class GapSketch:
+    """Counts of gaps per bucket."""
+
+    __slots__ = ("_counts", "_largest", "_note", "_over", "buffer")
+
+    def __init__(self) -> None:
+        self.buffer = array("q")
+        self._note = self.buffer.extend
+        self._counts: np.ndarray | None = None
+        self._largest = 0
+        self._over = 0
+
+    def add(self, first: int, slope: int, steps: int, sequences: int) -> None:
+        """``sequences`` gaps each of first + slope * i, i in 0..steps-1 (fixed-point ns, slope >= 0)."""
+        if first < _GREATEST_FIXED:
+            self._note((first, slope, steps, sequences))
+        else:
+            self._over += steps * sequences
+            self._largest = max(self._largest, first + slope * (steps - 1))
+
+    def settle(self) -> None:
+        """Count what was noted; worth a call when ``buffer`` is longer than GAPS_BUFFERED."""
+        self._count()
+
+    def summary_ms(self, quantiles: dict[str, float]) -> dict[str, float | None]:
+        """The quantiles asked for, and max; None where there are no gaps."""
+        counts = self._count()
+        total = int(counts.sum())
+        if not total:
+            return dict.fromkeys((*quantiles, "max"))
+        scale = (1 << FRACTION_BITS) * NS_PER_MS
+        ranks = counts.cumsum()
+        values: dict[str, float | None] = {}
+        for name, share in quantiles.items():
+            bucket = int((ranks <= share * (total - 1)).sum())
+            values[name] = self._middle(bucket) / scale
+        values["max"] = self._largest / scale
+        return values
+
+    def mean_ms(self) -> float | None:
+        """The mean with every gap in the middle of its bucket (to 0.2 %); None where there are no gaps."""
+        counts = self._count()
+        total = int(counts.sum())
+        if not total:
+            return None
+        used = counts.nonzero()[0].tolist()
+        weighted = sum(self._middle(bucket) * int(counts[bucket]) for bucket in used)
+        return weighted / total / ((1 << FRACTION_BITS) * NS_PER_MS)
+
+    def _middle(self, bucket: int) -> float:
+        """The middle of a bucket, never beyond the largest gap."""
+        edges = _edges()
+        if bucket == len(edges):
+            return float(self._largest)
+        lower = int(edges[bucket - 1]) if bucket else 0
+        return min((lower + int(edges[bucket])) / 2, float(self._largest))
+
+    def _count(self) -> np.ndarray:
+        """Move the buffer into the histogram and return it."""
+        import numpy as np
+
+        edges = _edges()
+        if self._counts is None:
+            self._counts = np.zeros(len(edges) + 1, dtype=np.int64)
+        if self.buffer:
+            first, slope, steps, sequences = np.array(self.buffer, dtype=np.int64).reshape(-1, 4).T
+            self._largest = max(self._largest, int((first + slope * (steps - 1)).max()))
+            self._spread(edges, first, slope, steps, sequences)
+            del self.buffer[:]
+        self._counts[-1] += self._over
+        self._over = 0
+        return self._counts
+
+    def _spread(self, edges, first, slope, steps, sequences) -> None:  # type: ignore[no-untyped-def]
+        """Arithmetic sequences over buckets: fill the first bucket of each, go on with those not done."""
+        import numpy as np
+
+        assert self._counts is not None
+        bucket = np.searchsorted(edges, first, side="right")
+        done = np.zeros(len(first), dtype=np.int64)
+        while len(first):
+            edge = edges[np.minimum(bucket, len(edges) - 1)]
+            # Steps with first + slope * i < edge; all of them in the last bucket or where gaps do not grow.
+            below = np.where(slope > 0, -((first - edge) // np.maximum(slope, 1)), steps)
+            below = np.where(bucket == len(edges), steps, np.minimum(steps, below))
+            np.add.at(self._counts, bucket, (below - done) * sequences)
+            left = below < steps
+            first, slope, steps, sequences = first[left], slope[left], steps[left], sequences[left]
+            done, bucket = below[left], bucket[left] + 1

@@ -1,0 +1,102 @@
+"""What a run of several models says about them, in summary.json and requests.parquet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from experiments.build.hardware import Hardware
+from experiments.build.hosted import HostedModel, codes_of, hosted_models
+from experiments.config.config import RunConfig
+from serving.vocabulary.estimates import Estimates
+from traces.columns import Names
+from traces.workload import Workload
+
+if TYPE_CHECKING:
+    import numpy as np
+
+BUSIEST: Final = 20
+
+
+def models_section(
+    config: RunConfig, hardware: Mapping[str, Hardware], workload: Workload, columns: Mapping[str, np.ndarray]
+) -> dict[str, Any]:
+    """``models``: how many, of which shapes, and requests and TTFT of the busiest and of all others."""
+    import numpy as np
+
+    hosted = hosted_models(config)
+    code = codes_of(workload, hosted)
+    requests = np.bincount(code, minlength=len(hosted))
+    finished, ttft_ms = code[columns["request"]], columns["ttft_ms"]
+    order = np.argsort(-requests, kind="stable")
+    busiest = {
+        hosted[index].name: _numbers(int(requests[index]), ttft_ms[finished == index])
+        for index in order[:BUSIEST].tolist()
+    }
+    others = order[BUSIEST:]
+    section: dict[str, Any] = {
+        "count": len(hosted),
+        "asked_for": int((requests > 0).sum()),
+        "shapes": _shapes(hosted, hardware),
+        "busiest": busiest,
+    }
+    if len(others):
+        rest = _numbers(int(requests[others].sum()), ttft_ms[np.isin(finished, others)])
+        section["others"] = {"count": len(others), **rest}
+    return {"models": section}
+
+
+def _numbers(requests: int, ttft_ms: np.ndarray) -> dict[str, Any]:
+    """Of requests that finished; null where none did."""
+    import numpy as np
+
+    some = len(ttft_ms) > 0
+    return {
+        "requests": requests,
+        "finished": len(ttft_ms),
+        "ttft_ms": {
+            "mean": float(ttft_ms.mean()) if some else None,
+            "p99": float(np.quantile(ttft_ms, 0.99)) if some else None,
+        },
+    }
+
+
+def _shapes(hosted: tuple[HostedModel, ...], hardware: Mapping[str, Hardware]) -> list[dict[str, Any]]:
+    """One entry per shape and size of a replica, in order of first use."""
+    kinds: dict[tuple[str, int], list[HostedModel]] = {}
+    for model in hosted:
+        kinds.setdefault((model.shape_name, model.tp), []).append(model)
+    return [
+        {
+            "shape": shape,
+            "tp": tp,
+            "models": len(models),
+            "weight_bytes": models[0].shape.weight_bytes,
+            "kv_capacity": hardware[models[0].name].kv_arithmetic,
+            "step_time": hardware[models[0].name].step.source,
+            "error_band": hardware[models[0].name].step.error_band,
+        }
+        for (shape, tp), models in kinds.items()
+    ]
+
+
+def model_column(workload: Workload, request: np.ndarray) -> Names:
+    """The model of each request id, as a column of requests.parquet."""
+    assert workload.model is not None
+    return workload.model.taking(request)
+
+
+def shown_estimates(config: RunConfig, estimates: Estimates) -> Estimates:
+    """One entry per shape: a thousand equal ones would tell nothing."""
+    hosted = hosted_models(config)
+    first = {(model.shape_name, model.tp): index for index, model in reversed(list(enumerate(hosted)))}
+    return replace(estimates, models=tuple(estimates.models[index] for index in sorted(first.values())))
+
+
+def shown_model(config: RunConfig) -> str:
+    """The name of the model, or how many of which."""
+    hosted = hosted_models(config)
+    if len(hosted) == 1:
+        return hosted[0].name
+    return f"{len(hosted)} of {' + '.join(dict.fromkeys(model.shape_name for model in hosted))}"

@@ -1,0 +1,71 @@
+"""The journal as a file: one text line per event (serving.record.journal has the format)."""
+
+import json
+from collections.abc import Sequence
+from hashlib import sha256
+from pathlib import Path
+from types import TracebackType
+
+from serving.record.journal import footer_text, header_text, line
+from serving.vocabulary.actions import Action
+from serving.vocabulary.estimates import Estimates
+from serving.vocabulary.events import Event
+
+NAME = "journal"
+_LINES_AT_ONCE = 2048  # of a simulation, which can be run again
+
+
+class JournalFile:
+    """Use as a context manager; the footer is written on a clean exit only, so a cut journal shows.
+
+    ``at_once``: the operating system has every line when ``write`` returns, however the process ends then.
+    """
+
+    def __init__(self, path: Path, header: dict[str, object], at_once: bool = False) -> None:
+        self._file = path.open("wb", buffering=0 if at_once else -1)
+        self._lines_at_once = 1 if at_once else _LINES_AT_ONCE
+        self._digest = sha256()
+        self._lines = [header_text(header)]
+        self._events = 0
+        self._actions = 0
+        if at_once:
+            self._flush()
+
+    def write(self, now_ns: int, event: Event, actions: Sequence[Action]) -> None:
+        """One event and the actions that answered it."""
+        self._lines.append(line(now_ns, event, actions))
+        self._events += 1
+        self._actions += len(actions)
+        if len(self._lines) >= self._lines_at_once:
+            self._flush()
+
+    def __enter__(self) -> "JournalFile":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._flush()
+            if kind is None:
+                footer = footer_text(self._events, self._actions, self._digest.hexdigest())
+                self._file.write(footer.encode() + b"\n")
+        finally:
+            self._file.close()
+
+    def _flush(self) -> None:
+        text = ("\n".join(self._lines) + "\n").encode() if self._lines else b""
+        self._digest.update(text)
+        self._file.write(text)
+        self._lines.clear()
+
+
+def header_fields(source: str, seed: int, config_yaml: str, estimates: Estimates) -> dict[str, object]:
+    """What a journal says about its run: where it was made, and hashes of what went in."""
+    known = json.dumps(estimates.as_dict(), sort_keys=True)
+    return {
+        "source": source,
+        "seed": seed,
+        "config_sha256": sha256(config_yaml.encode()).hexdigest(),
+        "estimates_sha256": sha256(known.encode()).hexdigest(),
+    }

@@ -1,0 +1,146 @@
+"""realexec run: the same controller object, worker processes of this machine, and the same result folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import nativecore
+from experiments.build import build
+from experiments.compose.resolved import resolved_yaml
+from experiments.config.config import RunConfig
+from experiments.policy.watch import PolicyWatch
+from experiments.results.journal_file import NAME as JOURNAL_NAME
+from experiments.results.journal_file import JournalFile, header_fields
+from experiments.results.metrics import RunMetrics, summarize
+from experiments.run.simulate import Prepared, prepare, provenance
+from experiments.run.write_results import write_config, write_results
+from hwmodels.catalogue import load_llm
+from realexec.report import Generation, RunReport
+from serving.vocabulary.errors import UserError
+
+# A check costs about as much as the run: it generates every token again. Longer runs check their first ones.
+MOST_TOKENS_CHECKED = 2000
+
+
+def real_run(
+    config: RunConfig, folder: Path, on_progress: Callable[[int, int], None] | None = None
+) -> dict[str, Any]:
+    """Run, check the tokens, write every file into ``folder``, and return the summary."""
+    _require_torch()
+    from realexec.driver import execute
+
+    prepared = prepare(config)
+    config_yaml = resolved_yaml(config)
+    write_config(folder, config_yaml)  # now, so that the journal of a run that is killed can be replayed
+    metrics = RunMetrics()
+    model, total = transformers_config(config.model.name), len(prepared.workload)
+    assert config.workers is not None
+    with ExitStack() as stack:
+        journal = None
+        if config.journal:
+            header = header_fields("real", config.seed, config_yaml, prepared.estimates)
+            journal = stack.enter_context(JournalFile(folder / JOURNAL_NAME, header, at_once=True))
+        watch = stack.enter_context(PolicyWatch())
+        report = execute(
+            build.controller_of(config, prepared.hardware_of_model, prepared.replicas, prepared.estimates),
+            build.arrivals_of(config, prepared.workload),
+            workers=config.workers,
+            model=model,
+            seed=config.seed,
+            batch_size=config.engine.max_num_seqs,
+            recorder=metrics,
+            journal=journal,
+            on_progress=None if on_progress is None else lambda ended, _: on_progress(ended, total),
+        )
+    watched = {"policies": watch.section()}
+    return _summary(prepared, metrics, report, folder, config_yaml, model, watched)
+
+
+def transformers_config(name: str) -> dict[str, Any]:
+    """A catalogue model as the keys of a transformers Llama configuration."""
+    shape = load_llm(name)
+    return {
+        "model_type": "llama",
+        "num_hidden_layers": shape.layers,
+        "hidden_size": shape.hidden,
+        "num_attention_heads": shape.heads,
+        "num_key_value_heads": shape.kv_heads,
+        "head_dim": shape.head_dim,
+        "intermediate_size": shape.intermediate,
+        "vocab_size": shape.vocab,
+        "max_position_embeddings": shape.max_context_tokens,
+        "tie_word_embeddings": shape.tied_embeddings,
+    }
+
+
+def _summary(
+    prepared: Prepared,
+    metrics: RunMetrics,
+    report: RunReport,
+    folder: Path,
+    config_yaml: str,
+    model: dict[str, Any],
+    watched: dict[str, Any],
+) -> dict[str, Any]:
+    config, workload = prepared.config, prepared.workload
+    columns = metrics.columns()
+    summary = summarize(
+        metrics, columns, workload.dropped, config.slo, config.cluster.gpus, len(prepared.replicas)
+    )
+    summary |= provenance(prepared)
+    summary["real"] = {
+        "workers": config.workers,
+        "wall_s": report.wall_s,
+        "start_s": report.start_s,
+        **_token_check(config, model, report),
+        "workers_lost": [list(lost) for lost in report.lost],
+        "decide_us": {"mean": report.decide_ns_mean / 1e3, "p99": report.decide_ns_p99 / 1e3},
+        "arrival_lateness_ms_p99": report.lateness_ns_p99 / 1e6,
+        **watched,
+        **nativecore.section(),
+    }
+    write_results(folder, summary, columns, config_yaml)
+    return summary
+
+
+def _token_check(config: RunConfig, model: dict[str, Any], report: RunReport) -> dict[str, Any]:
+    from realexec.verify import check_tokens
+
+    chosen = _first_tokens(report)
+    check = check_tokens(model, config.seed, config.engine.max_num_seqs, chosen)
+    everything = sum(len(generation.tokens) for generation in report.generations.values())
+    return {
+        "tokens_checked": check.tokens_checked,
+        "tokens_different": check.tokens_different,
+        "tokens_recomputed": check.tokens_recomputed,
+        "recomputed_different": check.recomputed_different,
+        "tokens_unchecked": everything - check.tokens_checked - check.tokens_recomputed,
+        "first_difference": check.first_difference,
+    }
+
+
+def _first_tokens(report: RunReport) -> list[Generation]:
+    """Whole requests in id order until there are MOST_TOKENS_CHECKED tokens; at least one request."""
+    chosen: list[Generation] = []
+    tokens = 0
+    for request in sorted(report.generations):
+        generation = report.generations[request]
+        tokens += len(generation.tokens)
+        if chosen and tokens > MOST_TOKENS_CHECKED:
+            break
+        chosen.append(generation)
+    return chosen
+
+
+def _require_torch() -> None:
+    try:
+        import torch  # noqa: F401
+        import transformers  # noqa: F401
+    except ImportError as error:
+        raise UserError(
+            f"real workers need torch and transformers ({error}): write pip install 'servetwin[real]', or "
+            "make test-real in a checkout"
+        ) from None

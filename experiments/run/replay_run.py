@@ -1,0 +1,91 @@
+"""servetwin replay: the recorded run's events into a fresh controller, from the run's own config.yaml."""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from experiments.build import build
+from experiments.build.hardware import hardware_of
+from experiments.compose.resolved import load_resolved, resolved_yaml
+from experiments.config.overrides import echo, parse_words
+from experiments.policy.groups import group_of
+from experiments.policy.policy_class import find_modules_here, is_class_name
+from experiments.results.journal_file import NAME, header_fields
+from serving.record.replay import ReplayReport, read_header, replay
+from serving.vocabulary.errors import UserError
+from serving.vocabulary.replica import Role
+
+
+def replay_run(folder: Path, words: Sequence[str] = ()) -> ReplayReport:
+    """Compare every action of ``folder``'s journal. Raises UserError when the folder cannot be replayed.
+
+    ``words``: the policies from outside the package that the run had, said again.
+    """
+    named = _named(words)
+    try:
+        folder = folder.expanduser()
+    except RuntimeError:
+        raise UserError(f"{folder} names a home that does not exist: write servetwin replay DIR") from None
+    path = folder / NAME
+    if not os.path.isdir(folder):  # noqa: PTH112 (Path.is_dir raises for a name that is too long)
+        raise UserError(f"{folder} is not a folder: write servetwin replay DIR with the out= of a run")
+    if not path.is_file():
+        raise UserError(f"{folder} has no journal: run again with journal=true")
+    if not (folder / "config.yaml").is_file():
+        raise UserError(
+            f"{folder} has no config.yaml: put the one beside the journal that the run wrote with it"
+        )
+    config = load_resolved(folder / "config.yaml", named)
+    hardware = hardware_of(config)
+    estimates = build.estimates_of(config, hardware)
+    try:
+        with path.open(encoding="ascii") as file:
+            header = read_header(_first(file.readline(), path), str(path))
+            expected = header_fields("", config.seed, resolved_yaml(config), estimates)
+            for key in ("seed", "config_sha256", "estimates_sha256"):
+                if header.get(key) != expected[key]:
+                    raise UserError(
+                        f"{path}: line 1 carries another {key} than config.yaml gives: replay the two "
+                        "together, as the run wrote them and with the version that ran it"
+                    )
+            file.seek(0)
+            replicas = build.replicas_of(config, hardware, _start(header, path))
+            return replay(file, build.controller_of(config, hardware, replicas, estimates), str(path))
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not text ({error.reason}): use a journal as it was written") from None
+
+
+def _named(words: Sequence[str]) -> dict[str, str]:
+    """Group -> policy, with the current folder open to imports when one is a class of the user's."""
+    for word in words:
+        if group_of(word.partition("=")[0]) is None:
+            raise UserError(
+                f"'{echo(word)}' cannot be changed by a replay, which takes all from the folder: write "
+                "servetwin replay DIR, and behind it only policies of your own that the run had, such as "
+                "system/dispatch=module:Class"
+            )
+    named = {word.key: word.text for word in parse_words(words)}
+    if any(is_class_name(text) for text in named.values()):
+        find_modules_here()
+    return named
+
+
+def _start(header: Mapping[str, object], path: Path) -> dict[Role, int] | None:
+    """How many instances of each role the run began with."""
+    start = header.get("start")
+    if start is None:
+        return None
+    roles: tuple[Role, ...] = ("prefill", "decode", "both")
+    if not isinstance(start, dict) or not all(
+        role in roles and type(count) is int and count >= 0 for role, count in start.items()
+    ):
+        raise UserError(f"{path}: line 1 has the start {start!r}: use a journal as it was written")
+    return {role: start[role] for role in roles if role in start}
+
+
+def _first(text: str, path: Path) -> object:
+    try:
+        return json.loads(text)
+    except (RecursionError, ValueError):
+        raise UserError(f"{path}: the first line is not a ServeTwin journal header") from None

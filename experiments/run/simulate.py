@@ -1,0 +1,246 @@
+"""servetwin simulate: one run in virtual time, from configuration to result folder."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import perf_counter, process_time, thread_time_ns
+from typing import TYPE_CHECKING, Any
+
+import nativecore
+from experiments.build import build
+from experiments.build.data_plane import data_plane_of
+from experiments.build.gpu_load import gpu_load_share
+from experiments.build.hardware import Hardware, hardware_of
+from experiments.build.hosted import hosted_models
+from experiments.build.sizes import seat_count, start_of
+from experiments.build.workload import run_capacity_req_per_s, run_workload, unused
+from experiments.compose.resolved import resolved_yaml
+from experiments.config.config import RunConfig
+from experiments.config.version import code_version
+from experiments.policy.watch import PolicyWatch
+from experiments.results.data_plane_summary import data_plane_summary
+from experiments.results.elastic_summary import elastic_summary
+from experiments.results.hosted_summary import model_column, models_section, shown_estimates, shown_model
+from experiments.results.journal_file import NAME as JOURNAL_NAME
+from experiments.results.journal_file import JournalFile, header_fields
+from experiments.results.metrics import RunMetrics, per_s, summarize
+from experiments.run.write_results import write_results
+from serving.vocabulary.driver import JournalSink
+from serving.vocabulary.estimates import Estimates
+from serving.vocabulary.replica import Replica, Role
+from serving.vocabulary.request import Request
+from simcore.replica.step_times import StepTimes
+from simcore.simulation import Simulation
+from traces.columns import Names
+from traces.workload import Workload
+
+if TYPE_CHECKING:
+    import numpy as np
+
+Progress = Callable[[int, int], None]  # (requests arrived, requests in all)
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Everything of a run that is known before it starts."""
+
+    config: RunConfig
+    hardware_of_model: dict[str, Hardware]
+    replicas: list[Replica]
+    estimates: Estimates
+    workload: Workload
+    start: dict[Role, int] | None = None  # instances of every model by role, None: all that fit
+
+    @property
+    def hardware(self) -> Hardware:
+        """That of the first model, which is the only one without ``models=``."""
+        return next(iter(self.hardware_of_model.values()))
+
+
+@dataclass(frozen=True, slots=True)
+class Simulated:
+    """What the run gave, and what it cost the machine."""
+
+    summary: dict[str, Any]
+    columns: dict[str, np.ndarray | Names]
+    wall_s: float
+    cpu_s: float
+    events: int
+    policies: dict[str, Any] = field(default_factory=dict)  # PolicyWatch.section
+
+
+def simulate(config: RunConfig, folder: Path, on_progress: Progress | None = None) -> dict[str, Any]:
+    """Run, write every file into ``folder``, and return the summary."""
+    prepared = prepare(config)
+    config_yaml = resolved_yaml(config)
+    with ExitStack() as stack:
+        journal = None
+        if config.journal:
+            header = header_fields("simulated", config.seed, config_yaml, prepared.estimates)
+            header["start"] = prepared.start
+            journal = stack.enter_context(JournalFile(folder / JOURNAL_NAME, header))
+        done = execute(prepared, journal, on_progress)
+    summary = done.summary | provenance(prepared)
+    summary["sim"] = {
+        "wall_s": done.wall_s,
+        "cpu_s": done.cpu_s,
+        "process_cpu_s": process_time(),
+        "requests_per_cpu_s": per_s(len(prepared.workload), done.cpu_s),
+        "events": done.events,
+        "policies": done.policies,
+        **nativecore.section(),
+    }
+    write_results(folder, summary, done.columns, config_yaml)
+    return summary
+
+
+def prepare(config: RunConfig) -> Prepared:
+    """Read the trace and build what both worlds share. Raises UserError, TraceError, HardwareError."""
+    hardware = hardware_of(config)
+    hosted = hosted_models(config)
+    estimates = build.estimates_of(config, hardware)
+    workload = run_workload(config, estimates, seat_count(config, hosted))
+    build.check_lengths(config, workload, hardware)
+    start = start_of(config, hosted, estimates.models[0], workload)
+    replicas = build.replicas_of(config, hardware, start)
+    return Prepared(config, hardware, replicas, estimates, workload, start)
+
+
+def rows_by_model(prepared: Prepared) -> dict[str, StepTimes]:
+    """Hosted model -> the step times of one of its replicas."""
+    return {model: hardware.rows for model, hardware in prepared.hardware_of_model.items()}
+
+
+def execute(
+    prepared: Prepared, journal: JournalSink | None = None, on_progress: Progress | None = None
+) -> Simulated:
+    """The event loop and the metrics, timed from the first event to the last metric."""
+    config, workload = prepared.config, prepared.workload
+    metrics = RunMetrics()
+    controller = build.controller_of(
+        config, prepared.hardware_of_model, prepared.replicas, prepared.estimates
+    )
+    data_plane, rows = data_plane_of(config, prepared.replicas), rows_by_model(prepared)
+    simulation = Simulation(
+        controller,
+        _watched(build.arrivals_of(config, workload), len(workload), on_progress),
+        [rows[replica.model] for replica in prepared.replicas],
+        metrics,
+        journal,
+        data_plane,
+        rows,
+        thread_time_ns,
+    )
+    with undisturbed():
+        wall_s, cpu_s = perf_counter(), process_time()
+        with PolicyWatch(simulation.now_ns) as watch:
+            report = simulation.run()
+        columns = metrics.columns()
+        provisioned = config.cluster.gpus
+        if prepared.start is not None:
+            provisioned = sum(len(replica.gpus) for replica in prepared.replicas)
+        summary = summarize(
+            metrics, columns, workload.dropped, config.slo, provisioned, max(1, len(prepared.replicas))
+        )
+        cpu_s, wall_s = process_time() - cpu_s, perf_counter() - wall_s
+    counted = summary["requests"]["arrived"] - summary["requests"]["dropped"]
+    assert counted == controller.arrived == len(workload), "invariant 1: requests conserved"
+    if len(prepared.hardware_of_model) > 1:
+        summary |= models_section(config, prepared.hardware_of_model, workload, columns)
+        columns |= {"model": model_column(workload, columns["request"])}
+    if data_plane is not None:
+        summary |= data_plane_summary(data_plane, summary["duration_s"])
+        summary |= elastic_summary(controller, prepared.replicas, summary, report)
+    summary["gpu_load_share"] = gpu_load_share(
+        hosted_models(config), prepared.estimates, workload, columns, summary["gpu_seconds"]
+    )
+    return Simulated(summary, columns, wall_s, cpu_s, report.events, watch.section())
+
+
+def _watched(
+    arrivals: Iterator[tuple[Request, int]], total: int, on_progress: Progress | None
+) -> Iterator[tuple[Request, int]]:
+    """The same arrivals; ``on_progress`` is told now and then how far they are."""
+    return arrivals if on_progress is None else _told(arrivals, total, on_progress)
+
+
+def _told(
+    arrivals: Iterator[tuple[Request, int]], total: int, on_progress: Progress
+) -> Iterator[tuple[Request, int]]:
+    for arrived, arrival in enumerate(arrivals, start=1):
+        if arrived % 256 == 0 or arrived == total:
+            on_progress(arrived, total)
+        yield arrival
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """No garbage collection: the event loop makes no reference cycles, and scanning costs 5 % of it.
+
+    What the run before left behind is young, since it was not looked at meanwhile, and goes first; all that
+    the process holds is not looked through.
+    """
+    gc.collect(1)
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def provenance(prepared: Prepared) -> dict[str, Any]:
+    """Where the numbers come from: names, sources, labels, and what was assumed."""
+    config, workload = prepared.config, prepared.workload
+    estimates, hosted = shown_estimates(config, prepared.estimates), len(prepared.hardware_of_model)
+    return {
+        "system": config.system.name,
+        "model": shown_model(config),
+        "cluster": config.cluster.name,
+        "engine": config.engine.name,
+        "imitates": f"{config.engine.software} {config.engine.version}",
+        "seed": config.seed,
+        "code": code_version(),
+        "trace": {
+            "name": workload.name,
+            "source": workload.source,
+            "labels": [
+                *workload.labels,
+                *unused(workload, hosted),
+                *build.reserve_labels(config, workload),
+            ],
+            "dropped": dict(sorted(workload.dropped.items())),
+            "truncated_outputs": build.truncated(config, workload),
+            "mean_rate_per_s": workload.mean_rate_per_s,
+            "capacity_req_per_s": run_capacity_req_per_s(
+                config, prepared.estimates, len(prepared.replicas), workload
+            ),
+        },
+        "step_time": step_time_section(prepared.hardware),
+        "kv_capacity": prepared.hardware.kv_arithmetic,
+        "estimates": estimates.as_dict(),
+    }
+
+
+def step_time_section(hardware: Hardware) -> dict[str, Any]:
+    """Which model gave the step times, its error, the engine's share, and whether a profile was forced."""
+    step, overhead, profile = hardware.step, hardware.overhead, hardware.profile
+    section: dict[str, Any] = {
+        "kind": step.source.partition(":")[0],
+        "source": step.source,
+        "error_band": step.error_band,
+        "overhead": {
+            "step_s": overhead.step_s,
+            "per_sequence_s": overhead.per_sequence_s,
+            "graph_batches_up_to": max(overhead.graph_batches, default=0),
+            "source": overhead.source,
+        },
+    }
+    if profile is not None:
+        section["profile"] = {"path": profile.path, "sha256": profile.digest, "forced": list(profile.forced)}
+    return section

@@ -1,0 +1,54 @@
+"""The files of a result folder, the same for simulated and real runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from experiments.report.report import write_report
+from traces.arrow import arrow_numbers, arrow_words
+from traces.columns import Names
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Columns = Mapping[str, np.ndarray | Names]
+
+
+def write_results(folder: Path, summary: dict[str, Any], columns: Columns, config_yaml: str) -> None:
+    """summary.json, requests.parquet, config.yaml and report.html."""
+    text = json.dumps(summary, indent=2, allow_nan=False, ensure_ascii=False)
+    (folder / "summary.json").write_text(text + "\n", encoding="utf-8")
+    write_config(folder, config_yaml)
+    write_parquet(folder / "requests.parquet", columns)
+    write_report(folder / "report.html", summary, columns, config_yaml, [])
+
+
+def write_config(folder: Path, config_yaml: str) -> None:
+    """config.yaml."""
+    (folder / "config.yaml").write_text(config_yaml, encoding="utf-8")
+
+
+def write_parquet(path: Path, columns: Columns) -> None:
+    """One row per finished request; names as an Arrow dictionary, which pandas calls a category."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table = pa.table({name: _arrow(values) for name, values in columns.items()})
+    with path.open("wb") as file:  # opened here, for pyarrow refuses a name that is not UTF-8
+        pq.write_table(table, file)
+
+
+def _arrow(values: np.ndarray | Names) -> Any:
+    import numpy as np
+    import pyarrow as pa
+
+    if not isinstance(values, Names):
+        return arrow_numbers(values)
+    assert len(values) == 0 or values.codes.min() >= 0, "every finished request has a name"
+    # Type of words and width of codes are those of a pandas category, as which they were written before.
+    narrow = next(kind for kind in (np.int8, np.int16, np.int32) if len(values.words) < np.iinfo(kind).max)
+    codes = arrow_numbers(values.codes.astype(narrow))
+    return pa.DictionaryArray.from_arrays(codes, arrow_words(values.words, large=True))

@@ -1,0 +1,88 @@
+"""Live schedulers: how the two instances of a pair share the batches that wait while one still loads."""
+
+from policies.live.zigzag_ilp import DETERMINISTIC_LIMIT, FORMULATIONS, Formulation, check_solver, solve
+from policies.live.zigzag_replay import best_effort, ilp_free, stop_the_world
+from serving.protocols.live import LivePlan, LiveView
+
+
+class IlpFree:
+    """BlitzScale's ZigZag without a solver (OSDI '25, Fig. 16)."""
+
+    ahead = solve_ns = 0
+
+    def plan(self, view: LiveView) -> LivePlan:
+        """The rule ``pull``; nothing is fixed beforehand."""
+        return _pulling(view, "ZigZag without a solver")
+
+
+class BestEffort:
+    """As many loaded layers as possible when a batch's turn comes, half of the layers at most."""
+
+    ahead, solve_ns = 1, 0
+
+    def plan(self, view: LiveView) -> LivePlan:
+        """A split."""
+        found = best_effort(view)
+        return LivePlan("split", found.target_layers, found.finish_ns, "best effort")
+
+
+class StopTheWorld:
+    """The new instance serves nothing before it is complete."""
+
+    ahead = solve_ns = 0
+
+    def plan(self, view: LiveView) -> LivePlan:
+        """The rule ``stop``."""
+        found = stop_the_world(view)
+        return LivePlan("stop", found.target_layers, found.finish_ns, "the target waits for all layers")
+
+
+class Ilp:
+    """ZigZag's integer program. A split that its replay contradicts, or none, and it pulls as ``IlpFree``.
+
+    formulation: ``executable``, or ``paper`` and ``paper_shifted`` to see them fail. deterministic_limit: of
+    the solve, in the solver's own count of its work. refused counts the plans that were not used. ahead,
+    solve_ns: as serving.protocols.live.LiveScheduler has them; what a solve takes is not measured, so that a run can be
+    repeated (benchmarks/zigzag.py measures it).
+    """
+
+    def __init__(
+        self,
+        formulation: Formulation = "executable",
+        deterministic_limit: float = DETERMINISTIC_LIMIT,
+        ahead: int = 12,
+        solve_ns: int = 40_000_000,
+    ) -> None:
+        if formulation not in FORMULATIONS:
+            raise ValueError(f"there is no formulation {formulation!r}: write {', '.join(FORMULATIONS)}")
+        if not deterministic_limit > 0:
+            raise ValueError("the ILP needs a deterministic limit above 0")
+        check_solver()
+        self.ahead, self.solve_ns = ahead, solve_ns
+        self._formulation = formulation
+        self._deterministic_limit = deterministic_limit
+        self.refused = 0
+
+    def plan(self, view: LiveView) -> LivePlan:
+        """A split that replays as claimed, or the rule ``pull`` with the reason why there is none."""
+        if not view.batches:
+            return _pulling(view, "nothing waits")
+        found = solve(view, self._formulation, self._deterministic_limit)
+        schedule = found.schedule
+        if schedule is not None and found.trusted:
+            how = "optimal" if found.status == "optimal" else f"stopped at a gap of {found.gap:.4f}"
+            return LivePlan("split", schedule.target_layers, schedule.finish_ns, f"ILP {how}")
+        if schedule is None:
+            return _pulling(view, f"ILP {found.status} without a plan")
+        self.refused += 1
+        return _pulling(
+            view,
+            f"ILP refused: claims a mean of {float(found.claimed_mean_ns):.0f} ns, "
+            f"replays {float(schedule.mean_ns):.0f} ns",
+            refused=True,
+        )
+
+
+def _pulling(view: LiveView, reason: str, refused: bool = False) -> LivePlan:
+    found = ilp_free(view)
+    return LivePlan("pull", found.target_layers, found.finish_ns, reason, refused)

@@ -1,0 +1,271 @@
+"""How many instances a model has, by BlitzScale's load monitor (OSDI 2025, section 5.3, as shipped).
+
+More are started when even the upper bound of a rule is passed; one is let go when the lower one has not been
+reached for a while. The rules are in ``policies.scaling.rules``.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from policies.scaling.bands import RoleMemory
+from policies.scaling.rules import ALL_WAYS, ROLE_ORDER, ScalingRules, need_of, scaling_rules, within
+from serving.protocols.scaling import Act, Calm, InstanceView, RoleView, ScaleDecision, ScalingView
+from serving.vocabulary.replica import Role
+
+_NEVER_NS = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class _Want:
+    """How many instances of a role there shall be, ``keep`` of which have work or are configured.
+
+    ``ahead``: how many of them are for what is only expected.
+    """
+
+    view: RoleView
+    count: int
+    keep: int
+    reason: str
+    ahead: int = 0
+
+    @property
+    def growth(self) -> int:
+        return self.count - self.view.supply
+
+
+class LoadMonitor:
+    """BlitzScale's scaling policy for every model, each with rules of its own where ``of_model`` names it.
+
+    What it remembers is since when a role has been below its lower bound, by the time of the views. With
+    ``fast`` it also keeps the loads between which nothing is to be decided, which changes no decision.
+    """
+
+    def __init__(
+        self, rules: ScalingRules, of_model: Mapping[str, ScalingRules] | None = None, fast: bool = True
+    ) -> None:
+        self._rules = rules
+        self._of_model = dict(of_model or {})
+        self._fast = fast
+        self._memories: dict[str, dict[Role, RoleMemory]] = {}
+
+    def rules_of(self, model: str) -> ScalingRules:
+        """The rules of this model."""
+        return self._of_model.get(model, self._rules)
+
+    def scale(self, view: ScalingView) -> tuple[ScaleDecision, ...]:
+        """What is there already, then loads and what is short (prefill first), then drains."""
+        rules = self._of_model.get(view.model, self._rules)
+        memories = self._memories.get(view.model)
+        if memories is None:
+            memories = self._memories[view.model] = {name: RoleMemory() for name in ROLE_ORDER}
+        for role in view.roles:
+            if not memories[role.role].is_quiet(view, role, rules.down_after_ns):
+                break
+        else:
+            return ()
+        roles = sorted(view.roles, key=lambda role: ROLE_ORDER.index(role.role))
+        wants = [self._want(view, role, rules, memories[role.role]) for role in roles]
+        return _Supply(view, rules).decide(_prescaled(wants, rules))
+
+    def calm(self, view: ScalingView) -> Calm | None:
+        """At the fewest instances nothing can go, so only more load changes anything.
+
+        Nor can anything go, or any load shrink, where there is no instance and none can be had.
+        """
+        if not view.spare and not view.parked and not any(_instances(role) for role in view.roles):
+            return Calm(view.backlog_tokens, view.kv_tokens, view.migrating_tokens)
+        memories = self._memories.get(view.model)
+        bands = []
+        for role in view.roles if memories is not None else ():
+            band = memories[role.role].bands.get(role.supply)  # type: ignore[index]
+            if band is None or role.supply != role.minimum or not band.fits(view, role):
+                return None
+            bands.append(band)
+        if not bands:
+            return None
+        return Calm(
+            min(band.high_backlog for band in bands),
+            min(band.high_kv for band in bands),
+            min(band.high_migrating for band in bands),
+        )
+
+    def still_until_ns(self, view: ScalingView) -> int:
+        """While a role is below its bound, the end of its wait; else never by itself."""
+        memories = self._memories[view.model]
+        down_after_ns = self.rules_of(view.model).down_after_ns
+        waits_ns = [memories[role.role].below_since_ns for role in view.roles]
+        ends_ns = [since_ns + down_after_ns for since_ns in waits_ns if since_ns is not None]
+        return min(ends_ns, default=_NEVER_NS)
+
+    def _want(self, view: ScalingView, role: RoleView, rules: ScalingRules, memory: RoleMemory) -> _Want:
+        need, supply = need_of(view, role, rules), role.supply
+        if self._fast:
+            memory.learn(view, role, rules)
+        least, most = within(role, need.least), within(role, need.most)
+        reason = f"{need.why} want {need.least} to {need.most} {role.role} instances, {supply} in supply"
+        count = supply
+        if least > supply:
+            count = within(role, (need.least + need.most + 1) // 2)
+        if most >= supply:
+            memory.below_since_ns = None
+        elif _waited(memory, view.now_ns, rules.down_after_ns):
+            count = supply - 1
+        return _Want(role, count, min(most, supply), reason)
+
+
+def load_monitor(
+    prefill: Sequence[float] = (0.5, 0.7),
+    memory: Sequence[float] = (0.75, 0.95),
+    link: Sequence[float] = (0.4, 0.8),
+    link_rule: str = "shipped",
+    scale_down_ms: float = 333,
+    prescale_from: int = 1,
+    prescale_by: int = 1,
+    ways: Sequence[str] = ALL_WAYS,
+) -> LoadMonitor:
+    """A load monitor from the plain values of a configuration, the same rules for every model.
+
+    Raises ValueError: one sentence that names the key. See ``policies.scaling.rules.scaling_rules``.
+    """
+    return LoadMonitor(
+        scaling_rules(prefill, memory, link, link_rule, scale_down_ms, prescale_from, prescale_by, ways)
+    )
+
+
+def _waited(memory: RoleMemory, now_ns: int, down_after_ns: int) -> bool:
+    """Whether the role has been below for long enough; then the wait begins anew."""
+    if memory.below_since_ns is None:
+        memory.below_since_ns = now_ns
+    if now_ns - memory.below_since_ns < down_after_ns:
+        return False
+    memory.below_since_ns = now_ns
+    return True
+
+
+def _prescaled(wants: list[_Want], rules: ScalingRules) -> list[_Want]:
+    """Prefill that grows much will soon hand its requests on: decode grows with it."""
+    growth = max((want.growth for want in wants if want.view.role == "prefill"), default=0)
+    if not 0 < rules.prescale_from <= growth:
+        return wants
+    return [_grown(want, growth, rules.prescale_by) if want.view.role == "decode" else want for want in wants]
+
+
+def _grown(want: _Want, prefill_growth: int, by: int) -> _Want:
+    count = within(want.view, want.view.supply + by)
+    if count <= want.count:
+        return want
+    reason = f"prefill grows by {prefill_growth}; {want.reason}"
+    return _Want(want.view, count, want.keep, reason, count - max(want.count, want.view.supply))
+
+
+class _Supply:
+    """Where the wanted instances of one decision come from."""
+
+    def __init__(self, view: ScalingView, rules: ScalingRules) -> None:
+        self._model = view.model
+        self._ways = rules.ways
+        self._parked = sorted(view.parked)
+        self._spare = view.spare
+        self._made: list[ScaleDecision] = []
+
+    def decide(self, wants: Sequence[_Want]) -> tuple[ScaleDecision, ...]:
+        missing: dict[Role, int] = {want.view.role: self._from_present(want) for want in wants}
+        mutated = self._mutate({want.view.role: want for want in wants}, missing)
+        for want in wants:
+            self._load(want, missing[want.view.role])
+        for want in wants:
+            if want.growth < 0 and not (mutated and want.view.role == "prefill"):
+                self._drain(want)
+        return tuple(self._made)
+
+    def _from_present(self, want: _Want) -> int:
+        """Draining instances, then parked ones; returns how many are still missing."""
+        missing = max(want.growth, 0)
+        if "cancel_drain" in self._ways:
+            ids = [one.id for one in want.view.in_state("draining")][:missing]
+            missing -= self._name("cancel_drain", want.view.role, ids, want.reason)
+        if "revive" in self._ways:
+            ids, self._parked = self._parked[:missing], self._parked[missing:]
+            missing -= self._name("revive", want.view.role, ids, want.reason)
+        return missing
+
+    def _mutate(self, wants: dict[Role, _Want], missing: dict[Role, int]) -> int:
+        """Turn prefill instances to decoding: first those prefill does not need, then those it can replace.
+
+        One that serves prefill always stays. A replacement is a load like any other, so it needs free GPUs.
+        What decoding only may need soon is loaded: that hides the load, and prefill keeps what it needs now.
+        """
+        if "mutate" not in self._ways or not {"prefill", "decode"} <= wants.keys():
+            return 0
+        prefill, decode = wants["prefill"], wants["decode"]
+        surplus = prefill.view.supply - prefill.keep
+        movable = _least_busy(prefill.view)[:-1]
+        replaced = max(self._spare - missing["prefill"], 0)
+        now = max(missing["decode"] - decode.ahead, 0)
+        ids = [one.id for one in movable[: min(now, surplus + replaced)]]
+        missing["decode"] -= self._name("mutate", "decode", ids, decode.reason)
+        missing["prefill"] += max(len(ids) - surplus, 0)
+        return len(ids)
+
+    def _load(self, want: _Want, missing: int) -> None:
+        loads = min(missing, self._spare)
+        self._spare -= loads
+        reason = want.reason if want.growth > 0 else f"in place of those that decode now; {want.reason}"
+        self._count("load", want.view.role, loads, reason)
+        self._count("short", want.view.role, missing - loads, reason)
+
+    def _drain(self, want: _Want) -> None:
+        ids = [one.id for one in _may_go(want.view)[:1]]
+        self._name("drain", want.view.role, ids, want.reason)
+
+    def _count(self, act: Act, role: Role, count: int, reason: str) -> None:
+        if count:
+            self._made.append(ScaleDecision(act, self._model, role, count, (), reason))
+
+    def _name(self, act: Act, role: Role, ids: list[int], reason: str) -> int:
+        if ids:
+            self._made.append(ScaleDecision(act, self._model, role, len(ids), tuple(ids), reason))
+        return len(ids)
+
+
+def _least_busy(role: RoleView) -> list[InstanceView]:
+    """Serving instances: fewest requests first, then those idle longest, then by id."""
+
+    def rank(one: InstanceView) -> tuple[int, bool, int, int]:
+        return one.outstanding, one.idle_since_ns is None, one.idle_since_ns or 0, one.id
+
+    return sorted(role.in_state("serving"), key=rank)
+
+
+def _instances(role: RoleView) -> bool:
+    """Whether the role has any, those that drain included."""
+    return bool(role.supply or role.in_state("draining"))
+
+
+def _may_go(role: RoleView) -> list[InstanceView]:
+    """Who may drain, the least busy first: while others load, not the only one that serves."""
+    serving = _least_busy(role)
+    return [] if len(serving) == 1 and role.in_state("loading") else serving
+
+
+def instance_to_take(
+    views: Sequence[ScalingView], wanting: str, rules: Mapping[str, ScalingRules]
+) -> ScaleDecision | None:
+    """The instance another model may give up for ``wanting``, as its drain; None when none can.
+
+    It is idle, and of the role in which its model has most instances beyond its need; of those the one idle
+    longest. ``rules`` by model. Ties go by model, role and id.
+    """
+    found = []
+    for view in views:
+        for role in view.roles if view.model != wanting else ():
+            idle = [one for one in _may_go(role) if one.idle_since_ns is not None]
+            if not idle:
+                continue
+            slack = role.supply - within(role, need_of(view, role, rules[view.model]).most)
+            found += [(-slack, one.idle_since_ns, view.model, role.role, one.id) for one in idle if slack > 0]
+    if not found:
+        return None
+    slack, _, model, role_name, taken = min(found)
+    reason = f"{wanting} is short, and {model} has {-slack} more than it needs"
+    return ScaleDecision("drain", model, role_name, 1, (taken,), reason)

@@ -1,0 +1,183 @@
+"""How many instances a load wants: BlitzScale's rules, and how they are written in a configuration.
+
+OSDI 2025, section 5.3, has the idea; rules and constants are those its authors ship. Each rule asks how many
+instances a load wants at an upper and at a lower bound of load per instance.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from math import inf
+from typing import Literal, cast
+
+from serving.protocols.scaling import Act, RoleView, ScalingView
+from serving.vocabulary.replica import Role
+
+LinkRule = Literal["shipped", "linear"]
+
+ROLE_ORDER: tuple[Role, ...] = ("prefill", "both", "decode")
+ALL_WAYS: tuple[Act, ...] = ("cancel_drain", "revive", "mutate")
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Load per instance: below ``lower`` fewer would do, above ``upper`` more are needed."""
+
+    lower: float
+    upper: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.lower <= self.upper < inf:
+            raise ValueError("scaling bounds need 0 < lower <= upper")
+
+
+@dataclass(frozen=True, slots=True)
+class ScalingRules:
+    """``prefill`` and ``link`` in seconds of backlog per instance, ``memory`` as a share of KV memory.
+
+    ``link_rule``: ``shipped`` divides the migrating tokens by what all present decode instances take in, so
+    it asks for few when many are there; ``linear`` by what one takes in. ``down_after_ns``: how long fewer
+    must do before one goes, and again before the next. ``prescale_from``: prefill growing by this many
+    starts ``prescale_by`` decode instances as well (0: never; the sources do not say how many, so 1).
+    ``ways``: what is tried before parameters are loaded, always in the order of ``ALL_WAYS``.
+    """
+
+    prefill: Bounds = Bounds(0.5, 0.7)
+    memory: Bounds = Bounds(0.75, 0.95)
+    link: Bounds = Bounds(0.4, 0.8)
+    link_rule: LinkRule = "shipped"
+    down_after_ns: int = 333_000_000
+    prescale_from: int = 1
+    prescale_by: int = 1
+    ways: tuple[Act, ...] = ALL_WAYS
+
+    def __post_init__(self) -> None:
+        if self.down_after_ns < 0 or self.prescale_from < 0 or self.prescale_by < 0:
+            raise ValueError("scaling rules need down_after_ns, prescale_from and prescale_by >= 0")
+        if self.link_rule not in ("shipped", "linear") or not set(self.ways) <= set(ALL_WAYS):
+            raise ValueError(f"link_rule is shipped or linear, and ways are some of {', '.join(ALL_WAYS)}")
+
+
+def scaling_rules(
+    prefill: Sequence[float] = (0.5, 0.7),
+    memory: Sequence[float] = (0.75, 0.95),
+    link: Sequence[float] = (0.4, 0.8),
+    link_rule: str = "shipped",
+    scale_down_ms: float = 333,
+    prescale_from: int = 1,
+    prescale_by: int = 1,
+    ways: Sequence[str] = ALL_WAYS,
+) -> ScalingRules:
+    """Rules from the plain values of a configuration: bounds as [lower, upper], ``scale_down_ms`` in ms.
+
+    Raises ValueError: one sentence that names the key.
+    """
+    if not _is_number(scale_down_ms) or not 0 <= scale_down_ms < inf:
+        raise ValueError(f"scale_down_ms is {scale_down_ms}, and must be a time of 0 ms or more")
+    for name, count in (("prescale_from", prescale_from), ("prescale_by", prescale_by)):
+        if type(count) is not int or count < 0:
+            raise ValueError(f"{name} is {count}, and must be a number of instances, 0 or more")
+    if link_rule not in ("shipped", "linear"):
+        raise ValueError(f"link_rule is {link_rule}, and must be shipped or linear")
+    unknown = [ways] if isinstance(ways, str) else [way for way in ways if way not in ALL_WAYS]
+    if unknown:
+        raise ValueError(f"ways has {unknown[0]}, and must be a list of some of {', '.join(ALL_WAYS)}")
+    return ScalingRules(
+        _bounds("prefill", prefill),
+        _bounds("memory", memory),
+        _bounds("link", link),
+        cast(LinkRule, link_rule),
+        round(exact(scale_down_ms) * 1_000_000),
+        prescale_from,
+        prescale_by,
+        cast(tuple[Act, ...], tuple(ways)),
+    )
+
+
+def _bounds(name: str, pair: Sequence[float]) -> Bounds:
+    numbers = [] if isinstance(pair, str | int | float) else list(pair)
+    if len(numbers) != 2 or not all(map(_is_number, numbers)) or not 0 < numbers[0] <= numbers[1] < inf:
+        raise ValueError(f"{name} is {pair}, and must be [lower, upper] with 0 < lower <= upper")
+    return Bounds(*numbers)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """Fewest instances that carry the load, and the most that it keeps busy."""
+
+    least: int
+    most: int
+    why: str
+
+
+def prefill_need(backlog_tokens: int, tokens_per_s: float, bounds: Bounds) -> Need:
+    """Instances that work off the backlog within ``upper`` and within ``lower`` seconds."""
+    return _need(backlog_tokens, exact(tokens_per_s), bounds, "prompt tokens")
+
+
+def memory_need(kv_tokens: int, tokens_per_instance: int, bounds: Bounds) -> Need:
+    """Instances whose KV memory is filled to ``upper`` and to ``lower``."""
+    return _need(kv_tokens, Fraction(tokens_per_instance), bounds, "KV tokens")
+
+
+def link_need(
+    migrating_tokens: int, tokens_per_s: float, bounds: Bounds, rule: LinkRule, decode: int
+) -> Need:
+    """Decode instances that take the migrating KV within ``upper`` and ``lower`` seconds.
+
+    ``decode``: how many there are, which ``shipped`` multiplies the rate by (at least 1).
+    """
+    return _need(migrating_tokens, link_rate(tokens_per_s, rule, decode), bounds, "KV tokens to move")
+
+
+def link_rate(tokens_per_s: float, rule: LinkRule, decode: int) -> Fraction:
+    """The KV tokens/s that the link rule counts per instance it asks for."""
+    return exact(tokens_per_s) * (max(decode, 1) if rule == "shipped" else 1)
+
+
+def _need(amount: int, per_instance: Fraction, bounds: Bounds, what: str) -> Need:
+    assert amount >= 0 < per_instance, "a load is not negative, and an instance does something"
+    least, most = _ceiling(amount, bounds.upper, per_instance), _ceiling(amount, bounds.lower, per_instance)
+    return Need(least, most, f"{amount} {what}")
+
+
+def _ceiling(amount: int, bound: float, per_instance: Fraction) -> int:
+    """amount / (bound * per_instance), rounded up; in integers, which is quicker than a quotient."""
+    share = exact(bound)
+    return -(
+        -amount * share.denominator * per_instance.denominator // (share.numerator * per_instance.numerator)
+    )
+
+
+@lru_cache(maxsize=256)
+def exact(number: float) -> Fraction:
+    """The decimal as it was written: 0.7 is 7/10, so that a load at the bound is not above it by rounding."""
+    return Fraction(repr(float(number)))
+
+
+def need_of(view: ScalingView, role: RoleView, rules: ScalingRules) -> Need:
+    """The largest of the role's needs; while there is any work at least one instance of each role."""
+    needs = []
+    if role.role != "decode":
+        needs.append(prefill_need(view.backlog_tokens, view.prefill_tokens_per_s, rules.prefill))
+    if role.role != "prefill":
+        needs.append(memory_need(view.kv_tokens, view.kv_tokens_per_instance, rules.memory))
+    if role.role == "decode":
+        args = view.migrating_tokens, view.kv_tokens_per_s, rules.link, rules.link_rule, role.supply
+        needs.append(link_need(*args))
+    floor = int(view.has_work)
+    return Need(
+        max(floor, *(need.least for need in needs)),
+        max(floor, *(need.most for need in needs)),
+        ", ".join(need.why for need in needs),
+    )
+
+
+def within(role: RoleView, count: int) -> int:
+    """``count`` instances of the role, as its minimum and maximum allow."""
+    return max(role.minimum, min(role.maximum, count))

@@ -1,0 +1,316 @@
+"""Elasticity: when a model is looked at, and who is asked what becomes of its instances.
+
+Once per period of the load monitor every model that is not at rest is looked at; a model without instances at
+once, when a request comes. What the policies decide is carried through by ``serving.elastic.deployment``.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from serving.elastic.deployment import Deployment
+from serving.elastic.scale_view import LastAnswer, LiveRole, loads_of
+from serving.elastic.setup import ElasticPolicies, ElasticSetup, asked
+from serving.elastic.shortage import Shortage
+from serving.engine.engine import Engine
+from serving.live.host import LiveSetup
+from serving.parameters.copies import Copies
+from serving.parameters.loads import Loads
+from serving.protocols.provisioning import Missing
+from serving.protocols.scaling import OBSTACLES, Calm, Obstacle, ScaleDecision, ScaleEvent, ScalingView
+from serving.services.service import Service
+from serving.vocabulary.actions import Action, Wake
+from serving.vocabulary.replica import Replica, Role
+
+
+class Elastic:
+    """Asks the policies, and has ``deployment`` carry out what they say."""
+
+    __slots__ = (
+        "_active", "_armed", "_ask_calm", "_ask_still", "_calm", "_givers", "_last_ran_ns", "_live",
+        "_policies", "_roles", "_services", "_setup", "_shortage", "_still", "deployment",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        setup: ElasticSetup,
+        policies: ElasticPolicies,
+        copies: Copies,
+        placed: Sequence[Replica],
+    ) -> None:
+        """``placed``: the replicas that serve from the start."""
+        self._setup = setup
+        self._policies = policies = asked(policies)
+        self.deployment = Deployment(
+            setup.cluster,
+            setup.prototypes,
+            policies.provisioner,
+            copies,
+            placed,
+            setup.park_ns,
+            {model: limits.pass_ns for model, limits in setup.limits.items()},
+            {model: limits.size_bytes for model, limits in setup.limits.items()},
+        )
+        self._live = self.deployment.instances.live
+        self._services: Mapping[str, Service] = {}
+        self._roles: dict[str, tuple[LiveRole, ...]] = {}
+        self._active: set[str] = set()  # models that are not at rest
+        self._armed = False
+        self._shortage = Shortage()
+        self._givers: list[ScalingView] | None = None  # models with an idle instance; None: to be found out
+        self._last_ran_ns = self.deployment.active_ns
+        self._calm: dict[str, Calm] = {}
+        scaler = policies.scaler
+        self._ask_calm: Callable[[ScalingView], Calm | None] | None = getattr(scaler, "calm", None)
+        self._still: dict[str, LastAnswer] = {}
+        self._ask_still: Callable[[ScalingView], int] | None = getattr(scaler, "still_until_ns", None)
+
+    def connect(
+        self,
+        engines: dict[int, Engine],
+        services: Mapping[str, Service],
+        loads: Loads,
+        place: Callable[[Replica, Role, bool], None],
+    ) -> None:
+        """The controller's own books, which this works on; ``place`` makes the engine of a seat."""
+        self.deployment.connect(engines, services, loads, place)
+        self._services = services
+        instances, last_ran_ns = self.deployment.instances, self._last_ran_ns
+        for model, limits in self._setup.limits.items():
+            self._roles[model] = tuple(
+                LiveRole(model, role, bounds, instances, services[model], last_ran_ns)
+                for role, bounds in limits.bounds.items()
+            )
+
+    @property
+    def prototypes(self) -> Mapping[str, Replica]:
+        """What a replica of each hosted model is like."""
+        return self._setup.prototypes
+
+    def live_setup(self, model: str) -> LiveSetup | None:
+        """What live scaling of a model needs to know; None without it."""
+        live, limits = self._policies.live, self._setup.limits[model]
+        if live is None:
+            return None
+        layers = len(self._setup.prototypes[model].layers)
+        return LiveSetup(
+            live,
+            layers,
+            limits.activation_bytes_per_token,
+            limits.prefill_tokens_per_s,
+            limits.kv_bytes_per_token,
+            limits.most_requests,
+        )
+
+    def arrived(self, now_ns: int, model: str, actions: list[Action]) -> None:
+        """A request was let in."""
+        if model not in self._active:
+            calm = self._calm.get(model)
+            if calm is not None and self._services[model].backlog_tokens <= calm.backlog_tokens:
+                return
+            self._active.add(model)
+            if not self._shortage.wake(model) and any(not role.supply for role in self._roles[model]):
+                self._givers = None
+                self._decide(now_ns, model, actions)
+        if not self._armed:
+            self._arm(now_ns, actions)
+
+    def ran(self, now_ns: int, replica: int, actions: list[Action]) -> None:
+        """An instance reported; one that drains may be empty now."""
+        self._last_ran_ns[replica] = now_ns
+        instance = self._live.get(replica)
+        if instance is None:
+            return
+        if replica in self.deployment.drained:
+            self.deployment.reclaim(now_ns, replica, actions)
+            if not self._armed and self.deployment.waits():
+                self._arm(now_ns, actions)
+        elif instance.role != "decode" and (model := instance.replica.model) not in self._active:
+            # Prompts were computed, so memory of decoding is wanted: more than what lets a model be?
+            calm, service = self._calm.get(model), self._services[model]
+            if calm is None:
+                return
+            if service.kv_tokens > calm.kv_tokens or service.migrating_tokens > calm.migrating_tokens:
+                self._active.add(model)
+                if not self._armed:
+                    self._arm(now_ns, actions)
+
+    def woke(self, now_ns: int, actions: list[Action]) -> None:
+        """A period of the load monitor is over."""
+        self._armed = False
+        self._givers = None
+        shortage = self._shortage
+        for model in shortage.in_turn(
+            sorted(self._active), lambda: self._has_something(now_ns), lambda one: self._can_get(now_ns, one)
+        ):
+            if shortage.wake(model):
+                self._active.add(model)
+            elif self._is_still(now_ns, model):
+                continue
+            self._look_at(now_ns, model, actions)
+        if self.deployment.drained:
+            self.deployment.reclaim_drained(now_ns, actions)
+        if self._active or shortage.starved or self.deployment.waits():
+            self._arm(now_ns, actions)
+
+    def _look_at(self, now_ns: int, model: str, actions: list[Action]) -> None:
+        """Ask the scaler about a model; one with nothing to be decided is left out of later looks."""
+        decisions = self._decide(now_ns, model, actions)
+        if any(one.act != "short" for one in decisions):
+            self._still.pop(model, None)
+        else:
+            view = self.view(now_ns, model)
+            if not decisions and self._is_calm(view):
+                self._active.discard(model)
+                return
+            if decisions and not self.deployment.instances.of(model) and self._is_calm(view):
+                self._active.discard(model)
+                self._shortage.starve(model)
+                return
+            if self._ask_still is not None:
+                changes, until_ns = self.deployment.instances.changes[model], self._ask_still(view)
+                self._still[model] = LastAnswer(loads_of(view), changes, until_ns, bool(decisions))
+        if self._at_rest(model):
+            self._active.discard(model)
+
+    def _is_still(self, now_ns: int, model: str) -> bool:
+        """Whether the scaler would say again what it said last, and nothing would come of it."""
+        last, service = self._still.get(model), self._services[model]
+        return (
+            last is not None
+            and now_ns < last.until_ns
+            and last.changes == self.deployment.instances.changes[model]
+            and last.loads == loads_of(service)
+            and not (last.short and self._can_get(now_ns, model))
+        )
+
+    def answers_until_ns(self) -> list[int] | None:
+        """Until when the scaler's last answers hold; None: it does not say."""
+        return None if self._ask_still is None else [last.until_ns for last in self._still.values()]
+
+    def _has_something(self, now_ns: int) -> bool:
+        """Whether any model could be given GPUs, by nobody or by another model."""
+        return self.deployment.instances.has_free() or bool(self._idle(now_ns))
+
+    def _can_get(self, now_ns: int, model: str) -> bool:
+        instances = self.deployment.instances
+        free = instances.spare(model, now_ns) > 0 or bool(instances.parked(model, now_ns))
+        return free or bool(self._idle(now_ns))
+
+    def _idle(self, now_ns: int) -> list[ScalingView]:
+        """The models that have an idle instance, and may give it; worked out once per look and change."""
+        if self._givers is None:
+            instances, services = self.deployment.instances, self._services
+            self._givers = [
+                self.view(now_ns, model)
+                for model in instances.models
+                if any(
+                    one.state == "serving" and not services[model].outstanding(one.replica.id)
+                    for one in instances.of(model)
+                )
+            ]
+        return self._givers
+
+    def lost(self, now_ns: int, replica: int, cause: str, actions: list[Action]) -> None:
+        """An instance is gone with its parameters."""
+        self._active.add(self.deployment.instances.live[replica].replica.model)
+        self.deployment.lost(now_ns, replica, cause, actions)
+        if not self._armed:
+            self._arm(now_ns, actions)
+
+    def view(self, now_ns: int, model: str) -> ScalingView:
+        """What the scaler sees of a model."""
+        service, limits = self._services[model], self._setup.limits[model]
+        return ScalingView(
+            now_ns,
+            model,
+            self._roles[model],
+            service.backlog_tokens,
+            service.kv_tokens,
+            service.migrating_tokens,
+            limits.prefill_tokens_per_s,
+            limits.kv_tokens,
+            limits.kv_tokens_per_s,
+            self.deployment.instances.spare(model, now_ns),
+            self.deployment.instances.parked(model, now_ns),
+        )
+
+    def _is_calm(self, view: ScalingView) -> bool:
+        """Whether the scaler lets the model be until a load is above some bound, which is kept."""
+        calm = None if self._ask_calm is None else self._ask_calm(view)
+        if calm is None:
+            self._calm.pop(view.model, None)
+            return False
+        self._calm[view.model] = calm
+        return True
+
+    def _decide(self, now_ns: int, model: str, actions: list[Action]) -> tuple[ScaleDecision, ...]:
+        decisions = self._policies.scaler.scale(self.view(now_ns, model))
+        self._shortage.update(model, decisions)
+        for decision in decisions:
+            self._carry_out(now_ns, decision, actions)
+        return decisions
+
+    def _carry_out(self, now_ns: int, decision: ScaleDecision, actions: list[Action]) -> None:
+        act, deployment, reason = decision.act, self.deployment, decision.reason
+        if act != "short":
+            self._givers = None
+        if act == "load":
+            self._load(now_ns, decision, actions)
+        elif act == "short":
+            self._take(now_ns, decision, actions)
+        for number in decision.instances:
+            deployment.note(now_ns, act, number, reason, decision)
+            if act == "cancel_drain":
+                deployment.cancel_drain(number, actions)
+            elif act == "revive":
+                deployment.revive(now_ns, number, decision.role, reason, actions)
+            elif act == "mutate":
+                deployment.turn(number, decision.role, reason, actions)
+            elif act == "drain":
+                deployment.drain(now_ns, number, actions)
+
+    def _load(self, now_ns: int, decision: ScaleDecision, actions: list[Action]) -> None:
+        """Instances come, or it is told why they do not."""
+        missing = self.deployment.start(now_ns, decision, actions)
+        if missing is not None:
+            self._tell_short(now_ns, decision, missing)
+        else:
+            self._shortage.ended(decision)
+
+    def _tell_short(self, now_ns: int, decision: ScaleDecision, missing: Missing) -> None:
+        """Once, not every period."""
+        if self._shortage.is_news(decision, missing):
+            why = OBSTACLES[missing.obstacle]
+            what = f"{missing.count} more {decision.role} instances {why}; {decision.reason}"
+            event = ScaleEvent(now_ns, "short", decision.model, decision.role, -1, what, missing.obstacle)
+            self.deployment.history.append(event)
+
+    def _take(self, now_ns: int, decision: ScaleDecision, actions: list[Action]) -> None:
+        """No GPUs are free: another model may have an instance too many."""
+        model = decision.model
+        obstacle: Obstacle = "no_gpu"
+        if self.deployment.instances.spare(model, now_ns):  # kept for loads that could not begin
+            obstacle = self._shortage.obstacle_of_loads(model) or obstacle
+        self._tell_short(now_ns, decision, Missing(decision.count, obstacle))
+        if obstacle != "no_gpu":
+            return
+        givers = self._idle(now_ns)
+        others = [view for view in givers if view.model != model]
+        taken = self._policies.arbiter(others, model) if others else None
+        if taken is not None:
+            self._carry_out(now_ns, taken, actions)
+        elif len(others) == len(givers):
+            self._givers = []  # nor would they give to another
+
+    def _arm(self, now_ns: int, actions: list[Action]) -> None:
+        period_ns = self._setup.period_ns
+        self._armed = True
+        actions.append(Wake((now_ns // period_ns + 1) * period_ns, "load monitor"))
+
+    def _at_rest(self, model: str) -> bool:
+        """Whether only a new request can make the scaler want something."""
+        service = self._services[model]
+        if service.backlog_tokens or service.kv_tokens or service.migrating_tokens:
+            return False
+        if any(role.supply != role.minimum for role in self._roles[model]):
+            return False
+        return all(one.state == "serving" for one in self.deployment.instances.of(model))

@@ -1,0 +1,240 @@
+"""Which GPUs belong to which instance: seats, their occupation, and the state of every instance.
+
+A seat is a group of GPUs of one host that could serve a model; it gets a replica number when it is first
+looked at and keeps it, so a replica that comes back has its old number. States of an instance:
+
+| state    | placed  | loaded  | drain    | cancelled | reclaimed | lost |
+|----------|---------|---------|----------|-----------|-----------|------|
+| (none)   | loading | -       | -        | -         | -         | -    |
+| loading  | refused | serving | refused  | refused   | refused   | none |
+| serving  | refused | refused | draining | refused   | refused   | none |
+| draining | refused | refused | refused  | serving   | none      | none |
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from serving.parameters.cluster_map import ClusterMap
+from serving.protocols.scaling import InstanceState
+from serving.vocabulary.replica import Replica, Role
+
+_NOBODY, _GONE = -1, -2
+
+
+class Instance:
+    """One replica while GPUs are its own."""
+
+    __slots__ = ("replica", "role", "state")
+
+    def __init__(self, replica: Replica, role: Role, state: InstanceState) -> None:
+        self.replica = replica
+        self.role: Role = role
+        self.state: InstanceState = state
+
+
+class Instances:
+    """All instances of all models on one cluster."""
+
+    __slots__ = (
+        "_cluster", "_free", "_numbers", "_of_model", "_owner", "_parked", "_prototypes", "_seats", "_supply",
+        "changes", "live", "seats",
+    )  # fmt: skip
+
+    def __init__(
+        self, cluster: ClusterMap, prototypes: Mapping[str, Replica], placed: Sequence[Replica]
+    ) -> None:
+        """``prototypes``: what a replica of each model is like, but for number and GPUs; ``placed`` serve."""
+        self._cluster = cluster
+        self._prototypes = prototypes
+        self._owner = [_NOBODY] * len(cluster.ports)
+        self._seats: dict[tuple[str, int], int] = {}  # (model, first GPU) -> number
+        self.seats: dict[int, Replica] = {}
+        self.live: dict[int, Instance] = {}
+        self.changes: Counter[str] = Counter()  # model -> how often one of its instances changed
+        self._of_model: dict[str, dict[int, Instance]] = {}  # the same instances, by model
+        self._parked: dict[int, int] = {}  # replica -> until when its parameters are kept on free GPUs
+        self._supply: Counter[tuple[str, Role]] = Counter()
+        self._free: dict[int, set[int]] = {}  # GPUs of an instance -> first GPUs of the free groups
+        for one in placed:
+            self._seats[one.model, one.gpus[0]] = one.id
+            self.seats[one.id] = one
+            self._occupy(one, one.role, "serving")
+        self._numbers = len(placed)
+
+    def supply(self, model: str, role: Role) -> int:
+        """Instances that serve or will."""
+        return self._supply[model, role]
+
+    def of(self, model: str, role: Role | None = None) -> list[Instance]:
+        """The instances of a model (in a role), by number."""
+        found = self._of_model.get(model, {})
+        return [found[number] for number in sorted(found) if role is None or found[number].role == role]
+
+    @property
+    def models(self) -> list[str]:
+        """The models that have an instance, by name."""
+        return sorted(model for model, found in self._of_model.items() if found)
+
+    def has_free(self) -> bool:
+        """Whether a model may find free GPUs, or an instance whose parameters are still on some."""
+        return any(self._free.values()) or bool(self._parked)
+
+    def gpus_per_instance(self, model: str) -> int:
+        """GPUs of one instance."""
+        return len(self._prototypes[model].gpus)
+
+    def free_seats(self, model: str) -> list[Replica]:
+        """The seats of a model whose GPUs all are free, in index order."""
+        size = self.gpus_per_instance(model)
+        return [self._seat(model, first, size) for first in sorted(self._free_of(size))]
+
+    def _free_of(self, size: int) -> set[int]:
+        """First GPUs of the free groups of ``size`` in one host; kept up to date once it was asked for."""
+        found = self._free.get(size)
+        if found is None:
+            per_host = self._cluster.gpus_per_host
+            found = self._free[size] = set()
+            for host in range(self._cluster.hosts):
+                end = (host + 1) * per_host
+                found.update(
+                    first
+                    for first in range(host * per_host, end - size + 1, size)
+                    if self._is_free(first, size)
+                )
+        return found
+
+    def _is_free(self, first: int, size: int) -> bool:
+        return all(owner == _NOBODY for owner in self._owner[first : first + size])
+
+    def _changed(self, gpus: Sequence[int]) -> None:
+        """Some GPUs changed hands."""
+        per_host = self._cluster.gpus_per_host
+        for size, free in self._free.items():
+            for gpu in gpus:
+                start = gpu // per_host * per_host
+                first = start + (gpu - start) // size * size
+                if first + size <= start + per_host and self._is_free(first, size):
+                    free.add(first)
+                else:
+                    free.discard(first)
+
+    def _seat(self, model: str, first: int, size: int) -> Replica:
+        number = self._seats.get((model, first))
+        if number is None:
+            number = self._seats[model, first] = self._numbers
+            self._numbers += 1
+            gpus = tuple(range(first, first + size))
+            self.seats[number] = replace(self._prototypes[model], id=number, gpus=gpus)
+        return self.seats[number]
+
+    def spare(self, model: str, now_ns: int) -> int:
+        """How many seats are free, those of parked instances not counted."""
+        free = len(self._free_of(self.gpus_per_instance(model)))
+        return free - len(self.parked(model, now_ns)) if self._parked else free
+
+    def parked(self, model: str, now_ns: int) -> tuple[int, ...]:
+        """Reclaimed instances whose parameters are still on their GPUs."""
+        if not self._parked:
+            return ()
+        over = [number for number, until_ns in self._parked.items() if until_ns <= now_ns]
+        for number in over:
+            del self._parked[number]
+        return tuple(sorted(number for number in self._parked if self.seats[number].model == model))
+
+    def parked_until_ns(self) -> list[int]:
+        """Until when each reclaimed instance keeps its parameters."""
+        return list(self._parked.values())
+
+    def place(self, number: int, role: Role, state: InstanceState) -> Instance:
+        """GPUs become this seat's own; whatever was parked on them is overwritten."""
+        seat = self.seats[number]
+        taken = set(seat.gpus)
+        for other in [other for other in self._parked if taken & set(self.seats[other].gpus)]:
+            del self._parked[other]
+        return self._occupy(seat, role, state)
+
+    def _occupy(self, seat: Replica, role: Role, state: InstanceState) -> Instance:
+        for gpu in seat.gpus:
+            assert self._owner[gpu] == _NOBODY, f"GPU {gpu} belongs to replica {self._owner[gpu]}"
+            self._owner[gpu] = seat.id
+        self._changed(seat.gpus)
+        instance = self.live[seat.id] = Instance(seat, role, state)
+        self._of_model.setdefault(seat.model, {})[seat.id] = instance
+        self.changes[seat.model] += 1
+        self._supply[seat.model, role] += state != "draining"
+        return instance
+
+    def loaded(self, number: int) -> None:
+        """All parameters are there."""
+        self._change(number, "loading", "serving")
+
+    def drain(self, number: int) -> None:
+        """It takes nothing new."""
+        self._change(number, "serving", "draining")
+        instance = self.live[number]
+        self._supply[instance.replica.model, instance.role] -= 1
+
+    def cancel_drain(self, number: int) -> None:
+        """It takes requests again."""
+        self._change(number, "draining", "serving")
+        instance = self.live[number]
+        self._supply[instance.replica.model, instance.role] += 1
+
+    def _change(self, number: int, old: InstanceState, new: InstanceState) -> None:
+        instance = self.live[number]
+        assert instance.state == old, f"replica {number} is {instance.state}, not {old}"
+        instance.state = new
+        self.changes[instance.replica.model] += 1
+
+    def turn(self, number: int, role: Role) -> None:
+        """A serving instance changes its role."""
+        instance = self.live[number]
+        assert instance.state == "serving", f"replica {number} is {instance.state} and cannot change its role"
+        self._supply[instance.replica.model, instance.role] -= 1
+        instance.role = role
+        self.changes[instance.replica.model] += 1
+        self._supply[instance.replica.model, role] += 1
+
+    def free(self, number: int, parked_until_ns: int | None = None) -> None:
+        """Its GPUs are free; its parameters stay on them for a while if a time is given."""
+        instance = self._leaves(number)
+        if instance.state != "draining":
+            self._supply[instance.replica.model, instance.role] -= 1
+        for gpu in instance.replica.gpus:
+            self._owner[gpu] = _NOBODY
+        self._changed(instance.replica.gpus)
+        if parked_until_ns is not None:
+            self._parked[number] = parked_until_ns
+
+    def lost(self, number: int) -> None:
+        """It is gone for good, and its GPUs with it."""
+        instance = self._leaves(number)
+        if instance.state != "draining":
+            self._supply[instance.replica.model, instance.role] -= 1
+        self._gone(instance.replica.gpus)
+
+    def _leaves(self, number: int) -> Instance:
+        instance = self.live.pop(number)
+        del self._of_model[instance.replica.model][number]
+        self.changes[instance.replica.model] += 1
+        return instance
+
+    def lost_host(self, host: int) -> None:
+        """No GPU of this host serves any more; its instances were lost before."""
+        count = self._cluster.gpus_per_host
+        gpus = range(host * count, (host + 1) * count)
+        owners = {self._owner[gpu] for gpu in gpus} & self.live.keys()
+        assert not owners, f"host {host} still has the replicas {sorted(owners)}"
+        for parked in [one for one in self._parked if self.seats[one].gpus[0] in gpus]:
+            self.unpark(parked)
+        self._gone(gpus)
+
+    def unpark(self, number: int) -> None:
+        """Its parameters are on its old GPUs no longer."""
+        self._parked.pop(number, None)
+
+    def _gone(self, gpus: Sequence[int]) -> None:
+        for gpu in gpus:
+            self._owner[gpu] = _GONE
+        self._changed(gpus)

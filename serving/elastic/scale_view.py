@@ -1,0 +1,65 @@
+"""The load monitor's view of one model, read from the books when it is asked and never copied."""
+
+from typing import NamedTuple
+
+from serving.elastic.instances import Instances
+from serving.protocols.scaling import InstanceState, InstanceView, ScalingView
+from serving.services.service import Service
+from serving.vocabulary.replica import Role
+
+
+class LiveRole:
+    """serving.protocols.scaling.RoleView of one role of one model."""
+
+    __slots__ = ("_instances", "_last_ran_ns", "_model", "_service", "maximum", "minimum", "role")
+
+    def __init__(
+        self,
+        model: str,
+        role: Role,
+        bounds: tuple[int, int],
+        instances: Instances,
+        service: Service,
+        last_ran_ns: dict[int, int],
+    ) -> None:
+        """``bounds``: the fewest and the most instances. ``last_ran_ns``: when each replica last reported."""
+        self.role = role
+        self.minimum, self.maximum = bounds
+        self._model = model
+        self._instances = instances
+        self._service = service
+        self._last_ran_ns = last_ran_ns
+
+    @property
+    def supply(self) -> int:
+        """Instances that serve or will."""
+        return self._instances.supply(self._model, self.role)
+
+    def in_state(self, state: InstanceState) -> list[InstanceView]:
+        """The instances in this state, by id."""
+        found = []
+        for instance in self._instances.of(self._model, self.role):
+            if instance.state == state:
+                number = instance.replica.id
+                outstanding = self._service.outstanding(number)
+                idle_since_ns = None if outstanding else self._last_ran_ns.get(number, 0)
+                found.append(InstanceView(number, state, outstanding, idle_since_ns))
+        return found
+
+
+class LastAnswer(NamedTuple):
+    """What the scaler's last answer for a model rests on: while it is the same it need not be asked again.
+
+    ``loads``: see ``loads_of``. ``changes``: how often the model's instances had changed. ``until_ns``: from
+    then on it may decide otherwise. ``short``: it lacked instances, so free GPUs change the answer too.
+    """
+
+    loads: tuple[int, int, int]
+    changes: int
+    until_ns: int
+    short: bool
+
+
+def loads_of(model: ScalingView | Service) -> tuple[int, int, int]:
+    """Backlog, KV and migrating tokens."""
+    return model.backlog_tokens, model.kv_tokens, model.migrating_tokens

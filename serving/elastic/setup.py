@@ -1,0 +1,68 @@
+"""What elasticity is given: bounds and rates of every model, the cluster, and who decides."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from serving.parameters.cluster_map import ClusterMap
+from serving.protocols.live import LivePolicy
+from serving.protocols.live_answers import AskedLivePolicy
+from serving.protocols.provisioning import Provisioner
+from serving.protocols.scale_answers import Arbiter, AskedScaler, asked_arbiter
+from serving.protocols.scaling import Scaler
+from serving.vocabulary.replica import Replica, Role
+
+
+@dataclass(frozen=True, slots=True)
+class ModelLimits:
+    """Bounds (fewest, most) on the instances of one model by role, and the rates of one instance.
+
+    ``pass_ns``: how long a full prefill pass takes. ``size_bytes``: of the parameters, on all GPUs together;
+    ``activation_bytes_per_token``: between two layers. ``kv_bytes_per_token``: on all GPUs together;
+    ``most_requests``: that decode on one instance. These are for live scaling only.
+    """
+
+    bounds: Mapping[Role, tuple[int, int]]
+    prefill_tokens_per_s: float
+    kv_tokens: int
+    kv_tokens_per_s: float
+    pass_ns: int
+    size_bytes: int = 0
+    activation_bytes_per_token: int = 0
+    kv_bytes_per_token: int = 0
+    most_requests: int = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class ElasticSetup:
+    """What is fixed; ``prototypes`` and ``limits`` by model.
+
+    ``period_ns``: of the load monitor. ``park_ns``: how long parameters stay on GPUs that were reclaimed.
+    """
+
+    cluster: ClusterMap
+    prototypes: Mapping[str, Replica]
+    limits: Mapping[str, ModelLimits]
+    period_ns: int
+    park_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class ElasticPolicies:
+    """Who decides. ``arbiter``: which instance a model may take when no GPUs are free.
+
+    It is shown the models that have an idle instance; whether it gives one does not depend on who wants it.
+
+    ``live``: which new instances work while they load; None: none does.
+    """
+
+    scaler: Scaler
+    provisioner: Provisioner
+    arbiter: Arbiter
+    live: LivePolicy | None = None
+
+
+def asked(policies: ElasticPolicies) -> ElasticPolicies:
+    """The same, their answers checked; the provisioner's are by ``Deployment``."""
+    live = None if policies.live is None else AskedLivePolicy(policies.live)
+    arbiter = asked_arbiter(policies.arbiter)
+    return ElasticPolicies(AskedScaler(policies.scaler), policies.provisioner, arbiter, live)

@@ -1,0 +1,87 @@
+"""What a provisioner is shown: free seats, and who has the parameters with what bandwidth to spare."""
+
+from collections.abc import Collection, Mapping, Sequence
+
+from serving.elastic.instances import Instances
+from serving.parameters.cluster_map import ClusterMap
+from serving.parameters.loads import Loads
+from serving.protocols.planning import Port, Source
+from serving.protocols.provisioning import Provision, Seat
+from serving.vocabulary.actions import Stop
+from serving.vocabulary.replica import Role
+
+
+def provision_for(
+    model: str,
+    role: Role,
+    count: int,
+    instances: Instances,
+    cluster: ClusterMap,
+    host_copies: Sequence[int],
+    loads: Loads,
+    kv_senders: Collection[int],
+) -> Provision:
+    """The request for ``count`` instances.
+
+    host_copies: hosts whose memory has the parameters. A replica that still loads can pass on what it gets
+    (chains grow at their tails). A stop that parameters leave now is busy, and so is one of ``kv_senders``,
+    which KV leaves now.
+    """
+    sending = loads.sending()
+    prefilling = _prefilling(instances, cluster)
+    seats = tuple(
+        [
+            Seat(seat.id, seat.gpus, host, _ports(seat.gpus, cluster, prefilling), host in host_copies)
+            for seat in instances.free_seats(model)
+            for host in (cluster.host_of(seat.gpus[0]),)
+        ]
+    )
+    holders, loading = list[Source](), list[Source]()
+    for instance in instances.of(model):
+        stop: Stop = ("replica", instance.replica.id)
+        ports = _ports(instance.replica.gpus, cluster, prefilling)
+        if loads.to(instance.replica.id) is not None:
+            loading.append(_source(stop, ports, sending))
+        elif instance.state != "loading":
+            holders.append(_source(stop, ports, sending, instance.replica.id in kv_senders))
+    hosts = []
+    for host in host_copies:
+        if cluster.host_ports[host]:
+            stop = ("host", host)
+            hosts.append(_source(stop, cluster.host_ports[host], sending))
+    scale_up = cluster.scale_up_bytes_per_s
+    return Provision(
+        model,
+        role,
+        count,
+        seats,
+        tuple(holders),
+        tuple(hosts),
+        cluster.stores,
+        scale_up,
+        tuple(loading),
+    )
+
+
+def _source(stop: Stop, ports: tuple[Port, ...], sending: Mapping[Stop, int], busy: bool = False) -> Source:
+    return Source(stop, ports, busy or stop in sending, sending.get(stop, 0))
+
+
+def _prefilling(instances: Instances, cluster: ClusterMap) -> set[int]:
+    """NICs behind which a GPU serves prefill."""
+    return {
+        cluster.ports[gpu].nic
+        for instance in instances.live.values()
+        if instance.role == "prefill" and instance.state == "serving"
+        for gpu in instance.replica.gpus
+    }
+
+
+def _ports(gpus: Sequence[int], cluster: ClusterMap, prefilling: Collection[int]) -> tuple[Port, ...]:
+    ports = [cluster.ports[gpu] for gpu in gpus]
+    return tuple([_serving(port) if port.nic in prefilling else port for port in ports])
+
+
+def _serving(port: Port) -> Port:
+    """The port while prefill is served behind it; built by hand, ``replace`` takes five times as long."""
+    return Port(port.gpu, port.domain, port.leaf, port.nic, port.bandwidth_bytes_per_s, serves_prefill=True)

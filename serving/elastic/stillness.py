@@ -1,0 +1,21 @@
+"""What can still come of an elastic controller to which nothing comes from outside any more."""
+
+from serving.elastic.elastic import Elastic
+
+
+def changes_of(elastic: Elastic) -> tuple[int, int]:
+    """Another one whenever a decision was carried out, or an instance changed."""
+    deployment = elastic.deployment
+    return len(deployment.history), sum(deployment.instances.changes.values())
+
+
+def ends_ns_of(elastic: Elastic) -> list[int] | None:
+    """When that ends which changes by time alone: copies in host memory, parameters on free GPUs, answers.
+
+    None where the scaler does not say until when its answers hold. What ends first may be in the past.
+    """
+    answers_ns = elastic.answers_until_ns()
+    if answers_ns is None:
+        return None
+    deployment = elastic.deployment
+    return [*answers_ns, *deployment.asked_copies.caches.ends_ns(), *deployment.instances.parked_until_ns()]

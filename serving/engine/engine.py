@@ -1,0 +1,312 @@
+"""The engine of one replica: its queue, its running set and its KV memory, as a state machine.
+
+It applies what a batcher chooses and does not know which batcher that is. States and events:
+
+| state    | enqueue                    | ran                        | ready         | lost          |
+|----------|----------------------------|----------------------------|---------------|---------------|
+| idle     | queue, choose a pass       | refused: nothing was asked | refused       | fail everyone |
+| running  | queue; maybe interrupt     | account; maybe choose      | refused       | fail everyone |
+| stopping | queue                      | account; maybe choose      | refused       | fail everyone |
+| lost     | refused: the door knows    | ignored: an old epoch      | ignored       | ignored       |
+| loading  | queue                      | refused: nothing was asked | choose a pass | fail everyone |
+| vacant   | refused: the door knows    | refused: nothing was asked | refused       | nobody to fail |
+
+An arrival interrupts a run if it may change it; a pass is chosen after a report unless the run goes on.
+Requests whose KV comes from another replica (``adopt``) join decode steps in progress at their next boundary;
+any other run they interrupt. A replica that hands over (role prefill) runs prompts only: those it completes
+are ``outgoing``, and keep their memory until they are fetched. ``aside``: layers of others' prompts; first.
+
+Under asynchronous scheduling a step is chosen while the one before it runs. So what happens during a step
+(an arrival, a finish) counts only from the second boundary after it: newcomers wait at the door, and those
+who have finished keep seat and memory, for one step more. When nothing else can run, both count at once.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+from serving.engine.admitting import admit
+from serving.engine.batch_answers import check_batch, check_room, check_victims, left_lying
+from serving.engine.joining import join, joined, let_in
+from serving.engine.kv_ledger import KvLedger
+from serving.engine.layer_pass import LayerPass, begin
+from serving.engine.leaving import everybody_leaves, preempt
+from serving.engine.progress import EngineState, Progress
+from serving.protocols.batch import Batch, Batcher, ReplicaView, chosen
+from serving.vocabulary.actions import Action, Chunk, Fail, Interrupt, Run
+from serving.vocabulary.events import Ran
+from serving.vocabulary.replica import Replica
+from serving.vocabulary.request import Request
+
+# On Python 3.11 every look-up through the class costs as much as the rest of a short method.
+_IDLE, _RUNNING, _STOPPING, _LOST, _LOADING, _VACANT = EngineState
+_GONE = (_LOST, _VACANT)
+
+
+class Engine:
+    """One replica's queue, batch and memory."""
+
+    __slots__ = (
+        "_chunks", "_decode_first", "_interruptible", "_newcomers", "_steps_left", "_stop", "adopted",
+        "aside", "asynchronous", "batcher", "checks", "coalesce", "door", "ended", "epoch", "handing_over",
+        "hands_over", "id", "joining", "ledger", "outgoing", "preemptions", "prefilling", "prompts_alone",
+        "replica", "running", "seats", "state", "view", "waiting",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        replica: Replica,
+        batcher: Batcher,
+        coalesce: bool = True,
+        asynchronous: bool = False,
+        loaded: bool = True,
+    ) -> None:
+        self.id = replica.id
+        self.replica = replica
+        self.batcher = batcher
+        self.coalesce = coalesce
+        self.asynchronous = asynchronous
+        self.epoch = 0
+        blocks = replica.kv_blocks, replica.block_tokens, replica.watermark_blocks
+        self.ledger = KvLedger(*blocks, replica.prefix_caching)
+        self.waiting: deque[Progress] = deque()
+        self.door: deque[Progress] = deque()  # asynchronous: came since the last choice was made
+        self.ended: list[int] = []  # asynchronous: finished since then
+        self._newcomers = self.door if asynchronous and loaded else self.waiting
+        self._stop = Interrupt(replica.id, "arrival", int(asynchronous))
+        self.running: dict[int, Progress] = {}
+        self.prefilling: dict[int, Progress] = {}
+        self.hands_over = replica.role == "prefill"
+        self.outgoing: deque[Progress] = deque()  # their prompts are computed, their KV waits here
+        self.adopted: list[Progress] = []  # their KV is here, they decode from the next pass on
+        self.joining: list[Sequence[Progress]] = []  # of these, who joins the run in progress
+        self.checks = True  # whether the batcher's answers are checked in full
+        self.seats = 1 << 30  # how many may decode here; a batcher has its own limit for who it admits
+        self.aside: LayerPass | None = None
+        self.preemptions = 0
+        self.prompts_alone = False  # a pass with prompts is reported after its first step
+        self.state: EngineState = _IDLE if loaded else _LOADING
+        # The pass in progress: chunks not yet reported, whether residents take part in its first step,
+        self._chunks: tuple[Chunk, ...] = ()
+        self._decode_first, self.handing_over = True, False
+        self._steps_left = -1  # steps it may still run; while nothing runs
+        self._interruptible = False  # whether an arrival should stop it
+        self.view = ReplicaView(self.running, self.prefilling, self.waiting, self.ledger)
+
+    def enqueue(self, request: Request, actions: list[Action]) -> None:
+        """A request was assigned to this replica."""
+        assert self.state not in _GONE, "the front door dispatched to a lost replica, or to a seat"
+        if self.state is _IDLE:
+            self.waiting.append(Progress(request))
+            self._start_pass(actions)
+            return
+        self._newcomers.append(Progress(request))
+        if self._interruptible:
+            self._interruptible = False
+            self.state = _STOPPING
+            actions.append(self._stop)
+
+    def vacate(self) -> None:
+        """The GPUs go to others; nothing may be left here."""
+        works = self.aside is not None or self.ledger.holders()
+        assert self.state in (_IDLE, _LOADING) and not works, "a replica at work was vacated"
+        self.state = _VACANT
+
+    def place(self, role: str, loaded: bool) -> None:
+        """The GPUs are this replica's (again); it serves in ``role`` once it has its parameters."""
+        assert self.state is _VACANT, "a replica was placed twice"
+        self.state = _IDLE if loaded else _LOADING
+        self._newcomers = self.door if self.asynchronous and loaded else self.waiting
+        self.turn(role)
+
+    def turn(self, role: str) -> None:
+        """Serve in another role from the next pass on."""
+        self.hands_over = role == "prefill"
+
+    def handing_over_tokens(self) -> int:
+        """Prompt tokens of the pass in progress that are computed to be handed over."""
+        return sum([tokens for _, _, tokens in self._chunks])
+
+    def take(self, requests: Iterable[Request], actions: list[Action]) -> None:
+        """Requests that wait elsewhere are given to this idle replica, to be batched together."""
+        assert self.state is _IDLE, "only an idle replica takes more"
+        self.waiting.extend(map(Progress, requests))
+        self._start_pass(actions)
+
+    def adopt(self, arrived: Sequence[Progress], actions: list[Action], fits: bool = True) -> None:
+        """The KV of these is here: they decode from the next pass on. fits: so will all they write."""
+        self.adopted += arrived
+        if self.state is _IDLE:
+            self._start_pass(actions)
+        elif self.state is _RUNNING:
+            if self._chunks or self.aside is not None or not self.coalesce or self.hands_over or not fits:
+                self.cut_run(actions)
+            else:
+                join(self, arrived, actions)
+
+    def cut_run(self, actions: list[Action]) -> None:
+        """End the run in progress at its next boundary."""
+        self._interruptible = False
+        self.state = _STOPPING
+        actions.append(self._stop)
+
+    def freed(self, actions: list[Action]) -> None:
+        """Memory was given back by others than a pass, or ``aside`` is over: what waited for it may run."""
+        if self.state is _IDLE and (self.waiting or self.running or self.adopted):
+            self._start_pass(actions)
+
+    def ready(self, actions: list[Action]) -> None:
+        """All parameters are there: serve who has waited for them."""
+        if self.state is _LOST:
+            return
+        assert self.state is _LOADING, "a replica that has its parameters was loaded again"
+        self.state = _IDLE if self.aside is None else _RUNNING
+        self._newcomers = self.door if self.asynchronous else self.waiting
+        if self.waiting and self.aside is None:
+            self._start_pass(actions)
+
+    def ran(self, event: Ran, actions: list[Action]) -> None:
+        """The replica reports a step boundary."""
+        if event.epoch < self.epoch:
+            return  # from before the replica was lost
+        assert event.epoch == self.epoch, "a report from an epoch that has not begun"
+        steps = event.steps
+        self._steps_left = left = self._steps_left - steps
+        assert steps >= 0 and left >= 0, "a replica ran what nobody asked for"
+        if event.joins:
+            assert not self._chunks, "requests join decode steps"
+            steps = joined(self, event.joins, steps)
+        finished = event.finished
+        if event.steps:
+            if self._chunks:
+                self._first_step(event)
+                steps -= 1
+            self.ledger.steps_done += steps
+            if self.ended:
+                self._release_ended()
+            if finished:
+                self._finish(finished, self.asynchronous and not event.running)
+        else:
+            assert not finished, "a request finished without a step"
+        if not event.running:
+            door = self.door
+            # Those who came before the last step began are seen now.
+            while door and door[0].arrival_ns <= event.last_step_ns:
+                self.waiting.append(door.popleft())
+            self._start_pass(actions)
+        else:
+            assert self.running and left, "a run goes on with nobody in it"
+
+    def lose(self, actions: list[Action], cause: str) -> list[int]:
+        """Everything this replica held is gone; returns the requests that fail with it."""
+        if self.state is _LOST:
+            return []
+        self.state = _LOST
+        self.epoch += 1
+        self._chunks, self.aside = (), None
+        self.joining.clear()
+        self._interruptible = False
+        self._release_ended()
+        failed = everybody_leaves(self)
+        actions.extend(Fail(request, cause) for request in failed)
+        return failed
+
+    def _first_step(self, event: Ran) -> None:
+        """Prompt chunks are in the KV cache; a whole prompt decodes from the next step on."""
+        ledger, running, prefilling = self.ledger, self.running, self.prefilling
+        if self._decode_first and ledger.decoding:
+            ledger.steps_done += 1
+        ended = event.finished if event.steps == 1 else ()
+        for request, start, tokens in self._chunks:
+            progress = running[request]
+            progress.computed = computed = start + tokens
+            if computed == progress.known_tokens:
+                del prefilling[request]
+                if request in ended:
+                    continue
+                if self.handing_over:
+                    self.outgoing.append(running.pop(request))
+                else:
+                    ledger.start_decoding(request, computed + 1)
+        self._chunks = ()
+
+    def _finish(self, finished: tuple[int, ...], late: bool) -> None:
+        """Requests have all their tokens; ``late``: the next step is chosen without knowing that."""
+        ledger, running = self.ledger, self.running
+        for request in finished:
+            assert request not in self.prefilling, "a request finished before its prompt was computed"
+            if late:
+                ledger.retire(request)
+                self.ended.append(request)
+            else:
+                del running[request]
+                ledger.release(request)
+
+    def _release_ended(self) -> None:
+        for request in self.ended:
+            del self.running[request]
+            self.ledger.release(request)
+        self.ended.clear()
+
+    def _start_pass(self, actions: list[Action]) -> None:
+        """Ask the batcher and apply its answer."""
+        self._interruptible = False
+        if self.adopted:
+            let_in(self, actions)
+        if self.aside is not None:
+            begin(self, actions)
+            return
+        if not (self.running or self.waiting or self.door):
+            self.state = _IDLE
+            self._steps_left = -1
+            return
+        batch = chosen(self.batcher, self.view)
+        if batch is None or batch.preempt:
+            batch = self._unusual(batch, actions)
+            if batch is None and self.adopted:  # the victims have left seats
+                self._start_pass(actions)
+                return
+            if batch is None:
+                if self.running or (self.waiting and not (self.outgoing or self.ledger.holders())):
+                    left_lying(self)
+                self.state = _IDLE
+                self._steps_left = -1
+                return
+        if self.checks:
+            check_batch(self, batch)
+        _, chunks, count, decode, max_steps, interruptible, reason = batch
+        if chunks:
+            admit(self, chunks, count)
+        if self.checks:
+            check_room(self, batch)
+        # What is known one step too late may change the next choice; who is adopted yet waits for a seat.
+        late = self.door or self.adopted or (self.ended and (self.waiting or not interruptible))
+        if late or not self.coalesce or self.hands_over or (chunks and self.prompts_alone):
+            max_steps, interruptible = 1, False
+        self.state = _RUNNING
+        self._chunks, self._decode_first, self._steps_left = chunks, decode, max_steps
+        self._interruptible = interruptible
+        until_finish = not interruptible
+        self.handing_over = hands_over = self.hands_over
+        actions.append(Run(self.id, self.epoch, chunks, decode, max_steps, until_finish, reason, hands_over))
+
+    def _unusual(self, batch: Batch | None, actions: list[Action]) -> Batch | None:
+        """Take out the victims; when nothing is left that could run, choose again with all that is known."""
+        batch = self._without_victims(batch, actions)
+        if batch is None and (self.ended or self.door):
+            self._release_ended()
+            self.waiting.extend(self.door)
+            self.door.clear()
+            batch = self._without_victims(chosen(self.batcher, self.view), actions)
+        if batch is None and self.waiting and not (self.outgoing or self.ledger.holders()):
+            # The last one gave way: it comes back at once.
+            batch = self._without_victims(chosen(self.batcher, self.view), actions)
+        return batch
+
+    def _without_victims(self, batch: Batch | None, actions: list[Action]) -> Batch | None:
+        """The batch, None when its victims leave nobody to run."""
+        if batch is not None and batch.preempt:
+            check_victims(self, batch)
+            preempt(self, batch.preempt, actions)
+            if not batch.chunks and not self.ledger.decoding:
+                return None
+        return batch

@@ -1,0 +1,218 @@
+"""The replicas that serve one model, with the loads dispatchers may ask for, kept up to date by change."""
+
+from bisect import insort
+from collections.abc import Collection, Sequence
+from typing import Any, Final, Literal, Protocol
+
+from serving.engine.least_index import LeastIndex
+from serving.protocols.policy_faults import Question, raised, refused, wrong_reason
+from serving.vocabulary.replica import Replica
+from serving.vocabulary.request import Request
+
+# Loads in the controller's own books, in requests or tokens. They change only when a request comes or goes:
+# one that moved while decoding goes on (blocks in use, say) would have to be read at the present instant,
+# which the controller cannot know between two reports.
+Signal = Literal[
+    "outstanding",  # requests assigned and not finished
+    "kv_demand",  # prompt + max_new_tokens of those requests
+]
+
+
+class Fleet:
+    """Alive replicas of one model. An order is kept only for signals somebody asked for."""
+
+    __slots__ = (
+        "_alive",
+        "_by_kv_demand",
+        "_by_outstanding",
+        "_kv_demand",
+        "_longest",
+        "_outstanding",
+        "_retired",
+        "longest_request_tokens",
+        "model",
+    )
+
+    def __init__(self, model: str, replicas: Sequence[Replica]) -> None:
+        self.model = model
+        self._longest = {replica.id: replica.longest_request_tokens for replica in replicas}
+        self.longest_request_tokens = min(self._longest.values(), default=0)
+        self._alive = sorted(replica.id for replica in replicas)
+        self._outstanding = dict.fromkeys(self._alive, 0)
+        self._kv_demand = dict.fromkeys(self._alive, 0)
+        self._retired: set[int] = set()
+        self._by_outstanding: LeastIndex | None = None
+        self._by_kv_demand: LeastIndex | None = None
+
+    def assigned(self, replica: int, request: Request) -> None:
+        """A request joined a replica."""
+        self._change(replica, 1, request.prompt_tokens + request.max_new_tokens)
+
+    def departed(self, replica: int, request: Request) -> None:
+        """A request left a replica, finished or failed."""
+        self._change(replica, -1, -request.prompt_tokens - request.max_new_tokens)
+
+    def _change(self, replica: int, requests: int, tokens: int) -> None:
+        """So many more of both."""
+        outstanding, kv_demand = self._outstanding, self._kv_demand
+        before, before_tokens = outstanding[replica], kv_demand[replica]
+        outstanding[replica] = before + requests
+        kv_demand[replica] = before_tokens + tokens
+        if replica in self._retired:
+            return
+        if self._by_outstanding is not None:
+            self._by_outstanding.move(replica, before, before + requests)
+        if self._by_kv_demand is not None:
+            self._by_kv_demand.move(replica, before_tokens, before_tokens + tokens)
+
+    def add(self, replica: Replica) -> None:
+        """A replica takes requests, for the first time or again."""
+        id = replica.id
+        assert id not in self._longest, f"replica {id} joined twice"
+        self._retired.discard(id)
+        insort(self._alive, id)
+        self._longest[id] = replica.longest_request_tokens
+        self.longest_request_tokens = min(self._longest.values())
+        outstanding = self._outstanding.setdefault(id, 0)
+        kv_demand = self._kv_demand.setdefault(id, 0)
+        if self._by_outstanding is not None:
+            self._by_outstanding.add(id, outstanding)
+        if self._by_kv_demand is not None:
+            self._by_kv_demand.add(id, kv_demand)
+
+    def retire(self, replica: int) -> None:
+        """A replica takes no more requests; those it has are still counted."""
+        self._alive.remove(replica)
+        self._retired.add(replica)
+        del self._longest[replica]
+        self.longest_request_tokens = min(self._longest.values(), default=0)
+        if self._by_outstanding is not None:
+            self._by_outstanding.remove(replica, self._outstanding[replica])
+        if self._by_kv_demand is not None:
+            self._by_kv_demand.remove(replica, self._kv_demand[replica])
+
+    def lose(self, replica: int) -> None:
+        """A replica is gone."""
+        if replica not in self._retired:
+            self.retire(replica)
+        self._retired.discard(replica)
+        del self._outstanding[replica], self._kv_demand[replica]
+
+    def __contains__(self, replica: int) -> bool:
+        """Whether a replica takes requests."""
+        return replica in self._longest
+
+    @property
+    def members(self) -> Collection[int]:
+        """Replicas that take requests, and those that have some left."""
+        return self._outstanding
+
+    @property
+    def kv_demand(self) -> int:
+        """The sum of that signal over all members."""
+        return sum(self._kv_demand.values())
+
+    def least(self, signal: Signal) -> tuple[int, int]:
+        """(replica, load) of the least loaded alive replica, the lowest id among equals."""
+        if signal == "outstanding":
+            if self._by_outstanding is None:
+                self._by_outstanding = LeastIndex(self._listed(self._outstanding))
+            return self._by_outstanding.least()
+        if self._by_kv_demand is None:
+            self._by_kv_demand = LeastIndex(self._listed(self._kv_demand))
+        return self._by_kv_demand.least()
+
+    def _listed(self, loads: dict[int, int]) -> dict[int, int]:
+        return {replica: loads[replica] for replica in self._alive}
+
+    def load(self, replica: int, signal: Signal) -> int:
+        """One replica's load."""
+        return (self._outstanding if signal == "outstanding" else self._kv_demand)[replica]
+
+    @property
+    def replicas(self) -> int:
+        """How many replicas are alive."""
+        return len(self._alive)
+
+    def replica_at(self, position: int) -> int:
+        """The alive replica at this position in id order."""
+        return self._alive[position]
+
+
+class FleetView(Protocol):
+    """What dispatchers and admission policies may see of a Fleet."""
+
+    @property
+    def replicas(self) -> int:
+        """How many replicas are alive."""
+
+    def replica_at(self, position: int) -> int:
+        """The alive replica at this position in id order."""
+
+    def least(self, signal: Signal) -> tuple[int, int]:
+        """(replica, load) of the least loaded alive replica, the lowest id among equals."""
+
+    def load(self, replica: int, signal: Signal) -> int:
+        """One replica's load."""
+
+
+class Dispatcher(Protocol):
+    """Chooses the replica of a request."""
+
+    def dispatch(self, request: Request, fleet: FleetView) -> tuple[int, str]:
+        """(replica id, reason). The fleet has at least one replica."""
+
+
+class Admission(Protocol):
+    """Lets a request in or turns it away."""
+
+    def admit(self, now_ns: int, request: Request, fleet: FleetView) -> str | None:
+        """None to let it in, else the reason for the refusal."""
+
+
+DISPATCH: Final = Question(
+    "dispatch",
+    "a tuple (replica, reason): the id of a replica that the fleet shows, an int, and a str, not empty",
+)
+ADMIT: Final = Question(
+    "admit", "None to let the request in, or the reason for refusing it, a str that is not empty"
+)
+
+
+def dispatched(policy: Any, request: Request, fleet: Fleet) -> tuple[int, str]:
+    """The dispatcher's answer. Raises PolicyError."""
+    try:
+        answer = policy.dispatch(request, fleet)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        raise raised(policy, DISPATCH, error) from error
+    if type(answer) is tuple and len(answer) == 2:
+        replica, reason = answer
+        if type(replica) is int and replica in fleet._longest and type(reason) is str and reason:
+            return answer
+    raise refused(policy, DISPATCH, answer, _not_dispatched(answer, fleet))
+
+
+def _not_dispatched(answer: object, fleet: Fleet) -> str:
+    if type(answer) is not tuple or len(answer) != 2:
+        return "that is no pair"
+    replica, reason = answer
+    if type(replica) is not int:
+        return f"a replica id is an int and no {type(replica).__name__}"
+    if replica not in fleet:
+        return f"replica {replica} takes no requests of {fleet.model} now"
+    return wrong_reason(reason)
+
+
+def refusal(policy: Any, now_ns: int, request: Request, fleet: FleetView) -> str | None:
+    """The admission policy's answer. Raises PolicyError."""
+    try:
+        answer = policy.admit(now_ns, request, fleet)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        raise raised(policy, ADMIT, error) from error
+    if answer is None or (type(answer) is str and answer):
+        return answer
+    raise refused(policy, ADMIT, answer, wrong_reason(answer))

@@ -1,0 +1,209 @@
+"""The paged KV memory of one replica, kept in O(1) per run instead of O(1) per token.
+
+A step counter ages every decoding request at once: one that joined with context c at counter s keeps
+``base = c - s`` and has context ``base + steps_done`` ever after. Context counts the token the next step
+feeds, so a request stores base + steps_done - 1 positions. Write base - 1 as ``block * whole - turn`` with
+turn in 0..block-1; then it holds ``whole + ceil((steps_done - turn) / block)`` blocks, and takes a new one in
+the steps whose counter is ``turn`` modulo the block size. A histogram over the turns therefore tells the
+blocks of everybody, and what any number of steps will take.
+"""
+
+from serving.engine.free_queue import FreeQueue
+
+
+class KvLedger:
+    """Blocks held per request; ``watermark_blocks`` stay free when a new request is admitted.
+
+    With ``prefix_caching`` a preempted request finds what nobody has taken of its blocks in the meantime.
+    """
+
+    __slots__ = (
+        "_bases",
+        "_counted_at",
+        "_decoding_blocks",
+        "_held",
+        "_queue",
+        "_reserved",
+        "_turns",
+        "_wholes",
+        "block_tokens",
+        "decoding",
+        "steps_done",
+        "total_blocks",
+        "watermark_blocks",
+    )
+
+    def __init__(
+        self, total_blocks: int, block_tokens: int, watermark_blocks: int = 0, prefix_caching: bool = False
+    ) -> None:
+        if total_blocks < 1 or block_tokens < 1 or not 0 <= watermark_blocks < total_blocks:
+            raise ValueError(f"no KV memory: {total_blocks=} {block_tokens=} {watermark_blocks=}")
+        self.total_blocks = total_blocks
+        self.block_tokens = block_tokens
+        self.watermark_blocks = watermark_blocks
+        self.steps_done = 0  # whoever runs decode steps adds them here
+        self.decoding = 0
+        self._turns = [0] * block_tokens
+        self._wholes = 0  # sum of ``whole`` over the decoding requests
+        self._reserved = 0  # blocks of prompts in progress
+        self._decoding_blocks, self._counted_at = 0, 0  # of those who decode, at that step; -1: not known
+        self._held: dict[int, int] = {}
+        self._bases: dict[int, int] = {}
+        self._queue = FreeQueue() if prefix_caching else None
+
+    @property
+    def free_blocks(self) -> int:
+        """Blocks nobody holds."""
+        steps = self.steps_done
+        if steps != self._counted_at:  # asked for twice per pass, and the same both times
+            block = self.block_tokens
+            taken = self.decoding * (steps // block) + sum(self._turns[: steps % block])
+            self._counted_at, self._decoding_blocks = steps, self._wholes + taken
+        return self.total_blocks - self._reserved - self._decoding_blocks
+
+    def blocks_for(self, tokens: int) -> int:
+        """Blocks that ``tokens`` KV positions occupy."""
+        return -(-tokens // self.block_tokens)
+
+    def held_blocks(self, request: int) -> int:
+        """Blocks the request holds now; 0 when it holds none."""
+        base = self._bases.get(request)
+        if base is None:
+            return self._held.get(request, 0)
+        return self.blocks_for(base + self.steps_done - 1)
+
+    def context_tokens(self, request: int) -> int:
+        """Context of a decoding request: prompt plus tokens generated so far."""
+        return self._bases[request] + self.steps_done
+
+    def reserve(self, request: int, tokens: int) -> None:
+        """Give a prompt blocks for its first ``tokens`` positions."""
+        before = self._held.get(request, 0)
+        after = -(-tokens // self.block_tokens)
+        assert before <= after, "a prompt chunk never gives blocks back"
+        self._reserved += after - before
+        self._held[request] = after
+
+    def start_decoding(self, request: int, context_tokens: int) -> None:
+        """The request joins the decoding set; its context counts the token just sampled."""
+        block = self.block_tokens
+        held = self._held.pop(request)
+        self._bases[request] = base = context_tokens - self.steps_done
+        turn = (1 - base) % block
+        self._reserved -= held
+        self._counted_at = -1
+        self._wholes += (base - 1 + turn) // block
+        self._turns[turn] += 1
+        self.decoding += 1
+
+    def step_blocks(self) -> int:
+        """Blocks the next decode step takes."""
+        return self._turns[self.steps_done % self.block_tokens]
+
+    def takes_block_next_step(self, request: int) -> bool:
+        """Whether a decoding request needs a new block in the next step."""
+        base = self._bases.get(request)
+        return base is not None and (base + self.steps_done - 1) % self.block_tokens == 0
+
+    def decodes(self, request: int) -> bool:
+        """Whether the request is one of those that decode."""
+        return request in self._bases
+
+    def cached_tokens(
+        self,
+        request: int,
+        known_tokens: int,
+        free_blocks: int,
+        resumed: list[tuple[int, int]] | tuple[()] = (),
+    ) -> int:
+        """KV positions that a waiting request of ``known_tokens`` would find still stored; whole blocks.
+
+        ``free_blocks`` and ``resumed`` (request, blocks found) are those of the step being put together. The
+        last position is always computed again: its output is the next token (vLLM, get_computed_blocks).
+        """
+        if self._queue is None:
+            return 0
+        left = self._queue.left_blocks(request, free_blocks, resumed)
+        return min(left, (known_tokens - 1) // self.block_tokens) * self.block_tokens
+
+    def steps_until_full(self, spare_blocks: int = 0) -> int:
+        """Decode steps that surely have blocks, and leave so many free.
+
+        Whole rounds when there is room for one, else to the step; 0 when the next step already lacks a block.
+        """
+        block, free = self.block_tokens, self.free_blocks - spare_blocks
+        rounds = free // self.decoding
+        if rounds > 0:
+            return rounds * block
+        for step in range(block):
+            free -= self._turns[(self.steps_done + step) % block]
+            if free < 0:
+                return step
+        raise AssertionError("a round of steps takes one block per request, and fewer are free")
+
+    def has_room(self, joining: int, decode: bool, steps: int) -> bool:
+        """Whether so many steps surely have blocks: quickly, and False too where they are short by a few.
+
+        ``joining`` more decode after the first step; in the first nobody does unless ``decode``.
+        """
+        block, done = self.block_tokens, self.steps_done
+        free = self.total_blocks - self._reserved
+        free -= self._decoding_blocks if done == self._counted_at else free - self.free_blocks
+        if decode:
+            free -= self._turns[done % block]
+        return free >= (self.decoding + joining) * ((steps + block - 2) // block)
+
+    def blocks_of_steps(self, steps: int) -> int:
+        """Blocks that those who decode take in the next steps."""
+        block = self.block_tokens
+        rounds, rest = divmod(steps, block)
+        turns = [self._turns[(self.steps_done + step) % block] for step in range(rest)]
+        return self.decoding * rounds + sum(turns)
+
+    def resume(self, request: int, cached_tokens: int) -> None:
+        """A request comes back and finds ``cached_tokens``; ``reserve`` then gives it all its blocks."""
+        if self._queue is not None and self._queue.remembers(request):
+            self._queue.find(request, cached_tokens // self.block_tokens)
+
+    def preempt(self, request: int, cached_tokens: int) -> None:
+        """Release; with prefix caching the first ``cached_tokens`` can be found again for a while."""
+        held = self._give_up(request)
+        if self._queue is not None:
+            self._queue.leave(request, held, cached_tokens // self.block_tokens)
+
+    def retire(self, request: int) -> None:
+        """The request decodes no more, and keeps its blocks until it is released."""
+        self._held[request] = held = self._give_up(request)
+        self._reserved += held
+
+    def release(self, request: int) -> None:
+        """Everything the request holds is free again."""
+        held = self._give_up(request)
+        queue = self._queue
+        if queue is not None:
+            queue.returned += held
+
+    def forget(self, request: int) -> None:
+        """A request that waits is gone for good: nobody will ask for what it left."""
+        if self._queue is not None:
+            self._queue.forget(request)
+
+    def _give_up(self, request: int) -> int:
+        """Take the request off the books; returns the blocks it held."""
+        base = self._bases.pop(request, None)
+        if base is None:
+            held = self._held.pop(request, 0)
+            self._reserved -= held
+            return held
+        block = self.block_tokens
+        turn = (1 - base) % block
+        whole = (base - 1 + turn) // block
+        self._counted_at = -1
+        self._wholes -= whole
+        self._turns[turn] -= 1
+        self.decoding -= 1
+        return whole + -(-(self.steps_done - turn) // block)
+
+    def holders(self) -> tuple[int, ...]:
+        """Requests that hold blocks, for invariants and views."""
+        return (*self._held, *self._bases)

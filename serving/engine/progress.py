@@ -1,0 +1,38 @@
+"""Where a replica stands, and how far each of its requests is."""
+
+from enum import IntEnum
+
+from serving.vocabulary.request import Request
+
+
+class EngineState(IntEnum):
+    """Where the replica stands between two facts."""
+
+    IDLE = 0
+    RUNNING = 1
+    STOPPING = 2
+    LOST = 3
+    LOADING = 4
+    VACANT = 5
+
+
+# A report will follow.
+AT_WORK = (EngineState.RUNNING, EngineState.STOPPING)
+
+
+class Progress:
+    """How far one request is; ``known_tokens`` (prompt and generated) stands still while it decodes.
+
+    ``comes_back``: it was here before, and something of it may still be stored. ``elsewhere``: (replica,
+    layers) when that replica computed the first so many layers of its prompt and has their KV.
+    """
+
+    __slots__ = ("arrival_ns", "comes_back", "computed", "elsewhere", "id", "known_tokens")
+
+    def __init__(self, request: Request) -> None:
+        self.id = request.id
+        self.arrival_ns = request.arrival_ns
+        self.known_tokens = request.prompt_tokens
+        self.computed = 0
+        self.comes_back = False
+        self.elsewhere: tuple[int, int] | None = None

@@ -1,0 +1,80 @@
+"""Around the live pairs of a model: what is fixed, what is counted, and the service they take from."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from serving.engine.engine import Engine
+from serving.engine.progress import Progress
+from serving.protocols.live import LivePolicy
+from serving.vocabulary.actions import Action
+from serving.vocabulary.request import Request
+
+
+@dataclass(frozen=True, slots=True)
+class LiveSetup:
+    """Of one model. prefill_tokens_per_s: of one instance, for what schedulers see.
+
+    activation_bytes_per_token: what is sent when a batch changes hands (hidden size x 2, as the artefact of
+    OSDI 2025 does). The rest is for instances that do both: kv_bytes_per_token of the model on all ranks
+    together; most_requests that decode on one.
+    """
+
+    policy: LivePolicy
+    layers: int
+    activation_bytes_per_token: int
+    prefill_tokens_per_s: float
+    kv_bytes_per_token: int = 0
+    most_requests: int = 1 << 30
+
+
+@dataclass(slots=True)
+class LiveCounts:
+    """passes: over layers on instances that lacked others; requests: that had such a pass; layer_counts: how
+    many layers were there when one began. Plans: of batches whose layers a scheduler divided; refused for
+    what their replay said; late: not there with the first layer.
+    """
+
+    passes: int = 0
+    requests: int = 0
+    layer_counts: set[int] = field(default_factory=set)
+    plans_used: int = 0
+    plans_refused: int = 0
+    plans_late: int = 0
+
+
+class LiveHost(Protocol):
+    """The service that live pairs take from and give to."""
+
+    @property
+    def model(self) -> str: ...
+
+    @property
+    def backlog_tokens(self) -> int: ...
+
+    def head_arrival_ns(self) -> int | None:
+        """When the first request in the queue came; None without one."""
+
+    def fetch(self, engine: Engine) -> list[Request]:
+        """Take the next batch from the queue that the engine has memory for; empty: none."""
+
+    def partners(self) -> list[int]:
+        """Serving instances that may run the layers a new one lacks."""
+
+    def helpers(self) -> list[int]:
+        """Those that may where there is no partner, the best first."""
+
+    def holds(self, engine: Engine, requests: Iterable[Request]) -> bool:
+        """Whether an old instance has room for these."""
+
+    def keep(self, engine: Engine, requests: Iterable[Request]) -> None:
+        """An old instance has pulled these: if it decodes, room for their outputs is kept from now on."""
+
+    def dropped(self, engine: Engine) -> None:
+        """What it had pulled is not to be computed there any more."""
+
+    def give_back(self, requests: Iterable[Request]) -> None:
+        """These go to the head of the queue again, in this order."""
+
+    def computed(self, engine: Engine, done: list[Progress], tokens: int, actions: list[Action]) -> None:
+        """The engine ran the last layers of a batch of so many tokens; ``done`` of it need more tokens."""

@@ -1,0 +1,265 @@
+"""A pair while its new instance loads: the new one and old ones share the layers of prefill batches.
+
+Three steps (OSDI 2025, section 5.2). From its first layer on the new instance takes requests from the queue
+and runs the layers it has. An old one ends what it runs and then pulls the earliest batch that has a layer
+done, with its activations, and runs the rest. When everything is loaded the new one ends what it has begun,
+and is an ordinary instance. Pairing is dynamic: the old one of a batch is whoever is idle first. A batch
+changes hands at a layer boundary only: an old one that finds the earliest batch running claims it, and waits
+for the layer to end, rather than take a later batch or prompts from the queue. What a batch does when:
+
+| batch     | new is idle           | an old one pulls | activations came | pass ended       | old one lost |
+|-----------|-----------------------|------------------|------------------|------------------|--------------|
+| embedding | -                     | -                | waiting          | refused          | asked again  |
+| waiting   | runs layers (running) | moving           | refused          | refused          | -            |
+| running   | -                     | claimed          | refused          | waiting, or over | -            |
+| claimed   | -                     | -                | refused          | moving           | running      |
+| moving    | -                     | -                | runs (pulled)    | refused          | waiting      |
+| pulled    | -                     | -                | refused          | over             | waiting      |
+
+A batch with a ``quota`` is planned: the new one runs so many layers of it, then an old one the others,
+planned batches in order; it is claimed in its last one. When everything is loaded quotas end.
+"""
+
+from collections.abc import Sequence
+from typing import Literal, Protocol
+
+from serving.vocabulary.request import Request
+
+Where = Literal["embedding", "waiting", "running", "claimed", "moving", "pulled", "over"]
+_NOBODY = -1
+
+
+class LiveBatch:
+    """Requests whose prompts are computed together; ``done`` layers, the first ``split`` on the new one.
+
+    old: the instance that embeds, claims, pulls or has pulled it; -1 for none.
+    """
+
+    __slots__ = ("done", "new", "number", "old", "quota", "requests", "split", "where")
+
+    def __init__(
+        self, new: int, number: int, requests: tuple[Request, ...], quota: int | None = None
+    ) -> None:
+        self.new = new
+        self.number = number
+        self.requests = requests
+        self.quota = quota
+        self.done = self.split = 0
+        self.old = _NOBODY
+        self.where: Where = "waiting"
+
+    @property
+    def tokens(self) -> int:
+        """Of all its prompts."""
+        return sum([request.prompt_tokens for request in self.requests])
+
+
+class LiveHands(Protocol):
+    """Who carries out what a pair decides: the live part of a model's service."""
+
+    def idle(self, replica: int) -> bool:
+        """Whether that instance could run layers now."""
+
+    def fetch(self, new: int) -> tuple[tuple[Request, ...], int | None]:
+        """The next batch from the queue that the instance has memory for, and its quota; empty: none."""
+
+    def embed(self, new: int, batch: LiveBatch) -> int:
+        """Have an old instance embed the prompts and send them; returns who, -1 if nobody can.
+
+        ``LivePair.came`` follows.
+        """
+
+    def run(self, replica: int, batch: LiveBatch, first: int, last: int) -> None:
+        """Run layers [first, last) of the batch; ``LivePair.ended`` follows."""
+
+    def send(self, new: int, batch: LiveBatch) -> None:
+        """Send its activations from the new instance to the old; ``LivePair.came`` follows."""
+
+    def over(self, replica: int, new: int, batch: LiveBatch) -> None:
+        """All layers are done, the last of them on ``replica``: its KV can be fetched."""
+
+
+class LivePair:
+    """The batches of one new instance. ``embeds``: it has the embedding, and needs nobody to begin a batch.
+
+    Facts are booked as they come; then ``pull`` is asked for old instances that are idle, and ``work``.
+    """
+
+    __slots__ = (
+        "_hands", "_layers", "_numbers", "_running", "batches", "embeds", "layer_counts", "loaded", "new",
+        "stopped",
+    )  # fmt: skip
+
+    def __init__(self, new: int, layers: int, hands: LiveHands, embeds: bool = True) -> None:
+        self.new = new
+        self.embeds = embeds
+        self._hands = hands
+        self._layers = layers
+        self._numbers = 0
+        self._running: dict[int, LiveBatch] = {}
+        self.batches: list[LiveBatch] = []  # not over, in the order in which they came
+        self.loaded = 0
+        self.stopped = False  # nothing more is loaded: what was begun is ended by old instances
+        self.layer_counts: set[int] = set()  # how many layers were there when a pass began on the new one
+
+    @property
+    def whole(self) -> bool:
+        """Whether the new instance has all layers."""
+        return self.loaded == self._layers
+
+    @property
+    def ended_for_good(self) -> bool:
+        """Whether nothing is left to do together."""
+        return (self.whole or self.stopped) and not self.batches
+
+    def layers_came(self, loaded: int) -> None:
+        """So many layers are on the new instance."""
+        assert self.loaded <= loaded <= self._layers, "layers do not go away"
+        self.loaded = loaded
+        if self.whole:
+            self._end_waits()
+
+    def stop(self) -> None:
+        """No layer comes any more."""
+        self.stopped = True
+        self._end_waits()
+
+    def _end_waits(self) -> None:
+        """Nobody waits for a quota, or for embedded prompts that are not on their way, any more."""
+        for batch in self.batches:
+            batch.quota = None
+            if batch.where == "embedding" and batch.old == _NOBODY:
+                batch.where = "waiting"
+
+    def plan(self, batches: Sequence[tuple[Request, ...]], quotas: Sequence[int | None]) -> None:
+        """Take these batches now, the first so many layers of each for the new instance."""
+        for requests, quota in zip(batches, quotas, strict=True):
+            self._begin(requests, quota)
+
+    def came(self, batch: LiveBatch) -> None:
+        """The activations of a batch are where they are needed."""
+        if batch.where == "embedding":
+            batch.where, batch.old = "waiting", _NOBODY
+            return
+        assert batch.where == "moving", f"activations of batch {batch.number} came, which is {batch.where}"
+        batch.where = "pulled"
+        self._run(batch.old, batch, self._layers)
+
+    def ended(self, replica: int) -> LiveBatch:
+        """The pass of a batch on that instance has ended."""
+        batch = self._running.pop(replica, None)
+        assert batch is not None, f"a pass ended on replica {replica}, which ran none of this pair"
+        if batch.done == self._layers:
+            batch.where = "over"
+            self.batches.remove(batch)
+            self._hands.over(replica, self.new, batch)
+        elif batch.where == "claimed":
+            batch.where = "moving"
+            self._hands.send(self.new, batch)
+        else:
+            batch.where = "waiting"
+        return batch
+
+    def old_lost(self, old: int) -> list[LiveBatch]:
+        """An old instance is gone: what it had pulled goes on from the layers of the new one."""
+        self._running.pop(old, None)
+        back = [batch for batch in self.batches if batch.old == old]
+        for batch in back:
+            if batch.where == "claimed":
+                batch.where, batch.old = "running", _NOBODY
+                continue
+            embedding = batch.where == "embedding" and not (self.whole or self.stopped)
+            batch.where = "embedding" if embedding else "waiting"
+            batch.old, batch.done = _NOBODY, batch.split
+        return back
+
+    def take_back(self, batch: LiveBatch) -> None:
+        """A batch of which no layer has been run goes back to the queue."""
+        assert batch.where in ("waiting", "embedding") and not batch.done, "a batch that was begun is kept"
+        self.batches.remove(batch)
+
+    def offer(self) -> LiveBatch | None:
+        """What an idle old instance takes next: the earliest batch with a layer done, or under way.
+
+        Planned batches in order, when their turn is over.
+        """
+        for batch in self.batches:
+            if batch.where not in ("waiting", "running"):
+                continue
+            if self._is_due(batch):
+                return batch
+            if batch.quota is not None and batch.quota < self._layers:
+                return None
+        return None
+
+    def _is_due(self, batch: LiveBatch) -> bool:
+        """Whether an old one may take it, now or when the new one has ended its layer."""
+        if batch.where == "running" and self.whole:
+            return False  # it is run to its end
+        if self.stopped:
+            return True
+        if batch.quota is None:
+            return batch.done > 0 or self.whole  # a whole one needs nobody to begin
+        return batch.done >= batch.quota
+
+    def pull(self, old: int, batch: LiveBatch) -> None:
+        """An idle old instance takes what was offered."""
+        batch.old = old
+        if batch.where == "running":
+            batch.where = "claimed"
+        elif batch.done:
+            batch.where = "moving"
+            self._hands.send(self.new, batch)
+        else:  # its prompts are all there is
+            batch.where = "pulled"
+            self._run(old, batch, self._layers)
+
+    def work(self) -> bool:
+        """The new instance runs one layer of the earliest batch that has one to run, or begins another.
+
+        Returns whether it has taken requests from the queue.
+        """
+        if self.stopped or self.new in self._running or not self._hands.idle(self.new):
+            return False
+        begun = self._numbers
+        self._embed()
+        while not self._run_next():
+            if not self.loaded or self.whole or any(batch.where == "embedding" for batch in self.batches):
+                break  # whole: what the queue has is for ordinary passes
+            requests, quota = self._hands.fetch(self.new)
+            if not requests:
+                break
+            self._begin(requests, quota)
+        return self._numbers > begun
+
+    def _run_next(self) -> bool:
+        for batch in self.batches:
+            most = self.loaded if batch.quota is None else min(self.loaded, batch.quota)
+            if batch.where == "waiting" and batch.done < most:
+                batch.where = "running"
+                self._run(self.new, batch, self._layers if self.whole else batch.done + 1)
+                return True
+        return False
+
+    def _begin(self, requests: tuple[Request, ...], quota: int | None) -> None:
+        batch = LiveBatch(self.new, self._numbers, requests, quota)
+        self._numbers += 1
+        self.batches.append(batch)
+        if not (self.embeds or self.whole):
+            batch.where = "embedding"
+            self._embed()
+
+    def _embed(self) -> None:
+        """Ask an old instance for the embedded prompts of batches that nobody embeds."""
+        for batch in self.batches:
+            if batch.where == "embedding" and batch.old == _NOBODY:
+                batch.old = self._hands.embed(self.new, batch)
+
+    def _run(self, replica: int, batch: LiveBatch, last: int) -> None:
+        first, batch.done = batch.done, last
+        if replica == self.new:
+            batch.split = last
+            if not self.whole:
+                self.layer_counts.add(self.loaded)
+        self._running[replica] = batch
+        self._hands.run(replica, batch, first, last)

@@ -1,0 +1,121 @@
+"""Asking a cache policy; its answers are held against the hosts there are."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from serving.parameters.copies import Copies
+from serving.parameters.host_cache import HostCaches
+from serving.parameters.parameter_pool import Reload
+from serving.parameters.usage import Usage
+from serving.protocols.policy_faults import Question, ask, read, refused, wrong_reason
+from serving.vocabulary.actions import Load
+
+_RELOADS: Final = "a list of Reload, to a host that there is, of a hosted model, with a reason"
+HOSTS: Final = Question("hosts", "a list of hosts that there are, ascending, each once")
+MAY_LEAVE: Final = Question("may_leave", "True or False")
+BEFORE_LEAVING: Final = Question("before_leaving", f"None, or one of {_RELOADS}")
+END: Final = Question("end", _RELOADS)
+LOST: Final = Question("lost", _RELOADS)
+LOST_HOST: Final = Question("lost_host", _RELOADS)
+START: Final = Question("start", "nothing")
+BEGIN: Final = Question("begin", "nothing")
+DEPLOYED: Final = Question("deployed", "nothing")
+LEFT: Final = Question("left", "nothing")
+SETTLE: Final = Question("settle", "nothing")
+CACHES: Final = Question("caches", "its HostCaches")
+USAGE: Final = Question("usage", "its Usage")
+
+
+class AskedCopies:
+    """``Copies`` whose answers are checked: a wrong one raises PolicyError."""
+
+    __slots__ = ("_copies", "_hosts", "_models")
+
+    def __init__(self, copies: Copies, hosts: int, models: Mapping[str, object]) -> None:
+        self._copies, self._hosts, self._models = copies, hosts, models
+
+    @property
+    def caches(self) -> HostCaches:
+        """The copies themselves."""
+        found: HostCaches = read(self._copies, CACHES)
+        return found
+
+    @property
+    def usage(self) -> Usage:
+        """Bytes in host memory, all hosts together."""
+        found: Usage = read(self._copies, USAGE)
+        return found
+
+    def start(self, placed: Sequence[tuple[str, int, int]]) -> None:
+        """At time 0 these (model, replica, host) have their parameters."""
+        ask(self._copies, START, placed)
+
+    def hosts(self, model: str, now_ns: int) -> list[int]:
+        """The hosts whose memory has a whole copy, ascending."""
+        found: Any = ask(self._copies, HOSTS, model, now_ns)
+        if type(found) is not list or any(type(host) is not int for host in found):
+            raise refused(self._copies, HOSTS, found, "that is no list of hosts")
+        if found != sorted(set(found)) or (found and not 0 <= found[0] <= found[-1] < self._hosts):
+            raise refused(
+                self._copies, HOSTS, found, f"there are hosts 0 to {self._hosts - 1}, in this order"
+            )
+        return found
+
+    def begin(self, load: Load, hosts: Sequence[int], now_ns: int) -> None:
+        """A load begins; ``hosts`` are those of its targets."""
+        ask(self._copies, BEGIN, load, hosts, now_ns)
+
+    def end(self, load: Load, hosts: Sequence[int], whole: bool, now_ns: int) -> list[Reload]:
+        """Nothing of a load is under way any more; what must be reloaded instead."""
+        return self._reloads(END, ask(self._copies, END, load, hosts, whole, now_ns))
+
+    def deployed(self, model: str, replica: int, host: int, now_ns: int) -> None:
+        """A replica has all parameters."""
+        ask(self._copies, DEPLOYED, model, replica, host, now_ns)
+
+    def before_leaving(self, model: str, replica: int, now_ns: int) -> Reload | None:
+        """What must be copied to a host before the replica may give up its parameters."""
+        found: Any = ask(self._copies, BEFORE_LEAVING, model, replica, now_ns)
+        if found is not None:
+            self._check(BEFORE_LEAVING, found)
+        return found  # type: ignore[no-any-return]
+
+    def may_leave(self, model: str, replica: int) -> bool:
+        """Whether it may give them up now."""
+        found: Any = ask(self._copies, MAY_LEAVE, model, replica)
+        if type(found) is not bool:
+            raise refused(self._copies, MAY_LEAVE, found, f"that is a {type(found).__name__}")
+        return found
+
+    def left(self, model: str, replica: int, now_ns: int) -> None:
+        """It gave them up."""
+        ask(self._copies, LEFT, model, replica, now_ns)
+
+    def lost(self, model: str, replica: int, now_ns: int) -> list[Reload]:
+        """A replica is gone: what must be reloaded."""
+        return self._reloads(LOST, ask(self._copies, LOST, model, replica, now_ns))
+
+    def lost_host(self, host: int, now_ns: int) -> list[Reload]:
+        """A host is gone: what must be reloaded."""
+        return self._reloads(LOST_HOST, ask(self._copies, LOST_HOST, host, now_ns))
+
+    def settle(self, now_ns: int) -> None:
+        """What has ended by itself by now is no longer counted."""
+        ask(self._copies, SETTLE, now_ns)
+
+    def _reloads(self, question: Question, found: Any) -> list[Reload]:
+        if type(found) is not list:
+            raise refused(self._copies, question, found, f"that is a {type(found).__name__}")
+        for reload in found:
+            self._check(question, reload)
+        return found
+
+    def _check(self, question: Question, reload: Any) -> None:
+        if type(reload) is not Reload:
+            raise refused(self._copies, question, reload, f"that is a {type(reload).__name__}")
+        if type(reload.domain) is not int or not 0 <= reload.domain < self._hosts:
+            raise refused(self._copies, question, reload, f"there are hosts 0 to {self._hosts - 1}")
+        if reload.model not in self._models:
+            raise refused(self._copies, question, reload, "no such model is hosted")
+        if type(reload.reason) is not str or not reload.reason:
+            raise refused(self._copies, question, reload, wrong_reason(reload.reason))

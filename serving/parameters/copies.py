@@ -1,0 +1,284 @@
+"""Copies of parameters in host memory, as the elastic control plane uses them.
+
+Three ways to keep them: ``PooledCopies`` (BlitzScale: one copy per model somewhere, none while it is
+deployed) and ``CachedCopies`` with a time to live (ServerlessLLM) or with a copy on every host (AllCache).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from serving.parameters.host_cache import HostCaches
+from serving.parameters.parameter_pool import ParameterPool, Reload
+from serving.parameters.usage import Usage
+from serving.vocabulary.actions import Load
+
+
+class Copies(Protocol):
+    """Whole copies in host memory; methods that take ``now_ns`` need it not to go back."""
+
+    @property
+    def caches(self) -> HostCaches:
+        """The copies themselves."""
+
+    @property
+    def usage(self) -> Usage:
+        """Bytes in host memory, all hosts together."""
+
+    def start(self, placed: Sequence[tuple[str, int, int]]) -> None:
+        """At time 0 these (model, replica, host) have their parameters."""
+
+    def hosts(self, model: str, now_ns: int) -> list[int]:
+        """The hosts whose memory has a whole copy, ascending."""
+
+    def begin(self, load: Load, hosts: Sequence[int], now_ns: int) -> None:
+        """A load begins; ``hosts`` are those of its targets."""
+
+    def end(self, load: Load, hosts: Sequence[int], whole: bool, now_ns: int) -> list[Reload]:
+        """Nothing of a load is under way any more; ``whole``: every target has everything.
+
+        What must be reloaded instead.
+        """
+
+    def deployed(self, model: str, replica: int, host: int, now_ns: int) -> None:
+        """A replica has all parameters."""
+
+    def before_leaving(self, model: str, replica: int, now_ns: int) -> Reload | None:
+        """What must be copied to a host before the replica may give up its parameters."""
+
+    def may_leave(self, model: str, replica: int) -> bool:
+        """Whether it may give them up now."""
+
+    def left(self, model: str, replica: int, now_ns: int) -> None:
+        """It gave them up."""
+
+    def lost(self, model: str, replica: int, now_ns: int) -> list[Reload]:
+        """A replica is gone, with parameters or without: what must be reloaded."""
+
+    def lost_host(self, host: int, now_ns: int) -> list[Reload]:
+        """A host is gone with its memory and SSD, after its replicas: what must be reloaded."""
+
+    def settle(self, now_ns: int) -> None:
+        """What has ended by itself by now is no longer counted."""
+
+
+class PooledCopies:
+    """The parameter pool: a copy of each model is in some memory at all times."""
+
+    __slots__ = ("_drop", "_kept", "_reloads", "pool", "usage")
+
+    def __init__(self, pool: ParameterPool, drop_when_deployed: bool) -> None:
+        self.pool = pool
+        self._drop = drop_when_deployed
+        self._reloads: dict[tuple[str, int], int] = {}  # (model, host) -> the load that brings its copy
+        self._kept: set[str] = set()  # models whose last replica is to go: their host copy is needed
+        self.usage = Usage()
+
+    @property
+    def caches(self) -> HostCaches:
+        """The copies themselves."""
+        return self.pool.caches
+
+    def start(self, placed: Sequence[tuple[str, int, int]]) -> None:
+        """The first copies."""
+        self.pool.spread(0)
+        for model, replica, host in placed:
+            self.deployed(model, replica, host, 0)
+        self.usage = Usage(sum(self.caches.used_bytes))
+
+    def hosts(self, model: str, now_ns: int) -> list[int]:
+        """Those with a whole copy."""
+        return list(self.pool.places(model).domains)
+
+    def begin(self, load: Load, hosts: Sequence[int], now_ns: int) -> None:
+        """What it reads stays, what it brings has room."""
+        for kind, host in load.sources:
+            if kind == "host":
+                self.caches.look_up(host, load.model, now_ns)
+                self.caches.pin(host, load.model, now_ns)
+        for kind, host in load.targets:
+            if kind == "host":
+                self._reloads[load.model, host] = load.load
+        self._note(now_ns)
+
+    def end(self, load: Load, hosts: Sequence[int], whole: bool, now_ns: int) -> list[Reload]:
+        """What it read may go, what it brought counts."""
+        model, reloads = load.model, list[Reload]()
+        for kind, host in load.sources:
+            if kind == "host":
+                self.caches.unpin(host, model, now_ns)
+        for kind, host in load.targets:
+            if kind != "host" or self._reloads.get((model, host)) != load.load:
+                continue  # the pool gave it up when its source was lost, and began another
+            del self._reloads[model, host]
+            if host in self.pool.places(model).coming:
+                if whole:
+                    self.pool.arrived(model, host, now_ns)
+                else:
+                    reloads += self.pool.reload_failed(model, host, now_ns)
+        self._tidy(model)
+        self._note(now_ns)
+        return reloads
+
+    def deployed(self, model: str, replica: int, host: int, now_ns: int) -> None:
+        """Its replica counts as a place."""
+        self.pool.deployed(model, replica, host)
+        self._kept.discard(model)
+        self._tidy(model)
+        self._note(now_ns)
+
+    def before_leaving(self, model: str, replica: int, now_ns: int) -> Reload | None:
+        """The last copy goes to a host first."""
+        if self.pool.is_last_copy(model, replica):
+            self._kept.add(model)
+        reload = self.pool.bring_back(model, replica, now_ns)
+        self._note(now_ns)
+        return reload
+
+    def may_leave(self, model: str, replica: int) -> bool:
+        """Whether others have the parameters."""
+        return self.pool.may_undeploy(model, replica)
+
+    def left(self, model: str, replica: int, now_ns: int) -> None:
+        """It is no place any more."""
+        self.pool.undeploy(model, replica)
+        self._kept.discard(model)
+
+    def lost(self, model: str, replica: int, now_ns: int) -> list[Reload]:
+        """Its copy is gone."""
+        if replica not in self.pool.places(model).replicas:
+            return []
+        reloads = self.pool.lose_replica(model, replica, now_ns)
+        self._note(now_ns)
+        return reloads
+
+    def lost_host(self, host: int, now_ns: int) -> list[Reload]:
+        """Its copies are gone."""
+        reloads = self.pool.lose_host(host, now_ns)
+        self._note(now_ns)
+        return reloads
+
+    def settle(self, now_ns: int) -> None:
+        """What has ended by time is gone."""
+
+    def _tidy(self, model: str) -> None:
+        """A deployed model needs no copy in a host's memory; one that is read or comes stays."""
+        places = self.pool.places(model)
+        if not self._drop or model in self._kept or not places.replicas or places.coming:
+            return
+        if not any(self.caches.is_pinned(host, model) for host in places.domains):
+            self.pool.drop_host_copies(model)
+
+    def _note(self, now_ns: int) -> None:
+        self.usage.set(now_ns, sum(self.caches.used_bytes))
+
+
+class CachedCopies:
+    """Host caches: a load that passes through a host leaves a copy there, which ends by time or by room.
+
+    ``everywhere``: every host has every model from the start, and for ever (AllCache).
+    """
+
+    __slots__ = ("_coming", "_everywhere", "_pinned", "_renewed", "_sizes_bytes", "caches", "usage")
+
+    def __init__(
+        self,
+        caches: HostCaches,
+        sizes_bytes: Mapping[str, int],
+        everywhere: bool = False,
+        renewed: bool = True,
+    ) -> None:
+        """``renewed``: a load that finds a copy begins its time since the last load anew."""
+        self._renewed = renewed
+        self.caches = caches
+        self._sizes_bytes = dict(sizes_bytes)
+        self._everywhere = everywhere
+        self._pinned: dict[int, list[int]] = {}  # load -> hosts whose copy it reads or makes
+        self._coming: dict[
+            tuple[str, int], int
+        ] = {}  # copies that are not whole yet -> the load that brings it
+        self.usage = Usage()
+
+    def start(self, placed: Sequence[tuple[str, int, int]]) -> None:
+        """The first copies."""
+        held = [(model, host) for model, _, host in placed]
+        if self._everywhere:
+            held = [
+                (model, host) for model in self._sizes_bytes for host in range(len(self.caches.used_bytes))
+            ]
+        for model, host in held:
+            self.caches.admit(host, model, self._sizes_bytes[model], 0)
+        self.usage = Usage(sum(self.caches.used_bytes))
+
+    def hosts(self, model: str, now_ns: int) -> list[int]:
+        """Those with a whole copy."""
+        self.settle(now_ns)
+        return [host for host in self.caches.domains_of(model) if (model, host) not in self._coming]
+
+    def begin(self, load: Load, hosts: Sequence[int], now_ns: int) -> None:
+        """What it reads stays, what it brings has room."""
+        self.settle(now_ns)
+        caches, model, pinned = self.caches, load.model, list[int]()
+        for host in hosts:
+            if (model, host) in self._coming:
+                caches.misses += 1  # another load brings it; this one reads the store as well
+            elif caches.look_up(host, model, now_ns):
+                pinned.append(host)
+            elif caches.admit(host, model, self._sizes_bytes[model], now_ns) is not None:
+                self._coming[model, host] = load.load
+                pinned.append(host)
+        for host in pinned:
+            caches.pin(host, model, now_ns)
+        self._pinned[load.load] = pinned
+        self._note(now_ns)
+
+    def end(self, load: Load, hosts: Sequence[int], whole: bool, now_ns: int) -> list[Reload]:
+        """What it read may go, what it brought counts."""
+        for host in self._pinned.pop(load.load):
+            self.caches.unpin(host, load.model, now_ns)
+            if not self.caches.holds(host, load.model):
+                continue  # the host is lost
+            fetched = self._coming.get((load.model, host)) == load.load
+            if whole and (fetched or self._renewed):  # its time begins when it is there
+                self.caches.admit(host, load.model, self._sizes_bytes[load.model], now_ns)
+            if fetched:
+                del self._coming[load.model, host]
+                if not whole:
+                    self.caches.drop(host, load.model)
+        self._note(now_ns)
+        return []
+
+    def deployed(self, model: str, replica: int, host: int, now_ns: int) -> None:
+        """Its replica counts as a place."""
+
+    def before_leaving(self, model: str, replica: int, now_ns: int) -> Reload | None:
+        """The last copy goes to a host first."""
+        return None
+
+    def may_leave(self, model: str, replica: int) -> bool:
+        """Whether others have the parameters."""
+        return True
+
+    def left(self, model: str, replica: int, now_ns: int) -> None:
+        """It is no place any more."""
+
+    def lost(self, model: str, replica: int, now_ns: int) -> list[Reload]:
+        """Its copy is gone."""
+        return []
+
+    def lost_host(self, host: int, now_ns: int) -> list[Reload]:
+        """Its copies are gone."""
+        self.caches.lose(host)
+        for key in [key for key in self._coming if key[1] == host]:
+            del self._coming[key]
+        self._note(now_ns)
+        return []
+
+    def settle(self, now_ns: int) -> None:
+        """End what has ended since, each copy at its own time."""
+        while (due_ns := self.caches.next_expiry_ns()) is not None and due_ns <= now_ns:
+            self.caches.expire(due_ns)
+            # A copy that a load read beyond its time ends when the load does.
+            self._note(max(due_ns, self.usage.since_ns))
+
+    def _note(self, now_ns: int) -> None:
+        self.usage.set(now_ns, sum(self.caches.used_bytes))

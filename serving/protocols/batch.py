@@ -1,0 +1,147 @@
+"""What a batcher sees and what it answers. The engine applies the answer; the batcher changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NamedTuple, Protocol
+
+from serving.protocols.policy_faults import Question, raised, refused
+from serving.vocabulary.actions import Chunk
+
+
+class Batch(NamedTuple):
+    """The next pass of one replica.
+
+    ``preempt`` newest first; ``chunks`` in running order, the last ``admit`` of them for the first ``admit``
+    requests of the queue. ``decode`` and ``max_steps`` as in serving.vocabulary.actions.Run. ``interruptible``: nobody
+    waits and there is a seat, so that an arrival changes this decision and a finish does not; else the pass
+    ends when a request finishes.
+    """
+
+    preempt: tuple[int, ...]
+    chunks: tuple[Chunk, ...]
+    admit: int
+    decode: bool
+    max_steps: int
+    interruptible: bool
+    reason: str
+
+
+class ProgressView(Protocol):
+    """One request on a replica: ``computed`` of its ``known_tokens`` are in KV while its prompt is computed.
+
+    Known are prompt and generated tokens; they are not kept up to date while the request decodes.
+    """
+
+    @property
+    def id(self) -> int: ...
+
+    @property
+    def known_tokens(self) -> int: ...
+
+    @property
+    def computed(self) -> int: ...
+
+    @property
+    def comes_back(self) -> bool: ...
+
+
+class KvView(Protocol):
+    """The replica's KV memory (serving.engine.kv_ledger.KvLedger), to look at."""
+
+    @property
+    def free_blocks(self) -> int: ...
+
+    @property
+    def block_tokens(self) -> int: ...
+
+    @property
+    def watermark_blocks(self) -> int: ...
+
+    @property
+    def decoding(self) -> int: ...
+
+    def held_blocks(self, request: int) -> int: ...
+
+    def step_blocks(self) -> int: ...
+
+    def takes_block_next_step(self, request: int) -> bool: ...
+
+    def steps_until_full(self, spare_blocks: int = 0) -> int: ...
+
+    def decodes(self, request: int) -> bool: ...
+
+    def cached_tokens(
+        self, request: int, known_tokens: int, free_blocks: int, resumed: list[tuple[int, int]]
+    ) -> int: ...
+
+
+class Queue(Protocol):
+    """Requests that wait, from the head."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[ProgressView]: ...
+
+
+class ReplicaView:
+    """Read-only window on one engine; always current, nothing is copied.
+
+    ``running`` are the admitted requests in order of admission, ``prefilling`` those of them whose prompt is
+    not complete, ``waiting`` the queue. Under asynchronous scheduling ``running`` also has those that have
+    just finished: they hold their seat and their memory for one step more, and decode nothing.
+
+    A batcher is asked at step boundaries only. It must answer the same for as long as only decoding goes on:
+    a declined queue head stays declined until a request finishes, leaves or arrives.
+    """
+
+    __slots__ = ("kv", "prefilling", "running", "waiting")
+
+    def __init__(
+        self,
+        running: Mapping[int, ProgressView],
+        prefilling: Mapping[int, ProgressView],
+        waiting: Queue,
+        kv: KvView,
+    ) -> None:
+        self.running = running
+        self.prefilling = prefilling
+        self.waiting = waiting
+        self.kv = kv
+
+    def newest_first(self) -> Iterator[int]:
+        """Ids of admitted requests, the last admitted first."""
+        return reversed(self.running.keys())  # type: ignore[call-overload, no-any-return]
+
+
+class Batcher(Protocol):
+    """Chooses the next pass of a replica."""
+
+    def choose(self, view: ReplicaView) -> Batch | None:
+        """The next pass, or None when there is nothing to run."""
+
+
+CHOOSE: Final = Question(
+    "choose",
+    "None when nothing can run, or a Batch: preempt names those who run, chunks go on with prompts under "
+    "way, then begin with the first admit of the queue, the free KV blocks last for max_steps, the reason is "
+    "a str that is not empty",
+)
+
+
+def chosen(policy: Any, view: ReplicaView) -> Batch | None:
+    """The batcher's answer; what is in it ``serving.engine.admitting`` checks. Raises PolicyError."""
+    try:
+        answer = policy.choose(view)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        raise raised(policy, CHOOSE, error) from error
+    if answer is None:
+        return None
+    fields: Any = answer
+    if type(answer) is not Batch:
+        raise refused(policy, CHOOSE, answer, f"that is a {type(answer).__name__}")
+    if type(fields[0]) is not tuple:
+        raise refused(policy, CHOOSE, answer, "preempt is no tuple of request ids")
+    return answer

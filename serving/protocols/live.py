@@ -1,0 +1,133 @@
+"""Live scaling of a pair: what its scheduler sees, and its plan.
+
+The old instance of a pair (source) has all layers, the new one (target) is still loading them. Of every batch
+the target runs the first layers and the source the others, so the target helps before it is complete.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from serving.vocabulary.fact import fact
+
+LiveRule = Literal["pull", "split", "stop"]
+
+
+@dataclass(frozen=True, slots=True)
+class LiveView:
+    """Batches that a pair shares while its target loads, in the order in which they came.
+
+    Time 0 is when the first ``loaded`` layers are on the target; every layer_load_ns one more is.
+    batch_layer_ns: how long one layer of each batch takes, on either instance. arrival_ns: when each is
+    there, one per batch; empty: all are at 0.
+    """
+
+    layers: int
+    layer_load_ns: int
+    batch_layer_ns: tuple[int, ...]
+    arrival_ns: tuple[int, ...] = ()
+    loaded: int = 1
+
+    def __post_init__(self) -> None:
+        if self.layers < 2 or self.layer_load_ns < 1:
+            raise ValueError(f"{self.layers} layers, one each {self.layer_load_ns} ns, cannot be shared")
+        if not 1 <= self.loaded <= self.layers:
+            raise ValueError(
+                f"{self.loaded} of {self.layers} layers are loaded: a pair starts with one or more"
+            )
+        if any(layer_ns < 1 for layer_ns in self.batch_layer_ns):
+            raise ValueError("a layer of every batch takes 1 ns or more")
+        if self.arrival_ns and len(self.arrival_ns) != len(self.batch_layer_ns):
+            raise ValueError(f"{len(self.arrival_ns)} arrivals of {len(self.batch_layer_ns)} batches")
+
+    @property
+    def batches(self) -> int:
+        """How many batches there are."""
+        return len(self.batch_layer_ns)
+
+    def arrived_ns(self, batch: int) -> int:
+        """When the batch is there."""
+        return self.arrival_ns[batch] if self.arrival_ns else 0
+
+    def loaded_at(self, time_ns: int) -> int:
+        """Layers on the target at that time."""
+        return min(self.layers, self.loaded + time_ns // self.layer_load_ns)
+
+
+@fact
+class LivePlan:
+    """How a pair works on its batches until everything is loaded.
+
+    rule: ``pull``: an idle source takes the earliest batch that has a finished layer and runs the rest of it;
+    the target runs one layer of the earliest batch that can go on. ``split``: the target runs the first
+    ``target_layers`` of each batch, the source, batch after batch in order, the others. ``stop``: the target
+    waits until it is complete, then both take whole batches in order. target_layers: a forecast unless the
+    rule is ``split``. finish_ns: by batch, on the view's clock, if nothing else comes. refused: a split was
+    found, and not used for what its replay said.
+    """
+
+    rule: LiveRule
+    target_layers: tuple[int, ...]
+    finish_ns: tuple[int, ...]
+    reason: str
+    refused: bool = False
+
+
+class LiveScheduler(Protocol):
+    """Decides how a pair shares the batches that wait.
+
+    ahead: 0 for one that is never asked, because its rule is always ``pull``; 1: asked for every batch when
+    its turn comes; more: asked once, when the first layer is there, for so many of the batches that wait.
+    solve_ns: how long an answer takes; the loading of the first layer overlaps it.
+    """
+
+    @property
+    def ahead(self) -> int: ...
+
+    @property
+    def solve_ns(self) -> int: ...
+
+    def plan(self, view: LiveView) -> LivePlan:
+        """A plan for all batches of the view."""
+
+
+@fact
+class LiveTarget:
+    """An instance about to load. load_ns: estimated, None if nobody can say; tail: it feeds no other."""
+
+    replica: int
+    load_ns: int | None
+    tail: bool
+
+
+@fact
+class LiveChoice:
+    """Instances of a model that begin to load, in the order of their plan.
+
+    waited_ns: how long the first request in the queue has waited, 0 with an empty queue. backlog_tokens:
+    prompt tokens not computed yet. partners: instances that could run the layers a new one lacks; helpers:
+    decode instances, which can where there are no others. pairs: instances that are live already.
+    """
+
+    targets: tuple[LiveTarget, ...]
+    waited_ns: int
+    backlog_tokens: int
+    partners: int
+    helpers: int
+    pairs: int = 0
+
+
+class LivePolicy(Protocol):
+    """Which new instances work while they load, and how.
+
+    embeds: the new instance has the embedding too before its first layer; else an old one embeds its prompts,
+    and their activations are sent.
+    """
+
+    @property
+    def scheduler(self) -> LiveScheduler: ...
+
+    @property
+    def embeds(self) -> bool: ...
+
+    def select(self, choice: LiveChoice) -> tuple[int, ...]:
+        """The targets that are to be live, by replica number."""

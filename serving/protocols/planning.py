@@ -1,0 +1,96 @@
+"""What a planner of parameter loads may see, and its plan: who sends to whom, how fast, in what order.
+
+A planner decides over the network only. What the target's own scale-up domain can supply (a draining
+instance, weights still on the GPU, a neighbour over NVLink) is used before a planner is asked.
+"""
+
+from typing import Protocol
+
+from serving.vocabulary.actions import Shard, Stop
+from serving.vocabulary.fact import fact
+
+
+@fact
+class Port:
+    """Where a GPU, or a host's memory (``gpu`` -1), meets the network.
+
+    domain: the GPUs it reaches without the network, by any number of their own. nic: counts over the cluster;
+    ports of one number share it. bandwidth_bytes_per_s: of that NIC in each direction, above 0.
+    serves_prefill: a GPU behind that NIC serves prefill now, so KV leaves through it.
+    """
+
+    gpu: int
+    domain: int
+    leaf: int
+    nic: int
+    bandwidth_bytes_per_s: int
+    serves_prefill: bool = False
+
+
+@fact
+class Source:
+    """Who holds all parameters: a running replica (one port per rank) or a host's copy (its ports).
+
+    out_busy: KV or parameters leave through one of its ports now, whoever sends them.
+    loads: how many loads take parameters from it now.
+    """
+
+    stop: Stop
+    ports: tuple[Port, ...]
+    out_busy: bool = False
+    loads: int = 0
+
+
+@fact
+class Target:
+    """A replica that could be started: one port per rank, all in one scale-up domain."""
+
+    replica: int
+    ports: tuple[Port, ...]
+
+
+@fact
+class ScaleUp:
+    """Start up to ``instances`` of ``targets``, of ``gpus_per_instance`` GPUs each, from ``sources``.
+
+    The order of sources and targets means nothing.
+    """
+
+    sources: tuple[Source, ...]
+    targets: tuple[Target, ...]
+    instances: int
+    gpus_per_instance: int
+
+
+@fact
+class Edge:
+    """One group sends to the next; the targets then exchange their shards inside their scale-up domain.
+
+    rate_bytes_per_s: of all parameters together. The shards' shares sum to 1.
+    """
+
+    sources: tuple[Stop, ...]
+    targets: tuple[Stop, ...]
+    rate_bytes_per_s: int
+    shards: tuple[Shard, ...]
+    reason: str
+
+
+@fact
+class Plan:
+    """Edges in the order in which targets are served: every source of an edge is there before it."""
+
+    edges: tuple[Edge, ...]
+    reason: str
+
+    @property
+    def replicas(self) -> tuple[int, ...]:
+        """The replicas to start, first served first."""
+        return tuple(number for edge in self.edges for _, number in edge.targets)
+
+
+class Planner(Protocol):
+    """Decides from where new instances get their parameters."""
+
+    def plan(self, wanted: ScaleUp) -> Plan:
+        """A plan for at most ``wanted.instances`` targets, each served once; without a source it is empty."""

@@ -1,0 +1,123 @@
+"""Asking a policy, and telling what it did that it may not.
+
+Whatever a policy raises becomes a ``PolicyError``, ``SystemExit`` too; Ctrl-C stays the user's. What it may
+answer is said and checked beside its protocol. A ``try`` costs nothing as long as nothing is raised.
+"""
+
+from dataclasses import dataclass
+from reprlib import Repr
+from types import FunctionType, TracebackType
+from typing import Any, Final
+
+from serving.vocabulary.errors import PolicyError
+from serving.vocabulary.events import Arrived, Event
+from serving.vocabulary.units import NS_PER_S
+
+_LONGEST_TEXT: Final = 240
+_SHORT = Repr()
+_SHORT.maxstring = _SHORT.maxother = _LONGEST_TEXT
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a policy is asked: its method, and what that may answer, in words that follow "it may answer"."""
+
+    method: str
+    may: str
+
+
+def ask(policy: object, question: Question, *arguments: object) -> Any:
+    """The policy's answer, not checked yet. Raises PolicyError for all that it raises itself."""
+    try:
+        return getattr(policy, question.method)(*arguments)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        raise raised(policy, question, error) from error
+
+
+def read(policy: object, question: Question) -> Any:
+    """What the policy has under that name, not checked yet. Raises PolicyError as ``ask`` does."""
+    try:
+        return getattr(policy, question.method)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        raise raised(policy, question, error) from error
+
+
+def raised(policy: object, question: Question, error: BaseException) -> PolicyError:
+    """The error to raise instead of one that escaped from the policy."""
+    if isinstance(error, PolicyError):
+        return error
+    return fault(policy, question, f"raised {type(error).__name__}{_words(error)}{_place(error)}")
+
+
+def refused(policy: object, question: Question, answer: object, why: str) -> PolicyError:
+    """The error to raise for an answer that is none; ``why`` says what is wrong with it."""
+    return fault(policy, question, f"answered {shown(answer)}, and {why}")
+
+
+def fault(policy: object, question: Question, did: str) -> PolicyError:
+    """The error to raise for what the policy did."""
+    return PolicyError(name_of(policy), question.method, did, question.may)
+
+
+def wrong_reason(reason: object) -> str:
+    """What is wrong with a reason that is none."""
+    return (
+        "the reason is empty" if type(reason) is str else f"a reason is a str and no {type(reason).__name__}"
+    )
+
+
+def name_of(policy: object) -> str:
+    """``module:Class``, as configurations write it; of a function its own name."""
+    made_of = policy if isinstance(policy, FunctionType | type) else type(policy)
+    return f"{made_of.__module__}:{made_of.__qualname__}"
+
+
+def shown(answer: object) -> str:
+    """The answer in a few words, whatever it is."""
+    try:
+        text = _SHORT.repr(answer)
+    except Exception:
+        text = f"a {type(answer).__name__} without a text"
+    return text if len(text) <= _LONGEST_TEXT else f"{text[: _LONGEST_TEXT - 4]} ..."
+
+
+def event_text(now_ns: int, event: Event) -> str:
+    """Kind, what it is of, and time."""
+    of = _of(event)
+    time = f"{now_ns // NS_PER_S}.{now_ns % NS_PER_S:09d} s"
+    return f"{type(event).__name__}{f' ({of})' if of else ''} at {time}"
+
+
+def _of(event: Event) -> str:
+    if type(event) is Arrived:
+        return f"request {event.request.id}"
+    for name in ("replica", "load", "transfer"):
+        if hasattr(event, name):
+            return f"{name} {getattr(event, name)}"
+    return ""
+
+
+def _words(error: BaseException) -> str:
+    try:
+        text = " ".join(str(error).split())
+    except Exception:
+        text = ""
+    return f": {text[:_LONGEST_TEXT]}" if text else ""
+
+
+def _place(error: BaseException) -> str:
+    """The line of the policy's own file; nothing when it was not written in Python."""
+    trace: TracebackType | None = error.__traceback__
+    entry = trace.tb_next if trace is not None else None  # below the frame that asked
+    if entry is None:
+        return ""
+    file, line = entry.tb_frame.f_code.co_filename, entry.tb_lineno
+    while entry is not None:
+        if entry.tb_frame.f_code.co_filename == file:
+            line = entry.tb_lineno
+        entry = entry.tb_next
+    return f" ({file.replace(chr(92), '/').rpartition('/')[2]} line {line})"

@@ -1,0 +1,123 @@
+"""Asking a provisioner; its answer is held against what it was shown."""
+
+from math import isclose, isfinite
+from typing import Any, Final, NoReturn, get_args
+
+from serving.protocols.planning import Edge
+from serving.protocols.policy_faults import Question, ask, refused, shown, wrong_reason
+from serving.protocols.provisioning import Provision, Provisioned, Provisioner, stop_of
+from serving.protocols.scaling import Obstacle
+from serving.vocabulary.actions import Shard, Stop
+
+PROVISION: Final = Question(
+    "provision",
+    "a Provisioned: edges for at most as many of the free seats as wanted, each once, from stops that have "
+    "or get the parameters, with shards whose shares sum to 1, or without any from one source to one target; "
+    "overlap True or False, every reason a str that is not empty",
+)
+
+
+_Gpus = dict[Stop, tuple[int, ...]]
+
+
+class AskedProvisioner:
+    """A provisioner whose answers are checked."""
+
+    __slots__ = ("_provisioner",)
+
+    def __init__(self, provisioner: Provisioner) -> None:
+        self._provisioner = provisioner
+
+    def provision(self, wanted: Provision) -> Provisioned:
+        """Raises PolicyError."""
+        answer = ask(self._provisioner, PROVISION, wanted)
+        self._check(wanted, answer)
+        return answer  # type: ignore[no-any-return]
+
+    def refuse_overlap(self, answer: Provisioned) -> NoReturn:
+        """Live instances were chosen of those that overlap."""
+        self._refuse(answer, "a load that overlaps shares no layers, and system/live has chosen some of it")
+
+    def _check(self, wanted: Provision, answer: Any) -> None:
+        if type(answer) is not Provisioned:
+            self._refuse(answer, f"that is a {type(answer).__name__}")
+        if type(answer.edges) is not tuple or type(answer.overlap) is not bool:
+            self._refuse(answer, "edges is no tuple, or overlap neither True nor False")
+        if type(answer.reason) is not str or not answer.reason:
+            self._refuse(answer, wrong_reason(answer.reason))
+        if answer.obstacle is not None and answer.obstacle not in get_args(Obstacle):
+            self._refuse(answer, f"there is no obstacle {shown(answer.obstacle)}")
+        seats = {stop_of(seat): seat.gpus for seat in wanted.seats}
+        senders, started = _senders(wanted), set[Stop]()
+        for edge in answer.edges:
+            self._edge(edge, seats, senders | {stop: seats[stop] for stop in started})
+            for target in edge.targets:
+                if target in started:
+                    self._refuse(answer, f"it starts {target} twice")
+                started.add(target)
+        if len(started) > wanted.count:
+            self._refuse(answer, f"it starts {len(started)} instances of {wanted.count} that are wanted")
+
+    def _edge(self, edge: Any, seats: _Gpus, senders: _Gpus) -> None:
+        if type(edge) is not Edge:
+            self._refuse(edge, f"an edge is no {type(edge).__name__}")
+        for name in ("sources", "targets", "shards"):
+            if type(getattr(edge, name)) is not tuple:
+                self._refuse(edge, f"the {name} of an edge are a tuple")
+        if not edge.sources or not edge.targets or not all(map(_is_stop, (*edge.sources, *edge.targets))):
+            self._refuse(edge, "an edge has a source and a target, each (kind, number)")
+        for target in edge.targets:
+            if target not in seats:
+                self._refuse(edge, f"{target} is no free seat")
+        for source in edge.sources:
+            if source not in senders or source in edge.targets or edge.sources.count(source) > 1:
+                self._refuse(edge, f"{source} has no parameters to send then, or sends twice")
+        if type(edge.rate_bytes_per_s) is not int or edge.rate_bytes_per_s < 0:
+            self._refuse(edge, "rate_bytes_per_s is an int of 0 or more")
+        if type(edge.reason) is not str or not edge.reason:
+            self._refuse(edge, wrong_reason(edge.reason))
+        if not edge.shards and len(edge.sources) + len(edge.targets) > 2:
+            self._refuse(edge, "an edge without shards has one source and one target")
+        if edge.shards and not _add_up(edge.shards):
+            self._refuse(edge, "shards are Shard of shares and rates above 0, and their shares sum to 1")
+        giving = {gpu for source in edge.sources for gpu in senders[source]}
+        taking = {gpu for target in edge.targets for gpu in seats[target]}
+        for shard in edge.shards:
+            if shard.source_gpu not in giving or shard.target_gpu not in taking:
+                self._refuse(
+                    edge,
+                    f"{shown(shard)} is not from a GPU of its sources (-1: a host) to one of its targets",
+                )
+
+    def _refuse(self, answer: object, why: str) -> NoReturn:
+        raise refused(self._provisioner, PROVISION, answer, why)
+
+
+def _senders(wanted: Provision) -> _Gpus:
+    """Stops that have the parameters, or get all of them from an earlier load, with their GPUs."""
+    known = (*wanted.holders, *wanted.host_copies, *wanted.loading)
+    found: dict[Stop, tuple[int, ...]] = {
+        source.stop: tuple([port.gpu for port in source.ports]) for source in known
+    }
+    for seat in wanted.seats:
+        if seat.cached:
+            found.setdefault(("host", seat.host), (-1,))
+        if "ssd" in wanted.stores:
+            found["ssd", seat.host] = (-1,)
+    if "remote" in wanted.stores:
+        found["remote", 0] = (-1,)
+    return found
+
+
+def _is_stop(stop: Any) -> bool:
+    return type(stop) is tuple and len(stop) == 2 and type(stop[0]) is str and type(stop[1]) is int
+
+
+def _add_up(shards: tuple[Any, ...]) -> bool:
+    for shard in shards:
+        if type(shard) is not Shard or type(shard.source_gpu) is not int or type(shard.target_gpu) is not int:
+            return False
+        numbers = shard.share, shard.rate_bytes_per_s
+        if not all(type(one) in (int, float) and isfinite(one) and one > 0 for one in numbers):
+            return False
+    return isclose(sum([shard.share for shard in shards]), 1.0, rel_tol=1e-6)

@@ -1,0 +1,96 @@
+"""What a provisioner sees when instances are wanted, and its answer: seats, and from where they load."""
+
+from typing import Protocol
+
+from serving.protocols.planning import Edge, Port, Source
+from serving.protocols.scaling import Obstacle
+from serving.vocabulary.actions import Stop
+from serving.vocabulary.fact import fact
+from serving.vocabulary.replica import Role
+
+
+@fact
+class Seat:
+    """GPUs of one host that could become a replica: its number, and one port per GPU.
+
+    cached: the host's memory has the parameters. The ports' domain is the seat's scale-up domain.
+    """
+
+    replica: int
+    gpus: tuple[int, ...]
+    host: int
+    ports: tuple[Port, ...]
+    cached: bool
+
+
+@fact
+class Provision:
+    """``count`` instances of a model are wanted on some of the free ``seats`` (by number).
+
+    holders: replicas that have all parameters, those still serving elsewhere too. host_copies: hosts' memory
+    that has them, with the ports of the host's NICs. stores: where else they are, nearest first: ``ssd`` of
+    each seat's own host and ``remote``. scale_up_bytes_per_s: of one GPU inside its domain; 0 without one.
+    loading: replicas that get all parameters from an earlier load, and can pass them on meanwhile.
+    """
+
+    model: str
+    role: Role
+    count: int
+    seats: tuple[Seat, ...]
+    holders: tuple[Source, ...]
+    host_copies: tuple[Source, ...]
+    stores: tuple[str, ...]
+    scale_up_bytes_per_s: int
+    loading: tuple[Source, ...] = ()
+
+
+@fact
+class Provisioned:
+    """Loads that bring the wanted instances up, in the order in which they may begin.
+
+    Each target of an edge is a seat of the request, once. An edge without shards is one source and one
+    target, rank to same rank, at whatever rate the way has: its own rate is then 0. A source that is itself a
+    target of an earlier edge passes on what it gets. overlap: the instances run their first batch layer by
+    layer while they load. obstacle: why fewer come than the free seats allow; None: not told.
+    """
+
+    edges: tuple[Edge, ...]
+    overlap: bool
+    reason: str
+    obstacle: Obstacle | None = None
+
+
+class Provisioner(Protocol):
+    """Decides which seats become instances and from where they get their parameters."""
+
+    def provision(self, wanted: Provision) -> Provisioned:
+        """Edges for at most ``wanted.count`` seats; fewer, or none, where nothing leads."""
+
+
+def stop_of(seat: Seat) -> Stop:
+    """The seat as a stop of a load."""
+    return ("replica", seat.replica)
+
+
+@fact
+class Missing:
+    """``count`` instances of a request do not come, and why."""
+
+    count: int
+    obstacle: Obstacle
+
+
+def missing_of(wanted: Provision, answer: Provisioned) -> Missing | None:
+    """What an answer leaves undone; None: nothing."""
+    started = sum(len(edge.targets) for edge in answer.edges)
+    if started >= wanted.count:
+        return None
+    if started >= len(wanted.seats):
+        return Missing(wanted.count - started, "no_gpu")
+    return Missing(wanted.count - started, answer.obstacle or _told_by(wanted))
+
+
+def _told_by(wanted: Provision) -> Obstacle:
+    """The obstacle of an answer that names none."""
+    sources = wanted.holders or wanted.host_copies or wanted.loading or wanted.stores
+    return "no_path" if sources or any(seat.cached for seat in wanted.seats) else "no_copy"

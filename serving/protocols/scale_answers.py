@@ -1,0 +1,151 @@
+"""Asking a scaler, and an arbiter between models; their answers are held against what they were shown."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from math import isnan
+from typing import Any, Final, NoReturn
+
+from serving.protocols.policy_faults import Question, ask, refused, shown, wrong_reason
+from serving.protocols.scaling import Calm, InstanceState, RoleView, ScaleDecision, Scaler, ScalingView
+from serving.vocabulary.replica import Role
+
+Arbiter = Callable[[Sequence[ScalingView], str], ScaleDecision | None]
+
+ACTS: Final = ("cancel_drain", "revive", "mutate", "load", "drain", "short")
+SCALE: Final = Question(
+    "scale",
+    "a tuple of ScaleDecision, empty where nothing changes: each of the model and a role that is shown, act "
+    f"{', '.join(ACTS[:-1])} or {ACTS[-1]}, count 1 or more and within the role's minimum and maximum, "
+    "instances empty for load and short and else as many as count, each once and in the state that the act "
+    "is for, reason a str that is not empty",
+)
+CALM: Final = Question("calm", "None, or a Calm of three numbers")
+STILL: Final = Question("still_until_ns", "an int: a time in ns")
+ARBITRATE: Final = Question(
+    "__call__", "None, or a ScaleDecision to drain one serving instance of a model that is shown"
+)
+# In which state instances are that an act is for, and in which role where that is not the decision's.
+_FROM: Final[dict[str, InstanceState]] = {"cancel_drain": "draining", "mutate": "serving", "drain": "serving"}
+
+
+class AskedScaler:
+    """A scaler whose answers are checked. ``calm`` and ``still_until_ns`` are None where it has none."""
+
+    __slots__ = ("_scaler", "calm", "still_until_ns")
+
+    def __init__(self, scaler: Scaler) -> None:
+        self._scaler = scaler
+        self.calm = self._calm if hasattr(scaler, "calm") else None
+        self.still_until_ns = self._still_until_ns if hasattr(scaler, "still_until_ns") else None
+
+    def scale(self, view: ScalingView) -> tuple[ScaleDecision, ...]:
+        """Raises PolicyError."""
+        answer = ask(self._scaler, SCALE, view)
+        if type(answer) is not tuple:
+            raise refused(self._scaler, SCALE, answer, f"that is a {type(answer).__name__} and no tuple")
+        if answer:
+            _Check(self._scaler, SCALE, view).decisions(answer)
+        return answer
+
+    def _calm(self, view: ScalingView) -> Calm | None:
+        answer = ask(self._scaler, CALM, view)
+        if answer is None:
+            return None
+        if type(answer) is Calm:
+            bounds = answer.backlog_tokens, answer.kv_tokens, answer.migrating_tokens
+            if all(type(bound) in (int, float) and not isnan(bound) for bound in bounds):
+                return answer
+        raise refused(self._scaler, CALM, answer, "that is neither")
+
+    def _still_until_ns(self, view: ScalingView) -> int:
+        answer = ask(self._scaler, STILL, view)
+        if type(answer) is not int:
+            raise refused(self._scaler, STILL, answer, f"that is a {type(answer).__name__}")
+        return answer
+
+
+def asked_arbiter(arbiter: Arbiter) -> Arbiter:
+    """The same, its answers checked."""
+
+    def arbitrate(views: Sequence[ScalingView], wanting: str) -> ScaleDecision | None:
+        answer: Any = ask(arbiter, ARBITRATE, views, wanting)
+        if answer is None:
+            return None
+        view = next((one for one in views if one.model == getattr(answer, "model", None)), None)
+        if type(answer) is not ScaleDecision or view is None or answer.act != "drain":
+            raise refused(arbiter, ARBITRATE, answer, "that is no drain of a model that is shown")
+        _Check(arbiter, ARBITRATE, view).decisions((answer,))
+        return answer
+
+    return arbitrate
+
+
+class _Check:
+    """One answer, held against the view it was given for."""
+
+    def __init__(self, policy: object, question: Question, view: ScalingView) -> None:
+        self._policy, self._question, self._view = policy, question, view
+        self._roles: dict[object, RoleView] = {role.role: role for role in view.roles}
+        self._named = set[int]()
+        self._growth: Counter[Role] = Counter()
+
+    def decisions(self, answer: tuple[Any, ...]) -> None:
+        """One after the other, then what they come to. Raises PolicyError."""
+        for decision in answer:
+            self._one(decision)
+        for role, growth in self._growth.items():
+            view = self._roles[role]
+            if growth > 0 and view.supply + growth > view.maximum:
+                self._refuse(answer, f"{view.supply + growth} {role} instances are above {view.maximum}")
+            if growth < 0 and view.supply + growth < view.minimum:
+                self._refuse(answer, f"{view.supply + growth} {role} instances are below {view.minimum}")
+
+    def _one(self, decision: Any) -> None:
+        if type(decision) is not ScaleDecision:
+            self._refuse(decision, f"a decision is no {type(decision).__name__}")
+        act, role, count, instances = decision.act, decision.role, decision.count, decision.instances
+        if type(act) is not str or act not in ACTS:
+            self._refuse(decision, f"there is no act {shown(act)}")
+        if decision.model != self._view.model:
+            self._refuse(decision, f"it is asked about {self._view.model}, not about {shown(decision.model)}")
+        if type(role) is not str or role not in self._roles:
+            self._refuse(decision, f"{self._view.model} has no role {shown(role)}")
+        if type(count) is not int or count < 1:
+            self._refuse(decision, f"a count is an int of 1 or more and not {shown(count)}")
+        if type(decision.reason) is not str or not decision.reason:
+            self._refuse(decision, wrong_reason(decision.reason))
+        self._instances(decision, () if act in ("load", "short") else self._there(act, role, decision))
+        if act in ("load", "cancel_drain", "revive", "mutate"):
+            self._growth[role] += count
+        if act in ("drain", "mutate"):
+            self._growth["prefill" if act == "mutate" else role] -= count
+        self._named.update(instances)
+
+    def _there(self, act: str, role: Role, decision: ScaleDecision) -> Sequence[int]:
+        """The instances that the act is for."""
+        if act == "revive":
+            return self._view.parked
+        if act == "mutate":
+            if role != "decode" or "prefill" not in self._roles:
+                self._refuse(decision, "only a prefill instance can turn, and only to decode")
+            role = "prefill"
+        return [one.id for one in self._roles[role].in_state(_FROM[act])]
+
+    def _instances(self, decision: ScaleDecision, there: Sequence[int]) -> None:
+        named: Any = decision.instances
+        if type(named) is not tuple or any(type(one) is not int for one in named):
+            self._refuse(decision, "instances is no tuple of ids")
+        if decision.act in ("load", "short"):
+            if named:
+                self._refuse(decision, f"{decision.act} names no instances")
+            return
+        if len(named) != decision.count:
+            self._refuse(decision, f"count is {decision.count} and {len(named)} instances are named")
+        for position, one in enumerate(named):
+            if one in named[:position] or one in self._named:
+                self._refuse(decision, f"instance {one} is named twice")
+            if one not in there:
+                self._refuse(decision, f"{decision.act} is not for instance {one} of {self._view.model} now")
+
+    def _refuse(self, answer: object, why: str) -> NoReturn:
+        raise refused(self._policy, self._question, answer, why)

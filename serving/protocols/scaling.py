@@ -1,0 +1,189 @@
+"""What a scaler sees of one model's instances, and what it may decide."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal, Protocol
+
+from serving.vocabulary.fact import fact
+from serving.vocabulary.replica import Role
+
+InstanceState = Literal[
+    "serving",  # takes requests
+    "loading",  # waits for parameters, or starts up
+    "draining",  # finishes what it has and takes nothing new
+]
+
+Act = Literal[
+    "cancel_drain",  # a draining instance takes requests again
+    "revive",  # an instance that was reclaimed serves again: its parameters are still on its GPUs
+    "mutate",  # a prefill instance becomes a decode instance, with no transfer of parameters
+    "load",  # new instances: placement chooses the GPUs, a planner the sources
+    "drain",  # an instance takes nothing new and is reclaimed when it is empty
+    "short",  # wanted, but no GPUs are free: others may be asked to give some
+]
+
+Obstacle = Literal[
+    "no_gpu",  # all GPUs are taken
+    "no_copy",  # GPUs are free, and the provisioner finds the parameters nowhere where it looks
+    "no_path",  # it finds them, and no way from there to free GPUs
+]
+OBSTACLES: Final[Mapping[Obstacle, str]] = {
+    "no_gpu": "find no free GPUs",
+    "no_copy": "find no copy of the parameters to load from",
+    "no_path": "find no way from a copy of the parameters to free GPUs",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceView:
+    """One instance. ``outstanding``: requests assigned, not finished. ``idle_since_ns``: None if busy."""
+
+    id: int
+    state: InstanceState
+    outstanding: int = 0
+    idle_since_ns: int | None = None
+
+
+class RoleView(Protocol):
+    """The instances of one model in one role, and the configured bounds on how many serve or load.
+
+    ``supply``: instances that serve or will: one that loads counts, one that drains does not. A controller
+    hands out its own books; a monitor keeps none of it.
+    """
+
+    @property
+    def role(self) -> Role: ...
+
+    @property
+    def minimum(self) -> int: ...
+
+    @property
+    def maximum(self) -> int: ...
+
+    @property
+    def supply(self) -> int: ...
+
+    def in_state(self, state: InstanceState) -> list[InstanceView]:
+        """The instances in this state, by id."""
+
+
+@dataclass(frozen=True, slots=True)
+class FixedRole:
+    """A role that stands still: a view made of a list of instances."""
+
+    role: Role
+    instances: tuple[InstanceView, ...]
+    minimum: int
+    maximum: int
+
+    def __post_init__(self) -> None:
+        assert 0 <= self.minimum <= self.maximum, "instances need 0 <= minimum <= maximum"
+
+    def in_state(self, state: InstanceState) -> list[InstanceView]:
+        """The instances in this state, by id."""
+        return sorted((one for one in self.instances if one.state == state), key=lambda one: one.id)
+
+    @property
+    def supply(self) -> int:
+        """Instances that serve or load."""
+        return sum(one.state != "draining" for one in self.instances)
+
+
+@fact
+class ScalingView:
+    """One model at one instant of the load monitor, in numbers the controller has.
+
+    ``backlog_tokens``: prompt tokens queued or running and not yet computed. ``kv_tokens``: KV memory of
+    decoding, in use or reserved. ``migrating_tokens``: KV on its way, or waiting to go, from prefill to
+    decode instances. The rates are those of one instance: prompt tokens/s, KV memory in tokens, KV tokens/s
+    it takes in. ``roles``: prefill and decode, or both in one. ``parked``: reclaimed instances of this model
+    whose parameters are still on their GPUs. ``spare``: how many more instances the free GPUs hold, those of
+    ``parked`` not counted.
+    """
+
+    now_ns: int
+    model: str
+    roles: tuple[RoleView, ...]
+    backlog_tokens: int
+    kv_tokens: int
+    migrating_tokens: int
+    prefill_tokens_per_s: float
+    kv_tokens_per_instance: int
+    kv_tokens_per_s: float
+    spare: int
+    parked: tuple[int, ...] = ()
+
+    @property
+    def has_work(self) -> bool:
+        """Whether any request of this model waits or runs."""
+        return self.backlog_tokens + self.kv_tokens + self.migrating_tokens > 0
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleDecision:
+    """One wish: ``count`` instances of a model for (or, draining, out of) ``role``.
+
+    ``instances`` names them where they exist already; it is empty for ``load`` and ``short``. The reason
+    carries the numbers.
+    """
+
+    act: Act
+    model: str
+    role: Role
+    count: int
+    instances: tuple[int, ...]
+    reason: str
+
+
+@fact
+class ScaleEvent:
+    """Something became of an instance (``replica`` -1: of none): a decision's act, or what came of it.
+
+    ``obstacle``: why instances that are wanted do not come; empty unless the act is ``short``.
+    """
+
+    now_ns: int
+    act: str
+    model: str
+    role: str
+    replica: int
+    reason: str
+    obstacle: Obstacle | Literal[""] = ""
+
+
+@fact
+class Calm:
+    """While no load of a model is above these, nothing becomes of its instances, however long that lasts."""
+
+    backlog_tokens: float
+    kv_tokens: float
+    migrating_tokens: float
+
+
+class CalmScaler(Protocol):
+    """A scaler that can say so; one that cannot is asked every period."""
+
+    def calm(self, view: ScalingView) -> Calm | None:
+        """Asked right after ``scale`` decided nothing, or only what a model without instances is short of.
+
+        None: ask again next period. Else it is asked again when a load is above, and, where the model is
+        short, when there are free GPUs or an instance that another model does not use.
+        """
+
+
+class StillScaler(Protocol):
+    """A scaler that can say how long it says the same; one that cannot is asked every period."""
+
+    def still_until_ns(self, view: ScalingView) -> int:
+        """Asked right after ``scale`` decided nothing, or only what is short: when it may decide otherwise.
+
+        That is for unchanged loads and instances. Where it was short, it is also asked again when there are
+        free GPUs or an instance that another model does not use.
+        """
+
+
+class Scaler(Protocol):
+    """Decides how many instances a model has, once per period of the load monitor."""
+
+    def scale(self, view: ScalingView) -> tuple[ScaleDecision, ...]:
+        """What to change now, in the order in which to do it; empty: nothing."""

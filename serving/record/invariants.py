@@ -1,0 +1,158 @@
+"""What must hold after every event (docs/INVARIANTS.md carries the numbers used here)."""
+
+from serving.controller import Controller
+from serving.elastic.deployment import Deployment
+from serving.engine.engine import Engine
+from serving.engine.progress import EngineState
+from serving.parameters.copies import PooledCopies
+from serving.parameters.parameter_pool import broken
+from serving.services.colocated import Colocated
+from serving.services.disaggregated import Disaggregated
+
+
+class InvariantError(AssertionError):
+    """An invariant does not hold; the message begins with its number."""
+
+
+def check(controller: Controller) -> None:
+    """Check every invariant the control plane can see by itself. O(requests in flight)."""
+    in_flight = len(controller.requests)
+    ended = controller.finished + controller.rejected + controller.failed
+    sentence = f"requests conserved: {controller.arrived} arrived, {ended} ended, {in_flight} in flight"
+    _demand(1, controller.arrived == ended + in_flight, sentence)
+    held = sum(service.queued for service in controller.services.values())
+    for engine in controller.engines.values():
+        service = controller.services[engine.replica.model]
+        coming = service.hand_overs.batch_to(engine.id) if isinstance(service, Disaggregated) else []
+        if isinstance(service, Disaggregated):
+            coming = [*coming, *service.hand_overs.parts_at(engine.id)]
+        if service.live is not None:
+            coming = [*coming, *service.live.held(engine.id)]
+        _check_engine(engine, set(coming))
+        held += len(engine.running) - len(engine.ended) + len(engine.waiting) + len(engine.door)
+        held += len(engine.outgoing) + len(engine.adopted)
+    lives = [service.live for service in controller.services.values() if service.live is not None]
+    held += sum(len(live.requests) for live in lives)
+    _demand(1, held == in_flight, f"requests conserved: replicas hold {held} of {in_flight}")
+    for service in controller.services.values():
+        if isinstance(service, Disaggregated):
+            _check_split(controller, service)
+        elif isinstance(service, Colocated):
+            _check_colocated(controller, service)
+    if controller.elastic is not None:
+        _check_deployment(controller, controller.elastic.deployment)
+
+
+def _check_engine(engine: Engine, coming: set[int]) -> None:
+    """``coming``: requests that memory is kept for, whose KV comes, is computed by layers, or is fetched."""
+    ledger, replica = engine.ledger, engine.replica
+    held = sum(ledger.held_blocks(request) for request in ledger.holders())
+    total = ledger.total_blocks
+    _demand(2, 0 <= ledger.free_blocks <= total, f"free KV blocks {ledger.free_blocks} of {total}")
+    _demand(2, held + ledger.free_blocks == total, f"KV blocks conserved on replica {replica.id}")
+    arrived = {progress.id for progress in (*engine.outgoing, *engine.adopted)}
+    admitted = engine.running.keys() | arrived | coming
+    _demand(2, set(ledger.holders()) <= admitted, "only admitted requests hold KV blocks")
+    _demand(2, engine.prefilling.keys() <= engine.running.keys(), "a prompt in progress is admitted")
+    decoding = len(engine.running) - len(engine.prefilling) - len(engine.ended)
+    _demand(2, ledger.decoding == decoding, "decoding set counted")
+    order = [*engine.running, *(progress.id for progress in (*engine.waiting, *engine.door))]
+    order += arrived
+    _demand(1, len(order) == len(set(order)), "no request is on a replica twice")
+    _check_work(engine, coming, order)
+    for progress in engine.prefilling.values():
+        computed, known = progress.computed, progress.known_tokens
+        _demand(4, 0 <= computed < known, "prompt positions are computed in order, once")
+
+
+def _check_work(engine: Engine, coming: set[int], order: list[int]) -> None:
+    number, state = engine.id, engine.state
+    loading = state in (EngineState.LOADING, EngineState.VACANT)
+    _demand(3, not (loading and engine.running), f"replica {number} runs before its layers are loaded")
+    idle = state in (EngineState.IDLE, EngineState.LOST)
+    # What is fetched by others waits here without work; what waits for its memory does, too.
+    memory_held = engine.outgoing or coming
+    works = engine.running or engine.adopted or (engine.waiting and not memory_held) or engine.door
+    _demand(10, not (idle and works), f"work conservation: replica {number} idles with requests")
+    _demand(11, not (engine.hands_over and engine.ledger.decoding), f"prefill replica {number} decodes")
+
+
+def _check_split(controller: Controller, service: Disaggregated) -> None:
+    """The sums that scalers see are those of the requests."""
+    engines = [one for one in controller.engines.values() if one.replica.model == service.model]
+    requests, hand_overs = controller.requests, service.hand_overs
+    # What a pass began as prefill it hands over, though the replica may have turned to decoding since.
+    prefill = [one for one in engines if one.hands_over or _in_hand_over_pass(one)]
+    begun = [progress for one in prefill for progress in (*one.waiting, *one.prefilling.values())]
+    tokens = sum(one.prompt_tokens for one in service.queue) + sum(
+        progress.known_tokens - progress.computed for progress in begun
+    )
+    if service.live is not None:
+        tokens += sum(one.prompt_tokens for one in service.live.requests)
+    _demand(12, service.backlog_tokens == tokens, f"{service.backlog_tokens} backlog tokens, {tokens} found")
+    unsent = sum(progress.known_tokens for one in engines for progress in one.outgoing)
+    _demand(12, service.migrating_tokens == unsent, "KV to be moved is that of completed prompts")
+    coming = {engine.id: hand_overs.batch_to(engine.id) for engine in engines}
+    on_their_way = {request for batch in coming.values() for request in batch}
+    wanted = 0
+    for engine in engines:
+        room = engine.replica.longest_request_tokens
+        kept = [*coming[engine.id], *(one.id for one in engine.adopted)]
+        if engine not in prefill:
+            kept += [*engine.running, *(one.id for one in engine.waiting)]
+        demand = sum(hand_overs.need_tokens(requests[one], room) for one in kept)
+        pulled_tokens, pulled = service.host.kept(engine.id)
+        demand += pulled_tokens
+        found = hand_overs.demands.get(engine.id, 0)
+        _demand(12, found == demand, f"room for {found} tokens is kept on replica {engine.id}, not {demand}")
+        seats, seated = hand_overs.seats.get(engine.id, 0), len(kept) + pulled
+        _demand(12, seats == seated, f"{seats} seats are kept on replica {engine.id}, not {seated}")
+        decoding, most = engine.ledger.decoding, engine.seats
+        _demand(13, decoding <= most, f"{decoding} decode on replica {engine.id}, which has {most} seats")
+        waiting = [one.id for one in engine.outgoing if one.id not in on_their_way]
+        wanted += demand + sum(hand_overs.need_tokens(requests[one], room) for one in waiting)
+    _demand(12, hand_overs.demand_tokens == wanted, f"demand {hand_overs.demand_tokens} is not {wanted}")
+
+
+def _in_hand_over_pass(engine: Engine) -> bool:
+    return engine.handing_over and engine.handing_over_tokens() > 0
+
+
+def _check_colocated(controller: Controller, service: Colocated) -> None:
+    """Who is counted where is who is there, or will decode there."""
+    fleet, requests, places = service.fleet, controller.requests, dict[int, int]()
+    if service.live is not None:
+        begun = {request.id for request in service.live.requests}
+        places = service.live.places
+        _demand(12, places.keys() <= begun, "places are known of requests in batches")
+    for replica in fleet.members:
+        engine = controller.engines[replica]
+        lists = (engine.waiting, engine.door, engine.outgoing, engine.adopted)
+        here = [one.id for progresses in lists for one in progresses]
+        here += [one for one in engine.running if one not in engine.ended]
+        here += [request for request, place in places.items() if place == replica]
+        found = fleet.load(replica, "outstanding")
+        _demand(12, found == len(here), f"{found} requests are counted on replica {replica}, not {len(here)}")
+        tokens = sum(requests[one].prompt_tokens + requests[one].max_new_tokens for one in here)
+        found = fleet.load(replica, "kv_demand")
+        _demand(12, found == tokens, f"{found} tokens are counted on replica {replica}, not {tokens}")
+
+
+def _check_deployment(controller: Controller, deployment: Deployment) -> None:
+    owned = [gpu for one in deployment.instances.live.values() for gpu in one.replica.gpus]
+    _demand(8, len(owned) == len(set(owned)), "no GPU belongs to two replicas")
+    for number, instance in deployment.instances.live.items():
+        state = controller.engines[number].state
+        loading = state is EngineState.LOADING
+        _demand(
+            3, loading == (instance.state == "loading"), f"replica {number} is {instance.state} and {state}"
+        )
+    copies = deployment.copies
+    if isinstance(copies, PooledCopies):
+        for sentence in broken(copies.pool):
+            _demand(5, False, sentence)
+
+
+def _demand(number: int, holds: bool, sentence: str) -> None:
+    if not holds:
+        raise InvariantError(f"invariant {number}: {sentence}")

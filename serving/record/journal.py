@@ -1,0 +1,204 @@
+"""The journal: one line per event with the actions that answered it, as text and back.
+
+A line is a JSON array ``[now_ns, event, [action, ...]]``; events and actions are arrays that begin with
+their name and list their fields in order. The first line is a header object, the last a footer object. This
+module only converts; whoever runs a world does the writing.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from hashlib import sha256
+from json.encoder import encode_basestring_ascii as quoted
+from typing import Any
+
+from serving.vocabulary.actions import (
+    Action,
+    Adopt,
+    Assign,
+    Fail,
+    Interrupt,
+    Load,
+    Place,
+    Preempt,
+    Reclaim,
+    Reject,
+    Run,
+    Send,
+    Stop,
+    StopLoad,
+    StopSend,
+    Turn,
+    Wake,
+)
+from serving.vocabulary.events import Arrived, Event, Loaded, LoadStopped, Lost, Opened, Ran, Sent, Woke
+from serving.vocabulary.request import Request
+
+FORMAT = 5
+
+
+def _arrived(event: Arrived) -> str:
+    r = event.request
+    numbers = f"{r.id},{r.arrival_ns},{r.prompt_tokens},{r.max_new_tokens}"
+    reserved = f",{r.reserved_tokens}" if r.reserved_tokens else ""  # seldom, so it costs the others nothing
+    return f'["arrived",{numbers},{quoted(r.model)},{r.priority}{reserved}]'
+
+
+def _ran(event: Ran) -> str:
+    finished = ",".join(map(str, event.finished))
+    running = "true" if event.running else "false"  # no call: this line is written for every event
+    joins = f",{_numbers(event.joins)}" if event.joins else ""
+    what = f"{event.steps},[{finished}],{running},{event.last_step_ns}{joins}"
+    return f'["ran",{event.replica},{event.epoch},{what}]'
+
+
+def _lost(event: Lost) -> str:
+    return f'["lost",{event.replica},{quoted(event.cause)}]'
+
+
+def _run(action: Run) -> str:
+    chunks = ",".join([f"[{request},{start},{tokens}]" for request, start, tokens in action.chunks])
+    decode = "true" if action.decode else "false"
+    until_finish = "true" if action.until_finish else "false"
+    hand_over = ",true" if action.hand_over else ""  # seldom, so it costs the others nothing
+    if action.layers is not None:
+        hand_over = f",{_truth(action.hand_over)},{_numbers(action.layers)}"
+    what = f"[{chunks}],{decode},{action.max_steps},{until_finish}{hand_over}"
+    return f'["run",{action.replica},{action.epoch},{what},{quoted(action.reason)}]'
+
+
+def _truth(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _stops(stops: Sequence[Stop]) -> str:
+    return ",".join([f"[{quoted(kind)},{number}]" for kind, number in stops])
+
+
+def _numbers(numbers: Iterable[int]) -> str:
+    return f"[{','.join(map(str, numbers))}]"
+
+
+def _load(action: Load) -> str:
+    shards = ",".join(
+        [
+            f"[{one.source_gpu},{one.target_gpu},{one.share!r},{one.rate_bytes_per_s!r}]"
+            for one in action.shards
+        ]
+    )
+    way = f"[{_stops(action.sources)}],[{_stops(action.targets)}],[{shards}]"
+    how = f"{_truth(action.every_layer)},{_truth(action.cold)}"
+    if action.layers_first:  # seldom, so it costs the others nothing
+        how += ",true"
+    return f'["load",{action.load},{quoted(action.model)},{way},{how},{quoted(action.reason)}]'
+
+
+def _send(action: Send) -> str:
+    way = f"{_numbers(action.requests)},{action.source},{action.target},{action.size_bytes}"
+    return f'["send",{action.transfer},{quoted(action.what)},{way},{quoted(action.reason)}]'
+
+
+def _place(action: Place) -> str:
+    where = f"{action.replica},{quoted(action.model)},{_numbers(action.gpus)}"
+    return f'["place",{where},{quoted(action.role)},{_truth(action.warm)},{quoted(action.reason)}]'
+
+
+_EVENT_TEXT: dict[type, Callable[[Any], str]] = {
+    Arrived: _arrived,
+    Ran: _ran,
+    Lost: _lost,
+    Opened: lambda e: '["opened"]',
+    Loaded: lambda e: f'["loaded",{e.load},{e.target},{e.layers},{_truth(e.whole)}]',
+    LoadStopped: lambda e: f'["loadstopped",{e.load},{e.target},{e.layers},{quoted(e.cause)}]',
+    Sent: lambda e: f'["sent",{e.transfer},{e.moved_bytes},{quoted(e.cause)}]',
+    Woke: lambda e: '["woke"]',
+}
+_ACTION_TEXT: dict[type, Callable[[Any], str]] = {
+    Run: _run,
+    Assign: lambda a: f'["assign",{a.request},{a.replica},{quoted(a.reason)}]',
+    Reject: lambda a: f'["reject",{a.request},{quoted(a.reason)}]',
+    Interrupt: lambda a: f'["interrupt",{a.replica},{quoted(a.reason)},{a.grace_steps}]',
+    Preempt: lambda a: f'["preempt",{a.replica},{a.request},{quoted(a.reason)}]',
+    Fail: lambda a: f'["fail",{a.request},{quoted(a.reason)}]',
+    Load: _load,
+    StopLoad: lambda a: f'["stopload",{a.load},{quoted(a.reason)}]',
+    Send: _send,
+    StopSend: lambda a: f'["stopsend",{a.transfer},{quoted(a.reason)}]',
+    Place: _place,
+    Turn: lambda a: f'["turn",{a.replica},{quoted(a.role)},{quoted(a.reason)}]',
+    Reclaim: lambda a: f'["reclaim",{a.replica},{quoted(a.reason)}]',
+    Adopt: lambda a: f'["adopt",{a.replica},{_numbers(a.requests)},{quoted(a.reason)}]',
+    Wake: lambda a: f'["wake",{a.at_ns},{quoted(a.reason)}]',
+}
+
+_DATA_EVENTS: dict[str, Any] = {
+    "opened": Opened,
+    "loaded": Loaded,
+    "loadstopped": LoadStopped,
+    "sent": Sent,
+    "woke": Woke,
+}
+
+
+def event_text(event: Event) -> str:
+    """The event as a JSON array."""
+    return _EVENT_TEXT[type(event)](event)
+
+
+def action_text(action: Action) -> str:
+    """The action as a JSON array."""
+    return _ACTION_TEXT[type(action)](action)
+
+
+def line(now_ns: int, event: Event, actions: Sequence[Action]) -> str:
+    """One journal line, without the line end."""
+    text = ",".join([_ACTION_TEXT[type(action)](action) for action in actions])
+    return f"[{now_ns},{_EVENT_TEXT[type(event)](event)},[{text}]]"
+
+
+def parse_event(fields: Sequence[Any]) -> Event:
+    """The event of a parsed array. Raises ValueError or TypeError when it is none."""
+    name, *rest = fields
+    if name == "ran":
+        replica, epoch, steps, finished, running, last_step_ns, *joins = rest
+        if replica < 0 or steps < 0:
+            raise ValueError(f"replica {replica} ran {steps} steps")
+        return Ran(replica, epoch, steps, tuple(finished), running, last_step_ns, *map(tuple, joins))
+    if name == "arrived":
+        if len(rest) > 6 and rest[6] < 1:
+            raise ValueError("a reserve of nothing is not written")
+        return Arrived(Request(*rest))
+    if name == "lost":
+        if rest[0] < 0:
+            raise ValueError(f"replica {rest[0]} was lost")
+        return Lost(*rest)
+    if name in _DATA_EVENTS:
+        if min((number for number in rest if type(number) is int), default=0) < 0:
+            raise ValueError(f"{name} with a negative number")
+        data_event: Event = _DATA_EVENTS[name](*rest)
+        return data_event
+    raise ValueError(f"no event is called {name!r}")
+
+
+def header_text(fields: dict[str, object]) -> str:
+    """The first line: format, source of the run, seed, hashes of configuration and estimates."""
+    return json.dumps({"servetwin_journal": FORMAT, **fields}, sort_keys=True, separators=(",", ":"))
+
+
+def footer_text(events: int, actions: int, digest: str) -> str:
+    """The last line: how many events and actions the journal holds, and the digest of the lines above."""
+    footer = {"actions": actions, "events": events, "sha256": digest}
+    return json.dumps(footer, sort_keys=True, separators=(",", ":"))
+
+
+def whole(header: dict[str, object], lines: Sequence[str], actions: int) -> list[str]:
+    """A complete journal from its event lines, for journals that are made in memory."""
+    text = [header_text(header), *lines]
+    return [*text, footer_text(len(lines), actions, digest_of(text))]
+
+
+def digest_of(lines: Iterable[str]) -> str:
+    """SHA-256 over the lines, each with its line end."""
+    digest = sha256()
+    for text in lines:
+        digest.update(text.encode() + b"\n")
+    return digest.hexdigest()

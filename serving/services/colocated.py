@@ -1,0 +1,313 @@
+"""Prefill and decode on the same instances, each with a queue of its own, behind one dispatcher.
+
+With a common queue no instance's queue grows beyond a pass: other requests wait at one door, so that a new
+instance finds work (where instances come and go, queues of their own without it make P99 1.6 to 2.6 times
+worse). Else everybody is dispatched at arrival, and the door is for the time without instances. While live
+ones load everybody waits at it; an instance takes from it, or from them, when it has no prompts left to
+compute.
+"""
+
+from collections import deque
+from collections.abc import Collection, Mapping
+from typing import Literal
+
+from serving.engine.engine import Engine
+from serving.engine.fleet import Admission, Dispatcher, Fleet, dispatched, refusal
+from serving.engine.leaving import withdraw
+from serving.engine.progress import EngineState
+from serving.kv.transfers import Transfers
+from serving.live.colocated import LiveColocated, between_passes, freed
+from serving.live.host import LiveSetup
+from serving.services.colocated_host import DoorHost
+from serving.vocabulary.actions import Action, Assign, Fail
+from serving.vocabulary.events import Ran, Sent
+from serving.vocabulary.replica import Replica, Role
+from serving.vocabulary.request import Request
+
+Queue = Literal["common", "per_instance"]
+
+
+class Colocated:
+    """One model. ``elastic``: it may be without instances for a while; else such a request is refused."""
+
+    __slots__ = (
+        "_admission", "_common", "_dispatcher", "_engines", "_gives_back", "_longest", "_queue_tokens",
+        "_requests", "door", "elastic", "fleet", "live",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        engines: Mapping[int, Engine],
+        requests: Mapping[int, Request],
+        dispatcher: Dispatcher,
+        admission: Admission,
+        prototype: Replica | None = None,
+        queue_tokens: int = 0,
+        numbers: Transfers | None = None,
+        live: LiveSetup | None = None,
+        queue: Queue | None = None,
+    ) -> None:
+        """``prototype``: what instances to come are like; None: there are none to come.
+
+        ``queue_tokens``: with a common queue an instance takes no more when so many prompt tokens wait there.
+        ``numbers``: of transfers, for the live part. ``queue`` None: common if elastic, else per instance and
+        what waits at a lost one fails with it. "per_instance": what waits at one that drains or is lost is
+        dispatched again.
+        """
+        self._queue_tokens = queue_tokens
+        self.fleet = fleet
+        self._engines = engines
+        self._requests = requests
+        self._dispatcher = dispatcher
+        self._admission = admission
+        self.elastic = prototype is not None
+        self._common = queue == "common" or (queue is None and self.elastic)
+        self._gives_back = queue == "per_instance"
+        assert self._common or live is None, "live instances take from a common queue"
+        self._longest = prototype.longest_request_tokens if prototype is not None else 0
+        self.door: deque[Request] = deque()
+        self.live: LiveColocated | None = None
+        if live is not None:
+            numbers = Transfers() if numbers is None else numbers
+            host = DoorHost(self, queue_tokens)
+            self.live = LiveColocated(live, engines, host, numbers, fleet, requests)
+
+    @property
+    def model(self) -> str:
+        """Whose requests these are."""
+        return self.fleet.model
+
+    @property
+    def longest_request_tokens(self) -> int:
+        """Of the instances there are, or may be."""
+        return self._longest or self.fleet.longest_request_tokens
+
+    @property
+    def backlog_tokens(self) -> int:
+        """Prompt tokens at the door, in batches of live instances and at instances, not computed yet."""
+        tokens = sum([request.prompt_tokens for request in self.door])
+        if self.live is not None:
+            tokens += sum([request.prompt_tokens for request in self.live.requests])
+        for replica in self.fleet.members:
+            engine = self._engines[replica]
+            begun = (*engine.waiting, *engine.prefilling.values())
+            tokens += sum([progress.known_tokens - progress.computed for progress in begun])
+        return tokens
+
+    @property
+    def kv_tokens(self) -> int:
+        """All the tokens that the requests at instances may have, new ones too."""
+        if self.live is None:
+            return self.fleet.kv_demand
+        begun = [one.prompt_tokens + one.max_new_tokens for one in self.live.placeless]
+        return self.fleet.kv_demand + sum(begun)
+
+    @property
+    def migrating_tokens(self) -> int:
+        """KV of first layers on its way to the others."""
+        return 0 if self.live is None else self.live.migrating_tokens
+
+    def kv_senders(self) -> Collection[int]:
+        """The instances that KV leaves now."""
+        return ()  # a request decodes where its prompt was computed
+
+    @property
+    def queued(self) -> int:
+        """Requests that no instance has yet."""
+        return len(self.door)
+
+    def refusal(self, now_ns: int, request: Request) -> str | None:
+        """Too long for an instance, no instance for ever, or turned away by the admission policy."""
+        longest = self._longest or self.fleet.longest_request_tokens
+        if request.prompt_tokens + request.max_new_tokens <= longest:
+            return refusal(self._admission, now_ns, request, self.fleet)
+        if not self.elastic and not self.fleet.replicas:
+            return f"no replica of {request.model} is alive"
+        return f"prompt + max_new_tokens exceed the {longest} KV tokens of a replica"
+
+    def arrived(self, request: Request, actions: list[Action]) -> None:
+        """To the queue of an instance, by the dispatcher; to the door while a live instance loads."""
+        fleet = self.fleet
+        live = self.live
+        if live is not None and live.pairs:
+            self.door.append(request)
+            self.feed(actions)
+            return
+        if not fleet.replicas:
+            self.door.append(request)
+            return
+        replica, reason = dispatched(self._dispatcher, request, fleet)
+        if self._common and not self._takes(replica):
+            # Nobody waits at the door while an instance would take it.
+            others = [other for other in map(fleet.replica_at, range(fleet.replicas)) if self._takes(other)]
+            if self.door or not others:
+                self.door.append(request)
+                return
+            replica, reason = others[0], f"the first with room, for {replica} has none"
+        self._assign(request, replica, reason, actions)
+
+    def _assign(self, request: Request, replica: int, reason: str, actions: list[Action]) -> None:
+        self.fleet.assigned(replica, request)
+        actions.append(Assign(request.id, replica, reason))
+        self._engines[replica].enqueue(request, actions)
+
+    def _takes(self, replica: int) -> bool:
+        """Whether less than a pass waits in an instance's queue."""
+        engine = self._engines[replica]
+        tokens = sum([progress.known_tokens for progress in (*engine.waiting, *engine.door)])
+        return tokens < self._queue_tokens
+
+    def feed(self, actions: list[Action], reporting: int = -1) -> None:
+        """Whoever can work gets work: what live instances have begun goes first, and they begin more last.
+
+        reporting: the instance whose report is handled, if one is.
+        """
+        live = self.live
+        if live is None or not live.pairs:
+            for replica in self.partners() if self._common else ():
+                self._feed(replica, actions)
+            while self.door and self.fleet.replicas and not self._common:
+                request = self.door.popleft()
+                replica, reason = dispatched(self._dispatcher, request, self.fleet)
+                self._assign(request, replica, reason, actions)
+            return
+        before = -1
+        while before < len(actions):  # what one takes changes what another may
+            before = len(actions)
+            self._feed_live(live, actions, reporting)
+
+    def _feed_live(self, live: LiveColocated, actions: list[Action], reporting: int) -> None:
+        fleet = self.fleet
+        live.end_own(actions)
+        # First where the fewest residents have to wait.
+        for replica in sorted(self.partners(), key=lambda one: (fleet.load(one, "outstanding"), one)):
+            if not live.free(replica):
+                continue
+            batch = live.offered(replica)
+            if batch is not None:
+                live.take_over(replica, batch, replica == reporting, actions)
+            elif self.door:
+                self._take_pass(replica, actions)
+        live.work(actions)
+        live.count()
+
+    def _take_pass(self, replica: int, actions: list[Action]) -> None:
+        """An instance without prompts of its own takes a pass of them from the door."""
+        engine, batch, tokens = self._engines[replica], list[Request](), 0
+        while self.door and tokens < self._queue_tokens:
+            request = self.door.popleft()
+            tokens += request.prompt_tokens
+            batch.append(request)
+            self.fleet.assigned(replica, request)
+            actions.append(Assign(request.id, replica, f"from the door, {len(self.door)} stay"))
+        if engine.state is EngineState.IDLE:
+            engine.take(batch, actions)
+            return
+        for request in batch:
+            engine.enqueue(request, actions)
+
+    def _feed(self, replica: int, actions: list[Action]) -> None:
+        """An instance takes from the door what it has room for."""
+        while self.door and self._takes(replica):
+            self._assign(self.door.popleft(), replica, f"from the door, {len(self.door)} stay", actions)
+
+    def ran(self, engine: Engine, event: Ran, actions: list[Action]) -> None:
+        """The engine answers; those who finished leave."""
+        aside, live, finished = engine.aside, self.live, event.finished
+        if aside is not None and aside.begun:
+            self._ran_layers(engine, event, actions)
+            return
+        engine.ran(event, actions)
+        if finished:
+            departed, requests = self.fleet.departed, self._requests
+            for request in finished:
+                departed(event.replica, requests[request])
+            if live is not None:
+                live.has_more(engine.id)
+        if live is not None and live.pairs:
+            self.feed(actions, engine.id)
+        elif self.door and event.replica in self.fleet:
+            self._feed(event.replica, actions)
+
+    def _ran_layers(self, engine: Engine, event: Ran, actions: list[Action]) -> None:
+        live = self.live
+        assert live is not None
+        changed = live.ended(engine, event, actions)
+        self.feed(actions)
+        for one in changed:
+            freed(one, actions)
+
+    def sent(self, event: Sent, actions: list[Action]) -> int | None:
+        """First layers' KV has come: its requests decode, and the giver, which is returned, has memory."""
+        live = self.live
+        assert live is not None, "nothing is sent where nobody is live"
+        if live.came(event.transfer, actions):
+            self.feed(actions)
+            return None
+        ends = live.kv_came(event.transfer)
+        if ends is None:
+            return None
+        giver, place = ends
+        self.feed(actions)
+        between_passes(place, actions)
+        freed(giver, actions)
+        return giver.id
+
+    def join(self, replica: Replica, role: Role, actions: list[Action]) -> None:
+        """An instance takes requests; those at the door go to it."""
+        assert role == "both", "a colocated model's instances do both"
+        self.fleet.add(replica)
+        self.feed(actions)
+
+    def leave(self, replica: int, actions: list[Action]) -> None:
+        """An instance takes nothing new."""
+        self.fleet.retire(replica)
+        if self._gives_back:
+            engine = self._engines[replica]
+            back = self._taken_back(engine)
+            if back and engine.state is EngineState.RUNNING:
+                engine.cut_run(actions)  # an arrival did not change it while somebody waited
+            self.door += back
+            self.feed(actions)
+
+    def _taken_back(self, engine: Engine) -> list[Request]:
+        """Those who wait at an instance and have not begun there."""
+        back = [self._requests[id] for id in withdraw(engine)]
+        for request in back:
+            self.fleet.departed(engine.id, request)
+        return back
+
+    def outstanding(self, replica: int) -> int:
+        """Requests assigned to an instance and not finished, and those it has layers or KV of."""
+        own = self.fleet.load(replica, "outstanding") if replica in self.fleet.members else 0
+        return own if self.live is None else own + self.live.outstanding(replica)
+
+    def partners(self) -> list[int]:
+        """Instances that take requests."""
+        return [self.fleet.replica_at(position) for position in range(self.fleet.replicas)]
+
+    def lose(self, engine: Engine, cause: str, actions: list[Action]) -> list[int]:
+        """All it had fails, and what needs layers that only it had; others' batches go back."""
+        if self._gives_back:
+            self.door += self._taken_back(engine)
+        failed = engine.lose(actions, cause)
+        for request in failed:
+            self.fleet.departed(engine.id, self._requests[request])
+        live = self.live
+        if live is not None:
+            gone = [request.id for request in live.lost(engine.id, actions)]
+            actions += [Fail(request, cause) for request in gone]
+            failed += gone
+        if engine.id in self.fleet.members:  # it never was, if it was still loading
+            self.fleet.lose(engine.id)
+        if not self.elastic and not self.fleet.replicas:
+            stranded = [request.id for request in self.door]
+            self.door.clear()
+            actions += [Fail(request, cause) for request in stranded]
+            failed += stranded
+        if live is not None or self._gives_back:
+            self.feed(actions)
+        for replica in self.fleet.members if live is not None else ():
+            freed(self._engines[replica], actions)
+        return failed

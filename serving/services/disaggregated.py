@@ -1,0 +1,315 @@
+"""Prefill and decode on instances of their own (DistServe, BlitzScale): one queue before each role.
+
+Requests wait in one queue for an idle prefill instance, which takes as many whole prompts as its engine runs
+in a pass. What it has computed waits for a decode instance with room (``serving.kv.handover``); while it waits
+its KV stays, so that prefill holds back when decode is full. Live instances take from the queue while they
+load, and share their batches with idle prefill instances, with a decode one where there are none.
+"""
+
+from collections import deque
+from collections.abc import Collection, Mapping
+
+from serving.engine.engine import Engine
+from serving.engine.fleet import Admission, Fleet, refusal
+from serving.engine.progress import EngineState
+from serving.kv.handover import HandOverRules, HandOvers, Transfers
+from serving.live.host import LiveSetup
+from serving.live.scaling import Live
+from serving.services.disaggregated_host import PrefillHost
+from serving.vocabulary.actions import Action, Assign, Fail
+from serving.vocabulary.events import Ran, Sent
+from serving.vocabulary.replica import Replica, Role
+from serving.vocabulary.request import Request
+
+_IDLE = EngineState.IDLE
+_HEAD = "head of the queue"
+# What admission policies see: instances take from a common queue, so none of them has one of its own.
+_NOBODY = Fleet("", ())
+
+
+class Disaggregated:
+    """One model served by prefill and decode instances.
+
+    ``batch_tokens``: prompt tokens of a prefill pass; a longer prompt runs alone.
+    """
+
+    __slots__ = (
+        "_admission", "_batch_tokens", "_engines", "_idle", "_longest", "_most_decoding", "_requests",
+        "_turning", "backlog_tokens", "decode", "hand_overs", "host", "live", "model", "prefill", "queue",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        prototype: Replica,
+        engines: Mapping[int, Engine],
+        requests: Mapping[int, Request],
+        admission: Admission,
+        rules: HandOverRules,
+        batch_tokens: int,
+        numbers: Transfers,
+        live: LiveSetup | None = None,
+    ) -> None:
+        self.model = prototype.model
+        self._longest = prototype.longest_request_tokens
+        self._engines = engines
+        self._requests = requests
+        self._admission = admission
+        self._batch_tokens = batch_tokens
+        self._most_decoding = rules.most_requests
+        self.hand_overs = HandOvers(engines, requests, rules, numbers, prototype.block_tokens)
+        self.queue: deque[Request] = deque()
+        self.backlog_tokens = 0
+        self.prefill: set[int] = set()  # instances that take requests
+        self.decode: set[int] = set()
+        self._idle: set[int] = set()  # prefill instances that could take some now
+        self._turning: set[int] = set()  # those that will decode when they have computed what they have begun
+        self.host = PrefillHost(self)
+        self.live = None if live is None else Live(live, engines, self.host, numbers)
+
+    @property
+    def longest_request_tokens(self) -> int:
+        """As every instance of the model: they are alike."""
+        return self._longest
+
+    @property
+    def kv_tokens(self) -> int:
+        """Room kept on decode instances, and wanted by those whose prompt is computed.
+
+        Where seats are scarcer than tokens every request counts as its seat's part of the memory.
+        """
+        tokens, seats = self.hand_overs.demand_tokens, self.hand_overs.demand_seats
+        return max(tokens, -(-seats * self._longest // self._most_decoding))
+
+    @property
+    def migrating_tokens(self) -> int:
+        """KV that waits at prefill instances or is on its way."""
+        return self.hand_overs.migrating_tokens
+
+    def kv_senders(self) -> Collection[int]:
+        """The instances that KV leaves now."""
+        return self.hand_overs.senders()
+
+    @property
+    def queued(self) -> int:
+        """Requests that no instance has yet."""
+        return len(self.queue)
+
+    def refusal(self, now_ns: int, request: Request) -> str | None:
+        """Too long for an instance, or turned away by the admission policy."""
+        if request.prompt_tokens + request.max_new_tokens > self._longest:
+            return f"prompt + max_new_tokens exceed the {self._longest} KV tokens of a replica"
+        return refusal(self._admission, now_ns, request, _NOBODY)
+
+    def arrived(self, request: Request, actions: list[Action]) -> None:
+        """To the queue, and on if a prefill instance is idle."""
+        tokens = request.prompt_tokens
+        self.backlog_tokens += tokens
+        if self._idle and not self.queue:  # as feed would, if there is memory for it
+            replica = min(self._idle)
+            engine = self._engines[replica]
+            ledger = engine.ledger
+            if -(-tokens // ledger.block_tokens) <= ledger.free_blocks - ledger.watermark_blocks:
+                self._idle.discard(replica)
+                actions.append(Assign(request.id, replica, _HEAD))
+                engine.take((request,), actions)
+                return
+        self.queue.append(request)
+        if self._idle or (self.live is not None and self.live.pairs):
+            self.feed(actions)
+
+    def feed(self, actions: list[Action]) -> None:
+        """Whoever can work gets work: what live instances have begun goes first, and they begin more last."""
+        live = self.live
+        if live is None or not live.pairs:
+            self._feed_idle(actions)
+            return
+        live.pull(self._idle, actions)
+        self._feed_idle(actions)
+        live.work(actions)
+
+    def _feed_idle(self, actions: list[Action]) -> None:
+        """Idle prefill instances take from the queue, the lowest number first."""
+        idle = self._idle
+        while self.queue and idle:
+            replica = min(idle)
+            batch = self.next_batch(self._engines[replica])
+            if not batch:
+                while self._take_in_turns(actions):
+                    pass
+                return
+            self._give(replica, batch, actions)
+
+    def _give(self, replica: int, batch: list[Request], actions: list[Action]) -> None:
+        self._idle.discard(replica)
+        actions += [Assign(request.id, replica, _HEAD) for request in batch]
+        self._engines[replica].take(batch, actions)
+
+    def _take_in_turns(self, actions: list[Action]) -> bool:
+        """Whether one that had no memory for the first in the queue may have it for who is first now."""
+        passed_over = again = False
+        for replica in sorted(self._idle):
+            if not self.queue:
+                return False
+            batch = self.next_batch(self._engines[replica])
+            if not batch:
+                passed_over = True  # its memory is full of KV that nobody has fetched
+                continue
+            again = passed_over
+            self._give(replica, batch, actions)
+        return again
+
+    def next_batch(self, engine: Engine) -> list[Request]:
+        """Take from the queue what fits into a pass and into the free memory."""
+        batch: list[Request] = []
+        ledger, queue = engine.ledger, self.queue
+        tokens, blocks = 0, ledger.free_blocks - ledger.watermark_blocks
+        while queue:
+            request = queue[0]
+            tokens += request.prompt_tokens
+            blocks -= ledger.blocks_for(request.prompt_tokens)
+            if blocks < 0 or (batch and tokens > self._batch_tokens):
+                break
+            batch.append(queue.popleft())
+        return batch
+
+    def ran(self, engine: Engine, event: Ran, actions: list[Action]) -> None:
+        """Completed prompts are handed over, an idle prefill instance takes more, freed room is used."""
+        hand_overs = self.hand_overs
+        if engine.aside is not None and engine.aside.begun:
+            self._ran_layers(engine, event, actions)
+            return
+        if engine.handing_over:
+            earlier = len(engine.outgoing)
+            if event.steps:
+                self.backlog_tokens -= engine.handing_over_tokens()
+            engine.ran(event, actions)
+            turns = engine.id in self._turning and not _begun_tokens(engine)
+            if turns:
+                self._opens(engine)
+            if len(engine.outgoing) > earlier:
+                hand_overs.completed(engine, earlier, actions)
+            if turns:
+                hand_overs.match(actions)
+                self._let_help(actions)
+            if engine.state is _IDLE and engine.id in self.prefill:
+                self._idle.add(engine.id)
+                if self.queue or (self.live is not None and self.live.pairs):
+                    self.feed(actions)
+            return
+        engine.ran(event, actions)
+        if event.finished:
+            for request in event.finished:
+                hand_overs.departed(engine.id, request)
+        # Who preempted its last one waits for parts of others: for a match, not for a finish.
+        if (event.finished or engine.state is _IDLE) and hand_overs.waiting:
+            hand_overs.match(actions)
+        if event.finished:
+            self._let_help(actions)  # it may have room now for what it could not pull
+
+    def _ran_layers(self, engine: Engine, event: Ran, actions: list[Action]) -> None:
+        live = self.live
+        assert live is not None
+        giver = live.ran(engine, event, actions)
+        if engine.state is _IDLE and engine.id in self.prefill:
+            self._idle.add(engine.id)
+        self.feed(actions)
+        engine.freed(actions)
+        giver.freed(actions)  # of a batch that ended with its first token, if it decodes by now
+        if self.hand_overs.waiting:
+            self.hand_overs.match(actions)
+
+    def sent(self, event: Sent, actions: list[Action]) -> int | None:
+        """KV has come: it decodes there, and its old place, which is returned, has memory for more."""
+        live = self.live
+        if live is not None and live.came(event.transfer, actions):
+            self.feed(actions)
+            return None
+        source = self.hand_overs.sent(event, actions)
+        if source is not None and ((self._idle and self.queue) or (live is not None and live.pairs)):
+            self.feed(actions)
+        return source
+
+    def join(self, replica: Replica, role: Role, actions: list[Action]) -> None:
+        """An instance prefills or decodes from now on."""
+        assert role != "both", "a disaggregated model has no instance that does both"
+        engine = self._engines[replica.id]
+        if role == "decode":
+            if engine.hands_over and _begun_tokens(engine):
+                self._turning.add(replica.id)
+            else:
+                self._decodes(engine, actions)
+            return
+        engine.turn(role)
+        self.prefill.add(replica.id)
+        if engine.state is _IDLE and not (self.live is not None and self.live.promised(replica.id)):
+            self._idle.add(replica.id)
+            self.feed(actions)
+
+    def _decodes(self, engine: Engine, actions: list[Action]) -> None:
+        """It takes what is computed from now on, that of its own first."""
+        self._opens(engine)
+        self.hand_overs.match(actions)
+        self._let_help(actions)
+
+    def _let_help(self, actions: list[Action]) -> None:
+        """Where no instance prefills, decode instances pull what live ones have begun."""
+        if self.live is not None and self.live.pairs and not self.prefill:
+            self.feed(actions)
+
+    def _opens(self, engine: Engine) -> None:
+        self._turning.discard(engine.id)
+        engine.turn("decode")
+        self.decode.add(engine.id)
+        self.hand_overs.open(engine.id)
+
+    def leave(self, replica: int, actions: list[Action]) -> None:
+        """An instance takes nothing new; what it has computed is still fetched, what is sent to it comes."""
+        self.prefill.discard(replica)
+        self._idle.discard(replica)
+        self._turning.discard(replica)
+        self.decode.discard(replica)
+        self.hand_overs.close(replica)
+
+    def outstanding(self, replica: int) -> int:
+        """Requests it computes or keeps, and those on their way to it."""
+        engine = self._engines[replica]
+        held = len(engine.running) + len(engine.waiting) + len(engine.outgoing) + len(engine.adopted)
+        held += len(self.hand_overs.batch_to(replica))
+        if self.live is None:
+            return held  # else it may also keep KV of first layers until it is fetched
+        return max(held, len(engine.ledger.holders())) + self.live.outstanding(replica)
+
+    def lose(self, engine: Engine, cause: str, actions: list[Action]) -> list[int]:
+        """What was sent to it is sent again elsewhere; what it had fails, and is returned."""
+        self.leave(engine.id, actions)
+        unsent = [progress.id for progress in engine.outgoing]
+        kept = [*unsent, *(one.id for one in engine.adopted)]
+        in_pass = engine.handing_over_tokens() if engine.handing_over else 0
+        if engine.hands_over or in_pass:  # it may have turned to decoding during the pass
+            self.backlog_tokens -= _begun_tokens(engine) + in_pass
+        else:
+            kept += [*engine.running, *(one.id for one in engine.waiting)]
+        failed = engine.lose(actions, cause)
+        self.host.dropped(engine)
+        self.hand_overs.lost(engine.id, unsent, kept, actions)
+        if self.live is not None:
+            failed += self._lose_live(self.live, engine, cause, actions)
+        self.hand_overs.match(actions)
+        return failed
+
+    def _lose_live(self, live: Live, engine: Engine, cause: str, actions: list[Action]) -> list[int]:
+        """Requests whose first layers only this instance had fail."""
+        gone = live.lost(engine.id, actions)
+        self.backlog_tokens -= sum([request.prompt_tokens for request in gone])
+        failed = [request.id for request in gone] + self.hand_overs.without(engine.id, actions)
+        actions += [Fail(request, cause) for request in failed]
+        idle = [one for one in self.prefill if self._engines[one].state is _IDLE]
+        self._idle.update(one for one in idle if not live.promised(one))
+        self.feed(actions)
+        return failed
+
+
+def _begun_tokens(engine: Engine) -> int:
+    """Prompt tokens that a prefill instance has taken and that its pass in progress does not compute."""
+    begun = (*engine.waiting, *engine.prefilling.values())
+    return sum([one.known_tokens - one.computed for one in begun]) - engine.handing_over_tokens()

@@ -1,0 +1,216 @@
+"""Actions are wishes the controller hands to a world. Deltas only: what a replica holds is implicit."""
+
+from serving.vocabulary.fact import fact
+
+# (request id, first KV position to compute, number of tokens): positions [start, start + tokens).
+Chunk = tuple[int, int, int]
+# (kind, number) of a place on the way of parameters: see Load.
+Stop = tuple[str, int]
+
+
+@fact
+class Assign:
+    """The request now belongs to this replica's queue."""
+
+    request: int
+    replica: int
+    reason: str
+
+
+@fact
+class Reject:
+    """The request is refused and forgotten."""
+
+    request: int
+    reason: str
+
+
+@fact
+class Run:
+    """Run up to ``max_steps`` steps on a replica over its whole layer range.
+
+    The first step also computes ``chunks``; a request whose prompt they complete samples a token and decodes
+    from the next step on. Every step decodes one token for each resident decoding request (implicit), except
+    that ``decode`` False leaves them out of the first one (prefill-first batching). More than one step with
+    chunks only if they complete every prompt they touch. Steps in which requests finish are reported; the
+    run then ends if ``until_finish``, and else goes on with those left, for as long as there are any. With
+    ``hand_over`` requests whose prompts it completes do not decode here: their KV waits for an ``Adopt``.
+    With ``layers`` it is one step that runs layers [first, last) of whole prompts, which get a token only
+    after the model's last one. It may run on a replica that has no more layers than these.
+    """
+
+    replica: int
+    epoch: int
+    chunks: tuple[Chunk, ...]
+    decode: bool
+    max_steps: int
+    until_finish: bool
+    reason: str
+    hand_over: bool = False
+    layers: tuple[int, int] | None = None
+
+
+@fact
+class Interrupt:
+    """Stop the replica's current run at the next step boundary and report. Ignored when nothing runs.
+
+    ``grace_steps`` more steps are run before it stops.
+    """
+
+    replica: int
+    reason: str
+    grace_steps: int = 0
+
+
+@fact
+class Preempt:
+    """Take a resident or partly prefilled request out of the replica; its KV is dropped."""
+
+    replica: int
+    request: int
+    reason: str
+
+
+@fact
+class Fail:
+    """The request ends without its answer, because what served it is gone."""
+
+    request: int
+    reason: str
+
+
+@fact
+class Place:
+    """From now on the GPUs are this replica's, which serves in ``role``: prefill, decode or both.
+
+    A replica that comes back to its GPUs keeps its number. ``warm``: it has its parameters already.
+    """
+
+    replica: int
+    model: str
+    gpus: tuple[int, ...]
+    role: str
+    warm: bool
+    reason: str
+
+
+@fact
+class Turn:
+    """The replica serves in another role from now on; its parameters serve both."""
+
+    replica: int
+    role: str
+    reason: str
+
+
+@fact
+class Reclaim:
+    """The replica's GPUs are free again. It holds no request; its parameters may be overwritten."""
+
+    replica: int
+    reason: str
+
+
+@fact
+class Shard:
+    """One GPU's part in a load: ``share`` of all parameters, at no more than ``rate_bytes_per_s``.
+
+    source_gpu: -1 when it comes from a host's memory.
+    """
+
+    source_gpu: int
+    target_gpu: int
+    share: float
+    rate_bytes_per_s: float
+
+
+@fact
+class Load:
+    """Bring the parameters of ``model`` from the sources to the targets, unit by unit.
+
+    A stop is (kind, number): ``replica``, ``host`` (its memory), ``ssd`` (of a host) or ``remote`` (number
+    0). A source may itself be loading: then it passes on what it has. ``shards`` (their shares sum to 1) say
+    which GPU sends which part to which; the ranks of several targets then exchange their parts over their
+    scale-up links. Without shards there is one source and one target, rank to same rank. The world reports
+    how many layers are whole at a target: each of them if ``every_layer``, else only all. ``cold``: replicas
+    that load must start up first (process, context, connections). ``layers_first``: the embedding comes after
+    the layers, else before them.
+    """
+
+    load: int
+    model: str
+    sources: tuple[Stop, ...]
+    targets: tuple[Stop, ...]
+    shards: tuple[Shard, ...]
+    every_layer: bool
+    cold: bool
+    reason: str
+    layers_first: bool = False
+
+
+@fact
+class StopLoad:
+    """Stop a load: what is whole stays where it is, the rest is not sent."""
+
+    load: int
+    reason: str
+
+
+@fact
+class Send:
+    """Move ``size_bytes`` of state (``what``: ``kv`` or ``activations``) of requests between two replicas."""
+
+    transfer: int
+    what: str
+    requests: tuple[int, ...]
+    source: int
+    target: int
+    size_bytes: int
+    reason: str
+
+
+@fact
+class StopSend:
+    """Stop a transfer; the world reports how much of it had moved."""
+
+    transfer: int
+    reason: str
+
+
+@fact
+class Adopt:
+    """Requests whose KV is here now decode on this replica, from its next step on.
+
+    A run in progress, which then is one without prompts, goes on with them and tells of it (``Ran.joins``).
+    """
+
+    replica: int
+    requests: tuple[int, ...]
+    reason: str
+
+
+@fact
+class Wake:
+    """Report ``Woke`` at this time. Only one is asked for at a time."""
+
+    at_ns: int
+    reason: str
+
+
+Action = (
+    Assign
+    | Reject
+    | Run
+    | Interrupt
+    | Preempt
+    | Fail
+    | Place
+    | Turn
+    | Reclaim
+    | Load
+    | StopLoad
+    | Send
+    | StopSend
+    | Adopt
+    | Wake
+)

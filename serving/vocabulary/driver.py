@@ -1,0 +1,21 @@
+"""What a driver is handed beside its world: who answers its events, and who writes both down."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from serving.vocabulary.actions import Action
+from serving.vocabulary.events import Event
+
+
+class Control(Protocol):
+    """Who answers events, such as ``serving.controller.Controller``."""
+
+    def handle(self, now_ns: int, event: Event) -> Sequence[Action]:
+        """The actions that follow."""
+
+
+class JournalSink(Protocol):
+    """Whoever writes the journal."""
+
+    def write(self, now_ns: int, event: Event, actions: Sequence[Action]) -> None:
+        """One event and what was answered."""

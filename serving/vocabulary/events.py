@@ -1,0 +1,85 @@
+"""Events are facts a world reports to the controller. Frozen, and complete enough to be replayed."""
+
+from serving.vocabulary.fact import fact
+from serving.vocabulary.request import Request
+
+
+@fact
+class Arrived:
+    """A request reached the front door."""
+
+    request: Request
+
+
+@fact
+class Ran:
+    """A replica reports at a step boundary.
+
+    ``steps`` is how many steps have run since its last report (an interrupted run stops early; one cancelled
+    before its first step reports 0). ``finished`` lists the requests that produced their last token in the
+    last of these steps, ascending. ``epoch`` is that of the ``Run`` it answers. ``running``: the run goes on,
+    no new one is needed. ``last_step_ns``: when the last of these steps began, -1 where nobody asks
+    (only asynchronous scheduling does). ``joins``: for every ``Adopt`` since the last report that found a run
+    in progress, how many of these steps had run before its requests took part.
+    """
+
+    replica: int
+    epoch: int
+    steps: int
+    finished: tuple[int, ...]
+    running: bool = False
+    last_step_ns: int = -1
+    joins: tuple[int, ...] = ()
+
+
+@fact
+class Lost:
+    """A replica is gone (its process died, its host failed): nothing it held exists any more."""
+
+    replica: int
+    cause: str
+
+
+@fact
+class Opened:
+    """The world is up and can carry out actions. Comes first, from worlds that have parameters to load."""
+
+
+@fact
+class Loaded:
+    """``layers`` layers of a load, from its first on, are whole at a target; ``whole``: so is all the rest.
+
+    ``target`` counts over the load's targets.
+    """
+
+    load: int
+    target: int
+    layers: int
+    whole: bool
+
+
+@fact
+class LoadStopped:
+    """A load ended early at a target, which has ``layers`` layers: asked to, or because something failed."""
+
+    load: int
+    target: int
+    layers: int
+    cause: str
+
+
+@fact
+class Sent:
+    """A transfer ended after ``moved_bytes``; ``cause`` is empty when that is all."""
+
+    transfer: int
+    moved_bytes: int
+    cause: str
+
+
+@fact
+class Woke:
+    """The time a ``Wake`` asked for has come."""
+
+
+Event = Arrived | Ran | Lost | Opened | Loaded | LoadStopped | Sent | Woke

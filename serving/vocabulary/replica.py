@@ -1,0 +1,31 @@
+"""A replica: a group of GPUs that holds a contiguous layer range of one model."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from serving.vocabulary.layers import LayerRange
+
+Role = Literal["prefill", "decode", "both"]
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """Identity and extent. ``kv_blocks`` of ``block_tokens`` tokens is the KV memory of the whole group.
+
+    ``role``: ``prefill`` (prompts, handed over when computed), ``decode`` or ``both``.
+    """
+
+    id: int
+    model: str
+    layers: LayerRange
+    gpus: tuple[int, ...]
+    kv_blocks: int
+    block_tokens: int = 16
+    watermark_blocks: int = 0
+    prefix_caching: bool = False
+    role: Role = "both"
+
+    @property
+    def longest_request_tokens(self) -> int:
+        """Prompt + output that surely fit, so that preemption by recompute can always come back."""
+        return (self.kv_blocks - self.watermark_blocks) * self.block_tokens

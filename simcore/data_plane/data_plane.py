@@ -1,0 +1,299 @@
+"""The data plane in virtual time: loads and transfers become flows, their ends become facts.
+
+It knows the fabric, not SimPy: ``next_ns`` says when it wants to be asked, ``collect`` what happened by then.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Final
+
+from hwmodels.fabric.fabric import Fabric
+from hwmodels.fabric.flow import FlowSpec
+from hwmodels.llm_shape import LlmShape
+from hwmodels.loading.chain import Chain
+from hwmodels.loading.loader import load_loader
+from hwmodels.loading.plan import Send, Step
+from hwmodels.loading.startup import StartUp
+from hwmodels.loading.units import Chunk, Unit, cut_into_chunks, layers_first, model_units
+from hwmodels.topology.topology import Topology
+from serving.vocabulary.actions import Action, Load, Place, Reclaim, Stop, StopLoad, StopSend
+from serving.vocabulary.actions import Send as SendState
+from serving.vocabulary.events import Event, Sent
+from serving.vocabulary.units import NS_PER_S
+from simcore.data_plane.loading import SLACK_NS, LoadRecord, LoadRun, whole_ns
+from simcore.data_plane.places import Places
+from simcore.data_plane.transfers import Transfers
+from simcore.data_plane.ways import ranks_of, way
+
+_STORES: Final = {"host": "dram", "ssd": "ssd", "remote": "remote"}
+_BEGIN: Final = -1  # what a load waits for: its start-up; else the engine of that target
+
+
+@dataclass(frozen=True, slots=True)
+class DataPlaneSetup:
+    """What is fixed: the cluster, model shapes by name, loader, start-up, and the replicas of the start.
+
+    model_of, gpus_of: of each of them, from 0 on. loader: a name of loaders.yaml. contexts: CUDA contexts
+    made beforehand (None: one for every GPU); connected: whether the GPUs of each replica have their
+    connections. bundled: False makes every lane of a load or transfer a flow of its own, also where they are
+    alike and share no link.
+    """
+
+    topology: Topology
+    shapes: Mapping[str, LlmShape]
+    model_of: Sequence[str]
+    gpus_of: Sequence[tuple[int, ...]]
+    loader: str
+    start_up: StartUp
+    contexts: int | None = None
+    connected: bool = False
+    bundled: bool = True
+
+
+class DataPlane:
+    """Carries out Place, Reclaim, Load, StopLoad, Send and StopSend; ``records`` has the loads that ended.
+
+    A source that is itself loading passes on what it has. Raises HardwareError for a way that does not exist.
+    """
+
+    def __init__(self, setup: DataPlaneSetup) -> None:
+        self._setup = setup
+        self.topology = topology = setup.topology
+        self.records: list[LoadRecord] = []
+        self.fabric = Fabric([link.rate_bytes_per_s for link in topology.links])
+        contexts = len(topology.gpus) if setup.contexts is None else setup.contexts
+        self.places = Places(setup.model_of, setup.gpus_of, setup.start_up, contexts, setup.connected)
+        self._transfers = Transfers(topology, self.fabric, self.places, setup.shapes, setup.bundled)
+        # By model, and whether the layers come first.
+        self._cut: dict[tuple[str, bool], tuple[tuple[Unit, ...], tuple[Chunk, ...]]] = {}
+        self._loads: dict[int, LoadRun] = {}
+        self._of_flow: dict[int, tuple[LoadRun, Send | None]] = {}  # flows of loads
+        self._coming: dict[tuple[str, Stop], tuple[LoadRun, int]] = {}  # (model, target) -> load, its target
+        self._layer_ready_ns: dict[int, tuple[int, ...]] = {}
+        self._layers_kept: dict[int, int] = {}  # by replica, what its last load has brought
+        self._facts: list[Event] = []  # of now, not yet collected
+
+    def carry_out(self, now_ns: int, action: Action) -> None:
+        """Begin or stop what the action asks for."""
+        if type(action) is SendState:
+            self.send(now_ns, action)
+            return
+        now_s = max(now_ns / NS_PER_S, self.fabric.now_s)
+        if type(action) is Load:
+            self._load(now_s, action)
+        elif type(action) is StopLoad:
+            self._stop_load(now_s, action)
+        elif type(action) is StopSend:
+            self._tell(self._transfers.stop(now_s, action.transfer, action.reason))
+        elif type(action) is Place:
+            self._layer_ready_ns.pop(action.replica, None)
+            self._layers_kept.pop(action.replica, None)
+            self.places.place(action)
+        else:
+            assert type(action) is Reclaim, f"{action} is nothing that moves"
+            self.places.reclaim(action, self._loads_of(("replica", action.replica)))
+
+    def send(self, now_ns: int, action: SendState) -> None:
+        """Begin a transfer."""
+        now_s, at_s = now_ns / NS_PER_S, self.fabric.now_s
+        self._transfers.begin(now_s if now_s > at_s else at_s, action)
+
+    def next_ns(self) -> int | None:
+        """When something ends or may change next, in whole ns, rounded up; None: never by itself."""
+        if self._facts:
+            return whole_ns(self.fabric.now_s)
+        next_s = self.fabric.next_completion_s()
+        return None if next_s == inf else whole_ns(next_s)
+
+    def collect(self, now_ns: int) -> list[Event]:
+        """The facts up to now, in order of time and then of begin.
+
+        What follows an end begins at its exact time, though it is told of at the next whole ns.
+        """
+        fabric, of_flow = self.fabric, self._of_flow
+        # As whole_ns(next_s) <= now_ns, with less arithmetic.
+        while (next_s := fabric.next_completion_s()) * NS_PER_S - SLACK_NS <= now_ns:
+            for flow in fabric.finished(next_s if next_s > fabric.now_s else fabric.now_s):
+                owner = of_flow.pop(flow, None) if of_flow else None
+                if owner is None:
+                    fact = self._transfers.ended(flow)
+                    if fact is not None:
+                        self._facts.append(fact)
+                else:
+                    self._load_went_on(*owner, flow, fabric.now_s)
+        facts, self._facts = self._facts, []
+        return facts
+
+    def layer_ready_ns(self, replica: int) -> tuple[int, ...]:
+        """When each layer, in order, could run a prompt on a replica whose load told of every layer.
+
+        That is when it is whole, and the embedding is there. From the fact that all is whole until the
+        replica is placed again.
+        """
+        return self._layer_ready_ns[replica]
+
+    def layers_of(self, model: str) -> int:
+        """How many layers the model has."""
+        return self._setup.shapes[model].layers
+
+    def layers_there(self, replica: int) -> int:
+        """How many layers, from the first on, a replica has that was placed without parameters."""
+        kept = self._layers_kept.get(replica, 0)
+        coming = self._coming.get((self.places.model_of[replica], ("replica", replica)))
+        return kept if coming is None else max(kept, coming[0].layers[coming[1]])
+
+    def _tell(self, fact: Sent | None) -> None:
+        if fact is not None:
+            self._facts.append(fact)
+
+    def _load(self, now_s: float, action: Load) -> None:
+        setup = self._setup
+        self.places.begin(action)
+        for stop in action.targets:
+            other = self._coming.get((action.model, stop))
+            assert other is None, (
+                f"load {action.load} is to {stop}, where load {other[0].action.load} is under way"
+            )
+        stores = [kind for kind, _ in action.sources if kind in _STORES]
+        loader = load_loader(setup.loader, _STORES[stores[0]]) if stores else None
+        gpus_of = self.places.gpus_of
+        setup.shapes[action.model].require_tp(ranks_of(action, gpus_of))
+        route = way(setup.topology, action, gpus_of, loader, setup.bundled)
+        units, chunks = self._chunks_of(action)
+        delay_s = loader.constant_s if loader is not None else 0.0
+        after_s: dict[int, float] = {}
+        if action.cold:
+            before_s, after_s = self._start_up(action)
+            delay_s += before_s
+        feeders = self._feeders_of(now_s, action)
+        run = LoadRun(
+            action, Chain(units, route.hops, ends=route.ends, chunks=chunks), after_s, now_s, feeders
+        )
+        self._loads[action.load] = run
+        for target, stop in enumerate(action.targets):
+            self._coming[action.model, stop] = run, target
+        self._wait(now_s, run, _BEGIN, delay_s)
+
+    def _feeders_of(self, now_s: float, action: Load) -> list[tuple[LoadRun, int]]:
+        """Loads that still bring parameters to a source of this one, from now on chunk by chunk."""
+        stops = [(action.model, stop) for stop in action.sources]
+        for run in [self._coming[stop][0] for stop in stops if stop in self._coming]:
+            for step in self._part(now_s, run):
+                self._follow(now_s, run, step)
+        return [self._coming[stop] for stop in stops if stop in self._coming]
+
+    def _part(self, now_s: float, run: LoadRun) -> list[Step]:
+        """What of a load moves as one flow moves chunk by chunk from now on; what is there already."""
+        steps = []
+        for send in run.chain.part():
+            flow = run.flows.pop(send.hop)
+            del self._of_flow[flow]
+            steps.append(run.chain.parted(send.hop, self.fabric.abort(flow, now_s)))
+        return steps
+
+    def _chunks_of(self, action: Load) -> tuple[tuple[Unit, ...], tuple[Chunk, ...]]:
+        key = action.model, action.layers_first
+        found = self._cut.get(key)
+        if found is None:
+            units = model_units(self._setup.shapes[action.model])
+            units = layers_first(units) if action.layers_first else units
+            found = self._cut[key] = units, cut_into_chunks(units)
+        return found
+
+    def _start_up(self, action: Load) -> tuple[float, dict[int, float]]:
+        """(seconds until every replica can take parameters, target -> seconds from the last to a step)."""
+        before_s, after_s = 0.0, {}
+        for target, (kind, number) in enumerate(action.targets):
+            if kind == "replica":
+                times = self.places.start(number)
+                before_s = max(before_s, times.before_load_s)
+                after_s[target] = times.after_load_s
+        return before_s, after_s
+
+    def _wait(self, now_s: float, run: LoadRun, target: int, delay_s: float) -> None:
+        """A flow without links: time alone. It ends by ``_load_went_on`` like any other."""
+        flow = self.fabric.start(FlowSpec((), 0, latency_s=delay_s), now_s)
+        run.waits[flow] = target
+        self._of_flow[flow] = (run, None)
+
+    def _start(self, now_s: float, run: LoadRun, sends: Iterable[Send]) -> None:
+        for send in sends:
+            flow = self.fabric.start(send.flow, now_s)
+            run.flows[send.hop] = flow
+            self._of_flow[flow] = (run, send)
+
+    def _load_went_on(self, run: LoadRun, send: Send | None, flow: int, now_s: float) -> None:
+        if send is None:
+            waited_for = run.waits.pop(flow)
+            if waited_for == _BEGIN:
+                self._start(now_s, run, run.begin())
+            else:
+                self._whole(run, waited_for)
+            return
+        del run.flows[send.hop]
+        self._follow(now_s, run, run.chain.finished(send.hop, send.chunk))
+
+    def _follow(self, now_s: float, run: LoadRun, step: Step) -> None:
+        """Flows that follow from an end, and what is told of it."""
+        self._start(now_s, run, step.sends)
+        for follower in run.followers:
+            self._start(now_s, follower, follower.feed())
+        for target, whole in run.arrived(step, now_s):
+            if not whole:
+                if run.action.every_layer:
+                    self._facts.append(run.report(target, False))
+            elif run.ready_at_end_s.get(target):
+                self._wait(now_s, run, target, run.ready_at_end_s[target])
+            else:
+                self._whole(run, target)
+
+    def _whole(self, run: LoadRun, target: int) -> None:
+        kind, number = run.action.targets[target]
+        self._facts.append(run.report(target, True))
+        self.records.append(run.record(target, self.fabric.now_s, True))
+        self._comes_no_more(run, target)
+        if run.action.every_layer and kind == "replica":
+            self._layer_ready_ns[number] = tuple([whole_ns(at_s) for at_s in run.layers_s[target]])
+        if not run.open:
+            del self._loads[run.action.load]
+
+    def _comes_no_more(self, run: LoadRun, target: int) -> None:
+        """The load to this target is over; what is whole there stays."""
+        kind, number = stop = run.action.targets[target]
+        del self._coming[run.action.model, stop]
+        if kind == "replica":
+            self._layers_kept[number] = run.layers[target]
+
+    def _stop_load(self, now_s: float, action: StopLoad) -> None:
+        run = self._loads.get(action.load)
+        if run is not None:  # else it ended at this very moment
+            self._end_early(now_s, run, action.reason)
+
+    def _end_early(self, now_s: float, run: LoadRun, cause: str) -> None:
+        """The load stops, and with it those that have a target as a source that it does not complete."""
+        action = run.action
+        del self._loads[action.load]
+        for step in self._part(now_s, run):
+            for _ in run.arrived(step, now_s):
+                pass  # the layers are counted
+        for flow in (*run.flows.values(), *run.waits):
+            self.fabric.abort(flow, now_s)
+            del self._of_flow[flow]
+        for target in sorted(run.open):
+            self.records.append(run.record(target, self.fabric.now_s, False))
+            self._comes_no_more(run, target)
+            self.places.ended_early(action.targets[target])
+        followers = [one for one in run.followers if one.open and one.needs(run)]
+        self._facts += run.stopped(cause)
+        for follower in followers:
+            if follower.open:  # one of the others may have stopped it
+                self._end_early(now_s, follower, f"load {action.load} to its source stopped: {cause}")
+
+    def _loads_of(self, stop: Stop) -> list[int]:
+        """The loads under way that have this stop."""
+        return [
+            number
+            for number, run in self._loads.items()
+            if stop in run.action.sources or stop in [run.action.targets[one] for one in run.open]
+        ]

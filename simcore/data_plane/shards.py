@@ -1,0 +1,130 @@
+"""The lanes of a sharded load: who sends which part to whom, and how the targets exchange their parts."""
+
+from collections.abc import Mapping, Sequence
+
+from hwmodels.loading.plan import Hop
+from hwmodels.topology.link import Place, dram, gpu
+from hwmodels.topology.topology import Topology
+from serving.vocabulary.actions import Load, Shard
+from simcore.data_plane.lanes import Stage
+
+_NO_SHARE = 1e-9  # what adding up shares may miss
+Ends = Sequence[Sequence[tuple[int, int]]]
+
+
+def sharded(
+    topology: Topology, load: Load, gpus_of: Mapping[int, tuple[int, ...]], ranks: int, loader_rate: float
+) -> tuple[list[Stage], Ends]:
+    """(stages of lanes, per target the (stage, lane) that bring it something).
+
+    One lane per shard. With several targets, those of their GPUs that have the same rank then gather around a
+    ring inside their scale-up domain: into each of them goes what it lacks. They gather a chunk when all its
+    parts are there, beside the next one. One GPU that sends a part to each of them inside its NVLink domain
+    sends everything once instead, and the switch copies. loader_rate: the most out of a host's memory.
+    """
+    lanes, gathers = list[Hop](), list[Hop]()
+    ends: list[list[tuple[int, int]]] = [[] for _ in load.targets]
+    for rank, shards in enumerate(_by_rank(load, gpus_of, ranks)):
+        group = [gpus_of[number][rank] for _, number in load.targets]
+        if _is_broadcast(topology, shards, group):
+            for own in ends:
+                own.append((0, len(lanes)))
+            lanes.append(_tree(topology, shards, group))
+            continue
+        parts, first = [0.0] * len(group), len(lanes)
+        for shard, place in zip(shards, _places(load, shards), strict=True):
+            target = group.index(shard.target_gpu)
+            parts[target] += shard.share
+            ends[target].append((0, len(lanes)))
+            cap = shard.rate_bytes_per_s if place.kind == "gpu" else min(shard.rate_bytes_per_s, loader_rate)
+            path = topology.path(place, gpu(shard.target_gpu), load.load)
+            lanes.append(_lane(topology, path, cap, (), shard.share))
+        after = tuple(range(first, len(lanes)))
+        for target, source_gpu, lacking in _ring(topology, load, group, parts):
+            ends[target].append((1, len(gathers)))
+            path = topology.path(gpu(source_gpu), gpu(group[target]), load.load)
+            gathers.append(_lane(topology, path, float("inf"), after, lacking))
+    return ([lanes, gathers] if gathers else [lanes]), ends
+
+
+def _by_rank(load: Load, gpus_of: Mapping[int, tuple[int, ...]], ranks: int) -> list[list[Shard]]:
+    """The shards of each rank, which bring it all it needs."""
+    into = {one: rank for _, number in load.targets for rank, one in enumerate(gpus_of[number])}
+    out = {
+        one: rank
+        for kind, number in load.sources
+        if kind == "replica"
+        for rank, one in enumerate(gpus_of[number])
+    }
+    found: list[list[Shard]] = [[] for _ in range(ranks)]
+    for shard in load.shards:
+        source, target = shard.source_gpu, shard.target_gpu
+        assert target in into, f"load {load.load}: GPU {target} belongs to none of its targets"
+        assert source < 0 or out.get(source) == into[target], (
+            f"load {load.load}: GPU {source} cannot send to GPU {target}: write one of that rank of a source"
+        )
+        found[into[target]].append(shard)
+    for rank, own in enumerate(found):
+        share = sum([shard.share for shard in own])
+        assert abs(share - 1 / ranks) < _NO_SHARE, (
+            f"load {load.load}: the shards of rank {rank} are {share} of all parameters, not {1 / ranks}"
+        )
+    return found
+
+
+def _places(load: Load, shards: Sequence[Shard]) -> list[Place]:
+    """Where each shard comes from. Shards of several hosts' memory go to the hosts in order, in equal parts.
+
+    (A shard does not name its host; the planner lays them in the order of the sources.)
+    """
+    hosts = [number for kind, number in load.sources if kind == "host"]
+    total = sum([shard.share for shard in shards if shard.source_gpu < 0])
+    assert hosts or not total, f"load {load.load} has shards from a host's memory and no such source"
+    found, before = [], 0.0
+    for shard in shards:
+        if shard.source_gpu >= 0:
+            found.append(gpu(shard.source_gpu))
+            continue
+        middle = (before + shard.share / 2) / total
+        found.append(dram(hosts[min(int(middle * len(hosts)), len(hosts) - 1)]))
+        before += shard.share
+    return found
+
+
+def _is_broadcast(topology: Topology, shards: Sequence[Shard], group: Sequence[int]) -> bool:
+    sources = {shard.source_gpu for shard in shards}
+    if topology.spec.nvlink is None or len(group) < 2 or len(sources) > 1 or min(sources) < 0:
+        return False
+    reached = topology.scale_up_group(min(sources))
+    return {shard.target_gpu for shard in shards} == set(group) and all(one in reached for one in group)
+
+
+def _tree(topology: Topology, shards: Sequence[Shard], group: Sequence[int]) -> Hop:
+    """Everything of a rank once out of the source and into each target."""
+    path = topology.broadcast(shards[0].source_gpu, tuple(group))
+    cap = sum([shard.rate_bytes_per_s for shard in shards])
+    return _lane(topology, path, cap, (), sum([shard.share for shard in shards]))
+
+
+def _ring(
+    topology: Topology, load: Load, group: Sequence[int], parts: Sequence[float]
+) -> list[tuple[int, int, float]]:
+    """(target, from GPU, share that comes that way) where something lacks, each from the one before it.
+
+    In the order of their numbers, so that neighbours on a PCIe switch are neighbours in the ring.
+    """
+    reached = topology.scale_up_group(group[0])
+    assert all(one in reached for one in group), (
+        f"load {load.load}: GPUs {group} are not in one scale-up domain, so they exchange nothing"
+    )
+    order = sorted(range(len(group)), key=lambda target: group[target])
+    whole = sum(parts)
+    return [
+        (target, group[before], whole - parts[target])
+        for before, target in zip((order[-1], *order[:-1]), order)
+        if whole - parts[target] > _NO_SHARE
+    ]
+
+
+def _lane(topology: Topology, path: tuple[int, ...], cap: float, after: tuple[int, ...], share: float) -> Hop:
+    return Hop(path, cap_bytes_per_s=cap, latency_s=topology.latency_s(path), after=after, share=share)

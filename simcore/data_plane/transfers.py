@@ -1,0 +1,122 @@
+"""State on its way between replicas: the flows of each transfer, and what is told at its end."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+from hwmodels.fabric.fabric import Fabric
+from hwmodels.fabric.flow import ACTIVATIONS, KV, FlowSpec
+from hwmodels.llm_shape import LlmShape
+from hwmodels.loading.plan import Hop
+from hwmodels.loading.state import reshard
+from hwmodels.topology.link import gpu
+from hwmodels.topology.topology import Topology
+from serving.vocabulary.actions import Send
+from serving.vocabulary.events import Sent
+from simcore.data_plane.lanes import as_one, bundles
+from simcore.data_plane.places import Places
+
+# A flow of any size, the share of a transfer that it carries, how many lanes move as this one.
+_Lanes = list[tuple[FlowSpec, float, int]]
+
+
+@dataclass(slots=True)
+class _Transfer:
+    """flows: the fabric's number -> bytes of a lane, how many lanes it stands for."""
+
+    action: Send
+    flows: dict[int, tuple[float, int]]
+
+
+class Transfers:
+    """All transfers under way, by id."""
+
+    __slots__ = (
+        "_bundled", "_fabric", "_lanes", "_of_flow", "_places", "_shapes", "_spines", "_topology",
+        "_under_way",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        topology: Topology,
+        fabric: Fabric,
+        places: Places,
+        shapes: Mapping[str, LlmShape],
+        bundled: bool,
+    ) -> None:
+        self._topology, self._fabric, self._places, self._shapes = topology, fabric, places, shapes
+        self._bundled = bundled
+        self._spines = topology.counts.up_spines
+        self._under_way: dict[int, _Transfer] = {}
+        self._of_flow: dict[int, _Transfer] = {}
+        self._lanes: dict[tuple[str, str, int, int], _Lanes] = {}
+
+    def begin(self, now_s: float, action: Send) -> None:
+        """The bytes leave now, one flow for each pair of ranks or for several that are alike."""
+        number, sent_bytes = action.transfer, action.size_bytes
+        assert number not in self._under_way, f"transfer {number} is under way already"
+        flows: dict[int, tuple[float, int]] = {}
+        transfer = self._under_way[number] = _Transfer(action, flows)
+        start, of_flow = self._fabric.start, self._of_flow
+        for spec, share, count in self._lanes_of(action):
+            size_bytes = sent_bytes * share
+            flow = start(spec, now_s, size_bytes)
+            flows[flow] = size_bytes, count
+            of_flow[flow] = transfer
+
+    def ended(self, flow: int) -> Sent | None:
+        """A flow of a transfer is through; the fact to tell when it was the last."""
+        transfer = self._of_flow.pop(flow)
+        del transfer.flows[flow]
+        if transfer.flows:
+            return None
+        action = transfer.action
+        del self._under_way[action.transfer]
+        return Sent(action.transfer, action.size_bytes, "")
+
+    def stop(self, now_s: float, number: int, cause: str) -> Sent | None:
+        """End a transfer early; None where it ended at this very moment."""
+        transfer = self._under_way.pop(number, None)
+        if transfer is None:
+            return None
+        left_bytes = 0.0
+        for flow, (size_bytes, count) in transfer.flows.items():
+            left_bytes += (size_bytes - self._fabric.abort(flow, now_s)) * count
+            del self._of_flow[flow]
+        moved_bytes = math.floor(transfer.action.size_bytes - left_bytes)
+        return Sent(number, max(0, moved_bytes), cause)
+
+    def _lanes_of(self, action: Send) -> _Lanes:
+        """Kept between two replicas, unless the number of the transfer picks a spine."""
+        if self._spines > 1:
+            return self._make_lanes(action, action.transfer)
+        source = action.source
+        key = action.what, self._places.model_of[source], source, action.target
+        found = self._lanes.get(key)
+        if found is None:
+            found = self._lanes[key] = self._make_lanes(action, 0)
+        return found
+
+    def _make_lanes(self, action: Send, spread: int) -> _Lanes:
+        topology, lanes = self._topology, list[Hop]()
+        kind = KV if action.what == "kv" else ACTIVATIONS
+        for out, to, share in self._shares(action):
+            path = topology.path(gpu(out), gpu(to), spread)
+            lanes.append(Hop(path, latency_s=topology.latency_s(path), share=float(share)))
+        groups = bundles(lanes) if self._bundled else [[lane] for lane in range(len(lanes))]
+        hops = [(as_one([lanes[lane] for lane in group]), len(group)) for group in groups]
+        return [(hop.flow(0.0, kind), hop.share, count) for hop, count in hops]
+
+    def _shares(self, action: Send) -> list[tuple[int, int, Fraction]]:
+        """(from GPU, to GPU, share): KV by heads, activations in equal parts to every rank of the target.
+
+        That the ranks then gather the activations over their scale-up links is not timed.
+        """
+        source, target = self._places.gpus_of[action.source], self._places.gpus_of[action.target]
+        if action.what != "kv":
+            parts = range(len(target))
+            return [(source[part % len(source)], target[part], Fraction(1, len(target))) for part in parts]
+        shape = self._shapes[self._places.model_of[action.source]]
+        shares = reshard(shape, len(source), len(target))
+        return [(source[one.source_rank], target[one.target_rank], one.share) for one in shares]

@@ -1,0 +1,274 @@
+"""One replica in virtual time: its resident requests and the run in progress.
+
+A step counter makes a run O(1): a resident request ends when the counter reaches its ``end``, and n of them
+advance k steps by adding k to the counter and n * k to their total context. Time is fixed point throughout,
+so back-to-back runs carry their fractions of a nanosecond along.
+"""
+
+from serving.vocabulary.actions import Run
+from serving.vocabulary.events import Ran
+from serving.vocabulary.recorder import Recorder
+from serving.vocabulary.units import FRACTION_BITS
+from simcore.replica.joins import Joins
+from simcore.replica.layer_pass import layer_pass_fixed
+from simcore.replica.lifetime import Lifetime, after_prompts
+from simcore.replica.residents import Residents
+from simcore.replica.segment import steps_to_reach
+from simcore.replica.step_times import StepTimes, later_piece
+
+
+class Machine(Residents):
+    """Executes runs for one replica. Times given to it never go back."""
+
+    __slots__ = (
+        "_busy_since_ns", "_due_fixed", "_first", "_head", "_joined", "_joins", "_layers", "_left", "_pieces",
+        "_rows", "_slope", "_start_fixed", "_steps", "busy_ns", "due_ns", "run",
+    )  # fmt: skip
+
+    def __init__(
+        self, id: int, rows: StepTimes, lives: dict[int, Lifetime], recorder: Recorder, layers: int = 0
+    ) -> None:
+        """``layers``: how many the model has; without them it runs no part of them."""
+        super().__init__(id, lives, recorder, rows.skewed)
+        self._rows = rows
+        self._layers = layers
+        self._pieces = rows.decode
+        # The run in progress, from start to due: a first step with chunks (0 without), then steps of cost
+        # first + i * slope. It goes on from there while steps are ``left``.
+        self.run: Run | None = None
+        self._head = self._first = self._slope = self._steps = 0
+        self._start_fixed = self._due_fixed = 0
+        self._left = 0
+        self._joins = Joins()
+        self._joined = self._joins.before  # one look less on the hot path
+        self.due_ns = -1
+        self.busy_ns = 0
+        self._busy_since_ns = -1  # -1 while idle
+
+    def start(self, now_ns: int, run: Run) -> int:
+        """Begin a run; returns when it is due."""
+        assert self.run is None, "one pass at a time"
+        if self._busy_since_ns < 0:
+            self._busy_since_ns = now_ns
+            self._start_fixed = now_ns << FRACTION_BITS
+            if self._decoding and not self._stalled:  # residents who were kept waiting for something
+                self._stalled.append([self._due_fixed, self._decoding])
+        self.run = run
+        if run.layers is not None:
+            self._left = self._first = self._slope = self._steps = 0
+            self._head = layer_pass_fixed(self._rows, run, self._layers)
+            self._fix_due()
+        elif run.chunks:
+            self._left = run.max_steps - 1
+            self._plan_chunks(run)
+        else:
+            self._left = run.max_steps
+            self._plan_decodes()
+        return self.due_ns
+
+    def interrupt(self, now_ns: int, grace_steps: int) -> bool:
+        """End the run at the first boundary not before now, or ``grace_steps`` later; True if due earlier.
+
+        A step that did not begin before now is the first step of grace.
+        """
+        if self.run is None:
+            return False
+        steps = grace_steps
+        if steps and self._start_fixed >> FRACTION_BITS >= now_ns:
+            steps -= 1
+        if self._steps and not (self._joined and self._begins_later(now_ns)):
+            steps += self._steps_by(now_ns)
+        if steps < self._left:
+            self._left = steps
+        if steps >= self._steps:
+            return False
+        self._steps = steps
+        self._fix_due()
+        return True
+
+    @property
+    def first_step_ns(self) -> int:
+        """How long the first step of the run just started takes."""
+        return (self._head or self._first) >> FRACTION_BITS
+
+    def postpone(self, delay_ns: int) -> None:
+        """The run just started begins so much later: its layers were not there yet."""
+        self._start_fixed += delay_ns << FRACTION_BITS
+        self._fix_due()
+
+    def complete(self) -> Ran:
+        """The run is due: account its steps and tell what happened. ``run`` is None unless it goes on."""
+        run, steps, head = self.run, self._steps, self._head
+        assert run is not None
+        finished: list[int] = []
+        last_step_fixed = self._start_fixed
+        if head:
+            self._first_step(run, finished)
+        if steps:
+            first, slope, decoding = self._first, self._slope, self._decoding
+            last_step_fixed = self._due_fixed - first - slope * (steps - 1)
+            if self._stalled:
+                self._stalls.end_run(self._start_fixed + head, first, slope, steps, decoding)
+            else:
+                self._gaps(first, slope, steps, decoding)
+            self._steps_done += steps
+            self._context += steps * decoding
+            self._left -= steps
+        self._start_fixed = self._due_fixed
+        ends = self._ends
+        if ends and ends[0][0] <= self._steps_done:
+            self._finish_decodes(finished, self.due_ns)
+            finished.sort()
+        if head:
+            steps += 1
+        joins: tuple[int, ...] = ()
+        if self._joined:
+            if self._joins.waiting:
+                self._take_in(self._joins.waiting, self._due_fixed)
+            steps, joins = self._joins.told(steps)
+        if self._left and self._decoding and not (finished and run.until_finish):
+            self._plan_decodes()
+            # Nothing is chosen at its end.
+            return Ran(self.id, run.epoch, steps, tuple(finished), True, -1, joins)
+        self.run = None
+        last_ns = last_step_fixed >> FRACTION_BITS
+        return Ran(self.id, run.epoch, steps, tuple(finished), False, last_ns, joins)
+
+    def idle(self) -> None:
+        """No run followed the last one: the next one starts on a whole nanosecond."""
+        self.busy_ns += self.due_ns - self._busy_since_ns
+        self._busy_since_ns = -1
+
+    def preempt(self, request: int) -> None:
+        """Take a request out at a step boundary; its generated tokens are kept."""
+        life = self._lives[request]
+        life.preemptions += 1
+        if life.end < 0:
+            return
+        life.generated = life.output_tokens - (life.end - self._steps_done)
+        stalled = self._stalled
+        life.last_token_fixed = (
+            self._stalls.leave(request, life.last_token_fixed) if stalled else self._due_fixed
+        )
+        self._leave(life)
+
+    def adopt(self, now_ns: int, requests: tuple[int, ...]) -> bool:
+        """Requests that got their tokens elsewhere decode here from the next boundary on; their KV is here.
+
+        Returns whether a run goes on with them. It is one without prompts, or will report before they join.
+        """
+        if self.run is None:
+            self._take_in(requests, self._due_fixed)
+            return False
+        assert not self._head, "a request joins decode steps"
+        steps = 0 if self._begins_later(now_ns) else self._steps_by(now_ns)
+        if steps >= self._steps:
+            self._joins.at_end(requests)
+            return False
+        if steps:
+            self._pass(steps)
+        self._joins.now()
+        self._take_in(requests, self._start_fixed)
+        self._plan_decodes()
+        return True
+
+    def _begins_later(self, now_ns: int) -> bool:
+        """Whether steps are booked up to a boundary that has not been, and which nobody was told of."""
+        return self._joins.booked > 0 and self._start_fixed >> FRACTION_BITS >= now_ns
+
+    def _steps_by(self, now_ns: int) -> int:
+        """Decode steps of the run until the first boundary not before now; the step that begins now ends."""
+        elapsed = (now_ns << FRACTION_BITS) - self._start_fixed - self._head
+        return steps_to_reach(self._first, self._slope, elapsed) if elapsed > 0 or not self._head else 0
+
+    def _pass(self, steps: int) -> None:
+        """The first steps of the run are booked; it begins after them."""
+        first, slope, decoding = self._first, self._slope, self._decoding
+        if self._stalled:
+            self._stalls.end_run(self._start_fixed, first, slope, steps, decoding)
+        else:
+            self._gaps(first, slope, steps, decoding)
+        self._start_fixed += steps * first + slope * (steps * (steps - 1) >> 1)
+        self._steps_done += steps
+        self._joins.booked += steps
+        self._context += steps * decoding
+        self._left -= steps
+
+    def _fix_due(self) -> None:
+        steps = self._steps
+        cost = steps * self._first + self._slope * (steps * (steps - 1) >> 1)
+        self._due_fixed = due_fixed = self._start_fixed + self._head + cost
+        self.due_ns = due_fixed >> FRACTION_BITS
+
+    def _plan_decodes(self) -> None:
+        """Decode until the next request finishes, or the steps allowed are done."""
+        assert self._decoding, "a decode run without resident requests"
+        steps, left = self._ends[0][0] - self._steps_done, self._left
+        self._head = 0
+        largest = self._largest() if self._peaks else 0
+        self._plan_steps(self._decoding, self._context, largest, steps if steps < left else left)
+
+    def _plan_chunks(self, run: Run) -> None:
+        """The first step, and what the decode steps after it will cost until a request finishes."""
+        decoding, context = self._decoding, self._context
+        chunks, residents = run.chunks, decoding if run.decode else 0
+        largest = self._largest() if self._peaks else 0
+        spread = residents * largest - context if largest and residents else 0
+        self._head = self._rows.mixed(residents, context, chunks, spread)
+        steps = self._left
+        if steps:
+            first = 1 if residents else 0  # what it makes of a resident's tokens
+            if decoding:
+                missing = self._ends[0][0] - self._steps_done - first
+                if missing < steps:
+                    steps = missing
+            context, largest = context + residents, largest + first
+            context, largest, steps = after_prompts(self._lives, chunks, context, largest, steps)
+            if steps:
+                self._plan_steps(decoding + len(chunks), context, largest, steps)
+                return
+        self._first = self._slope = self._steps = 0
+        self._due_fixed = due_fixed = self._start_fixed + self._head
+        self.due_ns = due_fixed >> FRACTION_BITS
+
+    def _plan_steps(self, decoding: int, context: int, largest: int, steps: int) -> None:
+        """Decode steps of ``decoding`` requests with total ``context``, while one straight piece holds.
+
+        With the first step, if there is one, the run is due at their end.
+        """
+        pieces = self._pieces(decoding)
+        if self._peaks:
+            spread = decoding * largest - context
+            if spread:
+                context += self._rows.shift(decoding, spread)
+        limit, intercept, slope = pieces[0]
+        if context > limit:
+            limit, intercept, slope = later_piece(pieces, self.id, decoding, context)
+        if context + (steps - 1) * decoding > limit:
+            steps = (limit - context) // decoding + 1
+        self._first = first = intercept + slope * context
+        self._slope = slope = slope * decoding
+        self._steps = steps
+        cost = self._head + steps * first + slope * (steps * (steps - 1) >> 1)
+        self._due_fixed = due_fixed = self._start_fixed + cost
+        self.due_ns = due_fixed >> FRACTION_BITS
+
+    def _first_step(self, run: Run, finished: list[int]) -> None:
+        """The step with chunks has ended: residents got a token, or were kept waiting."""
+        residents = self._decoding
+        end_fixed = self._start_fixed + self._head
+        if residents and run.decode:
+            if self._stalled:
+                self._stalls.end(end_fixed)
+            else:
+                self._gaps(self._head, 0, 1, residents)
+            self._steps_done += 1
+            self._context += residents
+        if run.layers is None or run.layers[1] == self._layers:
+            lives = self._lives
+            for request, start, tokens in run.chunks:
+                life = lives[request]
+                if start + tokens == life.request.prompt_tokens + life.generated:
+                    self._sample(life, end_fixed, finished, run.hand_over)
+        if not run.decode and (residents or not run.hand_over):
+            self._stalls.passed_over(self._start_fixed, end_fixed, residents, self._decoding - residents)

@@ -1,0 +1,45 @@
+"""The largest context among the resident requests of one machine.
+
+All contexts grow by one per step, so their order stands still: a request with context c at step counter s is
+kept as s - c, the smallest of all. When its owner leaves, the others are looked through once.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from simcore.replica.lifetime import Lifetime
+
+NOBODY: Final = -1
+
+
+class Peaks:
+    """``offset``: step counter less the largest context; right while ``owner`` is somebody."""
+
+    __slots__ = ("offset", "owner")
+
+    def __init__(self) -> None:
+        self.owner = NOBODY
+        self.offset = 0
+
+    def join(self, life: Lifetime, alone: bool) -> None:
+        """A request decodes from the next step on, ``alone`` if nobody else does; its ``end`` is known."""
+        offset = life.end - life.request.prompt_tokens - life.output_tokens
+        if alone or (self.owner != NOBODY and offset < self.offset):
+            self.owner, self.offset = life.request.id, offset
+
+    def largest(self, steps_done: int, ends: Iterable[tuple[int, int]], lives: Mapping[int, Lifetime]) -> int:
+        """The largest context, the token that the next step feeds included; 0 when nobody decodes.
+
+        ``ends``: (step counter of the end, request) of the residents.
+        """
+        if self.owner == NOBODY:
+            offset = steps_done
+            for end, request in ends:
+                life = lives[request]
+                own = end - life.request.prompt_tokens - life.output_tokens
+                if own < offset:
+                    self.owner, offset = request, own
+            self.offset = offset
+            if self.owner == NOBODY:
+                return 0
+        return steps_done - self.offset

@@ -1,0 +1,105 @@
+"""The requests that decode on one replica: how many, how much context, when each has all its tokens."""
+
+from collections.abc import Iterable
+from heapq import heapify, heappop, heappush
+
+from serving.vocabulary.recorder import Recorder
+from serving.vocabulary.units import FRACTION_BITS
+from simcore.replica.lifetime import Lifetime
+from simcore.replica.peaks import NOBODY, Peaks
+from simcore.replica.stalls import Stalls
+
+
+class Residents:
+    """What a machine knows of its requests. It extends this: a part of its own would cost every event a look.
+
+    ``skewed``: whether step times want the largest context.
+    """
+
+    __slots__ = (
+        "_context", "_decoding", "_ends", "_gaps", "_lives", "_peaks", "_recorder", "_stalled", "_stalls",
+        "_steps_done", "id",
+    )  # fmt: skip
+
+    def __init__(self, id: int, lives: dict[int, Lifetime], recorder: Recorder, skewed: bool) -> None:
+        self.id = id
+        self._lives = lives
+        self._recorder = recorder
+        self._gaps = recorder.gaps
+        # How many, the sum of their contexts (each counts the token its next step feeds), when they end.
+        self._decoding = self._context = 0
+        self._ends: list[tuple[int, int]] = []  # a heap of (step counter, request)
+        self._steps_done = 0
+        self._stalls = Stalls(recorder.gaps)
+        self._stalled = self._stalls.groups  # one look less on the hot path
+        self._peaks = Peaks() if skewed else None
+
+    def _take_in(self, requests: Iterable[int], boundary_fixed: int) -> None:
+        lives, join = self._lives, self._stalls.join
+        for request in requests:
+            life = lives[request]
+            join(request, life.last_token_fixed, boundary_fixed, self._decoding)
+            self._join(life)
+
+    def _join(self, life: Lifetime) -> None:
+        """It decodes from the next step on."""
+        request = life.request
+        life.end = end = self._steps_done + life.output_tokens - life.generated
+        heappush(self._ends, (end, request.id))
+        if self._peaks:
+            self._peaks.join(life, not self._decoding)
+        self._decoding += 1
+        self._context += request.prompt_tokens + life.generated
+
+    def _leave(self, life: Lifetime) -> None:
+        """It decodes no more, and has tokens to come. Seldom, so the heap may be made anew."""
+        request = life.request
+        self._ends.remove((life.end, request.id))
+        heapify(self._ends)
+        life.end = -1
+        if self._peaks and self._peaks.owner == request.id:
+            self._peaks.owner = NOBODY
+        self._decoding -= 1
+        self._context -= request.prompt_tokens + life.generated
+
+    def _largest(self) -> int:
+        """The largest context of the residents, 0 without any."""
+        peaks = self._peaks
+        assert peaks is not None
+        if peaks.owner != NOBODY:
+            return self._steps_done - peaks.offset
+        return peaks.largest(self._steps_done, self._ends, self._lives)
+
+    def _sample(self, life: Lifetime, token_fixed: int, finished: list[int], hand_over: bool) -> None:
+        """A prompt is computed: its request gets a token and decodes from the next step on, here or not."""
+        if life.generated:
+            self._gaps(token_fixed - life.last_token_fixed, 0, 1, 1)
+        else:
+            life.first_token_ns = token_fixed >> FRACTION_BITS
+        life.generated += 1
+        life.last_token_fixed = token_fixed
+        if life.generated == life.output_tokens:
+            self._finish(life, token_fixed >> FRACTION_BITS)
+            finished.append(life.request.id)
+        elif not hand_over:
+            self._join(life)
+
+    def _finish_decodes(self, finished: list[int], now_ns: int) -> None:
+        """Who has all tokens leaves."""
+        ends, lives, done, peaks = self._ends, self._lives, self._steps_done, self._peaks
+        while ends and ends[0][0] <= done:
+            request = heappop(ends)[1]
+            life = lives[request]
+            self._decoding -= 1
+            self._context -= life.request.prompt_tokens + life.output_tokens
+            self._finish(life, now_ns)
+            if peaks and peaks.owner == request:
+                peaks.owner = NOBODY
+            finished.append(request)
+
+    def _finish(self, life: Lifetime, now_ns: int) -> None:
+        request = life.request
+        del self._lives[request.id]
+        self._recorder.finished(
+            request, life.output_tokens, life.first_token_ns, now_ns, self.id, life.preemptions
+        )

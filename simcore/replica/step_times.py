@@ -1,0 +1,41 @@
+"""What the event loop asks of step times: integers in fixed point, whatever model is behind them."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from serving.vocabulary.actions import Chunk
+from serving.vocabulary.errors import UserError
+
+Pieces = tuple[tuple[int, int, int], ...]
+
+
+class StepTimes(Protocol):
+    """Step times in fixed point (hwmodels.rows.StepRows)."""
+
+    def decode(self, n: int) -> Pieces:
+        """(context limit, intercept, slope) pieces of a decode step of ``n`` sequences."""
+
+    def mixed(self, n: int, context: int, chunks: Sequence[Chunk], spread: int = 0) -> int:
+        """A step with prompt chunks and ``n`` decodes of total ``context``."""
+
+    @property
+    def skewed(self) -> bool:
+        """Whether unequal contexts cost more than equal ones."""
+
+    def shift(self, n: int, spread: int) -> int:
+        """Tokens that a decode step counts on top of the total context of ``n`` sequences.
+
+        ``spread`` is n times the largest context, less the total: it stands still while the same sequences
+        decode.
+        """
+
+
+def later_piece(pieces: Pieces, replica: int, decoding: int, context: int) -> tuple[int, int, int]:
+    """The piece that answers for ``context``; UserError beyond the last one."""
+    for piece in pieces:
+        if context <= piece[0]:
+            return piece
+    raise UserError(
+        f"replica {replica} decodes {decoding} sequences with {context} tokens of context, beyond "
+        f"the {pieces[-1][0]} its step-time model answers for: write a smaller engine.kv_tokens"
+    )
