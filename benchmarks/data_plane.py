@@ -4,8 +4,8 @@ python -m benchmarks.data_plane                 everything
 python -m benchmarks.data_plane fig21           one table or scenario
 
 ``fig21`` and ``interference`` are virtual times, the same on every machine. The others count CPU time in raw
-SimPy timeouts: of a load through ``simcore.data_plane.data_plane.DataPlane``, of many at once, and of building a large
-topology.
+SimPy timeouts: of a load through ``simcore.data_plane.data_plane.DataPlane``, of many at once, and of
+building a large topology.
 """
 
 import math

@@ -413,7 +413,7 @@ def test_losing_a_replica_fails_running_and_waiting_requests_ascending() -> None
 
 # --- the state x event table of serving/engine/engine.py ---
 
-ENGINE = Path(__file__).parents[1] / "serving" / "engine.py"
+ENGINE = Path(__file__).parents[1] / "serving" / "engine" / "engine.py"
 EVENTS = ("enqueue", "ran", "ready", "lost")  # the table's columns; "goes on" is the second kind of "ran"
 
 

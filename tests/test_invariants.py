@@ -1,4 +1,4 @@
-"""The checks of serving/record/invariants.py see what they are for. Test names carry the invariant's number."""
+"""The invariants of serving/record see what they are for. Test names carry the invariant's number."""
 
 from collections.abc import Callable
 from dataclasses import replace

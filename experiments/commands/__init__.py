@@ -1,1 +1,1 @@
-"""ROOM"""
+"""What the commands take and print."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 _PACKAGES: Final = ("experiments", "hwmodels", "policies", "traces")  # schema, parameters, traces, clusters
-_ROOT: Final = Path(__file__).resolve().parents[1]
+_ROOT: Final = Path(__file__).resolve().parents[2]
 _APART: Final = ("__pycache__", "conf")  # made from the rest; read by itself
 # Where the packages that merge say which version they are.
 _VERSION_FILES: Final = (("hydra", "__init__.py"), ("omegaconf", "version.py"))

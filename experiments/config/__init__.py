@@ -1,1 +1,1 @@
-"""ROOM"""
+"""What a configuration is: its keys, their types, ranges and defaults."""

@@ -8,7 +8,7 @@ from typing import Any
 from hwmodels.yaml_text import yaml_data
 from serving.vocabulary.errors import UserError
 
-CONF_DIR: Path = Path(__file__).resolve().parent / "conf"
+CONF_DIR: Path = Path(__file__).resolve().parents[1] / "conf"
 
 
 def option_groups() -> dict[str, list[str]]:

@@ -13,7 +13,7 @@ def code_version() -> dict[str, str | None]:
         number = version("servetwin")
     except PackageNotFoundError:
         number = "unknown"
-    return {"version": number, "commit": _commit(Path(__file__).resolve().parents[1])}
+    return {"version": number, "commit": _commit(Path(__file__).resolve().parents[2])}
 
 
 def _commit(root: Path) -> str | None:

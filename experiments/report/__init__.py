@@ -1,1 +1,1 @@
-"""ROOM"""
+"""Tables, figures and the page of a run."""

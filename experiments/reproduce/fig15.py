@@ -1,8 +1,8 @@
 """Figure 15: seven batches of seven layers, a layer loaded in the time of six.
 
 Time 0 is when the first layer is on the new instance; one unit is one layer of one batch. Scheduled layer by
-layer (policies.live.zigzag_replay), simulated in a whole run (one_pair), and as the integer program of Eq. 1 in
-three forms (policies.live.zigzag_ilp).
+layer (policies.live.zigzag_replay), simulated in a whole run (one_pair), and as the integer program of Eq.
+1 in three forms (policies.live.zigzag_ilp).
 """
 
 from collections.abc import Sequence

@@ -1,1 +1,1 @@
-"""ROOM"""
+"""What a run measures, and the folder it leaves."""

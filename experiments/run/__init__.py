@@ -1,1 +1,1 @@
-"""ROOM"""
+"""A simulated run, a real one, a replay."""

@@ -1,1 +1,1 @@
-"""ROOM"""
+"""Which instances work while they load, and who runs which layers."""

@@ -19,7 +19,7 @@ _NS_PER_MS: Final = 1_000_000
 
 
 class LiveScaling:
-    """A serving.protocols.live.LivePolicy: live where a stop would miss ``slo_ms`` and somebody is overloaded.
+    """A serving.protocols.live.LivePolicy: live where a stop would miss ``slo_ms`` and a backlog exists.
 
     A new instance is live if the first request in the queue, having waited for all its parameters, would get
     its first token too late. With ``tails_only`` it must feed no other: parameters that it forwarded would

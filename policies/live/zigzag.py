@@ -42,8 +42,8 @@ class Ilp:
 
     formulation: ``executable``, or ``paper`` and ``paper_shifted`` to see them fail. deterministic_limit: of
     the solve, in the solver's own count of its work. refused counts the plans that were not used. ahead,
-    solve_ns: as serving.protocols.live.LiveScheduler has them; what a solve takes is not measured, so that a run can be
-    repeated (benchmarks/zigzag.py measures it).
+    solve_ns: as serving.protocols.live.LiveScheduler has them; what a solve takes is not measured, so that
+    a run can be repeated (benchmarks/zigzag.py measures it).
     """
 
     def __init__(

@@ -1,1 +1,1 @@
-"""ROOM"""
+"""How many instances a model has."""

@@ -1,1 +1,1 @@
-"""ROOM"""
+"""Instances that come and go: the load monitor's looks, placement, drains."""

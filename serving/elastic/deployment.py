@@ -1,6 +1,7 @@
 """Instances from wish to GPU and back: seats are occupied, parameters loaded, requests served, GPUs freed.
 
-What the policies of ``serving.elastic.elastic`` decide is carried through here, the slow parts over many events.
+What the policies of ``serving.elastic.elastic`` decide is carried through here, the slow parts over many
+events.
 """
 
 from collections.abc import Callable, Mapping, Sequence

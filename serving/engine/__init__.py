@@ -1,1 +1,1 @@
-"""ROOM"""
+"""One replica: its queue, its batch, its KV ledger; and the fleet that a dispatcher chooses from."""

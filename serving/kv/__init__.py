@@ -1,1 +1,1 @@
-"""ROOM"""
+"""KV on its way between instances."""

@@ -1,1 +1,1 @@
-"""ROOM"""
+"""Instances that work while they load: pairs of source and target, layer by layer."""

@@ -1,1 +1,1 @@
-"""ROOM"""
+"""Which parameters are where: loads, copies, host caches, the parameter pool."""

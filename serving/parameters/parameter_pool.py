@@ -1,8 +1,8 @@
 """Where the parameters of every hosted model are, and that none is without a copy in memory.
 
-Places are the GPUs of replicas, host memory (``serving.parameters.host_cache``), SSDs and the remote store, which has
-all models. The invariant: each hosted model has a whole copy in the memory of some GPU or host, or one is on
-its way to a host. A cache domain is here the host of the same number.
+Places are the GPUs of replicas, host memory (``serving.parameters.host_cache``), SSDs and the remote store,
+which has all models. The invariant: each hosted model has a whole copy in the memory of some GPU or host,
+or one is on its way to a host. A cache domain is here the host of the same number.
 
 A copy on its way to a host holds its room from the start, pinned. So ``HostCaches.holds`` is true of it while
 it is not whole yet: whoever looks for a source asks the pool.

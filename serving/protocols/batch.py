@@ -13,9 +13,9 @@ class Batch(NamedTuple):
     """The next pass of one replica.
 
     ``preempt`` newest first; ``chunks`` in running order, the last ``admit`` of them for the first ``admit``
-    requests of the queue. ``decode`` and ``max_steps`` as in serving.vocabulary.actions.Run. ``interruptible``: nobody
-    waits and there is a seat, so that an arrival changes this decision and a finish does not; else the pass
-    ends when a request finishes.
+    requests of the queue. ``decode`` and ``max_steps`` as in serving.vocabulary.actions.Run.
+    ``interruptible``: nobody waits and there is a seat, so that an arrival changes this decision and a
+    finish does not; else the pass ends when a request finishes.
     """
 
     preempt: tuple[int, ...]

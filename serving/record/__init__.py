@@ -1,1 +1,1 @@
-"""ROOM"""
+"""The journal, its replay, and the invariants."""

@@ -1,9 +1,9 @@
 """Prefill and decode on instances of their own (DistServe, BlitzScale): one queue before each role.
 
 Requests wait in one queue for an idle prefill instance, which takes as many whole prompts as its engine runs
-in a pass. What it has computed waits for a decode instance with room (``serving.kv.handover``); while it waits
-its KV stays, so that prefill holds back when decode is full. Live instances take from the queue while they
-load, and share their batches with idle prefill instances, with a decode one where there are none.
+in a pass. What it has computed waits for a decode instance with room (``serving.kv.handover``); while it
+waits its KV stays, so that prefill holds back when decode is full. Live instances take from the queue while
+they load, and share their batches with idle prefill instances, with a decode one where there are none.
 """
 
 from collections import deque

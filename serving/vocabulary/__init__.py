@@ -1,1 +1,1 @@
-"""ROOM"""
+"""What everybody speaks of: events, actions, requests, replicas, layers, units, errors."""

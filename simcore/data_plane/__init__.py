@@ -1,1 +1,1 @@
-"""ROOM"""
+"""Parameters and KV on links: loads, transfers, and who is where."""
