@@ -182,6 +182,68 @@ def test_randomness_is_handed_in(package: str) -> None:
     assert drawn == []
 
 
+# The rooms of a package, each below those that may import it; a file at the top is a room of its own.
+ROOMS = {
+    "serving": (
+        "vocabulary", "protocols", "engine", "parameters", "kv", "live", "services", "elastic",
+        "controller", "record",
+    ),
+    "simcore": ("replica", "data_plane", "timers", "standstill", "simulation"),
+    "policies": (
+        "admission", "batching", "dispatch", "multicast", "provisioning", "scaling", "live",
+    ),
+    "experiments": (
+        "config", "policy", "compose", "build", "results", "report", "run", "reproduce", "commands",
+        "cli", "realexec_cli",
+    ),
+}  # fmt: skip
+# Files that import one another, for a type at least: to be ended.
+KNOWN_CYCLES = [
+    {f"serving.engine.{name}" for name in ("admitting", "batch_answers", "engine", "joining")}
+    | {"serving.engine.layer_pass", "serving.engine.leaving"},
+    {"serving.services.colocated", "serving.services.colocated_host"},
+    {"serving.services.disaggregated", "serving.services.disaggregated_host"},
+    {f"hwmodels.topology.{name}" for name in ("graph", "routes", "topology")},
+]
+
+
+def room_of(module: str) -> str:
+    return f"{module}.".split(".")[1]
+
+
+def inner_imports(package: str) -> list[Import]:
+    """Of its modules from each other; packages import nothing of their own rooms."""
+    return [found for found in imports_of(package) if found.top == package and found.target != package]
+
+
+@pytest.mark.parametrize("package", ROOMS)
+def test_rooms_import_only_rooms_below_them(package: str) -> None:
+    order = ROOMS[package]
+    paths = [path for path in paths_of(package) if path.parent != ROOT / package or path.stem != "__init__"]
+    assert {room_of(module_of(path)) for path in paths} == set(order)
+    upwards = [
+        str(found)
+        for found in inner_imports(package)
+        if order.index(room_of(found.module)) < order.index(room_of(found.target))
+    ]
+    assert upwards == []
+
+
+@pytest.mark.parametrize("package", sorted({*CONTRACTS, "experiments"}))
+def test_no_files_import_each_other(package: str) -> None:
+    import networkx as nx
+
+    modules = {module_of(path) for path in paths_of(package)}
+    graph = nx.DiGraph()
+    for found in inner_imports(package):
+        whole = f"{found.target}.{found.name}"
+        graph.add_edge(found.module, whole if whole in modules else found.target)
+    cycles = [cycle for cycle in nx.strongly_connected_components(graph) if len(cycle) > 1]
+    assert sorted(map(sorted, cycles)) == sorted(
+        sorted(cycle) for cycle in KNOWN_CYCLES if min(cycle).startswith(package)
+    )
+
+
 CALLS_OF_THE_WORLD = names("open", "print", "input", "breakpoint", "__import__", "eval", "compile", "globals")
 
 
