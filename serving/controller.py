@@ -32,7 +32,7 @@ class Controller:
     whose prefill and decode are on instances of their own, with ``batch_tokens`` per prefill pass.
     ``elastic``: adds and removes instances; None: the replicas stay what they are. ``queue``: where requests
     of the other models wait (``Colocated``). ``check_batches``: whether batchers' answers are checked in full
-    (``serving.engine.admitting``), as those of strangers must be.
+    (``serving.engine.batch_answers``), as those of strangers must be.
     """
 
     def __init__(

@@ -14,7 +14,7 @@ import pytest
 
 from policies.batching import ChunkedPrefill, PrefillFirst
 from serving.engine.engine import Engine
-from serving.engine.layer_pass import LayerPass, ended, lay
+from serving.engine.layer_pass import LayerPass
 from serving.engine.progress import EngineState, Progress
 from serving.protocols.batch import Batcher
 from serving.vocabulary.actions import Action, Adopt, Chunk, Fail, Interrupt, Preempt, Run
@@ -502,10 +502,10 @@ def test_one_whose_memory_may_not_last_joins_no_run_in_progress(fits: bool, answ
 
 def test_who_comes_while_layers_run_waits_though_all_parameters_are_there() -> None:
     script, actions = Script(PrefillFirst(4, 8), loaded=False), list[Action]()
-    lay(script.engine, LayerPass(((9, 0, 3),), (0, 1), "live"), actions)
+    script.engine.run_layers(LayerPass(((9, 0, 3),), (0, 1), "live"), actions)
     assert [type(action) for action in actions] == [Run]
     assert script.ready() == [] and script.arrive(0, 3) == []
-    ended(script.engine)
+    script.engine.layers_ran()
     actions.clear()
     script.engine.freed(actions)
     assert [action.chunks for action in actions if isinstance(action, Run)] == [((0, 0, 3),)]

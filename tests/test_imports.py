@@ -199,8 +199,6 @@ ROOMS = {
 }  # fmt: skip
 # Files that import one another, for a type at least: to be ended.
 KNOWN_CYCLES = [
-    {f"serving.engine.{name}" for name in ("admitting", "batch_answers", "engine", "joining")}
-    | {"serving.engine.layer_pass", "serving.engine.leaving"},
     {"serving.services.colocated", "serving.services.colocated_host"},
     {"serving.services.disaggregated", "serving.services.disaggregated_host"},
     {f"hwmodels.topology.{name}" for name in ("graph", "routes", "topology")},

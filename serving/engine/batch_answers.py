@@ -7,18 +7,29 @@ outside this package; those of its own are checked in its tests alone, which sav
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections import deque
+from collections.abc import Mapping
+from typing import Any, NamedTuple, NoReturn
 
-from serving.protocols.batch import CHOOSE, Batch
+from serving.engine.kv_ledger import KvLedger
+from serving.engine.progress import Progress
+from serving.protocols.batch import CHOOSE, Batch, Batcher
 from serving.protocols.policy_faults import fault, refused, shown, wrong_reason
 from serving.vocabulary.actions import Chunk
 
-if TYPE_CHECKING:
-    from serving.engine.engine import Engine
-    from serving.engine.progress import Progress
+
+class Asked(NamedTuple):
+    """Which batcher was asked, for which replica, and what is there, to look at."""
+
+    replica: int
+    batcher: Batcher
+    running: Mapping[int, Progress]
+    prefilling: Mapping[int, Progress]
+    waiting: deque[Progress]
+    ledger: KvLedger
 
 
-def check_batch(engine: Engine, batch: Batch) -> None:
+def check_batch(asked: Asked, batch: Batch) -> None:
     """Before it is applied, its victims being out: every type and value, and that it does something."""
     _, chunks, count, decode, max_steps, interruptible, reason = batch
     if not (
@@ -31,79 +42,79 @@ def check_batch(engine: Engine, batch: Batch) -> None:
         and type(reason) is str
         and reason
     ):
-        _refuse(engine, batch, _wrong_field(batch))
-    if not chunks and (count or not (decode and engine.ledger.decoding)):
-        _refuse(engine, batch, "it computes no prompt and lets nobody decode in its first step")
+        _refuse(asked, batch, _wrong_field(batch))
+    if not chunks and (count or not (decode and asked.ledger.decoding)):
+        _refuse(asked, batch, "it computes no prompt and lets nobody decode in its first step")
     begun = len(chunks) - count
     if not 0 <= begun <= len(chunks):
-        _refuse(engine, batch, f"admit is {count}, of {len(chunks)} chunks")
-    _check_begun(engine, batch, chunks[:begun])
-    waiting = iter(engine.waiting)
+        _refuse(asked, batch, f"admit is {count}, of {len(chunks)} chunks")
+    _check_begun(asked, batch, chunks[:begun])
+    waiting = iter(asked.waiting)
     for chunk in chunks[begun:]:
-        _check_admitted(engine, batch, chunk, next(waiting, None))
+        _check_admitted(asked, batch, chunk, next(waiting, None))
 
 
-def check_room(engine: Engine, batch: Batch) -> None:
+def check_room(asked: Asked, batch: Batch) -> None:
     """After its chunks have their blocks: there are blocks for all its steps."""
-    ledger, more = engine.ledger, batch.max_steps - 1
+    ledger, more = asked.ledger, batch.max_steps - 1
     ends = [start + tokens for _, start, tokens in batch.chunks]
-    whole = [engine.running[request].known_tokens for request, _, _ in batch.chunks]
+    whole = [asked.running[request].known_tokens for request, _, _ in batch.chunks]
     joining = [end for end, known in zip(ends, whole) if end == known]
     free = ledger.free_blocks - ledger.blocks_of_steps(batch.max_steps if batch.decode else more)
     free -= sum([ledger.blocks_for(tokens + more) - ledger.blocks_for(tokens) for tokens in joining])
     if free < 0:
         steps = "a step" if not more else f"{batch.max_steps} steps"
-        _refuse(engine, batch, f"it wants {-free} more KV blocks than there are for {steps}")
+        _refuse(asked, batch, f"it wants {-free} more KV blocks than there are for {steps}")
 
 
-def check_victims(engine: Engine, batch: Batch) -> None:
+def check_victims(asked: Asked, batch: Batch) -> None:
     """Every request to be preempted runs on this replica, and is named once."""
     victims: Any = batch.preempt
     if type(victims) is not tuple or any(type(one) is not int for one in victims):
-        _refuse(engine, batch, "preempt is no tuple of request ids")
+        _refuse(asked, batch, "preempt is no tuple of request ids")
     for position, one in enumerate(victims):
-        if one not in engine.running or one in victims[:position]:
-            _refuse(engine, batch, f"it preempts request {one}, which does not run, or twice")
+        if one not in asked.running or one in victims[:position]:
+            _refuse(asked, batch, f"it preempts request {one}, which does not run, or twice")
 
 
-def left_lying(engine: Engine) -> NoReturn:
+def left_lying(asked: Asked) -> NoReturn:
     """The batcher has nothing to run though there is work, and nobody else's KV in the memory."""
-    waits = f"{len(engine.running)} requests run and {len(engine.waiting)} wait on replica {engine.id}"
-    raise fault(engine.batcher, CHOOSE, f"left work lying: it answered None, and {waits}")
+    waits = f"{len(asked.running)} requests run and {len(asked.waiting)} wait on replica {asked.replica}"
+    raise fault(asked.batcher, CHOOSE, f"left work lying: it answered None, and {waits}")
 
 
-def _check_begun(engine: Engine, batch: Batch, chunks: tuple[Chunk, ...]) -> None:
+def _check_begun(asked: Asked, batch: Batch, chunks: tuple[Chunk, ...]) -> None:
     """Prompts under way go on where they stand, each once."""
     for chunk in chunks:
-        known: Any = engine.prefilling.get(chunk[0]) if _is_chunk(chunk) else None
+        known: Any = asked.prefilling.get(chunk[0]) if _is_chunk(chunk) else None
         if known is None or chunk[1] != known.computed:
-            _refuse(engine, batch, _wrong_chunk(chunk, known))
+            _refuse(asked, batch, _wrong_chunk(chunk, known))
         left = known.known_tokens - chunk[1] - chunk[2]
         if chunk[2] < 1 or left < 0 or (left and batch.max_steps > 1):
-            _refuse(engine, batch, _wrong_chunk(chunk, known))
+            _refuse(asked, batch, _wrong_chunk(chunk, known))
     if len({chunk[0] for chunk in chunks}) < len(chunks):
-        _refuse(engine, batch, "it has two chunks of one request")
+        _refuse(asked, batch, "it has two chunks of one request")
 
 
-def _check_admitted(engine: Engine, batch: Batch, chunk: Chunk, progress: Progress | None) -> None:
+def _check_admitted(asked: Asked, batch: Batch, chunk: Chunk, progress: Progress | None) -> None:
     """The next in the queue begins, at 0 or at what is stored of it."""
     if progress is None or not _is_chunk(chunk):
-        _refuse(engine, batch, _wrong_chunk(chunk, None))
+        _refuse(asked, batch, _wrong_chunk(chunk, None))
     request, start, tokens = chunk
     left = progress.known_tokens - start - tokens
     fits = tokens > 0 and left >= 0 and not (left and batch.max_steps > 1)
     if progress.id != request or not fits or (start and not progress.comes_back):
-        _refuse(engine, batch, _wrong_chunk(chunk, progress))
+        _refuse(asked, batch, _wrong_chunk(chunk, progress))
     if start:
-        ledger = engine.ledger
+        ledger = asked.ledger
         stored = ledger.cached_tokens(request, progress.known_tokens, ledger.free_blocks)
         if not 0 < start <= stored or start % ledger.block_tokens:
             why = f"request {request} has {stored} tokens stored, in whole blocks"
-            _refuse(engine, batch, f"{why}, and cannot begin at position {start}")
+            _refuse(asked, batch, f"{why}, and cannot begin at position {start}")
 
 
-def _refuse(engine: Engine, batch: Batch, why: str) -> NoReturn:
-    raise refused(engine.batcher, CHOOSE, batch, f"{why} (replica {engine.id})")
+def _refuse(asked: Asked, batch: Batch, why: str) -> NoReturn:
+    raise refused(asked.batcher, CHOOSE, batch, f"{why} (replica {asked.replica})")
 
 
 def _is_chunk(chunk: object) -> bool:

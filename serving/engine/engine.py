@@ -24,15 +24,12 @@ who have finished keep seat and memory, for one step more. When nothing else can
 from collections import deque
 from collections.abc import Iterable, Sequence
 
-from serving.engine.admitting import admit
-from serving.engine.batch_answers import check_batch, check_room, check_victims, left_lying
-from serving.engine.joining import join, joined, let_in
+from serving.engine.batch_answers import Asked, check_batch, check_room, check_victims, left_lying
 from serving.engine.kv_ledger import KvLedger
-from serving.engine.layer_pass import LayerPass, begin
-from serving.engine.leaving import everybody_leaves, preempt
+from serving.engine.layer_pass import LayerPass
 from serving.engine.progress import EngineState, Progress
 from serving.protocols.batch import Batch, Batcher, ReplicaView, chosen
-from serving.vocabulary.actions import Action, Chunk, Fail, Interrupt, Run
+from serving.vocabulary.actions import Action, Adopt, Chunk, Fail, Interrupt, Preempt, Run
 from serving.vocabulary.events import Ran
 from serving.vocabulary.replica import Replica
 from serving.vocabulary.request import Request
@@ -141,13 +138,52 @@ class Engine:
             if self._chunks or self.aside is not None or not self.coalesce or self.hands_over or not fits:
                 self.cut_run(actions)
             else:
-                join(self, arrived, actions)
+                self.joining.append(arrived)
+                self._adopts(arrived, actions)
 
     def cut_run(self, actions: list[Action]) -> None:
         """End the run in progress at its next boundary."""
         self._interruptible = False
         self.state = _STOPPING
         actions.append(self._stop)
+
+    def withdraw(self) -> list[int]:
+        """Who waits and has not begun here, from the head of the queue, is taken back."""
+        gone = list[int]()
+        for queue in (self.waiting, self.door):
+            waiting = tuple(queue)
+            queue.clear()
+            for progress in waiting:
+                if progress.comes_back:
+                    queue.append(progress)
+                else:
+                    gone.append(progress.id)
+        return gone
+
+    def run_layers(self, one: LayerPass, actions: list[Action]) -> None:
+        """Run this pass over some layers next, at once if nothing runs."""
+        assert self.aside is None, f"replica {self.id} has a pass over some layers already"
+        self.aside = one
+        if self.state is _IDLE or self.state is _LOADING:
+            self._begin_layers(actions)
+        elif self.state is _RUNNING:
+            self.cut_run(actions)
+
+    def layers_ran(self) -> None:
+        """That pass has been run: the engine is idle until somebody gives it work or it is ``freed``."""
+        assert self.aside is not None and self.aside.begun, "a replica reports layers that nobody asked for"
+        self.aside = None
+        if self.state is not _LOADING:
+            self.state = _IDLE
+
+    def _begin_layers(self, actions: list[Action]) -> None:
+        """Nothing runs: the pass over some layers that was asked for begins."""
+        one = self.aside
+        assert one is not None and not one.begun
+        one.begun = True
+        if self.state is not _LOADING:
+            self.state = _RUNNING
+        actions.append(Run(self.id, self.epoch, one.chunks, False, 1, True, one.reason, True, one.layers))
 
     def freed(self, actions: list[Action]) -> None:
         """Memory was given back by others than a pass, or ``aside`` is over: what waited for it may run."""
@@ -174,7 +210,7 @@ class Engine:
         assert steps >= 0 and left >= 0, "a replica ran what nobody asked for"
         if event.joins:
             assert not self._chunks, "requests join decode steps"
-            steps = joined(self, event.joins, steps)
+            steps = self._joined(event.joins, steps)
         finished = event.finished
         if event.steps:
             if self._chunks:
@@ -206,9 +242,40 @@ class Engine:
         self.joining.clear()
         self._interruptible = False
         self._release_ended()
-        failed = everybody_leaves(self)
+        failed = self._everybody_leaves()
         actions.extend(Fail(request, cause) for request in failed)
         return failed
+
+    def _everybody_leaves(self) -> list[int]:
+        """All requests of a replica that is gone, ascending; it has none any more."""
+        others = (*self.waiting, *self.door, *self.outgoing, *self.adopted)
+        gone = sorted([*self.running, *(progress.id for progress in others)])
+        for request in gone:
+            self.ledger.release(request)
+        for progress in self.waiting:
+            self.ledger.forget(progress.id)
+        for held in (self.running, self.prefilling, self.waiting, self.door):
+            held.clear()
+        self.outgoing.clear()
+        self.adopted.clear()
+        return gone
+
+    def _joined(self, joins: tuple[int, ...], steps: int) -> int:
+        """Who joined took part in some of these steps; returns how many were left when the last began to.
+
+        joins: for each time that somebody was told to, steps before.
+        """
+        before, ledger = 0, self.ledger
+        for at, arrived in zip(joins, self.joining, strict=True):
+            assert before <= at <= steps, "a request joined outside the steps that are reported"
+            ledger.steps_done += at - before
+            before = at
+            for progress in arrived:
+                self.adopted.remove(progress)
+                self.running[progress.id] = progress
+                ledger.start_decoding(progress.id, progress.known_tokens + 1)
+        self.joining.clear()
+        return steps - before
 
     def _first_step(self, event: Ran) -> None:
         """Prompt chunks are in the KV cache; a whole prompt decodes from the next step on."""
@@ -251,9 +318,9 @@ class Engine:
         """Ask the batcher and apply its answer."""
         self._interruptible = False
         if self.adopted:
-            let_in(self, actions)
+            self._let_in(actions)
         if self.aside is not None:
-            begin(self, actions)
+            self._begin_layers(actions)
             return
         if not (self.running or self.waiting or self.door):
             self.state = _IDLE
@@ -267,17 +334,17 @@ class Engine:
                 return
             if batch is None:
                 if self.running or (self.waiting and not (self.outgoing or self.ledger.holders())):
-                    left_lying(self)
+                    left_lying(self._asked())
                 self.state = _IDLE
                 self._steps_left = -1
                 return
         if self.checks:
-            check_batch(self, batch)
+            check_batch(self._asked(), batch)
         _, chunks, count, decode, max_steps, interruptible, reason = batch
         if chunks:
-            admit(self, chunks, count)
+            self._admit(chunks, count)
         if self.checks:
-            check_room(self, batch)
+            check_room(self._asked(), batch)
         # What is known one step too late may change the next choice; who is adopted yet waits for a seat.
         late = self.door or self.adopted or (self.ended and (self.waiting or not interruptible))
         if late or not self.coalesce or self.hands_over or (chunks and self.prompts_alone):
@@ -288,6 +355,47 @@ class Engine:
         until_finish = not interruptible
         self.handing_over = hands_over = self.hands_over
         actions.append(Run(self.id, self.epoch, chunks, decode, max_steps, until_finish, reason, hands_over))
+
+    def _admit(self, chunks: tuple[Chunk, ...], count: int) -> None:
+        """Reserve memory for the chunks; the last ``count`` are of requests that leave the queue."""
+        ledger, prefilling, begun = self.ledger, self.prefilling, len(chunks) - count
+        for request, start, tokens in chunks:
+            if begun:
+                begun -= 1
+                progress = prefilling[request]
+            else:
+                progress = self.waiting.popleft()
+                assert progress.id == request, "the queue is admitted in order"
+                self.running[request] = prefilling[request] = progress
+                if progress.comes_back:
+                    progress.computed = start
+                    ledger.resume(request, start)
+            assert progress.computed == start, "a chunk starts where the last one ended"
+            ledger.reserve(request, start + tokens)
+
+    def _let_in(self, actions: list[Action]) -> None:
+        """Those who were adopted since the last pass decode with the others, as far as there are seats.
+
+        An instance that turns to decoding may have computed more than it has seats for.
+        """
+        free = self.seats - len(self.running) + len(self.ended)
+        entering = self.adopted[: max(0, free)]
+        if not entering:
+            return
+        del self.adopted[: len(entering)]
+        for progress in entering:
+            self.running[progress.id] = progress
+            self.ledger.start_decoding(progress.id, progress.known_tokens + 1)
+        self._adopts(entering, actions)
+
+    def _adopts(self, arrived: Sequence[Progress], actions: list[Action]) -> None:
+        """They decode from the next boundary on; during a run the next report tells which one that is."""
+        ids = tuple([progress.id for progress in arrived])
+        actions.append(Adopt(self.id, ids, "their KV has come"))
+
+    def _asked(self) -> Asked:
+        """What a batcher's answer is checked against."""
+        return Asked(self.id, self.batcher, self.running, self.prefilling, self.waiting, self.ledger)
 
     def _unusual(self, batch: Batch | None, actions: list[Action]) -> Batch | None:
         """Take out the victims; when nothing is left that could run, choose again with all that is known."""
@@ -305,8 +413,30 @@ class Engine:
     def _without_victims(self, batch: Batch | None, actions: list[Action]) -> Batch | None:
         """The batch, None when its victims leave nobody to run."""
         if batch is not None and batch.preempt:
-            check_victims(self, batch)
-            preempt(self, batch.preempt, actions)
+            check_victims(self._asked(), batch)
+            self._preempt(batch.preempt, actions)
             if not batch.chunks and not self.ledger.decoding:
                 return None
         return batch
+
+    def _preempt(self, victims: tuple[int, ...], actions: list[Action]) -> None:
+        """Drop the victims' KV and put them at the head of the queue, so that the oldest comes first."""
+        ledger = self.ledger
+        for request in victims:
+            progress = self.running.pop(request)
+            if request in self.ended:
+                self.ended.remove(request)
+                ledger.release(request)
+                continue
+            stored = progress.computed
+            if self.prefilling.pop(request, None) is None:
+                context = ledger.context_tokens(request)
+                # vLLM hashes the last position only when its step's output is known (async_scheduler.py).
+                stored = max(progress.known_tokens, context - 1 - self.asynchronous)
+                progress.known_tokens = context
+            progress.computed = 0
+            progress.comes_back = True
+            ledger.preempt(request, stored)
+            self.waiting.appendleft(progress)
+            self.preemptions += 1
+            actions.append(Preempt(self.id, request, "no free KV block"))

@@ -7,7 +7,7 @@ service of the model (``LiveHost``) has the queue, and takes what is computed.
 from collections.abc import Iterable, Mapping
 
 from serving.engine.engine import Engine
-from serving.engine.layer_pass import LayerPass, ended, lay
+from serving.engine.layer_pass import LayerPass
 from serving.engine.progress import EngineState, Progress
 from serving.kv.handover import Transfers
 from serving.live.host import LiveCounts, LiveHost, LiveSetup
@@ -112,7 +112,7 @@ class Live:
         Returns the new instance of the batch, which may have more memory now as well.
         """
         self._actions, self._finished = actions, event.finished
-        ended(engine)
+        engine.layers_ran()
         batch = self._running.pop(engine.id)
         self._busy.discard(engine.id)
         if batch.where == "over":  # it was lost meanwhile
@@ -275,7 +275,7 @@ class Live:
         self._running[replica] = batch
         chunks = tuple([(request.id, 0, request.prompt_tokens) for request in batch.requests])
         why = f"live: {pair.loaded} of {self._setup.layers} layers are on {batch.new}"
-        lay(self._engines[replica], LayerPass(chunks, (first, last), why), self._actions)
+        self._engines[replica].run_layers(LayerPass(chunks, (first, last), why), self._actions)
 
     def send(self, new: int, batch: LiveBatch) -> None:
         """Activations to the old instance that pulled the batch."""

@@ -130,7 +130,7 @@ CHOOSE: Final = Question(
 
 
 def chosen(policy: Any, view: ReplicaView) -> Batch | None:
-    """The batcher's answer; what is in it ``serving.engine.admitting`` checks. Raises PolicyError."""
+    """The batcher's answer; what is in it ``serving.engine.batch_answers`` checks. Raises PolicyError."""
     try:
         answer = policy.choose(view)
     except KeyboardInterrupt:

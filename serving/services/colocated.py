@@ -13,7 +13,6 @@ from typing import Literal
 
 from serving.engine.engine import Engine
 from serving.engine.fleet import Admission, Dispatcher, Fleet, dispatched, refusal
-from serving.engine.leaving import withdraw
 from serving.engine.progress import EngineState
 from serving.kv.transfers import Transfers
 from serving.live.colocated import LiveColocated, between_passes, freed
@@ -273,7 +272,7 @@ class Colocated:
 
     def _taken_back(self, engine: Engine) -> list[Request]:
         """Those who wait at an instance and have not begun there."""
-        back = [self._requests[id] for id in withdraw(engine)]
+        back = [self._requests[id] for id in engine.withdraw()]
         for request in back:
             self.fleet.departed(engine.id, request)
         return back
