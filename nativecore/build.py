@@ -8,6 +8,7 @@ import ast
 import json
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -17,8 +18,14 @@ from typing import Any, Final
 from nativecore import BUILT_NAME, LIB, LIBRARY, ROOT, hash_of, interpreter
 from nativecore.modules import compiled_modules
 
-# -O1 takes half the time of -O3 to compile, and what comes out runs as fast.
+# GCC's -O1 takes half the time of -O2 to compile. Native code is full of ways out for errors; with these out
+# of the way (static runs: 3 to 7 % less CPU, medians of 4 and 8 processes) it runs as fast as with -O2.
 OPTIMIZATION: Final = "1"
+OUT_OF_THE_WAY: Final = (
+    "-fvisibility=hidden",
+    "-freorder-blocks-algorithm=stc",
+    "-freorder-blocks-and-partition",
+)
 _GROUP: Final = LIBRARY.removesuffix("__mypyc")
 
 
@@ -43,7 +50,8 @@ def _made(folder: Path) -> Path:
 
 
 def _compile(modules: list[str], root: Path, lib: Path, c_files: Path) -> None:
-    if shutil.which(os.environ.get("CC", "cc")) is None:
+    compiler = os.environ.get("CC", "cc")
+    if shutil.which(compiler) is None:
         sys.exit("there is no C compiler: install one (Debian: apt-get install gcc), or run interpreted")
     from mypyc.build import mypycify
     from setuptools import Distribution
@@ -52,9 +60,11 @@ def _compile(modules: list[str], root: Path, lib: Path, c_files: Path) -> None:
     os.chdir(root)
     try:
         # mypyc's headers are wanted whole: one C file is quicker than one for each module.
-        extensions = mypycify(
+        extensions: Any = mypycify(
             modules, opt_level=OPTIMIZATION, debug_level="0", group_name=_GROUP, target_dir=str(c_files)
         )
+        for extension in extensions if _takes(compiler, OUT_OF_THE_WAY) else ():
+            extension.extra_compile_args.extend(OUT_OF_THE_WAY)
         command: Any = Distribution({"name": "nativecore", "ext_modules": extensions}).get_command_obj(
             "build_ext"
         )
@@ -64,6 +74,12 @@ def _compile(modules: list[str], root: Path, lib: Path, c_files: Path) -> None:
         command.run()
     finally:
         os.chdir(here)
+
+
+def _takes(compiler: str, options: tuple[str, ...]) -> bool:
+    """Whether the compiler knows these options; GCC does, others may not."""
+    empty = [compiler, "-Werror", *options, "-fsyntax-only", "-x", "c", os.devnull]
+    return subprocess.run(empty, capture_output=True).returncode == 0
 
 
 def _with_imports(modules: list[str], root: Path) -> list[str]:
