@@ -27,6 +27,26 @@ def test_tests_that_are_named_exist(page: Path) -> None:
         assert f"def {name}(" in TESTS, f"there is no {name}"
 
 
+def test_the_tree_has_every_room_and_no_other() -> None:
+    """Folders of the first code block behind "Where is what": indented ones belong to the one above."""
+    text = (ROOT / "docs" / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    told, package = set[str](), ""
+    for line in text.split("## Where is what")[1].split("```")[1].splitlines():
+        names = re.findall(r"([a-z_]+)/", line[:20])
+        if names and not line.startswith(" "):
+            package = names[0]
+            told.add(package)
+        elif names:
+            told |= {f"{package}/{name}" for name in names}
+    products = {name.split("/")[0] for name in told}
+    there = {
+        path.parent.relative_to(ROOT).as_posix()
+        for name in products
+        for path in ROOT.glob(f"{name}/**/__init__.py")
+    }
+    assert told == there
+
+
 @over_pages
 def test_code_that_is_named_exists(page: Path) -> None:
     """``path/file.py`` and ``path/file.py:Class.method``, in backquotes."""
