@@ -201,7 +201,6 @@ ROOMS = {
 KNOWN_CYCLES = [
     {"serving.services.colocated", "serving.services.colocated_host"},
     {"serving.services.disaggregated", "serving.services.disaggregated_host"},
-    {f"hwmodels.topology.{name}" for name in ("graph", "routes", "topology")},
 ]
 
 

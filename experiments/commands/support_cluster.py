@@ -8,8 +8,9 @@ from typing import Final
 from experiments.report.table import number
 from hwmodels.topology.cluster_file import load_cluster
 from hwmodels.topology.link import REMOTE, Link, dram, gpu
+from hwmodels.topology.seats import Path
 from hwmodels.topology.spec import ClusterSpec, Rate
-from hwmodels.topology.topology import Path, Topology, build
+from hwmodels.topology.topology import Topology, build
 
 LOAD_BYTES: Final = 16e9  # Llama3-8B in 16 bits, the papers' usual example
 _BITS_PER_BYTE: Final = 8

@@ -1,119 +1,115 @@
 """Which links bytes cross from one place to another: by arithmetic, in a time that does not grow."""
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from hwmodels.errors import HardwareError
 from hwmodels.topology.link import Place
-
-if TYPE_CHECKING:
-    from hwmodels.topology.topology import Path, Topology
+from hwmodels.topology.seats import Path, Seats
 
 PLACE_NUMBERS: Final = {"gpu": 1, "dram": 2, "ssd": 3, "gpu_ssd": 4, "remote": 5}
 _64_BITS: Final = (1 << 64) - 1
 
 
-def route(topology: "Topology", source: Place, target: Place, spread: int) -> "Path":
+def route(seats: Seats, source: Place, target: Place, spread: int) -> Path:
     """See ``Topology.path``."""
     if source.kind == "gpu" and target.kind == "gpu":
-        return _between_gpus(topology, source, target, spread)
-    _require(topology, source)
-    _require(topology, target)
+        return _between_gpus(seats, source, target, spread)
+    _require(seats, source)
+    _require(seats, target)
     if source == target:
-        return _in_place(topology, source)
+        return _in_place(seats, source)
     if target.kind not in ("gpu", "dram"):
-        raise _nothing_leads(topology, source, target)
+        raise _nothing_leads(seats, source, target)
     if source.kind in ("gpu", "dram"):
-        return _with_memory(topology, source, target, spread)
-    return _from_storage(topology, source, target)
+        return _with_memory(seats, source, target, spread)
+    return _from_storage(seats, source, target)
 
 
-def _between_gpus(topology: "Topology", source: Place, target: Place, spread: int) -> "Path":
-    out, to = topology.seat(source.number), topology.seat(target.number)
-    starts = topology.starts
+def _between_gpus(seats: Seats, source: Place, target: Place, spread: int) -> Path:
+    out, to = seats.seat(source.number), seats.seat(target.number)
+    starts = seats.starts
     if out is to:
         return ()
     if out.domain >= 0 and out.domain == to.domain:
         return (starts.nvlink_out + out.gpu, starts.nvlink_in + to.gpu)
     if out.host != to.host:
-        between = (
-            () if out.leaf == to.leaf else _over_spine(topology, out.leaf, to.leaf, source, target, spread)
-        )
+        between = () if out.leaf == to.leaf else _over_spine(seats, out.leaf, to.leaf, source, target, spread)
         return (*out.up, starts.nic_out + out.nic, *between, starts.nic_in + to.nic, *to.down)
-    if topology.spec.pcie_shared_by > 1 and out.switch != to.switch:
+    if seats.spec.pcie_shared_by > 1 and out.switch != to.switch:
         return out.up + to.down
     return (starts.pcie_out + out.gpu, starts.pcie_in + to.gpu)
 
 
 def _over_spine(
-    topology: "Topology", from_leaf: int, to_leaf: int, source: Place, target: Place, spread: int
-) -> "Path":
+    seats: Seats, from_leaf: int, to_leaf: int, source: Place, target: Place, spread: int
+) -> Path:
     """Up to the spine that the hash names, and down from it."""
-    starts, spines = topology.starts, topology.counts.up_spines
+    starts, spines = seats.starts, seats.counts.up_spines
     spine = _hash(source, target, spread) % spines if spines > 1 else 0
     return (starts.leaf_up + from_leaf * spines + spine, starts.spine_down + to_leaf * spines + spine)
 
 
-def _with_memory(topology: "Topology", source: Place, target: Place, spread: int) -> "Path":
+def _with_memory(seats: Seats, source: Place, target: Place, spread: int) -> Path:
     """Between a host's memory and a GPU or another host's memory."""
-    starts, here, there = topology.starts, topology.host_of(source), topology.host_of(target)
-    first = topology.gpus[source.number].up if source.kind == "gpu" else _if(starts.dram_out, here)
-    last = topology.gpus[target.number].down if target.kind == "gpu" else _if(starts.dram_in, there)
+    starts, here, there = seats.starts, seats.host_of(source), seats.host_of(target)
+    first = seats.gpus[source.number].up if source.kind == "gpu" else _if(starts.dram_out, here)
+    last = seats.gpus[target.number].down if target.kind == "gpu" else _if(starts.dram_in, there)
     if here == there:
         return first + last
-    out, to = _nics(topology, source, target, spread)
-    leaves = topology.leaf_of_nic(out), topology.leaf_of_nic(to)
-    between = () if leaves[0] == leaves[1] else _over_spine(topology, *leaves, source, target, spread)
+    out, to = _nics(seats, source, target, spread)
+    leaves = seats.leaf_of_nic(out), seats.leaf_of_nic(to)
+    between = () if leaves[0] == leaves[1] else _over_spine(seats, *leaves, source, target, spread)
     return (*first, starts.nic_out + out, *between, starts.nic_in + to, *last)
 
 
-def _nics(topology: "Topology", source: Place, target: Place, spread: int) -> tuple[int, int]:
+def _nics(seats: Seats, source: Place, target: Place, spread: int) -> tuple[int, int]:
     """The NICs at both ends: a GPU's own, and for a host memory the one that has the same number in its host.
 
     Between two host memories the hash names the number, so several flows use all NICs.
     """
-    per_host = topology.spec.nics_per_host
+    per_host = seats.spec.nics_per_host
     if source.kind == "gpu":
-        out = topology.gpus[source.number].nic
+        out = seats.gpus[source.number].nic
         return out, target.number * per_host + out % per_host
     if target.kind == "gpu":
-        to = topology.gpus[target.number].nic
+        to = seats.gpus[target.number].nic
         return source.number * per_host + to % per_host, to
     pick = _hash(source, target, ~spread) % per_host
     return source.number * per_host + pick, target.number * per_host + pick
 
 
-def _from_storage(topology: "Topology", source: Place, target: Place) -> "Path":
+def _from_storage(seats: Seats, source: Place, target: Place) -> Path:
     """Into the memory of the target's host and, for a GPU, out of it again."""
-    starts, host = topology.starts, topology.host_of(target)
+    starts, host = seats.starts, seats.host_of(target)
     if source.kind == "remote":
-        first = (starts.remote + (host if topology.spec.remote_per != "cluster" else 0),)
-    elif topology.host_of(source) == host:
+        first = (starts.remote + (host if seats.spec.remote_per != "cluster" else 0),)
+    elif seats.host_of(source) == host:
         first = (starts.ssd + source.number,)
     else:
-        raise _nothing_leads(topology, source, target)
+        raise _nothing_leads(seats, source, target)
     stored = first + _if(starts.dram_in, host)
     if target.kind == "dram":
         return stored
-    return stored + _if(starts.dram_out, host) + topology.gpus[target.number].down
+    return stored + _if(starts.dram_out, host) + seats.gpus[target.number].down
 
 
-def _in_place(topology: "Topology", place: Place) -> "Path":
+def _in_place(seats: Seats, place: Place) -> Path:
     """A copy within host memory reads and writes it."""
-    starts = topology.starts
+    starts = seats.starts
     if place.kind != "dram" or starts.dram_in < 0:
         return ()
     return (starts.dram_out + place.number, starts.dram_in + place.number)
 
 
-def _require(topology: "Topology", place: Place) -> None:
+def _require(seats: Seats, place: Place) -> None:
     """Refuse a place that the cluster does not have."""
-    spec, ssds = topology.spec, topology.counts.ssds
+    spec, ssds = seats.spec, seats.counts.ssds
     count = {
         "gpu": spec.gpus,
         "dram": spec.hosts,
         "ssd": ssds if spec.ssd_per == "host" else 0,
         "gpu_ssd": ssds if spec.ssd_per == "gpu" else 0,
-        "remote": min(1, topology.counts.remotes),
+        "remote": min(1, seats.counts.remotes),
     }.get(place.kind)
     if count is None:
         raise HardwareError(f"there is no place {place.kind!r}; write one of {', '.join(PLACE_NUMBERS)}")
@@ -124,14 +120,14 @@ def _require(topology: "Topology", place: Place) -> None:
         raise HardwareError(f"{spec.name}: there is no {place.kind} {place.number}; {there}")
 
 
-def _nothing_leads(topology: "Topology", source: Place, target: Place) -> HardwareError:
+def _nothing_leads(seats: Seats, source: Place, target: Place) -> HardwareError:
     return HardwareError(
-        f"{topology.spec.name}: nothing leads from {source.kind} {source.number} to {target.kind} "
+        f"{seats.spec.name}: nothing leads from {source.kind} {source.number} to {target.kind} "
         f"{target.number}; write a GPU or host memory as target, of the same host where the source is an SSD"
     )
 
 
-def _if(start: int, number: int) -> "Path":
+def _if(start: int, number: int) -> Path:
     """The link of that number, if the cluster has such links."""
     return (start + number,) if start >= 0 else ()
 

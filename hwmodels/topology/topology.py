@@ -1,57 +1,25 @@
-"""A cluster with its links: who shares what, and over which links bytes go from one place to another."""
+"""A cluster with its links: over which of them bytes go from one place to another, and how fast."""
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from hwmodels.errors import HardwareError
-from hwmodels.topology.layout import Counts, Starts, counts_of, laid_out
-from hwmodels.topology.link import Link, Place, gpu_ssd, ssd
+from hwmodels.topology.layout import counts_of, laid_out
+from hwmodels.topology.link import Link, Place
 from hwmodels.topology.routes import route
+from hwmodels.topology.seats import Path, Seats, seats_of
 from hwmodels.topology.spec import ClusterSpec
 
-if TYPE_CHECKING:
-    import networkx
-
-Path = tuple[int, ...]
-
 
 @dataclass(frozen=True, slots=True)
-class GpuSeat:
-    """Where a GPU sits; all numbers count over the cluster, -1 where there is none.
-
-    switch: the PCIe switch it shares with its neighbours (its own if it shares none). domain: of NVLink.
-    up: the PCIe links from it towards its host, behind which host memory and NIC lie; down: those back.
-    """
-
-    gpu: int
-    host: int
-    switch: int
-    nic: int
-    leaf: int
-    domain: int
-    up: Path
-    down: Path
-
-
-@dataclass(frozen=True, slots=True)
-class Topology:
+class Topology(Seats):
     """The links of a cluster and the paths over them.
 
     A path is the tuple of the indices into ``links`` that bytes cross, computed from the places' numbers
     alone. Host memory is on a path only where the cluster gives its rate (``dram``).
     """
 
-    spec: ClusterSpec
     links: tuple[Link, ...]
-    gpus: tuple[GpuSeat, ...]
-    counts: Counts
-    starts: Starts
     link_latency_s: tuple[float, ...] = field(repr=False)
-
-    @property
-    def hosts(self) -> range:
-        """The numbers of the hosts."""
-        return range(self.spec.hosts)
 
     def path(self, source: Place, target: Place, spread: int = 0) -> Path:
         """The links from ``source`` to ``target``; () within one GPU, and within a host memory of no rate.
@@ -94,87 +62,11 @@ class Topology:
         """What one transfer alone gets; infinite over an empty path."""
         return min((self.links[link].rate_bytes_per_s for link in path), default=float("inf"))
 
-    def seat(self, gpu: int) -> GpuSeat:
-        """Where a GPU sits; HardwareError if there is none of that number."""
-        if not 0 <= gpu < len(self.gpus):
-            raise HardwareError(f"{self.spec.name}: there is no GPU {gpu}; write 0 to {len(self.gpus) - 1}")
-        return self.gpus[gpu]
-
-    def scale_up_group(self, gpu: int) -> range:
-        """The GPUs that ``gpu`` reaches without a network, itself too: its NVLink domain, else its host's."""
-        size = self.spec.domain_gpus or self.spec.gpus_per_host
-        first = self.seat(gpu).gpu // size * size
-        return range(first, min(first + size, self.spec.gpus))
-
-    def gpus_of(self, host: int) -> range:
-        """The GPUs of one host."""
-        return range(host * self.spec.gpus_per_host, (host + 1) * self.spec.gpus_per_host)
-
-    def leaf_of(self, gpu: int) -> int:
-        """The leaf switch of the GPU's NIC; -1 without network."""
-        return self.seat(gpu).leaf
-
-    def nic_of(self, gpu: int) -> int:
-        """The GPU's NIC; -1 without network."""
-        return self.seat(gpu).nic
-
-    def gpus_on_nic(self, nic: int) -> range:
-        """The GPUs that share a NIC."""
-        return range(nic * self.spec.gpus_per_nic, (nic + 1) * self.spec.gpus_per_nic)
-
-    def gpus_on_switch(self, switch: int) -> range:
-        """The GPUs that share a PCIe switch."""
-        return range(switch * self.spec.pcie_shared_by, (switch + 1) * self.spec.pcie_shared_by)
-
-    def leaf_of_nic(self, nic: int) -> int:
-        """The leaf switch that a NIC is on."""
-        return _leaf_of_nic(nic, self.spec, self.counts)
-
-    def ssd_of(self, gpu: int) -> Place:
-        """The SSD place that ``gpu`` loads from; HardwareError in a cluster without."""
-        if self.spec.ssd is None:
-            raise HardwareError(f"{self.spec.file}: there is no ssd; write one, or load from elsewhere")
-        return gpu_ssd(self.seat(gpu).gpu) if self.spec.ssd_per == "gpu" else ssd(self.seat(gpu).host)
-
-    def host_of(self, place: Place) -> int:
-        """The host of a place; -1 for the remote store."""
-        if place.kind in ("gpu", "gpu_ssd"):
-            return place.number // self.spec.gpus_per_host
-        return -1 if place.kind == "remote" else place.number
-
-    def graph(self) -> "networkx.DiGraph[str]":
-        """The same as a graph, see ``hwmodels.topology.graph``."""
-        from hwmodels.topology.graph import graph_of
-
-        return graph_of(self)
-
 
 def build(spec: ClusterSpec) -> Topology:
     """The topology of a cluster, with every link and GPU written out."""
     counts = counts_of(spec)
     links, starts = laid_out(spec, counts)
     latency_s = {kind: found.latency_s for kind, found in spec.classes.items()}
-    seats = tuple(_seat_of(gpu, spec, counts, starts) for gpu in range(spec.gpus))
-    return Topology(spec, links, seats, counts, starts, tuple(latency_s[link.kind] for link in links))
-
-
-def _seat_of(gpu: int, spec: ClusterSpec, counts: Counts, starts: Starts) -> GpuSeat:
-    nic = gpu // spec.gpus_per_nic if spec.nic else -1
-    switch = gpu // spec.pcie_shared_by
-    up, down = (starts.pcie_out + gpu,), (starts.pcie_in + gpu,)
-    return GpuSeat(
-        gpu=gpu,
-        host=gpu // spec.gpus_per_host,
-        switch=switch,
-        nic=nic,
-        leaf=_leaf_of_nic(nic, spec, counts) if spec.nic else -1,
-        domain=gpu // spec.domain_gpus if spec.nvlink else -1,
-        up=(*up, starts.switch_out + switch) if counts.switches else up,
-        down=(starts.switch_in + switch, *down) if counts.switches else down,
-    )
-
-
-def _leaf_of_nic(nic: int, spec: ClusterSpec, counts: Counts) -> int:
-    host, local = divmod(nic, spec.nics_per_host)
-    nic_set = host // counts.nic_set_hosts
-    return nic_set * spec.nics_per_host + local if spec.leaves.rails else nic_set
+    latencies_s = tuple(latency_s[link.kind] for link in links)
+    return Topology(spec, seats_of(spec, counts, starts), counts, starts, links, latencies_s)
