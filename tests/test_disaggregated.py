@@ -86,7 +86,8 @@ def test_the_queue_is_work_conserving(seed: int) -> None:
     def told(event: object) -> None:
         tell(event)  # type: ignore[arg-type]
         engines = [world.controller.engines[number] for number in range(start["prefill"])]
-        first = service.queue[0].prompt_tokens if service.queue else 1 << 30  # type: ignore[attr-defined]
+        waiting = service.queue.waiting  # type: ignore[attr-defined]
+        first = waiting[0].prompt_tokens if waiting else 1 << 30
         for engine in engines:
             assert engine.running or engine.ledger.free_blocks < -(-first // setting.block_tokens)
 
@@ -151,7 +152,7 @@ def test_invariant_12_names_sums_that_are_not_those_of_the_requests(key: str) ->
     if key == "demands":
         service.hand_overs.demands[1] += 4
     else:
-        owner = service if key == "backlog_tokens" else service.hand_overs
+        owner = service.queue if key == "backlog_tokens" else service.hand_overs
         setattr(owner, key, getattr(owner, key) + 1)
     with pytest.raises(InvariantError, match=r"^invariant 12: "):
         check(told.controller)

@@ -138,6 +138,10 @@ class Fleet:
         """The alive replica at this position in id order."""
         return self._alive[position]
 
+    def alive(self) -> list[int]:
+        """All of them, in that order."""
+        return list(self._alive)
+
 
 class FleetView(Protocol):
     """What dispatchers and admission policies may see of a Fleet."""

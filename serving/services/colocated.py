@@ -17,7 +17,7 @@ from serving.engine.progress import EngineState
 from serving.kv.transfers import Transfers
 from serving.live.colocated import LiveColocated, between_passes, freed
 from serving.live.host import LiveSetup
-from serving.services.colocated_host import DoorHost
+from serving.services.colocated_host import DoorHost, backlog_tokens
 from serving.vocabulary.actions import Action, Assign, Fail
 from serving.vocabulary.events import Ran, Sent
 from serving.vocabulary.replica import Replica, Role
@@ -69,8 +69,8 @@ class Colocated:
         self.live: LiveColocated | None = None
         if live is not None:
             numbers = Transfers() if numbers is None else numbers
-            host = DoorHost(self, queue_tokens)
-            self.live = LiveColocated(live, engines, host, numbers, fleet, requests)
+            host = DoorHost(fleet, engines, self.door, queue_tokens)
+            self.live = host.live = LiveColocated(live, engines, host, numbers, fleet, requests)
 
     @property
     def model(self) -> str:
@@ -84,15 +84,8 @@ class Colocated:
 
     @property
     def backlog_tokens(self) -> int:
-        """Prompt tokens at the door, in batches of live instances and at instances, not computed yet."""
-        tokens = sum([request.prompt_tokens for request in self.door])
-        if self.live is not None:
-            tokens += sum([request.prompt_tokens for request in self.live.requests])
-        for replica in self.fleet.members:
-            engine = self._engines[replica]
-            begun = (*engine.waiting, *engine.prefilling.values())
-            tokens += sum([progress.known_tokens - progress.computed for progress in begun])
-        return tokens
+        """Prompt tokens not computed yet, wherever they wait."""
+        return backlog_tokens(self.door, self.live, self.fleet, self._engines)
 
     @property
     def kv_tokens(self) -> int:
@@ -139,7 +132,7 @@ class Colocated:
         replica, reason = dispatched(self._dispatcher, request, fleet)
         if self._common and not self._takes(replica):
             # Nobody waits at the door while an instance would take it.
-            others = [other for other in map(fleet.replica_at, range(fleet.replicas)) if self._takes(other)]
+            others = [other for other in fleet.alive() if self._takes(other)]
             if self.door or not others:
                 self.door.append(request)
                 return
@@ -284,7 +277,7 @@ class Colocated:
 
     def partners(self) -> list[int]:
         """Instances that take requests."""
-        return [self.fleet.replica_at(position) for position in range(self.fleet.replicas)]
+        return self.fleet.alive()
 
     def lose(self, engine: Engine, cause: str, actions: list[Action]) -> list[int]:
         """All it had fails, and what needs layers that only it had; others' batches go back."""

@@ -1,65 +1,81 @@
 """What live pairs take from the door of instances that do both, and give to them (LiveHost)."""
 
-from __future__ import annotations
-
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections import deque
+from collections.abc import Iterable, Mapping
 
 from serving.engine.engine import Engine
+from serving.engine.fleet import Fleet
 from serving.engine.progress import Progress
+from serving.live.colocated import LiveColocated
 from serving.vocabulary.actions import Action
 from serving.vocabulary.request import Request
 
-if TYPE_CHECKING:
-    from serving.live.colocated import LiveColocated
-    from serving.services.colocated import Colocated
+
+def backlog_tokens(
+    door: Iterable[Request], live: LiveColocated | None, fleet: Fleet, engines: Mapping[int, Engine]
+) -> int:
+    """Prompt tokens at the door, in batches of live instances and at instances, not computed yet."""
+    tokens = sum([request.prompt_tokens for request in door])
+    if live is not None:
+        tokens += sum([request.prompt_tokens for request in live.requests])
+    for replica in fleet.members:
+        engine = engines[replica]
+        begun = (*engine.waiting, *engine.prefilling.values())
+        tokens += sum([progress.known_tokens - progress.computed for progress in begun])
+    return tokens
 
 
 class DoorHost:
-    """The common queue of a colocated model, its instances as partners. ``pass_tokens``: of a batch."""
+    """The common queue of a colocated model, ``door``, its instances as partners.
 
-    __slots__ = ("_pass_tokens", "_service")
+    ``pass_tokens``: of a batch. ``live``: the live pairs whose host it is.
+    """
 
-    def __init__(self, service: Colocated, pass_tokens: int) -> None:
-        self._service = service
+    __slots__ = ("_door", "_engines", "_fleet", "_pass_tokens", "live")
+
+    def __init__(
+        self, fleet: Fleet, engines: Mapping[int, Engine], door: deque[Request], pass_tokens: int
+    ) -> None:
+        self._fleet = fleet
+        self._engines = engines
+        self._door = door
         self._pass_tokens = pass_tokens
+        self.live: LiveColocated | None = None
 
     @property
     def _live(self) -> LiveColocated:
-        live = self._service.live
+        live = self.live
         assert live is not None
         return live
 
     @property
     def model(self) -> str:
         """Whose instances these are."""
-        return self._service.model
+        return self._fleet.model
 
     @property
     def backlog_tokens(self) -> int:
         """Prompt tokens not computed yet."""
-        return self._service.backlog_tokens
+        return backlog_tokens(self._door, self.live, self._fleet, self._engines)
 
     def head_arrival_ns(self) -> int | None:
         """When the first request at the door came."""
-        door = self._service.door
-        return door[0].arrival_ns if door else None
+        return self._door[0].arrival_ns if self._door else None
 
     def fetch(self, engine: Engine) -> list[Request]:
         """The next batch from the door that the engine has memory for."""
-        door = self._service.door
-        batch = self._live.batch_of(engine, door, self._pass_tokens)
+        batch = self._live.batch_of(engine, self._door, self._pass_tokens)
         for _ in batch:
-            door.popleft()
+            self._door.popleft()
         return batch
 
     def give_back(self, requests: Iterable[Request]) -> None:
         """To the head of the door's queue."""
-        self._service.door.extendleft(reversed(list(requests)))
+        self._door.extendleft(reversed(list(requests)))
 
     def partners(self) -> list[int]:
         """Instances that take requests."""
-        return self._service.partners()
+        return self._fleet.alive()
 
     def helpers(self) -> list[int]:
         """There are no others."""

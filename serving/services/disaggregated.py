@@ -6,7 +6,6 @@ waits its KV stays, so that prefill holds back when decode is full. Live instanc
 they load, and share their batches with idle prefill instances, with a decode one where there are none.
 """
 
-from collections import deque
 from collections.abc import Collection, Mapping
 
 from serving.engine.engine import Engine
@@ -16,6 +15,7 @@ from serving.kv.handover import HandOverRules, HandOvers, Transfers
 from serving.live.host import LiveSetup
 from serving.live.scaling import Live
 from serving.services.disaggregated_host import PrefillHost
+from serving.services.prefill_queue import PrefillQueue
 from serving.vocabulary.actions import Action, Assign, Fail
 from serving.vocabulary.events import Ran, Sent
 from serving.vocabulary.replica import Replica, Role
@@ -34,8 +34,8 @@ class Disaggregated:
     """
 
     __slots__ = (
-        "_admission", "_batch_tokens", "_engines", "_idle", "_longest", "_most_decoding", "_requests",
-        "_turning", "backlog_tokens", "decode", "hand_overs", "host", "live", "model", "prefill", "queue",
+        "_admission", "_engines", "_idle", "_longest", "_most_decoding", "_requests",
+        "_turning", "decode", "hand_overs", "host", "live", "model", "prefill", "queue",
     )  # fmt: skip
 
     def __init__(
@@ -54,22 +54,25 @@ class Disaggregated:
         self._engines = engines
         self._requests = requests
         self._admission = admission
-        self._batch_tokens = batch_tokens
         self._most_decoding = rules.most_requests
         self.hand_overs = HandOvers(engines, requests, rules, numbers, prototype.block_tokens)
-        self.queue: deque[Request] = deque()
-        self.backlog_tokens = 0
+        self.queue = PrefillQueue(batch_tokens)
         self.prefill: set[int] = set()  # instances that take requests
         self.decode: set[int] = set()
         self._idle: set[int] = set()  # prefill instances that could take some now
         self._turning: set[int] = set()  # those that will decode when they have computed what they have begun
-        self.host = PrefillHost(self)
+        self.host = PrefillHost(self.model, self.queue, self.prefill, self.decode, self.hand_overs)
         self.live = None if live is None else Live(live, engines, self.host, numbers)
 
     @property
     def longest_request_tokens(self) -> int:
         """As every instance of the model: they are alike."""
         return self._longest
+
+    @property
+    def backlog_tokens(self) -> int:
+        """Prompt tokens not computed yet."""
+        return self.queue.backlog_tokens
 
     @property
     def kv_tokens(self) -> int:
@@ -92,7 +95,7 @@ class Disaggregated:
     @property
     def queued(self) -> int:
         """Requests that no instance has yet."""
-        return len(self.queue)
+        return len(self.queue.waiting)
 
     def refusal(self, now_ns: int, request: Request) -> str | None:
         """Too long for an instance, or turned away by the admission policy."""
@@ -102,9 +105,9 @@ class Disaggregated:
 
     def arrived(self, request: Request, actions: list[Action]) -> None:
         """To the queue, and on if a prefill instance is idle."""
-        tokens = request.prompt_tokens
-        self.backlog_tokens += tokens
-        if self._idle and not self.queue:  # as feed would, if there is memory for it
+        tokens, queue = request.prompt_tokens, self.queue
+        queue.backlog_tokens += tokens
+        if self._idle and not queue.waiting:  # as feed would, if there is memory for it
             replica = min(self._idle)
             engine = self._engines[replica]
             ledger = engine.ledger
@@ -113,7 +116,7 @@ class Disaggregated:
                 actions.append(Assign(request.id, replica, _HEAD))
                 engine.take((request,), actions)
                 return
-        self.queue.append(request)
+        queue.waiting.append(request)
         if self._idle or (self.live is not None and self.live.pairs):
             self.feed(actions)
 
@@ -129,10 +132,10 @@ class Disaggregated:
 
     def _feed_idle(self, actions: list[Action]) -> None:
         """Idle prefill instances take from the queue, the lowest number first."""
-        idle = self._idle
-        while self.queue and idle:
+        idle, queue = self._idle, self.queue
+        while queue.waiting and idle:
             replica = min(idle)
-            batch = self.next_batch(self._engines[replica])
+            batch = queue.next_batch(self._engines[replica])
             if not batch:
                 while self._take_in_turns(actions):
                     pass
@@ -147,30 +150,17 @@ class Disaggregated:
     def _take_in_turns(self, actions: list[Action]) -> bool:
         """Whether one that had no memory for the first in the queue may have it for who is first now."""
         passed_over = again = False
+        queue = self.queue
         for replica in sorted(self._idle):
-            if not self.queue:
+            if not queue.waiting:
                 return False
-            batch = self.next_batch(self._engines[replica])
+            batch = queue.next_batch(self._engines[replica])
             if not batch:
                 passed_over = True  # its memory is full of KV that nobody has fetched
                 continue
             again = passed_over
             self._give(replica, batch, actions)
         return again
-
-    def next_batch(self, engine: Engine) -> list[Request]:
-        """Take from the queue what fits into a pass and into the free memory."""
-        batch: list[Request] = []
-        ledger, queue = engine.ledger, self.queue
-        tokens, blocks = 0, ledger.free_blocks - ledger.watermark_blocks
-        while queue:
-            request = queue[0]
-            tokens += request.prompt_tokens
-            blocks -= ledger.blocks_for(request.prompt_tokens)
-            if blocks < 0 or (batch and tokens > self._batch_tokens):
-                break
-            batch.append(queue.popleft())
-        return batch
 
     def ran(self, engine: Engine, event: Ran, actions: list[Action]) -> None:
         """Completed prompts are handed over, an idle prefill instance takes more, freed room is used."""
@@ -181,7 +171,7 @@ class Disaggregated:
         if engine.handing_over:
             earlier = len(engine.outgoing)
             if event.steps:
-                self.backlog_tokens -= engine.handing_over_tokens()
+                self.queue.backlog_tokens -= engine.handing_over_tokens()
             engine.ran(event, actions)
             turns = engine.id in self._turning and not _begun_tokens(engine)
             if turns:
@@ -193,7 +183,7 @@ class Disaggregated:
                 self._let_help(actions)
             if engine.state is _IDLE and engine.id in self.prefill:
                 self._idle.add(engine.id)
-                if self.queue or (self.live is not None and self.live.pairs):
+                if self.queue.waiting or (self.live is not None and self.live.pairs):
                     self.feed(actions)
             return
         engine.ran(event, actions)
@@ -225,7 +215,7 @@ class Disaggregated:
             self.feed(actions)
             return None
         source = self.hand_overs.sent(event, actions)
-        if source is not None and ((self._idle and self.queue) or (live is not None and live.pairs)):
+        if source is not None and ((self._idle and self.queue.waiting) or (live is not None and live.pairs)):
             self.feed(actions)
         return source
 
@@ -286,7 +276,7 @@ class Disaggregated:
         kept = [*unsent, *(one.id for one in engine.adopted)]
         in_pass = engine.handing_over_tokens() if engine.handing_over else 0
         if engine.hands_over or in_pass:  # it may have turned to decoding during the pass
-            self.backlog_tokens -= _begun_tokens(engine) + in_pass
+            self.queue.backlog_tokens -= _begun_tokens(engine) + in_pass
         else:
             kept += [*engine.running, *(one.id for one in engine.waiting)]
         failed = engine.lose(actions, cause)
@@ -300,7 +290,7 @@ class Disaggregated:
     def _lose_live(self, live: Live, engine: Engine, cause: str, actions: list[Action]) -> list[int]:
         """Requests whose first layers only this instance had fail."""
         gone = live.lost(engine.id, actions)
-        self.backlog_tokens -= sum([request.prompt_tokens for request in gone])
+        self.queue.backlog_tokens -= sum([request.prompt_tokens for request in gone])
         failed = [request.id for request in gone] + self.hand_overs.without(engine.id, actions)
         actions += [Fail(request, cause) for request in failed]
         idle = [one for one in self.prefill if self._engines[one].state is _IDLE]

@@ -1,59 +1,67 @@
 """What live pairs take from prefill and decode instances of their own, and give to them (LiveHost)."""
 
-from __future__ import annotations
-
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterable
 
 from serving.engine.engine import Engine
 from serving.engine.progress import Progress
+from serving.kv.handover import HandOvers
+from serving.services.prefill_queue import PrefillQueue
 from serving.vocabulary.actions import Action
 from serving.vocabulary.request import Request
-
-if TYPE_CHECKING:
-    from serving.services.disaggregated import Disaggregated
 
 
 class PrefillHost:
     """The queue of a disaggregated model, its prefill instances as partners, its decode ones as helpers."""
 
-    __slots__ = ("_kept", "_service")
+    __slots__ = ("_decode", "_hand_overs", "_kept", "_model", "_prefill", "_queue")
 
-    def __init__(self, service: Disaggregated) -> None:
-        self._service = service
+    def __init__(
+        self,
+        model: str,
+        queue: PrefillQueue,
+        prefill: Collection[int],
+        decode: Collection[int],
+        hand_overs: HandOvers,
+    ) -> None:
+        """``prefill``, ``decode``: the service's own sets of its instances."""
+        self._model = model
+        self._queue = queue
+        self._prefill = prefill
+        self._decode = decode
+        self._hand_overs = hand_overs
         self._kept: dict[int, tuple[int, int]] = {}  # decode instance -> room for what it has pulled
 
     @property
     def model(self) -> str:
         """Whose instances these are."""
-        return self._service.model
+        return self._model
 
     @property
     def backlog_tokens(self) -> int:
         """Prompt tokens not computed yet."""
-        return self._service.backlog_tokens
+        return self._queue.backlog_tokens
 
     def head_arrival_ns(self) -> int | None:
         """When the first request in the queue came."""
-        queue = self._service.queue
-        return queue[0].arrival_ns if queue else None
+        waiting = self._queue.waiting
+        return waiting[0].arrival_ns if waiting else None
 
     def fetch(self, engine: Engine) -> list[Request]:
         """The next batch from the queue that the engine has memory for."""
-        return self._service.next_batch(engine)
+        return self._queue.next_batch(engine)
 
     def give_back(self, requests: Iterable[Request]) -> None:
         """To the head of the queue; they never left the backlog."""
-        self._service.queue.extendleft(reversed(list(requests)))
+        self._queue.give_back(requests)
 
     def partners(self) -> list[int]:
         """Prefill instances."""
-        return sorted(self._service.prefill)
+        return sorted(self._prefill)
 
     def helpers(self) -> list[int]:
         """Decode instances, those with most room first."""
-        demands = self._service.hand_overs.demands
-        return sorted(self._service.decode, key=lambda one: (demands[one], one))
+        demands = self._hand_overs.demands
+        return sorted(self._decode, key=lambda one: (demands[one], one))
 
     def holds(self, engine: Engine, requests: Iterable[Request]) -> bool:
         """Whether there are free blocks for the prompts, and where it decodes room for their outputs."""
@@ -61,20 +69,20 @@ class PrefillHost:
         blocks = sum([ledger.blocks_for(request.prompt_tokens) for request in prompts])
         if blocks > ledger.free_blocks - ledger.watermark_blocks - ledger.step_blocks():
             return False
-        if engine.id not in self._service.decode or not self._service.hand_overs.seats[engine.id]:
+        if engine.id not in self._decode or not self._hand_overs.seats[engine.id]:
             return True  # an empty one never has more room
-        return self._service.hand_overs.has_room(engine, self._needs(engine, prompts), len(prompts))
+        return self._hand_overs.has_room(engine, self._needs(engine, prompts), len(prompts))
 
     def _needs(self, engine: Engine, requests: Iterable[Request]) -> int:
-        room, need_tokens = engine.replica.longest_request_tokens, self._service.hand_overs.need_tokens
+        room, need_tokens = engine.replica.longest_request_tokens, self._hand_overs.need_tokens
         return sum([need_tokens(request, room) for request in requests])
 
     def keep(self, engine: Engine, requests: Iterable[Request]) -> None:
         """As if their KV came: nothing else is sent into the room that they will take."""
-        if engine.id in self._service.decode:
+        if engine.id in self._decode:
             pulled = list(requests)
             self._kept[engine.id] = kept = self._needs(engine, pulled), len(pulled)
-            self._service.hand_overs.keep(engine.id, *kept)
+            self._hand_overs.keep(engine.id, *kept)
 
     def kept(self, replica: int) -> tuple[int, int]:
         """Tokens of room, and seats, that a decode instance keeps for what it has pulled."""
@@ -84,14 +92,13 @@ class PrefillHost:
         """They need no room, or are completed and keep it themselves."""
         tokens, seats = self._kept.pop(engine.id, (0, 0))
         if seats:
-            self._service.hand_overs.keep(engine.id, -tokens, -seats)
+            self._hand_overs.keep(engine.id, -tokens, -seats)
 
     def computed(self, engine: Engine, done: list[Progress], tokens: int, actions: list[Action]) -> None:
         """A batch has all its layers: its KV is handed over."""
-        service = self._service
-        service.backlog_tokens -= tokens
+        self._queue.backlog_tokens -= tokens
         self.dropped(engine)
         earlier = len(engine.outgoing)
         engine.outgoing += done
         if done:
-            service.hand_overs.completed(engine, earlier, actions)
+            self._hand_overs.completed(engine, earlier, actions)

@@ -1,0 +1,39 @@
+"""The queue before the prefill instances of a disaggregated model."""
+
+from collections import deque
+from collections.abc import Iterable
+
+from serving.engine.engine import Engine
+from serving.vocabulary.request import Request
+
+
+class PrefillQueue:
+    """Requests that no instance has yet, in order of arrival. ``pass_tokens``: of prompts in a pass.
+
+    ``backlog_tokens``: of all prompts that are not computed yet, those at instances too.
+    """
+
+    __slots__ = ("_pass_tokens", "backlog_tokens", "waiting")
+
+    def __init__(self, pass_tokens: int) -> None:
+        self._pass_tokens = pass_tokens
+        self.waiting: deque[Request] = deque()
+        self.backlog_tokens = 0
+
+    def next_batch(self, engine: Engine) -> list[Request]:
+        """Take from the queue what fits into a pass and into the engine's free memory."""
+        batch: list[Request] = []
+        ledger, waiting = engine.ledger, self.waiting
+        tokens, blocks = 0, ledger.free_blocks - ledger.watermark_blocks
+        while waiting:
+            request = waiting[0]
+            tokens += request.prompt_tokens
+            blocks -= ledger.blocks_for(request.prompt_tokens)
+            if blocks < 0 or (batch and tokens > self._pass_tokens):
+                break
+            batch.append(waiting.popleft())
+        return batch
+
+    def give_back(self, requests: Iterable[Request]) -> None:
+        """To the head of the queue; they never left the backlog."""
+        self.waiting.extendleft(reversed(list(requests)))
