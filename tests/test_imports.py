@@ -57,8 +57,9 @@ CONTRACTS = {
         no_stdlib=CLOCKS_AND_IO - {"random"},
     ),
     "hwmodels": Contract(
-        third=names("numpy", "networkx"),
+        third=names("numpy"),
         named={
+            "networkx": names("hwmodels.topology.cuts", "hwmodels.topology.graph"),
             "pandas": CATALOGUE_MODULES,
             "yaml": CATALOGUE_MODULES,
             "pyarrow": names("hwmodels.importers.tables"),

@@ -14,7 +14,7 @@ from hwmodels.topology.spec import hosts_x_gpus
 from hwmodels.topology.topology import build
 from serving.vocabulary.errors import UserError
 
-SECTIONS = ("source", "shared", "links", "paths", "rates", "efficiency", "latency")
+SECTIONS = ("source", "shared", "links", "paths", "together", "rates", "efficiency", "latency")
 
 
 def row(lines: list[str], label: str) -> list[str]:
@@ -62,6 +62,19 @@ def test_the_paths_shown_are_those_of_the_topology() -> None:
     alone = dict(example_paths(build(load_cluster("blitz_a_1x1"))))
     assert list(alone) == ["SSD to GPU", "host to GPU"]
     assert "remote store to host" in dict(example_paths(build(load_cluster("a3_highgpu_8g"))))
+
+
+def test_what_moves_at_once_is_said_with_the_links_that_limit_it() -> None:
+    lines = cluster_lines("blitz_a")
+    halves = "half of the hosts' GPUs to the others"
+    assert row(lines, halves) == [halves, "1,376", "86.0", "nic, 16 of 64 links"]
+    assert row(lines, "SSDs to all GPUs") == ["SSDs to all GPUs", "320", "10.0", "ssd, 32 of 32 links"]
+    one = "one host to the other hosts' GPUs"
+    assert row(lines, one) == [one, "688", "28.7", "nic, 8 of 64 links"]
+    shared = row(cluster_lines("a3_highgpu_8g"), "remote store to all GPUs")
+    assert shared[1:] == ["31.0", "0.970", "remote, 4 of 4 links"]
+    large = " ".join(" ".join(cluster_lines("blitz_a_512x8")).split())
+    assert "together not looked for in more than 10,000 links" in large
 
 
 def test_whose_bytes_meet() -> None:

@@ -9,53 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hwmodels.errors import HardwareError
-from hwmodels.topology.classes import DEFAULT_CLASSES
 from hwmodels.topology.cluster_file import load_cluster
-from hwmodels.topology.graph import graph_of
-from hwmodels.topology.link import REMOTE, Place, dram, gpu
-from hwmodels.topology.spec import ClusterSpec, Leaves, Rate
+from hwmodels.topology.graph import graph_of, node_of
+from hwmodels.topology.link import Place
+from hwmodels.topology.spec import ClusterSpec
 from hwmodels.topology.topology import Topology, build
+from tests.drawn_clusters import places, specs
 
 END_KINDS = ("gpu", "dram", "ssd", "remote")
-
-
-def rate(draw: st.DrawFn) -> Rate:
-    return Rate(draw(st.floats(1e6, 1e12)), "drawn")
-
-
-@st.composite
-def specs(draw: st.DrawFn) -> ClusterSpec:
-    """Up to 4 hosts of up to 8 GPUs with every combination of what can be shared or left out."""
-    hosts, gpus = draw(st.integers(1, 4)), draw(st.sampled_from((1, 2, 4, 6, 8)))
-    divisors = st.sampled_from([count for count in range(1, gpus + 1) if gpus % count == 0])
-    pcie = rate(draw)
-    sizes = [None, *(count for count in range(1, 3 * gpus) if gpus % count == 0 or count % gpus == 0)]
-    leaves = Leaves(
-        hosts=draw(st.none() | st.integers(1, 4)),
-        spines=draw(st.integers(1, 3)),
-        oversubscription=draw(st.sampled_from((1.0, 2.0, 3.5))),
-        rails=draw(st.booleans()),
-    )
-    return ClusterSpec(
-        name="drawn", file="drawn.yaml", gpu="a10", hosts=hosts, gpus_per_host=gpus, host_memory_bytes=10**12,
-        host_memory_source="drawn", pcie=pcie, classes=DEFAULT_CLASSES, source="drawn",
-        pcie_shared_by=draw(divisors),
-        pcie_peer=draw(st.none() | st.just(Rate(2 * pcie.bytes_per_s, "drawn"))),
-        nvlink=rate(draw) if draw(st.booleans()) else None,
-        nvlink_domain_gpus=draw(st.sampled_from(sizes)),
-        nic=rate(draw) if hosts > 1 or draw(st.booleans()) else None,
-        gpus_per_nic=draw(divisors),
-        leaves=leaves,
-        ssd=rate(draw) if draw(st.booleans()) else None,
-        ssd_per=draw(st.sampled_from(("gpu", "host"))),
-        remote=rate(draw) if draw(st.booleans()) else None,
-        remote_per=draw(st.sampled_from(("gpu", "host", "cluster"))),
-        dram=rate(draw) if draw(st.booleans()) else None,
-    )  # fmt: skip
-
-
-def node(place: Place) -> str:
-    return "remote" if place == REMOTE else f"{place.kind.removeprefix('gpu_')}{place.number}"
 
 
 def allowed(topology: Topology, source: Place, target: Place) -> "networkx.DiGraph[str]":
@@ -64,7 +25,7 @@ def allowed(topology: Topology, source: Place, target: Place) -> "networkx.DiGra
     A host's memory may use any NIC of its host. What is stored reaches a GPU through its host's memory.
     """
     graph = graph_of(topology)
-    ends = {node(source), node(target)}
+    ends = {node_of(source), node_of(target)}
     if source.kind in ("ssd", "gpu_ssd", "remote"):
         ends.add(f"dram{topology.host_of(target)}")
     nics = {f"nic{topology.nic_of(end.number)}" for end in (source, target) if end.kind == "gpu"}
@@ -77,13 +38,6 @@ def allowed(topology: Topology, source: Place, target: Place) -> "networkx.DiGra
         return about["kind"] not in END_KINDS or name in ends or name == "remote out"
 
     return graph.subgraph([name for name in graph if passes(name)])
-
-
-def places(topology: Topology) -> list[Place]:
-    spec = topology.spec
-    found = [gpu(index) for index in range(spec.gpus)] + [dram(host) for host in range(spec.hosts)]
-    found += [topology.ssd_of(index) for index in range(spec.gpus)] if spec.ssd else []
-    return found + ([REMOTE] if spec.remote else [])
 
 
 def walk(graph: "networkx.DiGraph[str]", start: str, path: tuple[int, ...]) -> set[str]:
@@ -108,13 +62,15 @@ def check(topology: Topology, source: Place, target: Place, spread: int) -> None
     try:
         path = topology.path(source, target, spread)
     except HardwareError:
-        assert target.kind not in ("gpu", "dram") or not networkx.has_path(graph, node(source), node(target))
+        assert target.kind not in ("gpu", "dram") or not networkx.has_path(
+            graph, node_of(source), node_of(target)
+        )
         return
     if source == target:
         return
     assert len(set(path)) == len(path)
-    assert node(target) in walk(graph, node(source), path)
-    hops = networkx.shortest_path_length(graph, node(source), node(target), weight="hop")
+    assert node_of(target) in walk(graph, node_of(source), path)
+    hops = networkx.shortest_path_length(graph, node_of(source), node_of(target), weight="hop")
     assert len(path) == hops
     assert 0 < topology.rate_bytes_per_s(path) <= math.inf
 

@@ -2,12 +2,14 @@
 
 import math
 import textwrap
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final
 
 from experiments.report.table import number
 from hwmodels.topology.cluster_file import load_cluster
-from hwmodels.topology.link import REMOTE, Link, dram, gpu
+from hwmodels.topology.cuts import narrowest
+from hwmodels.topology.link import REMOTE, Link, Place, dram, gpu
 from hwmodels.topology.seats import Path
 from hwmodels.topology.spec import ClusterSpec, Rate
 from hwmodels.topology.topology import Topology, build
@@ -16,6 +18,7 @@ LOAD_BYTES: Final = 16e9  # Llama3-8B in 16 bits, the papers' usual example
 _BITS_PER_BYTE: Final = 8
 _WIDTH: Final = 100
 _LABEL: Final = 14
+_MOST_LINKS: Final = 10_000  # of a cluster up to here the narrowest cuts are found, in about a second
 _SHOWN: Final = ("ssd", "remote", "dram", "pcie_switch", "pcie", "nvlink", "nic", "leaf", "spine")
 
 
@@ -33,6 +36,7 @@ def cluster_lines(name: str) -> list[str]:
         *_section("shared", _shared_lines(topology)),
         *_table("links", _link_rows(topology)),
         *_table("paths", _path_rows(topology)),
+        *_together_lines(topology),
         *_section("rates", [f"{label}: {rate.source}" for label, rate in _rates(spec)]),
         *_section("efficiency", _efficiency_lines(topology)),
         *_section("latency", _latency_lines(topology)),
@@ -63,6 +67,21 @@ def example_paths(topology: Topology) -> Iterator[tuple[str, Path]]:
         yield "GPU to GPU, two leaves", topology.path(gpu(0), gpu(away))
     if far:
         yield "host to another's GPU", topology.path(dram(0), gpu(far[0].gpu))
+
+
+def groups_of_places(topology: Topology) -> Iterator[tuple[str, list[Place], list[Place]]]:
+    """(what, sources, targets) of what loads and instances move at once, in this cluster."""
+    spec = topology.spec
+    gpus, memories = [gpu(index) for index in range(spec.gpus)], [dram(host) for host in topology.hosts]
+    if spec.ssd:
+        yield "SSDs to all GPUs", list(dict.fromkeys(topology.ssd_of(end.number) for end in gpus)), gpus
+    if spec.remote:
+        yield "remote store to all GPUs", [REMOTE], gpus
+    yield "host memories to all GPUs", memories, gpus
+    if spec.hosts > 1:
+        half = topology.gpus_of(spec.hosts // 2).start
+        yield "one host to the other hosts' GPUs", memories[:1], gpus[spec.gpus_per_host :]
+        yield "half of the hosts' GPUs to the others", gpus[:half], gpus[half:]
 
 
 def gbps(bytes_per_s: float) -> str:
@@ -105,6 +124,24 @@ def _path_rows(topology: Topology) -> Iterator[list[str]]:
         )
         latency = f"{topology.latency_s(path) * 1e6:.3g} us"
         yield [label, gbps(rate), f"{number(LOAD_BYTES / rate)} s", latency, narrow]
+
+
+def _together_lines(topology: Topology) -> list[str]:
+    if len(topology.links) > _MOST_LINKS:
+        left_out = f"not looked for in more than {_MOST_LINKS:,} links: write a smaller cluster of this kind"
+        return _section("together", [left_out])
+    return _table("together", _together_rows(topology))
+
+
+def _together_rows(topology: Topology) -> Iterator[list[str]]:
+    """What moves at once at most, whatever the ways taken, and the links that all of it crosses."""
+    yield ["", "Gbps", "to each GPU", "limited by"]
+    total = Counter(link.kind for link in topology.links)
+    for label, sources, targets in groups_of_places(topology):
+        cut = narrowest(topology, sources, targets)
+        kinds = Counter(topology.links[link].kind for link in cut.links)
+        limits = ", ".join(f"{kind}, {count:,} of {total[kind]:,} links" for kind, count in kinds.items())
+        yield [label, gbps(cut.rate_bytes_per_s), gbps(cut.rate_bytes_per_s / len(targets)), limits]
 
 
 def _is_rate(topology: Topology, link: int, rate: float) -> bool:

@@ -1,4 +1,4 @@
-"""A topology as a directed graph, for pictures, for tests and for whoever likes to ask one.
+"""A topology as a directed graph, for what needs a search: the narrowest cuts, and the tests of paths.
 
 Nodes carry ``kind`` and ``host`` (-1 in the network). An edge carries ``link``, the index of the link it
 stands for, or None where nothing limits; ``hop`` is 1 or 0 accordingly. GPUs, memories and stores pass
@@ -8,12 +8,18 @@ out.
 
 from typing import TYPE_CHECKING
 
+from hwmodels.topology.link import Place
 from hwmodels.topology.topology import Topology
 
 if TYPE_CHECKING:
     import networkx
 
     Graph = networkx.DiGraph[str]
+
+
+def node_of(place: Place) -> str:
+    """The node that stands for a place."""
+    return "remote" if place.kind == "remote" else f"{place.kind.removeprefix('gpu_')}{place.number}"
 
 
 def graph_of(topology: Topology) -> "Graph":

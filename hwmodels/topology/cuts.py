@@ -1,0 +1,98 @@
+"""How much a cluster moves at once, from many places to many, and the links that keep it from more.
+
+A maximum flow over the graph of the cluster, in other words: what all its links together allow when every
+transfer takes the best way. A path (``Topology.path``) is one way, so several transfers together reach this
+or less. Nothing here runs while requests are served.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from hwmodels.errors import HardwareError
+from hwmodels.topology.graph import graph_of, node_of
+from hwmodels.topology.link import Place
+from hwmodels.topology.topology import Topology
+
+if TYPE_CHECKING:
+    from hwmodels.topology.graph import Graph
+
+_STORAGE: Final = ("ssd", "gpu_ssd", "remote")
+_ENDS: Final = ("gpu", "dram", "ssd")
+_SOURCE, _TARGET = "all sources", "all targets"
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """The links that, taken away, part the targets from the sources, with the least rate together.
+
+    rate_bytes_per_s: theirs, which is also the most that moves; infinite where no link is in between.
+    links: their indices, none where nothing moves or nothing limits.
+    """
+
+    rate_bytes_per_s: float
+    links: tuple[int, ...]
+
+
+def narrowest(topology: Topology, sources: Sequence[Place], targets: Sequence[Place]) -> Cut:
+    """The narrowest cut between the two groups of places; nothing is passed on by a GPU or another's memory.
+
+    From storage bytes go through the memory of a GPU's host and no further. Several cuts may be equally
+    narrow: this is the one nearest to the targets. A NIC is used by the GPUs of the groups that own it and by
+    their hosts' memories; where GPUs of several NICs share a PCIe switch, by all of them.
+
+    Raises HardwareError for sources of which some are storage and some are not.
+    """
+    import networkx
+    from networkx.algorithms.flow import boykov_kolmogorov
+
+    if len({place.kind in _STORAGE for place in sources}) > 1:
+        raise HardwareError("storage and memory have other ways: write sources of one of the two")
+    if set(sources) & set(targets):
+        return Cut(float("inf"), ())
+    graph = _passable(topology, sources, targets)
+    graph.add_edges_from((_SOURCE, node_of(place)) for place in sources)
+    graph.add_edges_from((node_of(place), _TARGET) for place in targets)
+    try:
+        # Rates in whole bytes per second: the search compares what is left of a link with nothing.
+        _, (before, _) = networkx.minimum_cut(graph, _SOURCE, _TARGET, flow_func=boykov_kolmogorov)
+    except networkx.NetworkXUnbounded:
+        return Cut(float("inf"), ())
+    crossing = (
+        link for node, end, link in _edges(graph) if link is not None and node in before and end not in before
+    )
+    links = tuple(sorted(crossing))
+    return Cut(sum(topology.links[link].rate_bytes_per_s for link in links), links)
+
+
+def _passable(topology: Topology, sources: Sequence[Place], targets: Sequence[Place]) -> "Graph":
+    """The graph without what passes nothing on between these places, each link with its rate."""
+    ends = (*sources, *targets)
+    names = {node_of(place) for place in ends}
+    stored = any(place.kind in _STORAGE for place in sources)
+    if stored:
+        names |= {f"dram{topology.host_of(place)}" for place in targets}
+    nics = {f"nic{topology.nic_of(place.number)}" for place in ends if place.kind == "gpu"}
+    hosts = {topology.host_of(place) for place in ends if place.kind == "dram"}
+    peers = all(any(place.kind == "gpu" for place in side) for side in (sources, targets))
+    graph = graph_of(topology)
+
+    def passes(name: str) -> bool:
+        about = graph.nodes[name]
+        if about["kind"] == "nic":
+            return not stored and (name in nics or about["host"] in hosts)
+        if about["kind"] == "host":  # the way between two GPUs, which bytes of a memory do not take
+            return peers
+        return about["kind"] not in _ENDS or name in names
+
+    graph.remove_nodes_from([name for name in graph if not passes(name)])
+    for source, target, link in _edges(graph):
+        if link is not None:
+            graph[source][target]["capacity"] = round(topology.links[link].rate_bytes_per_s)
+    return graph
+
+
+def _edges(graph: "Graph") -> Iterable[tuple[str, str, int | None]]:
+    """(from, to, its link)."""
+    edges: Iterable[tuple[str, str, int | None]] = graph.edges(data="link")
+    return edges
