@@ -19,10 +19,11 @@ from serving.record.journal import (
     footer_text,
     header_text,
     line,
+    parse_action,
     parse_event,
     whole,
 )
-from serving.record.replay import read_header
+from serving.record.journal_lines import read_header
 from serving.vocabulary.actions import (
     Action,
     Adopt,
@@ -136,6 +137,22 @@ def test_action_text_is_canonical_json(action: Action) -> None:
     text = action_text(action)
     assert json.loads(text) == as_json(action)
     assert canonical(text) == text, "replay compares texts, so equal actions must have equal texts"
+    assert parse_action(json.loads(text)) == action
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        ["assign", 1, 2],
+        ["assign", 1, 2, "", 4],
+        ["fly", 1],
+        ["run", 0, 0],
+        ["load", 1, "", [], [], [1], True, True, ""],
+    ],
+)
+def test_what_is_no_action_is_refused(fields: list[Any]) -> None:
+    with pytest.raises((ValueError, TypeError)):
+        parse_action(fields)
 
 
 def test_what_older_journals_do_not_know_is_written_only_where_it_is_used() -> None:

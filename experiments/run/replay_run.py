@@ -12,7 +12,8 @@ from experiments.config.overrides import echo, parse_words
 from experiments.policy.groups import group_of
 from experiments.policy.policy_class import find_modules_here, is_class_name
 from experiments.results.journal_file import NAME, header_fields
-from serving.record.replay import ReplayReport, read_header, replay
+from serving.record.journal_lines import read_header
+from serving.record.replay import ReplayReport, replay
 from serving.vocabulary.errors import UserError
 from serving.vocabulary.replica import Role
 

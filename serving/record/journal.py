@@ -24,6 +24,7 @@ from serving.vocabulary.actions import (
     Reject,
     Run,
     Send,
+    Shard,
     Stop,
     StopLoad,
     StopSend,
@@ -137,6 +138,13 @@ _DATA_EVENTS: dict[str, Any] = {
     "sent": Sent,
     "woke": Woke,
 }
+_DATA_ACTIONS: dict[str, Any] = {
+    action.__name__.lower(): action
+    for action in (
+        *(Assign, Reject, Interrupt, Preempt, Fail, StopLoad, Send, StopSend, Place, Turn, Reclaim, Adopt),
+        Wake,
+    )
+}
 
 
 def event_text(event: Event) -> str:
@@ -177,6 +185,24 @@ def parse_event(fields: Sequence[Any]) -> Event:
         data_event: Event = _DATA_EVENTS[name](*rest)
         return data_event
     raise ValueError(f"no event is called {name!r}")
+
+
+def parse_action(fields: Sequence[Any]) -> Action:
+    """The action of a parsed array. Raises ValueError or TypeError when it is none."""
+    name, *rest = fields
+    if name == "run":
+        replica, epoch, chunks, decode, max_steps, until_finish, *seldom, reason = rest
+        hand_over, layers = (*seldom, *(False, None)[len(seldom) :])
+        steps = tuple(map(tuple, chunks)), decode, max_steps
+        return Run(replica, epoch, *steps, until_finish, reason, hand_over, layers and tuple(layers))
+    if name == "load":
+        load, model, sources, targets, shards, every_layer, cold, *layers_first, reason = rest
+        way = tuple(map(tuple, sources)), tuple(map(tuple, targets)), tuple([Shard(*one) for one in shards])
+        return Load(load, model, *way, every_layer, cold, reason, *layers_first)
+    if name in _DATA_ACTIONS:
+        data_action: Action = _DATA_ACTIONS[name](*[tuple(one) if type(one) is list else one for one in rest])
+        return data_action
+    raise ValueError(f"no action is called {name!r}")
 
 
 def header_text(fields: dict[str, object]) -> str:

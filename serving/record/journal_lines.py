@@ -1,0 +1,121 @@
+"""The lines of a journal, read one after the other, to be compared or told."""
+
+import json
+from collections.abc import Iterable, Iterator
+from hashlib import sha256
+from typing import Any
+
+from serving.record.journal import FORMAT
+from serving.vocabulary.errors import UserError
+
+# Line number, time, the event as an array, and the actions that answered it, likewise.
+Entry = tuple[int, int, list[Any], list[list[Any]]]
+
+
+class JournalLines:
+    """Header, entries and footer, one line in memory at a time; UserError for what is none.
+
+    ``cut``, at the end of the entries: a sentence when there was no footer. ``done``: what is done with it.
+    """
+
+    def __init__(self, lines: Iterable[str], name: str, done: str = "compared") -> None:
+        self._lines = enumerate(lines, start=1)
+        self._name = name
+        self._done = done
+        self._digest = sha256()
+        self._footer: dict[str, Any] = {}
+        self.header: dict[str, object] = {}
+        self.cut: str | None = None
+
+    def entries(self) -> Iterator[Entry]:
+        """What stands between header and footer."""
+        _, text = next(self._lines, (0, ""))
+        self.header = read_header(self._parsed(1, text), self._name)
+        self._hash(text)
+        yield from self._rest()
+
+    def _rest(self) -> Iterator[Entry]:
+        number = 1
+        for number, text in self._lines:
+            match self._entry(number, text):
+                case None if self.cut is not None:
+                    return
+                case [int(now_ns), list(event), list(actions)]:
+                    self._hash(text)
+                    yield number, now_ns, event, actions
+                case dict(footer):
+                    self._footer = footer
+                    self._end()
+                    return
+                case _:
+                    raise self.altered(number, "it is not [time, event, actions]")
+        self.cut = self._cut(f"ends behind line {number}")
+
+    def _entry(self, number: int, text: str) -> Any:
+        """A line's content; None, and ``cut``, for a last line that was not written to its end."""
+        try:
+            return self._parsed(number, text)
+        except UserError:
+            begun = text == "" or text[0] in "[{"
+            if text.endswith("\n") or not begun or next(self._lines, None) is not None:
+                raise
+        self.cut = self._cut(f"breaks off in line {number}")
+        return None
+
+    def _cut(self, where: str) -> str:
+        return (
+            f"{self._name} {where} and has no footer: its run was ended before it was complete, and only "
+            f"what came before is {self._done}"
+        )
+
+    def complaints(self, events: int, actions: int, in_flight: int) -> Iterator[str]:
+        """What is wrong though every action is as recorded."""
+        counted = {"events": events, "actions": actions}
+        if any(self._footer.get(key) != value for key, value in counted.items()):
+            yield f"footer: it counts {self._footer}, the journal holds {counted}"
+        elif in_flight:
+            yield f"after the last line: {in_flight} requests are still in flight"
+        elif self._footer.get("sha256") != self._digest.hexdigest():
+            yield "footer: the lines above are not those that were written (their sha256 differs)"
+
+    def is_intact(self) -> bool:
+        """Whether this is the text that was written; reads what is left of it."""
+        try:
+            for _ in self._rest():
+                pass
+        except UserError:
+            return False
+        return self.is_as_written()
+
+    def is_as_written(self) -> bool:
+        """Whether the footer's digest is that of the lines; asked at the end of the entries."""
+        return self._footer.get("sha256") == self._digest.hexdigest()
+
+    def _end(self) -> None:
+        for number, text in self._lines:
+            if text.strip():
+                raise UserError(
+                    f"{self._name}: line {number} follows the footer; use a journal as it was written"
+                )
+
+    def _hash(self, text: str) -> None:
+        self._digest.update(text.rstrip("\n").encode(errors="surrogatepass") + b"\n")
+
+    def _parsed(self, number: int, text: str) -> Any:
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise self.altered(number, str(error)) from None
+
+    def altered(self, number: int, why: str) -> UserError:
+        """The refusal of a line."""
+        return UserError(
+            f"{self._name}: line {number} is cut or altered ({why}); use a journal as it was written"
+        )
+
+
+def read_header(record: object, name: str) -> dict[str, object]:
+    """The header's fields. Raises UserError when it is no journal of this format."""
+    if not isinstance(record, dict) or record.get("servetwin_journal") != FORMAT:
+        raise UserError(f"{name}: the first line is not a ServeTwin journal header of format {FORMAT}")
+    return record
