@@ -12,6 +12,7 @@ USAGE = """servetwin: a laboratory for elastic LLM serving
   servetwin simulate KEY=VALUE ... out=DIR    run a trace on a simulated cluster (simulate --help: every key)
   servetwin replay DIR                        feed a run's journal to a fresh controller, compare every action
                                               (name policies of your own again: system/dispatch=module:Class)
+  servetwin story DIR request=17              what happened to one request (or instance=3) (story --help)
   servetwin support model=M gpu=G tp=N        which step times and how much KV memory a combination has
   servetwin profile import | check | fit ...  measured operation times (profile --help)
   servetwin traces list | fetch | describe | convert | sample ...  workloads (traces --help)
@@ -37,6 +38,7 @@ def run(words: Sequence[str]) -> int:
     commands = {
         "simulate": _simulate,
         "replay": _replay,
+        "story": _story,
         "support": _support,
         "profile": _profile,
         "traces": _traces,
@@ -76,6 +78,12 @@ def _replay(words: Sequence[str]) -> int:
         if report.cut is not None:
             print(report.cut)
     return 1 if report.different or report.cut is not None else 0
+
+
+def _story(words: Sequence[str]) -> int:
+    from experiments.commands.story import story
+
+    return story(words)
 
 
 def _support(words: Sequence[str]) -> int:

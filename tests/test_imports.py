@@ -194,7 +194,7 @@ ROOMS = {
         "admission", "batching", "dispatch", "multicast", "provisioning", "scaling", "live",
     ),
     "experiments": (
-        "config", "policy", "compose", "build", "results", "report", "run", "reproduce", "commands",
+        "config", "policy", "compose", "build", "results", "story", "report", "run", "reproduce", "commands",
         "cli", "realexec_cli",
     ),
 }  # fmt: skip

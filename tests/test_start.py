@@ -19,8 +19,9 @@ UNUSED = {
     "pandas", "scipy", "torch", "transformers", "unittest",
 }  # fmt: skip
 FOR_RUNS = UNUSED | {"numpy", "policies", "pyarrow", "rich", "simcore", "simpy", "yaml"}
-SERVETWIN = ["", "simulate", "replay", "support", "profile", "profile import", "traces", "traces describe",
-             "reproduce", "reproduce blitzscale", "reproduce blitzscale fig21"]  # fmt: skip
+SERVETWIN = ["", "simulate", "replay", "story", "support", "profile", "profile import", "traces",
+             "traces describe", "reproduce", "reproduce blitzscale",
+             "reproduce blitzscale fig21"]  # fmt: skip
 RUN = ["simulate", "trace=azure_conv_like", "trace.requests=5", "journal=true"]
 
 

@@ -16,7 +16,8 @@ from traces.errors import TraceError
 
 TRACEBACK_VARIABLE: Final = "SERVETWIN_TRACEBACK"
 _ASKING: Final = ("-h", "--help")
-_SELF_EXPLAINING: Final = ("support", "profile", "traces", "reproduce")  # they print a help text of their own
+# They print a help text of their own.
+_SELF_EXPLAINING: Final = ("story", "support", "profile", "traces", "reproduce")
 _LONGEST_SENTENCE: Final = 1500
 
 Command = Callable[[Sequence[str]], int]

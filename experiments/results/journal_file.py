@@ -1,6 +1,7 @@
 """The journal as a file: one text line per event (serving.record.journal has the format)."""
 
 import json
+import os
 from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
@@ -8,6 +9,7 @@ from types import TracebackType
 
 from serving.record.journal import footer_text, header_text, line
 from serving.vocabulary.actions import Action
+from serving.vocabulary.errors import UserError
 from serving.vocabulary.estimates import Estimates
 from serving.vocabulary.events import Event
 
@@ -69,3 +71,16 @@ def header_fields(source: str, seed: int, config_yaml: str, estimates: Estimates
         "config_sha256": sha256(config_yaml.encode()).hexdigest(),
         "estimates_sha256": sha256(known.encode()).hexdigest(),
     }
+
+
+def journal_in(folder: Path, command: str) -> Path:
+    """Where a result folder has its journal. Raises UserError, for the command, where there is none."""
+    try:
+        folder = folder.expanduser()
+    except RuntimeError:
+        raise UserError(f"{folder} names a home that does not exist: write servetwin {command} DIR") from None
+    if not os.path.isdir(folder):  # noqa: PTH112 (Path.is_dir raises for a name that is too long)
+        raise UserError(f"{folder} is not a folder: write servetwin {command} DIR with the out= of a run")
+    if not (folder / NAME).is_file():
+        raise UserError(f"{folder} has no journal: run again with journal=true")
+    return folder / NAME

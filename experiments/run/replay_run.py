@@ -1,7 +1,6 @@
 """servetwin replay: the recorded run's events into a fresh controller, from the run's own config.yaml."""
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from experiments.compose.resolved import load_resolved, resolved_yaml
 from experiments.config.overrides import echo, parse_words
 from experiments.policy.groups import group_of
 from experiments.policy.policy_class import find_modules_here, is_class_name
-from experiments.results.journal_file import NAME, header_fields
+from experiments.results.journal_file import header_fields, journal_in
 from serving.record.journal_lines import read_header
 from serving.record.replay import ReplayReport, replay
 from serving.vocabulary.errors import UserError
@@ -24,15 +23,8 @@ def replay_run(folder: Path, words: Sequence[str] = ()) -> ReplayReport:
     ``words``: the policies from outside the package that the run had, said again.
     """
     named = _named(words)
-    try:
-        folder = folder.expanduser()
-    except RuntimeError:
-        raise UserError(f"{folder} names a home that does not exist: write servetwin replay DIR") from None
-    path = folder / NAME
-    if not os.path.isdir(folder):  # noqa: PTH112 (Path.is_dir raises for a name that is too long)
-        raise UserError(f"{folder} is not a folder: write servetwin replay DIR with the out= of a run")
-    if not path.is_file():
-        raise UserError(f"{folder} has no journal: run again with journal=true")
+    path = journal_in(folder, "replay")
+    folder = path.parent
     if not (folder / "config.yaml").is_file():
         raise UserError(
             f"{folder} has no config.yaml: put the one beside the journal that the run wrote with it"

@@ -192,9 +192,10 @@ def parse_action(fields: Sequence[Any]) -> Action:
     name, *rest = fields
     if name == "run":
         replica, epoch, chunks, decode, max_steps, until_finish, *seldom, reason = rest
-        hand_over, layers = (*seldom, *(False, None)[len(seldom) :])
+        hand_over = bool(seldom and seldom[0])
+        layers = tuple(seldom[1]) if len(seldom) > 1 else None
         steps = tuple(map(tuple, chunks)), decode, max_steps
-        return Run(replica, epoch, *steps, until_finish, reason, hand_over, layers and tuple(layers))
+        return Run(replica, epoch, *steps, until_finish, reason, hand_over, layers)
     if name == "load":
         load, model, sources, targets, shards, every_layer, cold, *layers_first, reason = rest
         way = tuple(map(tuple, sources)), tuple(map(tuple, targets)), tuple([Shard(*one) for one in shards])

@@ -1,0 +1,50 @@
+"""What lies beside a journal and says more, where it is there: requests.parquet and summary.json."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from serving.vocabulary.units import NS_PER_S
+
+_COLUMNS: Final = ["request", "arrival_ns", "first_token_ns"]
+_NOT_IN_THE_JOURNAL: Final = {
+    "ready": "begins to serve",
+    "drain": "takes nothing new and is to go (drain)",
+    "cancel_drain": "takes requests again (drain cancelled)",
+}
+
+
+def first_tokens(folder: Path) -> Iterator[tuple[int, int, int]]:
+    """(request, arrival, first token) of every finished request; nothing where there is no such file."""
+    path = folder / "requests.parquet"
+    if not path.is_file():
+        return
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with path.open("rb") as file:
+            for batch in pq.ParquetFile(file).iter_batches(columns=_COLUMNS):
+                yield from zip(*(batch.column(name).to_pylist() for name in _COLUMNS), strict=True)
+    except (pa.ArrowException, ValueError, KeyError):
+        return  # the story is the journal's, this would only make it finer
+
+
+def first_token_ns(folder: Path, request: int) -> int | None:
+    """When a request's first token came."""
+    return next((first_ns for one, _, first_ns in first_tokens(folder) if one == request), None)
+
+
+def decisions(folder: Path, replica: int) -> list[tuple[int, str, str]]:
+    """(time, what, why) of what was decided of an instance and follows from no action."""
+    try:
+        events = json.loads((folder / "summary.json").read_text(encoding="utf-8"))["scale_events"]
+        found = [(one["t_s"], one["act"], one["reason"]) for one in events if one["replica"] == replica]
+        return [
+            (round(t_s * NS_PER_S), _NOT_IN_THE_JOURNAL[act], f"{reason} (summary.json)")
+            for t_s, act, reason in found
+            if act in _NOT_IN_THE_JOURNAL
+        ]
+    except (OSError, ValueError, LookupError, TypeError):
+        return []

@@ -1,0 +1,281 @@
+"""Where the requests in flight are and what each instance runs, as far as a journal tells.
+
+The books grow with the requests in flight and the instances, not with the journal. One function per kind of
+event and of action that changes them; ``tests/test_story.py`` holds the tables against the vocabulary.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from serving.vocabulary.actions import (
+    Action,
+    Adopt,
+    Assign,
+    Chunk,
+    Fail,
+    Interrupt,
+    Load,
+    Place,
+    Preempt,
+    Reclaim,
+    Reject,
+    Run,
+    Send,
+    StopLoad,
+    StopSend,
+    Turn,
+    Wake,
+)
+from serving.vocabulary.events import Arrived, Event, Loaded, LoadStopped, Lost, Opened, Ran, Sent, Woke
+from serving.vocabulary.request import Request
+
+Stage = Literal["waiting", "prompt", "handed over", "joining", "decoding", "ended"]
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far one request is. ``made``: tokens it had when it began to decode here, ``since``: steps of the
+    instance at that time. ``replica``: whose it is, None while it is nobody's.
+    """
+
+    request: Request
+    replica: int | None = None
+    stage: Stage = "waiting"
+    made: int = 0
+    since: int = 0
+
+    @property
+    def known_tokens(self) -> int:
+        """What must be in the KV cache before it decodes; stands still while it does."""
+        return self.request.prompt_tokens + self.made
+
+
+@dataclass(slots=True)
+class Bench:
+    """One instance: the run in progress, its prompts that no report has told of, who decodes here."""
+
+    epoch: int = 0
+    run: Run | None = None
+    run_ns: int = 0
+    chunks: tuple[Chunk, ...] = ()
+    steps: int = 0  # in which its residents decoded
+    decoding: set[int] = field(default_factory=set)
+    joins: list[tuple[int, ...]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a ``Ran`` means. ``run`` is None for one of an epoch that is over.
+
+    ``computed``: the prompt tokens of its first step; ``completed``: whose prompts these end. ``joined``: who
+    joined, after how many of its steps. ``decoding``: how many decoded when it was made.
+    """
+
+    run: Run | None
+    began_ns: int
+    computed: tuple[Chunk, ...] = ()
+    completed: tuple[int, ...] = ()
+    joined: Mapping[int, int] = field(default_factory=dict)
+    decoding: int = 0
+
+
+@dataclass(slots=True)
+class Books:
+    """All requests in flight, all instances. ``report``: what the last event meant, if it was a ``Ran``."""
+
+    requests: dict[int, Progress] = field(default_factory=dict)
+    benches: dict[int, Bench] = field(default_factory=dict)
+    report: Report | None = None
+
+    def bench(self, replica: int) -> Bench:
+        """That of an instance, which is named for the first time or not."""
+        return self.benches.setdefault(replica, Bench())
+
+    def made(self, progress: Progress) -> int:
+        """The tokens it has by now, as of the last report."""
+        if progress.stage != "decoding" or progress.replica is None:
+            return progress.made
+        return progress.made + self.benches[progress.replica].steps - progress.since
+
+    def happens(self, now_ns: int, event: Event) -> None:
+        """An event, before its actions."""
+        self.report = None
+        EVENTS[type(event)](self, now_ns, event)
+
+    def follows(self, now_ns: int, action: Action) -> None:
+        """One of its actions, in their order."""
+        ACTIONS[type(action)](self, now_ns, action)
+
+
+def _arrived(books: Books, now_ns: int, event: Arrived) -> None:
+    books.requests[event.request.id] = Progress(event.request)
+
+
+def _ran(books: Books, now_ns: int, event: Ran) -> None:
+    bench = books.bench(event.replica)
+    run = bench.run if event.epoch >= bench.epoch else None
+    if run is None:
+        books.report = Report(None, now_ns)
+        return
+    joined = _join(books, bench, event)
+    left = event.steps - (event.joins[-1] if event.joins else 0)
+    computed, completed = tuple[Chunk, ...](), list[int]()
+    if left and bench.chunks:
+        computed, completed = _first_step(books, bench, run, event.finished if event.steps == 1 else ())
+        left -= 1
+    if run.layers is None:
+        bench.steps += left
+    decoding = len(bench.decoding)
+    for request in event.finished:
+        _end(books, request)
+    if not event.running:
+        bench.run = None
+    books.report = Report(run, bench.run_ns, computed, tuple(completed), joined, decoding)
+
+
+def _join(books: Books, bench: Bench, event: Ran) -> dict[int, int]:
+    """Who was adopted during the run took part from some of its steps on."""
+    before, joined = 0, dict[int, int]()
+    for at, requests in zip(event.joins, bench.joins):
+        bench.steps += at - before
+        before = at
+        for request in requests:
+            joined[request] = at
+            _decode(books, event.replica, request)
+    bench.joins.clear()
+    return joined
+
+
+def _first_step(
+    books: Books, bench: Bench, run: Run, finished: tuple[int, ...]
+) -> tuple[tuple[Chunk, ...], list[int]]:
+    """The prompts of a run are computed; who has all of its own decodes from the next step on."""
+    chunks, bench.chunks = bench.chunks, ()
+    if run.decode:
+        bench.steps += 1
+    completed = []
+    for request, start, amount in chunks:
+        progress = books.requests.get(request)
+        if progress is None or run.layers is not None or start + amount != progress.known_tokens:
+            continue
+        completed.append(request)
+        progress.made += 1
+        if run.hand_over:
+            progress.stage = "handed over"
+        elif request not in finished:
+            _begin(books, run.replica, progress)
+    return chunks, completed
+
+
+def _decode(books: Books, replica: int, request: int) -> None:
+    """One whose KV has come. The token of its prompt is not counted where that ran layer by layer."""
+    progress = books.requests.get(request)
+    if progress is not None:
+        progress.made = max(1, progress.made)
+        _begin(books, replica, progress)
+
+
+def _begin(books: Books, replica: int, progress: Progress) -> None:
+    bench = books.bench(replica)
+    progress.replica, progress.stage, progress.since = replica, "decoding", bench.steps
+    bench.decoding.add(progress.request.id)
+
+
+def _stop(books: Books, progress: Progress) -> None:
+    """It decodes no more where it is; what it has made stays."""
+    progress.made = books.made(progress)
+    if progress.replica is not None:
+        books.bench(progress.replica).decoding.discard(progress.request.id)
+
+
+def _end(books: Books, request: int) -> None:
+    progress = books.requests.pop(request, None)
+    if progress is not None:
+        _stop(books, progress)
+        progress.made = max(progress.made, 1) if progress.stage != "waiting" else progress.made
+        progress.stage = "ended"
+
+
+def _lost(books: Books, now_ns: int, event: Lost) -> None:
+    """Requests that it had fail; actions tell whose."""
+    bench = books.bench(event.replica)
+    for request in sorted(bench.decoding):
+        _stop(books, books.requests[request])
+        books.requests[request].stage = "waiting"
+    books.benches[event.replica] = Bench(bench.epoch + 1, steps=bench.steps)
+
+
+def _assign(books: Books, now_ns: int, action: Assign) -> None:
+    progress = books.requests.get(action.request)
+    if progress is not None:
+        progress.replica, progress.stage = action.replica, "waiting"
+
+
+def _run(books: Books, now_ns: int, action: Run) -> None:
+    bench = books.bench(action.replica)
+    bench.run, bench.run_ns, bench.chunks = action, now_ns, action.chunks
+    for request, _, _ in action.chunks:
+        if request in books.requests:
+            books.requests[request].stage = "prompt"
+
+
+def _preempt(books: Books, now_ns: int, action: Preempt) -> None:
+    progress = books.requests.get(action.request)
+    if progress is not None:
+        _stop(books, progress)
+        progress.stage = "waiting"
+
+
+def _adopt(books: Books, now_ns: int, action: Adopt) -> None:
+    bench = books.bench(action.replica)
+    if bench.run is None:
+        for request in action.requests:
+            _decode(books, action.replica, request)
+        return
+    bench.joins.append(action.requests)
+    for request in action.requests:
+        if request in books.requests:
+            books.requests[request].replica, books.requests[request].stage = action.replica, "joining"
+
+
+def _over(books: Books, now_ns: int, action: Reject | Fail) -> None:
+    _end(books, action.request)
+
+
+def _named(books: Books, now_ns: int, action: Place) -> None:
+    books.bench(action.replica)
+
+
+def _nothing(books: Books, now_ns: int, fact: Any) -> None:
+    """It changes neither where a request is nor what an instance runs."""
+
+
+Entry = Callable[[Books, int, Any], None]
+EVENTS: Final[Mapping[type, Entry]] = {
+    Arrived: _arrived,
+    Ran: _ran,
+    Lost: _lost,
+    Opened: _nothing,
+    Loaded: _nothing,
+    LoadStopped: _nothing,
+    Sent: _nothing,
+    Woke: _nothing,
+}
+ACTIONS: Final[Mapping[type, Entry]] = {
+    Assign: _assign,
+    Run: _run,
+    Preempt: _preempt,
+    Adopt: _adopt,
+    Reject: _over,
+    Fail: _over,
+    Place: _named,
+    Interrupt: _nothing,
+    Turn: _nothing,
+    Reclaim: _nothing,
+    Load: _nothing,
+    StopLoad: _nothing,
+    Send: _nothing,
+    StopSend: _nothing,
+    Wake: _nothing,
+}

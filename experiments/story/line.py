@@ -1,0 +1,68 @@
+"""One line of a story, and how numbers are said in it."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from serving.vocabulary.actions import Stop
+from serving.vocabulary.units import NS_PER_S
+
+_UNITS: Final = ((10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
+_PLACES: Final = {"replica": "instance {}", "host": "the memory of host {}", "ssd": "the SSD of host {}"}
+
+
+@dataclass(frozen=True, slots=True)
+class StoryLine:
+    """``now_ns``: of the event that tells it; ``why``: the reason that the journal has, or nothing."""
+
+    now_ns: int
+    what: str
+    why: str = ""
+
+
+Lines = Iterator[StoryLine]
+
+
+def seconds(ns: int) -> str:
+    """To the microsecond."""
+    return f"{ns / NS_PER_S:.6f} s"
+
+
+def count(number: int, noun: str) -> str:
+    """``1 step``, ``2 steps``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def tokens(start: int, amount: int) -> str:
+    """Positions, counted from 1, so that the last one of a prompt is its length."""
+    return f"{start + 1:,} to {start + amount:,}"
+
+
+def layer_range(layers: tuple[int, int]) -> str:
+    """Layers [first, last)."""
+    first, last = layers
+    return f"layer {first}" if last == first + 1 else f"layers {first} to {last - 1}"
+
+
+def size(amount_bytes: int) -> str:
+    """In decimal units."""
+    for unit, name in _UNITS:
+        if amount_bytes >= unit:
+            return f"{amount_bytes / unit:.3g} {name}"
+    return count(amount_bytes, "byte")
+
+
+def numbers(ids: Sequence[int], most: int = 8) -> str:
+    """The first of them, and how many more."""
+    shown = ", ".join(map(str, ids[:most]))
+    return shown if len(ids) <= most else f"{shown} and {len(ids) - most} more"
+
+
+def places(stops: Sequence[Stop]) -> str:
+    """Where parameters come from or go to."""
+    return ", ".join(_PLACES.get(kind, "remote storage").format(number) for kind, number in stops)
+
+
+def share(part_ns: int, whole_ns: int) -> str:
+    """As per cent."""
+    return f"{100 * part_ns / whole_ns:.3g} %" if whole_ns else "0 %"

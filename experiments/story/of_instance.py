@@ -1,0 +1,274 @@
+"""What happened to one instance: its life line by line, the runs between two such lines in one."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from experiments.story.books import Books
+from experiments.story.line import Lines, StoryLine, count, numbers, places, seconds, share, size
+from experiments.story.moments import Moment
+from serving.vocabulary.actions import (
+    Action,
+    Adopt,
+    Assign,
+    Fail,
+    Interrupt,
+    Load,
+    Place,
+    Preempt,
+    Reclaim,
+    Reject,
+    Run,
+    Send,
+    StopLoad,
+    StopSend,
+    Turn,
+    Wake,
+)
+from serving.vocabulary.events import Arrived, Event, Loaded, LoadStopped, Lost, Opened, Ran, Sent, Woke
+
+_WHAT: Final = {"kv": "KV"}
+
+
+@dataclass(slots=True)
+class Work:
+    """What an instance did since the last line of its life."""
+
+    since_ns: int
+    runs: int = 0
+    steps: int = 0
+    in_runs_ns: int = 0
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def add(self, what: str, amount: int = 1) -> None:
+        """More of something that is only counted."""
+        self.counts[what] = self.counts.get(what, 0) + amount
+
+
+@dataclass(slots=True)
+class Life:
+    """Of one instance. ``decisions``: (time, what, why) of those that the summary has and the journal not."""
+
+    id: int
+    decisions: Sequence[tuple[int, str, str]] = ()
+    seen: bool = False
+    work: Work = field(default_factory=lambda: Work(0))
+    loads: dict[int, tuple[int, Load]] = field(default_factory=dict)
+    layers: dict[int, int] = field(default_factory=dict)  # whole so far, by load
+    transfers: dict[int, Send] = field(default_factory=dict)
+    told: int = 0  # of the decisions
+
+
+def instance_story(moments: Iterator[Moment], life: Life) -> Lines:
+    """Its lines to the end of the journal; none when the journal does not name it."""
+    books, now_ns = Books(), 0
+    for now_ns, event, actions in moments:
+        books.happens(now_ns, event)
+        yield from _heard(life, now_ns, event)
+        yield from EVENTS[type(event)](life, books, now_ns, event)
+        yield from _decided(life, now_ns)
+        for action in actions:
+            books.follows(now_ns, action)
+            yield from _heard(life, now_ns, action)
+            yield from ACTIONS[type(action)](life, books, now_ns, action)
+    if life.seen:
+        yield from _worked(life, books, now_ns)
+        yield StoryLine(now_ns, "the journal ends")
+
+
+def _heard(life: Life, now_ns: int, fact: Event | Action) -> Lines:
+    """The first word of one that nobody has placed: it is there from the start."""
+    if not life.seen and getattr(fact, "replica", None) == life.id:
+        life.seen = True
+        life.work = Work(now_ns)
+        if not isinstance(fact, Place):
+            yield StoryLine(now_ns, "is named for the first time: it serves from the start of the run")
+
+
+def _decided(life: Life, now_ns: int) -> Lines:
+    while life.told < len(life.decisions) and life.decisions[life.told][0] <= now_ns:
+        at_ns, what, why = life.decisions[life.told]
+        life.told += 1
+        yield StoryLine(at_ns, what, why)
+
+
+def _worked(life: Life, books: Books, now_ns: int) -> Lines:
+    """One line for the runs since the last one, if there were any."""
+    work, life.work = life.work, Work(now_ns)
+    bench = books.bench(life.id)
+    if bench.run is not None:
+        work.in_runs_ns += now_ns - max(bench.run_ns, work.since_ns)
+    if not work.runs and not work.counts:
+        return
+    span_ns = now_ns - work.since_ns
+    busy = f"{share(work.in_runs_ns, span_ns)} of {seconds(span_ns)}"
+    parts = [
+        f"{count(amount, name)}" for name, amount in work.counts.items() if not name.startswith("bytes ")
+    ]
+    parts += [
+        f"{size(amount)} of {name[6:]}" for name, amount in work.counts.items() if name.startswith("bytes ")
+    ]
+    did = f"{count(work.runs, 'run')} with {count(work.steps, 'step')}, busy {busy}"
+    yield StoryLine(now_ns, f"since {seconds(work.since_ns)}: {'; '.join([did, *parts])}")
+
+
+def _ran(life: Life, books: Books, now_ns: int, event: Ran) -> Lines:
+    report = books.report
+    if event.replica != life.id or report is None:
+        return
+    if report.run is None:
+        yield StoryLine(now_ns, "reports a run of before it was lost, which nobody waits for")
+        return
+    life.work.steps += event.steps
+    prompts = sum(amount for _, _, amount in report.computed) if report.run.layers is None else 0
+    for name, amount in (("prompt token", prompts), ("finished request", len(event.finished))):
+        if amount:
+            life.work.add(name, amount)
+    if not event.running:
+        life.work.runs += 1
+        life.work.in_runs_ns += now_ns - max(report.began_ns, life.work.since_ns)
+
+
+def _lost(life: Life, books: Books, now_ns: int, event: Lost) -> Lines:
+    if event.replica == life.id:
+        yield from _worked(life, books, now_ns)
+        yield StoryLine(now_ns, "is lost with all it held", event.cause)
+
+
+def _loaded(life: Life, books: Books, now_ns: int, event: Loaded) -> Lines:
+    began_ns, load = life.loads.get(event.load, (0, None))
+    if load is None or load.targets[event.target] != ("replica", life.id):
+        return
+    earlier, life.layers[event.load] = life.layers.get(event.load, 0), event.layers
+    after = seconds(now_ns - began_ns)
+    if event.whole:
+        del life.loads[event.load]
+        yield from _worked(life, books, now_ns)
+        yield StoryLine(
+            now_ns, f"is fully loaded: {count(event.layers, 'layer')}, {after} after load {event.load} began"
+        )
+    elif not earlier:
+        yield StoryLine(now_ns, f"has {count(event.layers, 'layer')}, {after} after load {event.load} began")
+
+
+def _load_stopped(life: Life, books: Books, now_ns: int, event: LoadStopped) -> Lines:
+    _, load = life.loads.get(event.load, (0, None))
+    if load is not None and load.targets[event.target] == ("replica", life.id):
+        del life.loads[event.load]
+        yield StoryLine(
+            now_ns, f"load {event.load} ended early with {count(event.layers, 'layer')}", event.cause
+        )
+
+
+def _sent(life: Life, books: Books, now_ns: int, event: Sent) -> Lines:
+    """Counted: what came and what left."""
+    send = life.transfers.pop(event.transfer, None)
+    if send is not None:
+        way = "received" if send.target == life.id else "sent"
+        life.work.add(f"bytes {_WHAT.get(send.what, send.what)} {way}", event.moved_bytes)
+        if event.cause:
+            yield StoryLine(now_ns, f"transfer {event.transfer} ended early", event.cause)
+
+
+def _place(life: Life, books: Books, now_ns: int, action: Place) -> Lines:
+    if action.replica == life.id:
+        life.work = Work(now_ns)
+        gpus = f"{'GPU' if len(action.gpus) == 1 else 'GPUs'} {numbers(action.gpus)}"
+        parameters = "its parameters are there already" if action.warm else "its parameters are to come"
+        what = f"is placed on {gpus} to serve {action.model} as {action.role}; {parameters}"
+        yield StoryLine(now_ns, what, action.reason)
+
+
+def _load(life: Life, books: Books, now_ns: int, action: Load) -> Lines:
+    me = "replica", life.id
+    if me in action.targets:
+        life.loads[action.load] = now_ns, action
+        others = [stop for stop in action.targets if stop != me]
+        beside = f", as do those of {places(others)}" if others else ""
+        cold = "; the process starts first" if action.cold else ""
+        what = f"load {action.load}: parameters come from {places(action.sources)}{beside}{cold}"
+        yield StoryLine(now_ns, what, action.reason)
+    elif me in action.sources:
+        yield StoryLine(
+            now_ns, f"load {action.load}: its parameters go to {places(action.targets)}", action.reason
+        )
+
+
+def _stop_load(life: Life, books: Books, now_ns: int, action: StopLoad) -> Lines:
+    if action.load in life.loads:
+        yield StoryLine(now_ns, f"load {action.load} is to stop", action.reason)
+
+
+def _turn(life: Life, books: Books, now_ns: int, action: Turn) -> Lines:
+    if action.replica == life.id:
+        yield from _worked(life, books, now_ns)
+        yield StoryLine(now_ns, f"serves as {action.role} from now on", action.reason)
+
+
+def _reclaim(life: Life, books: Books, now_ns: int, action: Reclaim) -> Lines:
+    if action.replica == life.id:
+        yield from _worked(life, books, now_ns)
+        yield StoryLine(now_ns, "is reclaimed: its GPUs are free", action.reason)
+
+
+def _send(life: Life, books: Books, now_ns: int, action: Send) -> Lines:
+    if life.id in (action.source, action.target):
+        life.transfers[action.transfer] = action
+    return iter(())
+
+
+def _stop_send(life: Life, books: Books, now_ns: int, action: StopSend) -> Lines:
+    if action.transfer in life.transfers:
+        yield StoryLine(now_ns, f"transfer {action.transfer} is to stop", action.reason)
+
+
+def _counted(what: str) -> "Teller":
+    """An action that is only counted."""
+
+    def tell(life: Life, books: Books, now_ns: int, action: Any) -> Lines:
+        if action.replica == life.id:
+            life.work.add(what)
+        return iter(())
+
+    return tell
+
+
+def _adopt(life: Life, books: Books, now_ns: int, action: Adopt) -> Lines:
+    if action.replica == life.id:
+        life.work.add("received hand-over", len(action.requests))
+    return iter(())
+
+
+def _nothing(life: Life, books: Books, now_ns: int, fact: Any) -> Lines:
+    """It names no instance, or is seen in what follows from it."""
+    return iter(())
+
+
+Teller = Callable[[Life, Books, int, Any], Lines]
+EVENTS: Final[Mapping[type, Teller]] = {
+    Ran: _ran,
+    Lost: _lost,
+    Loaded: _loaded,
+    LoadStopped: _load_stopped,
+    Sent: _sent,
+    Arrived: _nothing,
+    Opened: _nothing,
+    Woke: _nothing,
+}
+ACTIONS: Final[Mapping[type, Teller]] = {
+    Place: _place,
+    Load: _load,
+    StopLoad: _stop_load,
+    Turn: _turn,
+    Reclaim: _reclaim,
+    Send: _send,
+    StopSend: _stop_send,
+    Assign: _counted("assigned request"),
+    Preempt: _counted("preemption"),
+    Interrupt: _counted("interrupt"),
+    Adopt: _adopt,
+    Run: _nothing,
+    Reject: _nothing,
+    Fail: _nothing,
+    Wake: _nothing,
+}
