@@ -35,14 +35,16 @@ Stage = Literal["waiting", "prompt", "handed over", "joining", "decoding", "ende
 
 @dataclass(slots=True)
 class Progress:
-    """How far one request is. ``made``: tokens it had when it began to decode here, ``since``: steps of the
-    instance at that time. ``replica``: whose it is, None while it is nobody's.
+    """How far one request is. ``made``: its tokens, without those of the decode steps it is in; ``begun``:
+    its tokens when these, or its last ones, began; ``since``: steps of the instance at that time.
+    ``replica``: whose it is, None while it is nobody's.
     """
 
     request: Request
     replica: int | None = None
     stage: Stage = "waiting"
     made: int = 0
+    begun: int = 0
     since: int = 0
 
     @property
@@ -66,7 +68,7 @@ class Bench:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a ``Ran`` means. ``run`` is None for one of an epoch that is over.
+    """What a ``Ran`` means. ``run`` is None for one of an epoch that is over; of a ``Lost``: what was cut.
 
     ``computed``: the prompt tokens of its first step; ``completed``: whose prompts these end. ``joined``: who
     joined, after how many of its steps. ``decoding``: how many decoded when it was made.
@@ -82,7 +84,7 @@ class Report:
 
 @dataclass(slots=True)
 class Books:
-    """All requests in flight, all instances. ``report``: what the last event meant, if it was a ``Ran``."""
+    """All requests in flight, all instances. ``report``: of the last event, a ``Ran`` or ``Lost``."""
 
     requests: dict[int, Progress] = field(default_factory=dict)
     benches: dict[int, Bench] = field(default_factory=dict)
@@ -178,7 +180,8 @@ def _decode(books: Books, replica: int, request: int) -> None:
 
 def _begin(books: Books, replica: int, progress: Progress) -> None:
     bench = books.bench(replica)
-    progress.replica, progress.stage, progress.since = replica, "decoding", bench.steps
+    progress.replica, progress.stage = replica, "decoding"
+    progress.begun, progress.since = progress.made, bench.steps
     bench.decoding.add(progress.request.id)
 
 
@@ -203,6 +206,7 @@ def _lost(books: Books, now_ns: int, event: Lost) -> None:
     for request in sorted(bench.decoding):
         _stop(books, books.requests[request])
         books.requests[request].stage = "waiting"
+    books.report = Report(bench.run, bench.run_ns)
     books.benches[event.replica] = Bench(bench.epoch + 1, steps=bench.steps)
 
 

@@ -35,7 +35,8 @@ def count(number: int, noun: str) -> str:
 
 def tokens(start: int, amount: int) -> str:
     """Positions, counted from 1, so that the last one of a prompt is its length."""
-    return f"{start + 1:,} to {start + amount:,}"
+    last = start + amount
+    return f"token {last:,}" if amount == 1 else f"tokens {start + 1:,} to {last:,}"
 
 
 def layer_range(layers: tuple[int, int]) -> str:

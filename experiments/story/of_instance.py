@@ -131,6 +131,8 @@ def _ran(life: Life, books: Books, now_ns: int, event: Ran) -> Lines:
 
 def _lost(life: Life, books: Books, now_ns: int, event: Lost) -> Lines:
     if event.replica == life.id:
+        if books.report is not None and books.report.run is not None:
+            life.work.in_runs_ns += now_ns - max(books.report.began_ns, life.work.since_ns)
         yield from _worked(life, books, now_ns)
         yield StoryLine(now_ns, "is lost with all it held", event.cause)
 

@@ -65,8 +65,10 @@ def _ran(tale: Tale, books: Books, now_ns: int, event: Ran) -> Lines:
         decodes(tale, now_ns)
         before = report.joined[tale.id]
         yield StoryLine(now_ns, f"took part in all but {before:,} of the {event.steps:,} steps reported now")
-    if tale.decoding is not None and tale.mine.replica == event.replica and event.steps:
-        count_report(tale.decoding, report.decoding - 1, bool(report.computed))
+    only_prompt = event.steps == 1 and tale.id in report.completed
+    if tale.decoding is not None and tale.mine.replica == event.replica and event.steps and not only_prompt:
+        beside = any(request != tale.id for request, _, _ in report.computed)
+        count_report(tale.decoding, report.decoding - 1, beside)
     if tale.id in event.finished:
         yield from _finished(tale, books, now_ns, event)
 
@@ -84,7 +86,7 @@ def _computed(tale: Tale, books: Books, now_ns: int, event: Ran) -> Lines:
         yield StoryLine(now_ns, f"{what} ran on instance {event.replica} in {took}{beside}")
         return
     steps = f"{took}" if event.steps == 1 else f"the first of {event.steps:,} steps that took {took}"
-    what = f"tokens {tokens(start, amount)} were computed on instance {event.replica} in {steps}{beside}"
+    what = f"{tokens(start, amount)} computed on instance {event.replica} in {steps}{beside}"
     if tale.id not in report.completed:
         yield StoryLine(now_ns, what)
     elif report.run.hand_over:
@@ -98,13 +100,14 @@ def _computed(tale: Tale, books: Books, now_ns: int, event: Ran) -> Lines:
 def _first_token(tale: Tale, now_ns: int, began_ns: int, steps: int) -> Lines:
     """The prompt ends with the first step; when that was, of several, only requests.parquet tells."""
     first_ns = tale.first_token_ns
-    if steps > 1 and first_ns is not None and began_ns < first_ns < now_ns:
-        tale.enter("decoding", first_ns)
+    if steps == 1:
+        decodes(tale, now_ns)
+    elif first_ns is not None and began_ns < first_ns < now_ns:
+        decodes(tale, first_ns)
         yield StoryLine(first_ns, "first token", "from requests.parquet")
-    elif steps > 1:
+    else:
         tale.enter(FIRST_STEPS, began_ns)
-        tale.enter("decoding", now_ns)
-    decodes(tale, now_ns)
+        decodes(tale, now_ns, began_ns)
 
 
 def _finished(tale: Tale, books: Books, now_ns: int, event: Ran) -> Lines:
@@ -132,7 +135,7 @@ def _sent(tale: Tale, books: Books, now_ns: int, event: Sent) -> Lines:
         return
     took = seconds(now_ns - began_ns)
     if event.cause:
-        yield StoryLine(now_ns, f"its {send.what} stopped after {size(event.moved_bytes)}", event.cause)
+        yield StoryLine(now_ns, f"its {_name(send)} stopped after {size(event.moved_bytes)}", event.cause)
     else:
         yield StoryLine(
             now_ns,
@@ -164,7 +167,8 @@ def _run(tale: Tale, books: Books, now_ns: int, action: Run) -> Lines:
     chunk = next((chunk for chunk in action.chunks if chunk[0] == tale.id), None)
     if chunk is None or tale.mine is None or tale.stage != "waiting":
         return
-    waited = seconds(tale.enter("prompt", now_ns))
+    waited_ns = tale.enter("prompt", now_ns)
+    waited = f"has waited {seconds(waited_ns)}; " if waited_ns else ""
     found = (
         f"; the KV of {count(chunk[1], 'token')} was found again"
         if chunk[1] and action.layers is None
@@ -173,10 +177,10 @@ def _run(tale: Tale, books: Books, now_ns: int, action: Run) -> Lines:
     whole = f"{tale.mine.known_tokens:,}"
     if tale.mine.made:
         whole += f" ({tale.mine.made:,} of them its own)"
-    what = f"takes tokens {tokens(chunk[1], chunk[2])} of {whole}{found}"
+    what = f"takes {tokens(chunk[1], chunk[2])} of {whole}{found}"
     if action.layers is not None:
         what = f"runs {layer_range(action.layers)} of its prompt"
-    yield StoryLine(now_ns, f"has waited {waited}; a step on instance {action.replica} {what}", action.reason)
+    yield StoryLine(now_ns, f"{waited}a step on instance {action.replica} {what}", action.reason)
 
 
 def _interrupt(tale: Tale, books: Books, now_ns: int, action: Interrupt) -> Lines:

@@ -12,10 +12,9 @@ FIRST_STEPS: Final = "prompt and first decode steps"
 
 @dataclass(slots=True)
 class Decoding:
-    """A stretch of decode steps on one instance: when it began, with how many tokens, among whom."""
+    """A stretch of decode steps on one instance: when it began, among how many others."""
 
     began_ns: int
-    made: int
     fewest: int = 1 << 60
     most: int = 0
     reports: int = 0
@@ -74,12 +73,11 @@ def stages(tale: Tale, now_ns: int) -> Lines:
     yield StoryLine(now_ns, f"in all {seconds(sum(tale.stages_ns.values()))}: {parts}")
 
 
-def decodes(tale: Tale, now_ns: int) -> None:
-    """A stretch of decode steps begins."""
-    assert tale.mine is not None
+def decodes(tale: Tale, now_ns: int, began_ns: int | None = None) -> None:
+    """A stretch of decode steps begins, or began in a run before this report of it."""
     if tale.stage != "decoding":
         tale.enter("decoding", now_ns)
-    tale.decoding = Decoding(tale.since_ns, tale.mine.made)
+    tale.decoding = Decoding(tale.since_ns if began_ns is None else began_ns)
 
 
 def count_report(decoding: Decoding, others: int, with_prompts: bool) -> None:
@@ -94,14 +92,12 @@ def decoded(tale: Tale, books: Books, now_ns: int) -> Lines:
     decoding, tale.decoding = tale.decoding, None
     if decoding is None or tale.mine is None:
         return
-    made = books.made(tale.mine) - decoding.made
+    made = books.made(tale.mine) - tale.mine.begun
     if not made:
         return
-    among = (
-        f"{decoding.fewest}" if decoding.fewest == decoding.most else f"{decoding.fewest} to {decoding.most}"
-    )
-    what = (
-        f"decoded {count(made, 'token')} since {seconds(decoding.began_ns)}, one a step, among {among} others"
-    )
+    fewest, most = decoding.fewest, decoding.most
+    among = f"among {count(most, 'other')}" if fewest == most else f"among {fewest} to {most} others"
+    among = among if most else "alone"
+    what = f"decoded {count(made, 'token')} after {seconds(decoding.began_ns)}, one a step, {among}"
     prompts = f", prompts of others in {decoding.with_prompts:,} of them" if decoding.with_prompts else ""
     yield StoryLine(now_ns, f"{what} ({count(decoding.reports, 'report')}{prompts})")
