@@ -386,8 +386,8 @@ def test_words_for_numbers() -> None:
     assert seconds(1_234_567_890) == "1.234568 s"
     view = overview_of(moments(recorded(*CROWDED)))
     assert view.sentence({"source": "real", "seed": 7}) == (
-        "A real run with seed 7: 10 events in 7.000000 s; 3 requests (2 finished, 0 rejected, 0 failed, 1 still "
-        "in flight), 1 preemptions; instances named: 2."
+        "A real run with seed 7: 10 events in 7.000000 s; 3 requests (2 finished, 0 rejected, 0 failed, 1 "
+        "still in flight), 1 preemptions; instances named: 2."
     )
 
 
