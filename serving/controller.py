@@ -113,11 +113,11 @@ class Controller:
 
     def _make_engine(self, replica: Replica, loaded: bool) -> None:
         batcher = self._batcher_for(replica)
-        engine = Engine(replica, batcher, self._coalesce, self._asynchronous, loaded)
         # Signals of scalers must not depend on how many steps one report covers.
-        engine.prompts_alone = self.elastic is not None
-        engine.checks = self._check_batches
-        self.engines[replica.id] = engine
+        prompts_alone, checks = self.elastic is not None, self._check_batches
+        self.engines[replica.id] = Engine(
+            replica, batcher, self._coalesce, self._asynchronous, loaded, prompts_alone, checks
+        )
 
     def _placed(self, seat: Replica, role: Role, loaded: bool) -> None:
         """A seat's GPUs are its own (again)."""

@@ -86,7 +86,7 @@ def test_the_queue_is_work_conserving(seed: int) -> None:
     def told(event: object) -> None:
         tell(event)  # type: ignore[arg-type]
         engines = [world.controller.engines[number] for number in range(start["prefill"])]
-        waiting = service.queue.waiting  # type: ignore[attr-defined]
+        waiting = service.queue.requests  # type: ignore[attr-defined]
         first = waiting[0].prompt_tokens if waiting else 1 << 30
         for engine in engines:
             assert engine.running or engine.ledger.free_blocks < -(-first // setting.block_tokens)

@@ -56,7 +56,13 @@ class Engine:
         coalesce: bool = True,
         asynchronous: bool = False,
         loaded: bool = True,
+        prompts_alone: bool = False,
+        checks: bool = True,
     ) -> None:
+        """``prompts_alone``: a pass with prompts is reported after its first step.
+
+        ``checks``: whether the batcher's answers are checked in full.
+        """
         self.id = replica.id
         self.replica = replica
         self.batcher = batcher
@@ -76,11 +82,11 @@ class Engine:
         self.outgoing: deque[Progress] = deque()  # their prompts are computed, their KV waits here
         self.adopted: list[Progress] = []  # their KV is here, they decode from the next pass on
         self.joining: list[Sequence[Progress]] = []  # of these, who joins the run in progress
-        self.checks = True  # whether the batcher's answers are checked in full
+        self.checks = checks
         self.seats = 1 << 30  # how many may decode here; a batcher has its own limit for who it admits
         self.aside: LayerPass | None = None
         self.preemptions = 0
-        self.prompts_alone = False  # a pass with prompts is reported after its first step
+        self.prompts_alone = prompts_alone
         self.state: EngineState = _IDLE if loaded else _LOADING
         # The pass in progress: chunks not yet reported, whether residents take part in its first step,
         self._chunks: tuple[Chunk, ...] = ()
@@ -119,6 +125,10 @@ class Engine:
         """Serve in another role from the next pass on."""
         self.hands_over = role == "prefill"
 
+    def limit_decoding(self, most_requests: int) -> None:
+        """No more than so many decode here at once."""
+        self.seats = most_requests
+
     def handing_over_tokens(self) -> int:
         """Prompt tokens of the pass in progress that are computed to be handed over."""
         return sum([tokens for _, _, tokens in self._chunks])
@@ -130,7 +140,7 @@ class Engine:
         self._start_pass(actions)
 
     def adopt(self, arrived: Sequence[Progress], actions: list[Action], fits: bool = True) -> None:
-        """The KV of these is here: they decode from the next pass on. fits: so will all they write."""
+        """Attach these, and let them decode as soon as may be. fits: there is room for all they write."""
         self.adopted += arrived
         if self.state is _IDLE:
             self._start_pass(actions)
@@ -146,6 +156,36 @@ class Engine:
         self._interruptible = False
         self.state = _STOPPING
         actions.append(self._stop)
+
+    def reserve(self, request: int, tokens: int) -> None:
+        """Keep blocks for a request that is not attached yet: its KV is on its way, or computed by layers."""
+        self.ledger.reserve(request, tokens)
+
+    def release(self, requests: Iterable[int]) -> None:
+        """Give back the blocks that are kept for requests which are not, or no more, attached here."""
+        for request in requests:
+            self.ledger.release(request)
+
+    def attach(self, batch: Iterable[Progress], outgoing: bool = False) -> None:
+        """Requests come with their KV, whose blocks are reserved: they decode from the next pass on.
+
+        outgoing: they wait here before that, until their KV is fetched or all of it is here.
+        """
+        if outgoing:
+            self.outgoing += batch
+        else:
+            self.adopted += batch
+
+    def detach(self, batch: Iterable[Progress], keeps_kv: bool = False) -> None:
+        """Outgoing requests leave with their KV; keeps_kv: their blocks stay reserved."""
+        outgoing, ledger = self.outgoing, self.ledger
+        for progress in batch:
+            if outgoing[0] is progress:
+                outgoing.popleft()
+            else:  # others wait before it for parts to be fetched, or for room that it does not need
+                outgoing.remove(progress)
+            if not keeps_kv:
+                ledger.release(progress.id)
 
     def withdraw(self) -> list[int]:
         """Who waits and has not begun here, from the head of the queue, is taken back."""

@@ -88,7 +88,7 @@ class HandOvers:
     def open(self, replica: int) -> None:
         """A decode instance takes requests from now on."""
         engine = self._engines[replica]
-        engine.seats = self._room.most_requests
+        engine.limit_decoding(self._room.most_requests)
         self._room.open(replica, engine.replica.longest_request_tokens)
         if replica in self._ready:
             self._ready.remove(replica)
@@ -153,7 +153,7 @@ class HandOvers:
             return False
         self._room.comes(target, demand, len(batch))
         for progress in batch:
-            engine.ledger.reserve(progress.id, progress.known_tokens)
+            engine.reserve(progress.id, progress.known_tokens)
         self._under_way.begin(source, engine, tuple(batch), "least demand", actions)
         return True
 
@@ -165,7 +165,7 @@ class HandOvers:
             here, groups = self._under_way.by_giver(source, unsent)
         needs = self._room.needs
         self._room.changes(source.id, sum([needs[progress.id] for progress in unsent]), len(unsent))
-        self._leave(source, here)
+        self._leave(source, here, keeps_kv=True)
         freed = self._one_place(here) if self._givers else ()
         if here:
             source.adopt(here, actions, self._room.fits(source.id, source.replica.longest_request_tokens))
@@ -180,12 +180,8 @@ class HandOvers:
             return None
         assert not event.cause, "nobody stops a hand-over"
         source, target, batch = self._engines[transfer.source], self._engines[transfer.target], transfer.batch
-        self._leave(source, batch)
+        self._leave(source, batch, keeps_kv=source is target)
         freed = self._one_place(batch, target.id) if self._givers else ()
-        if source is not target:
-            release = source.ledger.release
-            for progress in batch:
-                release(progress.id)
         target.adopt(batch, actions, self._room.fits(target.id, target.replica.longest_request_tokens))
         if source is not target:
             self._room.has_come(target.id)
@@ -203,15 +199,9 @@ class HandOvers:
             progress.elsewhere = None
         return self._givers.release([progress.id for progress in batch], target)
 
-    def _leave(self, source: Engine, batch: Iterable[Progress]) -> None:
-        outgoing, tokens = source.outgoing, 0
-        for progress in batch:
-            if outgoing[0] is progress:
-                outgoing.popleft()
-            else:  # others wait before it for parts to be fetched, or for room that it does not need
-                outgoing.remove(progress)
-            tokens += progress.known_tokens
-        self.migrating_tokens -= tokens
+    def _leave(self, source: Engine, batch: Sequence[Progress], keeps_kv: bool) -> None:
+        source.detach(batch, keeps_kv)
+        self.migrating_tokens -= sum([progress.known_tokens for progress in batch])
 
     def has_room(self, engine: Engine, tokens: int, requests: int) -> bool:
         """Whether a decode instance has memory and seats for so many more."""
@@ -254,8 +244,7 @@ class HandOvers:
                 self._give_back(transfer)
                 self._engines[transfer.target].freed(actions)
                 continue
-            for progress in transfer.batch:
-                self._engines[replica].ledger.release(progress.id)
+            self._engines[replica].release([progress.id for progress in transfer.batch])
             self._has_more(transfer.source)
         self._room.lost(replica)
         self.migrating_tokens -= sum(self._requests[request].prompt_tokens for request in unsent)
@@ -277,11 +266,9 @@ class HandOvers:
         for transfer in stopped:
             self._under_way.over(transfer)
             self._give_back(transfer)
-        for number, group in groups.items():
+        for number in groups:
             source = self._engines[number]
-            self._leave(source, [one for one in source.outgoing if one.id in failing])
-            for request in group:
-                source.ledger.release(request)
+            self._leave(source, [one for one in source.outgoing if one.id in failing], keeps_kv=False)
             if number in self._ready and not self._under_way.unsent(source):
                 self._ready.remove(number)
         self.demand_tokens -= self._room.forget(gone)
@@ -299,9 +286,7 @@ class HandOvers:
         self._room.changes(target.id, -sum([needs[progress.id] for progress in batch]), -len(batch))
         if transfer.keeps:
             return
-        for progress in transfer.batch:
-            if self._givers.of(progress.id) != target.id:
-                target.ledger.release(progress.id)
+        target.release([one.id for one in transfer.batch if self._givers.of(one.id) != target.id])
         self._room.has_come(target.id)
 
     def _has_more(self, source: int) -> None:

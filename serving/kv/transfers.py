@@ -152,7 +152,7 @@ class Givers:
             place = self._places.pop(request, None)
             if place is not None and place[0] != target:
                 engine = freed.setdefault(place[0], self._engines[place[0]])
-                engine.ledger.release(request)
+                engine.release((request,))
         return list(freed.values())
 
 

@@ -14,7 +14,7 @@ their KV is sent after it, and it decodes when that has come:
 One who waits is outgoing where it decodes: its prompt is computed, and its memory is kept.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from serving.engine.engine import Engine
@@ -193,16 +193,16 @@ class LiveColocated(Live):
         giver = given[0].elsewhere[0]
         number = self._numbers.begin(self._host.model)
         self._coming[number] = _FirstLayers(giver, engine.id, tuple(given))
-        engine.outgoing += given
+        engine.attach(given, outgoing=True)
         ids = tuple([progress.id for progress in given])
         actions.append(Send(number, "kv", ids, giver, engine.id, size_bytes, "its last layers ran there"))
 
-    def _in_one_place(self, engine: Engine, batch: Iterable[Progress]) -> None:
+    def _in_one_place(self, engine: Engine, batch: Sequence[Progress]) -> None:
         for progress in batch:
             if progress.elsewhere is not None:
-                self._engines[progress.elsewhere[0]].ledger.release(progress.id)
+                self._engines[progress.elsewhere[0]].release((progress.id,))
                 progress.elsewhere = None
-            engine.adopted.append(progress)
+        engine.attach(batch)
 
     def kv_came(self, transfer: int) -> tuple[Engine, Engine] | None:
         """First layers' KV has come: (giver, place); None if it was given up."""
@@ -211,8 +211,7 @@ class LiveColocated(Live):
             return None
         place = self._engines[coming.place]
         self.has_more(coming.giver)
-        for progress in coming.batch:
-            place.outgoing.remove(progress)
+        place.detach(coming.batch, keeps_kv=True)
         self._in_one_place(place, coming.batch)
         return self._engines[coming.giver], place
 
@@ -232,9 +231,8 @@ class LiveColocated(Live):
             elif coming.giver == replica:
                 del self._coming[number]
                 gone += self._fail(coming)
-        ledger = self._engines[replica].ledger
-        for id in ledger.holders():
-            ledger.release(id)
+        engine = self._engines[replica]
+        engine.release(engine.ledger.holders())
         return gone
 
     def _known(self, coming: _FirstLayers) -> list[Request]:
@@ -243,9 +241,7 @@ class LiveColocated(Live):
     def _fail(self, coming: _FirstLayers) -> list[Request]:
         """First layers' KV does not come."""
         place, failing = self._engines[coming.place], self._known(coming)
-        for progress in coming.batch:
-            place.outgoing.remove(progress)
-        self._release(place, failing)
+        place.detach(coming.batch)
         for request in failing:
             self._fleet.departed(place.id, request)
         return failing

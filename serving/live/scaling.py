@@ -168,7 +168,7 @@ class Live:
         if batch.where == "running":
             why = f"claimed from {batch.new}, which runs layer {batch.done} of {self._setup.layers}"
         for request in batch.requests:
-            engine.ledger.reserve(request.id, request.prompt_tokens)
+            engine.reserve(request.id, request.prompt_tokens)
             self._actions.append(Assign(request.id, old, why))
         if not batch.done:
             self._release(self._engines[batch.new], batch.requests)
@@ -261,7 +261,7 @@ class Live:
         batch = tuple(self._host.fetch(engine))
         why = f"live with {loaded} of {self._setup.layers} layers"
         for request in batch:
-            engine.ledger.reserve(request.id, request.prompt_tokens)
+            engine.reserve(request.id, request.prompt_tokens)
             self._actions.append(Assign(request.id, engine.id, why))
         return batch
 
@@ -301,9 +301,9 @@ class Live:
         elsewhere = (new, split) if replica != new and split else None
         for request in batch.requests:
             if request.id in self._finished:
-                engine.ledger.release(request.id)
+                engine.release((request.id,))
                 if elsewhere is not None:
-                    self._engines[new].ledger.release(request.id)
+                    self._engines[new].release((request.id,))
                 continue
             progress = Progress(request)
             progress.computed, progress.elsewhere = request.prompt_tokens, elsewhere
@@ -312,5 +312,4 @@ class Live:
 
     @staticmethod
     def _release(engine: Engine, requests: Iterable[Request]) -> None:
-        for request in requests:
-            engine.ledger.release(request.id)
+        engine.release([request.id for request in requests])

@@ -84,7 +84,7 @@ def _check_split(controller: Controller, service: Disaggregated) -> None:
     # What a pass began as prefill it hands over, though the replica may have turned to decoding since.
     prefill = [one for one in engines if one.hands_over or _in_hand_over_pass(one)]
     begun = [progress for one in prefill for progress in (*one.waiting, *one.prefilling.values())]
-    tokens = sum(one.prompt_tokens for one in service.queue.waiting) + sum(
+    tokens = sum(one.prompt_tokens for one in service.queue.requests) + sum(
         progress.known_tokens - progress.computed for progress in begun
     )
     if service.live is not None:

@@ -95,7 +95,7 @@ class Disaggregated:
     @property
     def queued(self) -> int:
         """Requests that no instance has yet."""
-        return len(self.queue.waiting)
+        return len(self.queue.requests)
 
     def refusal(self, now_ns: int, request: Request) -> str | None:
         """Too long for an instance, or turned away by the admission policy."""
@@ -107,7 +107,7 @@ class Disaggregated:
         """To the queue, and on if a prefill instance is idle."""
         tokens, queue = request.prompt_tokens, self.queue
         queue.backlog_tokens += tokens
-        if self._idle and not queue.waiting:  # as feed would, if there is memory for it
+        if self._idle and not queue.requests:  # as feed would, if there is memory for it
             replica = min(self._idle)
             engine = self._engines[replica]
             ledger = engine.ledger
@@ -116,7 +116,7 @@ class Disaggregated:
                 actions.append(Assign(request.id, replica, _HEAD))
                 engine.take((request,), actions)
                 return
-        queue.waiting.append(request)
+        queue.requests.append(request)
         if self._idle or (self.live is not None and self.live.pairs):
             self.feed(actions)
 
@@ -133,7 +133,7 @@ class Disaggregated:
     def _feed_idle(self, actions: list[Action]) -> None:
         """Idle prefill instances take from the queue, the lowest number first."""
         idle, queue = self._idle, self.queue
-        while queue.waiting and idle:
+        while queue.requests and idle:
             replica = min(idle)
             batch = queue.next_batch(self._engines[replica])
             if not batch:
@@ -152,7 +152,7 @@ class Disaggregated:
         passed_over = again = False
         queue = self.queue
         for replica in sorted(self._idle):
-            if not queue.waiting:
+            if not queue.requests:
                 return False
             batch = queue.next_batch(self._engines[replica])
             if not batch:
@@ -183,7 +183,7 @@ class Disaggregated:
                 self._let_help(actions)
             if engine.state is _IDLE and engine.id in self.prefill:
                 self._idle.add(engine.id)
-                if self.queue.waiting or (self.live is not None and self.live.pairs):
+                if self.queue.requests or (self.live is not None and self.live.pairs):
                     self.feed(actions)
             return
         engine.ran(event, actions)
@@ -215,7 +215,7 @@ class Disaggregated:
             self.feed(actions)
             return None
         source = self.hand_overs.sent(event, actions)
-        if source is not None and ((self._idle and self.queue.waiting) or (live is not None and live.pairs)):
+        if source is not None and ((self._idle and self.queue.requests) or (live is not None and live.pairs)):
             self.feed(actions)
         return source
 

@@ -43,7 +43,7 @@ class PrefillHost:
 
     def head_arrival_ns(self) -> int | None:
         """When the first request in the queue came."""
-        waiting = self._queue.waiting
+        waiting = self._queue.requests
         return waiting[0].arrival_ns if waiting else None
 
     def fetch(self, engine: Engine) -> list[Request]:
@@ -99,6 +99,6 @@ class PrefillHost:
         self._queue.backlog_tokens -= tokens
         self.dropped(engine)
         earlier = len(engine.outgoing)
-        engine.outgoing += done
+        engine.attach(done, outgoing=True)
         if done:
             self._hand_overs.completed(engine, earlier, actions)

@@ -13,17 +13,17 @@ class PrefillQueue:
     ``backlog_tokens``: of all prompts that are not computed yet, those at instances too.
     """
 
-    __slots__ = ("_pass_tokens", "backlog_tokens", "waiting")
+    __slots__ = ("_pass_tokens", "backlog_tokens", "requests")
 
     def __init__(self, pass_tokens: int) -> None:
         self._pass_tokens = pass_tokens
-        self.waiting: deque[Request] = deque()
+        self.requests: deque[Request] = deque()
         self.backlog_tokens = 0
 
     def next_batch(self, engine: Engine) -> list[Request]:
         """Take from the queue what fits into a pass and into the engine's free memory."""
         batch: list[Request] = []
-        ledger, waiting = engine.ledger, self.waiting
+        ledger, waiting = engine.ledger, self.requests
         tokens, blocks = 0, ledger.free_blocks - ledger.watermark_blocks
         while waiting:
             request = waiting[0]
@@ -36,4 +36,4 @@ class PrefillQueue:
 
     def give_back(self, requests: Iterable[Request]) -> None:
         """To the head of the queue; they never left the backlog."""
-        self.waiting.extendleft(reversed(list(requests)))
+        self.requests.extendleft(reversed(list(requests)))
