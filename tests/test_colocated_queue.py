@@ -10,7 +10,7 @@ from serving.engine.progress import EngineState
 from serving.services.colocated import Queue
 from serving.vocabulary.actions import Action, Assign, Fail, Interrupt, Run
 from tests.elastic_world import MS, Setting, StepWorld, Told, Whims
-from tests.test_elastic_exactness import Drawn, draw_requests, on_links, simulate
+from tests.worlds.drawn_elastic import Drawn, draw_requests, on_links, simulate
 
 PASS_TOKENS = 16
 

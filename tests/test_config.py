@@ -18,10 +18,11 @@ from experiments.compose.compose import load_config, option_groups
 from experiments.compose.key_list import key_list
 from experiments.compose.resolved import load_resolved, resolved_yaml
 from experiments.config import options
-from experiments.config.config import PolicyConfig, RunConfig
+from experiments.config.config import PolicyConfig
 from experiments.policy.make import make_policy
 from serving.vocabulary.errors import UserError
 from serving.vocabulary.estimates import Estimates
+from tests.worlds.made_up_results import simulated
 
 STRANGE_PATHS = [
     "out dir",
@@ -42,10 +43,6 @@ STRANGE_PATHS = [
     "~tilde",
     " spaces around ",
 ]
-
-
-def simulated(*words: str) -> RunConfig:
-    return load_config(["out=OUT", *words], "simulate")
 
 
 def test_defaults_of_a_simulation() -> None:

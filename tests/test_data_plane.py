@@ -8,74 +8,28 @@ import pytest
 from hwmodels.catalogue import load_llm
 from hwmodels.errors import HardwareError
 from hwmodels.fabric.flow import KV, FlowSpec
-from hwmodels.loading.startup import StartUp, load_start_up
+from hwmodels.loading.startup import StartUp
 from hwmodels.loading.units import Unit, cut_into_chunks, layers_first, model_units
 from hwmodels.topology.cluster_file import load_cluster
 from hwmodels.topology.link import dram, gpu
-from hwmodels.topology.spec import at_efficiency
-from hwmodels.topology.topology import Topology, build
+from hwmodels.topology.topology import build
 from policies.admission import AdmitAll
 from policies.batching import ChunkedPrefill
 from policies.dispatch import LeastOutstanding
 from serving.controller import Controller
 from serving.record import invariants
-from serving.vocabulary.actions import Action, Load, Place, Reclaim, Send, Stop, StopLoad, StopSend
+from serving.vocabulary.actions import Action, Load, Place, Reclaim, Send, StopLoad, StopSend
 from serving.vocabulary.events import Event, Loaded, LoadStopped, Sent
 from serving.vocabulary.layers import LayerRange
 from serving.vocabulary.replica import Replica
 from serving.vocabulary.request import Request
-from simcore.data_plane.data_plane import DataPlane, DataPlaneSetup
+from simcore.data_plane.data_plane import DataPlane
 from simcore.simulation import Simulation
 from tests.toy_rows import ToyRows
 from tests.world import Collected
+from tests.worlds.data_planes import GBPS, MODEL_BYTES, SHAPE, UNITS, load, plane, told, whole
 
-GBPS = 1e9 / 8
-SHAPE = load_llm("llama3_8b")
-UNITS = model_units(SHAPE)
-MODEL_BYTES = sum(unit.size_bytes for unit in UNITS)
 LARGEST_CHUNK = max(unit.size_bytes for unit in UNITS if unit.layer is not None)
-NONE = load_start_up("none")
-
-
-def ideal(name: str) -> Topology:
-    """A shipped cluster whose links reach their datasheet rates at once and without latency."""
-    topology = build(at_efficiency(1.0, load_cluster(name)))
-    return replace(topology, link_latency_s=(0.0,) * len(topology.links))
-
-
-def plane(
-    cluster: str = "blitz_b",
-    gpus_of: Sequence[tuple[int, ...]] = ((0,), (1,), (8,), (9,)),
-    start_up: StartUp = NONE,
-    **more: int | bool,
-) -> DataPlane:
-    models = [SHAPE.name] * len(gpus_of)
-    setup = DataPlaneSetup(ideal(cluster), {SHAPE.name: SHAPE}, models, gpus_of, "direct", start_up, **more)
-    return DataPlane(setup)
-
-
-def load(source: Stop, target: Stop, id: int = 0, every_layer: bool = False, cold: bool = False) -> Load:
-    return Load(id, SHAPE.name, (source,), (target,), (), every_layer, cold, "test")
-
-
-def told(data: DataPlane, *actions: tuple[float, Action]) -> list[tuple[float, Event]]:
-    """Every fact with its time in seconds; actions are carried out at their times."""
-    facts: list[tuple[float, Event]] = []
-    waiting = sorted(((round(at_s * 1e9), n, action) for n, (at_s, action) in enumerate(actions)))
-    while True:
-        due_ns = data.next_ns()
-        if waiting and (due_ns is None or waiting[0][0] < due_ns):
-            at_ns, _, action = waiting.pop(0)
-            data.carry_out(at_ns, action)
-        elif due_ns is None:
-            return facts
-        else:
-            facts += [(due_ns / 1e9, fact) for fact in data.collect(due_ns)]
-
-
-def whole(facts: list[tuple[float, Event]], load: int = 0) -> dict[int, float]:
-    """target -> when everything was there."""
-    return {f.target: at_s for at_s, f in facts if isinstance(f, Loaded) and f.whole and f.load == load}
 
 
 def test_from_host_memory_it_takes_bytes_over_the_pcie_rate() -> None:

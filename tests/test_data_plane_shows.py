@@ -44,7 +44,7 @@ from hwmodels.topology.link import dram, gpu, gpu_ssd
 from hwmodels.topology.topology import Topology, build
 from serving.vocabulary.actions import Action, Send, StopLoad, StopSend
 from serving.vocabulary.events import Loaded, Sent
-from tests.test_data_plane import told, whole
+from tests.worlds.data_planes import told, whole
 
 GBPS = 1e9 / 8
 UNITS = model_units(load_llm("llama3_8b"))

@@ -11,8 +11,8 @@ from serving.services.disaggregated import Disaggregated
 from serving.vocabulary.actions import Action, Adopt, Run, Send
 from serving.vocabulary.replica import Role
 from tests.elastic_world import MS, Setting, StepWorld, Told
-from tests.test_elastic_exactness import Drawn, draw_requests, on_links, simulate
-from tests.test_handover import turn
+from tests.worlds.drawn_elastic import Drawn, draw_requests, on_links, simulate
+from tests.worlds.told_systems import turn
 
 ONE_AND_ONE: dict[Role, int] = {"prefill": 1, "decode": 1}
 

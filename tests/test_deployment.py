@@ -8,7 +8,7 @@ from serving.record.invariants import InvariantError, check
 from serving.vocabulary.actions import Action, Fail, Load, Place, Reclaim, Send, StopLoad
 from serving.vocabulary.events import Loaded, LoadStopped, Lost
 from tests.elastic_world import MS, SIZE_BYTES, Setting, Told, bare
-from tests.test_elastic import BOTH, both, load, place, prompt, wait
+from tests.worlds.told_systems import BOTH, both, load, place, prompt, wait
 
 
 def stopped(told: Told, number: int, target: int = 0) -> list[Action]:

@@ -11,8 +11,8 @@ from serving.vocabulary.actions import Assign, Reject, Run
 from serving.vocabulary.replica import Role
 from tests.drawing import on_drawn_seeds
 from tests.elastic_world import MS, Setting, StepWorld, Told
-from tests.test_elastic_exactness import draw_requests
-from tests.test_handover import prompts, send, static
+from tests.worlds.drawn_elastic import draw_requests
+from tests.worlds.told_systems import prompts, send, static
 
 
 def test_the_lowest_idle_instance_takes_as_many_whole_prompts_as_a_pass_has() -> None:

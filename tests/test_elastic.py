@@ -1,43 +1,18 @@
 """Instances that come and go: whole action lists from the first request to the last GPU given back."""
 
 import json
-from typing import Any
 
 import pytest
 
 from serving.protocols.provisioning import Provision, Provisioned
-from serving.vocabulary.actions import Assign, Load, Place, Reclaim, Run, Wake
+from serving.vocabulary.actions import Assign, Load, Place, Reclaim, Wake
 from serving.vocabulary.replica import Role
 from serving.vocabulary.request import Request
 from tests.elastic_world import MS, PROVISIONERS, Setting, Told
-from tests.test_elastic_exactness import ROWS, Drawn, on_links, simulate
+from tests.worlds.drawn_elastic import ROWS, Drawn, on_links, simulate
+from tests.worlds.told_systems import BOTH, both, load, place, prompt, wait
 
-BOTH: dict[Role, int] = {"both": 0}
 NONE: dict[Role, int] = {"prefill": 0, "decode": 0}
-
-
-def both(start: int = 0, least: int = 0, most: int = 4, **more: Any) -> Told:
-    return Told(Setting(start={"both": start}, bounds={"both": (least, most)}, **more))
-
-
-def load(number: int, source: tuple[str, int], replica: int) -> Load:
-    return Load(number, "m", (source,), (("replica", replica),), (), False, True, "")
-
-
-def place(replica: int, role: str = "both", warm: bool = False) -> Place:
-    return Place(replica, "m", (replica,), role, warm, "")
-
-
-def prompt(replica: int, request: int, tokens: int = 6) -> Run:
-    return Run(replica, 0, ((request, 0, tokens),), False, 1, True, "")
-
-
-def wait(told: Told, periods: int) -> list[Any]:
-    """Periods of the load monitor with nothing between them; what was done but to wait."""
-    found, start = [], told.now_ns // (100 * MS)
-    for period in range(1, periods + 1):
-        found += told.woke((start + period) * 100 * MS)
-    return [action for action in found if not isinstance(action, Wake)]
 
 
 def test_from_zero_a_request_waits_at_the_door_for_its_load() -> None:

@@ -19,13 +19,10 @@ from serving.protocols.planning import Edge, Source
 from serving.protocols.provision_answers import AskedProvisioner
 from serving.protocols.provisioning import Provision, Provisioned, Seat
 from serving.protocols.scale_answers import AskedScaler, asked_arbiter
-from serving.protocols.scaling import Calm, FixedRole, InstanceView, ScaleDecision, ScalingView
+from serving.protocols.scaling import Calm, ScaleDecision
 from serving.vocabulary.errors import PolicyError
 from tests.elastic_world import Setting, Told
-
-SERVING = (InstanceView(0, "serving"), InstanceView(1, "serving"), InstanceView(2, "draining"))
-ROLES = (FixedRole("prefill", SERVING, 1, 3), FixedRole("decode", (InstanceView(5, "serving"),), 1, 2))
-VIEW = ScalingView(0, "m", ROLES, 0, 0, 0, 1.0, 1, 1.0, 4, (7,))
+from tests.worlds.faulty_policies import VIEW
 
 
 @dataclass

@@ -11,9 +11,7 @@ from experiments.report.table import facts
 from experiments.results.metrics import RunMetrics, summarize
 from experiments.run.simulate import execute, prepare
 from serving.vocabulary.estimates import Estimates, ModelEstimates
-from tests.test_config import simulated
-from tests.test_metrics import MS, SLO, request
-from tests.test_report import SUMMARY, columns, page
+from tests.worlds.made_up_results import MS, SLO, SUMMARY, columns, page, request, simulated
 
 
 def test_by_hand_for_instances_of_one_and_of_four_gpus() -> None:

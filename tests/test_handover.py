@@ -1,37 +1,17 @@
 """KV from prefill to decode instances: whole action lists, every cell of the state table, losses."""
 
-from dataclasses import replace
-from typing import Any
-
 import pytest
 
 from serving.kv.handover import HandOverRules, HandOvers, Transfers
-from serving.record.invariants import check
-from serving.vocabulary.actions import Action, Adopt, Assign, Fail, Interrupt, Preempt, Run, Send, Turn
+from serving.vocabulary.actions import Adopt, Assign, Fail, Interrupt, Preempt, Run, Send, Turn
 from serving.vocabulary.events import Arrived, Ran
-from serving.vocabulary.replica import Role
 from serving.vocabulary.request import Request
-from tests.elastic_world import KV_BYTES_PER_TOKEN, Setting, Told, bare
-
-
-def static(prefill: int = 1, decode: int = 1, **more: Any) -> Told:
-    """Prefill instances first; 16 blocks of 4 tokens each, 8 requests at a time, 16 prompt tokens a pass."""
-    start: dict[Role, int] = {"prefill": prefill, "decode": decode}
-    return Told(replace(Setting(elastic=False, hosts=4, start=start), **more))
-
-
-def prompts(replica: int, *chunks: tuple[int, int], epoch: int = 0) -> Run:
-    """A prefill pass over whole prompts, which are handed over."""
-    whole = tuple((request, 0, tokens) for request, tokens in chunks)
-    return Run(replica, epoch, whole, False, 1, True, "", True)
+from tests.elastic_world import Setting, Told
+from tests.worlds.told_systems import prompts, send, static, turn
 
 
 def decodes(replica: int, steps: int, interruptible: bool = True) -> Run:
     return Run(replica, 0, (), True, steps, not interruptible, "")
-
-
-def send(transfer: int, requests: tuple[int, ...], source: int, target: int, tokens: int) -> Send:
-    return Send(transfer, "kv", requests, source, target, tokens * KV_BYTES_PER_TOKEN, "")
 
 
 def test_a_request_goes_from_prefill_to_decode() -> None:
@@ -117,16 +97,6 @@ def test_an_instance_that_turns_keeps_what_it_has_computed() -> None:
     assert told.ran(1) == []  # the decode instance is full
     assert turn(told, 1) == [Turn(1, "decode", ""), Adopt(1, (1,), ""), decodes(1, 56)]
     assert told.controller.services["m"].migrating_tokens == 0
-
-
-def turn(told: Told, number: int) -> list[Action]:
-    """As ``Deployment.turn``, of which a static system has none."""
-    actions: list[Action] = [Turn(number, "decode", "")]
-    service, engine = told.controller.services["m"], told.controller.engines[number]
-    service.leave(number, actions)
-    service.join(engine.replica, "decode", actions)
-    check(told.controller)
-    return bare(actions)
 
 
 def test_what_an_instance_keeps_does_not_wait_behind_others() -> None:

@@ -24,7 +24,7 @@ from hwmodels.roofline_step import Efficiencies, RooflineStepModel, roofline_ste
 from hwmodels.rows import FRACTION_BITS, StepRows
 from hwmodels.select import includes_overhead, linear_key, step_model
 from hwmodels.step_time import Piece, StepLimits, StepModel
-from tests.test_linear_fit import tiny_profile
+from tests.worlds.linear_profile import tiny_profile
 
 A100 = load_gpu("a100_80g")
 LLAMA3_8B = load_llm("llama3_8b")

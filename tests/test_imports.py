@@ -1,7 +1,6 @@
 """Who may import whom (DESIGN section 3), read from every module's source, and what a run really loads."""
 
 import ast
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -10,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import nativecore
-from tests.processes import patience_s
+from tests.worlds.loaded_modules import loaded_after
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("nativecore", "serving", "policies", "hwmodels", "simcore", "realexec", "traces", "experiments")
@@ -254,25 +253,6 @@ def test_serving_does_no_io() -> None:
 def test_no_global_state() -> None:
     nodes = nodes_of("serving", "policies", "simcore")
     assert [f"{module}:{node.lineno}" for module, node in nodes if isinstance(node, ast.Global)] == []
-
-
-def modules_after(code: str) -> set[str]:
-    """``sys.modules`` after a fresh interpreter has run the code."""
-    code += "\nimport sys\nprint('\\n' + ' '.join(sys.modules))"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=patience_s(),
-    )  # fmt: skip
-    return set(done.stdout.splitlines()[-1].split())
-
-
-def loaded_after(code: str) -> set[str]:
-    """Their top-level packages."""
-    return {name.partition(".")[0] for name in modules_after(code)}
 
 
 HEAVY = {"pandas", "pyarrow", "matplotlib", "hydra", "omegaconf", "torch", "transformers", "scipy", "rich"}

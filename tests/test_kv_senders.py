@@ -5,7 +5,7 @@ from typing import Any
 from serving.protocols.provisioning import Provision, Provisioned
 from serving.vocabulary.actions import Send
 from tests.elastic_world import MS, Setting, Told
-from tests.test_elastic import wait
+from tests.worlds.told_systems import wait
 
 
 class Shown:

@@ -16,9 +16,9 @@ from simcore.replica.lifetime import Lifetime
 from simcore.replica.machine import Machine
 from simcore.simulation import Simulation
 from tests.strategies import GPU_NS, NS, SUB_NS, toy_rows
-from tests.test_data_plane import SHAPE, plane
 from tests.toy_rows import ToyRows
 from tests.world import Collected
+from tests.worlds.data_planes import SHAPE, plane
 
 L = SHAPE.layers
 # Some ms for a step, of odd fractions of a ns.

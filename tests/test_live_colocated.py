@@ -13,33 +13,22 @@ from policies.live.live_scaling import LiveScaling
 from policies.live.zigzag import StopTheWorld
 from serving.record.replay import replay
 from serving.vocabulary.actions import Adopt, Run, Send
-from tests.elastic_world import KV_BYTES_PER_TOKEN, LAYERS, MS, Setting, StepWorld
-from tests.test_elastic_exactness import (
+from tests.elastic_world import KV_BYTES_PER_TOKEN, LAYERS, MS, StepWorld
+from tests.worlds.drawn_elastic import (
     Drawn,
     but_for_steps,
     draw_requests,
-    draw_setting,
     journal_of,
     on_links,
     simulate,
     step_world,
 )
-from tests.test_live_scaling import assert_every_layer_runs_once, layer_runs, made, with_losses
-
-
-def live_setting(random: Random) -> Setting:
-    drawn = draw_setting(random)
-    seed, count = random.getrandbits(32), random.choice([1, 1, 2])
-    return replace(
-        drawn,
-        start={"both": count},
-        bounds={"both": (random.choice([0, 1]), 6)},
-        provision=random.choice(["multicast", "naive", "one_to_one", "host_or_ssd"]),
-        copies="pool",
-        prefill_tokens_per_s=20.0,
-        live=lambda: made(Random(seed)),
-        queue=None,  # live instances take from a common one
-    )
+from tests.worlds.live_systems import (
+    assert_every_layer_runs_once,
+    layer_runs,
+    live_setting,
+    with_losses,
+)
 
 
 @st.composite

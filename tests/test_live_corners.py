@@ -6,11 +6,11 @@ from random import Random
 from policies.live.live_scaling import LiveScaling
 from policies.live.zigzag import IlpFree
 from tests.elastic_world import MS
-from tests.test_elastic_exactness import Drawn
-from tests.test_live_exactness import live_case, simulate
-from tests.test_live_pair import NEW, OLD, Ticks
-from tests.test_live_policy import scripted
-from tests.test_live_shows import LiveCase, Seen, Spied, asked, slow, tall
+from tests.worlds.drawn_elastic import Drawn
+from tests.worlds.drawn_live import LiveCase, live_case, simulate
+from tests.worlds.pair_ticks import NEW, OLD, Ticks
+from tests.worlds.scripted_scaling import scripted
+from tests.worlds.tall_live import Seen, Spied, asked, slow, tall
 
 
 def test_a_planned_batch_whose_load_stops_is_ended_by_an_old_one() -> None:

@@ -15,9 +15,9 @@ from simcore.data_plane.data_plane import DataPlane, DataPlaneSetup
 from simcore.simulation import Simulation
 from tests.elastic_world import MS
 from tests.strategies import NS
-from tests.test_elastic_exactness import SHAPE, topology
 from tests.toy_rows import ToyRows
 from tests.world import Collected
+from tests.worlds.drawn_elastic import SHAPE, topology
 
 # What activations cost, five times over, and what an estimated rate of loading is off.
 NEAR = 0.02

@@ -12,10 +12,10 @@ from policies.live.zigzag import BestEffort, Ilp, IlpFree, StopTheWorld
 from serving.live.loads import live_targets
 from serving.protocols.live import LiveChoice, LivePolicy, LiveTarget
 from serving.protocols.planning import Edge, Shard
-from serving.vocabulary.actions import Load, Place, Run
+from serving.vocabulary.actions import Load, Run
 from serving.vocabulary.events import Loaded, Woke
 from tests.elastic_world import LAYERS, MS, SIZE_BYTES, Setting, Told
-from tests.test_live_shows import Script
+from tests.worlds.scripted_scaling import scripted
 
 SLO_MS = 500
 # One instance that loads for 400 ms, and a head of the queue that has waited for 200 ms: too late.
@@ -164,29 +164,6 @@ def test_the_wait_of_the_head_and_the_load_at_the_planned_rate_decide() -> None:
     for slo_ms, live in ((0, True), (1099, True), (1101, False), (1e6, False)):
         (load,) = started(live=within_slo(slo_ms))
         assert (load.every_layer, load.reason.endswith("; live")) == (live, live), slo_ms
-
-
-def scripted(*answers: Any, prefill: int = 1, **more: Any) -> list[list[tuple[str, bool]]]:
-    """By look of the monitor, the role of every instance that begins to load and whether it is live.
-
-    Before each look a batch of prompts comes.
-    """
-    told = Told(
-        Setting(
-            hosts=8, gpus_per_host=1, start={"prefill": prefill, "decode": 1}, provision="multicast",
-            whims=lambda: Script(*answers), live=lambda: LiveScaling(IlpFree(), 0, **more),
-        )
-    )  # fmt: skip
-    found = []
-    for period in range(1, len(answers) + 1):
-        for number in range(6 * period - 6, 6 * period):
-            told.arrive(number, prompt=16)
-        told.now_ns = period * 100 * MS
-        actions = told.controller.handle(told.now_ns, Woke())
-        roles = {one.replica: one.role for one in actions if isinstance(one, Place)}
-        every = [one for one in actions if isinstance(one, Load)]
-        found.append([(roles[load.targets[0][1]], load.every_layer) for load in every])
-    return found
 
 
 def test_with_all_layers_and_no_head_an_instance_runs_no_last_layer() -> None:

@@ -8,23 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policies.live.live_scaling import LiveScaling
-from policies.live.zigzag import BestEffort, Ilp, IlpFree, StopTheWorld
-from serving.protocols.live import LivePolicy, LiveScheduler
-from serving.vocabulary.actions import Load, Run, Send
-from tests.elastic_world import KV_BYTES_PER_TOKEN, LAYERS, MS, Setting, StepWorld
-from tests.test_elastic_exactness import Drawn, draw_requests, draw_setting, step_world
-
-
-def made(random: Random) -> LivePolicy:
-    """A policy by chance; the schedulers that need no solver more often than the one that does."""
-    kinds: list[LiveScheduler] = [IlpFree(), IlpFree(), IlpFree(), BestEffort(), BestEffort(), Ilp(ahead=3)]
-    return LiveScaling(
-        random.choice(kinds),
-        random.choice([0, 100]),
-        tails_only=random.random() < 0.5,
-        targets_per_partner=random.choice([1, 3]),
-        embedding=random.choice(["target", "source"]),
-    )
+from policies.live.zigzag import StopTheWorld
+from serving.vocabulary.actions import Load, Send
+from tests.elastic_world import KV_BYTES_PER_TOKEN, MS, Setting
+from tests.worlds.drawn_elastic import Drawn, draw_requests, draw_setting, step_world
+from tests.worlds.live_systems import assert_every_layer_runs_once, made, with_losses
 
 
 def live_setting(random: Random) -> Setting:
@@ -50,32 +38,6 @@ def live_cases(draw: st.DrawFn) -> Drawn:
     random = Random(draw(st.integers(0, 1 << 48)))
     setting = live_setting(random)
     return Drawn(setting, draw_requests(random, setting))
-
-
-def layer_runs(world: StepWorld) -> list[Run]:
-    return [one for one in world.actions if isinstance(one, Run) and one.layers is not None]
-
-
-def assert_every_layer_runs_once(world: StepWorld) -> None:
-    layers: dict[int, list[int]] = {}
-    for one in layer_runs(world):
-        assert one.layers is not None and not one.decode and one.max_steps == 1
-        for request, start, tokens in one.chunks:
-            assert (start, tokens) == (0, world.prompts[request])
-            layers.setdefault(request, []).extend(range(*one.layers))
-    assert all(found == list(range(LAYERS)) for found in layers.values())
-
-
-def with_losses(case: Drawn, seed: int, data: st.DataObject) -> StepWorld:
-    """The case played to its end while some replicas, and perhaps a host, are lost."""
-    world = step_world(case, seed)
-    times = st.integers(0, 3000)
-    for at, replica in data.draw(st.lists(st.tuples(times, st.integers(0, 7)), max_size=4)):
-        world.lose(at * MS, replica)
-    for at, host in data.draw(st.lists(st.tuples(times, st.integers(0, 1)), max_size=1)):
-        world.lose_host(at * MS, host)
-    world.run(case.requests[-1][0].arrival_ns + 100_000 * MS)
-    return world
 
 
 @given(case=live_cases(), seed=st.integers(0, 1 << 32))

@@ -34,11 +34,11 @@ from serving.vocabulary.request import Request
 from tests.drawing import EXPLORED, drawn_seeds, on_drawn_seeds
 from tests.elastic_world import MS, Setting, Told
 from tests.processes import patience_s
-from tests.test_elastic_exactness import Drawn, but_for_steps, draw_requests
-from tests.test_live_exactness import LiveCase, counts_of, live_case, policy, simulate
-from tests.test_live_shows import Script
-from tests.test_split_kv import Rig
 from tests.wide_world import played, reached
+from tests.worlds.drawn_elastic import Drawn, but_for_steps, draw_requests
+from tests.worlds.drawn_live import LiveCase, counts_of, live_case, policy, simulate
+from tests.worlds.kv_rig import Rig
+from tests.worlds.scripted_scaling import Script
 
 # Drawn worlds that take seconds are left out: their few seats go from model to model and back.
 SLOW = (9, 12, 25, 39)

@@ -16,7 +16,7 @@ from hwmodels.loading.chain import Chain
 from hwmodels.loading.loader import Loader, load_loader, loader_names
 from hwmodels.loading.plan import Hop
 from hwmodels.loading.units import model_units
-from tests.test_loading import played
+from tests.worlds.load_play import played
 
 PROFILES = os.environ.get("SERVETWIN_PROFILES")
 TOLERANCE = 0.15

@@ -16,7 +16,7 @@ from serving.vocabulary.actions import Action, Load, Shard, Stop, StopLoad
 from serving.vocabulary.events import Event, Loaded, LoadStopped
 from simcore.data_plane.data_plane import DataPlane, DataPlaneSetup
 from simcore.data_plane.ways import way
-from tests.test_data_plane import GBPS, NONE, ideal, load, told, whole
+from tests.worlds.data_planes import GBPS, NONE, ideal, load, told, whole
 
 SHAPE = load_llm("llama3_8b")
 UNITS = model_units(SHAPE)

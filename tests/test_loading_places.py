@@ -10,7 +10,7 @@ from hwmodels.loading.startup import StartUp
 from serving.vocabulary.actions import Action, Load, Place, Reclaim, Send, StopLoad
 from serving.vocabulary.events import Loaded, Sent
 from simcore.data_plane.data_plane import DataPlane
-from tests.test_data_plane import GBPS, MODEL_BYTES, SHAPE, UNITS, load, plane, told, whole
+from tests.worlds.data_planes import GBPS, MODEL_BYTES, SHAPE, UNITS, load, plane, told, whole
 
 PCIE_S = MODEL_BYTES / (128 * GBPS)
 START = StartUp(1.0, 0.5, 0.0, 0.0, "test")

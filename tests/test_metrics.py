@@ -3,17 +3,9 @@
 import numpy as np
 import pytest
 
-from experiments.config.config import SloConfig
 from experiments.results.metrics import RunMetrics, summarize
-from serving.vocabulary.request import Request
 from serving.vocabulary.units import FRACTION_BITS
-
-SLO = SloConfig("test", ttft_ms=100, tpot_ms=20, source="made up")
-MS = 1_000_000
-
-
-def request(id: int, arrival_ms: int) -> Request:
-    return Request(id, arrival_ms * MS, 10, 100, "m")
+from tests.worlds.made_up_results import MS, SLO, request
 
 
 def test_two_answers_by_hand() -> None:

@@ -11,11 +11,21 @@ from hypothesis import strategies as st
 from policies.multicast.planner import MulticastPlanner, NaivePlanner, OneToOnePlanner, Order
 from policies.multicast.quality import chain_time_s, interference, scale_time_s
 from serving.protocols.planning import Edge, Plan, Planner, Port, ScaleUp, Source, Target
-from serving.vocabulary.actions import Shard, Stop
+from serving.vocabulary.actions import Shard
+from tests.worlds.multicast_plans import (
+    GB,
+    LAYER_24B,
+    SIZE_24B,
+    B,
+    arrows,
+    chains_of,
+    host,
+    pair,
+    port,
+    source,
+    stops,
+)
 
-GB = 1_000_000_000
-B = 12_500_000_000  # 100 Gbps
-SIZE_24B, LAYER_24B = 48 * GB, 1_200_000_000
 CHAINING: list[Planner] = [
     MulticastPlanner(),
     MulticastPlanner("depth"),
@@ -26,19 +36,6 @@ PRUNING: list[Planner] = [*CHAINING, OneToOnePlanner(prune=True)]
 PLANNERS: list[Planner] = [*PRUNING, NaivePlanner(), OneToOnePlanner()]
 
 
-def port(gpu: int, domain: int | None = None, leaf: int = 0, rate: int = B, nic: int | None = None) -> Port:
-    """A GPU with a NIC and a domain of its own, unless told."""
-    return Port(gpu, gpu if domain is None else domain, leaf, gpu if nic is None else nic, rate)
-
-
-def source(one: int, *ports: Port, busy: bool = False) -> Source:
-    return Source(("replica", one), ports or (port(one),), busy)
-
-
-def host(one: int, *ports: Port, busy: bool = False) -> Source:
-    return Source(("host", one), ports or (port(-1, domain=-1, nic=one),), busy)
-
-
 def target(one: int, *ports: Port) -> Target:
     return Target(one, ports or (port(one),))
 
@@ -47,33 +44,6 @@ def wanted(
     sources: Sequence[Source], targets: Sequence[Target], n: int | None = None, tp: int = 1
 ) -> ScaleUp:
     return ScaleUp(tuple(sources), tuple(targets), len(targets) if n is None else n, tp)
-
-
-def arrows(plan: Plan) -> list[tuple[list[int], list[int]]]:
-    return [([number for _, number in edge.sources], [n for _, n in edge.targets]) for edge in plan.edges]
-
-
-def chains_of(plan: Plan) -> tuple[tuple[Stop, ...], ...]:
-    """Who hears from whom, as the papers draw it: each chain begins at a source or at a stop of one before.
-
-    Sources and targets of an edge are matched in order.
-    """
-    chains: list[list[Stop]] = []
-    tails: dict[Stop, list[Stop]] = {}
-    for edge in plan.edges:
-        for position, taker in enumerate(edge.targets):
-            giver = edge.sources[position * len(edge.sources) // len(edge.targets)]
-            chain = tails.pop(giver, None)
-            if chain is None:
-                chain = [giver]
-                chains.append(chain)
-            chain.append(taker)
-            tails[taker] = chain
-    return tuple(map(tuple, chains))
-
-
-def stops(*chains: list[int]) -> tuple[tuple[tuple[str, int], ...], ...]:
-    return tuple(tuple(("replica", number) for number in chain) for chain in chains)
 
 
 # ---- golden plans of the papers; tests/test_provisioning.py has them from holders and seats
@@ -128,11 +98,6 @@ def test_a_chain_of_eight_takes_little_longer_than_one_hop(planner: Planner) -> 
     assert chains_of(plan) == stops(list(range(9)))
     assert scale_time_s(plan, 16 * GB, GB) == pytest.approx((16 + 7) * GB / B)
     assert chain_time_s(16 * GB, B, 8, GB) == pytest.approx((16 + 7) * GB / B)
-
-
-def pair(one: int, domain: int) -> tuple[Port, Port]:
-    """The two GPUs of a tp 2 instance."""
-    return port(2 * one, domain), port(2 * one + 1, domain)
 
 
 def six_24b(instances_per_domain: int) -> ScaleUp:

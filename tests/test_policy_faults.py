@@ -16,6 +16,7 @@ from policies.batching import ChunkedPrefill
 from policies.dispatch import LeastOutstanding
 from serving.protocols.batch import Batch
 from serving.vocabulary.errors import PolicyError
+from tests.worlds.faulty_policies import answering, raising, sentence
 
 STATIC = [
     "trace=azure_conv_like",
@@ -35,17 +36,6 @@ def strange(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module")
 def static() -> Prepared:
     return prepare(load_config([*STATIC, "out=unused"], "simulate"))
-
-
-def answering(answer: object) -> Callable[..., object]:
-    return lambda self, *shown: answer
-
-
-def raising(error: BaseException) -> Callable[..., object]:
-    def fail(self: object, *shown: object) -> object:
-        raise error
-
-    return fail
 
 
 def changed(change: Callable[[Batch], object]) -> Callable[..., object]:
@@ -122,10 +112,6 @@ CASES = [
     *[(AdmitAll, "admit", *case) for case in ADMIT],
     *[(ChunkedPrefill, "choose", *case) for case in CHOOSE],
 ]
-
-
-def sentence(policy: type, method: str) -> str:
-    return f"policy {policy.__module__}:{policy.__qualname__}, method {method}, event "
 
 
 @pytest.mark.parametrize(("policy", "method", "fault", "words"), CASES)

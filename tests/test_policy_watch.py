@@ -14,7 +14,7 @@ from experiments.report.table import print_summary
 from experiments.run.simulate import execute, prepare
 from policies.dispatch import LeastOutstanding
 from serving.protocols.scale_answers import AskedScaler
-from tests.test_elastic_policy_faults import VIEW
+from tests.worlds.faulty_policies import VIEW
 
 STATIC = [
     "trace=azure_conv_like",

@@ -17,7 +17,18 @@ from policies.provisioning import BinomialProvisioner, NetworkProvisioner, Store
 from serving.protocols.planning import Edge, Plan, Planner, Port, ScaleUp, Source, Target
 from serving.protocols.provisioning import Missing, Provision, Provisioned, Provisioner, Seat, missing_of
 from serving.vocabulary.actions import Shard, Stop
-from tests.test_multicast import LAYER_24B, SIZE_24B, B, arrows, chains_of, host, pair, port, source, stops
+from tests.worlds.multicast_plans import (
+    LAYER_24B,
+    SIZE_24B,
+    B,
+    arrows,
+    chains_of,
+    host,
+    pair,
+    port,
+    source,
+    stops,
+)
 
 NVLINK = 200_000_000_000  # 1.6 Tbps
 STORES = ("ssd", "remote")

@@ -12,7 +12,7 @@ from hwmodels.catalogue import gpu_names, llm_names, load_llm
 from hwmodels.errors import HardwareError
 from hwmodels.importers import IMPORTERS, ImportRequest, import_profile
 from hwmodels.importers.published import PUBLISHED, Published, published_for
-from tests.test_support import measured, section
+from tests.worlds.measured_profile import measured, section
 
 PROFILES = os.environ.get("SERVETWIN_PROFILES")
 FOLDERS = {"llmservingsim": "llmservingsim", "aiconfigurator": "aiconfigurator"}

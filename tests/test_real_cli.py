@@ -11,13 +11,12 @@ import pytest
 from experiments import cli, realexec_cli
 from tests.processes import REAL, patience_s, started, wait_until
 from tests.user_policies import here, mine
+from tests.worlds.real_runs import DRAWN, FILES, of_group
 
 __all__ = ["here", "mine"]
 
 pytestmark = pytest.mark.real
 
-FILES = {"summary.json", "requests.parquet", "config.yaml", "report.html", "journal"}
-DRAWN = ("trace=azure_conv_like", "trace.tokens_scale=0.05")
 # All at once on little memory: requests are preempted whatever the speed of the machine.
 CROWDED = ("workers=1", "trace.limit=12", "trace.rate_per_s=5000", "engine.max_new_tokens=48")
 SCARCE = "engine.kv_tokens=320"
@@ -68,19 +67,6 @@ def test_the_token_bucket_rejects_for_real(mine: Path) -> None:
     assert summary["requests"]["finished"] >= 2
     assert summary["rejected_reasons"] == {"token bucket empty": summary["requests"]["rejected"]}
     assert summary["requests"]["rejected"] >= 8
-
-
-def of_group(group: int) -> set[int]:
-    """Processes of the group that are alive, by Linux's own account."""
-    alive = set()
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            state, _, pgrp = stat.read_text().rpartition(")")[2].split()[:3]
-        except OSError:
-            continue
-        if int(pgrp) == group and state not in "ZX":
-            alive.add(int(stat.parent.name))
-    return alive
 
 
 @pytest.mark.parametrize("processes", [3, 4], ids=["first worker", "second worker"])

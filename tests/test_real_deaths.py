@@ -10,7 +10,7 @@ import pytest
 
 from experiments import cli
 from tests.processes import REAL, patience_s, started, wait_until
-from tests.test_real_cli import DRAWN, FILES, of_group
+from tests.worlds.real_runs import DRAWN, FILES, of_group
 
 pytestmark = [
     pytest.mark.real,

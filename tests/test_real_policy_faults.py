@@ -7,7 +7,7 @@ import pytest
 from experiments import realexec_cli
 from policies.batching import ChunkedPrefill
 from policies.dispatch import LeastOutstanding
-from tests.test_policy_faults import answering, raising, sentence
+from tests.worlds.faulty_policies import answering, raising, sentence
 
 pytestmark = pytest.mark.real
 

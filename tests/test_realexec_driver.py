@@ -46,7 +46,7 @@ from serving.vocabulary.events import Arrived, Event, Lost, Ran
 from serving.vocabulary.request import Request
 from serving.vocabulary.units import FRACTION_BITS
 from tests.processes import REAL, patience_s, start_up_s
-from tests.test_realexec_tokens import TINY
+from tests.worlds.real_runs import TINY
 
 pytestmark = pytest.mark.real
 

@@ -14,19 +14,10 @@ from realexec.report import Generation
 from realexec.step_engine import StepEngine
 from realexec.verify import check_tokens, reference_tokens
 from serving.vocabulary.errors import UserError
+from tests.worlds.real_runs import TINY
 
 pytestmark = pytest.mark.real
 
-# Grouped queries: 4 heads, 2 kv heads.
-TINY = {
-    "vocab_size": 512,
-    "hidden_size": 64,
-    "intermediate_size": 176,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 2048,
-}
 SEED = 3
 BATCH_SIZE = 4
 

@@ -9,8 +9,7 @@ import pytest
 from experiments.report.scaling import MOST_ROWS, instance_steps, scaling
 from experiments.report.table import live_facts, shortages
 from experiments.run.simulate import execute, prepare
-from tests.test_config import simulated
-from tests.test_report import SUMMARY, columns, page
+from tests.worlds.made_up_results import SUMMARY, columns, page, simulated
 
 ELASTIC = (
     "system=blitz_multicast",

@@ -16,7 +16,7 @@ from experiments.results.known_files import MARKER, write_marker
 from experiments.results.result_folder import ResultFolder
 from experiments.results.unfinished import hold, replaced_name
 from serving.vocabulary.errors import UserError
-from tests.test_result_folder import names, refusal, write_result
+from tests.worlds.result_folders import names, refusal, write_result
 
 ROOT = Path(__file__).resolve().parents[1]
 BEGUN = """

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from experiments.run.write_results import write_parquet
-from tests.test_imports import loaded_after
+from tests.worlds.loaded_modules import loaded_after
 from traces.arrow import arrow_numbers, arrow_words, codes_of, numbers_of
 from traces.columns import Names
 

@@ -13,7 +13,7 @@ from hwmodels.importers import ImportRequest, import_profile
 from hwmodels.profile import Profile
 from hwmodels.roofline_fit import Iterations, fit_efficiencies, fit_roofline, roofline_model
 from hwmodels.roofline_step import ERROR_BAND, Efficiencies, RooflineStepModel, roofline_step_model
-from tests.test_linear_fit import tiny_profile
+from tests.worlds.linear_profile import tiny_profile
 
 PROFILES = Path(os.environ.get("SERVETWIN_PROFILES", ""))
 RTX4090, LLAMA3_1_8B = load_gpu("rtx4090"), load_llm("llama3_1_8b")

@@ -11,7 +11,7 @@ from experiments.compose import key_list
 from experiments.compose.content_cache import FOLDER_VARIABLE
 from experiments.compose.key_list import key_list as listed
 from experiments.config import options
-from tests.test_imports import loaded_after, modules_after
+from tests.worlds.loaded_modules import loaded_after, modules_after
 
 # Hydra merges what is not kept; the others draw, solve, learn, or read tables of other formats.
 UNUSED = {

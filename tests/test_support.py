@@ -3,7 +3,6 @@
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from experiments.commands.support import support
@@ -13,11 +12,10 @@ from experiments.compose.compose import load_config, option_groups
 from hwmodels.catalogue import gpu_names, llm_names, load_gpu, load_llm
 from hwmodels.errors import HardwareError
 from hwmodels.kv_capacity import kv_capacity
-from hwmodels.profile import Curve, Lattice, OpTables, Profile, Stamp
-from hwmodels.profile_file import save_profile
 from hwmodels.select import step_model
 from hwmodels.step_time import Piece, StepLimits
 from serving.vocabulary.errors import UserError
+from tests.worlds.measured_profile import measured, section
 
 SECTIONS = ("model", "gpu", "step times", "ladder", "kv memory", "engine", "sample times")
 
@@ -43,12 +41,6 @@ class Toy:
 def printed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     assert support(words) == 0
     return capsys.readouterr().out
-
-
-def section(text: str, name: str) -> str:
-    """What stands behind one label, in one line."""
-    start = text.index(f"\n{name:<14}") + 1 + 14
-    return " ".join(text[start:].partition("\n\n")[0].split())
 
 
 @pytest.mark.parametrize(
@@ -104,26 +96,6 @@ def test_a_rung_that_is_missing_says_what_to_measure(capsys: pytest.CaptureFixtu
     assert "op_table: not available; no profile is given; measure the layers of mistral_24b on a800" in rungs
     assert "path=FOLDER gpu=a800 model=mistral_24b tp=1 out=FILE" in rungs
     assert "linear: not available; hwmodels/catalogue/linear.yaml has no coefficients for gpu=a800" in rungs
-
-
-def measured(tmp_path: Path) -> Path:
-    """A profile of mistral_24b on an h200, of round numbers."""
-    stamp = Stamp(
-        "h200", "mistral_24b", 1, "vllm", "0.19.0", "bf16", "made up", "MIT", (("a.csv", "0" * 64),)
-    )
-    decode = np.array([[1e-4, 2e-3], [1e-3, 6e-2]])
-    tables = OpTables(
-        dense=Curve((1, 2048), (1e-2, 1e-1)),
-        head=Curve((1, 256), (1e-3, 2e-3)),
-        all_reduce=None,
-        decode=(Lattice(((1, 64), (16, 16384)), decode),),
-        prefill=(Lattice(((16, 2048), (0,)), np.array([[1e-4], [4e-3]])),),
-        mixed=(),
-        skew=None,
-    )
-    path = tmp_path / "profile.json"
-    save_profile(Profile(stamp, tables), path)
-    return path
 
 
 def test_a_profile_is_the_best_rung(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from experiments.run.simulate import Prepared, Simulated, execute, prepare
 from serving.vocabulary.actions import Action, Load, Place, Run, Send, Turn
 from serving.vocabulary.events import Event
 from tests.elastic_world import MS
-from tests.test_elastic import both, wait
+from tests.worlds.told_systems import both, wait
 
 # 300 prompts within 0.1 s, on hosts of one GPU each: everything goes over the network or from an own host.
 BURST = ("cluster=blitz_b_10x1", "trace=gamma", "trace.requests=300", "trace.rate_per_s=3000")

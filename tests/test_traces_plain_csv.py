@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.test_traces_azure_fuzz import damaged, edit, line_edit
+from tests.worlds.damage import damaged, edit, line_edit
 from traces import reading
 from traces.columns import Names, PrefixBlocks
 from traces.errors import TraceError

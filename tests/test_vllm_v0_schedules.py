@@ -19,7 +19,7 @@ from serving.engine.engine import Engine
 from serving.vocabulary.errors import PolicyError
 from serving.vocabulary.layers import LayerRange
 from serving.vocabulary.replica import Replica
-from tests.test_vllm_schedules import Schedule, in_any_order
+from tests.worlds.vllm_schedule import Schedule, in_any_order
 
 DATA = Path(__file__).parent / "data"
 HAND_MADE = json.loads((DATA / "vllm_v0_schedules_hand_made.json").read_text(encoding="ascii"))

@@ -10,12 +10,13 @@ from random import Random
 from typing import Any, Final
 
 from serving.record.journal import action_text
-from tests import test_elastic_exactness, test_live_colocated, test_live_exactness, wide_world, world
+from tests import wide_world, world
 from tests.naive_engine import Case
 from tests.same_results.outputs import Outputs, hash_of, journal_outputs
 from tests.strategies import FEW_NS, GPU_NS, NS
 from tests.toy_rows import ToyRows
 from tests.world import Checked, Collected
+from tests.worlds import drawn_elastic, drawn_live, live_systems
 
 
 def _rows(random: Random, step_ns: int) -> ToyRows:
@@ -76,17 +77,17 @@ def _elastic() -> Outputs:
     played = []
     for seed in range(60):
         random = Random(seed)
-        setting = test_elastic_exactness.draw_setting(random)
-        requests = test_elastic_exactness.draw_requests(random, setting)
-        case = test_elastic_exactness.on_links(test_elastic_exactness.Drawn(setting, requests))
-        played.append(test_elastic_exactness.simulate(case, coalesce=bool(seed % 3)))
+        setting = drawn_elastic.draw_setting(random)
+        requests = drawn_elastic.draw_requests(random, setting)
+        case = drawn_elastic.on_links(drawn_elastic.Drawn(setting, requests))
+        played.append(drawn_elastic.simulate(case, coalesce=bool(seed % 3)))
     return _told(played)
 
 
 def _live() -> Outputs:
-    cases = [test_live_exactness.live_case(Random(seed)) for seed in range(60)]
-    played = [test_live_exactness.simulate(case, bool(number % 3)) for number, case in enumerate(cases)]
-    counts = [asdict(one) for _, _, checked in played for one in test_live_exactness.counts_of(checked)]
+    cases = [drawn_live.live_case(Random(seed)) for seed in range(60)]
+    played = [drawn_live.simulate(case, bool(number % 3)) for number, case in enumerate(cases)]
+    counts = [asdict(one) for _, _, checked in played for one in drawn_live.counts_of(checked)]
     plain = [
         {key: sorted(value) if isinstance(value, set) else value for key, value in one.items()}
         for one in counts
@@ -98,10 +99,10 @@ def _live_both() -> Outputs:
     played = []
     for seed in range(60):
         random = Random(seed)
-        setting = test_live_colocated.live_setting(random)
-        requests = test_elastic_exactness.draw_requests(random, setting)
-        case = test_elastic_exactness.on_links(test_elastic_exactness.Drawn(setting, requests))
-        played.append(test_elastic_exactness.simulate(case, coalesce=bool(seed % 3)))
+        setting = live_systems.live_setting(random)
+        requests = drawn_elastic.draw_requests(random, setting)
+        case = drawn_elastic.on_links(drawn_elastic.Drawn(setting, requests))
+        played.append(drawn_elastic.simulate(case, coalesce=bool(seed % 3)))
     return _told(played)
 
 

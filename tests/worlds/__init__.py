@@ -1,0 +1,1 @@
+"""What more than one test module uses: worlds, reference engines, drawn cases, toys and small helpers."""
