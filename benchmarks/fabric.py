@@ -17,7 +17,7 @@ from benchmarks.command import among, command
 from benchmarks.raw import measured
 from hwmodels.fabric.fabric import Fabric
 from hwmodels.fabric.flow import FlowSpec
-from tests.fabric_scenarios import GB, LeafSpine, leaf_spine
+from tests.worlds.fabric_scenarios import GB, LeafSpine, leaf_spine
 
 REPEATS = 5
 

@@ -212,7 +212,7 @@ def _launch_s(model: StepModel) -> float:
     """What a chunk takes however short it is: chunks of one step share a kernel, and pay it once.
 
     The line through one and two tokens, at none. Against 60 measured steps of 2 to 16 equal prompts of 128 to
-    4,096 tokens (tests/test_rows_mixed.py) it is 0.4 % off on average; 1.3 % without.
+    4,096 tokens (tests/hwmodels/test_rows_mixed.py) it is 0.4 % off on average; 1.3 % without.
     """
     return max(0.0, 2.0 * model.prefill_attention_s(1, 0) - model.prefill_attention_s(2, 0))
 

@@ -15,8 +15,9 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # files of tests run beside 
 if "PYTEST_XDIST_WORKER" not in os.environ:  # workers share the folder, and nothing goes into the user's
     CACHE = tempfile.TemporaryDirectory(prefix="servetwin-cache-")
     os.environ["SERVETWIN_CACHE"] = CACHE.name
+pytest.register_assert_rewrite("tests.worlds")  # its assertions say what they compared, as those of tests do
 
-from tests import drawing
+from tests.worlds import drawing  # noqa: E402
 
 drawing.set_up_hypothesis()
 

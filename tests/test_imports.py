@@ -234,6 +234,27 @@ def test_no_files_import_each_other(package: str) -> None:
     assert sorted(map(sorted, cycles)) == []
 
 
+TEST_ROOMS = names("house", "benchmarks") | (set(PACKAGES) - {"nativecore"})
+NAMED_BY_COMMANDS = names("test_config", "test_imports", "test_style")  # at the top of tests/
+
+
+def test_test_modules_lie_in_the_room_of_what_they_test() -> None:
+    paths = [path for path in paths_of("tests") if path.stem.startswith("test_")]
+    paths = [path for path in paths if path.stem not in NAMED_BY_COMMANDS]
+    assert [
+        str(path) for path in paths if path.parent not in {ROOT / "tests" / one for one in TEST_ROOMS}
+    ] == []
+    stems = [path.stem for path in paths]
+    assert [stem for stem in stems if stems.count(stem) > 1] == [], "a test module is known by its name"
+
+
+def test_nobody_imports_from_a_test_module() -> None:
+    """What two of them use lies in tests/worlds."""
+    found = [one for package in ("tests", "benchmarks") for one in imports_of(package) if one.top == "tests"]
+    assert found
+    assert [str(one) for one in found if ".test_" in f"{one.target}.{one.name}"] == []
+
+
 CALLS_OF_THE_WORLD = names("open", "print", "input", "breakpoint", "__import__", "eval", "compile", "globals")
 
 

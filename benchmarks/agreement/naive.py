@@ -7,7 +7,7 @@ from benchmarks.agreement.runs import NS_PER_S, OurRun, Times
 
 def naive(run: OurRun) -> Times:
     """One replica under the same scheduler, written the other way."""
-    from tests.naive_engine import Case, run_naive
+    from tests.worlds.naive_engine import Case, run_naive
 
     engine, replica = run.prepared.config.engine, run.prepared.replicas[0]
     case = Case(

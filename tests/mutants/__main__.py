@@ -42,7 +42,7 @@ def table(outcomes: Sequence[Outcome]) -> str:
     lines += ["| mutant | package | what it breaks | noticed by |", "|---|---|---|---|"]
     for one in outcomes:
         test = "**nobody**" if one.noticed_by is None else one.noticed_by.partition("[")[0]
-        test = test.removeprefix("tests/").replace(".py::", " ")
+        test = test.rpartition("/")[2].replace(".py::", " ")
         lines.append(f"| {one.mutant.name} | {one.mutant.package} | {one.mutant.breaks} | {test} |")
     return "\n".join(lines)
 

@@ -5,7 +5,11 @@ another mutant for the same concern. ``tests`` are the files most likely to noti
 """
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
+
+_TESTS = Path(__file__).resolve().parents[1]
+_FILES = {path.stem: f"tests/{path.relative_to(_TESTS).as_posix()}" for path in _TESTS.rglob("test_*.py")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +25,7 @@ class Mutant:
 
 
 def _mutant(name: str, package: str, old: str, new: str, breaks: str, tests: str) -> Mutant:
-    return Mutant(name, package, old, new, breaks, tuple(f"tests/test_{one}.py" for one in tests.split()))
+    return Mutant(name, package, old, new, breaks, tuple(_FILES[f"test_{one}"] for one in tests.split()))
 
 
 MUTANTS: Final[tuple[Mutant, ...]] = (

@@ -10,13 +10,12 @@ from random import Random
 from typing import Any, Final
 
 from serving.record.journal import action_text
-from tests import wide_world, world
-from tests.naive_engine import Case
 from tests.same_results.outputs import Outputs, hash_of, journal_outputs
-from tests.strategies import FEW_NS, GPU_NS, NS
-from tests.toy_rows import ToyRows
-from tests.world import Checked, Collected
-from tests.worlds import drawn_elastic, drawn_live, live_systems
+from tests.worlds import drawn_elastic, drawn_live, live_systems, wide_world, world
+from tests.worlds.naive_engine import Case
+from tests.worlds.strategies import FEW_NS, GPU_NS, NS
+from tests.worlds.toy_rows import ToyRows
+from tests.worlds.world import Checked, Collected
 
 
 def _rows(random: Random, step_ns: int) -> ToyRows:

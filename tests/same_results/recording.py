@@ -47,7 +47,7 @@ def record(
 
     Raises RunFailed when a run ends otherwise; with ``keep_going`` it is in ``failed``, with the reason.
     """
-    from tests.drawing import set_up_hypothesis
+    from tests.worlds.drawing import set_up_hypothesis
 
     set_up_hypothesis()
     found, failed = dict[str, Outputs](), dict[str, str]()
@@ -124,7 +124,7 @@ def _write_toy_profile(path: Path) -> None:
 
     from hwmodels.profile import Lattice, Stamp
     from hwmodels.profile_file import save_profile
-    from tests.toy_profile import toy_profile
+    from tests.worlds.toy_profile import toy_profile
 
     stamp = Stamp("a100_80g", "llama3_8b", 1, "vllm", "0.19.0", "bf16", "made up", "CC0", ())
     skew = Lattice(((0, 16, 64), (2, 8)), np.array([[0.1, 0.3], [0.4, 0.6], [0.8, 0.5]]))

@@ -15,10 +15,10 @@ from serving.record.journal import whole
 from serving.vocabulary.request import Request
 from simcore.data_plane.data_plane import DataPlane, DataPlaneSetup
 from simcore.simulation import SimReport, Simulation
-from tests.elastic_world import MS, PROVISIONERS, Setting, StepWorld, Whims
-from tests.strategies import NS
-from tests.toy_rows import ToyRows
-from tests.world import Checked, Collected
+from tests.worlds.elastic_world import MS, PROVISIONERS, Setting, StepWorld, Whims
+from tests.worlds.strategies import NS
+from tests.worlds.toy_rows import ToyRows
+from tests.worlds.world import Checked, Collected
 
 SHAPE = load_llm("tiny_llama")
 # Steps of some ms, of odd fractions, that grow with batch and context, so that few reports coincide.

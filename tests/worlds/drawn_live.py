@@ -11,10 +11,10 @@ from policies.live.zigzag import BestEffort, Ilp, IlpFree
 from serving.protocols.live import LivePolicy, LiveScheduler
 from simcore.data_plane.data_plane import DataPlane, DataPlaneSetup
 from simcore.simulation import SimReport, Simulation
-from tests.elastic_world import MS
-from tests.toy_rows import ToyRows
-from tests.world import Checked, Collected
 from tests.worlds.drawn_elastic import ROWS, SHAPE, Drawn, draw_requests, draw_setting, topology
+from tests.worlds.elastic_world import MS
+from tests.worlds.toy_rows import ToyRows
+from tests.worlds.world import Checked, Collected
 
 # Width of the feed-forward layers: a layer is then loaded in about 0.3, 4 and 40 ms over one NIC.
 WIDTHS = (688, 14_000, 140_000)

@@ -12,7 +12,7 @@ from serving.vocabulary.events import Ran, Sent
 from serving.vocabulary.layers import LayerRange
 from serving.vocabulary.replica import Replica, Role
 from serving.vocabulary.request import Request
-from tests.elastic_world import bare
+from tests.worlds.elastic_world import bare
 
 LAYERS = 4
 KV_BYTES = 8  # per token, of all layers

@@ -9,8 +9,8 @@ from policies.live.live_scaling import LiveScaling
 from policies.live.zigzag import BestEffort, Ilp, IlpFree
 from serving.protocols.live import LivePolicy, LiveScheduler
 from serving.vocabulary.actions import Run
-from tests.elastic_world import LAYERS, MS, Setting, StepWorld
 from tests.worlds.drawn_elastic import Drawn, draw_setting, step_world
+from tests.worlds.elastic_world import LAYERS, MS, Setting, StepWorld
 
 
 def made(random: Random) -> LivePolicy:

@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.processes import patience_s
+from tests.worlds.processes import patience_s
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -7,7 +7,7 @@ from policies.live.zigzag import IlpFree
 from serving.protocols.scaling import Act, ScaleDecision, ScalingView
 from serving.vocabulary.actions import Load, Place
 from serving.vocabulary.events import Woke
-from tests.elastic_world import MS, Setting, Told
+from tests.worlds.elastic_world import MS, Setting, Told
 
 
 class Script:

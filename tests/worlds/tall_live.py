@@ -14,12 +14,12 @@ from serving.protocols.live import LivePlan, LivePolicy, LiveScheduler, LiveView
 from serving.vocabulary.layers import LayerRange
 from serving.vocabulary.replica import Replica
 from serving.vocabulary.request import Request
-from tests.elastic_world import MS, Setting
-from tests.strategies import NS
-from tests.toy_rows import ToyRows
-from tests.world import Checked, Collected
 from tests.worlds.drawn_elastic import SHAPE, Drawn
 from tests.worlds.drawn_live import LiveCase, counts_of, simulate
+from tests.worlds.elastic_world import MS, Setting
+from tests.worlds.strategies import NS
+from tests.worlds.toy_rows import ToyRows
+from tests.worlds.world import Checked, Collected
 
 LAYERS = 8
 PROMPT = 16  # tokens: one prompt is one batch

@@ -6,7 +6,7 @@ from typing import Any
 from serving.record.invariants import check
 from serving.vocabulary.actions import Action, Load, Place, Run, Send, Turn, Wake
 from serving.vocabulary.replica import Role
-from tests.elastic_world import KV_BYTES_PER_TOKEN, MS, Setting, Told, bare
+from tests.worlds.elastic_world import KV_BYTES_PER_TOKEN, MS, Setting, Told, bare
 
 
 def static(prefill: int = 1, decode: int = 1, **more: Any) -> Told:

@@ -1,0 +1,1 @@
+"""Tests of the house itself: style, imports, documents, and the tools that look after them."""

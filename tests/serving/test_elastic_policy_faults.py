@@ -1,0 +1,254 @@
+"""Faults of scalers, arbiters, provisioners, live policies and schedulers, and caches, told as theirs."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from experiments.build.copies import pooled
+from policies.live.live_scaling import LiveScaling
+from policies.live.zigzag import BestEffort, IlpFree
+from policies.provisioning import StoreProvisioner
+from serving.parameters.cache_answers import AskedCopies
+from serving.parameters.host_cache import Ended
+from serving.parameters.parameter_pool import Reload
+from serving.protocols.live import LiveChoice, LivePlan, LiveTarget, LiveView
+from serving.protocols.live_answers import AskedLivePolicy, AskedLiveScheduler
+from serving.protocols.planning import Edge, Source
+from serving.protocols.provision_answers import AskedProvisioner
+from serving.protocols.provisioning import Provision, Provisioned, Seat
+from serving.protocols.scale_answers import AskedScaler, asked_arbiter
+from serving.protocols.scaling import Calm, ScaleDecision
+from serving.vocabulary.errors import PolicyError
+from tests.worlds.elastic_world import Setting, Told
+from tests.worlds.faulty_policies import VIEW
+
+
+@dataclass
+class Says:
+    """A policy of any kind that always answers, or raises, this."""
+
+    answer: Any
+
+    def scale(self, *shown: object) -> Any:
+        if isinstance(self.answer, BaseException):
+            raise self.answer
+        return self.answer
+
+    calm = still_until_ns = provision = select = plan = hosts = end = before_leaving = may_leave = scale
+    __call__ = scale
+    ahead = solve_ns = 0
+    embeds = True
+
+    @property
+    def scheduler(self) -> Any:
+        return IlpFree()
+
+
+def decision(
+    act: Any = "drain", role: Any = "prefill", count: Any = 1, *ids: Any, **other: Any
+) -> ScaleDecision:
+    return replace(ScaleDecision(act, "m", role, count, ids, "because"), **other)
+
+
+SCALES = [
+    (None, "that is a NoneType and no tuple"),
+    ([], "that is a list and no tuple"),
+    (("drain",), "a decision is no str"),
+    ((decision("explode"),), "there is no act 'explode'"),
+    ((decision(["load"]),), "there is no act ['load']"),
+    ((decision("load", model="other"),), "it is asked about m, not about 'other'"),
+    ((decision("load", "both"),), "m has no role 'both'"),
+    ((decision("load", "prefill", 0),), "a count is an int of 1 or more and not 0"),
+    ((decision("load", "prefill", True),), "a count is an int of 1 or more and not True"),
+    ((decision("load", "prefill", 1.0),), "a count is an int of 1 or more and not 1.0"),
+    ((decision("load", "prefill", 2),), "4 prefill instances are above 3"),
+    ((decision("load", "prefill", 1, 0),), "load names no instances"),
+    ((decision("drain", "decode", 1, 5),), "0 decode instances are below 1"),
+    ((decision("drain", "prefill", 1, 2),), "drain is not for instance 2 of m now"),
+    ((decision("drain", "prefill", 1, 5),), "drain is not for instance 5 of m now"),
+    ((decision("drain", "prefill", 2, 0),), "count is 2 and 1 instances are named"),
+    ((decision("drain", "prefill", 2, 0, 0),), "instance 0 is named twice"),
+    ((decision("drain", "prefill", 1, 0), decision("mutate", "decode", 1, 0)), "instance 0 is named twice"),
+    ((decision("drain", "prefill", 1, True),), "instances is no tuple of ids"),
+    ((decision("drain", "prefill", 1, np.int64(0)),), "instances is no tuple of ids"),
+    ((decision("drain", "prefill", 1, 0, instances=[0]),), "instances is no tuple of ids"),
+    ((decision("mutate", "prefill", 1, 0),), "only a prefill instance can turn, and only to decode"),
+    ((decision("cancel_drain", "prefill", 1, 0),), "cancel_drain is not for instance 0 of m now"),
+    ((decision("revive", "prefill", 1, 8),), "revive is not for instance 8 of m now"),
+    ((decision("drain", "prefill", 1, 0, reason=""),), "the reason is empty"),
+    ((decision("drain", "prefill", 1, 0, reason=None),), "a reason is a str and no NoneType"),
+    (SystemExit(0), "raised SystemExit: 0"),
+    (ZeroDivisionError("no rate"), "raised ZeroDivisionError: no rate (test_elastic_policy_faults.py line "),
+]
+
+
+@pytest.mark.parametrize(("answer", "words"), SCALES)
+def test_a_scalers_fault(answer: Any, words: str) -> None:
+    with pytest.raises(PolicyError, match="Says, method scale, outside of events") as told:
+        AskedScaler(Says(answer)).scale(VIEW)
+    assert words in str(told.value) and "; it may answer a tuple of ScaleDecision" in str(told.value)
+
+
+def test_what_a_scaler_may_answer() -> None:
+    fine = (
+        decision("cancel_drain", "prefill", 1, 2), decision("mutate", "decode", 1, 0),
+        decision("load", "prefill", 1), decision("short", "decode", 9), decision("drain", "prefill", 1, 1),
+    )  # fmt: skip
+    assert AskedScaler(Says(fine)).scale(VIEW) == fine
+    assert AskedScaler(Says((decision("revive", "decode", 1, 7),))).scale(VIEW)
+    assert AskedScaler(StoreProvisioner()).calm is None  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("answer", [0, Calm(1, float("nan"), 1), Calm(True, 1, 1), OSError()])
+def test_a_calm_or_a_time_that_is_none(answer: Any) -> None:
+    calm = AskedScaler(Says(answer)).calm
+    assert calm is not None
+    with pytest.raises(PolicyError, match="Says, method calm,"):
+        calm(VIEW)
+    still = AskedScaler(Says(1.0)).still_until_ns
+    assert still is not None
+    with pytest.raises(PolicyError, match=r"Says, method still_until_ns, .* that is a float"):
+        still(VIEW)
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (decision("load"), "that is no drain of a model that is shown"),
+        (decision("drain", "prefill", 1, 0, model="unknown"), "that is no drain of a model that is shown"),
+        (decision("drain", "prefill", 1, 2), "drain is not for instance 2 of m now"),
+        ("drain", "that is no drain"),
+        (AttributeError("rules_of"), "raised AttributeError: rules_of"),
+    ],
+)
+def test_an_arbiters_fault(answer: Any, words: str) -> None:
+    with pytest.raises(PolicyError, match="Says, method __call__,") as told:
+        asked_arbiter(Says(answer))([VIEW], "other")
+    assert words in str(told.value)
+
+
+SEATS = (Seat(3, (0,), 0, (), False), Seat(4, (1,), 0, (), True))
+WANTED = Provision("m", "prefill", 1, SEATS, (Source(("replica", 1), ()),), (), ("ssd",), 0)
+EDGE = Edge((("ssd", 0),), (("replica", 3),), 0, (), "from its own disk")
+
+
+def provisioned(*edges: Any, **other: Any) -> Provisioned:
+    return replace(Provisioned(edges, False, "because"), **other)
+
+
+PROVISIONS = [
+    (None, "that is a NoneType"),
+    (provisioned(edges=[EDGE]), "edges is no tuple"),
+    (provisioned(EDGE, overlap=1), "overlap neither True nor False"),
+    (provisioned(EDGE, reason=""), "the reason is empty"),
+    (provisioned(obstacle="bad luck"), "there is no obstacle 'bad luck'"),
+    (provisioned("edge"), "an edge is no str"),
+    (provisioned(EDGE, EDGE), "('replica', 3) twice"),
+    (provisioned(EDGE, replace(EDGE, targets=(("replica", 4),))), "it starts 2 instances of 1"),
+    (provisioned(replace(EDGE, targets=(("replica", 9),))), "('replica', 9) is no free seat"),
+    (provisioned(replace(EDGE, targets=(("replica", True),))), "each (kind, number)"),
+    (provisioned(replace(EDGE, targets=())), "an edge has a source and a target"),
+    (provisioned(replace(EDGE, sources=(("replica", 2),))), "('replica', 2) has no parameters to send then"),
+    (provisioned(replace(EDGE, sources=(("remote", 0),))), "('remote', 0) has no parameters to send then"),
+    (provisioned(replace(EDGE, sources=(("ssd", 0), ("ssd", 0)))), "sends twice"),
+    (provisioned(replace(EDGE, rate_bytes_per_s=-1)), "rate_bytes_per_s is an int of 0 or more"),
+    (provisioned(replace(EDGE, reason=None)), "a reason is a str and no NoneType"),
+    (provisioned(replace(EDGE, shards=("all",))), "their shares sum to 1"),
+    (SystemExit(), "raised SystemExit"),
+]
+
+
+@pytest.mark.parametrize(("answer", "words"), PROVISIONS)
+def test_a_provisioners_fault(answer: Any, words: str) -> None:
+    with pytest.raises(PolicyError, match="Says, method provision,") as told:
+        AskedProvisioner(Says(answer)).provision(WANTED)
+    assert words in str(told.value)
+    assert AskedProvisioner(Says(provisioned(EDGE))).provision(WANTED) == provisioned(EDGE)
+
+
+CHOICE = LiveChoice((LiveTarget(3, None, True),), 0, 0, 1, 0)
+
+
+@pytest.mark.parametrize("answer", [None, [3], (True,), (3.0,), (4,), (3, 3), SystemExit(0)])
+def test_a_live_policys_fault(answer: Any) -> None:
+    with pytest.raises(PolicyError, match=r"Says, method select, .*; it may answer a tuple of replica ids"):
+        AskedLivePolicy(Says(answer)).select(CHOICE)
+    assert AskedLivePolicy(Says((3,))).select(CHOICE) == (3,)
+
+
+def test_what_a_live_policy_has_is_checked_before_it_is_asked() -> None:
+    with pytest.raises(PolicyError, match=r"LiveScaling, method embeds, .* that is a str"):
+        policy = LiveScaling(BestEffort(), 0)
+        policy.embeds = "yes"  # type: ignore[assignment]
+        AskedLivePolicy(policy)
+    for ahead, words in ((-1, "below 0"), (1.0, "a float"), (True, "a bool")):
+        scheduler: Any = BestEffort()
+        scheduler.ahead = ahead
+        with pytest.raises(PolicyError, match=f"BestEffort, method ahead, .* that is {words}"):
+            AskedLiveScheduler(scheduler)
+
+
+SHOWN = LiveView(4, 10, (5, 5))
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "split",
+        LivePlan("spilt", (), (), "x"),  # type: ignore[arg-type]
+        LivePlan("split", (1,), (), "x"),
+        LivePlan("split", (1, 5), (), "x"),
+        LivePlan("split", (1, True), (), "x"),
+        LivePlan("pull", (), (), ""),
+        LivePlan("pull", (), (), "x", 1),  # type: ignore[arg-type]
+        IndexError(),
+    ],
+)
+def test_a_live_schedulers_fault(answer: Any) -> None:
+    with pytest.raises(
+        PolicyError, match=r"Says, method plan, .*; it may answer a LivePlan: rule pull or split"
+    ):
+        AskedLiveScheduler(Says(answer)).plan(SHOWN)
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments", "answers"),
+    [
+        ("hosts", ("m", 0), [(0,), [2], [-1], [1, 0], [0, 0], [True], KeyError("m")]),
+        ("may_leave", ("m", 1), [None, 1, SystemExit(0)]),
+        ("before_leaving", ("m", 1, 0), [0, Reload("m", ("ssd", 0), 2, (), "x")]),
+        ("end", (None, (), True, 0), [None, ["m"], [Reload("m", ("ssd", 0), 0, (), "")]]),
+        ("end", (None, (), True, 0), [[Reload("other", ("ssd", 0), 0, (Ended(0, "m", "ttl"),), "x")]]),
+    ],
+)
+def test_a_cache_policys_fault(method: str, arguments: tuple[Any, ...], answers: list[Any]) -> None:
+    for answer in answers:
+        with pytest.raises(PolicyError, match=f"Says, method {method}, "):
+            getattr(AskedCopies(Says(answer), 2, {"m": 1}), method)(*arguments)  # type: ignore[arg-type]
+    with pytest.raises(PolicyError, match=r"Says, method deployed, .* raised AttributeError"):
+        AskedCopies(Says(0), 2, {"m": 1}).deployed("m", 0, 0, 0)  # type: ignore[arg-type]
+    assert AskedCopies(pooled({"m": 1}, 2), 2, {"m": 1}).hosts("m", 0) == []
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"whims": lambda: Says((decision("explode", model="m"),))}, "Says, method scale, event Woke at 0.1"),
+        (
+            {"whims": lambda: Says(SystemExit(0))},
+            "Says, method scale, event Woke at 0.100000000 s: it raised",
+        ),
+        (
+            {"whims": lambda: Says((decision("load"),)), "live": lambda: Says((99,))},
+            "Says, method select, event Woke at 0.100000000 s: it answered (99,)",
+        ),
+    ],
+)
+def test_the_event_is_told_where_a_controller_asks(more: dict[str, Any], words: str) -> None:
+    told = Told(Setting(hosts=4, gpus_per_host=1, **more))
+    told.arrive(0)
+    with pytest.raises(PolicyError) as fault:
+        told.woke(100_000_000)
+    assert words in str(fault.value)

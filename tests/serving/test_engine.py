@@ -1,0 +1,594 @@
+"""The engine as a state machine: facts in, whole action lists out, for cases worked out by hand.
+
+Memory in these cases is 16 blocks of 4 tokens unless a case says otherwise. A run of decodes is promised
+``free blocks // requests`` rounds of 4 steps, and where there is no room for a round, the steps to the first
+one that lacks a block.
+"""
+
+import ast
+import itertools
+import re
+from pathlib import Path
+
+import pytest
+
+from policies.batching import ChunkedPrefill, PrefillFirst
+from serving.engine.engine import Engine
+from serving.engine.layer_pass import LayerPass
+from serving.engine.progress import EngineState, Progress
+from serving.protocols.batch import Batcher
+from serving.vocabulary.actions import Action, Adopt, Chunk, Fail, Interrupt, Preempt, Run
+from serving.vocabulary.events import Ran
+from serving.vocabulary.layers import LayerRange
+from serving.vocabulary.replica import Replica
+from serving.vocabulary.request import Request
+
+ID = 7
+
+
+class Script:
+    """One engine and the facts it is told."""
+
+    def __init__(
+        self,
+        batcher: Batcher,
+        blocks: int = 16,
+        block_tokens: int = 4,
+        watermark: int = 0,
+        coalesce: bool = True,
+        loaded: bool = True,
+        asynchronous: bool = False,
+    ) -> None:
+        replica = Replica(ID, "m", LayerRange(0, 2), (0,), blocks, block_tokens, watermark)
+        self.engine = Engine(replica, batcher, coalesce, asynchronous, loaded)
+
+    def arrive(self, request: int, prompt_tokens: int) -> list[Action]:
+        actions: list[Action] = []
+        self.engine.enqueue(Request(request, 0, prompt_tokens, 30, "m"), actions)
+        return actions
+
+    def ran(
+        self, steps: int, *finished: int, goes_on: bool = False, epoch: int | None = None
+    ) -> list[Action]:
+        actions: list[Action] = []
+        answered = self.engine.epoch if epoch is None else epoch
+        self.engine.ran(Ran(ID, answered, steps, finished, goes_on), actions)
+        return actions
+
+    def ready(self) -> list[Action]:
+        actions: list[Action] = []
+        self.engine.ready(actions)
+        return actions
+
+    def lose(self, cause: str = "host gone") -> tuple[list[int], list[Action]]:
+        actions: list[Action] = []
+        return self.engine.lose(actions, cause), actions
+
+    def queue(self) -> list[int]:
+        return [progress.id for progress in self.engine.waiting]
+
+    @property
+    def free(self) -> int:
+        return self.engine.ledger.free_blocks
+
+
+def chunked(max_num_seqs: int = 4, max_num_batched_tokens: int = 8) -> ChunkedPrefill:
+    return ChunkedPrefill(max_num_seqs, max_num_batched_tokens)
+
+
+def run(
+    chunks: tuple[Chunk, ...], decode: bool, max_steps: int, until_finish: bool | None, reason: str
+) -> Run:
+    """Unless told otherwise a run of several steps is open to arrivals and goes on past a finish."""
+    return Run(
+        ID, 0, chunks, decode, max_steps, max_steps == 1 if until_finish is None else until_finish, reason
+    )
+
+
+def chunk_run(*chunks: Chunk, max_steps: int = 1, until_finish: bool | None = None) -> Run:
+    return run(chunks, True, max_steps, until_finish, "chunked")
+
+
+def prefill_run(*chunks: Chunk, max_steps: int = 1) -> Run:
+    return run(chunks, False, max_steps, None, "prefill")
+
+
+def decode_run(max_steps: int, until_finish: bool | None = None) -> Run:
+    return run((), True, max_steps, until_finish, "decode")
+
+
+def preempt(request: int) -> Preempt:
+    return Preempt(ID, request, "no free KV block")
+
+
+ONE_MORE = run((), True, 1, None, "decode after preemption")
+INTERRUPT = Interrupt(ID, "arrival")
+
+
+def test_arrival_on_idle_starts_the_prompt_and_the_decoding_after_it() -> None:
+    script = Script(chunked())
+    # 6 tokens take 2 blocks; 14 // 1 rounds of 4 steps follow the step with the prompt.
+    assert script.arrive(0, 6) == [chunk_run((0, 0, 6), max_steps=57)]
+    assert script.engine.state is EngineState.RUNNING
+
+
+def test_a_prompt_that_uses_up_the_budget_is_one_step() -> None:
+    script = Script(chunked())
+    assert script.arrive(0, 8) == [chunk_run((0, 0, 8))]
+    assert script.ran(1) == [decode_run(56)]
+
+
+def test_arrival_during_interruptible_decode_interrupts_once() -> None:
+    script = Script(chunked())
+    script.arrive(0, 8)
+    script.ran(1)
+    assert script.arrive(1, 2) == [INTERRUPT]
+    assert script.engine.state is EngineState.STOPPING
+    assert script.arrive(2, 20) == []
+    assert script.engine.state is EngineState.STOPPING
+
+
+def test_arrival_during_a_prompt_with_decoding_after_it_interrupts_once() -> None:
+    script = Script(chunked())
+    script.arrive(0, 6)
+    assert script.arrive(1, 2) == [INTERRUPT]
+    assert script.arrive(2, 2) == []
+    # One step ran: the prompt is computed, and both arrivals join the next step.
+    assert script.ran(1) == [chunk_run((1, 0, 2), (2, 0, 2), max_steps=1 + 12 // 3 * 4)]
+
+
+def test_ran_after_an_interrupt_admits_with_the_budget_that_decodes_leave() -> None:
+    script = Script(chunked())
+    script.arrive(0, 8)
+    script.ran(1)
+    script.arrive(1, 2)
+    script.arrive(2, 20)
+    # Request 0 decodes (1 token of 8), request 1 is whole, request 2 gets the other 5.
+    assert script.ran(3) == [chunk_run((1, 0, 2), (2, 0, 5))]
+    assert script.engine.state is EngineState.RUNNING
+    assert script.queue() == []
+
+
+def test_arrival_during_a_chunk_step_only_queues() -> None:
+    script = Script(chunked())
+    script.arrive(0, 20)
+    assert script.arrive(1, 1) == []
+    assert script.engine.state is EngineState.RUNNING
+    assert script.queue() == [1]
+
+
+def test_a_long_prompt_is_chunked_over_steps_and_others_wait_behind_it() -> None:
+    script = Script(chunked())
+    assert script.arrive(0, 20) == [chunk_run((0, 0, 8))]
+    script.arrive(1, 3)
+    assert script.ran(1) == [chunk_run((0, 8, 8))]
+    # 4 tokens are left: request 1 shares the last step. 16 - 5 - 1 blocks // 2 requests, 4 steps each.
+    assert script.ran(1) == [chunk_run((0, 16, 4), (1, 0, 3), max_steps=1 + 5 * 4)]
+    # Nobody has decoded yet: in 2 steps request 0 goes to 22 positions (6 blocks), request 1 to 5 (2 blocks).
+    assert script.ran(3) == [decode_run(8 // 2 * 4)]
+    assert script.free == 8
+
+
+def test_no_interrupt_when_every_seat_is_taken() -> None:
+    script = Script(chunked(max_num_seqs=1))
+    assert script.arrive(0, 6) == [chunk_run((0, 0, 6), max_steps=57, until_finish=True)]
+    assert script.arrive(1, 2) == []
+    assert script.ran(1) == [decode_run(56, until_finish=True)]
+    assert script.arrive(2, 2) == []
+    assert script.engine.state is EngineState.RUNNING
+    assert script.ran(5, 0) == [chunk_run((1, 0, 2))]
+
+
+def test_no_interrupt_when_every_seat_is_taken_and_nobody_waits() -> None:
+    script = Script(chunked(max_num_seqs=1))
+    script.arrive(0, 8)
+    # A finish must be told at once, for whoever comes until then waits for that seat.
+    assert script.ran(1) == [decode_run(56, until_finish=True)]
+    assert script.arrive(1, 2) == []
+    assert script.engine.state is EngineState.RUNNING
+
+
+def test_a_run_that_goes_on_past_a_finish_needs_no_answer() -> None:
+    script = Script(chunked())
+    script.arrive(0, 8)
+    script.arrive(1, 2)
+    assert script.ran(1) == [chunk_run((1, 0, 2), max_steps=1 + 12 // 2 * 4)]
+    assert script.ran(3, 1, goes_on=True) == []
+    assert script.engine.state is EngineState.RUNNING
+    assert list(script.engine.running) == [0]
+    # Request 0 holds 8 + 3 positions: 3 blocks.
+    assert script.free == 13
+    assert script.arrive(2, 2) == [INTERRUPT]
+    assert script.ran(2) == [chunk_run((2, 0, 2), max_steps=1 + 11 // 2 * 4)]
+
+
+def test_a_run_that_goes_on_reports_only_the_steps_since() -> None:
+    script = Script(chunked())
+    script.arrive(0, 8)
+    script.arrive(1, 2)
+    script.ran(1)
+    script.ran(3, 1, goes_on=True)
+    assert script.ran(22) == [decode_run((16 - 9) * 4)]
+    assert script.free == 16 - 9  # 8 + 25 positions
+
+
+def test_an_interrupted_run_may_report_a_finish_before_it_stops() -> None:
+    script = Script(chunked())
+    script.arrive(0, 8)
+    script.arrive(1, 2)
+    script.ran(1)
+    assert script.arrive(2, 2) == [INTERRUPT]
+    assert script.ran(3, 1, goes_on=True) == []
+    assert script.engine.state is EngineState.STOPPING
+    assert script.arrive(3, 2) == []
+    assert script.ran(0) == [chunk_run((2, 0, 2), (3, 0, 2), max_steps=1 + 11 // 3 * 4)]
+
+
+def test_no_interrupt_while_the_head_of_the_queue_is_blocked() -> None:
+    script = Script(chunked(4, 16), blocks=4)
+    script.arrive(0, 5)
+    script.arrive(1, 12)
+    # 3 blocks are wanted and 2 are free: they do for two rounds of request 0, which nobody interrupts.
+    assert script.ran(1) == [decode_run(2 * 4, until_finish=True)]
+    assert script.arrive(2, 1) == []
+    assert script.engine.state is EngineState.RUNNING
+    assert script.queue() == [1, 2]
+    assert script.ran(5, 0) == [chunk_run((1, 0, 12), (2, 0, 1))]
+
+
+def test_exact_mode_takes_one_step_at_a_time_and_never_interrupts() -> None:
+    script = Script(chunked(), coalesce=False)
+    assert script.arrive(0, 6) == [chunk_run((0, 0, 6))]
+    assert script.ran(1) == [decode_run(1)]
+    assert script.arrive(1, 2) == []
+    assert script.ran(1) == [chunk_run((1, 0, 2))]
+    assert script.ran(1) == [decode_run(1)]
+
+
+def test_a_request_that_finishes_with_its_prompt_leaves_an_idle_engine() -> None:
+    script = Script(chunked())
+    script.arrive(0, 6)
+    assert script.ran(1, 0) == []
+    assert script.engine.state is EngineState.IDLE
+    assert (script.free, dict(script.engine.running)) == (16, {})
+
+
+def test_a_request_that_finishes_in_a_later_step_of_its_first_run() -> None:
+    script = Script(chunked())
+    script.arrive(0, 6)
+    script.arrive(1, 1)
+    # 3 steps: prompt, 2 decodes; it held 8 positions, which are free again.
+    assert script.ran(3, 0) == [chunk_run((1, 0, 1), max_steps=61)]
+    assert script.ran(1, 1) == []
+    assert script.free == 16
+
+
+def test_a_run_cut_before_its_first_step_is_asked_for_again() -> None:
+    script = Script(chunked())
+    script.arrive(0, 8)
+    script.ran(1)
+    script.arrive(1, 2)
+    assert script.ran(0) == [chunk_run((1, 0, 2), max_steps=1 + 12 // 2 * 4)]
+
+
+def test_a_prompt_cut_before_its_first_step_is_asked_for_again() -> None:
+    script = Script(chunked())
+    run = script.arrive(0, 6)
+    assert script.ran(0) == run
+    script = Script(chunked())
+    run = script.arrive(0, 20)
+    script.arrive(1, 2)
+    assert script.ran(0) == run
+
+
+def test_a_whole_prompt_cut_before_its_first_step_is_asked_for_again() -> None:
+    script = Script(PrefillFirst(4, 8))
+    script.arrive(0, 6)
+    assert script.arrive(1, 2) == [INTERRUPT]
+    assert script.ran(0) == [run(((0, 0, 6),), False, 1, None, "prefill again")]
+    assert script.ran(1) == [prefill_run((1, 0, 2), max_steps=1 + 13 // 2 * 4)]
+
+
+def test_preemption_takes_the_newest_first_and_queues_the_oldest_at_the_head() -> None:
+    script = Script(chunked(4, 16), blocks=5)
+    script.arrive(0, 4)
+    script.arrive(1, 4)
+    script.arrive(2, 4)
+    script.arrive(3, 4)
+    # Request 0 takes its second block while the three prompts take one each: no block is left.
+    assert script.ran(1) == [chunk_run((1, 0, 4), (2, 0, 4), (3, 0, 4))]
+    script.arrive(4, 1)
+    # Three blocks are wanted. 3 gives one, 2 another; then only request 1 wants one, and one is left over.
+    assert script.ran(1) == [preempt(3), preempt(2), ONE_MORE]
+    # Request 4 would have fitted: no admission in a step that preempted.
+    assert script.queue() == [2, 3, 4]
+    assert script.free == 2
+    assert script.engine.preemptions == 2
+
+
+def test_preemption_goes_on_when_the_newest_does_not_want_a_block_itself() -> None:
+    script = Script(chunked(4, 16), blocks=3)
+    script.arrive(9, 1)
+    script.arrive(0, 4)
+    script.arrive(1, 4)
+    script.arrive(2, 3)
+    assert script.ran(1, 9) == [chunk_run((0, 0, 4), (1, 0, 4), (2, 0, 3))]
+    # 0 and 1 want one each; the block of 2 serves one of them, and 1 gives way too.
+    assert script.ran(1) == [preempt(2), preempt(1), ONE_MORE]
+    assert script.queue() == [1, 2]
+
+
+def test_a_preempted_request_recomputes_prompt_and_generated_tokens() -> None:
+    script = Script(chunked(4, 8), blocks=4, block_tokens=2)
+    script.arrive(0, 2)
+    script.arrive(1, 2)
+    # 0 takes its second block, 1 its first: 1 of 4 free, room for no round of two requests.
+    assert script.ran(1) == [chunk_run((1, 0, 2))]
+    assert script.ran(1) == [decode_run(1)]
+    assert script.ran(1) == [preempt(1), ONE_MORE]
+    # Request 1 has sampled 2 tokens: 4 positions to compute, 2 blocks, 1 free.
+    assert script.ran(1) == [decode_run(2, until_finish=True)]
+    assert script.ran(2, 0) == [chunk_run((1, 0, 4), max_steps=1 + 2 // 1 * 2)]
+
+
+def test_a_partly_computed_prompt_gives_way_when_its_next_chunk_lacks_memory() -> None:
+    script = Script(chunked(), blocks=5)
+    script.arrive(0, 4)
+    script.arrive(1, 16)
+    assert script.ran(1) == [chunk_run((1, 0, 7))]
+    # One block is free, the next 7 tokens want two.
+    assert script.ran(1) == [preempt(1), ONE_MORE]
+    assert script.queue() == [1]
+    assert not script.engine.prefilling
+    # It starts from its first position again.
+    assert script.ran(1, 0) == [chunk_run((1, 0, 8))]
+
+
+def test_prefill_first_computes_whole_prompts_without_the_residents() -> None:
+    script = Script(PrefillFirst(4, 8))
+    assert script.arrive(0, 6) == [prefill_run((0, 0, 6), max_steps=57)]
+    assert script.arrive(1, 3) == [INTERRUPT]
+    assert script.arrive(2, 6) == []
+    # 3 + 6 tokens are beyond 8: request 2 waits for the next pass, and decoding waits for both.
+    assert script.ran(1) == [prefill_run((1, 0, 3))]
+    assert script.ran(1) == [prefill_run((2, 0, 6), max_steps=1 + (16 - 2 - 1 - 2) // 3 * 4)]
+
+
+def test_prefill_first_runs_a_prompt_longer_than_a_batch_alone() -> None:
+    script = Script(PrefillFirst(4, 8))
+    script.arrive(9, 1)
+    script.arrive(0, 20)
+    script.arrive(1, 1)
+    assert script.ran(1, 9) == [prefill_run((0, 0, 20))]
+    assert script.ran(1) == [prefill_run((1, 0, 1), max_steps=1 + 10 // 2 * 4)]
+
+
+@pytest.mark.parametrize(
+    ("prompt_tokens", "expected"),
+    [
+        (12, prefill_run((1, 0, 12), max_steps=1 + 2 // 2 * 4)),  # 3 blocks leave the 2 of the watermark
+        (13, decode_run(20, until_finish=True)),  # 4 would not; 5 free blocks do for 20 steps of request 0
+    ],
+)
+def test_prefill_first_admission_leaves_the_watermark_free(prompt_tokens: int, expected: Run) -> None:
+    script = Script(PrefillFirst(4, 16), blocks=6, watermark=2)
+    script.arrive(0, 4)
+    script.arrive(1, prompt_tokens)
+    assert script.ran(1) == [expected]
+
+
+def test_prefill_first_is_not_interrupted_for_a_queue_it_already_declined() -> None:
+    script = Script(PrefillFirst(4, 16), blocks=6, watermark=2)
+    script.arrive(0, 4)
+    script.arrive(1, 13)
+    script.ran(1)
+    assert script.arrive(2, 1) == []
+    assert script.engine.state is EngineState.RUNNING
+
+
+def test_prefill_first_preempts_when_a_decode_lacks_a_block() -> None:
+    script = Script(PrefillFirst(4, 16), blocks=2)
+    script.arrive(0, 4)
+    script.arrive(1, 4)
+    assert script.ran(1) == [prefill_run((1, 0, 4))]
+    assert script.ran(1) == [preempt(1), ONE_MORE]
+    assert script.queue() == [1]
+    # Request 1 has 5 positions to compute and no block is free.
+    assert script.ran(1) == [decode_run(3, until_finish=True)]
+
+
+def test_losing_a_replica_fails_running_and_waiting_requests_ascending() -> None:
+    script = Script(chunked(max_num_seqs=2))
+    script.arrive(5, 6)
+    script.arrive(3, 20)
+    script.ran(1)
+    script.arrive(4, 1)
+    script.arrive(1, 1)
+    failed, actions = script.lose("host gone")
+    assert failed == [1, 3, 4, 5]
+    assert actions == [Fail(1, "host gone"), Fail(3, "host gone"), Fail(4, "host gone"), Fail(5, "host gone")]
+    assert (script.engine.state, script.engine.epoch) == (EngineState.LOST, 1)
+    assert (script.free, script.engine.ledger.decoding) == (16, 0)
+
+
+# --- the state x event table of serving/engine/engine.py ---
+
+ENGINE = Path(__file__).parents[2] / "serving" / "engine" / "engine.py"
+EVENTS = ("enqueue", "ran", "ready", "lost")  # the table's columns; "goes on" is the second kind of "ran"
+
+
+def script_in(state: EngineState) -> Script:
+    """An engine in this state; request 0 is decoding unless it is idle, lost or loading."""
+    script = Script(chunked(), loaded=state is not EngineState.LOADING)
+    if state is EngineState.VACANT:
+        script.engine.vacate()
+    if state in (EngineState.IDLE, EngineState.LOADING, EngineState.VACANT):
+        return script
+    script.arrive(0, 8)
+    script.ran(1)
+    if state is EngineState.STOPPING:
+        script.arrive(1, 2)
+    elif state is EngineState.LOST:
+        script.lose()
+    assert script.engine.state is state
+    return script
+
+
+def told(script: Script, event: str) -> list[Action]:
+    if event == "enqueue":
+        return script.arrive(2, 3)
+    if event in ("ran", "goes on"):
+        return script.ran(1, goes_on=event == "goes on", epoch=0)
+    return script.ready() if event == "ready" else script.lose("host gone")[1]
+
+
+# (actions, state afterwards), or the words of the refusal.
+CELLS: dict[tuple[EngineState, str], tuple[list[Action], EngineState] | str] = {
+    (EngineState.IDLE, "enqueue"): ([chunk_run((2, 0, 3), max_steps=61)], EngineState.RUNNING),
+    (EngineState.IDLE, "ran"): "nobody asked for",
+    (EngineState.IDLE, "goes on"): "nobody asked for",
+    (EngineState.IDLE, "lost"): ([], EngineState.LOST),
+    (EngineState.RUNNING, "enqueue"): ([INTERRUPT], EngineState.STOPPING),
+    (EngineState.RUNNING, "ran"): ([decode_run(13 * 4)], EngineState.RUNNING),
+    (EngineState.RUNNING, "goes on"): ([], EngineState.RUNNING),
+    (EngineState.RUNNING, "lost"): ([Fail(0, "host gone")], EngineState.LOST),
+    (EngineState.STOPPING, "enqueue"): ([], EngineState.STOPPING),
+    (EngineState.STOPPING, "ran"): ([chunk_run((1, 0, 2), max_steps=1 + 12 // 2 * 4)], EngineState.RUNNING),
+    (EngineState.STOPPING, "goes on"): ([], EngineState.STOPPING),
+    (EngineState.STOPPING, "lost"): ([Fail(0, "host gone"), Fail(1, "host gone")], EngineState.LOST),
+    (EngineState.LOST, "enqueue"): "lost replica",
+    (EngineState.LOST, "ran"): ([], EngineState.LOST),
+    (EngineState.LOST, "goes on"): ([], EngineState.LOST),
+    (EngineState.LOST, "lost"): ([], EngineState.LOST),
+    (EngineState.LOADING, "enqueue"): ([], EngineState.LOADING),
+    (EngineState.LOADING, "ran"): "nobody asked for",
+    (EngineState.LOADING, "goes on"): "nobody asked for",
+    (EngineState.LOADING, "lost"): ([], EngineState.LOST),
+    (EngineState.LOADING, "ready"): ([], EngineState.IDLE),
+    (EngineState.IDLE, "ready"): "loaded again",
+    (EngineState.RUNNING, "ready"): "loaded again",
+    (EngineState.STOPPING, "ready"): "loaded again",
+    (EngineState.LOST, "ready"): ([], EngineState.LOST),
+    (EngineState.VACANT, "enqueue"): "lost replica",
+    (EngineState.VACANT, "ran"): "nobody asked for",
+    (EngineState.VACANT, "goes on"): "nobody asked for",
+    (EngineState.VACANT, "ready"): "loaded again",
+    (EngineState.VACANT, "lost"): ([], EngineState.LOST),
+}
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_who_waits_for_parameters_is_served_when_they_are_there(asynchronous: bool) -> None:
+    script = Script(chunked(), loaded=False, asynchronous=asynchronous)
+    assert script.arrive(0, 5) == [] and script.arrive(1, 2) == []
+    assert script.queue() == [0, 1]
+    (run,) = script.ready()
+    assert isinstance(run, Run) and run.chunks == ((0, 0, 5), (1, 0, 2))
+    if asynchronous:
+        script.arrive(2, 2)
+        assert [waiting.id for waiting in script.engine.door] == [2]
+
+
+@pytest.mark.parametrize(("fits", "answer"), [(True, Adopt), (False, Interrupt)])
+def test_one_whose_memory_may_not_last_joins_no_run_in_progress(fits: bool, answer: type) -> None:
+    script, actions = Script(PrefillFirst(4, 8)), list[Action]()
+    script.arrive(0, 4), script.ran(1)
+    progress = Progress(Request(1, 0, 4, 30, "m"))
+    progress.computed = 4
+    script.engine.ledger.reserve(1, 4)
+    script.engine.adopt([progress], actions, fits)
+    assert [type(action) for action in actions] == [answer]
+
+
+def test_who_comes_while_layers_run_waits_though_all_parameters_are_there() -> None:
+    script, actions = Script(PrefillFirst(4, 8), loaded=False), list[Action]()
+    script.engine.run_layers(LayerPass(((9, 0, 3),), (0, 1), "live"), actions)
+    assert [type(action) for action in actions] == [Run]
+    assert script.ready() == [] and script.arrive(0, 3) == []
+    script.engine.layers_ran()
+    actions.clear()
+    script.engine.freed(actions)
+    assert [action.chunks for action in actions if isinstance(action, Run)] == [((0, 0, 3),)]
+
+
+@pytest.mark.parametrize(
+    ("state", "event"),
+    list(itertools.product(EngineState, (*EVENTS, "goes on"))),
+    ids=lambda value: getattr(value, "name", value),
+)
+def test_every_state_answers_every_event(state: EngineState, event: str) -> None:
+    script = script_in(state)
+    expected = CELLS[state, event]
+    if isinstance(expected, str):
+        with pytest.raises(AssertionError, match=expected):
+            told(script, event)
+        return
+    assert (told(script, event), script.engine.state) == expected
+
+
+def test_the_documented_table_has_every_cell() -> None:
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in (ast.get_docstring(ast.parse(ENGINE.read_text(encoding="utf-8"))) or "").splitlines()
+        if re.match(r"\| *\w", line)
+    ]
+    assert rows[0] == ["state", *EVENTS]
+    assert [row[0] for row in rows[1:]] == [state.name.lower() for state in EngineState]
+    assert all(len(row) == 1 + len(EVENTS) and all(row) for row in rows)
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        2,
+        -1,
+    ],
+)
+def test_a_world_cannot_run_other_steps_than_it_was_asked_for(steps: int) -> None:
+    script = Script(chunked())
+    script.arrive(0, 20)
+    with pytest.raises(AssertionError):
+        script.ran(steps)
+
+
+def test_an_idle_engine_has_no_steps_left_to_report() -> None:
+    script = Script(chunked())
+    script.arrive(0, 6)
+    script.ran(1, 0)
+    assert script.engine.state is EngineState.IDLE
+    with pytest.raises(AssertionError):
+        script.ran(1)
+
+
+def test_a_run_without_requests_cannot_go_on() -> None:
+    script = Script(chunked())
+    script.arrive(0, 6)
+    with pytest.raises(AssertionError, match="goes on with nobody in it"):
+        script.ran(1, 0, goes_on=True)
+
+
+def test_a_run_without_steps_left_cannot_go_on() -> None:
+    script = Script(chunked())
+    script.arrive(0, 20)
+    with pytest.raises(AssertionError):
+        script.ran(1, goes_on=True)
+
+
+def test_an_old_epoch_is_ignored_even_by_a_running_engine() -> None:
+    script = Script(chunked())
+    script.arrive(0, 8)
+    assert script.ran(1, 0, epoch=-1) == []
+    assert list(script.engine.running) == [0]
+    with pytest.raises(AssertionError, match="not begun"):
+        script.ran(1, 0, epoch=3)
+
+
+def test_nobody_finishes_without_a_step_or_before_its_prompt_is_computed() -> None:
+    script = Script(chunked())
+    script.arrive(0, 8)
+    with pytest.raises(AssertionError, match="without a step"):
+        script.ran(0, 0)
+    script = Script(chunked())
+    script.arrive(0, 10_000)  # longer than a step's budget
+    with pytest.raises(AssertionError, match="before its prompt"):
+        script.ran(1, 0)

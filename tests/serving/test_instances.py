@@ -1,0 +1,137 @@
+"""Seats and instances: every cell of the state table, who has which GPU, and what is parked."""
+
+from collections.abc import Callable
+
+import pytest
+
+from serving.elastic.instances import Instances
+from serving.vocabulary.replica import Role
+from tests.worlds.elastic_world import Setting
+
+Change = Callable[[Instances], object]
+
+CHANGES: dict[str, Change] = {
+    "placed": lambda one: one.place(0, "prefill", "loading"),
+    "loaded": lambda one: one.loaded(0),
+    "drain": lambda one: one.drain(0),
+    "cancelled": lambda one: one.cancel_drain(0),
+    "reclaimed": lambda one: one.free(0),
+    "lost": lambda one: one.lost(0),
+}
+# What becomes of an instance; None: it is none any more; missing: refused.
+TABLE: dict[str, dict[str, str | None]] = {
+    "none": {"placed": "loading"},
+    "loading": {"loaded": "serving", "reclaimed": None, "lost": None},
+    "serving": {"drain": "draining", "reclaimed": None, "lost": None},
+    "draining": {"cancelled": "serving", "reclaimed": None, "lost": None},
+}
+
+
+def instances(gpus: int = 1) -> Instances:
+    setting = Setting(models={"m": gpus})
+    return Instances(setting.cluster(), {"m": setting.prototype("m")}, [])
+
+
+def in_state(state: str) -> Instances:
+    found = instances()
+    found.free_seats("m")
+    if state != "none":
+        found.place(0, "prefill", "loading" if state == "loading" else "serving")
+    if state == "draining":
+        found.drain(0)
+    return found
+
+
+@pytest.mark.parametrize("event", CHANGES)
+@pytest.mark.parametrize("state", TABLE)
+def test_every_state_answers_every_event(state: str, event: str) -> None:
+    found = in_state(state)
+    if event not in TABLE[state]:
+        with pytest.raises((AssertionError, KeyError)):
+            CHANGES[event](found)
+        return
+    CHANGES[event](found)
+    became = found.live[0].state if 0 in found.live else None
+    assert became == TABLE[state][event]
+    assert found.supply("m", "prefill") == (became in ("loading", "serving"))
+    assert len(found.free_seats("m")) == (4 if event == "reclaimed" else 3)
+
+
+def test_a_refusal_names_the_replica_and_its_state() -> None:
+    with pytest.raises(AssertionError, match="replica 0 is loading, not serving"):
+        in_state("loading").drain(0)
+    with pytest.raises(AssertionError, match="GPU 0 belongs to replica 0"):
+        in_state("serving").place(0, "decode", "loading")
+
+
+def test_a_turn_moves_the_supply_from_role_to_role() -> None:
+    found = in_state("serving")
+    found.turn(0, "decode")
+    assert (found.supply("m", "prefill"), found.supply("m", "decode")) == (0, 1)
+    with pytest.raises(AssertionError, match="cannot change its role"):
+        in_state("loading").turn(0, "decode")
+
+
+def test_a_seat_is_within_a_host_and_keeps_its_number() -> None:
+    found = instances(gpus=2)
+    assert [(seat.id, seat.gpus) for seat in found.free_seats("m")] == [(0, (0, 1)), (1, (2, 3))]
+    found.place(1, "decode", "serving")
+    assert [seat.id for seat in found.free_seats("m")] == [0]
+    found.free(1)
+    assert [seat.id for seat in found.free_seats("m")] == [0, 1]
+
+
+def test_models_share_gpus_and_not_numbers() -> None:
+    setting = Setting(models={"a": 1, "b": 2})
+    prototypes = {name: setting.prototype(name) for name in "ab"}
+    found = Instances(setting.cluster(), prototypes, [])
+    assert [seat.id for seat in found.free_seats("a")] == [0, 1, 2, 3]
+    assert [seat.gpus for seat in found.free_seats("b")] == [(0, 1), (2, 3)]
+    found.place(1, "both", "serving")
+    assert [seat.gpus for seat in found.free_seats("b")] == [(2, 3)]
+    assert (found.spare("a", 0), found.spare("b", 0)) == (3, 1)
+
+
+def test_what_is_parked_can_be_revived_until_its_time_or_until_others_come() -> None:
+    found = in_state("draining")
+    found.free(0, parked_until_ns=100)
+    assert (found.parked("m", 99), found.spare("m", 99)) == ((0,), 3)
+    assert (found.parked("m", 100), found.spare("m", 100)) == ((), 4)
+    other = in_state("draining")
+    other.free(0, parked_until_ns=100)
+    other.place(0, "decode", "loading")
+    assert other.parked("m", 1) == ()
+    third = in_state("draining")
+    third.free(0, parked_until_ns=100)
+    third.unpark(0)
+    assert (third.parked("m", 1), third.spare("m", 1)) == ((), 4)
+
+
+@pytest.mark.parametrize("state", ["loading", "serving", "draining"])
+def test_gpus_of_a_lost_replica_are_never_free_again(state: str) -> None:
+    found = in_state(state)
+    found.lost(0)
+    assert [seat.gpus for seat in found.free_seats("m")] == [(1,), (2,), (3,)]
+    assert found.spare("m", 0) == 3
+
+
+def test_a_lost_host_has_no_seats_and_nothing_parked() -> None:
+    found = in_state("draining")
+    found.free(0, parked_until_ns=100)
+    found.place(1, "decode", "serving")
+    with pytest.raises(AssertionError, match="still has the replicas"):
+        found.lost_host(0)
+    found.lost(1)
+    found.lost_host(0)
+    assert [seat.gpus for seat in found.free_seats("m")] == [(2,), (3,)]
+    assert (found.parked("m", 1), found.spare("m", 1)) == ((), 2)
+
+
+def test_instances_by_role_in_order() -> None:
+    found = instances()
+    found.free_seats("m")
+    roles: dict[int, Role] = {2: "decode", 0: "prefill", 1: "decode"}
+    for number, role in roles.items():
+        found.place(number, role, "serving")
+    assert [one.replica.id for one in found.of("m", "decode")] == [1, 2]
+    assert [one.replica.id for one in found.of("m")] == [0, 1, 2]

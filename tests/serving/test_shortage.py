@@ -1,0 +1,128 @@
+"""More models than GPUs: what a look of the load monitor asks, and that asking less decides the same."""
+
+from collections.abc import Callable
+from random import Random
+
+import pytest
+
+from policies.scaling.load_monitor import LoadMonitor, load_monitor
+from serving.elastic.shortage import Shortage
+from serving.protocols.provisioning import Missing
+from serving.protocols.scaling import ScaleDecision, Scaler, ScalingView
+from serving.vocabulary.request import Request
+from tests.worlds.elastic_world import MS, Setting, StepWorld
+
+END_NS = 5_000 * MS  # some of these worlds never come to rest: models hold each other's GPUs
+
+
+class AskedAlways:
+    """A load monitor that says neither until which load nor until when its answer stands."""
+
+    def __init__(self, monitor: LoadMonitor) -> None:
+        self._monitor = monitor
+        self.asked = 0
+
+    def scale(self, view: ScalingView) -> tuple[ScaleDecision, ...]:
+        self.asked += 1
+        return self._monitor.scale(view)
+
+
+class Counted(AskedAlways):
+    """The same monitor, with its promises."""
+
+    def __init__(self, monitor: LoadMonitor) -> None:
+        super().__init__(monitor)
+        self.calm = monitor.calm
+        self.still_until_ns = monitor.still_until_ns
+
+
+def world_of(scaler: Callable[[], Scaler], models: int, seed: int, split: bool = True) -> StepWorld:
+    random = Random(seed)
+    names = [f"m{index:03d}" for index in range(models)]
+    bounds = {"prefill": (0, 2), "decode": (0, 2)} if split else {"both": (0, 3)}
+    setting = Setting(
+        models={name: 1 + random.randrange(2) for name in names},
+        start=dict.fromkeys(bounds, 0),  # type: ignore[arg-type]
+        bounds=bounds,  # type: ignore[arg-type]
+        copies="ttl",
+        ways=("cancel_drain", "revive") if seed % 2 else (),
+        park_ns=50 * MS if seed % 3 else 0,
+        coalesce=False,
+        whims=scaler,
+    )
+    spans = {"step": 20 * MS, "load": 300 * MS, "send": 5 * MS}
+    world = StepWorld(setting, lambda what: 1 + random.randrange(2 * spans.get(what, MS)))
+    for number in range(120):
+        at_ns = random.randrange(2_000 * MS)
+        request = Request(number, at_ns, 1 + random.randrange(8), 6, random.choice(names))
+        world.arrive(request, 1 + random.randrange(6))
+    if seed % 4 == 0:
+        world.lose(1_000 * MS, random.randrange(4))
+    return world
+
+
+@pytest.mark.parametrize("split", [True, False])
+@pytest.mark.parametrize("seed", range(8))
+def test_a_scaler_asked_every_period_decides_the_same(seed: int, split: bool) -> None:
+    worlds = [
+        world_of(lambda kind=kind: kind(load_monitor(ways=(), prescale_from=0)), 9, seed, split)  # type: ignore[misc]
+        for kind in (AskedAlways, Counted)
+    ]
+    for world in worlds:
+        world.run(until_ns=END_NS)
+    always, promised = worlds
+    assert always.ended["finished"] > 3
+    assert promised.actions == always.actions
+    assert promised.controller.elastic is not None and always.controller.elastic is not None
+    assert promised.controller.elastic.deployment.history == always.controller.elastic.deployment.history
+
+
+def times_asked(models: int, kind: type[AskedAlways]) -> int:
+    scalers = list[AskedAlways]()
+
+    def scaler() -> AskedAlways:
+        scalers.append(kind(load_monitor(ways=(), prescale_from=0)))
+        return scalers[-1]
+
+    world_of(scaler, models, seed=1).run(until_ns=END_NS)
+    return scalers[0].asked
+
+
+def test_how_often_scalers_are_asked_does_not_grow_with_the_models_that_wait() -> None:
+    """Four GPUs and 50 looks; at 100 models nearly all of the 120 requests wait for GPUs."""
+    assert times_asked(100, AskedAlways) > 2_000
+    assert times_asked(100, Counted) < 2 * 120 + 50, "at arrivals, and about those that have an instance"
+
+
+def test_the_starved_are_asked_by_name_between_the_others_while_there_is_something() -> None:
+    shortage, left = Shortage(), [2]
+    for name in ("d", "a", "e"):
+        shortage.starve(name)
+
+    def can_get(model: str) -> bool:
+        return model != "a"  # too large for what is free
+
+    got = []
+    for model in shortage.in_turn(["b", "c", "f"], lambda: left[0] > 0, can_get):
+        got.append(model)
+        if shortage.wake(model):
+            left[0] -= 1
+    assert got == ["b", "c", "d", "e", "f"] and shortage.starved == ["a"]
+    assert list(shortage.in_turn(["b"], lambda: False, can_get)) == ["b"]
+    assert not shortage.wake("d")
+
+
+def test_a_shortage_is_news_once_per_count() -> None:
+    short = ScaleDecision("short", "m", "prefill", 1, (), "why")
+    load = ScaleDecision("load", "m", "prefill", 1, (), "why")
+    shortage = Shortage()
+    news = [shortage.is_news(short, Missing(count, "no_gpu")) for count in (1, 1, 2, 2, 1)]
+    assert news == [True, False, True, False, True]
+    shortage.update("m", (short,))
+    assert not shortage.is_news(short, Missing(1, "no_gpu"))
+    shortage.update("m", ())
+    assert shortage.is_news(short, Missing(1, "no_gpu"))
+    assert shortage.obstacle_of_loads("m") is None and shortage.is_news(load, Missing(1, "no_copy"))
+    assert shortage.obstacle_of_loads("m") == "no_copy"
+    shortage.ended(load)
+    assert shortage.obstacle_of_loads("m") is None
