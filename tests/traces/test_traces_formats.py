@@ -106,7 +106,7 @@ def test_no_other_reader_takes_it_for_its_own(tmp_path: Path, name: str, text: s
         (AZURE.encode("utf-16-le"), "is not UTF-8 text"),
         (AZURE.encode("utf-32"), "is not UTF-8 text"),
         (b"PK\x03\x04\x14\x00\xff\xff", "is not UTF-8 text"),
-        (gzip.compress(AZURE.encode()), "holds gzip data: name it trace.gz"),
+        (gzip.compress(AZURE.encode(), mtime=0), "holds gzip data: name it trace.gz"),
         (b"{\n", "not a JSON object"),
         (b'{"a": ' + b"[" * 100_000, "not a JSON object"),
         (b'"a"', "is of no known format"),
