@@ -64,7 +64,7 @@ DISPATCH = [
     (answering((0, "")), "the reason is empty"),
     (answering((0, None)), "a reason is a str and no NoneType"),
     (answering((0, np.zeros(2))), "a reason is a str and no ndarray"),
-    (raising(ValueError("two\nlines")), "raised ValueError: two lines (test_policy_faults.py line "),
+    (raising(ValueError("two\nlines")), "raised ValueError: two lines (faulty_policies.py line "),
     (raising(SystemExit(0)), "raised SystemExit: 0"),
     (raising(RecursionError()), "raised RecursionError"),
 ]
