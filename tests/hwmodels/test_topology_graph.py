@@ -14,7 +14,7 @@ from hwmodels.topology.graph import graph_of, node_of
 from hwmodels.topology.link import Place
 from hwmodels.topology.spec import ClusterSpec
 from hwmodels.topology.topology import Topology, build
-from tests.drawn_clusters import places, specs
+from tests.worlds.drawn_clusters import places, specs
 
 END_KINDS = ("gpu", "dram", "ssd", "remote")
 

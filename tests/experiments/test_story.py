@@ -399,7 +399,7 @@ RUNS = {
     "split": ("system=distserve_half", "trace=burstgpt_like", "trace.requests=40", "cluster=blitz_b"),
     "live": ("system=blitzscale", "trace=burstgpt_like", "trace.requests=70", "cluster=blitz_b"),
 }  # fmt: skip
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module", params=RUNS)

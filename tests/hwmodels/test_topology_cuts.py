@@ -13,7 +13,7 @@ from hwmodels.topology.cuts import narrowest
 from hwmodels.topology.link import REMOTE, Place, dram, gpu
 from hwmodels.topology.spec import ClusterSpec, Leaves
 from hwmodels.topology.topology import Path, Topology, build
-from tests.drawn_clusters import places, specs
+from tests.worlds.drawn_clusters import places, specs
 
 GBPS = 1e9 / 8
 
