@@ -1,8 +1,8 @@
 """Which requests a replica computes in its next pass.
 
 ChunkedPrefill follows the vLLM v1 scheduler, PrefillFirst the v0 scheduler (vLLM, Apache-2.0); both are held
-against schedules recorded from it (tests/policies/test_vllm_schedules.py, tests/policies/test_vllm_v0_schedules.py), and both
-preempt by recompute, newest first.
+against schedules recorded from it (tests/policies/test_vllm_schedules.py and test_vllm_v0_schedules.py), and
+both preempt by recompute, newest first.
 """
 
 from collections import deque

@@ -1,7 +1,8 @@
 """Where the requests in flight are and what each instance runs, as far as a journal tells.
 
 The books grow with the requests in flight and the instances, not with the journal. One function per kind of
-event and of action that changes them; ``tests/experiments/test_story.py`` holds the tables against the vocabulary.
+event and of action that changes them; ``tests/experiments/test_story.py`` holds the tables against the
+vocabulary.
 """
 
 from collections.abc import Callable, Mapping
