@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("serving", "policies", "simcore", "realexec", "experiments")
 OWN = "serving/engine/"
 ENGINE = ast.parse((ROOT / OWN / "engine.py").read_text(encoding="utf-8"))
