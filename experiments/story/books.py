@@ -131,7 +131,7 @@ def _ran(books: Books, now_ns: int, event: Ran) -> None:
         bench.steps += left
     decoding = len(bench.decoding)
     for request in event.finished:
-        _end(books, request)
+        _end(books, request, 1)
     if not event.running:
         bench.run = None
     books.report = Report(run, bench.run_ns, computed, tuple(completed), joined, decoding)
@@ -193,11 +193,12 @@ def _stop(books: Books, progress: Progress) -> None:
         books.bench(progress.replica).decoding.discard(progress.request.id)
 
 
-def _end(books: Books, request: int) -> None:
+def _end(books: Books, request: int, least: int = 0) -> None:
+    """It is over, with so many tokens at least: one that ends with its prompt has that of it."""
     progress = books.requests.pop(request, None)
     if progress is not None:
         _stop(books, progress)
-        progress.made = max(progress.made, 1) if progress.stage != "waiting" else progress.made
+        progress.made = max(progress.made, least)
         progress.stage = "ended"
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from experiments.story.books import Books
-from experiments.story.line import seconds
+from experiments.story.line import count, seconds
 from experiments.story.moments import Moment
 from serving.vocabulary.actions import Action, Fail, Place, Preempt, Reject
 from serving.vocabulary.events import Arrived, Event, Lost, Ran
@@ -54,8 +54,8 @@ class Overview:
         parts += f", {flying:,} still in flight" if flying else ""
         return (
             f"A {header.get('source')} run with seed {header.get('seed')}: {self.events:,} events in "
-            f"{seconds(self.last_ns)}; {self.counts['arrived']:,} requests ({parts}), "
-            f"{self.counts['preempted']:,} preemptions; instances named: {self.instances:,}."
+            f"{seconds(self.last_ns)}; {count(self.counts['arrived'], 'request')} ({parts}), "
+            f"{count(self.counts['preempted'], 'preemption')}; instances named: {self.instances:,}."
         )
 
     def examples(self, first_tokens: Iterable[tuple[int, int, int]]) -> Iterator[Example]:

@@ -42,6 +42,7 @@ from serving.vocabulary.layers import LayerRange
 from serving.vocabulary.replica import Replica
 from serving.vocabulary.request import Request
 
+ROOT = Path(__file__).resolve().parents[2]
 S = 1_000_000_000
 Told = list[tuple[float, str, str]]
 Captured = pytest.CaptureFixture[str]
@@ -71,6 +72,10 @@ def moments(text: Iterable[str]) -> Iterator[Moment]:
 
 def plain(lines: Iterable[StoryLine]) -> Told:
     return [(one.now_ns / S, one.what, one.why) for one in lines]
+
+
+def plain_ms(told: Told) -> list[tuple[int, str, str]]:
+    return [(round(at_s * 1000), what, why) for at_s, what, why in told]
 
 
 def of_one(text: Iterable[str], request: int, first_token_ns: int | None = None) -> Told:
@@ -233,6 +238,31 @@ def test_an_instance_that_is_lost() -> None:
     ]
 
 
+def test_a_real_run_that_lost_a_worker() -> None:
+    """Recorded from two own workers, one of which was ended by SIGKILL while requests were on it."""
+    text = (ROOT / "tests" / "data" / "real_run_worker_lost.journal").read_text().splitlines()
+    cause = "the worker process was ended by SIGKILL"
+    assert plain_ms(of_one(text, 1)) == [
+        (26, "arrives for tiny_llama: 318 prompt tokens, at most 2,048 new ones", ""),
+        (26, "is assigned to instance 1", "0 outstanding"),
+        (26, "a step on instance 1 takes tokens 1 to 256 of 318", "chunked"),
+        (210, "tokens 1 to 256 computed on instance 1 in 0.184391 s", ""),
+        (424, "instance 1 is lost with all it held", cause),
+        (424, "fails with 0 tokens", cause),
+        (424, "in all 0.398685 s: waiting 0.000000 s, prompt 0.398685 s", ""),
+    ]
+    assert plain_ms(of_replica(text, 1))[1:] == [
+        (
+            424,
+            "since 0.025797 s: 1 run with 1 step, busy 100 % of 0.398685 s; 7 assigned requests; 256 prompt "
+            "tokens",
+            "",
+        ),
+        (424, "is lost with all it held", cause),
+        (6811, "the journal ends", ""),
+    ]
+
+
 # --- hand-over, layers, loads: what a journal of an elastic run has ---
 
 KV, ACTIVATIONS = (
@@ -387,7 +417,7 @@ def test_words_for_numbers() -> None:
     view = overview_of(moments(recorded(*CROWDED)))
     assert view.sentence({"source": "real", "seed": 7}) == (
         "A real run with seed 7: 10 events in 7.000000 s; 3 requests (2 finished, 0 rejected, 0 failed, 1 "
-        "still in flight), 1 preemptions; instances named: 2."
+        "still in flight), 1 preemption; instances named: 2."
     )
 
 
@@ -399,7 +429,6 @@ RUNS = {
     "split": ("system=distserve_half", "trace=burstgpt_like", "trace.requests=40", "cluster=blitz_b"),
     "live": ("system=blitzscale", "trace=burstgpt_like", "trace.requests=70", "cluster=blitz_b"),
 }  # fmt: skip
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module", params=RUNS)
