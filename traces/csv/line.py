@@ -1,6 +1,6 @@
 """One line of a CSV file, read by hand: the judge of every line that is not in the usual form.
 
-The vectorised reader (csv_rows) takes the usual form and hands everything else here, so that the rare forms
+The vectorised reader (``rows``) takes the usual form and hands everything else here, so that the rare forms
 cost nothing and a bad line is explained where it stands.
 """
 
