@@ -37,6 +37,8 @@ def tell(words: Sequence[str]) -> int:
                 _tell(journal, path.parent, words[0], asked)
         except UnicodeDecodeError as error:
             raise UserError(f"{path} is not text ({error.reason}): use a journal as it was written") from None
+        except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as error:
+            raise journal.misfit(error) from None
     return 0
 
 

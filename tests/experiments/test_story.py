@@ -579,3 +579,20 @@ def test_lines_that_were_altered_are_said(tmp_path: Path, capsys: Captured) -> N
     text[1] = text[1].replace("0 outstanding", "my favourite")
     rows = shown(capsys, str(written(tmp_path / "run", text)), "instance=0", "json=true")
     assert "are not those that were written" in json.loads(rows[-1])["remark"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("0,8,14", '0,"x",14'), ('"ran",0,0,1', '"ran",0,0,[1]'), ("[0,0,8]", "[0,0]"), ("[[0,0,8]]", "7")],
+)
+def test_a_line_that_makes_no_sense_is_refused_with_its_number(
+    tmp_path: Path, capsys: Captured, old: str, new: str
+) -> None:
+    text = recorded(*CROWDED)
+    altered = next(number for number, one in enumerate(text) if old in one)
+    text[altered] = text[altered].replace(old, new)
+    folder = str(written(tmp_path / "run", text))
+    capsys.readouterr()
+    assert cli.run(["story", folder, "request=0"]) == 2
+    refused = capsys.readouterr().err
+    assert f"line {altered + 1} is cut or altered" in refused and refused.count("\n") == 1
