@@ -9,7 +9,7 @@ from serving.record.journal import FORMAT
 from serving.vocabulary.errors import UserError
 
 # Line number, time, the event as an array, and the actions that answered it, likewise.
-Entry = tuple[int, int, list[Any], list[list[Any]]]
+Entry = tuple[int, int, list[Any], list[Any]]
 
 
 class JournalLines:
