@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("serving", "policies", "hwmodels", "simcore", "realexec", "traces", "experiments")
 SILENT_PACKAGES = ("serving", "policies", "hwmodels", "simcore")
 MAX_FILE_LINES = 320

@@ -11,7 +11,7 @@ import pytest
 import nativecore
 from tests.worlds.loaded_modules import loaded_after
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("nativecore", "serving", "policies", "hwmodels", "simcore", "realexec", "traces", "experiments")
 
 
