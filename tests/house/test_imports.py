@@ -235,15 +235,12 @@ def test_no_files_import_each_other(package: str) -> None:
 
 
 TEST_ROOMS = names("house", "benchmarks") | (set(PACKAGES) - {"nativecore"})
-NAMED_BY_COMMANDS = names("test_config", "test_imports", "test_style")  # at the top of tests/
 
 
 def test_test_modules_lie_in_the_room_of_what_they_test() -> None:
     paths = [path for path in paths_of("tests") if path.stem.startswith("test_")]
-    paths = [path for path in paths if path.stem not in NAMED_BY_COMMANDS]
-    assert [
-        str(path) for path in paths if path.parent not in {ROOT / "tests" / one for one in TEST_ROOMS}
-    ] == []
+    rooms = {ROOT / "tests" / one for one in TEST_ROOMS}
+    assert [module_of(path) for path in paths if path.parent not in rooms] == []
     stems = [path.stem for path in paths]
     assert [stem for stem in stems if stems.count(stem) > 1] == [], "a test module is known by its name"
 
