@@ -2,14 +2,14 @@
 
 It applies what a batcher chooses and does not know which batcher that is. States and events:
 
-| state    | enqueue                    | ran                        | ready         | lost          |
-|----------|----------------------------|----------------------------|---------------|---------------|
-| idle     | queue, choose a pass       | refused: nothing was asked | refused       | fail everyone |
-| running  | queue; maybe interrupt     | account; maybe choose      | refused       | fail everyone |
-| stopping | queue                      | account; maybe choose      | refused       | fail everyone |
-| lost     | refused: the door knows    | ignored: an old epoch      | ignored       | ignored       |
-| loading  | queue                      | refused: nothing was asked | choose a pass | fail everyone |
-| vacant   | refused: the door knows    | refused: nothing was asked | refused       | nobody to fail |
+| state    | enqueue              | adopt              | ran                 | ready         | lost          |
+|----------|----------------------|--------------------|---------------------|---------------|---------------|
+| idle     | queue, choose a pass | choose a pass      | refused: not asked  | refused       | fail everyone |
+| running  | queue; may interrupt | join, or interrupt | account; may choose | refused       | fail everyone |
+| stopping | queue                | wait for a pass    | account; may choose | refused       | fail everyone |
+| lost     | refused              | refused            | ignored: old epoch  | ignored       | ignored       |
+| loading  | queue                | wait for a pass    | refused: not asked  | choose a pass | fail everyone |
+| vacant   | refused              | refused            | refused: not asked  | refused       | nothing fails |
 
 An arrival interrupts a run if it may change it; a pass is chosen after a report unless the run goes on.
 Requests whose KV comes from another replica (``adopt``) join decode steps in progress at their next boundary;
@@ -141,6 +141,7 @@ class Engine:
 
     def adopt(self, arrived: Sequence[Progress], actions: list[Action], fits: bool = True) -> None:
         """Attach these, and let them decode as soon as may be. fits: there is room for all they write."""
+        assert self.state not in _GONE, "requests were attached to a lost replica, or to a seat"
         self.adopted += arrived
         if self.state is _IDLE:
             self._start_pass(actions)
@@ -171,6 +172,7 @@ class Engine:
 
         outgoing: they wait here before that, until their KV is fetched or all of it is here.
         """
+        assert self.state not in _GONE, "requests were attached to a lost replica, or to a seat"
         if outgoing:
             self.outgoing += batch
         else:

@@ -4,6 +4,7 @@ from serving.controller import Controller
 from serving.elastic.deployment import Deployment
 from serving.engine.engine import Engine
 from serving.engine.progress import EngineState
+from serving.engine.request_state import RequestState, requests_at
 from serving.parameters.copies import PooledCopies
 from serving.parameters.parameter_pool import broken
 from serving.services.colocated import Colocated
@@ -29,8 +30,7 @@ def check(controller: Controller) -> None:
         if service.live is not None:
             coming = [*coming, *service.live.held(engine.id)]
         _check_engine(engine, set(coming))
-        held += len(engine.running) - len(engine.ended) + len(engine.waiting) + len(engine.door)
-        held += len(engine.outgoing) + len(engine.adopted)
+        held += sum([state is not RequestState.FINISHED for _, state in requests_at(engine)])
     lives = [service.live for service in controller.services.values() if service.live is not None]
     held += sum(len(live.requests) for live in lives)
     _demand(1, held == in_flight, f"requests conserved: replicas hold {held} of {in_flight}")
@@ -50,14 +50,13 @@ def _check_engine(engine: Engine, coming: set[int]) -> None:
     total = ledger.total_blocks
     _demand(2, 0 <= ledger.free_blocks <= total, f"free KV blocks {ledger.free_blocks} of {total}")
     _demand(2, held + ledger.free_blocks == total, f"KV blocks conserved on replica {replica.id}")
-    arrived = {progress.id for progress in (*engine.outgoing, *engine.adopted)}
-    admitted = engine.running.keys() | arrived | coming
+    there = requests_at(engine)
+    admitted = {request for request, state in there if state is not RequestState.WAITING} | coming
     _demand(2, set(ledger.holders()) <= admitted, "only admitted requests hold KV blocks")
     _demand(2, engine.prefilling.keys() <= engine.running.keys(), "a prompt in progress is admitted")
     decoding = len(engine.running) - len(engine.prefilling) - len(engine.ended)
     _demand(2, ledger.decoding == decoding, "decoding set counted")
-    order = [*engine.running, *(progress.id for progress in (*engine.waiting, *engine.door))]
-    order += arrived
+    order = [request for request, _ in there]
     _demand(1, len(order) == len(set(order)), "no request is on a replica twice")
     _check_work(engine, coming, order)
     for progress in engine.prefilling.values():
@@ -127,9 +126,7 @@ def _check_colocated(controller: Controller, service: Colocated) -> None:
         _demand(12, places.keys() <= begun, "places are known of requests in batches")
     for replica in fleet.members:
         engine = controller.engines[replica]
-        lists = (engine.waiting, engine.door, engine.outgoing, engine.adopted)
-        here = [one.id for progresses in lists for one in progresses]
-        here += [one for one in engine.running if one not in engine.ended]
+        here = [one for one, state in requests_at(engine) if state is not RequestState.FINISHED]
         here += [request for request, place in places.items() if place == replica]
         found = fleet.load(replica, "outstanding")
         _demand(12, found == len(here), f"{found} requests are counted on replica {replica}, not {len(here)}")

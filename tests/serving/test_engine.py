@@ -16,6 +16,7 @@ from policies.batching import ChunkedPrefill, PrefillFirst
 from serving.engine.engine import Engine
 from serving.engine.layer_pass import LayerPass
 from serving.engine.progress import EngineState, Progress
+from serving.engine.request_state import RequestState, state_of
 from serving.protocols.batch import Batcher
 from serving.vocabulary.actions import Action, Adopt, Chunk, Fail, Interrupt, Preempt, Run
 from serving.vocabulary.events import Ran
@@ -64,6 +65,14 @@ class Script:
         actions: list[Action] = []
         return self.engine.lose(actions, cause), actions
 
+    def adopt(self, request: int, prompt_tokens: int) -> list[Action]:
+        """The KV of a prompt that was computed elsewhere has come."""
+        actions, progress = list[Action](), Progress(Request(request, 0, prompt_tokens, 30, "m"))
+        progress.computed = prompt_tokens
+        self.engine.reserve(request, prompt_tokens)
+        self.engine.adopt([progress], actions)
+        return actions
+
     def queue(self) -> list[int]:
         return [progress.id for progress in self.engine.waiting]
 
@@ -99,6 +108,10 @@ def decode_run(max_steps: int, until_finish: bool | None = None) -> Run:
 
 def preempt(request: int) -> Preempt:
     return Preempt(ID, request, "no free KV block")
+
+
+def adopted(*requests: int) -> Adopt:
+    return Adopt(ID, requests, "their KV has come")
 
 
 ONE_MORE = run((), True, 1, None, "decode after preemption")
@@ -414,7 +427,8 @@ def test_losing_a_replica_fails_running_and_waiting_requests_ascending() -> None
 # --- the state x event table of serving/engine/engine.py ---
 
 ENGINE = Path(__file__).parents[2] / "serving" / "engine" / "engine.py"
-EVENTS = ("enqueue", "ran", "ready", "lost")  # the table's columns; "goes on" is the second kind of "ran"
+# The table's columns; "goes on" is the second kind of "ran".
+EVENTS = ("enqueue", "adopt", "ran", "ready", "lost")
 
 
 def script_in(state: EngineState) -> Script:
@@ -437,6 +451,8 @@ def script_in(state: EngineState) -> Script:
 def told(script: Script, event: str) -> list[Action]:
     if event == "enqueue":
         return script.arrive(2, 3)
+    if event == "adopt":
+        return script.adopt(3, 4)
     if event in ("ran", "goes on"):
         return script.ran(1, goes_on=event == "goes on", epoch=0)
     return script.ready() if event == "ready" else script.lose("host gone")[1]
@@ -445,6 +461,12 @@ def told(script: Script, event: str) -> list[Action]:
 # (actions, state afterwards), or the words of the refusal.
 CELLS: dict[tuple[EngineState, str], tuple[list[Action], EngineState] | str] = {
     (EngineState.IDLE, "enqueue"): ([chunk_run((2, 0, 3), max_steps=61)], EngineState.RUNNING),
+    (EngineState.IDLE, "adopt"): ([adopted(3), decode_run(15 * 4)], EngineState.RUNNING),
+    (EngineState.RUNNING, "adopt"): ([adopted(3)], EngineState.RUNNING),
+    (EngineState.STOPPING, "adopt"): ([], EngineState.STOPPING),
+    (EngineState.LOST, "adopt"): "lost replica",
+    (EngineState.LOADING, "adopt"): ([], EngineState.LOADING),
+    (EngineState.VACANT, "adopt"): "to a seat",
     (EngineState.IDLE, "ran"): "nobody asked for",
     (EngineState.IDLE, "goes on"): "nobody asked for",
     (EngineState.IDLE, "lost"): ([], EngineState.LOST),
@@ -495,7 +517,7 @@ def test_one_whose_memory_may_not_last_joins_no_run_in_progress(fits: bool, answ
     script.arrive(0, 4), script.ran(1)
     progress = Progress(Request(1, 0, 4, 30, "m"))
     progress.computed = 4
-    script.engine.ledger.reserve(1, 4)
+    script.engine.reserve(1, 4)
     script.engine.adopt([progress], actions, fits)
     assert [type(action) for action in actions] == [answer]
 
@@ -592,3 +614,52 @@ def test_nobody_finishes_without_a_step_or_before_its_prompt_is_computed() -> No
     script.arrive(0, 10_000)  # longer than a step's budget
     with pytest.raises(AssertionError, match="before its prompt"):
         script.ran(1, 0)
+
+
+# --- where a request stands ---
+
+
+def test_a_request_is_seen_where_it_stands_from_its_arrival_to_its_end() -> None:
+    script = Script(chunked(), asynchronous=True)
+    assert state_of(script.engine, 0) is RequestState.ABSENT
+    script.arrive(0, 12)
+    assert state_of(script.engine, 0) is RequestState.PREFILLING
+    script.arrive(1, 12)
+    assert state_of(script.engine, 1) is RequestState.WAITING
+    script.engine.ran(Ran(ID, 0, 1, (), False, last_step_ns=1), [])  # it began after request 1 came
+    assert state_of(script.engine, 1) is RequestState.PREFILLING
+    script.ran(1)
+    assert state_of(script.engine, 0) is RequestState.DECODING
+    script.ran(1, 0)
+    assert state_of(script.engine, 0) is RequestState.FINISHED
+    script.ran(1)
+    assert state_of(script.engine, 0) is RequestState.ABSENT
+
+
+def test_a_request_is_seen_from_its_reservation_until_it_leaves_with_its_kv() -> None:
+    script, progress = Script(chunked(), loaded=False), Progress(Request(5, 0, 6, 30, "m"))
+    script.engine.reserve(5, 6)
+    assert state_of(script.engine, 5) is RequestState.RESERVED
+    script.engine.attach([progress], outgoing=True)
+    assert (state_of(script.engine, 5), script.free) == (RequestState.OUTGOING, 14)
+    script.engine.detach([progress], keeps_kv=True)
+    assert (state_of(script.engine, 5), script.free) == (RequestState.RESERVED, 14)
+    script.engine.attach([progress])
+    assert state_of(script.engine, 5) is RequestState.ATTACHED
+    script.ready()
+    script.engine.freed(actions := [])
+    assert (actions[0], state_of(script.engine, 5)) == (adopted(5), RequestState.DECODING)
+    other = Progress(Request(6, 0, 6, 30, "m"))
+    script.engine.reserve(6, 6), script.engine.attach([other], outgoing=True), script.engine.detach([other])
+    assert (state_of(script.engine, 6), len(script.engine.ledger.holders())) == (RequestState.ABSENT, 1)
+
+
+def test_a_preempted_request_waits_again() -> None:
+    script = Script(chunked(), blocks=3)
+    script.arrive(0, 4), script.arrive(1, 4)
+    script.ran(1)
+    assert preempt(1) in script.ran(1)
+    assert [state_of(script.engine, request) for request in (0, 1)] == [
+        RequestState.DECODING,
+        RequestState.WAITING,
+    ]

@@ -1,0 +1,55 @@
+"""Where a request stands on a replica, told from what the engine holds.
+
+It is not stored: the containers an engine keeps are what its hot path needs, and a second record of the same
+could contradict them. For invariants, errors and tests.
+"""
+
+from enum import IntEnum
+
+from serving.engine.engine import Engine
+
+
+class RequestState(IntEnum):
+    """``ABSENT``: nothing of it is here; ``RESERVED``: blocks are kept for its KV, and it is not attached.
+
+    A ``FINISHED`` one keeps seat and blocks for one step more (asynchronous scheduling). ``OUTGOING``: its
+    prompt is computed, and it waits for its KV to be fetched or completed; ``ATTACHED``: its KV is here, and
+    it decodes from the next pass on, or joined the run in progress.
+    """
+
+    ABSENT = 0
+    WAITING = 1
+    PREFILLING = 2
+    DECODING = 3
+    FINISHED = 4
+    OUTGOING = 5
+    ATTACHED = 6
+    RESERVED = 7
+
+
+def requests_at(engine: Engine) -> list[tuple[int, RequestState]]:
+    """(request, state) of all that are attached or wait, one in two containers twice."""
+    prefilling, ended = engine.prefilling, engine.ended
+    found = [
+        (
+            request,
+            RequestState.PREFILLING
+            if request in prefilling
+            else RequestState.FINISHED
+            if request in ended
+            else RequestState.DECODING,
+        )
+        for request in engine.running
+    ]
+    found += [(one.id, RequestState.WAITING) for one in (*engine.waiting, *engine.door)]
+    found += [(one.id, RequestState.OUTGOING) for one in engine.outgoing]
+    found += [(one.id, RequestState.ATTACHED) for one in engine.adopted]
+    return found
+
+
+def state_of(engine: Engine, request: int) -> RequestState:
+    """Where this request stands on the replica."""
+    for one, state in requests_at(engine):
+        if one == request:
+            return state
+    return RequestState.RESERVED if request in engine.ledger.holders() else RequestState.ABSENT
