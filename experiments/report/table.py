@@ -199,8 +199,11 @@ def print_summary(summary: Mapping[str, Any], console: "Console | None" = None) 
     console = console or Console()
     console.print(_latency_table(summary))
     console.print(_fact_table(summary))
-    if slow := slow_policies(section(section(summary, "sim") or section(summary, "real"), "policies")):
+    run = section(summary, "sim") or section(summary, "real")
+    if slow := slow_policies(section(run, "policies")):
         console.print(Text(f"  {slow}", style="yellow"))
+    if "since it was compiled" in (why := run.get("why_interpreted") or ""):
+        console.print(Text(f"  the compiled core was not used, {why}: run make fast", style="yellow"))
     for what, reason, times in lost(summary):
         console.print(Text(f"  {times} {what}: {reason}", style="yellow"))
     for line in shortages(summary):

@@ -6,11 +6,14 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 import nativecore
+from experiments.report.table import print_summary
 from nativecore.build import _with_imports
 from nativecore.modules import INTERPRETED, compiled_modules
 from tests.worlds.processes import patience_s
@@ -74,6 +77,13 @@ def test_a_damaged_record_is_no_build(bare: Path, text: str) -> None:
     built(bare, "", {})
     (bare / "nativecore" / "lib" / nativecore.BUILT_NAME).write_text(text)
     assert asked(bare).startswith("interpreted: ")
+
+
+@pytest.mark.parametrize("why", ["", "it is not compiled", "some.py has changed since it was compiled"])
+def test_the_console_tells_of_native_code_that_is_out_of_date(why: str) -> None:
+    console = Console(file=StringIO(), width=200)
+    print_summary({"sim": {"core": "interpreted", "why_interpreted": why}}, console)
+    assert ("make fast" in console.file.getvalue()) == why.startswith("some.py")  # type: ignore[attr-defined]
 
 
 def test_every_module_of_the_packages_is_compiled_or_has_a_reason() -> None:
