@@ -11,13 +11,12 @@ from hypothesis import strategies as st
 
 from policies.live.live_scaling import LiveScaling
 from policies.live.zigzag import StopTheWorld
-from serving.record.replay import replay
 from serving.vocabulary.actions import Adopt, Run, Send
 from tests.worlds.drawn_elastic import (
     Drawn,
-    but_for_steps,
+    assert_repeats_and_replays,
+    assert_same_times,
     draw_requests,
-    journal_of,
     on_links,
     simulate,
     step_world,
@@ -127,19 +126,12 @@ def test_the_drawn_cases_reach_what_they_are_for() -> None:
 @settings(max_examples=40)
 def test_coalesced_equals_step_by_step(case: Drawn) -> None:
     case = on_links(case)
-    (ran, _, checked), (exact, _, stepped) = simulate(case), simulate(case, coalesce=False)
-    assert ran.done == exact.done and len(ran.done) == len(case.requests)
-    assert sorted(ran.all_gaps) == sorted(exact.all_gaps)
-    assert ran.busy_ns == exact.busy_ns
-    assert but_for_steps(checked.lines) == but_for_steps(stepped.lines)
+    assert_same_times(simulate(case), simulate(case, coalesce=False), len(case.requests))
 
 
 @given(case=live_cases())
 @settings(max_examples=40)
 def test_the_same_case_gives_the_same_journal_and_replays(case: Drawn) -> None:
     case = on_links(case)
-    lines = simulate(case)[2].lines
-    assert simulate(case)[2].lines == lines
-    report = replay(journal_of(lines), case.setting.controller())
-    assert (report.different, report.first_difference) == (0, None)
-    assert report.events == len(lines)
+    lines, again = simulate(case)[2].lines, simulate(case)[2].lines
+    assert_repeats_and_replays(lines, again, case.setting.controller())

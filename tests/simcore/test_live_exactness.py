@@ -14,10 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.record.replay import replay
 from tests.worlds.drawn_elastic import (
-    but_for_steps,
-    journal_of,
+    assert_repeats_and_replays,
+    assert_same_times,
 )
 from tests.worlds.drawn_live import counts_of, live_case, simulate
 from tests.worlds.processes import patience_s
@@ -29,23 +28,17 @@ SEEDS = st.integers(0, 1 << 48)  # of cases: a failure names its seed, not forty
 @settings(max_examples=40)
 def test_coalesced_equals_step_by_step_while_instances_are_live(seed: int) -> None:
     case = live_case(Random(seed))
-    (ran, _, checked), (exact, _, stepped) = simulate(case), simulate(case, coalesce=False)
-    assert ran.done == exact.done and len(ran.done) == len(case.drawn.requests)
-    assert sorted(ran.all_gaps) == sorted(exact.all_gaps)
-    assert ran.busy_ns == exact.busy_ns
-    assert counts_of(checked) == counts_of(stepped)
-    assert but_for_steps(checked.lines) == but_for_steps(stepped.lines)
+    coalesced, stepped = simulate(case), simulate(case, coalesce=False)
+    assert counts_of(coalesced[2]) == counts_of(stepped[2])
+    assert_same_times(coalesced, stepped, len(case.drawn.requests))
 
 
 @given(seed=SEEDS)
 @settings(max_examples=25)
 def test_the_same_live_case_gives_the_same_journal_and_replays(seed: int) -> None:
     case = live_case(Random(seed))
-    lines = simulate(case)[2].lines
-    assert simulate(case)[2].lines == lines
-    report = replay(journal_of(lines), case.drawn.setting.controller())
-    assert (report.different, report.first_difference) == (0, None)
-    assert report.events == len(lines)
+    lines, again = simulate(case)[2].lines, simulate(case)[2].lines
+    assert_repeats_and_replays(lines, again, case.drawn.setting.controller())
 
 
 def test_the_drawn_cases_are_live() -> None:

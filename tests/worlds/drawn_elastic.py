@@ -11,7 +11,9 @@ from hwmodels.catalogue import load_llm
 from hwmodels.loading.startup import load_start_up
 from hwmodels.topology.cluster_file import load_cluster
 from hwmodels.topology.topology import Topology, build
+from serving.controller import Controller
 from serving.record.journal import whole
+from serving.record.replay import replay
 from serving.vocabulary.request import Request
 from simcore.data_plane.data_plane import DataPlane, DataPlaneSetup
 from simcore.simulation import SimReport, Simulation
@@ -148,3 +150,24 @@ def but_for_steps(lines: list[str]) -> list[Any]:
         for action in actions
         if action[0] in kinds
     ]
+
+
+def assert_same_times(
+    coalesced: tuple[Collected, SimReport, Checked],
+    stepped: tuple[Collected, SimReport, Checked],
+    requests: int,
+) -> None:
+    """Coalesced and step by step: ends, gaps between tokens, and all that depends on no step are the same."""
+    (ran, _, checked), (exact, _, by_steps) = coalesced, stepped
+    assert ran.done == exact.done and len(ran.done) == requests
+    assert sorted(ran.all_gaps) == sorted(exact.all_gaps)
+    assert ran.busy_ns == exact.busy_ns
+    assert but_for_steps(checked.lines) == but_for_steps(by_steps.lines)
+
+
+def assert_repeats_and_replays(lines: list[str], again: list[str], controller: Controller) -> None:
+    """Two runs of one case have one journal, and a fresh controller answers as it says."""
+    assert again == lines
+    report = replay(journal_of(lines), controller)
+    assert (report.different, report.first_difference) == (0, None)
+    assert report.events == len(lines)
