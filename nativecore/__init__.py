@@ -22,6 +22,8 @@ BUILT_NAME: Final = "built.json"
 # All native code is in one library; the files beside it only hand out its modules.
 LIBRARY: Final = "servetwin_core__mypyc"
 SWITCH: Final = "SERVETWIN_INTERPRETED"
+# How the reason ends when native files are there and a source is another one by now.
+OUT_OF_DATE: Final = "has changed since it was compiled"
 
 
 def interpreter() -> str:
@@ -76,7 +78,7 @@ def _look() -> str:
         return f"it was compiled for {made_for}, and this is {interpreter()}"
     for name, its_hash in sources.items():
         if not (ROOT / name).is_file() or hash_of(ROOT / name) != its_hash:
-            return f"{name} has changed since it was compiled"
+            return f"{name} {OUT_OF_DATE}"
     return _load() or _find(modules)
 
 

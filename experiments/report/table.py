@@ -195,6 +195,7 @@ def print_summary(summary: Mapping[str, Any], console: "Console | None" = None) 
     from rich.text import Text
 
     from experiments.policy.watch import slow_policies
+    from nativecore import OUT_OF_DATE
 
     console = console or Console()
     console.print(_latency_table(summary))
@@ -202,7 +203,7 @@ def print_summary(summary: Mapping[str, Any], console: "Console | None" = None) 
     run = section(summary, "sim") or section(summary, "real")
     if slow := slow_policies(section(run, "policies")):
         console.print(Text(f"  {slow}", style="yellow"))
-    if "since it was compiled" in (why := run.get("why_interpreted") or ""):
+    if (why := run.get("why_interpreted") or "").endswith(OUT_OF_DATE):
         console.print(Text(f"  the compiled core was not used, {why}: run make fast", style="yellow"))
     for what, reason, times in lost(summary):
         console.print(Text(f"  {times} {what}: {reason}", style="yellow"))

@@ -35,7 +35,7 @@ Stage = Literal["waiting", "prompt", "handed over", "joining", "decoding", "ende
 
 
 @dataclass(slots=True)
-class Progress:
+class RequestSoFar:
     """How far one request is. ``made``: its tokens, without those of the decode steps it is in; ``begun``:
     its tokens when these, or its last ones, began; ``since``: steps of the instance at that time.
     ``replica``: whose it is, None while it is nobody's.
@@ -87,7 +87,7 @@ class Report:
 class Books:
     """All requests in flight, all instances. ``report``: of the last event, a ``Ran`` or ``Lost``."""
 
-    requests: dict[int, Progress] = field(default_factory=dict)
+    requests: dict[int, RequestSoFar] = field(default_factory=dict)
     benches: dict[int, Bench] = field(default_factory=dict)
     report: Report | None = None
 
@@ -95,7 +95,7 @@ class Books:
         """That of an instance, which is named for the first time or not."""
         return self.benches.setdefault(replica, Bench())
 
-    def made(self, progress: Progress) -> int:
+    def made(self, progress: RequestSoFar) -> int:
         """The tokens it has by now, as of the last report."""
         if progress.stage != "decoding" or progress.replica is None:
             return progress.made
@@ -112,7 +112,7 @@ class Books:
 
 
 def _arrived(books: Books, now_ns: int, event: Arrived) -> None:
-    books.requests[event.request.id] = Progress(event.request)
+    books.requests[event.request.id] = RequestSoFar(event.request)
 
 
 def _ran(books: Books, now_ns: int, event: Ran) -> None:
@@ -179,14 +179,14 @@ def _decode(books: Books, replica: int, request: int) -> None:
         _begin(books, replica, progress)
 
 
-def _begin(books: Books, replica: int, progress: Progress) -> None:
+def _begin(books: Books, replica: int, progress: RequestSoFar) -> None:
     bench = books.bench(replica)
     progress.replica, progress.stage = replica, "decoding"
     progress.begun, progress.since = progress.made, bench.steps
     bench.decoding.add(progress.request.id)
 
 
-def _stop(books: Books, progress: Progress) -> None:
+def _stop(books: Books, progress: RequestSoFar) -> None:
     """It decodes no more where it is; what it has made stays."""
     progress.made = books.made(progress)
     if progress.replica is not None:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Final
 
-from experiments.story.books import Books, Progress
+from experiments.story.books import Books, RequestSoFar
 from experiments.story.line import Lines, StoryLine, count, seconds
 from serving.vocabulary.actions import Send
 
@@ -27,7 +27,7 @@ class Tale:
 
     id: int
     first_token_ns: int | None = None
-    mine: Progress | None = None
+    mine: RequestSoFar | None = None
     arrived_ns: int = -1
     stage: str = ""
     since_ns: int = 0
