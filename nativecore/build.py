@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import time
 from pathlib import Path
@@ -25,6 +26,12 @@ COLD_ERROR_BRANCHES: Final = (
     "-fvisibility=hidden",
     "-freorder-blocks-algorithm=stc",
     "-freorder-blocks-and-partition",
+)
+# Ctrl-C in the middle of a multiplication stops the run in order.
+INTERRUPTS: Final = (
+    f"-I{sysconfig.get_path('include')}",
+    "-include",
+    str(Path(__file__).with_name("interrupts.h")),
 )
 _GROUP: Final = LIBRARY.removesuffix("__mypyc")
 
@@ -63,8 +70,9 @@ def _compile(modules: list[str], root: Path, lib: Path, c_files: Path) -> None:
         extensions: Any = mypycify(
             modules, opt_level=OPTIMIZATION, debug_level="0", group_name=_GROUP, target_dir=str(c_files)
         )
-        for extension in extensions if _takes(compiler, COLD_ERROR_BRANCHES) else ():
-            extension.extra_compile_args.extend(COLD_ERROR_BRANCHES)
+        for options in (INTERRUPTS, COLD_ERROR_BRANCHES):
+            for extension in extensions if _takes(compiler, options) else ():
+                extension.extra_compile_args.extend(options)
         command: Any = Distribution({"name": "nativecore", "ext_modules": extensions}).get_command_obj(
             "build_ext"
         )

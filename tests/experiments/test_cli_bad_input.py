@@ -304,8 +304,7 @@ def test_a_signal_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None
         wait_until(lambda: [*begun(".servetwin-unfinished-*/journal")], "the run did not begin")
         running.send_signal(number)
         out, err = running.communicate(timeout=patience_s())
-    assert running.returncode == 128 + number
-    assert (out, err) == ("", "servetwin: stopped; nothing was written\n")
+    assert (running.returncode, out, err) == (128 + number, "", "servetwin: stopped; nothing was written\n")
     assert below(tmp_path) == set()
 
 

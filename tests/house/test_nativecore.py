@@ -134,3 +134,26 @@ def test_an_edit_is_never_hidden_by_native_code(tmp_path: Path) -> None:
     assert asked(root, f"{ASK}; {units}") == (
         "interpreted: serving/vocabulary/units.py has changed since it was compiled\n7"
     )
+
+
+INTERRUPTED = """
+import signal
+from hwmodels.op_table_step import OpTableStepModel
+from hwmodels.rows import StepRows
+from tests.worlds.toy_profile import toy_profile
+rows = StepRows(OpTableStepModel(toy_profile()))
+signal.signal(signal.SIGALRM, signal.default_int_handler)
+for _ in range(3000):
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 1e-4)
+        while True:
+            rows.decode_cost(1, 150)
+    except KeyboardInterrupt:
+        pass
+print("raised each time")
+"""
+
+
+@compiled_only
+def test_a_signal_in_a_multiplication_raises_and_does_not_end_the_process() -> None:
+    assert asked(ROOT, INTERRUPTED) == "raised each time"
