@@ -1,0 +1,5 @@
+"""Print the tables of all state machines into docs/STATES.md."""
+
+from tests.states.page import PAGE, page
+
+PAGE.write_text(page(), encoding="utf-8")
