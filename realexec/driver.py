@@ -25,6 +25,8 @@ from serving.vocabulary.units import NS_PER_S
 # A worker is heard of at every finish, at the end of a run and about once a second in between; a single step
 # of a small model is far shorter than this.
 REPORT_TIMEOUT_S = 300.0
+# Each worker has one whole model for the whole run.
+CARRIES_OUT = frozenset((Assign, Reject, Run, Interrupt, Preempt, Fail))
 
 
 class Controller(Protocol):
@@ -219,7 +221,7 @@ class _Execution:
     def _carry_out(self, action: Action, now_ns: int) -> None:
         workers = self._pool.workers
         match action:
-            case Run(replica, epoch, chunks, decode, max_steps, until_finish, hand_over=False):
+            case Run(replica, epoch, chunks, decode, max_steps, until_finish, hand_over=False, layers=None):
                 self._silent_since_ns[replica] = now_ns
                 workers[replica].send(RunSteps(epoch, chunks, decode, max_steps, until_finish))
             case Assign(request, replica):

@@ -28,11 +28,17 @@ def spec_of(config: RunConfig) -> ClusterSpec | None:
     return spec
 
 
+def has_data_plane(config: RunConfig) -> bool:
+    """Whether replicas load or hand over, on a cluster whose links are known."""
+    system = config.system
+    moves = system.elastic or system.instances.split or config.cluster.start != "warm"
+    return moves and spec_of(config) is not None
+
+
 def data_plane_of(config: RunConfig, replicas: list[Replica]) -> DataPlane | None:
     """The data plane, for replicas that load or hand over. Raises UserError, HardwareError."""
-    spec, system = spec_of(config), config.system
-    moves = system.elastic or system.instances.split or config.cluster.start != "warm"
-    if spec is None or not moves:
+    spec = spec_of(config)
+    if spec is None or not has_data_plane(config):
         return None
     start_up = load_start_up(config.engine.start_up)
     setup = DataPlaneSetup(

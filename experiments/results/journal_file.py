@@ -2,13 +2,14 @@
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from pathlib import Path
 from types import TracebackType
 
 from serving.record.journal import footer_text, header_text, line
 from serving.vocabulary.actions import Action
+from serving.vocabulary.driver import names_of
 from serving.vocabulary.errors import UserError
 from serving.vocabulary.estimates import Estimates
 from serving.vocabulary.events import Event
@@ -62,11 +63,17 @@ class JournalFile:
         self._lines.clear()
 
 
-def header_fields(source: str, seed: int, config_yaml: str, estimates: Estimates) -> dict[str, object]:
-    """What a journal says about its run: where it was made, and hashes of what went in."""
+def header_fields(
+    source: str, seed: int, config_yaml: str, estimates: Estimates, carries_out: Iterable[type] = ()
+) -> dict[str, object]:
+    """What a journal says about its run: where it was made, hashes of what went in, what the driver can do.
+
+    carries_out: the classes of the actions that the driver carries out.
+    """
     known = json.dumps(estimates.as_dict(), sort_keys=True)
     return {
         "source": source,
+        "carries_out": names_of(carries_out),
         "seed": seed,
         "config_sha256": sha256(config_yaml.encode()).hexdigest(),
         "estimates_sha256": sha256(known.encode()).hexdigest(),

@@ -30,7 +30,7 @@ def real_run(
 ) -> dict[str, Any]:
     """Run, check the tokens, write every file into ``folder``, and return the summary."""
     _require_torch()
-    from realexec.driver import execute
+    from realexec.driver import CARRIES_OUT, execute
 
     prepared = prepare(config)
     config_yaml = resolved_yaml(config)
@@ -41,7 +41,7 @@ def real_run(
     with ExitStack() as stack:
         journal = None
         if config.journal:
-            header = header_fields("real", config.seed, config_yaml, prepared.estimates)
+            header = header_fields("real", config.seed, config_yaml, prepared.estimates, CARRIES_OUT)
             journal = stack.enter_context(JournalFile(folder / JOURNAL_NAME, header, at_once=True))
         watch = stack.enter_context(PolicyWatch())
         report = execute(

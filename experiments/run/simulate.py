@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import nativecore
 from experiments.build import build
-from experiments.build.data_plane import data_plane_of
+from experiments.build.data_plane import data_plane_of, has_data_plane
 from experiments.build.gpu_load import gpu_load_share
 from experiments.build.hardware import Hardware, hardware_of
 from experiments.build.hosted import hosted_models
@@ -33,6 +33,7 @@ from serving.vocabulary.driver import JournalSink
 from serving.vocabulary.estimates import Estimates
 from serving.vocabulary.replica import Replica, Role
 from serving.vocabulary.request import Request
+from simcore.capabilities import carries_out
 from simcore.replica.step_times import StepTimes
 from simcore.simulation import Simulation
 from traces.columns import Names
@@ -80,7 +81,8 @@ def simulate(config: RunConfig, folder: Path, on_progress: Progress | None = Non
     with ExitStack() as stack:
         journal = None
         if config.journal:
-            header = header_fields("simulated", config.seed, config_yaml, prepared.estimates)
+            able = carries_out(has_data_plane(config))
+            header = header_fields("simulated", config.seed, config_yaml, prepared.estimates, able)
             header["start"] = prepared.start
             journal = stack.enter_context(JournalFile(folder / JOURNAL_NAME, header))
         done = execute(prepared, journal, on_progress)

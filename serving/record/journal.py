@@ -1,7 +1,8 @@
 """The journal: one line per event with the actions that answered it, as text and back.
 
 A line is a JSON array ``[now_ns, event, [action, ...]]``; events and actions are arrays that begin with
-their name and list their fields in order. The first line is a header object, the last a footer object. This
+their name and list their fields in order. What is seldom set stands last, in actions before the reason, and
+only up to the last field that is set. The first line is a header object, the last a footer object. This
 module only converts; whoever runs a world does the writing.
 """
 
@@ -25,6 +26,7 @@ from serving.vocabulary.actions import (
     Run,
     Send,
     Shard,
+    Span,
     Stop,
     StopLoad,
     StopSend,
@@ -34,7 +36,7 @@ from serving.vocabulary.actions import (
 from serving.vocabulary.events import Arrived, Event, Loaded, LoadStopped, Lost, Opened, Ran, Sent, Woke
 from serving.vocabulary.request import Request
 
-FORMAT = 5
+FORMAT = 6
 
 
 def _arrived(event: Arrived) -> str:
@@ -88,19 +90,40 @@ def _load(action: Load) -> str:
     )
     way = f"[{_stops(action.sources)}],[{_stops(action.targets)}],[{shards}]"
     how = f"{_truth(action.every_layer)},{_truth(action.cold)}"
-    if action.layers_first:  # seldom, so it costs the others nothing
+    if action.layers is not None:
+        how += f",{_truth(action.layers_first)},{_numbers(action.layers)}"
+    elif action.layers_first:  # seldom, so it costs the others nothing
         how += ",true"
     return f'["load",{action.load},{quoted(action.model)},{way},{how},{quoted(action.reason)}]'
 
 
 def _send(action: Send) -> str:
     way = f"{_numbers(action.requests)},{action.source},{action.target},{action.size_bytes}"
+    if action.positions:
+        layers = "null" if action.layers is None else _numbers(action.layers)
+        way += f",{layers},[{','.join([_numbers(one) for one in action.positions])}]"
+    elif action.layers is not None:
+        way += f",{_numbers(action.layers)}"
     return f'["send",{action.transfer},{quoted(action.what)},{way},{quoted(action.reason)}]'
 
 
 def _place(action: Place) -> str:
     where = f"{action.replica},{quoted(action.model)},{_numbers(action.gpus)}"
-    return f'["place",{where},{quoted(action.role)},{_truth(action.warm)},{quoted(action.reason)}]'
+    how = f"{quoted(action.role)},{_truth(action.warm)}{_layers(action.layers)}"
+    return f'["place",{where},{how},{quoted(action.reason)}]'
+
+
+def _adopt(action: Adopt) -> str:
+    who = f"{action.replica},{_numbers(action.requests)}{_layers(action.layers)}"
+    return f'["adopt",{who},{quoted(action.reason)}]'
+
+
+def _layers(layers: Span | None) -> str:
+    return "" if layers is None else f",{_numbers(layers)}"
+
+
+def _first(event: Loaded | LoadStopped) -> str:
+    return f",{event.first}" if event.first else ""
 
 
 _EVENT_TEXT: dict[type, Callable[[Any], str]] = {
@@ -108,8 +131,8 @@ _EVENT_TEXT: dict[type, Callable[[Any], str]] = {
     Ran: _ran,
     Lost: _lost,
     Opened: lambda e: '["opened"]',
-    Loaded: lambda e: f'["loaded",{e.load},{e.target},{e.layers},{_truth(e.whole)}]',
-    LoadStopped: lambda e: f'["loadstopped",{e.load},{e.target},{e.layers},{quoted(e.cause)}]',
+    Loaded: lambda e: f'["loaded",{e.load},{e.target},{e.layers},{_truth(e.whole)}{_first(e)}]',
+    LoadStopped: lambda e: f'["loadstopped",{e.load},{e.target},{e.layers},{quoted(e.cause)}{_first(e)}]',
     Sent: lambda e: f'["sent",{e.transfer},{e.moved_bytes},{quoted(e.cause)}]',
     Woke: lambda e: '["woke"]',
 }
@@ -127,7 +150,7 @@ _ACTION_TEXT: dict[type, Callable[[Any], str]] = {
     Place: _place,
     Turn: lambda a: f'["turn",{a.replica},{quoted(a.role)},{quoted(a.reason)}]',
     Reclaim: lambda a: f'["reclaim",{a.replica},{quoted(a.reason)}]',
-    Adopt: lambda a: f'["adopt",{a.replica},{_numbers(a.requests)},{quoted(a.reason)}]',
+    Adopt: _adopt,
     Wake: lambda a: f'["wake",{a.at_ns},{quoted(a.reason)}]',
 }
 
@@ -138,13 +161,10 @@ _DATA_EVENTS: dict[str, Any] = {
     "sent": Sent,
     "woke": Woke,
 }
-_DATA_ACTIONS: dict[str, Any] = {
-    action.__name__.lower(): action
-    for action in (
-        *(Assign, Reject, Interrupt, Preempt, Fail, StopLoad, Send, StopSend, Place, Turn, Reclaim, Adopt),
-        Wake,
-    )
-}
+ACTION_NAMES = frozenset([kind.__name__ for kind in _ACTION_TEXT])
+_ACTIONS: dict[str, Any] = {kind.__name__.lower(): kind for kind in _ACTION_TEXT}
+# How many fields come before those that are seldom set, and before the reason.
+_SELDOM = {"run": 6, "place": 5, "load": 7, "send": 6, "adopt": 2}
 
 
 def event_text(event: Event) -> str:
@@ -179,6 +199,8 @@ def parse_event(fields: Sequence[Any]) -> Event:
         if rest[0] < 0:
             raise ValueError(f"replica {rest[0]} was lost")
         return Lost(*rest)
+    if name in ("loaded", "loadstopped") and len(rest) > 4 and rest[4] < 1:
+        raise ValueError("a load from layer 0 on is written without it")
     if name in _DATA_EVENTS:
         if min((number for number in rest if type(number) is int), default=0) < 0:
             raise ValueError(f"{name} with a negative number")
@@ -190,20 +212,21 @@ def parse_event(fields: Sequence[Any]) -> Event:
 def parse_action(fields: Sequence[Any]) -> Action:
     """The action of a parsed array. Raises ValueError or TypeError when it is none."""
     name, *rest = fields
-    if name == "run":
-        replica, epoch, chunks, decode, max_steps, until_finish, *seldom, reason = rest
-        hand_over = bool(seldom and seldom[0])
-        layers = tuple(seldom[1]) if len(seldom) > 1 else None
-        steps = tuple(map(tuple, chunks)), decode, max_steps
-        return Run(replica, epoch, *steps, until_finish, reason, hand_over, layers)
-    if name == "load":
-        load, model, sources, targets, shards, every_layer, cold, *layers_first, reason = rest
-        way = tuple(map(tuple, sources)), tuple(map(tuple, targets)), tuple([Shard(*one) for one in shards])
-        return Load(load, model, *way, every_layer, cold, reason, *layers_first)
-    if name in _DATA_ACTIONS:
-        data_action: Action = _DATA_ACTIONS[name](*[tuple(one) if type(one) is list else one for one in rest])
-        return data_action
+    if name in _ACTIONS:
+        values = [_tuples(one) for one in rest]
+        before = _SELDOM.get(name)
+        if before is not None:
+            *most, reason = values
+            values = [*most[:before], reason, *most[before:]]
+        if name == "load":
+            values[4] = tuple([Shard(*one) for one in values[4]])
+        action: Action = _ACTIONS[name](*values)
+        return action
     raise ValueError(f"no action is called {name!r}")
+
+
+def _tuples(value: Any) -> Any:
+    return tuple([_tuples(one) for one in value]) if type(value) is list else value
 
 
 def header_text(fields: dict[str, object]) -> str:

@@ -1,11 +1,11 @@
 """The lines of a journal, read one after the other, to be compared or told."""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from hashlib import sha256
 from typing import Any
 
-from serving.record.journal import FORMAT
+from serving.record.journal import ACTION_NAMES, FORMAT
 from serving.vocabulary.errors import UserError
 
 # Line number, time, the event as an array, and the actions that answered it, likewise.
@@ -116,6 +116,24 @@ class JournalLines:
 
 def read_header(record: object, name: str) -> dict[str, object]:
     """The header's fields. Raises UserError when it is no journal of this format."""
-    if not isinstance(record, dict) or record.get("servetwin_journal") != FORMAT:
+    found = record.get("servetwin_journal") if isinstance(record, dict) else None
+    if not isinstance(record, dict) or type(found) is not int:
         raise UserError(f"{name}: the first line is not a ServeTwin journal header of format {FORMAT}")
+    if found != FORMAT:
+        raise UserError(
+            f"{name}: the first line is a journal header of format {found}, and this version reads format "
+            f"{FORMAT}: run again, or read it with the version that wrote it"
+        )
+    carries_out(record, name)
     return record
+
+
+def carries_out(header: Mapping[str, object], name: str) -> frozenset[str]:
+    """The names of the actions that the driver carried out. Raises UserError where the header has none."""
+    found = header.get("carries_out")
+    if not isinstance(found, list) or not all(type(one) is str and one in ACTION_NAMES for one in found):
+        raise UserError(
+            f"{name}: the first line has carries_out {found!r}, not a list of names of actions: use a "
+            "journal as it was written"
+        )
+    return frozenset(found)

@@ -6,6 +6,8 @@ from serving.vocabulary.fact import fact
 Chunk = tuple[int, int, int]
 # (kind, number) of a place on the way of parameters: see Load.
 Stop = tuple[str, int]
+# [first, last) of layers, or of token positions. Where an action has no layers all of the model's are meant.
+Span = tuple[int, int]
 
 
 @fact
@@ -47,7 +49,7 @@ class Run:
     until_finish: bool
     reason: str
     hand_over: bool = False
-    layers: tuple[int, int] | None = None
+    layers: Span | None = None
 
 
 @fact
@@ -84,6 +86,7 @@ class Place:
     """From now on the GPUs are this replica's, which serves in ``role``: prefill, decode or both.
 
     A replica that comes back to its GPUs keeps its number. ``warm``: it has its parameters already.
+    ``layers``: those that it is to hold and run.
     """
 
     replica: int
@@ -92,6 +95,7 @@ class Place:
     role: str
     warm: bool
     reason: str
+    layers: Span | None = None
 
 
 @fact
@@ -134,7 +138,8 @@ class Load:
     scale-up links. Without shards there is one source and one target, rank to same rank. The world reports
     how many layers are whole at a target: each of them if ``every_layer``, else only all. ``cold``: replicas
     that load must start up first (process, context, connections). ``layers_first``: the embedding comes after
-    the layers, else before them.
+    the layers, else before them. ``layers``: which of the model's are brought; the embedding comes with layer
+    0, the head with the last one.
     """
 
     load: int
@@ -146,6 +151,7 @@ class Load:
     cold: bool
     reason: str
     layers_first: bool = False
+    layers: Span | None = None
 
 
 @fact
@@ -158,7 +164,11 @@ class StopLoad:
 
 @fact
 class Send:
-    """Move ``size_bytes`` of state (``what``: ``kv`` or ``activations``) of requests between two replicas."""
+    """Move ``size_bytes`` of state (``what``: ``kv`` or ``activations``) of requests between two replicas.
+
+    ``layers``: whose KV is moved; of activations the one layer that is to run next, as [n, n + 1).
+    ``positions``: of each request the token positions; none where all that the source has are moved.
+    """
 
     transfer: int
     what: str
@@ -167,6 +177,8 @@ class Send:
     target: int
     size_bytes: int
     reason: str
+    layers: Span | None = None
+    positions: tuple[Span, ...] = ()
 
 
 @fact
@@ -182,11 +194,13 @@ class Adopt:
     """Requests whose KV is here now decode on this replica, from its next step on.
 
     A run in progress, which then is one without prompts, goes on with them and tells of it (``Ran.joins``).
+    ``layers``: whose KV is here.
     """
 
     replica: int
     requests: tuple[int, ...]
     reason: str
+    layers: Span | None = None
 
 
 @fact

@@ -1,6 +1,6 @@
 """What a driver is handed beside its world: who answers its events, and who writes both down."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from serving.vocabulary.actions import Action
@@ -19,3 +19,8 @@ class JournalSink(Protocol):
 
     def write(self, now_ns: int, event: Event, actions: Sequence[Action]) -> None:
         """One event and what was answered."""
+
+
+def names_of(actions: Iterable[type]) -> list[str]:
+    """The names of classes of actions, sorted, as a journal's header tells what a driver carries out."""
+    return sorted([kind.__name__ for kind in actions])

@@ -47,25 +47,30 @@ class Opened:
 
 @fact
 class Loaded:
-    """``layers`` layers of a load, from its first on, are whole at a target; ``whole``: so is all the rest.
+    """Layers [``first``, ``first`` + ``layers``) of a load are whole at a target; ``whole``: so is all of it.
 
-    ``target`` counts over the load's targets.
+    ``target`` counts over the load's targets; ``first`` is the first layer of the load.
     """
 
     load: int
     target: int
     layers: int
     whole: bool
+    first: int = 0
 
 
 @fact
 class LoadStopped:
-    """A load ended early at a target, which has ``layers`` layers: asked to, or because something failed."""
+    """A load ended early at a target: asked to, or because something failed.
+
+    Layers [``first``, ``first`` + ``layers``) of it are whole there.
+    """
 
     load: int
     target: int
     layers: int
     cause: str
+    first: int = 0
 
 
 @fact

@@ -59,7 +59,8 @@ def recorded(*events: tuple[float, Event]) -> list[str]:
 def journal_of(rows: Iterable[tuple[int, Event, Iterable[Action]]]) -> list[str]:
     answered = [(now_ns, event, tuple(actions)) for now_ns, event, actions in rows]
     lines = [line(*row) for row in answered]
-    return whole({"source": "real", "seed": 7}, lines, sum(len(actions) for _, _, actions in answered))
+    header = {"source": "real", "seed": 7, "carries_out": []}
+    return whole(header, lines, sum(len(actions) for _, _, actions in answered))
 
 
 def arrival(request: int, prompt_tokens: int, most: int = 14) -> Arrived:

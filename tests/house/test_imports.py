@@ -188,7 +188,7 @@ ROOMS = {
         "vocabulary", "protocols", "engine", "parameters", "kv", "live", "services", "elastic",
         "controller", "record",
     ),
-    "simcore": ("replica", "data_plane", "timers", "standstill", "simulation"),
+    "simcore": ("replica", "data_plane", "timers", "standstill", "capabilities", "simulation"),
     "policies": (
         "admission", "batching", "dispatch", "multicast", "provisioning", "scaling", "live",
     ),

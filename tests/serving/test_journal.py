@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import astuple, replace
+from dataclasses import fields as dataclass_fields
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, get_args
@@ -23,7 +24,7 @@ from serving.record.journal import (
     parse_event,
     whole,
 )
-from serving.record.journal_lines import read_header
+from serving.record.journal_lines import carries_out, read_header
 from serving.vocabulary.actions import (
     Action,
     Adopt,
@@ -43,9 +44,11 @@ from serving.vocabulary.actions import (
     Turn,
     Wake,
 )
+from serving.vocabulary.errors import UserError
 from serving.vocabulary.estimates import Estimates, ModelEstimates
 from serving.vocabulary.events import Arrived, Event, Loaded, LoadStopped, Lost, Opened, Ran, Sent, Woke
 from serving.vocabulary.request import Request
+from simcore.capabilities import carries_out as simulated
 
 numbers = st.integers(0, 2**63)
 ids = st.lists(numbers, max_size=4).map(tuple)
@@ -54,6 +57,8 @@ words = st.text(max_size=30) | st.sampled_from(
     ['say "no"', "back\\slash", "line\nend", "\x00", "\u2028", "é", "😀"]
 )
 
+spans = st.none() | st.tuples(numbers, numbers)
+firsts = st.just(0) | numbers
 requests = st.builds(
     Request, numbers, numbers, numbers, numbers, words, st.integers(-5, 5), st.just(0) | numbers
 )
@@ -62,8 +67,8 @@ events = st.one_of(
     st.builds(Ran, numbers, numbers, numbers, ids, st.booleans(), numbers | st.just(-1), ids),
     st.builds(Lost, numbers, words),
     st.builds(Opened),
-    st.builds(Loaded, numbers, numbers, numbers, st.booleans()),
-    st.builds(LoadStopped, numbers, numbers, numbers, words),
+    st.builds(Loaded, numbers, numbers, numbers, st.booleans(), firsts),
+    st.builds(LoadStopped, numbers, numbers, numbers, words, firsts),
     st.builds(Sent, numbers, numbers, words),
     st.builds(Woke),
 )
@@ -75,19 +80,24 @@ actions = st.one_of(
     st.builds(Reject, numbers, words),
     st.builds(
         Run, numbers, numbers, chunks, st.booleans(), numbers, st.booleans(), words, st.booleans(),
-        st.none() | st.tuples(numbers, numbers),
+        spans,
     ),
     st.builds(Interrupt, numbers, words, numbers),
     st.builds(Preempt, numbers, numbers, words),
     st.builds(Fail, numbers, words),
-    st.builds(Place, numbers, words, ids, words, st.booleans(), words),
+    st.builds(Place, numbers, words, ids, words, st.booleans(), words, spans),
     st.builds(Turn, numbers, words, words),
     st.builds(Reclaim, numbers, words),
-    st.builds(Load, numbers, words, stops, stops, shards, st.booleans(), st.booleans(), words, st.booleans()),
+    st.builds(
+        Load, numbers, words, stops, stops, shards, st.booleans(), st.booleans(), words, st.booleans(), spans
+    ),
     st.builds(StopLoad, numbers, words),
-    st.builds(Send, numbers, words, ids, numbers, numbers, numbers, words),
+    st.builds(
+        Send, numbers, words, ids, numbers, numbers, numbers, words, spans,
+        st.lists(st.tuples(numbers, numbers), max_size=3).map(tuple),
+    ),
     st.builds(StopSend, numbers, words),
-    st.builds(Adopt, numbers, ids, words),
+    st.builds(Adopt, numbers, ids, words, spans),
     st.builds(Wake, numbers, words),
 )  # fmt: skip
 
@@ -101,13 +111,16 @@ def as_json(fact: Event | Action) -> list[Any]:
     elif isinstance(fact, Ran):
         *most, joins = fields
         fields = (*most, *([joins] if joins else []))
-    elif isinstance(fact, Run):  # what is seldom set stands before the reason, where it is
-        *most, reason, hand_over, layers = fields
-        seldom = [hand_over, layers] if layers is not None else [True] if hand_over else []
-        fields = (*most, *seldom, reason)
-    elif isinstance(fact, Load):  # likewise
-        *most, reason, layers_first = fields
-        fields = (*most, *([True] if layers_first else []), reason)
+    elif isinstance(fact, Loaded | LoadStopped):
+        *most, first = fields
+        fields = (*most, *([first] if first else []))
+    elif isinstance(fact, Run | Load | Send | Place | Adopt):
+        # What is seldom set stands before the reason, up to the last that is set.
+        reason = [one.name for one in dataclass_fields(fact)].index("reason")
+        seldom = list(fields[reason + 1 :])
+        while seldom and not seldom[-1]:
+            seldom.pop()
+        fields = (*fields[:reason], *seldom, fields[reason])
     plain: list[Any] = json.loads(json.dumps([type(fact).__name__.lower(), *fields]))
     return plain
 
@@ -164,6 +177,16 @@ def test_what_older_journals_do_not_know_is_written_only_where_it_is_used() -> N
     assert action_text(run) == '["run",1,0,[[7,0,9]],false,1,true,"prompts"]'
     some = replace(run, layers=(2, 5))
     assert action_text(some) == '["run",1,0,[[7,0,9]],false,1,true,false,[2,5],"prompts"]'
+    part = replace(plain, layers=(8, 16))
+    assert action_text(part).endswith('[],true,false,false,[8,16],"scale up"]')
+    kv = Send(0, "kv", (5, 6), 1, 2, 64, "room")
+    assert action_text(kv) == '["send",0,"kv",[5,6],1,2,64,"room"]'
+    positions = replace(kv, positions=((0, 100), (0, 7)))
+    assert action_text(positions) == '["send",0,"kv",[5,6],1,2,64,null,[[0,100],[0,7]],"room"]'
+    layers = replace(positions, layers=(8, 16))
+    assert action_text(layers) == '["send",0,"kv",[5,6],1,2,64,[8,16],[[0,100],[0,7]],"room"]'
+    assert event_text(Loaded(3, 0, 2, False)) == '["loaded",3,0,2,false]'
+    assert event_text(Loaded(3, 0, 2, False, 8)) == '["loaded",3,0,2,false,8]'
 
 
 @given(now_ns=numbers, event=events, answered=st.lists(actions, max_size=4))
@@ -200,6 +223,8 @@ def test_different_actions_have_different_texts(first: Action, second: Action) -
         ["woke", 1],
         ["loaded", 1, 2, 3],
         ["loaded", 1, -2, 3, True],
+        ["loaded", 1, 2, 3, True, 0],
+        ["loadstopped", 1, 2, 3, "", 0],
         ["loadstopped", 1, 2, 3],
         ["sent", -1, 2, ""],
         [["ran"], 0, 0, 1, [], False, -1],
@@ -213,12 +238,12 @@ def test_what_is_no_event_is_refused(fields: list[Any]) -> None:
 def test_header_and_footer_are_sorted_json_objects() -> None:
     assert (
         header_text({"source": "simulated", "seed": 3})
-        == '{"seed":3,"servetwin_journal":5,"source":"simulated"}'
+        == '{"seed":3,"servetwin_journal":6,"source":"simulated"}'
     )
-    assert read_header(json.loads(header_text({"seed": 3})), "journal") == {
-        "servetwin_journal": FORMAT,
-        "seed": 3,
-    }
+    fields = {"seed": 3, "carries_out": ["Assign", "Run"]}
+    header = read_header(json.loads(header_text(fields)), "journal")
+    assert header == {"servetwin_journal": FORMAT, **fields}
+    assert carries_out(header, "journal") == {"Assign", "Run"}
     assert footer_text(4, 9, "ab") == '{"actions":9,"events":4,"sha256":"ab"}'
 
 
@@ -233,7 +258,7 @@ def test_a_journal_file_has_header_lines_and_footer(tmp_path: Path) -> None:
     text = path.read_text(encoding="ascii")
     *lines, footer, end = text.split("\n")
     assert lines == [
-        '{"seed":1,"servetwin_journal":5}',
+        '{"seed":1,"servetwin_journal":6}',
         '[5,["lost",0,"gone"],[["fail",2,"gone"],["fail",3,"gone"]]]',
         '[6,["lost",0,"gone"],[]]',
     ]
@@ -260,14 +285,14 @@ def test_a_run_that_fails_leaves_a_journal_without_footer(tmp_path: Path) -> Non
     with pytest.raises(KeyboardInterrupt), JournalFile(path, {}) as journal:
         journal.write(5, EVENT, [])
         raise KeyboardInterrupt
-    assert path.read_text(encoding="ascii") == '{"servetwin_journal":5}\n[5,["lost",0,"gone"],[]]\n'
+    assert path.read_text(encoding="ascii") == '{"servetwin_journal":6}\n[5,["lost",0,"gone"],[]]\n'
 
 
 @pytest.mark.parametrize("events", [0, 1, 5])
 def test_a_journal_written_at_once_is_there_after_every_event(tmp_path: Path, events: int) -> None:
     path, other = tmp_path / "journal", tmp_path / "other"
     with JournalFile(path, {"seed": 1}, at_once=True) as journal, JournalFile(other, {"seed": 1}) as later:
-        assert path.read_text(encoding="ascii") == '{"seed":1,"servetwin_journal":5}\n'
+        assert path.read_text(encoding="ascii") == '{"seed":1,"servetwin_journal":6}\n'
         for now_ns in range(events):
             journal.write(now_ns, EVENT, [])
             later.write(now_ns, EVENT, [])
@@ -292,3 +317,30 @@ def test_the_header_tells_seed_configuration_and_estimates_apart() -> None:
     ]
     for key, other in others:
         assert [name for name in same if same[name] != other[name]] == [key]
+
+
+def test_an_older_journal_is_refused_with_its_format_and_what_to_do() -> None:
+    with pytest.raises(UserError) as refused:
+        read_header({"servetwin_journal": 5, "seed": 3}, "out/journal")
+    assert str(refused.value) == (
+        "out/journal: the first line is a journal header of format 5, and this version reads format 6: "
+        "run again, or read it with the version that wrote it"
+    )
+
+
+@pytest.mark.parametrize("found", [None, "Run", ["Run", "Fly"], [1], {"Run": 1}])
+def test_a_header_names_the_actions_that_its_driver_carries_out(found: object) -> None:
+    header = {"servetwin_journal": FORMAT} | ({} if found is None else {"carries_out": found})
+    with pytest.raises(UserError, match=r"has carries_out .*, not a list of names of actions"):
+        read_header(header, "journal")
+
+
+def test_every_driver_declares_what_it_carries_out() -> None:
+    from realexec.driver import CARRIES_OUT
+
+    every = set(get_args(Action))
+    assert simulated(data_plane=True) == every - {Fail}, "nothing is lost in the simulated world"
+    assert simulated(data_plane=False) == {Assign, Reject, Run, Interrupt, Preempt, Adopt, Turn, Wake}
+    assert {Assign, Reject, Run, Interrupt, Preempt, Fail} == CARRIES_OUT
+    fields = header_fields("simulated", 1, "", estimates_of(), CARRIES_OUT)
+    assert fields["carries_out"] == ["Assign", "Fail", "Interrupt", "Preempt", "Reject", "Run"]

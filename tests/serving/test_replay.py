@@ -57,7 +57,7 @@ Journal = list[str]
 
 def journal_of(lines: Journal) -> Journal:
     actions = sum(len(json.loads(text)[2]) for text in lines)
-    return whole({"source": "test"}, lines, actions)
+    return whole({"source": "test", "carries_out": []}, lines, actions)
 
 
 @cache
@@ -383,7 +383,6 @@ def test_nothing_at_all_is_no_journal() -> None:
         "[]",
         "null",
         "1",
-        '{"servetwin_journal":1}',
         '{"servetwin_journal":"1"}',
         '{"events":0,"actions":0}',
     ],
@@ -507,7 +506,11 @@ EDITS: dict[str, tuple[Callable[[list[bytes]], list[bytes]], str]] = {
             lines[0].replace(f'"servetwin_journal":{FORMAT}'.encode(), b'"servetwin_journal":1'),
             *lines[1:],
         ],
-        f"the first line is not a ServeTwin journal header of format {FORMAT}",
+        f"a journal header of format 1, and this version reads format {FORMAT}: run again",
+    ),
+    "no actions": (
+        lambda lines: [lines[0].replace(b'"carries_out"', b'"carries"'), *lines[1:]],
+        "carries_out None, not a list of names of actions",
     ),
     "another seed": (lambda lines: [lines[0].replace(b'"seed":0', b'"seed":1'), *lines[1:]], "another seed"),
     "no seed": (lambda lines: [lines[0].replace(b'"seed":0,', b""), *lines[1:]], "another seed"),

@@ -135,7 +135,9 @@ def on_links(case: Drawn) -> Drawn:
 
 
 def journal_of(lines: list[str]) -> list[str]:
-    return whole({"source": "test"}, lines, sum(len(json.loads(text)[2]) for text in lines))
+    return whole(
+        {"source": "test", "carries_out": []}, lines, sum(len(json.loads(text)[2]) for text in lines)
+    )
 
 
 def but_for_steps(lines: list[str]) -> list[Any]:
