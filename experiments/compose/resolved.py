@@ -12,6 +12,7 @@ from experiments.compose.checks import check
 from experiments.config.config import RunConfig
 from experiments.config.models_config import ONE
 from experiments.config.overrides import checked_value, echo, is_too_long, wanted_by
+from experiments.config.series_config import NO_SERIES
 from experiments.config.vllm_defaults import USAGE_CONTEXTS
 from experiments.policy.saved import check_policies
 from serving.vocabulary.errors import UserError
@@ -35,6 +36,8 @@ def resolved_yaml(config: RunConfig) -> str:
         del data["workers"]
     if config.models == ONE:
         del data["models"]
+    if config.series == NO_SERIES:
+        del data["series"]
     if config.engine.usage_context == USAGE_CONTEXTS[0]:
         del data["engine"]["usage_context"]
     # YAML reads some unprintable characters back as others, unless all that is not ASCII is escaped.
@@ -69,6 +72,7 @@ def read_resolved(path: Path | str) -> RunConfig:
     if isinstance(data, dict):
         data.setdefault("workers", None)
         data.setdefault("models", dataclasses.asdict(ONE))
+        data.setdefault("series", dataclasses.asdict(NO_SERIES))
         if isinstance(data.get("engine"), dict):
             data["engine"].setdefault("usage_context", USAGE_CONTEXTS[0])
     try:

@@ -5,6 +5,7 @@ from typing import Any, Final, Literal
 
 from experiments.config.instances_config import InstancesConfig
 from experiments.config.models_config import ModelsConfig
+from experiments.config.series_config import SeriesConfig
 from experiments.config.trace_config import TraceConfig
 
 Kind = Literal["simulate", "realexec"]
@@ -152,6 +153,7 @@ class RunConfig:
     cluster: ClusterConfig
     trace: TraceConfig
     slo: SloConfig
+    series: SeriesConfig
     estimates: str
     seed: int
     journal: bool

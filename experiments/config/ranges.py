@@ -9,6 +9,8 @@ MAX_UTILIZATION: Final = 10.0
 # A step takes milliseconds, and nobody waits a day for a token: larger numbers are in another unit.
 MAX_OVERHEAD_S: Final = 10.0
 MAX_OBJECTIVE_MS: Final = 86_400_000.0
+# A row per engine and period is kept in memory; steps of an engine take milliseconds.
+MIN_SERIES_PERIOD_S: Final = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,5 +66,6 @@ RANGES: Final[dict[str, Range]] = {
     "trace.time_compression": _POSITIVE,
     "slo.ttft_ms": _OBJECTIVE,
     "slo.tpot_ms": _OBJECTIVE,
+    "series.period_s": Range(low=MIN_SERIES_PERIOD_S),
     "seed": Range(low=0),
 }

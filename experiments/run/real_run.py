@@ -15,8 +15,9 @@ from experiments.policy.watch import PolicyWatch
 from experiments.results.journal_file import NAME as JOURNAL_NAME
 from experiments.results.journal_file import JournalFile, header_fields
 from experiments.results.metrics import RunMetrics, summarize
+from experiments.results.series_sink import SeriesSink, series_sink
 from experiments.run.simulate import Prepared, prepare, provenance
-from experiments.run.write_results import write_config, write_results
+from experiments.run.write_results import SERIES_NAME, write_config, write_parquet, write_results
 from hwmodels.catalogue import load_llm
 from realexec.report import Generation, RunReport
 from serving.vocabulary.errors import UserError
@@ -44,19 +45,23 @@ def real_run(
             header = header_fields("real", config.seed, config_yaml, prepared.estimates, CARRIES_OUT)
             journal = stack.enter_context(JournalFile(folder / JOURNAL_NAME, header, at_once=True))
         watch = stack.enter_context(PolicyWatch())
+        controller = build.controller_of(
+            config, prepared.hardware_of_model, prepared.replicas, prepared.estimates
+        )
+        sink = series_sink(config.series.period_s, controller.engines, journal)
         report = execute(
-            build.controller_of(config, prepared.hardware_of_model, prepared.replicas, prepared.estimates),
+            controller,
             build.arrivals_of(config, prepared.workload),
             workers=config.workers,
             model=model,
             seed=config.seed,
             batch_size=config.engine.max_num_seqs,
             recorder=metrics,
-            journal=journal,
+            journal=sink or journal,
             on_progress=None if on_progress is None else lambda ended, _: on_progress(ended, total),
         )
     watched = {"policies": watch.section()}
-    return _summary(prepared, metrics, report, folder, config_yaml, model, watched)
+    return _summary(prepared, metrics, report, folder, config_yaml, model, watched, sink)
 
 
 def transformers_config(name: str) -> dict[str, Any]:
@@ -84,6 +89,7 @@ def _summary(
     config_yaml: str,
     model: dict[str, Any],
     watched: dict[str, Any],
+    sink: SeriesSink | None,
 ) -> dict[str, Any]:
     config, workload = prepared.config, prepared.workload
     columns = metrics.columns()
@@ -102,6 +108,10 @@ def _summary(
         **watched,
         **nativecore.section(),
     }
+    if sink is not None:
+        from experiments.results.series_table import series_of
+
+        write_parquet(folder / SERIES_NAME, series_of(sink, columns, summary["duration_s"]))
     write_results(folder, summary, columns, config_yaml)
     return summary
 

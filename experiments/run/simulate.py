@@ -28,7 +28,8 @@ from experiments.results.hosted_summary import model_column, models_section, sho
 from experiments.results.journal_file import NAME as JOURNAL_NAME
 from experiments.results.journal_file import JournalFile, header_fields
 from experiments.results.metrics import RunMetrics, per_s, summarize
-from experiments.run.write_results import write_results
+from experiments.results.series_sink import series_sink
+from experiments.run.write_results import SERIES_NAME, write_parquet, write_results
 from serving.vocabulary.driver import JournalSink
 from serving.vocabulary.estimates import Estimates
 from serving.vocabulary.replica import Replica, Role
@@ -72,6 +73,7 @@ class Simulated:
     cpu_s: float
     events: int
     policies: dict[str, Any] = field(default_factory=dict)  # PolicyWatch.section
+    series: dict[str, np.ndarray | Names] | None = None  # with series.period_s alone
 
 
 def simulate(config: RunConfig, folder: Path, on_progress: Progress | None = None) -> dict[str, Any]:
@@ -97,6 +99,8 @@ def simulate(config: RunConfig, folder: Path, on_progress: Progress | None = Non
         **nativecore.section(),
     }
     write_results(folder, summary, done.columns, config_yaml)
+    if done.series is not None:
+        write_parquet(folder / SERIES_NAME, done.series)
     return summary
 
 
@@ -127,12 +131,13 @@ def execute(
         config, prepared.hardware_of_model, prepared.replicas, prepared.estimates
     )
     data_plane, rows = data_plane_of(config, prepared.replicas), rows_by_model(prepared)
+    sink = series_sink(config.series.period_s, controller.engines, journal)
     simulation = Simulation(
         controller,
         _watched(build.arrivals_of(config, workload), len(workload), on_progress),
         [rows[replica.model] for replica in prepared.replicas],
         metrics,
-        journal,
+        sink or journal,
         data_plane,
         rows,
         thread_time_ns,
@@ -148,6 +153,11 @@ def execute(
         summary = summarize(
             metrics, columns, workload.dropped, config.slo, provisioned, max(1, len(prepared.replicas))
         )
+        series = None
+        if sink is not None:
+            from experiments.results.series_table import series_of
+
+            series = series_of(sink, columns, summary["duration_s"])
         cpu_s, wall_s = process_time() - cpu_s, perf_counter() - wall_s
     counted = summary["requests"]["arrived"] - summary["requests"]["dropped"]
     assert counted == controller.arrived == len(workload), "invariant 1: requests conserved"
@@ -160,7 +170,7 @@ def execute(
     summary["gpu_load_share"] = gpu_load_share(
         hosted_models(config), prepared.estimates, workload, columns, summary["gpu_seconds"]
     )
-    return Simulated(summary, columns, wall_s, cpu_s, report.events, watch.section())
+    return Simulated(summary, columns, wall_s, cpu_s, report.events, watch.section(), series)
 
 
 def _watched(

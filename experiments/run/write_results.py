@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from experiments.report.report import write_report
 from traces.arrow import arrow_numbers, arrow_words
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     import numpy as np
 
     Columns = Mapping[str, np.ndarray | Names]
+
+
+SERIES_NAME: Final = "series.parquet"
 
 
 def write_results(folder: Path, summary: dict[str, Any], columns: Columns, config_yaml: str) -> None:

@@ -1,0 +1,14 @@
+"""Whether a run writes its load over time, and how often."""
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesConfig:
+    """``period_s``: seconds between two rows of ``series.parquet``; None: there is no such file."""
+
+    period_s: float | None
+
+
+NO_SERIES: Final = SeriesConfig(None)

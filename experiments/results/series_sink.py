@@ -1,0 +1,122 @@
+"""What the series of a run are computed from, noted while it runs.
+
+It stands where the journal is written, sees every event and what was answered, and hands both on to the
+journal if there is one. A run without series has none of this.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from serving.vocabulary.actions import Action, Assign, Fail, Preempt, Reject, Run, Send
+from serving.vocabulary.driver import JournalSink
+from serving.vocabulary.events import Arrived, Event, Lost, Ran, Sent
+
+if TYPE_CHECKING:
+    from serving.engine.engine import Engine
+
+WAITING: Final = 0
+RUNNING: Final = 1
+GONE: Final = 2
+NO_ENGINE: Final = -1
+MOVE_FIELDS: Final = ("now_ns", "request", "engine", "state", "tokens")
+READING_FIELDS: Final = ("now_ns", "engine", "used_blocks", "growing", "steps_done")
+_KV: Final = "kv"
+
+
+class SeriesSink:
+    """Implements serving.vocabulary.driver.JournalSink.
+
+    ``moves``: a request begins to wait or to run at an engine, or leaves without an answer (MOVE_FIELDS);
+    ``tokens`` are its prompt's when it arrives, and those it did not have to compute when it begins to run.
+    A row for every prompt chunk; the first counts. ``readings``: the block ledger of an engine
+    (READING_FIELDS) when one of its requests has finished or was preempted, and when a step with prompts
+    begins. These moments are the same in coalesced and in exact runs, and so is the ledger then. ``growing``:
+    how many requests take a token's place per step from then on. ``preempted``: (time, engine) of each
+    preemption.
+    """
+
+    def __init__(
+        self, period_s: float, engines: Mapping[int, Engine], journal: JournalSink | None = None
+    ) -> None:
+        self.period_s = period_s
+        self.engines = engines
+        self.moves = array("q")
+        self.readings = array("q")
+        self.preempted = array("q")
+        self._journal = journal
+        self._sends: dict[int, Send] = {}
+
+    def write(self, now_ns: int, event: Event, actions: Sequence[Action]) -> None:
+        """One event and what was answered."""
+        if self._journal is not None:
+            self._journal.write(now_ns, event, actions)
+        read = NO_ENGINE
+        kind = type(event)
+        if kind is Ran:
+            if event.finished:  # type: ignore[union-attr]
+                read = event.replica  # type: ignore[union-attr]
+        elif kind is Arrived:
+            request = event.request  # type: ignore[union-attr]
+            self.moves.extend((now_ns, request.id, NO_ENGINE, WAITING, request.prompt_tokens))
+        elif kind is Sent:
+            self._sent(now_ns, event)  # type: ignore[arg-type]
+        elif kind is Lost:
+            read = event.replica  # type: ignore[union-attr]
+        for action in actions:
+            if type(action) is Run and action.chunks:
+                self._begins(now_ns, action)
+                if action.replica == read:
+                    read = NO_ENGINE
+            elif type(action) is Preempt:
+                self.moves.extend((now_ns, action.request, action.replica, WAITING, 0))
+                self.preempted.extend((now_ns, action.replica))
+                read = action.replica
+            elif type(action) is not Run:
+                self._seldom(now_ns, action)
+        if read >= 0:
+            self._read(now_ns, read, self.engines[read].ledger.decoding)
+
+    def _begins(self, now_ns: int, run: Run) -> None:
+        """A step with prompts begins; those it completes decode from the next one on."""
+        engine, moves = self.engines[run.replica], self.moves
+        growing, prefilling = engine.ledger.decoding, engine.prefilling
+        for request, start, tokens in run.chunks:
+            moves.extend((now_ns, request, run.replica, RUNNING, start))
+            progress = prefilling.get(request)
+            if progress is not None and not run.hand_over and start + tokens == progress.known_tokens:
+                growing += 1
+        self._read(now_ns, run.replica, growing)
+
+    def _seldom(self, now_ns: int, action: Action) -> None:
+        if type(action) is Assign:
+            self.moves.extend((now_ns, action.request, action.replica, WAITING, 0))
+        elif type(action) is Reject or type(action) is Fail:
+            self.moves.extend((now_ns, action.request, NO_ENGINE, GONE, 0))
+        elif type(action) is Send and action.what == _KV:
+            self._sends[action.transfer] = action
+
+    def _sent(self, now_ns: int, event: Sent) -> None:
+        """Requests decode where their KV has come to."""
+        send = self._sends.pop(event.transfer, None)
+        if send is not None and not event.cause:
+            for request in send.requests:
+                self.moves.extend((now_ns, request, send.target, RUNNING, 0))
+
+    def _read(self, now_ns: int, replica: int, growing: int) -> None:
+        """The ledger; who has finished holds nothing any more, whenever the engine takes notice of it."""
+        engine = self.engines[replica]
+        ledger = engine.ledger
+        used = ledger.total_blocks - ledger.free_blocks
+        for request in engine.ended:
+            used -= ledger.held_blocks(request)
+        self.readings.extend((now_ns, replica, used, growing, ledger.steps_done))
+
+
+def series_sink(
+    period_s: float | None, engines: Mapping[int, Engine], journal: JournalSink | None
+) -> SeriesSink | None:
+    """A sink before the journal where series are wanted."""
+    return None if period_s is None else SeriesSink(period_s, engines, journal)

@@ -1,0 +1,229 @@
+"""The load of every engine at scheduled instants, under the names of vLLM's own metrics.
+
+Computed after the run from its request columns and from what the sink noted (``series_sink``); nothing here
+depends on how decode steps were cut into runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from experiments.results.series_sink import (
+    GONE,
+    MOVE_FIELDS,
+    NO_ENGINE,
+    READING_FIELDS,
+    RUNNING,
+    WAITING,
+    SeriesSink,
+)
+
+if TYPE_CHECKING:
+    from array import array
+
+    from traces.columns import Names
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Columns = Mapping[str, NDArray[np.generic]]
+
+TIME: Final = "time_s"
+ENGINE: Final = "engine"
+# vllm/v1/metrics/loggers.py, as Prometheus shows them: a counter's name ends with _total.
+RUNNING_GAUGE: Final = "vllm:num_requests_running"
+WAITING_GAUGE: Final = "vllm:num_requests_waiting"
+KV_GAUGE: Final = "vllm:kv_cache_usage_perc"
+PREEMPTIONS: Final = "vllm:num_preemptions_total"
+PREFIX_QUERIES: Final = "vllm:prefix_cache_queries_total"
+PREFIX_HITS: Final = "vllm:prefix_cache_hits_total"
+PROMPT_TOKENS: Final = "vllm:prompt_tokens_total"
+GENERATION_TOKENS: Final = "vllm:generation_tokens_total"
+SUCCESSES: Final = "vllm:request_success_total"
+# Gauges of vLLM v0 and the two numbers that v1 logs; tokens of the period that ends.
+PROMPT_RATE: Final = "vllm:avg_prompt_throughput_toks_per_s"
+GENERATION_RATE: Final = "vllm:avg_generation_throughput_toks_per_s"
+_NS_PER_S: Final = 1_000_000_000
+_WHOLE: Final = 1e-6  # tokens; sums of shares are off by less
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Instants 0, period, 2 * period, ... up to the first at or after the end, and engines by id."""
+
+    period_ns: int
+    instants_ns: Ints
+    engines: Ints
+
+    def sums(self, times_ns: Ints, engines: Ints, amounts: NDArray[np.generic] | int) -> Floats:
+        """[instant, engine] -> sum of the amounts of that engine up to and at that instant."""
+        rows, width = len(self.instants_ns), len(self.engines)
+        row = -(-times_ns // self.period_ns)
+        cell = row * width + np.searchsorted(self.engines, engines)
+        seen = row < rows
+        weights = np.broadcast_to(np.asarray(amounts, dtype=np.float64), times_ns.shape)
+        flat = np.bincount(cell[seen], weights=weights[seen], minlength=rows * width)
+        sums: Floats = flat.reshape(rows, width).cumsum(axis=0)
+        return sums
+
+
+@dataclass(frozen=True, slots=True)
+class Stays:
+    """How long requests waited and ran where: one row per stay, times in ns, in order of request."""
+
+    request: Ints
+    engine: Ints
+    state: Ints
+    begin_ns: Ints
+    end_ns: Ints
+
+
+def series_of(
+    sink: SeriesSink, columns: dict[str, NDArray[np.generic]], end_s: float
+) -> dict[str, NDArray[np.generic] | Names]:
+    """One row per instant and engine, in this order; engine -1 is who waits before any engine has it.
+
+    ``columns`` of the requests get ``scheduled_ns``, when the first step of each began.
+    """
+    columns["scheduled_ns"] = scheduled_ns(sink, columns)
+    stays = stays_of(sink, columns, round(end_s * _NS_PER_S))
+    lasting = stays.end_ns > stays.begin_ns
+    unassigned = bool((lasting & (stays.engine == NO_ENGINE)).any())
+    engines = np.array(([NO_ENGINE] if unassigned else []) + sorted(sink.engines), dtype=np.int64)
+    period_ns = max(1, round(sink.period_s * _NS_PER_S))
+    instants = np.arange(-(-round(end_s * _NS_PER_S) // period_ns) + 1, dtype=np.int64) * period_ns
+    grid = Grid(period_ns, instants, engines)
+    found = {
+        RUNNING_GAUGE: _at_once(grid, stays, lasting & (stays.state == RUNNING)),
+        WAITING_GAUGE: _at_once(grid, stays, lasting & (stays.state == WAITING)),
+        KV_GAUGE: _kv_usage(grid, sink),
+        **_counters(grid, sink, columns, stays),
+    }
+    seconds = period_ns / _NS_PER_S
+    for rate, counter in ((PROMPT_RATE, PROMPT_TOKENS), (GENERATION_RATE, GENERATION_TOKENS)):
+        found[rate] = np.diff(found[counter], axis=0, prepend=0.0) / seconds
+    whole = {RUNNING_GAUGE, WAITING_GAUGE, *(name for name in found if name.endswith("_total"))}
+    return {
+        TIME: np.repeat(instants / _NS_PER_S, len(engines)),
+        ENGINE: np.tile(engines, len(instants)),
+        **{name: _flat(values, name in whole) for name, values in found.items()},
+    }
+
+
+def scheduled_ns(sink: SeriesSink, columns: Columns) -> Ints:
+    """When the first step of every finished request began, in the order of ``columns``."""
+    moves = _fields(sink.moves, MOVE_FIELDS)
+    begun = moves["state"] == RUNNING
+    request, first = np.unique(moves["request"][begun], return_index=True)
+    place = np.searchsorted(request, np.asarray(columns["request"], dtype=np.int64))
+    found: Ints = moves["now_ns"][begun][first][place]
+    return found
+
+
+def stays_of(sink: SeriesSink, columns: Columns, end_ns: int) -> Stays:
+    """From each move to the next of the same request, the last one to its finish or its loss."""
+    moves = _fields(sink.moves, MOVE_FIELDS)
+    order = np.argsort(moves["request"], kind="stable")
+    request, begin = moves["request"][order], moves["now_ns"][order]
+    last = np.append(request[1:] != request[:-1], True)[: len(request)]
+    end = np.append(begin[1:], end_ns)[: len(begin)]
+    end[last] = _finishes(columns, request[last], end_ns)
+    keep = moves["state"][order] != GONE
+    engine, state = moves["engine"][order], moves["state"][order]
+    return Stays(request[keep], engine[keep], state[keep], begin[keep], end[keep])
+
+
+def _finishes(columns: Columns, requests: Ints, otherwise_ns: int) -> Ints:
+    known = np.asarray(columns["request"], dtype=np.int64)
+    finish = np.asarray(columns["finish_ns"], dtype=np.int64)
+    if not len(known):
+        return np.full(len(requests), otherwise_ns, dtype=np.int64)
+    place = np.minimum(np.searchsorted(known, requests), len(known) - 1)
+    return np.where(known[place] == requests, finish[place], otherwise_ns)
+
+
+def _at_once(grid: Grid, stays: Stays, rows: NDArray[np.bool_]) -> Floats:
+    """How many of these stays go on at each instant; one that ends at it does not."""
+    engine = stays.engine[rows]
+    return grid.sums(stays.begin_ns[rows], engine, 1) - grid.sums(stays.end_ns[rows], engine, 1)
+
+
+def _kv_usage(grid: Grid, sink: SeriesSink) -> Floats:
+    """Share of the blocks in use. Between two readings steps are taken as equally long."""
+    readings = _fields(sink.readings, READING_FIELDS)
+    usage = np.zeros((len(grid.instants_ns), len(grid.engines)))
+    for column, engine in enumerate(grid.engines.tolist()):
+        mine = readings["engine"] == engine
+        if mine.any():
+            ledger = sink.engines[engine].ledger
+            own = {name: values[mine] for name, values in readings.items()}
+            used = _blocks_at(grid.instants_ns, own, ledger.block_tokens)
+            usage[:, column] = np.minimum(used, ledger.total_blocks) / ledger.total_blocks
+    return usage
+
+
+def _blocks_at(instants_ns: Ints, readings: Mapping[str, Ints], block_tokens: int) -> Floats:
+    """Blocks that one engine's requests hold."""
+    times, steps_done = readings["now_ns"], readings["steps_done"]
+    at = np.searchsorted(times, instants_ns, side="right") - 1
+    now, after = np.maximum(at, 0), np.minimum(at + 1, len(times) - 1)
+    lasts = np.maximum(times[after] - times[now], 1)
+    steps = (steps_done[after] - steps_done[now]) * ((instants_ns - times[now]) / lasts)
+    blocks = readings["used_blocks"][now] + readings["growing"][now] * steps / block_tokens
+    return np.where(at < 0, 0.0, blocks)
+
+
+def _counters(grid: Grid, sink: SeriesSink, columns: Columns, stays: Stays) -> dict[str, Floats]:
+    """Sums since the start. Tokens are those of finished requests, booked at the engine that finished."""
+    first, finish, replica, prompt, output = (
+        np.asarray(columns[name], dtype=np.int64)
+        for name in ("first_token_ns", "finish_ns", "replica", "prompt_tokens", "output_tokens")
+    )
+    preempted = np.frombuffer(sink.preempted, dtype=np.int64).reshape(-1, 2)
+    asked_ns, engine, asked, hits = _first_looks(sink)
+    return {
+        PREEMPTIONS: grid.sums(preempted[:, 0], preempted[:, 1], 1),
+        PREFIX_QUERIES: grid.sums(asked_ns, engine, asked),
+        PREFIX_HITS: grid.sums(asked_ns, engine, hits),
+        PROMPT_TOKENS: grid.sums(first, replica, prompt),
+        GENERATION_TOKENS: _generated(grid, first, finish, replica, output),
+        SUCCESSES: grid.sums(finish, replica, 1),
+    }
+
+
+def _first_looks(sink: SeriesSink) -> tuple[Ints, Ints, Ints, Ints]:
+    """When and where each request first ran, its prompt tokens, and those it found computed."""
+    moves = _fields(sink.moves, MOVE_FIELDS)
+    came, begun = moves["engine"] == NO_ENGINE, moves["state"] == RUNNING
+    came &= moves["state"] == WAITING
+    request, first = np.unique(moves["request"][begun], return_index=True)
+    arrived, row = np.unique(moves["request"][came], return_index=True)
+    prompt = moves["tokens"][came][row][np.searchsorted(arrived, request)]
+    now_ns, engine, found = (moves[name][begun][first] for name in ("now_ns", "engine", "tokens"))
+    return now_ns, engine, prompt, found
+
+
+def _generated(grid: Grid, first: Ints, finish: Ints, replica: Ints, output: Ints) -> Floats:
+    """A request's tokens after its first are spread evenly up to its last."""
+    decode_ns = np.maximum(finish - first, 1)
+    slope = np.where(finish > first, (output - 1) / decode_ns, 0.0)
+    at_once = np.where(finish > first, 0, output - 1)
+    whole = grid.sums(first, replica, 1 + at_once) + grid.sums(finish, replica, output - 1 - at_once)
+    slopes = grid.sums(first, replica, slope) - grid.sums(finish, replica, slope)
+    starts = grid.sums(first, replica, slope * first) - grid.sums(finish, replica, slope * first)
+    tokens = whole + slopes * grid.instants_ns[:, None] - starts
+    grown: Floats = np.maximum.accumulate(np.floor(tokens + _WHOLE), axis=0)
+    return grown
+
+
+def _fields(numbers: array[int], names: tuple[str, ...]) -> dict[str, Ints]:
+    rows = np.frombuffer(numbers, dtype=np.int64).reshape(-1, len(names))
+    return {name: rows[:, at] for at, name in enumerate(names)}
+
+
+def _flat(values: Floats, whole: bool) -> NDArray[np.generic]:
+    return np.rint(values).astype(np.int64).ravel() if whole else values.ravel()
