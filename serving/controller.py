@@ -6,7 +6,8 @@ from serving.elastic.elastic import Elastic
 from serving.engine.engine import Engine
 from serving.engine.fleet import Admission, Dispatcher, Fleet
 from serving.engine.progress import EngineState
-from serving.kv.handover import HandOverRules, Transfers
+from serving.kv.handover import HandOverRules
+from serving.kv.transfer_ids import TransferIds
 from serving.parameters.loads import Loads, replicas_of
 from serving.protocols.batch import Batcher
 from serving.protocols.policy_faults import event_text
@@ -61,7 +62,7 @@ class Controller:
         for replica in replicas:
             self._make_engine(replica, replica.id not in cold)
         self.services: dict[str, Service] = {}
-        self._transfers = Transfers()
+        self._transfer_ids = TransferIds()
         self._serve(replicas, hand_overs or {}, batch_tokens, queue)
         self._service_of = {replica.id: self.services[replica.model] for replica in replicas}
         if elastic is not None:
@@ -92,7 +93,7 @@ class Controller:
                     self.admission,
                     prototypes.get(model),
                     tokens,
-                    self._transfers,
+                    self._transfer_ids,
                     elastic.live_setup(model) if elastic is not None else None,
                     queue,
                 )
@@ -104,7 +105,7 @@ class Controller:
                 self.admission,
                 hand_overs[model],
                 tokens,
-                self._transfers,
+                self._transfer_ids,
                 elastic.live_setup(model) if elastic is not None else None,
             )
             for replica in own:
@@ -190,7 +191,7 @@ class Controller:
 
     def _sent(self, now_ns: int, event: Sent, actions: list[Action]) -> None:
         """KV has come, or activations."""
-        source = self.services[self._transfers.model_of(event.transfer)].sent(event, actions)
+        source = self.services[self._transfer_ids.model_of(event.transfer)].sent(event, actions)
         if source is not None and self.elastic is not None:
             self.elastic.ran(now_ns, source, actions)
 

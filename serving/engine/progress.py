@@ -23,11 +23,10 @@ AT_WORK = (EngineState.RUNNING, EngineState.STOPPING)
 class Progress:
     """How far one request is; ``known_tokens`` (prompt and generated) stands still while it decodes.
 
-    ``comes_back``: it was here before, and something of it may still be stored. ``elsewhere``: (replica,
-    layers) when that replica computed the first so many layers of its prompt and has their KV.
+    ``comes_back``: it was here before, and something of it may still be stored.
     """
 
-    __slots__ = ("arrival_ns", "comes_back", "computed", "elsewhere", "id", "known_tokens")
+    __slots__ = ("arrival_ns", "comes_back", "computed", "id", "known_tokens")
 
     def __init__(self, request: Request) -> None:
         self.id = request.id
@@ -35,4 +34,3 @@ class Progress:
         self.known_tokens = request.prompt_tokens
         self.computed = 0
         self.comes_back = False
-        self.elsewhere: tuple[int, int] | None = None

@@ -11,7 +11,7 @@ from serving.vocabulary.fact import fact
 if TYPE_CHECKING:
     from serving.engine.engine import Engine
     from serving.engine.progress import Progress
-    from serving.kv.transfers import Givers
+    from serving.kv.pieces import Pieces
     from serving.vocabulary.request import Request
 
 
@@ -81,21 +81,21 @@ class DecodeRoom:
         return self._open.least() if self._listed else None
 
     def first(
-        self, waiting: Sequence[Progress], target: Engine, demand: int, givers: Givers
+        self, waiting: Sequence[Progress], target: Engine, demand: int, pieces: Pieces
     ) -> tuple[list[Progress], int]:
         """Those at the head of the queue for whom the target has seats and memory; its demand with them."""
-        ledger, needs, split = target.ledger, self.needs, len(givers) > 0
+        ledger, needs, split = target.ledger, self.needs, len(pieces) > 0
         room, seats = self.rooms[target.id], self.most_requests - self.seats[target.id]
         # What the step under way takes is counted too: room may be kept for less than is written.
         blocks, block = ledger.free_blocks - ledger.step_blocks(), ledger.block_tokens
         if split:
-            room -= block * givers.held_blocks(target.id)
+            room -= block * pieces.held_blocks(target.id)
         batch: list[Progress] = []
         for progress in waiting:
             need = needs[progress.id]
             blocks -= -(-progress.known_tokens // block)
             forced = False
-            if split and givers.of(progress.id) == target.id:
+            if split and pieces.has_one(progress.id, target.id):
                 held = ledger.held_blocks(progress.id)
                 blocks, room = blocks + held, room + block * held
                 # Where nobody decodes nobody makes room: waiting would never end.

@@ -2,61 +2,45 @@
 
 Batches come from the common door. An instance that has no prompts of its own to compute cuts its decode run
 for layers of theirs, and its residents wait, as for any prompt. A request decodes where its last layers ran,
-and is counted there from the moment that is known. If its first layers ran on the new instance (the giver),
-their KV is sent after it, and it decodes when that has come:
-
-| request    | computed          | first layers' KV came | giver lost | place lost       |
-|------------|-------------------|-----------------------|------------|------------------|
-| in a batch | waits, or decodes | -                     | fails      | back to the pair |
-| waits      | -                 | decodes               | fails      | fails            |
-| decodes    | -                 | refused               | decodes on | fails            |
-
-One who waits is outgoing where it decodes: its prompt is computed, and its memory is kept.
+and is counted there from the moment that is known. If its first layers ran on the new instance, their KV is
+sent after it, a move whose batch stays (``serving.kv.moves``): meanwhile the request is outgoing where it
+will decode, for its prompt is computed and its memory is kept. What becomes of it: docs/STATES.md.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 
 from serving.engine.engine import Engine
 from serving.engine.fleet import Fleet
 from serving.engine.progress import EngineState, Progress
-from serving.kv.transfers import Transfers, giver_bytes
+from serving.kv.moves import Move, MovePhase, Moves
+from serving.kv.pieces import Piece
 from serving.live.host import LiveHost, LiveSetup
 from serving.live.pairs import LiveBatch
 from serving.live.scaling import Live
-from serving.vocabulary.actions import Action, Send
-from serving.vocabulary.events import Ran
+from serving.vocabulary.actions import Action
+from serving.vocabulary.events import Ran, Sent
 from serving.vocabulary.request import Request
-
-
-@dataclass(frozen=True, slots=True)
-class _FirstLayers:
-    """KV of first layers on its way from its giver to where the batch decodes."""
-
-    giver: int
-    place: int
-    batch: tuple[Progress, ...]
 
 
 class LiveColocated(Live):
     """The live pairs of a model whose instances do both. ``fleet``: the books it counts requests in."""
 
-    __slots__ = ("_coming", "_fleet", "_places", "_refused", "_requests")
+    __slots__ = ("_fleet", "_moves", "_places", "_refused", "_requests")
 
     def __init__(
         self,
         setup: LiveSetup,
         engines: Mapping[int, Engine],
         host: LiveHost,
-        numbers: Transfers,
+        moves: Moves,
         fleet: Fleet,
         requests: Mapping[int, Request],
     ) -> None:
-        super().__init__(setup, engines, host, numbers)
+        super().__init__(setup, engines, host, moves)
         self._fleet = fleet
         self._requests = requests
         self._places: dict[int, tuple[int, Request]] = {}  # of requests in batches, where that is known
-        self._coming: dict[int, _FirstLayers] = {}  # by transfer
+        self._moves = moves  # of first layers' KV
         self._refused: dict[int, tuple[int, int]] = {}  # replica -> the batch it had no room for
 
     # What it may do.
@@ -173,47 +157,50 @@ class LiveColocated(Live):
         self.has_more(giver.id)
         return [engine, giver]
 
-    def computed(self, engine: Engine, done: list[Progress], actions: list[Action]) -> None:
+    def computed(
+        self, engine: Engine, done: list[Progress], first_layers: Piece | None, actions: list[Action]
+    ) -> None:
         """These have all their layers: they decode when all their KV is here.
 
         They are let in by the next pass, and layers that others wait for may go before it.
         """
-        setup, given, size_bytes = self._setup, list[Progress](), 0
-        for progress in done:
-            del self._places[progress.id]
-            part_bytes = giver_bytes(progress, setup.layers, setup.kv_bytes_per_token)
-            size_bytes += part_bytes
-            if part_bytes:
-                given.append(progress)
-            else:
-                self._in_one_place(engine, (progress,))
-        if not given:
+        ids = [progress.id for progress in done]
+        for request in ids:
+            del self._places[request]
+        if first_layers is None:
+            engine.attach(done)
             return
-        assert given[0].elsewhere is not None
-        giver = given[0].elsewhere[0]
-        number = self._numbers.begin(self._host.model)
-        self._coming[number] = _FirstLayers(giver, engine.id, tuple(given))
-        engine.attach(given, outgoing=True)
-        ids = tuple([progress.id for progress in given])
-        actions.append(Send(number, "kv", ids, giver, engine.id, size_bytes, "its last layers ran there"))
+        self._moves.pieces.add(ids, engine, first_layers)
+        engine.attach(done, outgoing=True)
+        here, groups = self._moves.by_sources(done)
+        self._decode_here(self._moves.reserve(engine, engine, here))
+        for group in groups:
+            self._fetch(engine, group, actions)
 
-    def _in_one_place(self, engine: Engine, batch: Sequence[Progress]) -> None:
-        for progress in batch:
-            if progress.elsewhere is not None:
-                self._engines[progress.elsewhere[0]].release((progress.id,))
-                progress.elsewhere = None
-        engine.attach(batch)
+    def _fetch(self, engine: Engine, batch: tuple[Progress, ...], actions: list[Action]) -> None:
+        self._moves.begin(engine, engine, batch, "its last layers ran there", actions)
 
-    def kv_came(self, transfer: int) -> tuple[Engine, Engine] | None:
-        """First layers' KV has come: (giver, place); None if it was given up."""
-        coming = self._coming.pop(transfer, None)
-        if coming is None:
+    def _decode_here(self, move: Move) -> list[Engine]:
+        """All KV of a batch is where its last layers ran; returns where pieces of it lay."""
+        sources = self._moves.commit(move)
+        self._engines[move.target].attach(move.batch)
+        return sources
+
+    def sent(self, event: Sent, actions: list[Action]) -> tuple[Engine, Engine] | None:
+        """First layers' KV has come: (its source, where the requests decode); None: it has not.
+
+        What the world has stopped is sent again.
+        """
+        move = self._moves.sent(event, actions)
+        if move is None:
             return None
-        place = self._engines[coming.place]
-        self.has_more(coming.giver)
-        place.detach(coming.batch, keeps_kv=True)
-        self._in_one_place(place, coming.batch)
-        return self._engines[coming.giver], place
+        target = self._engines[move.target]
+        if move.phase is MovePhase.ABORTED:
+            self._fetch(target, move.batch, actions)
+            return None
+        (source,) = self._decode_here(move)
+        self.has_more(source.id)
+        return source, target
 
     def lost(self, replica: int, actions: list[Action]) -> list[Request]:
         """An instance is gone, its own requests with it; returns the others that are."""
@@ -224,27 +211,18 @@ class LiveColocated(Live):
             if place == replica or id in lost:
                 del self._places[id]
                 self._fleet.departed(place, request)
-        for number, coming in list(self._coming.items()):
-            if coming.place == replica:
-                del self._coming[number]
-                self._release(self._engines[coming.giver], self._known(coming))
-            elif coming.giver == replica:
-                del self._coming[number]
-                gone += self._fail(coming)
+        for move in self._moves.with_part_in(replica):
+            self._moves.abort(move, f"replica {replica} was lost", actions)
+            batch = [self._requests[request] for request in move.ids]
+            if move.target != replica:  # its first layers are lost, and it fails
+                self._engines[move.target].detach(move.batch)
+                for request in batch:
+                    self._fleet.departed(move.target, request)
+                gone += batch
+            self._pieces.join(move.ids)
         engine = self._engines[replica]
-        engine.release(engine.ledger.holders())
+        self._pieces.release(engine, engine.ledger.holders())
         return gone
-
-    def _known(self, coming: _FirstLayers) -> list[Request]:
-        return [self._requests[progress.id] for progress in coming.batch]
-
-    def _fail(self, coming: _FirstLayers) -> list[Request]:
-        """First layers' KV does not come."""
-        place, failing = self._engines[coming.place], self._known(coming)
-        place.detach(coming.batch)
-        for request in failing:
-            self._fleet.departed(place.id, request)
-        return failing
 
     # What is asked of it.
 
@@ -261,20 +239,17 @@ class LiveColocated(Live):
     @property
     def migrating_tokens(self) -> int:
         """Of the requests whose first layers' KV is on its way."""
-        return sum([one.known_tokens for coming in self._coming.values() for one in coming.batch])
+        return sum([one.known_tokens for move in self._moves.all() for one in move.batch])
 
     def outstanding(self, replica: int) -> int:
         """Requests that an instance has something of and that are not counted there."""
         found = [batch for pair in self.pairs.values() for batch in pair.batches]
         own = [one for one in found if replica in (one.new, one.old) and self._place(one) != replica]
-        return sum([len(batch.requests) for batch in own]) + len(self._parts_at(replica))
+        return sum([len(batch.requests) for batch in own]) + len(self._pieces.at(replica))
 
     def held(self, replica: int) -> list[int]:
         """Requests that this instance keeps memory for and that are not among its own."""
-        return super().held(replica) + self._parts_at(replica)
-
-    def _parts_at(self, giver: int) -> list[int]:
-        return [one.id for coming in self._coming.values() if coming.giver == giver for one in coming.batch]
+        return super().held(replica) + self._pieces.at(replica)
 
 
 def between_passes(engine: Engine, actions: list[Action]) -> None:

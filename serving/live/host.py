@@ -6,6 +6,7 @@ from typing import Protocol
 
 from serving.engine.engine import Engine
 from serving.engine.progress import Progress
+from serving.kv.pieces import Piece
 from serving.protocols.live import LivePolicy
 from serving.vocabulary.actions import Action
 from serving.vocabulary.request import Request
@@ -76,5 +77,15 @@ class LiveHost(Protocol):
     def give_back(self, requests: Iterable[Request]) -> None:
         """These go to the head of the queue again, in this order."""
 
-    def computed(self, engine: Engine, done: list[Progress], tokens: int, actions: list[Action]) -> None:
-        """The engine ran the last layers of a batch of so many tokens; ``done`` of it need more tokens."""
+    def computed(
+        self,
+        engine: Engine,
+        done: list[Progress],
+        first_layers: Piece | None,
+        tokens: int,
+        actions: list[Action],
+    ) -> None:
+        """The engine ran the last layers of a batch of so many tokens; ``done`` of it need more tokens.
+
+        first_layers: where the KV of the others lies; None: all of it is on the engine.
+        """

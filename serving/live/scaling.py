@@ -9,13 +9,15 @@ from collections.abc import Iterable, Mapping
 from serving.engine.engine import Engine
 from serving.engine.layer_pass import LayerPass
 from serving.engine.progress import EngineState, Progress
-from serving.kv.handover import Transfers
+from serving.kv.moves import Moves
+from serving.kv.pieces import Piece
 from serving.live.host import LiveCounts, LiveHost, LiveSetup
 from serving.live.pairs import LiveBatch, LivePair
 from serving.live.plans import LivePlans
 from serving.protocols.live import LiveChoice, LiveTarget
-from serving.vocabulary.actions import Action, Assign, Send
-from serving.vocabulary.events import Ran
+from serving.vocabulary.actions import Action, Assign, Send, StopSend
+from serving.vocabulary.events import Ran, Sent
+from serving.vocabulary.layers import LayerRange
 from serving.vocabulary.request import Request
 
 _FREE = (EngineState.IDLE, EngineState.LOADING)
@@ -25,17 +27,16 @@ class Live:
     """All pairs of one model, by new instance. It is the ``LiveHands`` of each of them."""
 
     __slots__ = (
-        "_actions", "_busy", "_engines", "_finished", "_host", "_load_ns", "_moving", "_numbers", "_plans",
-        "_running", "_setup", "counts", "pairs",
+        "_actions", "_busy", "_engines", "_finished", "_host", "_load_ns", "_moving", "_pieces", "_plans",
+        "_running", "_setup", "_transfer_ids", "counts", "pairs",
     )  # fmt: skip
 
-    def __init__(
-        self, setup: LiveSetup, engines: Mapping[int, Engine], host: LiveHost, numbers: Transfers
-    ) -> None:
+    def __init__(self, setup: LiveSetup, engines: Mapping[int, Engine], host: LiveHost, moves: Moves) -> None:
         self._setup = setup
         self._engines = engines
         self._host = host
-        self._numbers = numbers
+        self._transfer_ids = moves.transfer_ids
+        self._pieces = moves.pieces
         self.counts = LiveCounts()
         self.pairs: dict[int, LivePair] = {}
         self._plans = LivePlans(setup, self.counts)
@@ -123,12 +124,16 @@ class Live:
             self._drop_if_over(pair)
         return self._engines[batch.new]
 
-    def came(self, transfer: int, actions: list[Action]) -> bool:
-        """Activations have come; False when the transfer is not of this kind."""
-        batch = self._moving.pop(transfer, None)
+    def came(self, event: Sent, actions: list[Action]) -> bool:
+        """Activations came, or are sent again if the world stopped them; False: it is another transfer."""
+        batch = self._moving.pop(event.transfer, None)
         if batch is None:
             return False
         self._actions = actions
+        if event.cause:
+            source, target = (batch.old, batch.new) if batch.where == "embedding" else (batch.new, batch.old)
+            self._send(source, target, batch, f"again, for {event.cause}")
+            return True
         self.pairs[batch.new].came(batch)
         return True
 
@@ -168,7 +173,7 @@ class Live:
         if batch.where == "running":
             why = f"claimed from {batch.new}, which runs layer {batch.done} of {self._setup.layers}"
         for request in batch.requests:
-            engine.reserve(request.id, request.prompt_tokens)
+            self._pieces.reserve(engine, request.id, request.prompt_tokens)
             self._actions.append(Assign(request.id, old, why))
         if not batch.done:
             self._release(self._engines[batch.new], batch.requests)
@@ -188,6 +193,7 @@ class Live:
         gone = [] if pair is None else list(pair.batches)
         for number in [number for number, batch in self._moving.items() if batch in back or batch in gone]:
             del self._moving[number]
+            actions.append(StopSend(number, f"replica {replica} was lost"))
         for batch in (*back, *gone):
             self._release(self._engines[replica], batch.requests)
         for batch in gone:
@@ -261,7 +267,7 @@ class Live:
         batch = tuple(self._host.fetch(engine))
         why = f"live with {loaded} of {self._setup.layers} layers"
         for request in batch:
-            engine.reserve(request.id, request.prompt_tokens)
+            self._pieces.reserve(engine, request.id, request.prompt_tokens)
             self._actions.append(Assign(request.id, engine.id, why))
         return batch
 
@@ -289,7 +295,7 @@ class Live:
         return old
 
     def _send(self, source: int, target: int, batch: LiveBatch, why: str) -> None:
-        number = self._numbers.begin(self._host.model)
+        number = self._transfer_ids.begin(self._host.model)
         self._moving[number] = batch
         ids = tuple([request.id for request in batch.requests])
         size_bytes = batch.tokens * self._setup.activation_bytes_per_token
@@ -298,18 +304,17 @@ class Live:
     def over(self, replica: int, new: int, batch: LiveBatch) -> None:
         """The KV of the batch is computed, on one instance or two."""
         engine, split, done = self._engines[replica], batch.split, list[Progress]()
-        elsewhere = (new, split) if replica != new and split else None
+        first_layers = Piece(new, LayerRange(0, split)) if replica != new and split else None
         for request in batch.requests:
             if request.id in self._finished:
-                engine.release((request.id,))
-                if elsewhere is not None:
-                    self._engines[new].release((request.id,))
+                self._release(engine, (request,))
+                if first_layers is not None:
+                    self._release(self._engines[new], (request,))
                 continue
             progress = Progress(request)
-            progress.computed, progress.elsewhere = request.prompt_tokens, elsewhere
+            progress.computed = request.prompt_tokens
             done.append(progress)
-        self._host.computed(engine, done, batch.tokens, self._actions)
+        self._host.computed(engine, done, first_layers, batch.tokens, self._actions)
 
-    @staticmethod
-    def _release(engine: Engine, requests: Iterable[Request]) -> None:
-        engine.release([request.id for request in requests])
+    def _release(self, engine: Engine, requests: Iterable[Request]) -> None:
+        self._pieces.release(engine, [request.id for request in requests])

@@ -26,7 +26,7 @@ def check(controller: Controller) -> None:
         service = controller.services[engine.replica.model]
         coming = service.hand_overs.batch_to(engine.id) if isinstance(service, Disaggregated) else []
         if isinstance(service, Disaggregated):
-            coming = [*coming, *service.hand_overs.parts_at(engine.id)]
+            coming = [*coming, *service.hand_overs.moves.pieces.at(engine.id)]
         if service.live is not None:
             coming = [*coming, *service.live.held(engine.id)]
         _check_engine(engine, set(coming))

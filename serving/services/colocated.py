@@ -14,7 +14,9 @@ from typing import Literal
 from serving.engine.engine import Engine
 from serving.engine.fleet import Admission, Dispatcher, Fleet, dispatched, refusal
 from serving.engine.progress import EngineState
-from serving.kv.transfers import Transfers
+from serving.kv.moves import Moves
+from serving.kv.pieces import Pieces
+from serving.kv.transfer_ids import TransferIds
 from serving.live.colocated import LiveColocated, between_passes, freed
 from serving.live.host import LiveSetup
 from serving.services.colocated_host import DoorHost, backlog_tokens
@@ -43,14 +45,14 @@ class Colocated:
         admission: Admission,
         prototype: Replica | None = None,
         queue_tokens: int = 0,
-        numbers: Transfers | None = None,
+        transfer_ids: TransferIds | None = None,
         live: LiveSetup | None = None,
         queue: Queue | None = None,
     ) -> None:
         """``prototype``: what instances to come are like; None: there are none to come.
 
         ``queue_tokens``: with a common queue an instance takes no more when so many prompt tokens wait there.
-        ``numbers``: of transfers, for the live part. ``queue`` None: common if elastic, else per instance and
+        ``transfer_ids``: for the live part. ``queue`` None: common if elastic, else per instance and
         what waits at a lost one fails with it. "per_instance": what waits at one that drains or is lost is
         dispatched again.
         """
@@ -68,9 +70,10 @@ class Colocated:
         self.door: deque[Request] = deque()
         self.live: LiveColocated | None = None
         if live is not None:
-            numbers = Transfers() if numbers is None else numbers
+            transfer_ids = TransferIds() if transfer_ids is None else transfer_ids
+            moves = Moves(engines, Pieces(engines, live.kv_bytes_per_token), transfer_ids)
             host = DoorHost(fleet, engines, self.door, queue_tokens)
-            self.live = host.live = LiveColocated(live, engines, host, numbers, fleet, requests)
+            self.live = host.live = LiveColocated(live, engines, host, moves, fleet, requests)
 
     @property
     def model(self) -> str:
@@ -231,20 +234,20 @@ class Colocated:
             freed(one, actions)
 
     def sent(self, event: Sent, actions: list[Action]) -> int | None:
-        """First layers' KV has come: its requests decode, and the giver, which is returned, has memory."""
+        """First layers' KV has come: its requests decode. Returns where it lay: there is memory for more."""
         live = self.live
         assert live is not None, "nothing is sent where nobody is live"
-        if live.came(event.transfer, actions):
+        if live.came(event, actions):
             self.feed(actions)
             return None
-        ends = live.kv_came(event.transfer)
+        ends = live.sent(event, actions)
         if ends is None:
             return None
-        giver, place = ends
+        source, target = ends
         self.feed(actions)
-        between_passes(place, actions)
-        freed(giver, actions)
-        return giver.id
+        between_passes(target, actions)
+        freed(source, actions)
+        return source.id
 
     def join(self, replica: Replica, role: Role, actions: list[Action]) -> None:
         """An instance takes requests; those at the door go to it."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from serving.engine.engine import Engine
 from serving.engine.fleet import Fleet
 from serving.engine.progress import Progress
+from serving.kv.pieces import Piece
 from serving.live.colocated import LiveColocated
 from serving.vocabulary.actions import Action
 from serving.vocabulary.request import Request
@@ -91,6 +92,13 @@ class DoorHost:
     def dropped(self, engine: Engine) -> None:
         """Nothing was kept."""
 
-    def computed(self, engine: Engine, done: list[Progress], tokens: int, actions: list[Action]) -> None:
+    def computed(
+        self,
+        engine: Engine,
+        done: list[Progress],
+        first_layers: Piece | None,
+        tokens: int,
+        actions: list[Action],
+    ) -> None:
         """A batch has all its layers: it decodes on this engine."""
-        self._live.computed(engine, done, actions)
+        self._live.computed(engine, done, first_layers, actions)

@@ -11,7 +11,8 @@ from collections.abc import Collection, Mapping
 from serving.engine.engine import Engine
 from serving.engine.fleet import Admission, Fleet, refusal
 from serving.engine.progress import EngineState
-from serving.kv.handover import HandOverRules, HandOvers, Transfers
+from serving.kv.handover import HandOverRules, HandOvers
+from serving.kv.transfer_ids import TransferIds
 from serving.live.host import LiveSetup
 from serving.live.scaling import Live
 from serving.services.disaggregated_host import PrefillHost
@@ -46,7 +47,7 @@ class Disaggregated:
         admission: Admission,
         rules: HandOverRules,
         batch_tokens: int,
-        numbers: Transfers,
+        transfer_ids: TransferIds,
         live: LiveSetup | None = None,
     ) -> None:
         self.model = prototype.model
@@ -55,14 +56,14 @@ class Disaggregated:
         self._requests = requests
         self._admission = admission
         self._most_decoding = rules.most_requests
-        self.hand_overs = HandOvers(engines, requests, rules, numbers, prototype.block_tokens)
+        self.hand_overs = HandOvers(engines, requests, rules, transfer_ids, prototype.block_tokens)
         self.queue = PrefillQueue(batch_tokens)
         self.prefill: set[int] = set()  # instances that take requests
         self.decode: set[int] = set()
         self._idle: set[int] = set()  # prefill instances that could take some now
         self._turning: set[int] = set()  # those that will decode when they have computed what they have begun
         self.host = PrefillHost(self.model, self.queue, self.prefill, self.decode, self.hand_overs)
-        self.live = None if live is None else Live(live, engines, self.host, numbers)
+        self.live = None if live is None else Live(live, engines, self.host, self.hand_overs.moves)
 
     @property
     def longest_request_tokens(self) -> int:
@@ -90,7 +91,7 @@ class Disaggregated:
 
     def kv_senders(self) -> Collection[int]:
         """The instances that KV leaves now."""
-        return self.hand_overs.senders()
+        return self.hand_overs.moves.senders()
 
     @property
     def queued(self) -> int:
@@ -211,7 +212,7 @@ class Disaggregated:
     def sent(self, event: Sent, actions: list[Action]) -> int | None:
         """KV has come: it decodes there, and its old place, which is returned, has memory for more."""
         live = self.live
-        if live is not None and live.came(event.transfer, actions):
+        if live is not None and live.came(event, actions):
             self.feed(actions)
             return None
         source = self.hand_overs.sent(event, actions)
@@ -281,7 +282,9 @@ class Disaggregated:
             kept += [*engine.running, *(one.id for one in engine.waiting)]
         failed = engine.lose(actions, cause)
         self.host.dropped(engine)
-        self.hand_overs.lost(engine.id, unsent, kept, actions)
+        gone = self.hand_overs.lost(engine.id, unsent, kept, actions)
+        actions += [Fail(request, cause) for request in gone]
+        failed += gone
         if self.live is not None:
             failed += self._lose_live(self.live, engine, cause, actions)
         self.hand_overs.match(actions)
@@ -291,7 +294,7 @@ class Disaggregated:
         """Requests whose first layers only this instance had fail."""
         gone = live.lost(engine.id, actions)
         self.queue.backlog_tokens -= sum([request.prompt_tokens for request in gone])
-        failed = [request.id for request in gone] + self.hand_overs.without(engine.id, actions)
+        failed = [request.id for request in gone]
         actions += [Fail(request, cause) for request in failed]
         idle = [one for one in self.prefill if self._engines[one].state is _IDLE]
         self._idle.update(one for one in idle if not live.promised(one))

@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable
 from serving.engine.engine import Engine
 from serving.engine.progress import Progress
 from serving.kv.handover import HandOvers
+from serving.kv.pieces import Piece
 from serving.services.prefill_queue import PrefillQueue
 from serving.vocabulary.actions import Action
 from serving.vocabulary.request import Request
@@ -94,11 +95,20 @@ class PrefillHost:
         if seats:
             self._hand_overs.keep(engine.id, -tokens, -seats)
 
-    def computed(self, engine: Engine, done: list[Progress], tokens: int, actions: list[Action]) -> None:
+    def computed(
+        self,
+        engine: Engine,
+        done: list[Progress],
+        first_layers: Piece | None,
+        tokens: int,
+        actions: list[Action],
+    ) -> None:
         """A batch has all its layers: its KV is handed over."""
         self._queue.backlog_tokens -= tokens
         self.dropped(engine)
         earlier = len(engine.outgoing)
         engine.attach(done, outgoing=True)
+        if first_layers is not None:
+            self._hand_overs.moves.pieces.add([progress.id for progress in done], engine, first_layers)
         if done:
             self._hand_overs.completed(engine, earlier, actions)

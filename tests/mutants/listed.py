@@ -139,21 +139,21 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     # Hand-over, KV in two places
     _mutant(
         "KV of the other layers", "serving",
-        "return progress.known_tokens * kv_bytes_per_token * progress.elsewhere[1] // layers",
-        "return progress.known_tokens * kv_bytes_per_token * (layers - progress.elsewhere[1]) // layers",
-        "the giver is said to have as many bytes as the layers it has not computed",
+        "return [(piece.replica, whole_bytes * len(piece.layers) // layers) for piece in pieces]",
+        "return [(piece.replica, whole_bytes * (layers - len(piece.layers)) // layers) for piece in pieces]",
+        "a piece is said to have as many bytes as the layers that are not in it",
         "split_kv live_scaling live_exactness",
     ),
     _mutant(
         "sends to itself", "serving",
-        "if size_bytes and place != target:", "if size_bytes:",
+        "if size_bytes and replica != target:", "if size_bytes:",
         "what lies at the target is sent to it again",
         "split_kv live_scaling live_wide",
     ),
     _mutant(
         "releases what it keeps", "serving",
-        "if place is not None and place[0] != target:", "if place is not None:",
-        "the blocks of a giver that becomes the target are freed",
+        "if piece.replica != target:", "if True:",
+        "the blocks of a piece that lies at the target are freed",
         "split_kv live_scaling live_wide live_exactness",
     ),
     _mutant(

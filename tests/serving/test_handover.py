@@ -2,8 +2,9 @@
 
 import pytest
 
-from serving.kv.handover import HandOverRules, HandOvers, Transfers
-from serving.vocabulary.actions import Adopt, Assign, Fail, Interrupt, Preempt, Run, Send, Turn
+from serving.kv.handover import HandOverRules, HandOvers
+from serving.kv.transfer_ids import TransferIds
+from serving.vocabulary.actions import Adopt, Assign, Fail, Interrupt, Preempt, Run, Send, StopSend, Turn
 from serving.vocabulary.events import Arrived, Ran
 from serving.vocabulary.request import Request
 from tests.worlds.elastic_world import Setting, Told
@@ -171,7 +172,7 @@ def test_on_its_way_sent_decodes_at_the_target() -> None:
 
 def test_on_its_way_source_lost_fails_and_its_room_is_free() -> None:
     told = on_its_way()
-    assert told.lose(0) == [Fail(0, "")]
+    assert told.lose(0) == [Fail(0, ""), StopSend(0, "")]
     assert told.controller.engines[2].ledger.free_blocks == 16
     assert told.sent(0) == []  # the bytes were under way
     assert told.controller.failed == 1
@@ -179,7 +180,7 @@ def test_on_its_way_source_lost_fails_and_its_room_is_free() -> None:
 
 def test_on_its_way_target_lost_is_sent_again() -> None:
     told = on_its_way()
-    assert told.lose(2) == [send(1, (0,), 0, 3, 6)]
+    assert told.lose(2) == [StopSend(0, ""), send(1, (0,), 0, 3, 6)]
     assert told.sent(0) == []
     assert told.sent(1) == [Adopt(3, (0,), ""), decodes(3, 56)]
 
@@ -211,18 +212,18 @@ def test_who_was_preempted_for_room_goes_on_when_what_was_to_come_does_not() -> 
     for _ in range(7):
         assert told.ran(2) == [decodes(2, 1, False)]
     assert told.ran(2) == [Preempt(2, 0, "")]
-    assert told.lose(0) == [Fail(1, ""), Run(2, 0, ((0, 0, 13),), False, 1, True, "")]
+    assert told.lose(0) == [Fail(1, ""), StopSend(1, ""), Run(2, 0, ((0, 0, 13),), False, 1, True, "")]
 
 
 def test_a_request_takes_whole_blocks_and_at_most_the_memory() -> None:
-    hand_overs = HandOvers({}, {}, HandOverRules(1, 8), Transfers(), block_tokens=4)
+    hand_overs = HandOvers({}, {}, HandOverRules(1, 8), TransferIds(), block_tokens=4)
     for prompt, cap, need in ((1, 1, 4), (7, 2, 12), (30, 40, 64)):
         assert hand_overs.need_tokens(Request(0, 0, prompt, cap, "m"), 64) == need
     assert hand_overs.need_tokens(Request(0, 0, 10, 40, "m", 0, 1), 64) == 12
 
 
 def test_transfers_are_numbered_over_all_models_and_end_once() -> None:
-    transfers = Transfers()
+    transfers = TransferIds()
     assert [transfers.begin(model) for model in "aba"] == [0, 1, 2]
     assert [transfers.model_of(number) for number in (2, 0, 1)] == ["a", "a", "b"]
     with pytest.raises(KeyError):

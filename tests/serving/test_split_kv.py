@@ -9,9 +9,12 @@ from hypothesis import strategies as st
 from serving.engine.engine import Engine
 from serving.engine.progress import EngineState, Progress
 from serving.kv.decode_room import DecodeRoom
-from serving.kv.handover import HandOverRules, Transfers
-from serving.kv.transfers import Givers, UnderWay, parts_of
-from serving.vocabulary.actions import Adopt
+from serving.kv.handover import HandOverRules
+from serving.kv.moves import Moves, StageSend
+from serving.kv.pieces import Piece, Pieces
+from serving.kv.transfer_ids import TransferIds
+from serving.vocabulary.actions import Action, Adopt, StopSend
+from serving.vocabulary.layers import LayerRange
 from serving.vocabulary.replica import Role
 from serving.vocabulary.request import Request
 from tests.worlds.kv_rig import KV_BYTES, LAYERS, Prompt, Rig, send
@@ -19,6 +22,10 @@ from tests.worlds.kv_rig import KV_BYTES, LAYERS, Prompt, Rig, send
 
 def adopt(replica: int, *requests: int) -> Adopt:
     return Adopt(replica, requests, "")
+
+
+def stop(transfer: int) -> StopSend:
+    return StopSend(transfer, "")
 
 
 def free(rig: Rig) -> list[int]:
@@ -35,7 +42,7 @@ def test_a_split_request_decodes_when_both_parts_have_come() -> None:
     assert free(rig) == [14, 14, 14]  # both parts stay until they are needed no more
     assert rig.sent(0) == (0, [adopt(2, 7)])
     assert free(rig) == [16, 16, 14]
-    assert rig.engines[2].running[7].elsewhere is None
+    assert 7 in rig.engines[2].running and not rig.pieces
 
 
 def test_the_source_sends_first_and_givers_as_they_appear_in_the_batch() -> None:
@@ -50,19 +57,45 @@ def test_the_source_sends_first_and_givers_as_they_appear_in_the_batch() -> None
     assert rig.sent(1) == (0, [adopt(3, 1, 2, 3, 4)])
 
 
-def test_givers_are_rounded_down_and_a_part_of_no_bytes_is_not_sent() -> None:
-    progress = [split(1, 1, 1), split(2, 3, 1), split(3, 3, 3)]
-    parts = parts_of(0, 9, progress, layers=4, kv_bytes_per_token=1)
-    assert [(one.place, one.requests, one.size_bytes) for one in parts] == [
-        (0, (1, 2, 3), 1 + 3 + 1),
-        (1, (3,), 2),
+def test_pieces_are_rounded_down_and_one_of_no_bytes_is_not_sent() -> None:
+    batch = [split(1, 1, 1), split(2, 3, 1), split(3, 3, 3)]
+    assert stage(batch, target=2, kv_bytes_per_token=1) == [
+        StageSend(0, (1, 2, 3), 1 + 3 + 1),
+        StageSend(1, (3,), 2),
     ]
 
 
-def split(id: int, tokens: int, layers: int, giver: int = 1) -> Progress:
-    progress = Progress(Request(id, 0, tokens, 1, "m"))
-    progress.elsewhere = giver, layers
-    return progress
+def test_layers_from_several_replicas_are_one_stage() -> None:
+    """Replica 1 has layer 0 of 4, replica 2 layers 1 and 2, the home the last; 5 tokens of 8 bytes."""
+    one = Progress(Request(1, 0, 5, 1, "m"))
+    pieces = Piece(1, LayerRange(0, 1)), Piece(2, LayerRange(1, 3))
+    assert stage([(one, pieces)], 3, 8) == [
+        StageSend(0, (1,), 10),
+        StageSend(1, (1,), 10),
+        StageSend(2, (1,), 20),
+    ]
+    assert stage([(one, pieces)], 1, 8) == [StageSend(0, (1,), 10), StageSend(2, (1,), 20)]
+    assert stage([(one, pieces)], 0, 8) == [StageSend(1, (1,), 10), StageSend(2, (1,), 20)]
+
+
+Split = tuple[Progress, tuple[Piece, ...]]
+
+
+def split(id: int, tokens: int, layers: int, replica: int = 1) -> Split:
+    """A request whose first layers' KV lies at the replica; 0: it lies whole at its home."""
+    pieces = (Piece(replica, LayerRange(0, layers)),) if replica else ()
+    return Progress(Request(id, 0, tokens, 1, "m")), pieces
+
+
+def stage(batch: list[Split], target: int, kv_bytes_per_token: int) -> list[StageSend]:
+    """What is sent when a batch whose home is replica 0, of ``LAYERS`` layers, goes to the target."""
+    engines = Rig(["prefill"] * 4).engines
+    pieces = Pieces(engines, kv_bytes_per_token)
+    for progress, elsewhere in batch:
+        if elsewhere:
+            pieces.add((progress.id,), engines[0], *elsewhere)
+    moves = Moves(engines, pieces, TransferIds())
+    return moves.whole_stage(0, target, [progress for progress, _ in batch])
 
 
 def test_a_giver_sends_several_parts_at_a_time_and_a_batch_of_its_own() -> None:
@@ -193,13 +226,12 @@ def test_at_the_source_target_lost_stays() -> None:
     rig.computed(0, (3, 62, (1, 1)))
     assert rig.lose(2) == ([1, 2], [])
     assert [one.id for one in rig.engines[0].outgoing] == [3]
-    assert rig.hand_overs.parts_at(1) == [3]
+    assert rig.pieces.at(1) == [3]
 
 
-@pytest.mark.parametrize("without_first", [False, True])
-def test_at_the_source_giver_lost_fails_and_who_is_not_split_stays(without_first: bool) -> None:
+def test_at_the_source_giver_lost_fails_and_who_is_not_split_stays() -> None:
     rig = at_source()
-    assert rig.lose(1, without_first) == ([1], [])
+    assert rig.lose(1) == ([1], [])
     assert rig.turn(2) == [send(0, (2,), 0, 2, 32)]
 
 
@@ -231,7 +263,7 @@ def test_on_its_way_a_part_that_came_does_not_come_again() -> None:
 
 def test_on_its_way_source_lost_fails_and_everybody_else_is_free() -> None:
     rig = on_its_way()
-    assert rig.lose(0) == ([1, 2], [])
+    assert rig.lose(0) == ([1, 2], [stop(0)])
     assert free(rig) == [16] * 4
     assert rig.sent(0) == (None, [])  # the bytes were under way
 
@@ -239,16 +271,15 @@ def test_on_its_way_source_lost_fails_and_everybody_else_is_free() -> None:
 def test_on_its_way_target_lost_all_parts_are_sent_again() -> None:
     rig = on_its_way()
     again = [send(2, (1, 2), 0, 3, 56), send(3, (1,), 1, 3, 8)]
-    assert rig.lose(2) == ([], again)
+    assert rig.lose(2) == ([], [stop(0), *again])
     assert rig.sent(0) == (None, [])
     assert rig.sent(3) == (None, [])
     assert rig.sent(2) == (0, [adopt(3, 1, 2)])
 
 
-@pytest.mark.parametrize("without_first", [False, True])
-def test_on_its_way_giver_lost_fails_and_the_others_are_sent_again(without_first: bool) -> None:
+def test_on_its_way_giver_lost_fails_and_the_others_are_sent_again() -> None:
     rig = on_its_way()
-    assert rig.lose(1, without_first) == ([1], [send(2, (2,), 0, 2, 32)])
+    assert rig.lose(1) == ([1], [stop(0), send(2, (2,), 0, 2, 32)])
     assert rig.sent(0) == (None, [])
     assert rig.sent(2) == (0, [adopt(2, 2)])
     assert free(rig) == [16, 16, 15, 16]
@@ -258,15 +289,14 @@ def test_when_all_of_a_batch_fails_with_its_giver_the_target_takes_others() -> N
     rig = Rig(["prefill", "prefill", "decode", "prefill"])
     rig.computed(0, (1, 4, (1, 1)))
     assert rig.computed(3, (2, 4, None)) == []
-    assert rig.lose(1) == ([1], [send(2, (2,), 3, 2, 32)])
+    assert rig.lose(1) == ([1], [stop(0), stop(1), send(2, (2,), 3, 2, 32)])
 
 
-@pytest.mark.parametrize("without_first", [False, True])
-def test_a_target_that_was_the_giver_takes_its_requests_with_it(without_first: bool) -> None:
+def test_a_target_that_was_the_giver_takes_its_requests_with_it() -> None:
     rig = Rig(["prefill", "prefill", "prefill", "prefill"])
     rig.computed(0, (1, 4, (1, 1)), (2, 4, None), (3, 4, (2, 1)))
     rig.turn(1)
-    assert rig.lose(1, without_first) == ([1], [])
+    assert rig.lose(1) == ([1], [stop(0), stop(1)])
     assert rig.turn(3) == [send(2, (2, 3), 0, 3, 32 + 24), send(3, (3,), 2, 3, 8)]
 
 
@@ -274,10 +304,10 @@ def test_a_target_that_is_a_giver_too_still_has_its_part_when_another_giver_is_l
     rig = Rig(["prefill", "prefill", "prefill"])
     rig.computed(0, (1, 8, (1, 1)), (2, 8, (2, 1)))
     rig.turn(1)
-    assert rig.lose(2) == ([2], [send(2, (1,), 0, 1, 48)])
+    assert rig.lose(2) == ([2], [stop(0), stop(1), send(2, (1,), 0, 1, 48)])
     assert free(rig)[:2] == [14, 14]
     rig.close(1)
-    assert rig.lose(0) == ([1], [])
+    assert rig.lose(0) == ([1], [stop(2)])
     assert free(rig)[1] == 16
 
 
@@ -286,7 +316,7 @@ def test_it_has_its_part_too_when_it_is_not_sent_to_again() -> None:
     rig.computed(0, (1, 8, (1, 1)), (2, 8, (2, 1)))
     rig.turn(1)
     rig.close(1)
-    assert rig.lose(2) == ([2], [])
+    assert rig.lose(2) == ([2], [stop(0), stop(1)])
     assert free(rig)[:2] == [14, 14]
     assert rig.turn(3) == [send(2, (1,), 0, 3, 48), send(3, (1,), 1, 3, 16)]
 
@@ -303,14 +333,13 @@ def fetched() -> Rig:
 
 def test_kept_source_lost_fails() -> None:
     rig = fetched()
-    assert rig.lose(0) == ([1], [])
+    assert rig.lose(0) == ([1], [stop(0)])
     assert (free(rig), rig.sent(0)) == ([16, 16], (None, []))
 
 
-@pytest.mark.parametrize("without_first", [False, True])
-def test_kept_giver_lost_fails(without_first: bool) -> None:
+def test_kept_giver_lost_fails() -> None:
     rig = fetched()
-    assert rig.lose(1, without_first) == ([1], [])
+    assert rig.lose(1) == ([1], [stop(0)])
     assert (free(rig), rig.sent(0)) == ([16, 16], (None, []))
     assert rig.computed(0, (2, 4, None)) == [adopt(0, 2)]
 
@@ -323,16 +352,17 @@ def test_what_has_come_survives_source_and_giver_and_fails_with_its_target() -> 
 
 
 def test_nothing_is_remembered_of_what_is_over() -> None:
-    engines, progress = Rig(["prefill", "decode"]).engines, split(1, 4, 1)
-    givers = Givers(engines)
-    givers.add(progress, engines[0])
-    under_way = UnderWay(givers, KV_BYTES, Transfers())
-    under_way.begin(engines[0], engines[0], (progress,), "", [])
-    under_way.begin(engines[0], engines[1], (progress,), "", [])
-    assert (under_way.fetching, under_way.sending, len(under_way.all())) == ({1}, {0}, 2)
-    for transfer in under_way.all():
-        under_way.over(transfer)
-    assert (under_way.fetching, under_way.sending, under_way.all()) == (set(), set(), [])
+    rig = Rig(["prefill", "prefill", "decode"])
+    engines, moves, actions = rig.engines, rig.hand_overs.moves, list[Action]()
+    (progress, elsewhere), (other, _) = split(1, 4, 1), split(2, 4, 0, replica=0)
+    rig.pieces.add((1,), engines[0], *elsewhere)
+    fetched = moves.begin(engines[0], engines[0], (progress,), "", actions)
+    sent = moves.begin(engines[0], engines[2], (other,), "", actions)
+    assert (moves.staying, moves.sending, moves.all()) == ({1}, {0}, [fetched, sent])
+    for move in moves.all():
+        moves.abort(move, "", actions)
+    assert (moves.staying, moves.sending, moves.all()) == (set(), set(), [])
+    assert actions[2:] == [StopSend(0, ""), StopSend(1, "")]
     room = DecodeRoom(HandOverRules(1, 8), 4)
     room.open(1, 64)
     room.comes(1, 8, 1)
@@ -341,36 +371,35 @@ def test_nothing_is_remembered_of_what_is_over() -> None:
     assert (room.least(), room.demands, room.seats, room.receiving) == (None, {}, {}, set())
 
 
-def test_a_giver_is_not_the_source_and_has_neither_none_nor_all_of_the_layers() -> None:
+def test_a_piece_is_not_at_its_home_and_has_neither_none_nor_all_of_the_layers() -> None:
     engines = Rig(["prefill", "prefill"]).engines
-    for giver, layers in ((0, 1), (1, 0), (1, LAYERS)):
-        with pytest.raises(AssertionError, match="elsewhere"):
-            Givers(engines).add(split(1, 4, layers, giver), engines[0])
+    for replica, first, last in ((0, 0, 1), (1, 0, LAYERS), (1, 3, LAYERS + 1)):
+        with pytest.raises(AssertionError, match="is not split from replica 0"):
+            Pieces(engines, KV_BYTES).add((1,), engines[0], Piece(replica, LayerRange(first, last)))
+    with pytest.raises(ValueError, match="empty"):
+        LayerRange(0, 0)
 
 
 # Laws
 
-progresses = st.lists(st.tuples(st.integers(1, 99), st.integers(0, 3), st.integers(0, 6)), min_size=1)
+progresses = st.lists(st.tuples(st.integers(1, 99), st.integers(0, 2), st.integers(1, 3)), min_size=1)
 
 
-@given(progresses, st.integers(1, 7), st.integers(5, 6), st.randoms(use_true_random=False))
-def test_parts_sum_to_the_whole_in_any_order(
-    drawn: list[tuple[int, int, int]], kv_bytes: int, target: int, random: Random
+@given(progresses, st.integers(1, 7), st.randoms(use_true_random=False))
+def test_pieces_sum_to_the_whole_in_any_order(
+    drawn: list[tuple[int, int, int]], kv_bytes: int, random: Random
 ) -> None:
-    """Source 0, givers 1 to 3 (0: not split), 7 layers; the target 5 or 6 is nobody's giver."""
-    batch = [
-        split(id, tokens, layers or 1, giver) if giver else Progress(Request(id, 0, tokens, 1, "m"))
-        for id, (tokens, giver, layers) in enumerate(drawn)
-    ]
-    parts = parts_of(0, target, batch, 7, kv_bytes)
+    """The home is 0, pieces lie at 1 and 2 (0: not split); the target 3 has none."""
+    batch = [split(id, tokens, layers, replica) for id, (tokens, replica, layers) in enumerate(drawn)]
+    sends = stage(batch, 3, kv_bytes)
     whole_bytes = kv_bytes * sum(tokens for tokens, _, _ in drawn)
-    assert sum(part.size_bytes for part in parts) == whole_bytes
-    assert parts[0].place == 0 and parts[0].requests == tuple(range(len(batch)))
+    assert sum(one.size_bytes for one in sends) == whole_bytes
+    assert sends[0].source == 0 and sends[0].requests == tuple(range(len(batch)))
     random.shuffle(batch)
-    again = parts_of(0, target, batch, 7, kv_bytes)
-    assert {one.place: one.size_bytes for one in again} == {one.place: one.size_bytes for one in parts}
-    at_home = parts_of(0, 0, batch, 7, kv_bytes)
-    assert sum(one.size_bytes for one in at_home) == whole_bytes - parts[0].size_bytes
+    again = stage(batch, 3, kv_bytes)
+    assert {one.source: one.size_bytes for one in again} == {one.source: one.size_bytes for one in sends}
+    at_home = stage(batch, 0, kv_bytes)
+    assert sum(one.size_bytes for one in at_home) == whole_bytes - sends[0].size_bytes
 
 
 class Chance:
@@ -435,7 +464,7 @@ class Chance:
         self.rig.close(self.random.choice(self.alive))
 
     def lose(self) -> None:
-        self.rig.lose(self.random.choice(self.alive), self.random.random() < 0.5)
+        self.rig.lose(self.random.choice(self.alive))
 
 
 @given(st.integers(0, 1 << 48), st.lists(st.integers(0, 60), max_size=4))

@@ -39,6 +39,7 @@ from serving.vocabulary.actions import (
     Run,
     Send,
     StopLoad,
+    StopSend,
     Wake,
 )
 from serving.vocabulary.events import Arrived, Event, Loaded, LoadStopped, Lost, Ran, Sent, Woke
@@ -238,8 +239,8 @@ class Told:
     def ran(self, replica: int, *finished: int, steps: int = 1, epoch: int = 0) -> list[Action]:
         return self.fact(Ran(replica, epoch, steps, finished))
 
-    def sent(self, transfer: int) -> list[Action]:
-        return self.fact(Sent(transfer, 0, ""))
+    def sent(self, transfer: int, cause: str = "") -> list[Action]:
+        return self.fact(Sent(transfer, 0, cause))
 
     def lose(self, replica: int) -> list[Action]:
         return self.fact(Lost(replica, "gone"))
@@ -264,8 +265,10 @@ class Told:
 class StepWorld:
     """Every step, load and transfer takes the time that ``spans`` says; replicas and hosts may be lost.
 
-    For controllers that do not coalesce, so that nothing needs to be interrupted. After each event the
-    invariants are checked. ``kv_bytes``, ``prompts_handed_over``: what the law of KV bytes compares.
+    For controllers that do not coalesce, so that nothing needs to be interrupted. What is sent from or to a
+    replica that is lost ends with it: by turns that is told before the loss, or the controller stops it, or
+    it runs on. After each event the invariants are checked. ``kv_bytes``, ``prompts_handed_over``: what the
+    law of KV bytes compares.
     """
 
     def __init__(self, setting: Setting, spans: Callable[[str], int]) -> None:
@@ -284,6 +287,8 @@ class StepWorld:
         self.told: Counter[tuple[int, int]] = Counter()  # layers that were told of, by load and target
         self.actions: list[Action] = []
         self.prompts: dict[int, int] = {}
+        self.on_the_wire: dict[int, Send] = {}
+        self.stopped: Counter[str] = Counter()  # transfers that were not told as whole, by who stopped them
 
     def at(self, at_ns: int, what: Callable[[], Event | None]) -> None:
         self._number += 1
@@ -304,6 +309,10 @@ class StepWorld:
             engine = self.controller.engines.get(replica)
             if engine is None or not self.alive.get(replica, True):
                 return None
+            ends = [one for one, send in self.on_the_wire.items() if replica in (send.source, send.target)]
+            for transfer in ends[: self._number % 3]:
+                self.stopped["the world"] += 1
+                self.tell(Sent(self.on_the_wire.pop(transfer).transfer, 0, "gone"))
             self.alive[replica] = False
             return Lost(replica, "gone")
 
@@ -360,6 +369,9 @@ class StepWorld:
                 self._stop(action.load)
             elif isinstance(action, Send):
                 self._send(action)
+            elif isinstance(action, StopSend):
+                self.stopped["the controller"] += 1
+                self._end_send(action.transfer, self.now_ns, "stopped")
             elif isinstance(action, Wake):
                 self.at(action.at_ns, lambda: Woke() if self._awaited() else None)
 
@@ -442,4 +454,14 @@ class StepWorld:
             self._stop(follower)
 
     def _send(self, send: Send) -> None:
-        self.at(self.now_ns + self.spans("send"), lambda: Sent(send.transfer, send.size_bytes, ""))
+        self.on_the_wire[send.transfer] = send
+        self._end_send(send.transfer, self.now_ns + self.spans("send"), "")
+
+    def _end_send(self, transfer: int, at_ns: int, cause: str) -> None:
+        """Told once, whatever ends it first."""
+
+        def end() -> Event | None:
+            send = self.on_the_wire.pop(transfer, None)
+            return None if send is None else Sent(transfer, 0 if cause else send.size_bytes, cause)
+
+        self.at(at_ns, end)

@@ -1,4 +1,4 @@
-"""Engines and KV that lies in two places, told one fact at a time."""
+"""Engines and KV that is split by layer, told one fact at a time."""
 
 from collections.abc import Iterable
 
@@ -6,8 +6,10 @@ from nativecore import core
 from policies.batching import PrefillFirst
 from serving.engine.engine import Engine
 from serving.engine.progress import EngineState, Progress
-from serving.kv.handover import HandOverRules, HandOvers, Transfers
-from serving.vocabulary.actions import Action, Adopt, Preempt, Run, Send
+from serving.kv.handover import HandOverRules, HandOvers
+from serving.kv.pieces import Piece
+from serving.kv.transfer_ids import TransferIds
+from serving.vocabulary.actions import Action, Adopt, Preempt, Run, Send, StopSend
 from serving.vocabulary.events import Ran, Sent
 from serving.vocabulary.layers import LayerRange
 from serving.vocabulary.replica import Replica, Role
@@ -49,7 +51,8 @@ class Rig:
         self.requests: dict[int, Request] = {}
         self.kv_bytes = kv_bytes
         rules = HandOverRules(kv_bytes, 8)
-        self.hand_overs = HandOvers(self.engines, self.requests, rules, Transfers(), 4)
+        self.hand_overs = HandOvers(self.engines, self.requests, rules, TransferIds(), 4)
+        self.pieces = self.hand_overs.moves.pieces
         self.origin: dict[int, tuple[int, int, int]] = {}
         self.runs: dict[int, Run] = {}
         self.free = [kv_blocks for _ in self.engines]  # blocks, after the last event
@@ -65,23 +68,24 @@ class Rig:
         for id, tokens, elsewhere in prompts:
             request = self.requests[id] = Request(id, 0, tokens, output, "m")
             progress = Progress(request)
-            progress.computed, progress.elsewhere = tokens, elsewhere
+            progress.computed = tokens
             engine.ledger.reserve(id, tokens)
             self.origin[id] = source, source, 0
             if elsewhere is not None:
                 giver, layers = elsewhere
                 self.engines[giver].ledger.reserve(id, tokens)
+                self.pieces.add((id,), engine, Piece(giver, LayerRange(0, layers)))
                 self.origin[id] = source, giver, tokens * self.kv_bytes * layers // LAYERS
             engine.outgoing.append(progress)
         self.hand_overs.completed(engine, earlier, actions)
         return self.answer(actions)
 
-    def sent(self, number: int) -> tuple[int | None, list[Action]]:
-        """A part came: what ``HandOvers.sent`` says, and the actions."""
+    def sent(self, number: int, cause: str = "") -> tuple[int | None, list[Action]]:
+        """A transfer ended: what ``HandOvers.sent`` says, and the actions."""
         actions: list[Action] = []
         if number in self.pending:
             self.pending.remove(number)
-        source = self.hand_overs.sent(Sent(number, 0, ""), actions)
+        source = self.hand_overs.sent(Sent(number, 0, cause), actions)
         return source, self.answer(actions)
 
     def turn(self, replica: int) -> list[Action]:
@@ -97,7 +101,7 @@ class Rig:
         self.closed.add(replica)
         self.hand_overs.close(replica)
 
-    def lose(self, replica: int, without_first: bool = False) -> tuple[list[int], list[Action]]:
+    def lose(self, replica: int) -> tuple[list[int], list[Action]]:
         """As the service does: who fails, and the actions but the engine's."""
         engine, actions = self.engines[replica], list[Action]()
         hand_overs = self.hand_overs
@@ -106,12 +110,7 @@ class Rig:
         kept = [*unsent, *(one.id for one in engine.adopted), *engine.running]
         kept += [one.id for one in engine.waiting]
         failed = engine.lose([], "gone")
-        if without_first:
-            failed += hand_overs.without(replica, actions)
-            hand_overs.lost(replica, unsent, kept, actions)
-        else:
-            hand_overs.lost(replica, unsent, kept, actions)
-            failed += hand_overs.without(replica, actions)
+        failed += hand_overs.lost(replica, unsent, kept, actions)
         for request in failed:
             del self.requests[request]
         hand_overs.match(actions)
@@ -131,6 +130,8 @@ class Rig:
     def answer(self, actions: list[Action], stepped: int = -1) -> list[Action]:
         sends = [one for one in actions if isinstance(one, Send)]
         self.pending += [send.transfer for send in sends]
+        for stop in (one for one in actions if isinstance(one, StopSend)):
+            assert stop.transfer in self.pending, "what has ended is not stopped"
         self.runs |= {one.replica: one for one in actions if isinstance(one, Run)}
         self.check_bytes(sends)
         self.check_books()
@@ -143,7 +144,7 @@ class Rig:
             if given and engine.state is not EngineState.LOST:
                 assert engine.told_free >= self.free[number], "it may have waited for this memory"
             engine.told_free = 0
-        return bare([one for one in actions if isinstance(one, Send | Adopt)])
+        return bare([one for one in actions if isinstance(one, Send | StopSend | Adopt)])
 
     def check_bytes(self, sends: list[Send]) -> None:
         """All of what is handed over is sent, but what the target has itself; of what is kept the rest."""
@@ -173,7 +174,7 @@ class Rig:
             assert hand_overs.seats.get(number, 0) == len({*coming, *decoding})
             waiting = [one for one in outgoing if one not in under_way]
             demand += kept + sum(hand_overs.need_tokens(self.requests[one], room) for one in waiting)
-            holders = {*outgoing, *coming, *decoding, *hand_overs.parts_at(number)}
+            holders = {*outgoing, *coming, *decoding, *self.pieces.at(number)}
             holders.difference_update(one.id for one in engine.waiting)  # preempted
             assert set(engine.ledger.holders()) == holders
             assert not engine.outgoing or engine.state is not EngineState.LOST

@@ -1,0 +1,232 @@
+"""Moves: the KV of a batch goes from its source, and from where pieces of it lie, to the target.
+
+A move reserves blocks at the target, sends in one or several stages, and commits: the source and the pieces
+give their blocks back. Before that it may be aborted: what is on the wire is stopped (``StopSend``), the
+target gives its blocks back, and the KV is where it was. A stage is a set of sends that begin together; it
+has ended when all of them have. Where source and target are the same, the batch stays, and only the pieces
+that lie elsewhere are sent. docs/STATES.md has the table of states and events.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from enum import IntEnum
+
+from serving.engine.engine import Engine
+from serving.engine.progress import Progress
+from serving.kv.pieces import Pieces
+from serving.kv.transfer_ids import TransferIds
+from serving.vocabulary.actions import Action, Send, StopSend
+from serving.vocabulary.events import Sent
+from serving.vocabulary.fact import fact
+
+
+class MovePhase(IntEnum):
+    """``RESERVED``: nothing is on the wire: before the first stage, between two, or after the last."""
+
+    RESERVED = 0
+    SENDING = 1
+    COMMITTED = 2
+    ABORTED = 3
+
+
+# On Python 3.11 every look-up through the class costs as much as the rest of a short method.
+_RESERVED, _SENDING, _COMMITTED, _ABORTED = MovePhase
+
+
+@fact
+class StageSend:
+    """What one replica sends in a stage: ``size_bytes`` of KV of these requests."""
+
+    source: int
+    requests: tuple[int, ...]
+    size_bytes: int
+
+
+class Move:
+    """A batch on its way. ``transfers``: of the stage under way; ``missing`` of them have not ended."""
+
+    __slots__ = ("batch", "missing", "phase", "source", "target", "transfers")
+
+    def __init__(self, source: int, target: int, batch: tuple[Progress, ...]) -> None:
+        self.source = source
+        self.target = target
+        self.batch = batch
+        self.transfers: tuple[int, ...] = ()
+        self.missing = 0
+        self.phase: MovePhase = _RESERVED
+
+    @property
+    def stays(self) -> bool:
+        """Whether the batch stays at its source, and only pieces of it are sent there."""
+        return self.source == self.target
+
+    @property
+    def ids(self) -> list[int]:
+        """The requests of the batch."""
+        return [progress.id for progress in self.batch]
+
+
+class Moves:
+    """The moves of one model that are neither committed nor aborted."""
+
+    __slots__ = ("_engines", "_moves", "_of_transfer", "pieces", "sending", "staying", "transfer_ids")
+
+    def __init__(self, engines: Mapping[int, Engine], pieces: Pieces, transfer_ids: TransferIds) -> None:
+        self._engines = engines
+        self._moves: dict[Move, None] = {}  # in the order in which they began
+        self._of_transfer: dict[int, Move] = {}  # what is on the wire
+        self.pieces = pieces
+        self.transfer_ids = transfer_ids
+        self.sending: set[int] = set()  # sources of batches that leave them
+        self.staying: set[int] = set()  # requests that stay at their source while pieces are sent to it
+
+    # The verbs.
+
+    def reserve(self, source: Engine, target: Engine, batch: tuple[Progress, ...]) -> Move:
+        """Keep blocks at the target for the batch, which waits at the source."""
+        if source is target:
+            self.staying.update([progress.id for progress in batch])
+        else:
+            self.sending.add(source.id)
+            reserve = self.pieces.reserve
+            for progress in batch:
+                reserve(target, progress.id, progress.known_tokens)
+        move = Move(source.id, target.id, batch)
+        self._moves[move] = None
+        return move
+
+    def send(self, move: Move, stage: Sequence[StageSend], reason: str, actions: list[Action]) -> None:
+        """Begin a stage."""
+        assert move.phase is _RESERVED and stage, "a stage begins when nothing is on the wire"
+        model, begin = self._engines[move.source].replica.model, self.transfer_ids.begin
+        move.phase, move.missing = _SENDING, len(stage)
+        move.transfers = transfers = tuple([begin(model) for _ in stage])
+        for transfer, one in zip(transfers, stage):
+            self._of_transfer[transfer] = move
+            actions.append(
+                Send(transfer, "kv", one.requests, one.source, move.target, one.size_bytes, reason)
+            )
+
+    def begin(
+        self, source: Engine, target: Engine, batch: tuple[Progress, ...], reason: str, actions: list[Action]
+    ) -> Move:
+        """Reserve, and send all KV of a batch in one stage."""
+        move = self.reserve(source, target, batch)
+        self.send(move, self.whole_stage(source.id, target.id, batch), reason, actions)
+        return move
+
+    def sent(self, event: Sent, actions: list[Action]) -> Move | None:
+        """A transfer has ended: the move, if its stage has; it is aborted if the world stopped the transfer.
+
+        None while others of the stage are on the wire, and for what a move that is over had on the wire.
+        """
+        move = self._of_transfer.pop(event.transfer, None)
+        if move is None:
+            return None
+        move.missing -= 1
+        if event.cause:
+            self.abort(move, event.cause, actions)
+        elif move.missing:
+            return None
+        else:
+            move.phase = _RESERVED
+        return move
+
+    def commit(self, move: Move) -> list[Engine]:
+        """All KV is at the target: the batch leaves the source, and pieces their replicas.
+
+        Returns the engines where pieces lay. The caller attaches the batch to the target.
+        """
+        assert move.phase is _RESERVED, "a move is committed once, when nothing is on the wire"
+        self._end(move, _COMMITTED)
+        self._engines[move.source].detach(move.batch, keeps_kv=move.stays)
+        return self.pieces.join(move.ids, move.target) if self.pieces else []
+
+    def abort(self, move: Move, reason: str, actions: list[Action]) -> None:
+        """The batch does not come: it waits at the source again, and the target keeps no blocks for it.
+
+        Pieces that lie at the target stay there.
+        """
+        assert move.phase is _RESERVED or move.phase is _SENDING, "a move that is over cannot be aborted"
+        for transfer in move.transfers:
+            if self._of_transfer.pop(transfer, None) is not None:
+                actions.append(StopSend(transfer, reason))
+        self._end(move, _ABORTED)
+        if not move.stays:
+            target, has_one = self._engines[move.target], self.pieces.has_one
+            self.pieces.release(target, [one for one in move.ids if not has_one(one, target.id)])
+
+    def _end(self, move: Move, phase: MovePhase) -> None:
+        move.phase = phase
+        del self._moves[move]
+        if move.source == move.target:
+            self.staying.difference_update(move.ids)
+        else:
+            self.sending.remove(move.source)
+
+    # What a stage sends.
+
+    def whole_stage(self, source: int, target: int, batch: Sequence[Progress]) -> list[StageSend]:
+        """KV that is not at the target: that at the source first, then pieces as they appear in the batch.
+
+        Nothing of no bytes is sent.
+        """
+        pieces = self.pieces
+        if not pieces and source != target:
+            ids = tuple([progress.id for progress in batch])
+            return [StageSend(source, ids, pieces.whole_bytes(batch))]
+        bytes_at: dict[int, int] = {source: 0}
+        requests_at: dict[int, list[int]] = {source: []}
+        for progress in batch:
+            elsewhere = pieces.size_bytes(progress)
+            own_bytes = pieces.whole_bytes((progress,)) - sum([size_bytes for _, size_bytes in elsewhere])
+            for replica, size_bytes in [(source, own_bytes), *elsewhere]:
+                if size_bytes and replica != target:
+                    bytes_at[replica] = bytes_at.get(replica, 0) + size_bytes
+                    requests_at.setdefault(replica, []).append(progress.id)
+        return [StageSend(one, tuple(ids), bytes_at[one]) for one, ids in requests_at.items() if ids]
+
+    def by_sources(
+        self, batch: Iterable[Progress]
+    ) -> tuple[tuple[Progress, ...], list[tuple[Progress, ...]]]:
+        """Requests that nothing need be sent of to stay where they are; the others, by where pieces lie."""
+        if not self.pieces:
+            return tuple(batch), []
+        here, groups = list[Progress](), dict[tuple[int, ...], list[Progress]]()
+        for progress in batch:
+            replicas = tuple([one for one, size_bytes in self.pieces.size_bytes(progress) if size_bytes])
+            (groups.setdefault(replicas, []) if replicas else here).append(progress)
+        return tuple(here), [tuple(group) for group in groups.values()]
+
+    # What is asked.
+
+    def unsent(self, source: Engine) -> Sequence[Progress]:
+        """Requests that wait at a source that sends nothing and are in no move."""
+        if not self.staying:
+            return source.outgoing
+        return [progress for progress in source.outgoing if progress.id not in self.staying]
+
+    def senders(self) -> set[int]:
+        """The replicas that KV leaves now; where a piece lies that is until the move is over."""
+        found = set(self.sending)
+        if self.pieces:
+            for move in self._moves:
+                pieces = [piece for progress in move.batch for piece in self.pieces.of(progress.id)]
+                found.update([piece.replica for piece in pieces if piece.replica != move.target])
+        return found
+
+    def all(self) -> list[Move]:
+        """In the order in which they began."""
+        return list(self._moves)
+
+    def requests_to(self, target: int) -> list[int]:
+        """Requests whose KV is on its way to a replica."""
+        return [request for move in self._moves if move.target == target for request in move.ids]
+
+    def with_part_in(self, replica: int) -> list[Move]:
+        """Moves that need a replica: as source, as target, or for a piece that lies there."""
+        has_one = self.pieces.has_one
+        return [
+            move
+            for move in self._moves
+            if replica in (move.source, move.target) or any(has_one(one, replica) for one in move.ids)
+        ]
