@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from simpy import Environment, Event
 
+from serving.elastic.elastic import Elastic
 from serving.vocabulary.actions import (
     Action,
     Adopt,
@@ -89,7 +90,8 @@ class Simulation:
         self._next: tuple[Request, int] | None = None
         self._events = self._looks = 0
         self._decisions_ns = array("q")
-        self._still = Standstill(getattr(controller, "elastic", None))
+        elastic = getattr(controller, "elastic", None)
+        self._still = Standstill(elastic if isinstance(elastic, Elastic) else None)
         self._rows_of = rows_of or {}
         self._cpu_ns = cpu_ns or (lambda: 0)
         self._machines: dict[int, Machine] = {}

@@ -18,7 +18,9 @@ from experiments.build.streams import seed_of
 from experiments.config.config import RunConfig
 from experiments.policy.make import make_policy, policy_maker
 from hwmodels.rows import FIXED_PER_S
+from serving.composition import ServiceOptions, compose
 from serving.controller import Controller
+from serving.engine.pool import EngineOptions
 from serving.protocols.batch import Batcher
 from serving.services.colocated import Queue
 from serving.vocabulary.errors import UserError
@@ -98,20 +100,19 @@ def controller_of(
     engine = config.engine
     elastic = None
     if system.elastic:
-        elastic = elastic_of(config, prototypes_of(config, hardware), estimates, replicas)
-    return Controller(
+        elastic = elastic_of(config, prototypes_of(config, hardware), estimates)
+    coalesce = not engine.exact and not (system.instances.split and _may_preempt(config, hardware))
+    checks = not _is_ours(system.batcher.policy)
+    queue = cast(Queue | None, system.instances.queue)
+    return compose(
         replicas,
         dispatcher,
         batcher_for,
         admission,
-        not engine.exact and not (system.instances.split and _may_preempt(config, hardware)),
-        asynchronous=engine.asynchronous,
-        starts=starts_of(config, replicas),
-        hand_overs=hand_over_rules(config),
-        batch_tokens=engine.max_num_batched_tokens,
-        elastic=elastic,
-        queue=cast(Queue | None, system.instances.queue),
-        check_batches=not _is_ours(system.batcher.policy),
+        EngineOptions(coalesce, engine.asynchronous, checks=checks),
+        ServiceOptions(hand_over_rules(config), engine.max_num_batched_tokens, queue),
+        starts_of(config, replicas),
+        elastic,
     )
 
 

@@ -12,8 +12,7 @@ from experiments.policy.make import make_policy
 from hwmodels.topology.spec import ClusterSpec, Rate
 from hwmodels.topology.topology import Topology, build
 from policies.scaling.load_monitor import LoadMonitor, instance_to_take
-from serving.elastic.elastic import Elastic
-from serving.elastic.setup import ElasticPolicies, ElasticSetup, ModelLimits
+from serving.elastic.setup import ElasticParts, ElasticPolicies, ElasticSetup, ModelLimits
 from serving.kv.handover import HandOverRules
 from serving.parameters.cluster_map import ClusterMap
 from serving.protocols.live import LivePolicy
@@ -52,10 +51,8 @@ def hand_over_rules(config: RunConfig) -> dict[str, HandOverRules]:
     }
 
 
-def elastic_of(
-    config: RunConfig, prototypes: Mapping[str, Replica], estimates: Estimates, placed: Sequence[Replica]
-) -> Elastic:
-    """The elastic part of a controller, with the configured policies. Raises UserError."""
+def elastic_of(config: RunConfig, prototypes: Mapping[str, Replica], estimates: Estimates) -> ElasticParts:
+    """What the elastic part of a controller is made of, with the configured policies. Raises UserError."""
     system, hosted = config.system, hosted_models(config)
     sizes_bytes = {model.name: model.shape.weight_bytes for model in hosted}
     spec = spec_of(config)
@@ -81,7 +78,7 @@ def elastic_of(
             return None  # only the load monitor's rules say what an instance too many is
         return instance_to_take(views, wanting, {view.model: scaler.rules_of(view.model) for view in views})
 
-    return Elastic(setup, ElasticPolicies(scaler, provisioner, arbiter, live), copies, placed)
+    return ElasticParts(setup, ElasticPolicies(scaler, provisioner, arbiter, live), copies)
 
 
 def cluster_map_of(topology: Topology) -> ClusterMap:

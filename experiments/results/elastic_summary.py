@@ -8,6 +8,7 @@ from typing import Any
 
 from experiments.results.instance_use import instance_use
 from serving.controller import Controller
+from serving.elastic.elastic import Elastic
 from serving.protocols.scaling import OBSTACLES, ScaleEvent
 from serving.vocabulary.replica import Replica
 from serving.vocabulary.units import NS_PER_S
@@ -26,7 +27,7 @@ def elastic_summary(
     events.
     """
     elastic = controller.elastic
-    if elastic is None:
+    if not isinstance(elastic, Elastic):
         return {"scale_events": [], "decisions": {"count": 0, "cpu_ms_p99": None}}
     copies, span_s = elastic.deployment.asked_copies, summary["duration_s"]
     end_ns = round(span_s * NS_PER_S)

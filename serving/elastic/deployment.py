@@ -7,17 +7,16 @@ events.
 from collections.abc import Callable, Mapping, Sequence
 
 from serving.elastic.instances import Instances
+from serving.elastic.setup import ElasticParts
 from serving.elastic.sources import provision_for
 from serving.engine.engine import Engine
 from serving.engine.progress import AT_WORK
 from serving.live.loads import live_targets
 from serving.parameters.cache_answers import AskedCopies
-from serving.parameters.cluster_map import ClusterMap
-from serving.parameters.copies import Copies
 from serving.parameters.loads import UNDER_WAY, Loads
 from serving.parameters.parameter_pool import Reload
 from serving.protocols.provision_answers import AskedProvisioner
-from serving.protocols.provisioning import Missing, Provisioned, Provisioner, missing_of
+from serving.protocols.provisioning import Missing, Provisioned, missing_of
 from serving.protocols.scaling import ScaleDecision, ScaleEvent
 from serving.services.service import Service
 from serving.vocabulary.actions import Action, Load, Place, Reclaim, Stop, StopLoad, Turn
@@ -29,32 +28,29 @@ class Deployment:
     """The instances of all models. ``history``: every decision and what came of it, with the reasons."""
 
     __slots__ = (
-        "_begun_ns", "_cluster", "_engines", "_loads", "_numbers", "_overlapping", "_park_ns", "_pass_ns",
-        "_place", "_provisioner", "_services", "_sizes_bytes", "active_ns", "asked_copies", "copies",
+        "_begun_ns", "_cluster", "_engines", "_limits", "_loads", "_numbers", "_overlapping", "_park_ns",
+        "_place", "_provisioner", "_services", "active_ns", "asked_copies", "copies",
         "drained", "history", "instances",
     )  # fmt: skip
 
     def __init__(
         self,
-        cluster: ClusterMap,
-        prototypes: Mapping[str, Replica],
-        provisioner: Provisioner,
-        copies: Copies,
+        parts: ElasticParts,
         placed: Sequence[Replica],
-        park_ns: int,
-        pass_ns: Mapping[str, int],
-        sizes_bytes: Mapping[str, int],
+        engines: Mapping[int, Engine],
+        services: Mapping[str, Service],
+        place: Callable[[Replica, Role, bool], None],
     ) -> None:
-        """``placed`` serve from the start. ``park_ns``: how long parameters stay on GPUs that were freed.
-
-        ``pass_ns``: how long a full prefill pass of each model takes; ``sizes_bytes``: of its parameters.
-        """
-        self._pass_ns, self._sizes_bytes = pass_ns, sizes_bytes
+        """``placed`` serve from the start; ``place`` gives a replica its engine."""
+        setup, copies = parts.setup, parts.copies
+        cluster, prototypes = setup.cluster, setup.prototypes
+        self._engines, self._services, self._loads, self._place = engines, services, Loads(), place
+        self._limits = setup.limits
         self._begun_ns: dict[int, int] = {}  # of the loads under way
         self._overlapping: set[int] = set()  # of these, behind which a pass may run
         self._cluster = cluster
-        self._provisioner = AskedProvisioner(provisioner)
-        self._park_ns = park_ns
+        self._provisioner = AskedProvisioner(parts.policies.provisioner)
+        self._park_ns = setup.park_ns
         self.copies, self.asked_copies = copies, AskedCopies(copies, cluster.hosts, prototypes)
         self.instances = Instances(cluster, prototypes, placed)
         self.asked_copies.start([(one.model, one.id, cluster.host_of(one.gpus[0])) for one in placed])
@@ -62,16 +58,6 @@ class Deployment:
         self.active_ns: dict[int, int] = {}  # when each replica began to serve, or reported last
         self.drained: set[int] = set()  # instances that go as soon as they may
         self._numbers = 0  # of loads
-
-    def connect(
-        self,
-        engines: dict[int, Engine],
-        services: Mapping[str, Service],
-        loads: Loads,
-        place: Callable[[Replica, Role, bool], None],
-    ) -> None:
-        """The controller's own books, which this works on; ``place`` makes the engine of a seat."""
-        self._engines, self._services, self._loads, self._place = engines, services, loads, place
 
     def loaded(self, now_ns: int, event: Loaded, actions: list[Action]) -> None:
         """More of a load is there; with all of it an instance serves."""
@@ -107,7 +93,7 @@ class Deployment:
             return False
         count = len(replica.layers)
         took_ns = now_ns - self._begun_ns[load.load]
-        return took_ns * (count - layers) <= self._pass_ns[load.model] * layers
+        return took_ns * (count - layers) <= self._limits[load.model].pass_ns * layers
 
     def load_stopped(self, now_ns: int, event: LoadStopped, actions: list[Action]) -> None:
         """A load ended early: its instance is given up, the load monitor will want another."""
@@ -202,7 +188,7 @@ class Deployment:
         live = self._services[model].live
         if live is None or decision.role == "decode" or not answer.edges:
             return set()
-        chosen = live.choose(now_ns, live_targets(answer.edges, self._sizes_bytes[model]))
+        chosen = live.choose(now_ns, live_targets(answer.edges, self._limits[model].size_bytes))
         for number in chosen:
             live.begin(now_ns, number)
         return set(chosen)

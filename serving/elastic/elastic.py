@@ -7,17 +7,17 @@ once, when a request comes. What the policies decide is carried through by ``ser
 from collections.abc import Callable, Mapping, Sequence
 
 from serving.elastic.deployment import Deployment
+from serving.elastic.replica_control import Handler
 from serving.elastic.scale_view import LastAnswer, LiveRole, loads_of
-from serving.elastic.setup import ElasticPolicies, ElasticSetup, asked
+from serving.elastic.setup import ElasticParts
 from serving.elastic.shortage import Shortage
 from serving.engine.engine import Engine
-from serving.live.host import LiveSetup
-from serving.parameters.copies import Copies
-from serving.parameters.loads import Loads
 from serving.protocols.provisioning import Missing
+from serving.protocols.scale_answers import AskedScaler, asked_arbiter
 from serving.protocols.scaling import OBSTACLES, Calm, Obstacle, ScaleDecision, ScaleEvent, ScalingView
 from serving.services.service import Service
 from serving.vocabulary.actions import Action, Wake
+from serving.vocabulary.events import Loaded, LoadStopped, Opened, Woke
 from serving.vocabulary.replica import Replica, Role
 
 
@@ -25,80 +25,58 @@ class Elastic:
     """Asks the policies, and has ``deployment`` carry out what they say."""
 
     __slots__ = (
-        "_active", "_armed", "_ask_calm", "_ask_still", "_calm", "_givers", "_last_ran_ns", "_live",
-        "_policies", "_roles", "_services", "_setup", "_shortage", "_still", "deployment",
+        "_active", "_arbiter", "_armed", "_calm", "_givers", "_last_ran_ns", "_live", "_roles", "_scaler",
+        "_services", "_setup", "_shortage", "_still", "deployment", "scales",
     )  # fmt: skip
 
     def __init__(
         self,
-        setup: ElasticSetup,
-        policies: ElasticPolicies,
-        copies: Copies,
+        parts: ElasticParts,
         placed: Sequence[Replica],
+        engines: Mapping[int, Engine],
+        services: Mapping[str, Service],
+        place: Callable[[Replica, Role, bool], None],
     ) -> None:
-        """``placed``: the replicas that serve from the start."""
-        self._setup = setup
-        self._policies = policies = asked(policies)
-        self.deployment = Deployment(
-            setup.cluster,
-            setup.prototypes,
-            policies.provisioner,
-            copies,
-            placed,
-            setup.park_ns,
-            {model: limits.pass_ns for model, limits in setup.limits.items()},
-            {model: limits.size_bytes for model, limits in setup.limits.items()},
-        )
-        self._live = self.deployment.instances.live
-        self._services: Mapping[str, Service] = {}
-        self._roles: dict[str, tuple[LiveRole, ...]] = {}
+        """``placed``: the replicas that serve from the start; ``place`` gives a replica its engine."""
+        self.scales = True
+        self._setup = setup = parts.setup
+        self._scaler = AskedScaler(parts.policies.scaler)
+        self._arbiter = asked_arbiter(parts.policies.arbiter)
+        self.deployment = Deployment(parts, placed, engines, services, place)
+        instances, last_ran_ns = self.deployment.instances, self.deployment.active_ns
+        self._live = instances.live
+        self._services = services
+        self._roles = {
+            model: tuple(
+                LiveRole(model, role, bounds, instances, services[model], last_ran_ns)
+                for role, bounds in limits.bounds.items()
+            )
+            for model, limits in setup.limits.items()
+        }
         self._active: set[str] = set()  # models that are not at rest
         self._armed = False
         self._shortage = Shortage()
         self._givers: list[ScalingView] | None = None  # models with an idle instance; None: to be found out
-        self._last_ran_ns = self.deployment.active_ns
+        self._last_ran_ns = last_ran_ns
         self._calm: dict[str, Calm] = {}
-        scaler = policies.scaler
-        self._ask_calm: Callable[[ScalingView], Calm | None] | None = getattr(scaler, "calm", None)
         self._still: dict[str, LastAnswer] = {}
-        self._ask_still: Callable[[ScalingView], int] | None = getattr(scaler, "still_until_ns", None)
 
-    def connect(
-        self,
-        engines: dict[int, Engine],
-        services: Mapping[str, Service],
-        loads: Loads,
-        place: Callable[[Replica, Role, bool], None],
-    ) -> None:
-        """The controller's own books, which this works on; ``place`` makes the engine of a seat."""
-        self.deployment.connect(engines, services, loads, place)
-        self._services = services
-        instances, last_ran_ns = self.deployment.instances, self._last_ran_ns
-        for model, limits in self._setup.limits.items():
-            self._roles[model] = tuple(
-                LiveRole(model, role, bounds, instances, services[model], last_ran_ns)
-                for role, bounds in limits.bounds.items()
-            )
+    def handlers(self) -> Mapping[type, Handler]:
+        """The load monitor's own time, and parameters on their way."""
+        return {
+            Opened: self._opened,
+            Loaded: self.deployment.loaded,
+            LoadStopped: self.deployment.load_stopped,
+            Woke: self._woke,
+        }
+
+    def _opened(self, now_ns: int, event: Opened, actions: list[Action]) -> None:
+        """What is there from the start has its parameters."""
 
     @property
     def prototypes(self) -> Mapping[str, Replica]:
         """What a replica of each hosted model is like."""
         return self._setup.prototypes
-
-    def live_setup(self, model: str) -> LiveSetup | None:
-        """What live scaling of a model needs to know; None without it."""
-        live, limits = self._policies.live, self._setup.limits[model]
-        if live is None:
-            return None
-        layers = len(self._setup.prototypes[model].layers)
-        return LiveSetup(
-            live,
-            layers,
-            limits.activation_bytes_per_token,
-            limits.prefill_tokens_per_s,
-            limits.kv_bytes_per_token,
-            limits.most_requests,
-        )
 
     def arrived(self, now_ns: int, model: str, actions: list[Action]) -> None:
         """A request was let in."""
@@ -133,7 +111,7 @@ class Elastic:
                 if not self._armed:
                     self._arm(now_ns, actions)
 
-    def woke(self, now_ns: int, actions: list[Action]) -> None:
+    def _woke(self, now_ns: int, event: Woke, actions: list[Action]) -> None:
         """A period of the load monitor is over."""
         self._armed = False
         self._givers = None
@@ -165,8 +143,9 @@ class Elastic:
                 self._active.discard(model)
                 self._shortage.starve(model)
                 return
-            if self._ask_still is not None:
-                changes, until_ns = self.deployment.instances.changes[model], self._ask_still(view)
+            ask_still = self._scaler.still_until_ns
+            if ask_still is not None:
+                changes, until_ns = self.deployment.instances.changes[model], ask_still(view)
                 self._still[model] = LastAnswer(loads_of(view), changes, until_ns, bool(decisions))
         if self._at_rest(model):
             self._active.discard(model)
@@ -184,7 +163,9 @@ class Elastic:
 
     def answers_until_ns(self) -> list[int] | None:
         """Until when the scaler's last answers hold; None: it does not say."""
-        return None if self._ask_still is None else [last.until_ns for last in self._still.values()]
+        if self._scaler.still_until_ns is None:
+            return None
+        return [last.until_ns for last in self._still.values()]
 
     def _has_something(self, now_ns: int) -> bool:
         """Whether any model could be given GPUs, by nobody or by another model."""
@@ -210,8 +191,12 @@ class Elastic:
         return self._givers
 
     def lost(self, now_ns: int, replica: int, cause: str, actions: list[Action]) -> None:
-        """An instance is gone with its parameters."""
-        self._active.add(self.deployment.instances.live[replica].replica.model)
+        """An instance is gone with its parameters, or GPUs that only kept those of one that left."""
+        instance = self._live.get(replica)
+        if instance is None:
+            self.deployment.instances.unpark(replica)
+            return
+        self._active.add(instance.replica.model)
         self.deployment.lost(now_ns, replica, cause, actions)
         if not self._armed:
             self._arm(now_ns, actions)
@@ -235,7 +220,7 @@ class Elastic:
 
     def _is_calm(self, view: ScalingView) -> bool:
         """Whether the scaler lets the model be until a load is above some bound, which is kept."""
-        calm = None if self._ask_calm is None else self._ask_calm(view)
+        calm = None if self._scaler.calm is None else self._scaler.calm(view)
         if calm is None:
             self._calm.pop(view.model, None)
             return False
@@ -243,7 +228,7 @@ class Elastic:
         return True
 
     def _decide(self, now_ns: int, model: str, actions: list[Action]) -> tuple[ScaleDecision, ...]:
-        decisions = self._policies.scaler.scale(self.view(now_ns, model))
+        decisions = self._scaler.scale(self.view(now_ns, model))
         self._shortage.update(model, decisions)
         for decision in decisions:
             self._carry_out(now_ns, decision, actions)
@@ -295,7 +280,7 @@ class Elastic:
             return
         givers = self._idle(now_ns)
         others = [view for view in givers if view.model != model]
-        taken = self._policies.arbiter(others, model) if others else None
+        taken = self._arbiter(others, model) if others else None
         if taken is not None:
             self._carry_out(now_ns, taken, actions)
         elif len(others) == len(givers):

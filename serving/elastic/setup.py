@@ -3,11 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from serving.live.host import LiveSetup
 from serving.parameters.cluster_map import ClusterMap
+from serving.parameters.copies import Copies
 from serving.protocols.live import LivePolicy
 from serving.protocols.live_answers import AskedLivePolicy
 from serving.protocols.provisioning import Provisioner
-from serving.protocols.scale_answers import Arbiter, AskedScaler, asked_arbiter
+from serving.protocols.scale_answers import Arbiter
 from serving.protocols.scaling import Scaler
 from serving.vocabulary.replica import Replica, Role
 
@@ -61,8 +63,28 @@ class ElasticPolicies:
     live: LivePolicy | None = None
 
 
-def asked(policies: ElasticPolicies) -> ElasticPolicies:
-    """The same, their answers checked; the provisioner's are by ``Deployment``."""
-    live = None if policies.live is None else AskedLivePolicy(policies.live)
-    arbiter = asked_arbiter(policies.arbiter)
-    return ElasticPolicies(AskedScaler(policies.scaler), policies.provisioner, arbiter, live)
+@dataclass(frozen=True, slots=True)
+class ElasticParts:
+    """All that an elastic controller is made of. ``copies``: fresh, no two controllers share one."""
+
+    setup: ElasticSetup
+    policies: ElasticPolicies
+    copies: Copies
+
+
+def live_setups(parts: ElasticParts) -> dict[str, LiveSetup]:
+    """What live scaling of each model needs to know; none without a live policy."""
+    if parts.policies.live is None:
+        return {}
+    policy = AskedLivePolicy(parts.policies.live)
+    return {
+        model: LiveSetup(
+            policy,
+            len(parts.setup.prototypes[model].layers),
+            limits.activation_bytes_per_token,
+            limits.prefill_tokens_per_s,
+            limits.kv_bytes_per_token,
+            limits.most_requests,
+        )
+        for model, limits in parts.setup.limits.items()
+    }

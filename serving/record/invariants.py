@@ -2,6 +2,7 @@
 
 from serving.controller import Controller
 from serving.elastic.deployment import Deployment
+from serving.elastic.elastic import Elastic
 from serving.engine.engine import Engine
 from serving.engine.progress import EngineState
 from serving.engine.request_state import RequestState, requests_at
@@ -39,7 +40,7 @@ def check(controller: Controller) -> None:
             _check_split(controller, service)
         elif isinstance(service, Colocated):
             _check_colocated(controller, service)
-    if controller.elastic is not None:
+    if isinstance(controller.elastic, Elastic):
         _check_deployment(controller, controller.elastic.deployment)
 
 

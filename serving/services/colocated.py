@@ -255,6 +255,10 @@ class Colocated:
         self.fleet.add(replica)
         self.feed(actions)
 
+    def started(self, engine: Engine, actions: list[Action]) -> None:
+        """It may take requests that wait; it was in the fleet before."""
+        self.feed(actions)
+
     def leave(self, replica: int, actions: list[Action]) -> None:
         """An instance takes nothing new."""
         self.fleet.retire(replica)

@@ -236,6 +236,11 @@ class Disaggregated:
             self._idle.add(replica.id)
             self.feed(actions)
 
+    def started(self, engine: Engine, actions: list[Action]) -> None:
+        """It joins in the role it was given."""
+        if engine.state is _IDLE:
+            self.join(engine.replica, engine.replica.role, actions)
+
     def _decodes(self, engine: Engine, actions: list[Action]) -> None:
         """It takes what is computed from now on, that of its own first."""
         self._opens(engine)

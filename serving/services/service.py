@@ -61,6 +61,9 @@ class Service(Protocol):
     def join(self, replica: Replica, role: Role, actions: list[Action]) -> None:
         """An instance takes requests from now on, for the first time or again."""
 
+    def started(self, engine: Engine, actions: list[Action]) -> None:
+        """An instance that is there from the start has its parameters, unless it is lost meanwhile."""
+
     def leave(self, replica: int, actions: list[Action]) -> None:
         """An instance takes nothing new from now on, and finishes what it has."""
 

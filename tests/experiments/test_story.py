@@ -22,7 +22,7 @@ from experiments.story.tale import Tale
 from policies.admission import AdmitAll
 from policies.batching import ChunkedPrefill
 from policies.dispatch import LeastOutstanding
-from serving.controller import Controller
+from serving.composition import compose
 from serving.record.journal import line, whole
 from serving.vocabulary.actions import (
     Action,
@@ -51,7 +51,7 @@ Captured = pytest.CaptureFixture[str]
 def recorded(*events: tuple[float, Event]) -> list[str]:
     """What two replicas of 8 blocks of 4 tokens, 8 tokens a step, answer to these."""
     group = [Replica(id, "m", LayerRange(0, 2), (id,), 8, 4) for id in range(2)]
-    controller = Controller(group, LeastOutstanding(), lambda _: ChunkedPrefill(4, 8), AdmitAll())
+    controller = compose(group, LeastOutstanding(), lambda _: ChunkedPrefill(4, 8), AdmitAll())
     rows = [(round(at_s * S), event) for at_s, event in events]
     return journal_of([(now_ns, event, controller.handle(now_ns, event)) for now_ns, event in rows])
 

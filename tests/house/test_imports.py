@@ -186,7 +186,7 @@ def test_randomness_is_handed_in(package: str) -> None:
 ROOMS = {
     "serving": (
         "vocabulary", "protocols", "engine", "parameters", "kv", "live", "services", "elastic",
-        "controller", "record",
+        "controller", "composition", "record",
     ),
     "simcore": ("replica", "data_plane", "timers", "standstill", "capabilities", "simulation"),
     "policies": (

@@ -258,8 +258,8 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     _mutant(
         "overlaps too early", "serving",
-        "return took_ns * (count - layers) <= self._pass_ns[load.model] * layers",
-        "return took_ns * (count - layers) >= self._pass_ns[load.model] * layers",
+        "return took_ns * (count - layers) <= self._limits[load.model].pass_ns * layers",
+        "return took_ns * (count - layers) >= self._limits[load.model].pass_ns * layers",
         "a pass begins behind a load that takes longer than it",
         "deployment elastic systems",
     ),

@@ -261,13 +261,14 @@ def test_recompute_under_the_real_controller_replays_and_is_counted_apart() -> N
     from policies.admission import AdmitAll
     from policies.batching import ChunkedPrefill
     from policies.dispatch import LeastOutstanding
+    from serving.composition import compose
     from serving.controller import Controller
     from serving.vocabulary.layers import LayerRange
     from serving.vocabulary.replica import Replica
 
     def controller() -> Controller:
         replicas = [Replica(i, "tiny_llama", LayerRange(0, 3), (i,), kv_blocks=9) for i in range(2)]
-        return Controller(replicas, LeastOutstanding(), lambda _: ChunkedPrefill(BATCH_SIZE, 24), AdmitAll())
+        return compose(replicas, LeastOutstanding(), lambda _: ChunkedPrefill(BATCH_SIZE, 24), AdmitAll())
 
     requests = [(request(i, 2 * i, 20 + 7 * i), 30 + i) for i in range(8)]
     report, records, journal = run(controller(), requests)

@@ -7,7 +7,7 @@ import pytest
 from policies.admission import AdmitAll, TokenBucket
 from policies.batching import ChunkedPrefill
 from policies.dispatch import LeastOutstanding, RoundRobin
-from serving.controller import Controller
+from serving.composition import compose
 from serving.engine.fleet import Admission, Dispatcher
 from serving.record.invariants import check
 from serving.vocabulary.actions import Action, Assign, Fail, Interrupt, Reject, Run
@@ -31,7 +31,7 @@ class Cluster:
         replicas = [
             Replica(id, model, LayerRange(0, 2), (id,), kv_blocks[id], 4) for id, model in enumerate(models)
         ]
-        self.controller = Controller(
+        self.controller = compose(
             replicas,
             dispatcher or LeastOutstanding(),
             lambda _: ChunkedPrefill(4, 8),
@@ -185,7 +185,7 @@ def test_the_clock_never_goes_back() -> None:
 def test_replicas_are_numbered_from_zero_in_order() -> None:
     replica = Replica(1, "m", LayerRange(0, 2), (0,), 16, 4)
     with pytest.raises(AssertionError):
-        Controller([replica], LeastOutstanding(), lambda _: ChunkedPrefill(4, 8), AdmitAll())
+        compose([replica], LeastOutstanding(), lambda _: ChunkedPrefill(4, 8), AdmitAll())
 
 
 def test_every_replica_gets_its_own_batcher() -> None:
@@ -196,5 +196,5 @@ def test_every_replica_gets_its_own_batcher() -> None:
         return ChunkedPrefill(4, 8)
 
     replicas = [Replica(id, "m", LayerRange(0, 2), (id,), 16, 4) for id in range(3)]
-    Controller(replicas, LeastOutstanding(), batcher_for, AdmitAll())
+    compose(replicas, LeastOutstanding(), batcher_for, AdmitAll())
     assert asked == [0, 1, 2]

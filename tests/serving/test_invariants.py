@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from policies.admission import AdmitAll
 from policies.batching import ChunkedPrefill
 from policies.dispatch import RoundRobin
+from serving.composition import compose
 from serving.controller import Controller
 from serving.engine.engine import Engine
 from serving.engine.progress import EngineState, Progress
@@ -25,7 +26,7 @@ def busy_controller() -> Controller:
     """Replica 0 decodes request 0 and has computed 7 of 20 tokens of request 2; 4 waits behind a full budget.
     Replica 1 has begun the prompt of request 1. Replica 2 is idle."""
     replicas = [Replica(id, "m", LayerRange(0, 2), (id,), 16, 4) for id in range(3)]
-    controller = Controller(replicas, RoundRobin(), lambda _: ChunkedPrefill(4, 8), AdmitAll())
+    controller = compose(replicas, RoundRobin(), lambda _: ChunkedPrefill(4, 8), AdmitAll())
     for id, prompt_tokens in enumerate((8, 20, 1, 20, 20, 1, 3)):
         controller.handle(0, Arrived(Request(id, 0, prompt_tokens, 30, "m")))
     controller.handle(1, Ran(0, 0, 1, ()))
@@ -160,7 +161,7 @@ def test_a_broken_invariant_is_named_by_number(number: int, damage: Callable[[Co
 
 def test_a_fresh_controller_holds_every_invariant() -> None:
     replicas = [Replica(0, "m", LayerRange(0, 2), (0,), 16, 4)]
-    check(Controller(replicas, RoundRobin(), lambda _: ChunkedPrefill(4, 8), AdmitAll()))
+    check(compose(replicas, RoundRobin(), lambda _: ChunkedPrefill(4, 8), AdmitAll()))
 
 
 MAX_NEW_TOKENS = 8
@@ -214,7 +215,7 @@ def progress_of(engine: Engine) -> list[Progress]:
 def test_invariants_1_2_4_10_hold_whatever_the_world_does(data: st.DataObject) -> None:
     blocks = data.draw(st.integers(8, 20))
     replicas = [Replica(id, "m", LayerRange(0, 2), (id,), blocks, 4) for id in range(2)]
-    controller = Controller(replicas, RoundRobin(), lambda _: ChunkedPrefill(4, 8), AdmitAll())
+    controller = compose(replicas, RoundRobin(), lambda _: ChunkedPrefill(4, 8), AdmitAll())
     world = World(controller)
     for id in range(data.draw(st.integers(5, 40))):
         kind = data.draw(st.sampled_from(("arrive", "arrive", "run", "run", "run", "run", "lose", "late")))

@@ -5,7 +5,7 @@ import pytest
 from policies.admission import AdmitAll
 from policies.batching import ChunkedPrefill
 from policies.dispatch import LeastOutstanding
-from serving.controller import Controller
+from serving.composition import compose
 from serving.engine.progress import EngineState
 from serving.parameters.loads import STOPPED, THERE, UNDER_WAY, Loads, replicas_of
 from serving.record import invariants
@@ -152,7 +152,7 @@ class World:
 
     def __init__(self) -> None:
         replicas = [Replica(id, "m", LayerRange(0, 4), (id,), 64, 4) for id in range(3)]
-        self.controller = Controller(
+        self.controller = compose(
             replicas, LeastOutstanding(), lambda replica: ChunkedPrefill(8, 64), AdmitAll(), starts=(PAIR,)
         )
         self.now_ns = 0

@@ -15,6 +15,7 @@ from experiments import cli
 from policies.admission import AdmitAll
 from policies.batching import ChunkedPrefill, PrefillFirst
 from policies.dispatch import LeastOutstanding
+from serving.composition import compose
 from serving.controller import Controller
 from serving.protocols.batch import Batcher
 from serving.record.journal import FORMAT, line, whole
@@ -132,7 +133,7 @@ def test_every_simulated_run_replays(case: Case, coalesce: bool) -> None:
 
 def controller_for(batcher: Callable[[], Batcher], replicas: int = 2) -> Controller:
     group = [Replica(id, "m", LayerRange(0, 2), (id,), 16, 4) for id in range(replicas)]
-    return Controller(group, LeastOutstanding(), lambda _: batcher(), AdmitAll())
+    return compose(group, LeastOutstanding(), lambda _: batcher(), AdmitAll())
 
 
 def chunked_controller(replicas: int = 2) -> Controller:

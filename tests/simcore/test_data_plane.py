@@ -16,7 +16,7 @@ from hwmodels.topology.topology import build
 from policies.admission import AdmitAll
 from policies.batching import ChunkedPrefill
 from policies.dispatch import LeastOutstanding
-from serving.controller import Controller
+from serving.composition import compose
 from serving.record import invariants
 from serving.vocabulary.actions import Action, Load, Place, Reclaim, Send, StopLoad, StopSend
 from serving.vocabulary.events import Event, Loaded, LoadStopped, Sent
@@ -153,7 +153,7 @@ LOADS = tuple(load(("ssd", 0), ("replica", n), id=n, cold=True) for n in range(R
 def simulated(starts: tuple[Load, ...]) -> Collected:
     """Two replicas, one request for each at time 0."""
     replicas = [Replica(n, SHAPE.name, LayerRange(0, SHAPE.layers), (n,), 64, 16) for n in range(REPLICAS)]
-    controller = Controller(
+    controller = compose(
         replicas, LeastOutstanding(), lambda replica: ChunkedPrefill(8, 64), AdmitAll(), starts=starts
     )
     arrivals = [(Request(n, 0, 20, 8, SHAPE.name), 4) for n in range(REPLICAS)]

@@ -16,7 +16,7 @@ from experiments.results.metrics import RunMetrics
 from policies.admission import AdmitAll
 from policies.batching import ChunkedPrefill, PrefillFirst
 from policies.dispatch import LeastOutstanding, RoundRobin
-from serving.controller import Controller
+from serving.composition import compose
 from serving.engine.fleet import Dispatcher
 from serving.protocols.batch import Batcher
 from serving.vocabulary.layers import LayerRange
@@ -229,7 +229,7 @@ def realistic_requests(count: int, gap_ns: float) -> list[tuple[Request, int]]:
 
 def realistic_run(batcher: Batcher, dispatcher: Dispatcher, count: int) -> tuple[laws.Watched, RunMetrics]:
     replicas = [Replica(id, "m", LayerRange(0, 4), (id,), kv_blocks=500) for id in range(3)]
-    watched = laws.Watched(Controller(replicas, dispatcher, lambda _: batcher, AdmitAll()))
+    watched = laws.Watched(compose(replicas, dispatcher, lambda _: batcher, AdmitAll()))
     metrics = RunMetrics()
     requests = realistic_requests(count, gap_ns=70e6)
     driven: Any = watched

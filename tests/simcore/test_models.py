@@ -3,7 +3,7 @@
 from policies.admission import AdmitAll
 from policies.batching import ChunkedPrefill
 from policies.dispatch import LeastOutstanding
-from serving.controller import Controller
+from serving.composition import compose
 from serving.vocabulary.layers import LayerRange
 from serving.vocabulary.replica import Replica
 from serving.vocabulary.request import Request
@@ -19,7 +19,7 @@ FAST = ToyRows(intercept=1_000_000 * NS, per_sequence=0, slope=0, mixed_intercep
 def test_each_model_is_served_by_its_own_replicas() -> None:
     models = ["slow", "fast", "fast", "slow"]
     replicas = [Replica(id, model, LayerRange(0, 4), (id,), 64) for id, model in enumerate(models)]
-    controller = Controller(replicas, LeastOutstanding(), lambda _: ChunkedPrefill(8, 64), AdmitAll())
+    controller = compose(replicas, LeastOutstanding(), lambda _: ChunkedPrefill(8, 64), AdmitAll())
     # 11 output tokens are one from the prompt and ten decode steps, alone on a replica each.
     requests = [
         (Request(id, 0, 4, 100, model), 11)

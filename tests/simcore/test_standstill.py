@@ -34,14 +34,12 @@ class Judged(WideWorld):
     ends_ns_of: Ends = staticmethod(ends_ns_of)
 
     def watch(self) -> None:
-        assert self.controller.elastic is not None
         self.still = Standstill(self.controller.elastic, self.ends_ns_of)
         self.over_ns: int | None = None
         self.last_ns = self.events = self.looks_after = 0
 
     def tell(self, event: Event) -> None:
         elastic = self.controller.elastic
-        assert elastic is not None
         if isinstance(event, Woke):
             alone = not self._due
             self.looks_after += alone
@@ -112,9 +110,7 @@ def test_without_what_changes_by_time_these_worlds_are_misjudged(monkeypatch: py
 def elastic_of(**changed: Any) -> Elastic:
     """Of a world in which nothing ends by time."""
     still = {"provision": "multicast", "copies": "pool", "start": {"both": 1}, "bounds": None, "whims": None}
-    elastic = replace(draw_setting(Random(0)), **(still | changed)).controller().elastic
-    assert elastic is not None
-    return elastic
+    return replace(draw_setting(Random(0)), **(still | changed)).controller().elastic
 
 
 def verdicts(

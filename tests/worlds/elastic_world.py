@@ -17,9 +17,10 @@ from policies.batching import PrefillFirst
 from policies.dispatch import LeastOutstanding
 from policies.provisioning import BinomialProvisioner, NetworkProvisioner, StoreProvisioner
 from policies.scaling.load_monitor import instance_to_take, load_monitor
+from serving.composition import ServiceOptions, compose
 from serving.controller import Controller
-from serving.elastic.elastic import Elastic
-from serving.elastic.setup import ElasticPolicies, ElasticSetup, ModelLimits
+from serving.elastic.setup import ElasticParts, ElasticPolicies, ElasticSetup, ModelLimits
+from serving.engine.pool import EngineOptions
 from serving.kv.handover import HandOverRules
 from serving.parameters.cluster_map import ClusterMap
 from serving.protocols.live import LivePolicy
@@ -133,19 +134,17 @@ class Setting:
         """A fresh one."""
         placed = self.placed()
         rules = {model: HandOverRules(self.kv_bytes_per_token, self.max_num_seqs) for model in self.models}
-        return Controller(
+        return compose(
             placed,
             LeastOutstanding(),
             lambda _: PrefillFirst(self.max_num_seqs, self.batch_tokens),
             AdmitAll(),
-            self.coalesce,
-            hand_overs=rules if self.split else {},
-            batch_tokens=self.batch_tokens,
-            elastic=self._elastic(placed) if self.elastic else None,
-            queue=self.queue,
+            EngineOptions(self.coalesce),
+            ServiceOptions(rules if self.split else {}, self.batch_tokens, self.queue),
+            elastic=self._elastic() if self.elastic else None,
         )
 
-    def _elastic(self, placed: list[Replica]) -> Elastic:
+    def _elastic(self) -> ElasticParts:
         cluster = self.cluster()
         most = {role: (0, len(cluster.ports)) for role in self.start}
         limits = ModelLimits(
@@ -178,7 +177,7 @@ class Setting:
         )
         sizes_bytes = dict.fromkeys(self.models, self.size_bytes)
         copies = COPIES[self.copies](sizes_bytes=sizes_bytes, hosts=self.hosts, host_gb=self.host_gb)
-        return Elastic(setup, policies, copies, placed)
+        return ElasticParts(setup, policies, copies)
 
 
 class Whims:
@@ -253,7 +252,6 @@ class Told:
 
     @property
     def deployment(self) -> Any:
-        assert self.controller.elastic is not None
         return self.controller.elastic.deployment
 
     @property
@@ -323,7 +321,6 @@ class StepWorld:
 
         def go() -> None:
             elastic = self.controller.elastic
-            assert elastic is not None
             deployment, size = elastic.deployment, self.setting.gpus_per_host
             live = deployment.instances.live.items()
             for replica in [number for number, one in live if one.replica.gpus[0] // size == host]:

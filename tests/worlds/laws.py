@@ -22,6 +22,7 @@ from experiments.results.metrics import RunMetrics
 from policies.admission import AdmitAll
 from policies.batching import ChunkedPrefill, PrefillFirst
 from policies.dispatch import LeastOutstanding, RoundRobin
+from serving.composition import compose
 from serving.controller import Controller
 from serving.protocols.batch import Batcher
 from serving.vocabulary.actions import Action
@@ -92,7 +93,7 @@ def controller_of(system: System) -> Controller:
     def batcher_for(replica: Replica) -> Batcher:
         return batcher(seats, 1 << 21)
 
-    return Controller(replicas, dispatcher(), batcher_for, AdmitAll())
+    return compose(replicas, dispatcher(), batcher_for, AdmitAll())
 
 
 def step_costs(system: System) -> ToyRows:

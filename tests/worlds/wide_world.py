@@ -166,7 +166,6 @@ class WideWorld(StepWorld):
 
     def _may_wait_for_ever(self, model: str) -> bool:
         """Others hold all seats; or a scaler by chance still loads."""
-        assert self.controller.elastic is not None
         instances = self.controller.elastic.deployment.instances
         loads = any(one.state == "loading" for one in instances.live.values())
         served = all(instances.supply(model, role) for role in self.setting.start)

@@ -7,7 +7,9 @@ from random import Random
 from policies.admission import AdmitAll
 from policies.batching import ChunkedPrefill, PrefillFirst
 from policies.dispatch import LeastOutstanding, RoundRobin
+from serving.composition import compose
 from serving.controller import Controller
+from serving.engine.pool import EngineOptions
 from serving.protocols.batch import Batch, Batcher, ReplicaView
 from serving.record.invariants import check
 from serving.record.journal import line
@@ -104,9 +106,8 @@ def controller_of(
         for id in range(case.replicas)
     ]
     dispatcher = RoundRobin() if case.dispatch == "round_robin" else LeastOutstanding()
-    return Controller(
-        replicas, dispatcher, lambda _: wrap(batcher_of(case)), AdmitAll(), coalesce, case.asynchronous
-    )
+    options = EngineOptions(coalesce, case.asynchronous)
+    return compose(replicas, dispatcher, lambda _: wrap(batcher_of(case)), AdmitAll(), options)
 
 
 def requests_of(case: Case) -> list[tuple[Request, int]]:

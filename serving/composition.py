@@ -1,0 +1,120 @@
+"""How a controller is put together: the only place that knows every state machine there is."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from serving.controller import Controller
+from serving.elastic.elastic import Elastic
+from serving.elastic.fixed import FixedReplicas
+from serving.elastic.replica_control import ReplicaControl
+from serving.elastic.setup import ElasticParts, live_setups
+from serving.engine.engine import Engine
+from serving.engine.fleet import Admission, Dispatcher, Fleet
+from serving.engine.pool import EngineOptions, EnginePool
+from serving.engine.progress import EngineState
+from serving.kv.handover import HandOverRules
+from serving.kv.transfer_ids import TransferIds
+from serving.parameters.loads import replicas_of
+from serving.protocols.batch import Batcher
+from serving.services.colocated import Colocated, Queue
+from serving.services.disaggregated import Disaggregated
+from serving.services.service import Service
+from serving.vocabulary.actions import Load
+from serving.vocabulary.replica import Replica
+from serving.vocabulary.request import Request
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceOptions:
+    """``hand_overs``: of the models whose prefill and decode are on instances of their own.
+
+    ``batch_tokens``: prompt tokens of a prefill pass. ``queue``: where requests of the other models wait
+    (``Colocated``).
+    """
+
+    hand_overs: Mapping[str, HandOverRules] = field(default_factory=dict)
+    batch_tokens: int = 0
+    queue: Queue | None = None
+
+
+def compose(
+    replicas: Sequence[Replica],
+    dispatcher: Dispatcher,
+    batcher_for: Callable[[Replica], Batcher],
+    admission: Admission,
+    engine_options: EngineOptions | None = None,
+    service_options: ServiceOptions | None = None,
+    starts: Sequence[Load] = (),
+    elastic: ElasticParts | None = None,
+) -> Controller:
+    """A fresh controller of these replicas, numbered from 0.
+
+    ``starts``: see FixedReplicas. ``elastic``: adds and removes instances; None: the replicas stay what they
+    are.
+    """
+    assert [replica.id for replica in replicas] == list(range(len(replicas)))
+    assert not (starts and elastic), "an elastic system begins its loads itself"
+    # Signals of scalers must not depend on how many steps one report covers.
+    options = replace(engine_options or EngineOptions(), prompts_alone=elastic is not None)
+    pool, cold = EnginePool(batcher_for, options), replicas_of(starts)
+    for replica in replicas:
+        pool.add(replica, replica.id not in cold)
+    engines, requests, transfer_ids = pool.engines, dict[int, Request](), TransferIds()
+    books = _Books(engines, requests, transfer_ids, dispatcher, admission)
+    services = _services(books, replicas, service_options or ServiceOptions(), elastic)
+    for engine in engines.values():
+        if engine.state is EngineState.IDLE:
+            services[engine.replica.model].started(engine, [])
+    control: ReplicaControl
+    if elastic is None:
+        control = FixedReplicas(starts, engines, services)
+    else:
+        control = Elastic(elastic, replicas, engines, services, pool.place)
+    return Controller(engines, requests, services, transfer_ids, control)
+
+
+@dataclass(frozen=True, slots=True)
+class _Books:
+    """What the services of all models share."""
+
+    engines: Mapping[int, Engine]
+    requests: Mapping[int, Request]
+    transfer_ids: TransferIds
+    dispatcher: Dispatcher
+    admission: Admission
+
+
+def _services(
+    books: _Books, replicas: Sequence[Replica], options: ServiceOptions, elastic: ElasticParts | None
+) -> dict[str, Service]:
+    """The service of every model, of those without a replica too."""
+    prototypes = {} if elastic is None else dict(elastic.setup.prototypes)
+    live = {} if elastic is None else live_setups(elastic)
+    found: dict[str, Service] = {}
+    placed = {replica.model: replica for replica in replicas}
+    for model, prototype in sorted((placed | prototypes).items()):
+        if model in options.hand_overs:
+            found[model] = Disaggregated(
+                prototype,
+                books.engines,
+                books.requests,
+                books.admission,
+                options.hand_overs[model],
+                options.batch_tokens,
+                books.transfer_ids,
+                live.get(model),
+            )
+        else:
+            found[model] = Colocated(
+                Fleet(model, [one for one in replicas if one.model == model]),
+                books.engines,
+                books.requests,
+                books.dispatcher,
+                books.admission,
+                prototypes.get(model),
+                options.batch_tokens,
+                books.transfer_ids,
+                live.get(model),
+                options.queue,
+            )
+    return found

@@ -1,0 +1,64 @@
+"""Replicas that are there from the start and stay: parameters that some lack come when the world opens."""
+
+from collections.abc import Mapping, Sequence
+
+from serving.elastic.replica_control import Handler
+from serving.engine.engine import Engine
+from serving.parameters.loads import Loads
+from serving.services.service import Service
+from serving.vocabulary.actions import Action, Load
+from serving.vocabulary.events import Loaded, LoadStopped, Opened, Woke
+
+
+class FixedReplicas:
+    """ReplicaControl without scaling. ``starts``: loads to ask for when the world opens.
+
+    Replicas that these go to take requests at once and serve them when their parameters are there.
+    """
+
+    __slots__ = ("_engines", "_loads", "_services", "_starts", "scales")
+
+    def __init__(
+        self, starts: Sequence[Load], engines: Mapping[int, Engine], services: Mapping[str, Service]
+    ) -> None:
+        self._starts = tuple(starts)
+        self._engines = engines
+        self._services = services
+        self._loads = Loads()
+        self.scales = False
+
+    def handlers(self) -> Mapping[type, Handler]:
+        """Events about parameters."""
+        return {
+            Opened: self._opened,
+            Loaded: self._loaded,
+            LoadStopped: self._load_stopped,
+            Woke: self._woke,
+        }
+
+    def _opened(self, now_ns: int, event: Opened, actions: list[Action]) -> None:
+        for load in self._starts:
+            self._loads.begin(load)
+            actions.append(load)
+
+    def _loaded(self, now_ns: int, event: Loaded, actions: list[Action]) -> None:
+        stop = self._loads.loaded(event)
+        if stop is not None and stop[0] == "replica":
+            engine = self._engines[stop[1]]
+            engine.ready(actions)
+            self._services[engine.replica.model].started(engine, actions)
+
+    def _load_stopped(self, now_ns: int, event: LoadStopped, actions: list[Action]) -> None:
+        self._loads.ended_early(event)
+
+    def _woke(self, now_ns: int, event: Woke, actions: list[Action]) -> None:
+        raise AssertionError("nobody asked to be woken")
+
+    def arrived(self, now_ns: int, model: str, actions: list[Action]) -> None:
+        """Nothing follows."""
+
+    def ran(self, now_ns: int, replica: int, actions: list[Action]) -> None:
+        """Nothing follows."""
+
+    def lost(self, now_ns: int, replica: int, cause: str, actions: list[Action]) -> None:
+        """Nothing follows: others serve, or nobody."""

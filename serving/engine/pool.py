@@ -1,0 +1,56 @@
+"""The engines of all replicas, each made when GPUs become its replica's for the first time."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from serving.engine.engine import Engine
+from serving.protocols.batch import Batcher
+from serving.vocabulary.replica import Replica, Role
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """Of every engine. ``coalesce`` False: every decode run is one step (exact mode).
+
+    ``asynchronous``: a step is chosen while the one before it runs. ``prompts_alone``: a pass with prompts is
+    reported after its first step. ``checks``: batchers' answers are checked in full
+    (``serving.engine.batch_answers``), as those of strangers must be.
+    """
+
+    coalesce: bool = True
+    asynchronous: bool = False
+    prompts_alone: bool = False
+    checks: bool = True
+
+
+class EnginePool:
+    """``engines``: by replica. ``batcher_for`` is asked once per replica: a batcher may keep state."""
+
+    __slots__ = ("_batcher_for", "_options", "engines")
+
+    def __init__(self, batcher_for: Callable[[Replica], Batcher], options: EngineOptions) -> None:
+        self._batcher_for = batcher_for
+        self._options = options
+        self.engines: dict[int, Engine] = {}
+
+    def add(self, replica: Replica, loaded: bool) -> Engine:
+        """A replica has its GPUs for the first time; ``loaded``: and its parameters."""
+        options = self._options
+        engine = self.engines[replica.id] = Engine(
+            replica,
+            self._batcher_for(replica),
+            options.coalesce,
+            options.asynchronous,
+            loaded,
+            options.prompts_alone,
+            options.checks,
+        )
+        return engine
+
+    def place(self, replica: Replica, role: Role, loaded: bool) -> None:
+        """A replica has its GPUs, for the first time or again, and is to serve in ``role``."""
+        engine = self.engines.get(replica.id)
+        if engine is not None:
+            engine.place(role, loaded)
+        else:
+            self.add(replica, loaded).turn(role)
