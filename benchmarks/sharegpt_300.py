@@ -5,8 +5,8 @@ python -m benchmarks.sharegpt_300 [FOLDER]     (out/sharegpt_300 if left out; ne
 Imports three profiles into FOLDER/profiles and writes a result folder per run. The measured runs (vLLM
 0.19.0, bf16, chunked prefill) are not part of this repository, and nothing here was fitted to them. What they
 did not record is assumed: asynchronous scheduling and prefix caching as vLLM 0.19.0 has them by default,
-480,000 KV tokens on the RTX PRO 6000 (never full), and for the all-reduce of two of them the catalogue's
-rough line over PCIe.
+480,000 KV tokens on the RTX PRO 6000 (never full). The all-reduce of two of them is AIConfigurator's,
+measured in vLLM 0.19.0.
 """
 
 import os
@@ -30,7 +30,10 @@ ENGINE = (
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One workload on one GPU type; ``tables`` below $SERVETWIN_PROFILES/llmservingsim."""
+    """One workload on one GPU type; ``tables`` below $SERVETWIN_PROFILES/llmservingsim.
+
+    ``all_reduce``: the folder below $SERVETWIN_PROFILES/aiconfigurator whose all-reduce is taken.
+    """
 
     name: str
     tables: str
@@ -40,6 +43,7 @@ class Case:
     max_num_seqs: int
     kv_tokens: int
     engine_version: str | None = None
+    all_reduce: str | None = None
 
     def words(self, profile: Path, out: Path) -> list[str]:
         """What ``servetwin simulate`` is given."""
@@ -61,18 +65,28 @@ LLAMA, QWEN = "meta-llama/Llama-3.1-8B", "Qwen/Qwen3-32B"
 CASES = (
     Case("rtx4090_llama3_1_8b", f"RTX4090/{LLAMA}", "rtx4090", "llama3_1_8b", 1, 256, 41_408),
     Case("rtx_pro_6000_llama3_1_8b", f"RTXPRO6000/{LLAMA}", "rtx_pro_6000", "llama3_1_8b", 1, 128, 480_000),
-    Case("rtx_pro_6000_qwen3_32b", f"RTXPRO6000/{QWEN}", "rtx_pro_6000", "qwen3_32b", 2, 128, 480_000),
+    Case(
+        "rtx_pro_6000_qwen3_32b",
+        f"RTXPRO6000/{QWEN}",
+        "rtx_pro_6000",
+        "qwen3_32b",
+        2,
+        128,
+        480_000,
+        all_reduce="rtx_pro_6000_server",
+    ),
 )
 
 
-def run(case: Case, tables: Path, folder: Path) -> int:
-    """Import the profile, simulate; the exit status of the command."""
+def run(case: Case, root: Path, folder: Path) -> int:
+    """``root`` holds the tables. Import the profile, simulate; the exit status of the command."""
     request = ImportRequest(
-        path=tables / case.tables,
+        path=root / "llmservingsim" / case.tables,
         gpu=case.gpu,
         llm=case.model,
         tp=case.tp,
         engine_version=case.engine_version,
+        aiconfigurator=root / "aiconfigurator" / case.all_reduce if case.all_reduce else None,
     )
     profile = folder / "profiles" / f"{case.name}.json"
     profile.parent.mkdir(parents=True, exist_ok=True)
@@ -96,7 +110,7 @@ def main(words: list[str]) -> int:
     os.environ["SERVETWIN_TRACES"] = os.pathsep.join([str(tables), os.environ.get("SERVETWIN_TRACES", "")])
     for case in CASES:
         print(f"\n{case.name}", flush=True)
-        status = run(case, tables, folder)
+        status = run(case, Path(root), folder)
         if status:
             return status
     return 0

@@ -1,7 +1,8 @@
-"""Time of one all-reduce inside a tensor-parallel group: alpha-beta."""
+"""Time of one all-reduce inside a tensor-parallel group: a start and a rate, per stretch of message sizes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from hwmodels.errors import HardwareError
 from hwmodels.llm_shape import LlmShape
@@ -10,34 +11,79 @@ from hwmodels.llm_shape import LlmShape
 ALL_REDUCES_PER_LAYER = 2
 
 
+class Stretch(NamedTuple):
+    """Messages of ``from_size`` and more take ``start_s + s_per_unit * size``, up to the next stretch.
+
+    Sizes are bytes of a message, or tokens of a step in ``StepAllReduce``.
+    """
+
+    from_size: int
+    start_s: float
+    s_per_unit: float
+
+
+@dataclass(frozen=True, slots=True)
+class StepAllReduce:
+    """All the all-reduces of one step over its tokens; they overlap nothing."""
+
+    stretches: tuple[Stretch, ...]
+
+    def line(self, tokens: int) -> tuple[float, float]:
+        """(seconds at no token, seconds per token) of the stretch that holds a step of ``tokens``."""
+        found = self.stretches[0]
+        for stretch in self.stretches:
+            if tokens < stretch.from_size:
+                break
+            found = stretch
+        return found.start_s, found.s_per_unit
+
+    def seconds(self, tokens: int) -> float:
+        """Seconds of a step of ``tokens``."""
+        start_s, s_per_token = self.line(tokens)
+        return start_s + s_per_token * tokens
+
+
+@dataclass(frozen=True, slots=True)
+class RankTimes:
+    """Messages between one number of ranks. ``label``: what a run says of it at its head, if anything."""
+
+    stretches: tuple[Stretch, ...]
+    source: str
+    label: str = ""
+
+
+NO_TIME = RankTimes((Stretch(0, 0.0, 0.0),), "none")
+
+
 @dataclass(frozen=True, slots=True)
 class AllReduce:
-    """``alpha_s`` per group size and one bus bandwidth: bytes/s each rank sends in a ring."""
+    """Times per number of ranks between GPUs of one kind."""
 
     gpu: str
-    alpha_s: Mapping[int, float]
-    bus_bandwidth_bytes_per_s: float
-    source: str
+    ranks: Mapping[int, RankTimes]
 
-    def latency_s(self, tp: int) -> float:
-        """The part of one all-reduce that does not depend on its size; seconds, 0 for one rank."""
+    def of(self, tp: int) -> RankTimes:
+        """The times between ``tp`` ranks; HardwareError when nothing is known."""
         if tp == 1:
-            return 0.0
-        if tp not in self.alpha_s:
-            known = ", ".join(str(size) for size in sorted(self.alpha_s)) or "1 only"
+            return NO_TIME
+        if tp not in self.ranks:
+            known = ", ".join(str(size) for size in sorted(self.ranks)) or "1 only"
             raise HardwareError(
                 f"no all-reduce time is known for tp={tp} on {self.gpu}; write one of: {known}"
             )
-        return self.alpha_s[tp]
+        return self.ranks[tp]
 
-    def seconds_per_byte(self, tp: int) -> float:
-        """Slope over the message size: a ring moves 2(tp-1)/tp of the message over each rank's link."""
-        if tp == 1:
-            return 0.0
-        return 2 * (tp - 1) / tp / self.bus_bandwidth_bytes_per_s
-
-    def of_step(self, llm: LlmShape, tp: int) -> tuple[float, float]:
-        """All of a step of ``llm``: (seconds, seconds per token); they overlap nothing."""
+    def of_step(self, llm: LlmShape, tp: int) -> StepAllReduce:
+        """All of a step of ``llm``, over its tokens."""
         times = ALL_REDUCES_PER_LAYER * llm.layers
-        bytes_per_token = llm.hidden * llm.bytes_per_parameter
-        return times * self.latency_s(tp), times * bytes_per_token * self.seconds_per_byte(tp)
+        token_bytes = llm.hidden * llm.bytes_per_parameter
+        return StepAllReduce(
+            tuple(
+                Stretch(
+                    -(-one.from_size // token_bytes),
+                    times * one.start_s,
+                    times * token_bytes * one.s_per_unit,
+                )
+                for one in self.of(tp).stretches
+            )
+        )

@@ -58,6 +58,7 @@ class EngineStepModel:
         "dense_s",
         "error_band",
         "interplay",
+        "labels",
         "limits",
         "operations",
         "overhead",
@@ -75,6 +76,7 @@ class EngineStepModel:
         self.limits: StepLimits = operations.limits
         self.source: str = operations.source
         self.error_band: str = operations.error_band
+        self.labels: tuple[str, ...] = operations.labels
         self.dense_s = _padded_dense(operations, overhead)
 
 

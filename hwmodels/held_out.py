@@ -79,20 +79,28 @@ def held_out_errors(profile: Profile, build: Builder = OpTableStepModel) -> tupl
     attention tables are shared between models, and no run gets there. A phase without held-out points is
     left out as well.
     """
-    model = build(thinned(profile))
+    return _errors(build(thinned(profile)), profile, True)
+
+
+def seen_errors(profile: Profile, build: Builder) -> tuple[PhaseError, ...]:
+    """Errors of ``build(profile)`` on all points that ``held_out_errors`` judges or keeps."""
+    return _errors(build(profile), profile, False)
+
+
+def _errors(model: StepModel, profile: Profile, unseen: bool) -> tuple[PhaseError, ...]:
     dense = dense_by_tokens(profile.tables)
     head = seconds_by_count(profile.tables.head)
     longest = _longest_context(profile)
-    judged = (_phase_error(model, profile, phase, dense, head, longest) for phase in PHASES)
+    judged = (_phase_error(model, profile, phase, dense, head, longest, unseen) for phase in PHASES)
     return tuple(one for one in judged if one is not None)
 
 
 def _phase_error(
-    model: StepModel, profile: Profile, phase: str, dense: Floats, head: Floats, longest: float
+    model: StepModel, profile: Profile, phase: str, dense: Floats, head: Floats, longest: float, unseen: bool
 ) -> PhaseError | None:
     errors = []
     refused = 0
-    for step, attention_s in _held_out(phase, getattr(profile.tables, phase)):
+    for step, attention_s in _judged(phase, getattr(profile.tables, phase), unseen):
         if step.tokens < len(dense) and step.heads < len(head) and step.longest <= longest:
             measured_s = float(dense[step.tokens] + attention_s + head[step.heads])
             try:
@@ -133,14 +141,15 @@ def _decode_attention_s(model: StepModel, n: int, total: int) -> float:
     return seconds
 
 
-def _held_out(phase: str, lattices: Sequence[Lattice]) -> Iterator[tuple[_Step, float]]:
-    """Each measured point with a coordinate off the kept lines, once."""
+def _judged(phase: str, lattices: Sequence[Lattice], unseen: bool) -> Iterator[tuple[_Step, float]]:
+    """Each measured point once; ``unseen``: those with a coordinate off the kept lines."""
     kept = _kept_lines(lattices)
     seen = set()
     for lattice in lattices:
         for index in np.argwhere(~np.isnan(lattice.values)).tolist():
             point = tuple(axis[at] for axis, at in zip(lattice.axes, index))
-            if point not in seen and not all(value in lines for value, lines in zip(point, kept)):
+            left_out = not all(value in lines for value, lines in zip(point, kept))
+            if point not in seen and (left_out or not unseen):
                 seen.add(point)
                 yield _step(phase, point), float(lattice.values[tuple(index)])
 

@@ -62,6 +62,7 @@ def linear_step_model(key: LinearKey) -> LinearStepModel | TiledStepModel:
         "source": f"linear: {entry['source']}",
         "error_band": _error_band(entry),
         "includes_overhead": entry.get("includes_overhead", False),
+        "labels": tuple(entry.get("labels", ())),
     }
     if "dense" in entry:
         return _tiled(entry, about)

@@ -57,6 +57,7 @@ def linear_model(profile: Profile) -> TiledStepModel:
         measured=limits,
         source=f"linear: fitted to {profile.stamp.source}",
         error_band="fitted to these very tables; how far off it is between their lines was not judged",
+        labels=profile.stamp.labels,
     )
 
 

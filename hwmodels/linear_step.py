@@ -56,6 +56,7 @@ class LinearStepModel:
     source: str
     error_band: str
     includes_overhead: bool = False
+    labels: tuple[str, ...] = ()
 
     @property
     def interplay(self) -> Interplay | None:
@@ -230,6 +231,7 @@ class TiledStepModel:
     source: str
     error_band: str
     includes_overhead: bool = False
+    labels: tuple[str, ...] = ()
 
     @property
     def interplay(self) -> Interplay | None:

@@ -40,6 +40,7 @@ class OpTableStepModel:
         "_prefill",
         "error_band",
         "interplay",
+        "labels",
         "limits",
         "prefill_attention_s",
         "source",
@@ -83,6 +84,7 @@ class OpTableStepModel:
                 f"of {sequences} sequences: beyond the edge the fitted form goes on"
             )
         self.error_band = error_band
+        self.labels: tuple[str, ...] = profile.stamp.labels
 
     def dense_s(self, prefill_tokens: int, prefill_sequences: int, decode_sequences: int) -> float:
         """Dense layers over all tokens of the step, and the head over its sequences."""

@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
+ALL_REDUCE_LABEL: Final = "all-reduce of "
 NOT_JUDGED: Final = "how far off between the measured points was not judged"
 
 
@@ -30,6 +31,11 @@ class Stamp:
     files: tuple[tuple[str, str], ...]
     notes: tuple[str, ...] = ()
     error_band: str = NOT_JUDGED
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The notes that a run says at its head: where its all-reduces come from, if not from this engine."""
+        return tuple(note for note in self.notes if note.startswith(ALL_REDUCE_LABEL))
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,8 @@ from itertools import product
 
 import numpy as np
 
-from hwmodels.all_reduce import AllReduce
+from hwmodels.all_reduce import NO_TIME, AllReduce
+from hwmodels.all_reduce_catalogue import Imitated, load_all_reduce
 from hwmodels.fit import Line, fit_largest
 from hwmodels.gpu import Gpu
 from hwmodels.linear_fit import interpolated, lattice_rows
@@ -36,16 +37,16 @@ def fit_roofline(profile: Profile, gpu: Gpu, llm: LlmShape, tp: int) -> Efficien
     """The shares that meet decode and prefill of the tables best, errors relative to whole steps."""
     if profile.tables.all_reduce is None:
         # Without measured all-reduces the tables are those of a rank alone.
-        all_reduce = AllReduce(gpu.name, {tp: 0.0}, float("inf"), "none")
+        all_reduce = AllReduce(gpu.name, {tp: NO_TIME})
     else:
-        all_reduce = _declared(gpu)
+        all_reduce = _of_profile(profile, gpu)
     return fit_efficiencies(table_iterations(profile.tables), gpu, llm, tp, all_reduce)
 
 
 def roofline_model(profile: Profile, gpu: Gpu, llm: LlmShape, tp: int) -> RooflineStepModel:
     """The roofline with the shares fitted to ``profile``."""
     efficiencies = fit_roofline(profile, gpu, llm, tp)
-    return roofline_step_model(gpu, llm, tp, _declared(gpu), efficiencies, profile.stamp.source)
+    return roofline_step_model(gpu, llm, tp, _of_profile(profile, gpu), efficiencies, profile.stamp.source)
 
 
 def fit_efficiencies(
@@ -73,10 +74,9 @@ def table_iterations(tables: OpTables) -> Iterations:
     return Iterations(tokens, sequences, squares, np.concatenate([n * context, new + cached]), seconds)
 
 
-def _declared(gpu: Gpu) -> AllReduce:
-    from hwmodels.catalogue import load_all_reduce
-
-    return load_all_reduce(gpu.name)
+def _of_profile(profile: Profile, gpu: Gpu) -> AllReduce:
+    """The catalogue's, of the engine that the profile was measured in."""
+    return load_all_reduce(gpu.name, Imitated(profile.stamp.engine, profile.stamp.engine_version))
 
 
 def _line(peak: RooflineStepModel, rows: Iterations, layers: bool, head: bool, attention: bool) -> Line:
@@ -99,5 +99,5 @@ def _line(peak: RooflineStepModel, rows: Iterations, layers: bool, head: bool, a
     else:
         design[:, 3] = peak.kv_read_s_per_token * rows.context
     design[:, 4] = 1.0
-    all_reduce_s = peak.all_reduce_latency_s + peak.all_reduce_s_per_token * rows.tokens
+    all_reduce_s = np.array([peak.all_reduce.seconds(int(tokens)) for tokens in rows.tokens])
     return Line(design, design[:, :4].sum(axis=1) + all_reduce_s)

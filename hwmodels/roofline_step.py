@@ -5,7 +5,7 @@ With declared shares it is the datasheet rung; hwmodels.roofline_fit finds the s
 
 from dataclasses import dataclass
 
-from hwmodels.all_reduce import AllReduce
+from hwmodels.all_reduce import AllReduce, RankTimes, StepAllReduce
 from hwmodels.errors import HardwareError
 from hwmodels.gpu import Gpu
 from hwmodels.llm_shape import LlmShape
@@ -67,14 +67,14 @@ class RooflineStepModel:
     layers_compute_s_per_token: float
     head_weight_read_s: float
     head_compute_s_per_sequence: float
-    all_reduce_latency_s: float
-    all_reduce_s_per_token: float
+    all_reduce: StepAllReduce
     kv_read_s_per_token: float
     attention_compute_s_per_square_token: float
     step_s: float
     limits: StepLimits
     source: str
     error_band: str
+    labels: tuple[str, ...] = ()
 
     @property
     def interplay(self) -> Interplay | None:
@@ -85,12 +85,13 @@ class RooflineStepModel:
         """The head runs on the last token of each sequence only; all-reduces overlap nothing."""
         tokens = prefill_tokens + decode_sequences
         sequences = prefill_sequences + decode_sequences
+        all_reduce_s, all_reduce_s_per_token = self.all_reduce.line(tokens)
         return (
             self.step_s
             + max(self.layers_weight_read_s, self.layers_compute_s_per_token * tokens)
             + max(self.head_weight_read_s, self.head_compute_s_per_sequence * sequences)
-            + self.all_reduce_latency_s
-            + self.all_reduce_s_per_token * tokens
+            + all_reduce_s
+            + all_reduce_s_per_token * tokens
         )
 
     def decode_attention(self, decode_sequences: int) -> tuple[Piece, ...]:
@@ -123,14 +124,12 @@ def roofline_step_model(
     attention_compute, attention_memory = efficiencies.of_attention
     linear = llm.layers * llm.linear_parameters_per_layer
     head = llm.embedding_parameters
-    all_reduce_s, all_reduce_s_per_token = all_reduce.of_step(llm, tp)
     return RooflineStepModel(
         layers_weight_read_s=linear * llm.bytes_per_parameter / (bytes_per_s * memory),
         layers_compute_s_per_token=2 * linear / (flops_per_s * compute),
         head_weight_read_s=head * llm.bytes_per_parameter / (bytes_per_s * memory),
         head_compute_s_per_sequence=2 * head / (flops_per_s * compute),
-        all_reduce_latency_s=all_reduce_s,
-        all_reduce_s_per_token=all_reduce_s_per_token,
+        all_reduce=all_reduce.of_step(llm, tp),
         kv_read_s_per_token=llm.kv_bytes_per_token / (bytes_per_s * attention_memory),
         # Scores and weighted sum are 2 flops each per pair and channel; pairs are half the square term.
         attention_compute_s_per_square_token=(
@@ -138,12 +137,13 @@ def roofline_step_model(
         ),
         step_s=efficiencies.step_s,
         limits=_limits(gpu, llm, tp),
-        source=_source(gpu, efficiencies, all_reduce if tp > 1 else None, fitted_to),
+        source=_source(gpu, efficiencies, all_reduce.of(tp) if tp > 1 else None, fitted_to),
         error_band=ERROR_BAND if fitted_to is None else FITTED_ERROR_BAND,
+        labels=(label,) if (label := all_reduce.of(tp).label) else (),
     )
 
 
-def _source(gpu: Gpu, efficiencies: Efficiencies, all_reduce: AllReduce | None, fitted_to: str | None) -> str:
+def _source(gpu: Gpu, efficiencies: Efficiencies, all_reduce: RankTimes | None, fitted_to: str | None) -> str:
     shares = f"efficiency {efficiencies.compute:.3g} compute, {efficiencies.memory:.3g} memory"
     if fitted_to is not None:
         attention = "{:.3g} compute, {:.3g} memory".format(*efficiencies.of_attention)

@@ -3,7 +3,8 @@
 from dataclasses import replace
 from typing import Literal, get_args
 
-from hwmodels.catalogue import llm_names, load_all_reduce, load_llm
+from hwmodels.all_reduce_catalogue import Imitated, load_all_reduce
+from hwmodels.catalogue import llm_names, load_llm
 from hwmodels.errors import HardwareError
 from hwmodels.gpu import Gpu
 from hwmodels.linear_catalogue import LinearKey, linear_keys, linear_step_model
@@ -19,12 +20,20 @@ from hwmodels.step_time import StepModel
 StepModelKind = Literal["auto", "op_table", "linear", "calibrated_roofline", "roofline"]
 
 
-def step_model(kind: str, gpu: Gpu, llm: LlmShape, tp: int, profile: Profile | None = None) -> StepModel:
+def step_model(
+    kind: str,
+    gpu: Gpu,
+    llm: LlmShape,
+    tp: int,
+    profile: Profile | None = None,
+    imitated: Imitated | None = None,
+) -> StepModel:
     """The step model of one replica of ``llm`` on ``tp`` of ``gpu``: its operations, no engine overhead.
 
     With a ``profile`` 'op_table' (or 'auto') is its tables, and 'linear' and 'calibrated_roofline' are fitted
     to them. Without one 'linear' has the catalogue's coefficients, and 'auto' takes them where they exist for
-    this GPU, tp and a model of exactly this shape, else 'roofline', the datasheet's.
+    this GPU, tp and a model of exactly this shape, else 'roofline', the datasheet's. ``imitated``: the engine
+    whose all-reduce it has.
     """
     if kind not in get_args(StepModelKind):
         raise HardwareError(f"unknown step model {kind!r}; write one of {', '.join(get_args(StepModelKind))}")
@@ -34,7 +43,7 @@ def step_model(kind: str, gpu: Gpu, llm: LlmShape, tp: int, profile: Profile | N
     key = linear_key(gpu, llm, tp)
     if kind == "linear" or (kind == "auto" and key in linear_keys()):
         return linear_step_model(key)
-    return roofline_step_model(gpu, llm, tp, load_all_reduce(gpu.name))
+    return roofline_step_model(gpu, llm, tp, load_all_reduce(gpu.name, imitated))
 
 
 def includes_overhead(model: StepModel) -> bool:
@@ -73,10 +82,15 @@ def _required(kind: str, profile: Profile | None, gpu: Gpu, llm: LlmShape, tp: i
         raise HardwareError(f"the step model {kind!r} needs a profile: name one, or write 'auto'")
     if tp == 1 or profile.tables.all_reduce is not None:
         return profile
-    link = load_all_reduce(gpu.name)
-    step_s, per_token_s = link.of_step(llm, tp)
-    counts = profile.tables.dense.counts
-    curve = Curve(counts, tuple(step_s + per_token_s * tokens for tokens in counts))
-    note = f"all-reduce between the {tp} ranks declared: {link.source}"
-    notes = (*(note for note in profile.stamp.notes if not note.startswith("all-reduce")), note)
-    return Profile(replace(profile.stamp, notes=notes), replace(profile.tables, all_reduce=curve))
+    stamp = profile.stamp
+    link = load_all_reduce(gpu.name, Imitated(stamp.engine, stamp.engine_version))
+    times, step = link.of(tp), link.of_step(llm, tp)
+    last = profile.tables.dense.counts[-1]
+    # Both sides of the start of a stretch, so that a jump stays one.
+    starts = {one.from_size - before for one in step.stretches for before in (0, 1)}
+    counts = sorted({*profile.tables.dense.counts, *(count for count in starts if 0 < count <= last)})
+    curve = Curve(tuple(counts), tuple(step.seconds(tokens) for tokens in counts))
+    note = f"all-reduce between the {tp} ranks is the catalogue's: {times.source}"
+    kept = (old for old in stamp.notes if not old.startswith("all-reduce"))
+    notes = (*kept, note, *([times.label] if times.label else []))
+    return Profile(replace(stamp, notes=notes), replace(profile.tables, all_reduce=curve))

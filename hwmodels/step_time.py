@@ -82,6 +82,11 @@ class StepModel(Protocol):
     def error_band(self) -> str: ...
 
     @property
+    def labels(self) -> tuple[str, ...]:
+        """What a run has to say at its head: parts of a step that are rough or of another engine."""
+        ...
+
+    @property
     def interplay(self) -> Interplay | None: ...
 
     def dense_s(self, prefill_tokens: int, prefill_sequences: int, decode_sequences: int) -> float:

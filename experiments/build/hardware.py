@@ -6,6 +6,7 @@ from pathlib import Path
 from experiments.build.hosted import hosted_models
 from experiments.config.config import EngineConfig, RunConfig
 from experiments.config.vllm_defaults import batch_defaults
+from hwmodels.all_reduce_catalogue import Imitated
 from hwmodels.catalogue import load_gpu, load_llm
 from hwmodels.engine_overhead import EngineOverhead, EngineStepModel, vllm_graph_batches
 from hwmodels.gpu import Gpu
@@ -60,7 +61,8 @@ def hardware_of(config: RunConfig) -> dict[str, Hardware]:
 def _of_shape(config: RunConfig, shape_name: str, tp: int) -> Hardware:
     engine, gpu, llm = config.engine, load_gpu(config.cluster.gpu), load_llm(shape_name)
     profile, use = _profile_of(engine, gpu, llm, tp)
-    operations = step_model(engine.step_time, gpu, llm, tp, profile)
+    imitated = Imitated(engine.software, engine.version)
+    operations = step_model(engine.step_time, gpu, llm, tp, profile, imitated)
     overhead = overhead_of(engine, operations, llm.layers)
     step = EngineStepModel(operations, overhead)
     _check_limits(engine, gpu, step)

@@ -11,6 +11,7 @@ from experiments.commands.support_rungs import Rung, chosen_rung, decode_s, pref
 from experiments.commands.support_table import listing, smallest_for, table
 from experiments.config.config import EngineConfig
 from experiments.config.overrides import closest, echo
+from hwmodels.all_reduce_catalogue import Imitated
 from hwmodels.catalogue import gpu_names, llm_names, load_gpu, load_llm
 from hwmodels.engine_overhead import EngineOverhead, EngineStepModel
 from hwmodels.gpu import Gpu
@@ -140,8 +141,9 @@ def _one(given: dict[str, str], engine: EngineConfig) -> list[str]:
     loaded = load_profile(Path(given["profile"])) if "profile" in given else None
     capacity = kv_memory(engine, gpu, llm, tp)
     tables = loaded.profile if loaded else None
-    rungs = rungs_of(gpu, llm, tp, tables)
-    chosen = chosen_rung(rungs, gpu, llm, tp, tables)
+    imitated = Imitated(engine.software, engine.version)
+    rungs = rungs_of(gpu, llm, tp, tables, imitated)
+    chosen = chosen_rung(rungs, gpu, llm, tp, tables, imitated)
     assert chosen.model is not None
     overhead = overhead_of(engine, chosen.model, llm.layers)
     misfits = _misfits(loaded, gpu, llm, tp, engine) if loaded else []
@@ -206,6 +208,7 @@ def _step_lines(chosen: Rung, rungs: Sequence[Rung]) -> list[str]:
         f"{chosen.kind}, because {why}" if better else f"{chosen.kind}, {why}",
         f"source: {model.source}",
         f"error: {model.error_band}",
+        *model.labels,
         f"valid up to {limits.max_decode_sequences} decoding sequences, {limits.max_context_tokens} tokens "
         f"of context in all, {limits.max_prefill_tokens} prompt tokens per step, prompts of "
         f"{limits.prompt_tokens} tokens",

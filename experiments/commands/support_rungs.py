@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import get_args
 
+from hwmodels.all_reduce_catalogue import Imitated
 from hwmodels.errors import HardwareError
 from hwmodels.gpu import Gpu
-from hwmodels.importers.published import published_for
+from hwmodels.importers.published import AICONFIGURATOR, published_for
 from hwmodels.llm_shape import LlmShape
 from hwmodels.profile import Profile
 from hwmodels.select import StepModelKind, step_model
@@ -43,9 +44,13 @@ def _tables(gpu: str, llm: LlmShape, tp: int, words: str) -> str:
             f"'servetwin profile import format=FORMAT path=FOLDER {words} out=FILE', and profile=FILE here"
         )
     version = found.engine_version
+    folders, beside = f"its folder {found.folder}", ""
+    if found.all_reduce_folder and tp > 1:
+        folders += f" and, for the all-reduce, the folder {found.all_reduce_folder} of {AICONFIGURATOR}"
+        beside = " aiconfigurator=SECOND"
     return (
-        f"{found.source} has tables, measured with vLLM {version}: fetch its folder {found.folder}, write "
-        f"'servetwin profile import format={found.format_name} path=FOLDER {words} out=FILE', profile=FILE "
+        f"{found.source} has tables, measured with vLLM {version}: fetch {folders}, write 'servetwin profile "
+        f"import format={found.format_name} path=FOLDER{beside} {words} out=FILE', profile=FILE "
         f"here, and in a run engine.profile=FILE engine.version={version}"
     )
 
@@ -55,20 +60,29 @@ def ladder() -> tuple[str, ...]:
     return tuple(kind for kind in get_args(StepModelKind) if kind != "auto")
 
 
-def rungs_of(gpu: Gpu, llm: LlmShape, tp: int, profile: Profile | None) -> list[Rung]:
+def rungs_of(
+    gpu: Gpu, llm: LlmShape, tp: int, profile: Profile | None, imitated: Imitated | None = None
+) -> list[Rung]:
     """Every rung of the ladder, best first."""
     rungs = []
     for kind in ladder():
         try:
-            rungs.append(Rung(kind, step_model(kind, gpu, llm, tp, profile)))
+            rungs.append(Rung(kind, step_model(kind, gpu, llm, tp, profile, imitated)))
         except HardwareError as error:
             rungs.append(Rung(kind, None, str(error)))
     return rungs
 
 
-def chosen_rung(rungs: Sequence[Rung], gpu: Gpu, llm: LlmShape, tp: int, profile: Profile | None) -> Rung:
+def chosen_rung(
+    rungs: Sequence[Rung],
+    gpu: Gpu,
+    llm: LlmShape,
+    tp: int,
+    profile: Profile | None,
+    imitated: Imitated | None = None,
+) -> Rung:
     """The rung a run with ``engine.step_time=auto`` takes. Raises HardwareError when there is none."""
-    source = step_model("auto", gpu, llm, tp, profile).source
+    source = step_model("auto", gpu, llm, tp, profile, imitated).source
     return next(rung for rung in rungs if rung.model is not None and rung.model.source == source)
 
 

@@ -23,6 +23,7 @@ from experiments.report.table import (
     section,
     share,
     step_time_error,
+    step_time_labels,
     step_time_source,
 )
 from experiments.results.series import Columns, Requests
@@ -117,7 +118,8 @@ def _header(title: str, config: Mapping[str, Any], summary: Mapping[str, Any], n
     ]
     items = "".join(f"<li><span>{name}</span><b>{escape(text)}</b></li>" for name, text in shown)
     kind = _KINDS.get(str(config.get("kind")), "Run")
-    chips = "".join(f'<span class="chip">{escape(label)}</span>' for label in _labels(summary))
+    labels = (*_labels(summary), *step_time_labels(summary))
+    chips = "".join(f'<span class="chip">{escape(label)}</span>' for label in labels)
     warnings = "".join(f'<p class="note">{escape(note)}</p>' for note in notes)
     return (
         f'<header><p class="kind">{kind}</p><h1>{escape(title)}</h1><p class="claim">{escape(claim)}</p>'
@@ -211,6 +213,7 @@ def _sources(summary: Mapping[str, Any]) -> str:
         ("changes to it", "; ".join(_labels(summary)) or "none"),
         ("estimated step time" if summary.get("real") else "step time", step_time_source(summary)),
         ("its error", step_time_error(summary)),
+        *(("said of it", label) for label in step_time_labels(summary)),
         *_profile_rows(summary),
         ("engine imitated", str(summary.get("imitates") or "unknown")),
         ("KV memory of a replica", str(summary.get("kv_capacity") or "unknown")),

@@ -107,6 +107,11 @@ def step_time_error(summary: Mapping[str, Any]) -> str:
     return f"unknown, the profile was forced (else {error})" if forced(summary) else error
 
 
+def step_time_labels(summary: Mapping[str, Any]) -> list[str]:
+    """Parts of a step that are rough, or measured in another engine than the run imitates."""
+    return [str(label) for label in section(summary, "step_time").get("labels") or ()]
+
+
 def forced(summary: Mapping[str, Any]) -> list[str]:
     """Why the profile of the run would have been refused."""
     profile = section(summary, "step_time").get("profile") or {}
@@ -213,6 +218,8 @@ def print_summary(summary: Mapping[str, Any], console: "Console | None" = None) 
         console.print(Text(f"  {count(cut)} outputs longer than max_new_tokens, cut there", style="yellow"))
     if labels := section(summary, "trace").get("labels"):
         console.print(Text(f"  trace: {'; '.join(str(label) for label in labels)}", style="yellow"))
+    for label in step_time_labels(summary):
+        console.print(Text(f"  step time: {label}", style="yellow"))
     for reason in forced(summary):
         console.print(Text(f"  FORCED: the profile does not fit the run: {reason}", style="bold red"))
     if section(summary, "step_time") and not section(summary, "real"):

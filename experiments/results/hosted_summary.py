@@ -76,9 +76,14 @@ def _shapes(hosted: tuple[HostedModel, ...], hardware: Mapping[str, Hardware]) -
             "kv_capacity": hardware[models[0].name].kv_arithmetic,
             "step_time": hardware[models[0].name].step.source,
             "error_band": hardware[models[0].name].step.error_band,
+            **_labelled(hardware[models[0].name].step.labels),
         }
         for (shape, tp), models in kinds.items()
     ]
+
+
+def _labelled(labels: tuple[str, ...]) -> dict[str, list[str]]:
+    return {"labels": list(labels)} if labels else {}
 
 
 def model_column(workload: Workload, request: np.ndarray) -> Names:

@@ -253,6 +253,8 @@ def step_time_section(hardware: Hardware) -> dict[str, Any]:
             "source": overhead.source,
         },
     }
+    if step.labels:
+        section["labels"] = list(step.labels)
     if profile is not None:
         section["profile"] = {"path": profile.path, "sha256": profile.digest, "forced": list(profile.forced)}
     return section

@@ -6,10 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cache
 from importlib.resources import files
-from types import MappingProxyType
 from typing import Any
 
-from hwmodels.all_reduce import AllReduce
 from hwmodels.errors import HardwareError
 from hwmodels.gpu import Gpu
 from hwmodels.hf_config import llm_shape_from_config, looks_like_config
@@ -19,6 +17,7 @@ from hwmodels.yaml_text import yaml_data
 GPUS_FILE = "gpus.yaml"
 MODELS_FILE = "models.yaml"
 LINEAR_FILE = "linear.yaml"
+ALL_REDUCE_FILE = "all_reduce.yaml"
 
 
 @cache
@@ -54,13 +53,10 @@ def load_llm(name: str) -> LlmShape:
     return shape
 
 
-def load_all_reduce(gpu_name: str) -> AllReduce:
-    """All-reduce times between GPUs of this kind; a GPU without an entry knows one rank only."""
-    entry = _entry("GPU", gpu_name, GPUS_FILE).get("all_reduce")
-    if entry is None:
-        return AllReduce(gpu_name, MappingProxyType({}), float("inf"), "none")
-    alpha_s = MappingProxyType({int(tp): float(alpha) for tp, alpha in entry["alpha_s"].items()})
-    return AllReduce(gpu_name, alpha_s, float(entry["bus_bandwidth_bytes_per_s"]), entry["source"])
+def gpu_all_reduce(gpu_name: str) -> Mapping[str, Any]:
+    """What gpus.yaml declares of all-reduces between GPUs of this kind; empty where it declares nothing."""
+    found: Mapping[str, Any] = _entry("GPU", gpu_name, GPUS_FILE).get("all_reduce", {})
+    return found
 
 
 def gpu_names() -> tuple[str, ...]:

@@ -1,6 +1,6 @@
-"""The tables of an AIConfigurator folder of one GPU: matrix products, attention, all-reduce, all in vLLM.
+"""The tables of an AIConfigurator folder of one GPU: matrix products and attention, all in vLLM.
 
-Latencies in milliseconds of one operation; ``message_size`` in elements, not bytes.
+Latencies in milliseconds of one operation.
 """
 
 from collections.abc import Sequence
@@ -15,17 +15,14 @@ from hwmodels.importers.lattices import lattices_of
 from hwmodels.importers.request import ImportRequest, device_notes
 from hwmodels.importers.tables import Table, mean_by_count, read_table
 from hwmodels.llm_shape import LlmShape
-from hwmodels.profile import Curve, Floats, Lattice
+from hwmodels.profile import Curve, Lattice
 
 SOURCE: Final = "ai-dynamo/aiconfigurator"
 LICENCE: Final = "Apache-2.0"
 ENGINE: Final = "vllm"
 PRECISION: Final = "bf16"
-_DTYPE: Final = "bfloat16"  # what the tables call PRECISION
+BF16: Final = "bfloat16"  # what the tables call PRECISION
 _HEADS: Final = ("num_heads", "num_key_value_heads", "head_dim")
-# vLLM leaves all-reduces to NCCL from this size on: max_size of its CustomAllreduce, 8 MiB in 16 bits each.
-# The table has 4 and 8 MiB and jumps in between, 2.8 to 3.6 times the time for twice the bytes.
-_NCCL_FROM_ELEMENTS: Final = 1 << 22
 _FARTHEST_RATIO: Final = 2.0  # a product is scaled from one with n and k within this factor, or refused
 
 
@@ -113,7 +110,7 @@ class Products:
 
 def read_products(folder: Folder) -> tuple[Products, tuple[str, ...]]:
     """The table of matrix products of the requested GPU, and notes on the device."""
-    table = folder.read("gemm", "gemm_perf", ("m", "n", "k"), ("gemm_dtype",)).having(gemm_dtype=_DTYPE)
+    table = folder.read("gemm", "gemm_perf", ("m", "n", "k"), ("gemm_dtype",)).having(gemm_dtype=BF16)
     table = table.where(table.counts["m"] > 0)
     notes = device_notes(folder.request.gpu, str(table.words["device"][0]), table.path)
     return Products(table), notes
@@ -132,47 +129,6 @@ def read_attention(folder: Folder, llm: LlmShape) -> Attention:
         "kernel's start for all but one"
     )
     return Attention(decode, prefill, (*notes, alone), (folder.named(context), folder.named(generation)))
-
-
-def read_all_reduce(
-    folder: Folder, llm: LlmShape
-) -> tuple[Curve | None, tuple[str, ...], tuple[tuple[str, str], ...]]:
-    """All all-reduces of a step over tokens, notes and files; nothing for one rank."""
-    tp = folder.request.tp
-    if tp == 1:
-        return None, (), ()
-    table = folder.read(
-        "comm", "custom_allreduce_perf", ("num_gpus", "message_size"), ("backend", "allreduce_dtype")
-    )
-    rows = table.having(backend="vllm_graph", allreduce_dtype=_DTYPE, num_gpus=tp)
-    sizes = mean_by_count(rows.counts["message_size"], rows.times["latency"] * (2e-3 * llm.layers))
-    elements, times = _with_switch(sizes)
-    # Both neighbours of a size that is no whole number of tokens, so that hardly any knot is lost.
-    tokens = np.unique(np.concatenate([np.floor(elements / llm.hidden), np.ceil(elements / llm.hidden)]))
-    tokens = tokens[
-        (tokens >= 1) & (tokens * llm.hidden >= elements[0]) & (tokens * llm.hidden <= elements[-1])
-    ]
-    if not len(tokens):
-        raise HardwareError(f"{table.path} has no message as large as one token of {llm.name}, {llm.hidden}")
-    seconds = np.interp(tokens * llm.hidden, elements, times)
-    curve = Curve(tuple(int(count) for count in tokens), tuple(seconds.tolist()))
-    note = (
-        "all-reduce: two per layer as captured in CUDA graphs; none for the embedding, no gather of logits; "
-        "between 4 and 8 MiB in the slope of 2 to 4 MiB, as NCCL takes over at 8"
-    )
-    return curve, (note,), (folder.named(table),)
-
-
-def _with_switch(sizes: Curve) -> tuple[Floats, Floats]:
-    """Elements and seconds, with one point more just below the switch to NCCL: the line goes on to there."""
-    elements, seconds = np.array(sizes.counts, dtype=np.float64), np.array(sizes.seconds)
-    switch = int(np.searchsorted(elements, _NCCL_FROM_ELEMENTS))
-    if switch < 2 or switch == len(elements):
-        return elements, seconds
-    (before, last), (before_s, last_s) = elements[switch - 2 : switch], seconds[switch - 2 : switch]
-    end = _NCCL_FROM_ELEMENTS - 1.0
-    end_s = last_s + (last_s - before_s) / (last - before) * (end - last)
-    return np.insert(elements, switch, end), np.insert(seconds, switch, end_s)
 
 
 def _prefill(table: Table, llm: LlmShape, tp: int) -> tuple[Lattice, ...]:
@@ -222,5 +178,5 @@ def _parts(table: Table, heads: int, kv_heads: int, head_dim: int) -> int:
 
 
 def _of_heads(table: Table, heads: int, kv_heads: int, head_dim: int) -> Table:
-    rows = table.having(attn_dtype=_DTYPE, kv_cache_dtype=_DTYPE)
+    rows = table.having(attn_dtype=BF16, kv_cache_dtype=BF16)
     return rows.having(num_heads=heads, num_key_value_heads=kv_heads, head_dim=head_dim)

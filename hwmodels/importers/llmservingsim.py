@@ -5,6 +5,7 @@ over prompt chunk, its cached tokens, decoding sequences and their context, and 
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -12,6 +13,10 @@ import numpy as np
 
 from hwmodels.catalogue import load_llm
 from hwmodels.errors import HardwareError
+from hwmodels.importers.aiconfigurator_reduce import read_all_reduce
+from hwmodels.importers.aiconfigurator_tables import LICENCE as OTHER_LICENCE
+from hwmodels.importers.aiconfigurator_tables import SOURCE as OTHER_SOURCE
+from hwmodels.importers.aiconfigurator_tables import Folder
 from hwmodels.importers.lattices import lattices_of
 from hwmodels.importers.llmservingsim_meta import Meta, read_meta
 from hwmodels.importers.request import ImportRequest
@@ -46,27 +51,44 @@ def import_llmservingsim(request: ImportRequest) -> Profile:
     attention = read_table(folder / "attention.csv", _ATTENTION, ("time_us",))
     skew = _read_skew(folder / "skew_fit.csv")
     read = [dense, head, attention, *([skew] if skew else [])]
+    version = meta.engine_version(request)
+    all_reduce, reduce_notes, reduce_files = _all_reduce(request, llm, version)
     return Profile(
         Stamp(
             gpu=request.gpu,
             llm=llm.name,
             tp=request.tp,
             engine="vllm",
-            engine_version=meta.engine_version(request),
+            engine_version=version,
             precision=meta.precision(),
-            source=SOURCE,
-            licence=LICENCE,
-            files=_files(request.path, meta, read),
-            notes=(*_NOTES, *meta.notes(request, llm), *_table_notes(dense, skew, meta, request.tp)),
+            source=SOURCE if all_reduce is None else f"{SOURCE}; all-reduce of {OTHER_SOURCE}",
+            licence=LICENCE if all_reduce is None else f"{LICENCE}, {OTHER_LICENCE} ({OTHER_SOURCE})",
+            files=(*_files(request.path, meta, read), *reduce_files),
+            notes=(
+                *_NOTES,
+                *meta.notes(request, llm),
+                *_table_notes(dense, skew, meta),
+                *reduce_notes,
+            ),
         ),
         OpTables(
             dense=_weighted(dense, "tokens", _dense_weights(dense, llm)),
             head=_weighted(head, "sequences", _HEAD),
-            all_reduce=None,
+            all_reduce=all_reduce,
             skew=None if skew is None else _skew_lattice(skew),
             **_attention_lattices(attention, llm),
         ),
     )
+
+
+def _all_reduce(
+    request: ImportRequest, llm: LlmShape, version: str
+) -> tuple[Curve | None, tuple[str, ...], tuple[tuple[str, str], ...]]:
+    """That of AIConfigurator's folder of this GPU in the same engine version, if it was named."""
+    if request.aiconfigurator is not None:
+        return read_all_reduce(Folder(request.aiconfigurator, replace(request, engine_version=version)), llm)
+    alone = request.tp == 1
+    return None, () if alone else ("all-reduce between the ranks was not measured",), ()
 
 
 def _tp_folder(request: ImportRequest) -> Path:
@@ -180,13 +202,11 @@ def _bound(table: Table, column: str, name: str, row: int) -> float:
     return float(number) if relation == "<=" else float("inf")
 
 
-def _table_notes(dense: Table, skew: Table | None, meta: Meta, tp: int) -> tuple[str, ...]:
+def _table_notes(dense: Table, skew: Table | None, meta: Meta) -> tuple[str, ...]:
     notes = []
     if "qk_norm" in dense.words["layer"]:
         notes.append("qk_norm is assumed to be the time of one of the two norms: it counts twice per layer")
     notes += [f"the unknown operation {name} counts once per layer" for name in _unknown(dense)]
-    if tp > 1:
-        notes.append("all-reduce between the ranks was not measured")
     if skew is None:
         notes.append("no skew_fit.csv: what unequal contexts cost was not measured")
     else:

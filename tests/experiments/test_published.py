@@ -35,11 +35,11 @@ def told(capsys: pytest.CaptureFixture[str], *words: str) -> str:
         ),
         (("model=qwen_72b", "gpu=a100_80g", "tp=4"), "in a run engine.profile=FILE engine.version=0.14.0"),
         (("model=llama3_1_8b", "gpu=rtx4090", "tp=1"), "folder RTX4090/meta-llama/Llama-3.1-8B"),
-        (("model=qwen3_32b", "gpu=rtx_pro_6000", "tp=2"), "folder RTXPRO6000/Qwen/Qwen3-32B, write"),
-        # nobody published these: a card, a number of heads, GPUs that exchange
+        (("model=qwen3_32b", "gpu=rtx_pro_6000", "tp=2"), "aiconfigurator=SECOND gpu=rtx_pro_6000"),
+        # nobody published these: a card, a number of heads, another card
         (("model=llama3_8b", "gpu=l40s", "tp=1"), "measure the layers of llama3_8b on l40s at tp=1"),
         (("model=opt_66b", "gpu=h200", "tp=4"), "measure the layers of opt_66b on h200 at tp=4"),
-        (("model=qwen2_5_72b", "gpu=rtx_pro_6000", "tp=4"), "measure the layers of qwen2_5_72b"),
+        (("model=qwen2_5_72b", "gpu=a40", "tp=4"), "measure the layers of qwen2_5_72b"),
     ],
 )
 def test_support_names_tables_that_can_be_imported(

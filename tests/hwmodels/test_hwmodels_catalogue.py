@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hwmodels.catalogue import gpu_names, llm_names, load_all_reduce, load_gpu, load_llm, read_yaml
+from hwmodels.all_reduce_catalogue import load_all_reduce
+from hwmodels.catalogue import gpu_names, llm_names, load_gpu, load_llm, read_yaml
 from hwmodels.errors import HardwareError
 from hwmodels.kv_capacity import kv_capacity
 
@@ -73,12 +74,11 @@ def test_unknown_model_names_the_nearest() -> None:
 
 def test_all_reduce_refuses_an_unknown_group_size() -> None:
     nvlink = load_all_reduce("a100_80g")
-    assert (nvlink.latency_s(1), nvlink.seconds_per_byte(1)) == (0.0, 0.0)
-    assert nvlink.latency_s(4) == pytest.approx(6e-6)
+    assert nvlink.of_step(LLAMA3_8B, 1).seconds(1000) == 0.0
     with pytest.raises(HardwareError, match="tp=16 on a100_80g; write one of: 2, 4, 8"):
-        nvlink.latency_s(16)
+        nvlink.of(16)
     with pytest.raises(HardwareError, match="cpu_core"):
-        load_all_reduce("cpu_core").latency_s(2)
+        load_all_reduce("cpu_core").of(2)
 
 
 def test_heads_that_do_not_divide_are_refused() -> None:

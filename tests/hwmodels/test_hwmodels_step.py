@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hwmodels.catalogue import load_all_reduce, load_gpu, load_llm
+from hwmodels.all_reduce_catalogue import load_all_reduce
+from hwmodels.catalogue import load_gpu, load_llm
 from hwmodels.errors import HardwareError
 from hwmodels.linear_catalogue import LinearKey, linear_keys, linear_step_model
 from hwmodels.linear_step import (
@@ -143,9 +144,10 @@ def test_tensor_parallelism_divides_work_and_adds_all_reduces() -> None:
     one, four = (roofline_step_model(A100, QWEN2_5_72B, tp, NVLINK) for tp in (2, 4))
     assert four.layers_weight_read_s == pytest.approx(one.layers_weight_read_s / 2)
     assert four.kv_read_s_per_token == pytest.approx(one.kv_read_s_per_token / 2)
-    assert four.all_reduce_latency_s == pytest.approx(2 * 80 * 6e-6)
-    assert four.all_reduce_s_per_token == pytest.approx(2 * 80 * 8192 * 2 * 1.5 / 170e9)
-    assert roofline_step_model(A100, LLAMA3_8B, 1, NVLINK).all_reduce_latency_s == 0.0
+    stretches = NVLINK.of(4).stretches
+    _, start_s, s_per_byte = stretches[0]
+    assert four.all_reduce.line(0) == pytest.approx((160 * start_s, 160 * 16384 * s_per_byte))
+    assert roofline_step_model(A100, LLAMA3_8B, 1, NVLINK).all_reduce.seconds(1000) == 0.0
 
 
 def test_linear_mixed_step_pays_the_larger_intercept_once() -> None:
@@ -257,12 +259,14 @@ def test_an_all_reduce_that_was_not_measured_is_declared() -> None:
     one = tiny_profile(Stamp(gpu.name, llm.name, 1, "e", "1", "bf16", "toy", "none", ()))
     two = tiny_profile(Stamp(gpu.name, llm.name, 2, "e", "1", "bf16", "toy", "none", ()))
     alone, together = step_model("op_table", gpu, llm, 1, one), step_model("op_table", gpu, llm, 2, two)
-    step_s, per_token_s = load_all_reduce(gpu.name).of_step(llm, 2)
+    all_reduce = load_all_reduce(gpu.name).of_step(llm, 2)
     for n in (1, 2):
         added_s = together.dense_s(0, 0, n) - alone.dense_s(0, 0, n)
-        assert added_s == pytest.approx(step_s + n * per_token_s)
+        assert added_s == pytest.approx(all_reduce.seconds(n))
     assert "all-reduce" not in alone.source
-    assert "all-reduce between the 2 ranks declared: rough" in together.source
+    assert "all-reduce between the 2 ranks is the catalogue's: 4 stretches fitted to" in together.source
+    label = "all-reduce of 2 rtx_pro_6000: measured in vllm 0.19.0, this run imitates e 1"
+    assert together.labels == (label,)
 
 
 def test_coefficients_hold_for_every_model_of_the_same_shape() -> None:

@@ -42,7 +42,8 @@ MIXED = [key for key in FITTED if "mixed_attention" in linear_entry(key)]
 def profile_of(key: LinearKey) -> Profile:
     """The measured profile that ``key`` was fitted to."""
     of = linear_entry(key)["fitted_profile"]
-    request = ImportRequest(PROFILES / of["path"], key.gpu, key.llm, key.tp, of.get("engine_version"))
+    beside = PROFILES / of["aiconfigurator"] if "aiconfigurator" in of else None
+    request = ImportRequest(PROFILES / of["path"], key.gpu, key.llm, key.tp, of.get("engine_version"), beside)
     return import_profile(of["format"], request)
 
 

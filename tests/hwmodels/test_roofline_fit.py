@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hwmodels.catalogue import load_all_reduce, load_gpu, load_llm
+from hwmodels.all_reduce_catalogue import load_all_reduce
+from hwmodels.catalogue import load_gpu, load_llm
 from hwmodels.held_out import held_out_errors
 from hwmodels.importers import ImportRequest, import_profile
 from hwmodels.profile import Profile
