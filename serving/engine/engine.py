@@ -1,15 +1,7 @@
 """The engine of one replica: its queue, its running set and its KV memory, as a state machine.
 
-It applies what a batcher chooses and does not know which batcher that is. States and events:
-
-| state    | enqueue              | adopt              | ran                 | ready         | lost          |
-|----------|----------------------|--------------------|---------------------|---------------|---------------|
-| idle     | queue, choose a pass | choose a pass      | refused: not asked  | refused       | fail everyone |
-| running  | queue; may interrupt | join, or interrupt | account; may choose | refused       | fail everyone |
-| stopping | queue                | wait for a pass    | account; may choose | refused       | fail everyone |
-| lost     | refused              | refused            | ignored: old epoch  | ignored       | ignored       |
-| loading  | queue                | wait for a pass    | refused: not asked  | choose a pass | fail everyone |
-| vacant   | refused              | refused            | refused: not asked  | refused       | nothing fails |
+It applies what a batcher chooses and does not know which batcher that is. docs/STATES.md has the table of its
+states and events.
 
 An arrival interrupts a run if it may change it; a pass is chosen after a report unless the run goes on.
 Requests whose KV comes from another replica (``adopt``) join decode steps in progress at their next boundary;

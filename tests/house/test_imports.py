@@ -234,7 +234,7 @@ def test_no_files_import_each_other(package: str) -> None:
     assert sorted(map(sorted, cycles)) == []
 
 
-TEST_ROOMS = names("house", "benchmarks") | (set(PACKAGES) - {"nativecore"})
+TEST_ROOMS = names("house", "benchmarks", "states") | (set(PACKAGES) - {"nativecore"})
 
 
 def test_test_modules_lie_in_the_room_of_what_they_test() -> None:

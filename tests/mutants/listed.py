@@ -61,7 +61,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         "old epoch counts", "serving",
         "if event.epoch < self.epoch:", "if event.epoch < self.epoch - 1:",
         "a report from before the replica was lost is refused instead of ignored",
-        "engine controller",
+        "engine_states engine controller",
     ),
     _mutant(
         "newcomers seen a step early", "serving",

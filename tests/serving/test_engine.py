@@ -5,117 +5,27 @@ Memory in these cases is 16 blocks of 4 tokens unless a case says otherwise. A r
 one that lacks a block.
 """
 
-import ast
-import itertools
-import re
-from pathlib import Path
-
 import pytest
 
-from policies.batching import ChunkedPrefill, PrefillFirst
-from serving.engine.engine import Engine
+from policies.batching import PrefillFirst
 from serving.engine.layer_pass import LayerPass
 from serving.engine.progress import EngineState, Progress
 from serving.engine.request_state import RequestState, state_of
-from serving.protocols.batch import Batcher
-from serving.vocabulary.actions import Action, Adopt, Chunk, Fail, Interrupt, Preempt, Run
+from serving.vocabulary.actions import Action, Adopt, Fail, Interrupt, Run
 from serving.vocabulary.events import Ran
-from serving.vocabulary.layers import LayerRange
-from serving.vocabulary.replica import Replica
 from serving.vocabulary.request import Request
-
-ID = 7
-
-
-class Script:
-    """One engine and the facts it is told."""
-
-    def __init__(
-        self,
-        batcher: Batcher,
-        blocks: int = 16,
-        block_tokens: int = 4,
-        watermark: int = 0,
-        coalesce: bool = True,
-        loaded: bool = True,
-        asynchronous: bool = False,
-    ) -> None:
-        replica = Replica(ID, "m", LayerRange(0, 2), (0,), blocks, block_tokens, watermark)
-        self.engine = Engine(replica, batcher, coalesce, asynchronous, loaded)
-
-    def arrive(self, request: int, prompt_tokens: int) -> list[Action]:
-        actions: list[Action] = []
-        self.engine.enqueue(Request(request, 0, prompt_tokens, 30, "m"), actions)
-        return actions
-
-    def ran(
-        self, steps: int, *finished: int, goes_on: bool = False, epoch: int | None = None
-    ) -> list[Action]:
-        actions: list[Action] = []
-        answered = self.engine.epoch if epoch is None else epoch
-        self.engine.ran(Ran(ID, answered, steps, finished, goes_on), actions)
-        return actions
-
-    def ready(self) -> list[Action]:
-        actions: list[Action] = []
-        self.engine.ready(actions)
-        return actions
-
-    def lose(self, cause: str = "host gone") -> tuple[list[int], list[Action]]:
-        actions: list[Action] = []
-        return self.engine.lose(actions, cause), actions
-
-    def adopt(self, request: int, prompt_tokens: int) -> list[Action]:
-        """The KV of a prompt that was computed elsewhere has come."""
-        actions, progress = list[Action](), Progress(Request(request, 0, prompt_tokens, 30, "m"))
-        progress.computed = prompt_tokens
-        self.engine.reserve(request, prompt_tokens)
-        self.engine.adopt([progress], actions)
-        return actions
-
-    def queue(self) -> list[int]:
-        return [progress.id for progress in self.engine.waiting]
-
-    @property
-    def free(self) -> int:
-        return self.engine.ledger.free_blocks
-
-
-def chunked(max_num_seqs: int = 4, max_num_batched_tokens: int = 8) -> ChunkedPrefill:
-    return ChunkedPrefill(max_num_seqs, max_num_batched_tokens)
-
-
-def run(
-    chunks: tuple[Chunk, ...], decode: bool, max_steps: int, until_finish: bool | None, reason: str
-) -> Run:
-    """Unless told otherwise a run of several steps is open to arrivals and goes on past a finish."""
-    return Run(
-        ID, 0, chunks, decode, max_steps, max_steps == 1 if until_finish is None else until_finish, reason
-    )
-
-
-def chunk_run(*chunks: Chunk, max_steps: int = 1, until_finish: bool | None = None) -> Run:
-    return run(chunks, True, max_steps, until_finish, "chunked")
-
-
-def prefill_run(*chunks: Chunk, max_steps: int = 1) -> Run:
-    return run(chunks, False, max_steps, None, "prefill")
-
-
-def decode_run(max_steps: int, until_finish: bool | None = None) -> Run:
-    return run((), True, max_steps, until_finish, "decode")
-
-
-def preempt(request: int) -> Preempt:
-    return Preempt(ID, request, "no free KV block")
-
-
-def adopted(*requests: int) -> Adopt:
-    return Adopt(ID, requests, "their KV has come")
-
-
-ONE_MORE = run((), True, 1, None, "decode after preemption")
-INTERRUPT = Interrupt(ID, "arrival")
+from tests.worlds.engine_script import (
+    INTERRUPT,
+    ONE_MORE,
+    Script,
+    adopted,
+    chunk_run,
+    chunked,
+    decode_run,
+    preempt,
+    prefill_run,
+    run,
+)  # fmt: skip
 
 
 def test_arrival_on_idle_starts_the_prompt_and_the_decoding_after_it() -> None:
@@ -424,81 +334,6 @@ def test_losing_a_replica_fails_running_and_waiting_requests_ascending() -> None
     assert (script.free, script.engine.ledger.decoding) == (16, 0)
 
 
-# --- the state x event table of serving/engine/engine.py ---
-
-ENGINE = Path(__file__).parents[2] / "serving" / "engine" / "engine.py"
-# The table's columns; "goes on" is the second kind of "ran".
-EVENTS = ("enqueue", "adopt", "ran", "ready", "lost")
-
-
-def script_in(state: EngineState) -> Script:
-    """An engine in this state; request 0 is decoding unless it is idle, lost or loading."""
-    script = Script(chunked(), loaded=state is not EngineState.LOADING)
-    if state is EngineState.VACANT:
-        script.engine.vacate()
-    if state in (EngineState.IDLE, EngineState.LOADING, EngineState.VACANT):
-        return script
-    script.arrive(0, 8)
-    script.ran(1)
-    if state is EngineState.STOPPING:
-        script.arrive(1, 2)
-    elif state is EngineState.LOST:
-        script.lose()
-    assert script.engine.state is state
-    return script
-
-
-def told(script: Script, event: str) -> list[Action]:
-    if event == "enqueue":
-        return script.arrive(2, 3)
-    if event == "adopt":
-        return script.adopt(3, 4)
-    if event in ("ran", "goes on"):
-        return script.ran(1, goes_on=event == "goes on", epoch=0)
-    return script.ready() if event == "ready" else script.lose("host gone")[1]
-
-
-# (actions, state afterwards), or the words of the refusal.
-CELLS: dict[tuple[EngineState, str], tuple[list[Action], EngineState] | str] = {
-    (EngineState.IDLE, "enqueue"): ([chunk_run((2, 0, 3), max_steps=61)], EngineState.RUNNING),
-    (EngineState.IDLE, "adopt"): ([adopted(3), decode_run(15 * 4)], EngineState.RUNNING),
-    (EngineState.RUNNING, "adopt"): ([adopted(3)], EngineState.RUNNING),
-    (EngineState.STOPPING, "adopt"): ([], EngineState.STOPPING),
-    (EngineState.LOST, "adopt"): "lost replica",
-    (EngineState.LOADING, "adopt"): ([], EngineState.LOADING),
-    (EngineState.VACANT, "adopt"): "to a seat",
-    (EngineState.IDLE, "ran"): "nobody asked for",
-    (EngineState.IDLE, "goes on"): "nobody asked for",
-    (EngineState.IDLE, "lost"): ([], EngineState.LOST),
-    (EngineState.RUNNING, "enqueue"): ([INTERRUPT], EngineState.STOPPING),
-    (EngineState.RUNNING, "ran"): ([decode_run(13 * 4)], EngineState.RUNNING),
-    (EngineState.RUNNING, "goes on"): ([], EngineState.RUNNING),
-    (EngineState.RUNNING, "lost"): ([Fail(0, "host gone")], EngineState.LOST),
-    (EngineState.STOPPING, "enqueue"): ([], EngineState.STOPPING),
-    (EngineState.STOPPING, "ran"): ([chunk_run((1, 0, 2), max_steps=1 + 12 // 2 * 4)], EngineState.RUNNING),
-    (EngineState.STOPPING, "goes on"): ([], EngineState.STOPPING),
-    (EngineState.STOPPING, "lost"): ([Fail(0, "host gone"), Fail(1, "host gone")], EngineState.LOST),
-    (EngineState.LOST, "enqueue"): "lost replica",
-    (EngineState.LOST, "ran"): ([], EngineState.LOST),
-    (EngineState.LOST, "goes on"): ([], EngineState.LOST),
-    (EngineState.LOST, "lost"): ([], EngineState.LOST),
-    (EngineState.LOADING, "enqueue"): ([], EngineState.LOADING),
-    (EngineState.LOADING, "ran"): "nobody asked for",
-    (EngineState.LOADING, "goes on"): "nobody asked for",
-    (EngineState.LOADING, "lost"): ([], EngineState.LOST),
-    (EngineState.LOADING, "ready"): ([], EngineState.IDLE),
-    (EngineState.IDLE, "ready"): "loaded again",
-    (EngineState.RUNNING, "ready"): "loaded again",
-    (EngineState.STOPPING, "ready"): "loaded again",
-    (EngineState.LOST, "ready"): ([], EngineState.LOST),
-    (EngineState.VACANT, "enqueue"): "lost replica",
-    (EngineState.VACANT, "ran"): "nobody asked for",
-    (EngineState.VACANT, "goes on"): "nobody asked for",
-    (EngineState.VACANT, "ready"): "loaded again",
-    (EngineState.VACANT, "lost"): ([], EngineState.LOST),
-}
-
-
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_who_waits_for_parameters_is_served_when_they_are_there(asynchronous: bool) -> None:
     script = Script(chunked(), loaded=False, asynchronous=asynchronous)
@@ -531,32 +366,6 @@ def test_who_comes_while_layers_run_waits_though_all_parameters_are_there() -> N
     actions.clear()
     script.engine.freed(actions)
     assert [action.chunks for action in actions if isinstance(action, Run)] == [((0, 0, 3),)]
-
-
-@pytest.mark.parametrize(
-    ("state", "event"),
-    list(itertools.product(EngineState, (*EVENTS, "goes on"))),
-    ids=lambda value: getattr(value, "name", value),
-)
-def test_every_state_answers_every_event(state: EngineState, event: str) -> None:
-    script = script_in(state)
-    expected = CELLS[state, event]
-    if isinstance(expected, str):
-        with pytest.raises(AssertionError, match=expected):
-            told(script, event)
-        return
-    assert (told(script, event), script.engine.state) == expected
-
-
-def test_the_documented_table_has_every_cell() -> None:
-    rows = [
-        [cell.strip() for cell in line.strip("|").split("|")]
-        for line in (ast.get_docstring(ast.parse(ENGINE.read_text(encoding="utf-8"))) or "").splitlines()
-        if re.match(r"\| *\w", line)
-    ]
-    assert rows[0] == ["state", *EVENTS]
-    assert [row[0] for row in rows[1:]] == [state.name.lower() for state in EngineState]
-    assert all(len(row) == 1 + len(EVENTS) and all(row) for row in rows)
 
 
 @pytest.mark.parametrize(
@@ -626,7 +435,8 @@ def test_a_request_is_seen_where_it_stands_from_its_arrival_to_its_end() -> None
     assert state_of(script.engine, 0) is RequestState.PREFILLING
     script.arrive(1, 12)
     assert state_of(script.engine, 1) is RequestState.WAITING
-    script.engine.ran(Ran(ID, 0, 1, (), False, last_step_ns=1), [])  # it began after request 1 came
+    began = Ran(script.engine.id, 0, 1, (), False, last_step_ns=1)  # after request 1 came
+    script.engine.ran(began, [])
     assert state_of(script.engine, 1) is RequestState.PREFILLING
     script.ran(1)
     assert state_of(script.engine, 0) is RequestState.DECODING

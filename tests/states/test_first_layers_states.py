@@ -1,0 +1,137 @@
+"""Every cell of the table of live batches is played, where instances prefill and decode."""
+
+import pytest
+
+from policies.admission import AdmitAll
+from policies.batching import PrefillFirst
+from policies.dispatch import LeastOutstanding
+from policies.live.live_scaling import LiveScaling
+from policies.live.zigzag import IlpFree
+from serving.engine.engine import Engine
+from serving.engine.fleet import Fleet
+from serving.kv.transfer_ids import TransferIds
+from serving.live.host import LiveSetup
+from serving.protocols.live import LiveTarget
+from serving.services.colocated import Colocated
+from serving.vocabulary.actions import Action, Fail, Run, Send, StopSend
+from serving.vocabulary.events import Ran, Sent
+from serving.vocabulary.layers import LayerRange
+from serving.vocabulary.replica import Replica
+from serving.vocabulary.request import Request
+from tests.states.first_layers_states import CELLS, STATES
+
+LAYERS, PROMPT, KV_BYTES = 4, 4, 8
+SERVING, NEW = 0, 1  # replicas
+FIRST, SECOND = 0, 1  # requests
+
+
+class Case:
+    """Replica 0 serves and 1 loads: it runs the first layer of request 1, and 0 runs the others."""
+
+    def __init__(self, state: str) -> None:
+        replicas = [Replica(one, "m", LayerRange(0, LAYERS), (one,), 16, block_tokens=4) for one in (0, 1)]
+        self.engines = {
+            one.id: Engine(one, PrefillFirst(8, 16), coalesce=False, loaded=one.id == SERVING)
+            for one in replicas
+        }
+        self.requests: dict[int, Request] = {}
+        self.ids = TransferIds()
+        setup = LiveSetup(LiveScaling(IlpFree(), 0), LAYERS, 2, 20.0, KV_BYTES, 8)
+        self.service = Colocated(
+            Fleet("m", replicas[:1]), self.engines, self.requests, LeastOutstanding(), AdmitAll(),
+            replicas[0], 16, self.ids, setup,
+        )  # fmt: skip
+        self.transfer = -1
+        self.begin()
+        if state == STATES[0]:
+            return
+        self.transfer = self.ran(SERVING)
+        if state == STATES[2]:
+            self.ended(self.transfer)
+
+    def begin(self) -> None:
+        """Until the last layers of request 1 run on replica 0; request 0 decodes there and waits for them."""
+        live = self.service.live
+        assert live is not None
+        self.arrive(FIRST)
+        live.choose(0, [LiveTarget(NEW, 1000, True)])
+        live.begin(0, NEW)
+        live.layers_came(0, NEW, 1, False, [])
+        self.arrive(SECOND)
+        self.ran(NEW)
+        activations = self.ran(SERVING)
+        self.ended(activations, "link gone")  # sent again
+        self.ended(activations + 1)
+        self.ran(SERVING)  # a decode step of request 0
+        aside = self.engines[SERVING].aside
+        assert aside is not None and aside.begun and aside.layers == (1, LAYERS)
+
+    def arrive(self, number: int) -> None:
+        request = self.requests[number] = Request(number, number, PROMPT, 10, "m")
+        self.service.arrived(request, [])
+
+    def ran(self, replica: int) -> int:
+        """The transfer that it asks for, or -1."""
+        actions: list[Action] = []
+        self.service.ran(self.engines[replica], Ran(replica, 0, 1, ()), actions)
+        return next((one.transfer for one in actions if isinstance(one, Send)), -1)
+
+    def ended(self, transfer: int, cause: str = "") -> list[Action]:
+        actions: list[Action] = []
+        self.ids.model_of(transfer)
+        self.service.sent(Sent(transfer, 0, cause), actions)
+        return actions
+
+    def play(self, event: str) -> str:
+        """What the code makes of the event, in the words of the table."""
+        live, actions = self.service.live, list[Action]()
+        assert live is not None
+        try:
+            if event == "the last layers ran":
+                live.ended(self.engines[SERVING], Ran(SERVING, 0, 1, ()), actions)
+            elif event.endswith("lost"):
+                lost = NEW if event.startswith("source") else SERVING
+                self.service.lose(self.engines[lost], "gone", actions)
+            elif self.transfer < 0:
+                return "-"
+            else:
+                actions = self.ended(self.transfer, "link gone" if "stopped" in event else "")
+        except (AssertionError, KeyError):
+            return "refused"
+        return self.outcome(actions)
+
+    def outcome(self, actions: list[Action]) -> str:
+        live, engine = self.service.live, self.engines[SERVING]
+        assert live is not None
+        waits = SECOND in [one.id for one in engine.outgoing]
+        decodes = SECOND in [*engine.running, *(one.id for one in engine.adopted)]
+        goes_on = SECOND in [one.id for one in live.requests]
+        fails = Fail(SECOND, "gone") in actions
+        assert waits + decodes + goes_on + fails == 1, actions
+        stopped = (
+            ", what is on the wire is stopped" if any(isinstance(one, StopSend) for one in actions) else ""
+        )
+        if waits:
+            again = any(isinstance(one, Send) for one in actions) and self.transfer >= 0
+            return "sent again" if again else STATES[1]
+        words = {"decodes": decodes, "its new instance goes on with it": goes_on, "fails": fails}
+        return next(word for word, holds in words.items() if holds) + stopped
+
+
+@pytest.mark.parametrize(("state", "event"), CELLS)
+def test_every_state_answers_every_event(state: str, event: str) -> None:
+    assert Case(state).play(event) == CELLS[state, event]
+
+
+def test_first_layers_are_fetched_as_one_move_and_their_blocks_given_back() -> None:
+    case = Case(STATES[0])
+    actions: list[Action] = []
+    case.service.ran(case.engines[SERVING], Ran(SERVING, 0, 1, ()), actions)
+    (send,) = [one for one in actions if isinstance(one, Send)]
+    assert (send.what, send.requests, send.source, send.target) == ("kv", (SECOND,), NEW, SERVING)
+    assert send.size_bytes == PROMPT * KV_BYTES // LAYERS
+    assert case.engines[NEW].ledger.free_blocks == 15
+    assert not any(isinstance(one, Run) for one in case.ended(send.transfer, "link gone"))
+    assert case.engines[NEW].ledger.free_blocks == 15
+    case.ended(send.transfer + 1)
+    assert case.engines[NEW].ledger.free_blocks == 16
