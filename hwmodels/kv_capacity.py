@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from hwmodels.errors import HardwareError
 from hwmodels.gpu import Gpu
 from hwmodels.llm_shape import LlmShape
+from hwmodels.loading.units import model_units
 
 CANDIDATE_TP = (1, 2, 4, 8)
 _NO_TP = "no model.tp of 1, 2, 4, 8 fits: write a smaller model, a larger GPU or a smaller reserve"
@@ -26,8 +27,12 @@ def kv_capacity(
     memory_utilization: float,
     block_tokens: int,
     activation_reserve_bytes: int | None = None,
+    layers: range | None = None,
 ) -> KvCapacity:
     """Blocks of ``block_tokens`` tokens that one replica of ``llm`` on ``tp`` of ``gpu`` can hold.
+
+    ``layers``: those that the replica has (None: all). It holds their weights, with the embedding where layer
+    0 is among them and the head where the last one is, and a token's KV of these layers only.
 
     ``memory_utilization`` is the share of each GPU the engine may use, ``activation_reserve_bytes`` what it
     keeps free of KV on each GPU (None: the catalogue's number, whose source is in ``gpu.source``). An
@@ -36,16 +41,18 @@ def kv_capacity(
     llm.require_tp(tp)
     reserve = gpu.activation_reserve_bytes if activation_reserve_bytes is None else activation_reserve_bytes
     _check_settings(memory_utilization, block_tokens, reserve)
-    block_bytes = llm.kv_bytes_per_token * block_tokens
+    token_bytes = llm.kv_bytes_per_token * len(layers or range(llm.layers)) // llm.layers
+    weight_bytes = sum([unit.size_bytes for unit in model_units(llm, layers=layers)])
+    block_bytes = token_bytes * block_tokens
     per_gpu = int(gpu.memory_bytes * memory_utilization) - reserve
-    blocks = (per_gpu * tp - llm.weight_bytes) // block_bytes
+    blocks = (per_gpu * tp - weight_bytes) // block_bytes
     if blocks < 1:
-        raise HardwareError(_too_large(gpu, llm, tp, per_gpu, block_bytes))
+        raise HardwareError(_too_large(gpu, llm, tp, per_gpu, weight_bytes, block_bytes))
     tokens = blocks * block_tokens
     arithmetic = (
         f"({gpu.memory_bytes} B x {memory_utilization:g} - {reserve} B reserve) x {tp} GPU"
-        f" - {llm.weight_bytes} B weights = {per_gpu * tp - llm.weight_bytes} B; "
-        f"// ({llm.kv_bytes_per_token} B per token x {block_tokens}) = {blocks} blocks = {tokens} tokens"
+        f" - {weight_bytes} B weights = {per_gpu * tp - weight_bytes} B; "
+        f"// ({token_bytes} B per token x {block_tokens}) = {blocks} blocks = {tokens} tokens"
     )
     return KvCapacity(blocks, tokens, arithmetic)
 
@@ -81,8 +88,8 @@ def _check_settings(memory_utilization: float, block_tokens: int, reserve: int) 
         raise HardwareError(f"activation_reserve_bytes={reserve} is negative; write 0 or more bytes")
 
 
-def _too_large(gpu: Gpu, llm: LlmShape, tp: int, per_gpu: int, block_bytes: int) -> str:
-    needed = llm.weight_bytes + block_bytes
+def _too_large(gpu: Gpu, llm: LlmShape, tp: int, per_gpu: int, weight_bytes: int, block_bytes: int) -> str:
+    needed = weight_bytes + block_bytes
     fitting = _smallest_tp(llm, per_gpu, needed)
     advice = f"write model.tp={fitting}, the smallest that fits" if fitting else _NO_TP
     return (

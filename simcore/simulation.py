@@ -98,7 +98,7 @@ class Simulation:
         self._timers: dict[int, Timer] = {}  # of the machines
         self._data_plane = data_plane
         for replica, own in enumerate(rows):
-            self._add(replica, own, data_plane.places.model_of[replica] if data_plane is not None else "")
+            self._add(replica, own)
         # Replicas that lack parameters, runs asked of them all the same, and where loads go to.
         self._cold: set[int] = set()
         self._held: dict[int, tuple[int, Run]] = {}
@@ -127,13 +127,16 @@ class Simulation:
             self._recorder.busy(machine.id, machine.busy_ns)
         return SimReport(self._events, self._looks, self._decisions_ns)
 
-    def _add(self, replica: int, rows: StepTimes, model: str) -> None:
+    def _add(self, replica: int, rows: StepTimes) -> None:
         """A machine for a replica, and the timer that wakes it when its run is due.
 
-        Only a data plane knows how many layers the model has.
+        ``rows`` are those of its whole model; only a data plane knows layers.
         """
-        layers = self._data_plane.layers_of(model) if self._data_plane is not None else 0
-        machine = self._machines[replica] = Machine(replica, rows, self._lives, self._recorder, layers)
+        data_plane, count, layers = self._data_plane, 0, None
+        if data_plane is not None:
+            part = data_plane.places.part_of[replica]
+            count, layers = data_plane.layers_of(part.model), part.layers
+        machine = self._machines[replica] = Machine(replica, rows, self._lives, self._recorder, count, layers)
         timer = self._timers[replica] = Timer(self._env, COMPLETION_RANK + replica, lambda _: None)
         handle, complete, push = self._handle, machine.complete, timer.push
         pending = timer.pending
@@ -288,25 +291,22 @@ class Simulation:
             self._held[run.replica] = now_ns, run
             return True
         assert self._data_plane is not None
-        there = self._data_plane.layers_there(run.replica)
-        assert run.layers[1] <= there, (
-            f"replica {run.replica} is to run layers {run.layers[0]} to {run.layers[1]}, and has {there}"
-        )
+        self._data_plane.require_layers(run.replica, run.layers)
         return False
 
     def _move(self, now_ns: int, action: Action) -> None:
         data_plane = self._data_plane
         assert data_plane is not None, "nothing can be moved in this world"
+        data_plane.carry_out(now_ns, action)
         if type(action) is Place:
             replica = action.replica
             if replica not in self._machines:
-                self._add(replica, self._rows_of[action.model], action.model)
+                self._add(replica, self._rows_of[action.model])
             if not action.warm:
                 self._cold.add(replica)
             self._timers[replica].rank = COMPLETION_RANK + replica + (0 if action.warm else LOADING_RANK)
         elif type(action) is Load:
             self._targets[action.load] = action.targets
-        data_plane.carry_out(now_ns, action)
 
     def _seldom(self, now_ns: int, action: Action) -> None:
         if type(action) is Wake:

@@ -48,6 +48,7 @@ def data_plane_of(config: RunConfig, replicas: list[Replica]) -> DataPlane | Non
         [replica.gpus for replica in replicas],
         config.engine.loader,
         start_up,
+        {replica.id: (replica.layers.first, replica.layers.last) for replica in replicas},
         contexts=None if start_up.pooled else 0,
         connected=start_up.pooled,
     )

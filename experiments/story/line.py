@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from serving.vocabulary.actions import Stop
+from serving.vocabulary.events import Loaded, LoadStopped
 from serving.vocabulary.units import NS_PER_S
 
 _UNITS: Final = ((10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
@@ -43,6 +44,13 @@ def layer_range(layers: tuple[int, int]) -> str:
     """Layers [first, last)."""
     first, last = layers
     return f"layer {first}" if last == first + 1 else f"layers {first} to {last - 1}"
+
+
+def layers_there(event: Loaded | LoadStopped) -> str:
+    """The layers that a load has brought: how many, and which where they are not the model's first."""
+    if not event.first or not event.layers:
+        return count(event.layers, "layer")
+    return layer_range((event.first, event.first + event.layers))
 
 
 def size(amount_bytes: int) -> str:

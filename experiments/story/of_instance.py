@@ -5,7 +5,18 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from experiments.story.books import Books
-from experiments.story.line import Lines, StoryLine, count, numbers, places, seconds, share, size
+from experiments.story.line import (
+    Lines,
+    StoryLine,
+    count,
+    layer_range,
+    layers_there,
+    numbers,
+    places,
+    seconds,
+    share,
+    size,
+)
 from experiments.story.moments import Moment
 from serving.vocabulary.actions import (
     Action,
@@ -147,19 +158,17 @@ def _loaded(life: Life, books: Books, now_ns: int, event: Loaded) -> Lines:
         del life.loads[event.load]
         yield from _worked(life, books, now_ns)
         yield StoryLine(
-            now_ns, f"is fully loaded: {count(event.layers, 'layer')}, {after} after load {event.load} began"
+            now_ns, f"is fully loaded: {layers_there(event)}, {after} after load {event.load} began"
         )
     elif not earlier:
-        yield StoryLine(now_ns, f"has {count(event.layers, 'layer')}, {after} after load {event.load} began")
+        yield StoryLine(now_ns, f"has {layers_there(event)}, {after} after load {event.load} began")
 
 
 def _load_stopped(life: Life, books: Books, now_ns: int, event: LoadStopped) -> Lines:
     _, load = life.loads.get(event.load, (0, None))
     if load is not None and load.targets[event.target] == ("replica", life.id):
         del life.loads[event.load]
-        yield StoryLine(
-            now_ns, f"load {event.load} ended early with {count(event.layers, 'layer')}", event.cause
-        )
+        yield StoryLine(now_ns, f"load {event.load} ended early with {layers_there(event)}", event.cause)
 
 
 def _sent(life: Life, books: Books, now_ns: int, event: Sent) -> Lines:
@@ -177,7 +186,8 @@ def _place(life: Life, books: Books, now_ns: int, action: Place) -> Lines:
         life.work = Work(now_ns)
         gpus = f"{'GPU' if len(action.gpus) == 1 else 'GPUs'} {numbers(action.gpus)}"
         parameters = "its parameters are there already" if action.warm else "its parameters are to come"
-        what = f"is placed on {gpus} to serve {action.model} as {action.role}; {parameters}"
+        model = action.model if action.layers is None else f"{layer_range(action.layers)} of {action.model}"
+        what = f"is placed on {gpus} to serve {model} as {action.role}; {parameters}"
         yield StoryLine(now_ns, what, action.reason)
 
 
@@ -188,7 +198,8 @@ def _load(life: Life, books: Books, now_ns: int, action: Load) -> Lines:
         others = [stop for stop in action.targets if stop != me]
         beside = f", as do those of {places(others)}" if others else ""
         cold = "; the process starts first" if action.cold else ""
-        what = f"load {action.load}: parameters come from {places(action.sources)}{beside}{cold}"
+        of = "" if action.layers is None else f" of {layer_range(action.layers)}"
+        what = f"load {action.load}: parameters{of} come from {places(action.sources)}{beside}{cold}"
         yield StoryLine(now_ns, what, action.reason)
     elif me in action.sources:
         yield StoryLine(

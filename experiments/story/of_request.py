@@ -211,11 +211,21 @@ def _send(tale: Tale, books: Books, now_ns: int, action: Send) -> Lines:
     way = f"from instance {action.source} to {action.target}"
     if action.source == action.target:
         way = f"on instance {action.source}"
+    what = f"{_name(action)}{_extent(tale.id, action)}"
     yield StoryLine(
         now_ns,
-        f"its {_name(action)} ({size(action.size_bytes)}{beside}) {_verb(action, 'is', 'are')} sent {way}",
+        f"its {what} ({size(action.size_bytes)}{beside}) {_verb(action, 'is', 'are')} sent {way}",
         action.reason,
     )
+
+
+def _extent(request: int, send: Send) -> str:
+    """Which layers and tokens, where the transfer names them."""
+    said = "" if send.layers is None or send.what != "kv" else f" of {layer_range(send.layers)}"
+    if send.positions:
+        first, last = send.positions[send.requests.index(request)]
+        said += f"{',' if said else ' of'} {tokens(first, last - first)}"
+    return said
 
 
 def _name(send: Send) -> str:

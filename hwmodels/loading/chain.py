@@ -157,6 +157,11 @@ class Chain:
         """How many chunks, from the first on, are whole at a target."""
         return self._whole[target]
 
+    def whole_units_at(self, target: int) -> int:
+        """How many units, from the first on, are whole at a target."""
+        whole = self._whole[target]
+        return self._chunks[whole].unit if whole < len(self._chunks) else len(self._units)
+
     def whole_units(self, hop: int) -> int:
         """How many units, from the first on, are whole at the hop's end."""
         arrived = self._arrived[hop]

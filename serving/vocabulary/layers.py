@@ -1,4 +1,4 @@
-"""Layer ranges: the one noun behind instances, live-scaling targets and pipeline stages."""
+"""Layer ranges and parts: the nouns behind instances, loads, copies, live-scaling targets and stages."""
 
 from dataclasses import dataclass
 
@@ -19,3 +19,38 @@ class LayerRange:
 
     def __len__(self) -> int:
         return self.last - self.first
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Part:
+    """Layers [first, last) of ``model``: what is loaded, kept and copied, and what a replica serves.
+
+    A whole model is the part [0, L). The embedding belongs to layer 0, final norm and head to the last layer.
+    """
+
+    model: str
+    first: int
+    last: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.first < self.last:
+            raise ValueError(f"layers [{self.first}, {self.last}) of {self.model} are none, or negative")
+
+    def __len__(self) -> int:
+        return self.last - self.first
+
+    def __str__(self) -> str:
+        return f"layers {self.first} to {self.last} of {self.model}"
+
+    @property
+    def layers(self) -> tuple[int, int]:
+        """[first, last), as actions carry it."""
+        return self.first, self.last
+
+    def has(self, first: int, last: int) -> bool:
+        """Whether layers [first, last) are among these."""
+        return self.first <= first and last <= self.last
+
+    def overlaps(self, other: "Part") -> bool:
+        """Whether a layer is in both."""
+        return self.model == other.model and self.first < other.last and other.first < self.last

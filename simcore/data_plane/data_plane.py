@@ -3,52 +3,30 @@
 It knows the fabric, not SimPy: ``next_ns`` says when it wants to be asked, ``collect`` what happened by then.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 from math import inf
 from typing import Final
 
 from hwmodels.fabric.fabric import Fabric
 from hwmodels.fabric.flow import FlowSpec
-from hwmodels.llm_shape import LlmShape
 from hwmodels.loading.chain import Chain
 from hwmodels.loading.loader import load_loader
 from hwmodels.loading.plan import Send, Step
-from hwmodels.loading.startup import StartUp
 from hwmodels.loading.units import Chunk, Unit, cut_into_chunks, layers_first, model_units
-from hwmodels.topology.topology import Topology
-from serving.vocabulary.actions import Action, Load, Place, Reclaim, Stop, StopLoad, StopSend
+from serving.vocabulary.actions import Action, Load, Place, Reclaim, Span, Stop, StopLoad, StopSend
 from serving.vocabulary.actions import Send as SendState
 from serving.vocabulary.events import Event, Sent
+from serving.vocabulary.layers import Part
 from serving.vocabulary.units import NS_PER_S
 from simcore.data_plane.loading import SLACK_NS, LoadRecord, LoadRun, whole_ns
 from simcore.data_plane.places import Places
+from simcore.data_plane.residency import Residency
+from simcore.data_plane.setup import DataPlaneSetup
 from simcore.data_plane.transfers import Transfers
 from simcore.data_plane.ways import ranks_of, way
 
 _STORES: Final = {"host": "dram", "ssd": "ssd", "remote": "remote"}
 _BEGIN: Final = -1  # what a load waits for: its start-up; else the engine of that target
-
-
-@dataclass(frozen=True, slots=True)
-class DataPlaneSetup:
-    """What is fixed: the cluster, model shapes by name, loader, start-up, and the replicas of the start.
-
-    model_of, gpus_of: of each of them, from 0 on. loader: a name of loaders.yaml. contexts: CUDA contexts
-    made beforehand (None: one for every GPU); connected: whether the GPUs of each replica have their
-    connections. bundled: False makes every lane of a load or transfer a flow of its own, also where they are
-    alike and share no link.
-    """
-
-    topology: Topology
-    shapes: Mapping[str, LlmShape]
-    model_of: Sequence[str]
-    gpus_of: Sequence[tuple[int, ...]]
-    loader: str
-    start_up: StartUp
-    contexts: int | None = None
-    connected: bool = False
-    bundled: bool = True
 
 
 class DataPlane:
@@ -63,15 +41,18 @@ class DataPlane:
         self.records: list[LoadRecord] = []
         self.fabric = Fabric([link.rate_bytes_per_s for link in topology.links])
         contexts = len(topology.gpus) if setup.contexts is None else setup.contexts
-        self.places = Places(setup.model_of, setup.gpus_of, setup.start_up, contexts, setup.connected)
+        self.residency = Residency(setup.shapes)
+        parts = [self._part(model, setup.layers_of.get(n)) for n, model in enumerate(setup.model_of)]
+        self.places = Places(parts, setup.gpus_of, setup.start_up, contexts, setup.connected)
+        for replica, part in enumerate(parts):
+            self.residency.put(("replica", replica), part)
         self._transfers = Transfers(topology, self.fabric, self.places, setup.shapes, setup.bundled)
-        # By model, and whether the layers come first.
-        self._cut: dict[tuple[str, bool], tuple[tuple[Unit, ...], tuple[Chunk, ...]]] = {}
+        # By part, and whether the layers come first.
+        self._cut: dict[tuple[Part, bool], tuple[tuple[Unit, ...], tuple[Chunk, ...]]] = {}
         self._loads: dict[int, LoadRun] = {}
         self._of_flow: dict[int, tuple[LoadRun, Send | None]] = {}  # flows of loads
-        self._coming: dict[tuple[str, Stop], tuple[LoadRun, int]] = {}  # (model, target) -> load, its target
+        self._coming: dict[Stop, dict[Part, tuple[LoadRun, int]]] = {}  # target -> load, its target
         self._layer_ready_ns: dict[int, tuple[int, ...]] = {}
-        self._layers_kept: dict[int, int] = {}  # by replica, what its last load has brought
         self._facts: list[Event] = []  # of now, not yet collected
 
     def carry_out(self, now_ns: int, action: Action) -> None:
@@ -87,9 +68,7 @@ class DataPlane:
         elif type(action) is StopSend:
             self._tell(self._transfers.stop(now_s, action.transfer, action.reason))
         elif type(action) is Place:
-            self._layer_ready_ns.pop(action.replica, None)
-            self._layers_kept.pop(action.replica, None)
-            self.places.place(action)
+            self._place(action)
         else:
             assert type(action) is Reclaim, f"{action} is nothing that moves"
             self.places.reclaim(action, self._loads_of(("replica", action.replica)))
@@ -135,55 +114,91 @@ class DataPlane:
 
     def layers_of(self, model: str) -> int:
         """How many layers the model has."""
-        return self._setup.shapes[model].layers
+        return self.residency.layers_of(model)
+
+    def require_layers(self, replica: int, layers: Span) -> None:
+        """Refuse to run layers that are not there yet."""
+        stop, part = ("replica", replica), self.places.part_of[replica]
+        if not self.residency.has_layers(stop, part.model, *layers):
+            there = part.first + self.residency.layers_there(stop, part)
+            raise AssertionError(
+                f"replica {replica} is to run layers {layers[0]} to {layers[1]}, and has {part.first} to "
+                f"{there}"
+            )
 
     def layers_there(self, replica: int) -> int:
-        """How many layers, from the first on, a replica has that was placed without parameters."""
-        kept = self._layers_kept.get(replica, 0)
-        coming = self._coming.get((self.places.model_of[replica], ("replica", replica)))
-        return kept if coming is None else max(kept, coming[0].layers[coming[1]])
+        """How many layers a replica has, from the first that it is to hold on."""
+        return self.residency.layers_there(("replica", replica), self.places.part_of[replica])
+
+    def _part(self, model: str, layers: Span | None) -> Part:
+        return Part(model, *((0, self.residency.layers_of(model)) if layers is None else layers))
+
+    def _place(self, action: Place) -> None:
+        """What was on the GPUs is overwritten, unless the replica comes back to its parameters."""
+        stop, part = ("replica", action.replica), self._part(action.model, action.layers)
+        self.places.place(action, part)
+        self._layer_ready_ns.pop(action.replica, None)
+        if action.warm:
+            self.residency.put(stop, part)
+        else:
+            self.residency.clear(stop)
 
     def _tell(self, fact: Sent | None) -> None:
         if fact is not None:
             self._facts.append(fact)
 
     def _load(self, now_s: float, action: Load) -> None:
-        setup = self._setup
         self.places.begin(action)
-        for stop in action.targets:
-            other = self._coming.get((action.model, stop))
-            assert other is None, (
-                f"load {action.load} is to {stop}, where load {other[0].action.load} is under way"
-            )
+        setup, part = self._setup, self._part(action.model, action.layers)
+        self._check(action, part)
         stores = [kind for kind, _ in action.sources if kind in _STORES]
         loader = load_loader(setup.loader, _STORES[stores[0]]) if stores else None
         gpus_of = self.places.gpus_of
         setup.shapes[action.model].require_tp(ranks_of(action, gpus_of))
         route = way(setup.topology, action, gpus_of, loader, setup.bundled)
-        units, chunks = self._chunks_of(action)
+        units, chunks = self._chunks_of(part, action.layers_first)
         delay_s = loader.constant_s if loader is not None else 0.0
         after_s: dict[int, float] = {}
         if action.cold:
             before_s, after_s = self._start_up(action)
             delay_s += before_s
-        feeders = self._feeders_of(now_s, action)
-        run = LoadRun(
-            action, Chain(units, route.hops, ends=route.ends, chunks=chunks), after_s, now_s, feeders
-        )
+        feeders = self._feeders_of(now_s, action, part)
+        chain = Chain(units, route.hops, ends=route.ends, chunks=chunks)
+        run = LoadRun(action, part, chain, self.residency, after_s, now_s, feeders)
         self._loads[action.load] = run
         for target, stop in enumerate(action.targets):
-            self._coming[action.model, stop] = run, target
+            self.residency.begin(stop, part)
+            self._coming.setdefault(stop, {})[part] = run, target
         self._wait(now_s, run, _BEGIN, delay_s)
 
-    def _feeders_of(self, now_s: float, action: Load) -> list[tuple[LoadRun, int]]:
-        """Loads that still bring parameters to a source of this one, from now on chunk by chunk."""
-        stops = [(action.model, stop) for stop in action.sources]
-        for run in [self._coming[stop][0] for stop in stops if stop in self._coming]:
-            for step in self._part(now_s, run):
-                self._follow(now_s, run, step)
-        return [self._coming[stop] for stop in stops if stop in self._coming]
+    def _check(self, action: Load, part: Part) -> None:
+        """Refuse a load that cannot be carried out."""
+        self.places.require_part(action, part)
+        for stop in action.targets:
+            for other, (run, _) in self._coming.get(stop, {}).items():
+                assert not other.overlaps(part), (
+                    f"load {action.load} is to {stop}, where load {run.action.load} is under way"
+                )
+        for kind, number in action.sources:
+            stop = kind, number
+            assert kind != "replica" or self.residency.has(stop, part) or self._comes_to(stop, part), (
+                f"load {action.load} has replica {number} as a source, which has no parameters: load it first"
+                if not self.residency.layers_there(stop, part)
+                else f"load {action.load} has replica {number} as a source, which has not all {part}"
+            )
 
-    def _part(self, now_s: float, run: LoadRun) -> list[Step]:
+    def _comes_to(self, stop: Stop, part: Part) -> list[tuple[LoadRun, int]]:
+        """The loads under way that bring some of a part to a stop."""
+        return [run for other, run in self._coming.get(stop, {}).items() if other.overlaps(part)]
+
+    def _feeders_of(self, now_s: float, action: Load, part: Part) -> list[tuple[LoadRun, int]]:
+        """Loads that still bring parameters to a source of this one, from now on chunk by chunk."""
+        for run in [run for stop in action.sources for run, _ in self._comes_to(stop, part)]:
+            for step in self._by_chunks(now_s, run):
+                self._follow(now_s, run, step)
+        return [one for stop in action.sources for one in self._comes_to(stop, part)]
+
+    def _by_chunks(self, now_s: float, run: LoadRun) -> list[Step]:
         """What of a load moves as one flow moves chunk by chunk from now on; what is there already."""
         steps = []
         for send in run.chain.part():
@@ -192,12 +207,12 @@ class DataPlane:
             steps.append(run.chain.parted(send.hop, self.fabric.abort(flow, now_s)))
         return steps
 
-    def _chunks_of(self, action: Load) -> tuple[tuple[Unit, ...], tuple[Chunk, ...]]:
-        key = action.model, action.layers_first
+    def _chunks_of(self, part: Part, last_embedding: bool) -> tuple[tuple[Unit, ...], tuple[Chunk, ...]]:
+        key = part, last_embedding
         found = self._cut.get(key)
         if found is None:
-            units = model_units(self._setup.shapes[action.model])
-            units = layers_first(units) if action.layers_first else units
+            units = model_units(self._setup.shapes[part.model], layers=range(part.first, part.last))
+            units = layers_first(units) if last_embedding else units
             found = self._cut[key] = units, cut_into_chunks(units)
         return found
 
@@ -236,13 +251,14 @@ class DataPlane:
 
     def _follow(self, now_s: float, run: LoadRun, step: Step) -> None:
         """Flows that follow from an end, and what is told of it."""
+        told = run.arrived(step, now_s)
         self._start(now_s, run, step.sends)
         for follower in run.followers:
             self._start(now_s, follower, follower.feed())
-        for target, whole in run.arrived(step, now_s):
-            if not whole:
+        for target, unit in told:
+            if not run.is_last(unit):
                 if run.action.every_layer:
-                    self._facts.append(run.report(target, False))
+                    self._facts.append(run.more(target, unit))
             elif run.ready_at_end_s.get(target):
                 self._wait(now_s, run, target, run.ready_at_end_s[target])
             else:
@@ -250,7 +266,8 @@ class DataPlane:
 
     def _whole(self, run: LoadRun, target: int) -> None:
         kind, number = run.action.targets[target]
-        self._facts.append(run.report(target, True))
+        self._facts.append(run.whole(target))
+        self.residency.put(run.action.targets[target], run.part)
         self.records.append(run.record(target, self.fabric.now_s, True))
         self._comes_no_more(run, target)
         if run.action.every_layer and kind == "replica":
@@ -260,10 +277,8 @@ class DataPlane:
 
     def _comes_no_more(self, run: LoadRun, target: int) -> None:
         """The load to this target is over; what is whole there stays."""
-        kind, number = stop = run.action.targets[target]
-        del self._coming[run.action.model, stop]
-        if kind == "replica":
-            self._layers_kept[number] = run.layers[target]
+        coming = self._coming[run.action.targets[target]]
+        del coming[run.part]
 
     def _stop_load(self, now_s: float, action: StopLoad) -> None:
         run = self._loads.get(action.load)
@@ -274,16 +289,14 @@ class DataPlane:
         """The load stops, and with it those that have a target as a source that it does not complete."""
         action = run.action
         del self._loads[action.load]
-        for step in self._part(now_s, run):
-            for _ in run.arrived(step, now_s):
-                pass  # the layers are counted
+        for step in self._by_chunks(now_s, run):
+            run.arrived(step, now_s)
         for flow in (*run.flows.values(), *run.waits):
             self.fabric.abort(flow, now_s)
             del self._of_flow[flow]
         for target in sorted(run.open):
             self.records.append(run.record(target, self.fabric.now_s, False))
             self._comes_no_more(run, target)
-            self.places.ended_early(action.targets[target])
         followers = [one for one in run.followers if one.open and one.needs(run)]
         self._facts += run.stopped(cause)
         for follower in followers:

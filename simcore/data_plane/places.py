@@ -1,43 +1,43 @@
-"""Replicas as the data plane knows them: GPUs, CUDA contexts, connections, whether parameters are there."""
+"""Replicas as the data plane knows them: their part of a model, GPUs, CUDA contexts, connections."""
 
 from collections.abc import Iterable, Sequence
 
 from hwmodels.loading.startup import ConnectionPool, ContextPool, StartUp, StartUpTimes, start
-from serving.vocabulary.actions import Load, Place, Reclaim, Stop
+from serving.vocabulary.actions import Load, Place, Reclaim, Send
+from serving.vocabulary.layers import Part
 
 
 class Places:
-    """Replicas from ``Place`` to ``Reclaim``; those that exist at the start have all their parameters.
+    """Replicas from ``Place`` to ``Reclaim``.
 
-    model_of, gpus_of: those replicas' model and GPUs. contexts: CUDA contexts that are kept ready, from the
+    part_of, gpus_of: of those that exist at the start. contexts: CUDA contexts that are kept ready, from the
     start on; connected: whether the GPUs of each of them have their connections.
     """
 
-    __slots__ = ("_connections", "_contexts", "_lacking", "_start_up", "_there", "gpus_of", "model_of")
+    __slots__ = ("_connections", "_contexts", "_start_up", "_there", "gpus_of", "part_of")
 
     def __init__(
         self,
-        model_of: Sequence[str],
+        part_of: Sequence[Part],
         gpus_of: Sequence[tuple[int, ...]],
         start_up: StartUp,
         contexts: int,
         connected: bool,
     ) -> None:
-        self.model_of: dict[int, str] = dict(enumerate(model_of))
+        self.part_of: dict[int, Part] = dict(enumerate(part_of))
         self.gpus_of: dict[int, tuple[int, ...]] = dict(enumerate(gpus_of))
         self._start_up = start_up
         self._contexts = ContextPool(contexts)
         self._connections = ConnectionPool(ready=gpus_of if connected else ())
         self._there = set(self.gpus_of)
-        self._lacking: set[int] = set()  # replicas that lack parameters, which no load is bringing
 
     @property
     def contexts_ready(self) -> int:
         """CUDA contexts that nobody has."""
         return self._contexts.ready
 
-    def place(self, action: Place) -> None:
-        """The GPUs are the replica's; one that is warm has what it needs."""
+    def place(self, action: Place, part: Part) -> None:
+        """The GPUs are the replica's, which is to hold a part of a model."""
         number = action.replica
         known = self.gpus_of.setdefault(number, action.gpus)
         assert known == action.gpus, (
@@ -46,12 +46,11 @@ class Places:
         if action.warm and number not in self._there:
             for _ in action.gpus:
                 self._contexts.take(0.0)
-        self.model_of[number] = action.model
+        before = self.part_of.setdefault(number, part)
+        assert before == part, (
+            f"replica {number} was to hold {before} and comes back for {part}: give it another number"
+        )
         self._there.add(number)
-        if action.warm:
-            self._lacking.discard(number)
-        else:
-            self._lacking.add(number)
 
     def reclaim(self, action: Reclaim, busy: Iterable[int]) -> None:
         """The replica leaves its GPUs. busy: loads to or from it, of which there must be none."""
@@ -64,32 +63,40 @@ class Places:
             self._contexts.give_back()
 
     def begin(self, load: Load) -> None:
-        """Refuse what cannot be carried out; what a load brings to its targets lacks no longer."""
+        """Refuse a load to or from a replica that is not there, or is of another model."""
         for kind, number in (*load.sources, *load.targets):
             if kind != "replica":
                 continue
             assert number in self._there, (
                 f"load {load.load} names replica {number}, which does not exist: place it first"
             )
-            assert self.model_of[number] == load.model, (
-                f"load {load.load} is of {load.model}, and replica {number} of {self.model_of[number]}"
+            model = self.part_of[number].model
+            assert model == load.model, (
+                f"load {load.load} is of {load.model}, and replica {number} of {model}"
             )
-        for kind, number in load.sources:
-            assert kind != "replica" or number not in self._lacking, (
-                f"load {load.load} has replica {number} as a source, which has no parameters: load it first"
-            )
-        self._lacking.difference_update(replicas(load.targets))
 
-    def ended_early(self, target: Stop) -> None:
-        """A target did not get everything."""
-        if target[0] == "replica":
-            self._lacking.add(target[1])
+    def require_part(self, load: Load, part: Part) -> None:
+        """Refuse a load of layers that a replica of it is not to hold."""
+        for kind, number in (*load.sources, *load.targets):
+            assert kind != "replica" or self.part_of[number].has(*part.layers), (
+                f"load {load.load} is of {part}, and replica {number} is to hold {self.part_of[number]}"
+            )
+
+    def require_ends(self, send: Send) -> None:
+        """Refuse KV of layers that an end is not to hold; of activations only the target runs the layers."""
+        number, wanted = send.transfer, len(send.requests)
+        assert not send.positions or len(send.positions) == wanted, (
+            f"transfer {number} has positions of {len(send.positions)} requests: write those of all {wanted}"
+        )
+        if send.layers is None:
+            return
+        first, last = send.layers
+        for replica in (send.source, send.target) if send.what == "kv" else (send.target,):
+            part = self.part_of[replica]
+            assert part.has(first, last), (
+                f"transfer {number} is of layers {first} to {last}, and replica {replica} is to hold {part}"
+            )
 
     def start(self, replica: int) -> StartUpTimes:
         """The replica's processes start now."""
         return start(self._start_up, self._contexts, self._connections, self.gpus_of[replica])
-
-
-def replicas(stops: Iterable[Stop]) -> list[int]:
-    """The numbers of the replicas among these."""
-    return [number for kind, number in stops if kind == "replica"]

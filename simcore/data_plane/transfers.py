@@ -56,6 +56,8 @@ class Transfers:
         """The bytes leave now, one flow for each pair of ranks or for several that are alike."""
         number, sent_bytes = action.transfer, action.size_bytes
         assert number not in self._under_way, f"transfer {number} is under way already"
+        if action.layers is not None or action.positions:
+            self._places.require_ends(action)
         flows: dict[int, tuple[float, int]] = {}
         transfer = self._under_way[number] = _Transfer(action, flows)
         start, of_flow = self._fabric.start, self._of_flow
@@ -92,7 +94,7 @@ class Transfers:
         if self._spines > 1:
             return self._make_lanes(action, action.transfer)
         source = action.source
-        key = action.what, self._places.model_of[source], source, action.target
+        key = action.what, self._places.part_of[source].model, source, action.target
         found = self._lanes.get(key)
         if found is None:
             found = self._lanes[key] = self._make_lanes(action, 0)
@@ -117,6 +119,6 @@ class Transfers:
         if action.what != "kv":
             parts = range(len(target))
             return [(source[part % len(source)], target[part], Fraction(1, len(target))) for part in parts]
-        shape = self._shapes[self._places.model_of[action.source]]
+        shape = self._shapes[self._places.part_of[action.source].model]
         shares = reshard(shape, len(source), len(target))
         return [(source[one.source_rank], target[one.target_rank], one.share) for one in shares]

@@ -5,13 +5,14 @@ advance k steps by adding k to the counter and n * k to their total context. Tim
 so back-to-back runs carry their fractions of a nanosecond along.
 """
 
-from serving.vocabulary.actions import Run
+from serving.vocabulary.actions import Run, Span
 from serving.vocabulary.events import Ran
 from serving.vocabulary.recorder import Recorder
 from serving.vocabulary.units import FRACTION_BITS
 from simcore.replica.joins import Joins
 from simcore.replica.layer_pass import layer_pass_fixed
 from simcore.replica.lifetime import Lifetime, after_prompts
+from simcore.replica.part_steps import PartSteps
 from simcore.replica.residents import Residents
 from simcore.replica.segment import steps_to_reach
 from simcore.replica.step_times import StepTimes, later_piece
@@ -21,18 +22,31 @@ class Machine(Residents):
     """Executes runs for one replica. Times given to it never go back."""
 
     __slots__ = (
-        "_busy_since_ns", "_due_fixed", "_first", "_head", "_joined", "_joins", "_layers", "_left", "_pieces",
-        "_rows", "_slope", "_start_fixed", "_steps", "busy_ns", "due_ns", "run",
+        "_busy_since_ns", "_due_fixed", "_first", "_head", "_joined", "_joins", "_layers", "_left",
+        "_model_layers", "_model_rows", "_pieces", "_rows", "_slope", "_start_fixed", "_steps", "busy_ns",
+        "due_ns", "run",
     )  # fmt: skip
 
     def __init__(
-        self, id: int, rows: StepTimes, lives: dict[int, Lifetime], recorder: Recorder, layers: int = 0
+        self,
+        id: int,
+        rows: StepTimes,
+        lives: dict[int, Lifetime],
+        recorder: Recorder,
+        model_layers: int = 0,
+        layers: Span | None = None,
     ) -> None:
-        """``layers``: how many the model has; without them it runs no part of them."""
+        """``rows``: of a replica with all ``model_layers``; without these it runs no part of them.
+
+        ``layers``: those that it is to hold; None: all.
+        """
         super().__init__(id, lives, recorder, rows.skewed)
-        self._rows = rows
-        self._layers = layers
-        self._pieces = rows.decode
+        self._model_rows = self._rows = rows
+        self._model_layers = model_layers
+        self._layers: Span = (0, model_layers) if layers is None else layers
+        if self._layers != (0, model_layers):
+            self._rows = PartSteps(rows, self._layers, model_layers)
+        self._pieces = self._rows.decode
         # The run in progress, from start to due: a first step with chunks (0 without), then steps of cost
         # first + i * slope. It goes on from there while steps are ``left``.
         self.run: Run | None = None
@@ -56,7 +70,7 @@ class Machine(Residents):
         self.run = run
         if run.layers is not None:
             self._left = self._first = self._slope = self._steps = 0
-            self._head = layer_pass_fixed(self._rows, run, self._layers)
+            self._head = layer_pass_fixed(self._model_rows, run, self._layers, self._model_layers)
             self._fix_due()
         elif run.chunks:
             self._left = run.max_steps - 1
@@ -217,6 +231,10 @@ class Machine(Residents):
         self._head = self._rows.mixed(residents, context, chunks, spread)
         steps = self._left
         if steps:
+            assert self._layers[1] == self._model_layers, (
+                f"replica {self.id} has layers {self._layers[0]} to {self._layers[1]} of "
+                f"{self._model_layers}: its prompts get no token here, so write one step"
+            )
             first = 1 if residents else 0  # what it makes of a resident's tokens
             if decoding:
                 missing = self._ends[0][0] - self._steps_done - first
@@ -264,7 +282,8 @@ class Machine(Residents):
                 self._gaps(self._head, 0, 1, residents)
             self._steps_done += 1
             self._context += residents
-        if run.layers is None or run.layers[1] == self._layers:
+        layers = self._layers if run.layers is None else run.layers
+        if layers[1] == self._model_layers:  # tokens come out of the last layer
             lives = self._lives
             for request, start, tokens in run.chunks:
                 life = lives[request]

@@ -597,3 +597,27 @@ def test_a_line_that_makes_no_sense_is_refused_with_its_number(
     assert cli.run(["story", folder, "request=0"]) == 2
     refused = capsys.readouterr().err
     assert f"line {altered + 1} is cut or altered" in refused and refused.count("\n") == 1
+
+
+def test_an_instance_of_some_layers_and_what_is_sent_of_them() -> None:
+    stage: list[tuple[int, Event, list[Action]]] = [
+        (
+            1 * S,
+            arrival(5, 10),
+            [
+                Place(1, "m", (4,), "both", False, "stage", (8, 16)),
+                Load(3, "m", (("ssd", 0),), (("replica", 1),), (), True, False, "stage", False, (8, 16)),
+            ],
+        ),
+        (2 * S, Loaded(3, 0, 1, False, 8), []),
+        (3 * S, Loaded(3, 0, 8, True, 8), [Run(1, 0, ((5, 0, 10),), False, 1, True, "live", True, (8, 16))]),
+        (4 * S, Ran(1, 0, 1, ()), [Send(0, "kv", (6, 5), 1, 0, 10**6, "room", (8, 16), ((0, 4), (0, 10)))]),
+    ]
+    assert of_replica(journal_of(stage), 1)[:4] == [
+        (1.0, "is placed on GPU 4 to serve layers 8 to 15 of m as both; its parameters are to come", "stage"),
+        (1.0, "load 3: parameters of layers 8 to 15 come from the SSD of host 0", "stage"),
+        (2.0, "has layer 8, 1.000000 s after load 3 began", ""),
+        (3.0, "is fully loaded: layers 8 to 15, 2.000000 s after load 3 began", ""),
+    ]
+    sent = "its KV of layers 8 to 15, tokens 1 to 10 (1 MB, with that of 6) is sent from instance 1 to 0"
+    assert (4.0, sent, "room") in of_one(journal_of(stage), 5)

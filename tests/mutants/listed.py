@@ -390,9 +390,9 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     _mutant(
         "layers of the last tenant", "simcore",
-        "self._layers_kept.pop(action.replica, None)", "pass",
+        "self.residency.clear(stop)", "pass",
         "a replica that is placed again seems to have layers of its last load",
-        "loading_places layer_runs live_exactness",
+        "loading_places layer_runs live_exactness parts",
     ),
     _mutant(
         "followers load on", "simcore",

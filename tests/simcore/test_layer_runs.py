@@ -382,7 +382,7 @@ def test_layers_that_are_not_there_are_not_run() -> None:
                 return [part(CHUNKS, (0, 3), replica=1)]
         return [Reject(0, "test")] if isinstance(event, Arrived) else []
 
-    with pytest.raises(AssertionError, match="replica 1 is to run layers 0 to 3, and has 2"):
+    with pytest.raises(AssertionError, match="replica 1 is to run layers 0 to 3, and has 0 to 2"):
         world(answer, ROWS)
 
 

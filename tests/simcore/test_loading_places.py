@@ -146,7 +146,7 @@ def test_records_say_what_came_from_where() -> None:
         (1, ("replica", 0), "replica", True),
         (2, ("replica", 2), "ssd", False),
     ]
-    assert {record.model for record in data.records} == {SHAPE.name}
+    assert {record.part.model for record in data.records} == {SHAPE.name}
     span_s = 10.0
     found = data_plane_summary(data, span_s)
     nic = found["network"]["nic"]

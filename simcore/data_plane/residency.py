@@ -1,0 +1,80 @@
+"""Which units of which models are whole at which stop: the simulated world's one book of parameters."""
+
+from collections.abc import Mapping
+
+from hwmodels.llm_shape import LlmShape
+from hwmodels.loading.units import Unit
+from serving.vocabulary.actions import Stop
+from serving.vocabulary.layers import Part
+
+
+class Residency:
+    """By stop and model a set of units, as bits: 0 the embedding, 1 + n layer n, 1 + L the head.
+
+    What a host's memory lets go nobody tells the world, so of a host only what a load brought last counts.
+    """
+
+    __slots__ = ("_layers", "_there")
+
+    def __init__(self, shapes: Mapping[str, LlmShape]) -> None:
+        self._layers = {name: shape.layers for name, shape in shapes.items()}
+        self._there: dict[Stop, dict[str, int]] = {}
+
+    def layers_of(self, model: str) -> int:
+        """How many layers the model has."""
+        return self._layers[model]
+
+    def put(self, stop: Stop, part: Part) -> None:
+        """All of the part is there."""
+        units = self._there.setdefault(stop, {})
+        units[part.model] = units.get(part.model, 0) | self._units(part)
+
+    def came(self, stop: Stop, model: str, unit: Unit) -> None:
+        """One more unit is whole there."""
+        units = self._there.setdefault(stop, {})
+        units[model] = units.get(model, 0) | self._bit(model, unit)
+
+    def begin(self, stop: Stop, part: Part) -> None:
+        """A load to this stop begins: what was there in part stays, what was there whole comes anew."""
+        if stop[0] != "replica" or self.has(stop, part):
+            self._there.setdefault(stop, {})[part.model] = self._found(stop, part.model) & ~self._units(part)
+
+    def clear(self, stop: Stop) -> None:
+        """Nothing is there."""
+        self._there.pop(stop, None)
+
+    def has(self, stop: Stop, part: Part) -> bool:
+        """Whether all of the part is there."""
+        wanted = self._units(part)
+        return self._found(stop, part.model) & wanted == wanted
+
+    def has_unit(self, stop: Stop, model: str, unit: Unit) -> bool:
+        """Whether one unit is there."""
+        return self._found(stop, model) & self._bit(model, unit) != 0
+
+    def has_layers(self, stop: Stop, model: str, first: int, last: int) -> bool:
+        """Whether layers [first, last) are there."""
+        wanted = (1 << last - first) - 1
+        return self._found(stop, model) >> 1 + first & wanted == wanted
+
+    def layers_there(self, stop: Stop, part: Part) -> int:
+        """How many layers of the part, from its first on, are there."""
+        found, count = self._found(stop, part.model) >> 1 + part.first, 0
+        while found & 1 and count < len(part):
+            found >>= 1
+            count += 1
+        return count
+
+    def _found(self, stop: Stop, model: str) -> int:
+        there = self._there.get(stop)
+        return 0 if there is None else there.get(model, 0)
+
+    def _units(self, part: Part) -> int:
+        first = part.first + 1 if part.first else 0
+        last = part.last + 1 + (part.last == self._layers[part.model])
+        return (1 << last) - (1 << first)
+
+    def _bit(self, model: str, unit: Unit) -> int:
+        if unit.layer is not None:
+            return 2 << unit.layer
+        return 1 if unit.name == "embedding" else 2 << self._layers[model]

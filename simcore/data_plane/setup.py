@@ -1,0 +1,32 @@
+"""What a data plane is made of: the cluster, the models, and the replicas of the start."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from hwmodels.llm_shape import LlmShape
+from hwmodels.loading.startup import StartUp
+from hwmodels.topology.topology import Topology
+from serving.vocabulary.actions import Span
+
+
+@dataclass(frozen=True, slots=True)
+class DataPlaneSetup:
+    """What is fixed: the cluster, model shapes by name, loader, start-up, and the replicas of the start.
+
+    model_of, gpus_of: of each of them, from 0 on; layers_of: [first, last) of those that have not all.
+    loader: a name of loaders.yaml. contexts: CUDA contexts made beforehand (None: one for every GPU);
+    connected: whether the GPUs of each replica have their connections. bundled: False makes every lane of a
+    load or transfer a flow of its own, also where they are
+    alike and share no link.
+    """
+
+    topology: Topology
+    shapes: Mapping[str, LlmShape]
+    model_of: Sequence[str]
+    gpus_of: Sequence[tuple[int, ...]]
+    loader: str
+    start_up: StartUp
+    layers_of: Mapping[int, Span] = field(default_factory=dict)
+    contexts: int | None = None
+    connected: bool = False
+    bundled: bool = True
