@@ -13,6 +13,7 @@ USAGE = """servetwin: a laboratory for elastic LLM serving
   servetwin replay DIR                        feed a run's journal to a fresh controller, compare every action
                                               (name policies of your own again: system/dispatch=module:Class)
   servetwin story DIR request=17              what happened to one request (or instance=3) (story --help)
+  servetwin compare DIR MEASURED              how far a run is from a measured one (compare --help)
   servetwin support model=M gpu=G tp=N        which step times and how much KV memory a combination has
   servetwin profile import | check | fit ...  measured operation times (profile --help)
   servetwin traces list | fetch | describe | convert | sample ...  workloads (traces --help)
@@ -39,6 +40,7 @@ def run(words: Sequence[str]) -> int:
         "simulate": _simulate,
         "replay": _replay,
         "story": _story,
+        "compare": _compare,
         "support": _support,
         "profile": _profile,
         "traces": _traces,
@@ -84,6 +86,12 @@ def _story(words: Sequence[str]) -> int:
     from experiments.commands.story import story
 
     return story(words)
+
+
+def _compare(words: Sequence[str]) -> int:
+    from experiments.commands.compare import compare
+
+    return compare(words)
 
 
 def _support(words: Sequence[str]) -> int:

@@ -27,11 +27,15 @@ OVERHEAD_INSIDE = "none: the measured times are of whole steps"
 
 @dataclass(frozen=True, slots=True)
 class ProfileUse:
-    """The profile a run took its times from; ``forced`` tells why it would have been refused."""
+    """The profile a run took its times from; ``forced`` tells why it would have been refused.
+
+    ``files``: (name, sha256) of what it was made of.
+    """
 
     path: str
     digest: str
     forced: tuple[str, ...]
+    files: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +134,9 @@ def _profile_of(
         engine.profile_force,
         "" if engine.asynchronous else "engine.asynchronous=false",  # a system that splits roles wants it
     )
-    return loaded.profile, ProfileUse(engine.profile, loaded.digest, loaded.problems)
+    return loaded.profile, ProfileUse(
+        engine.profile, loaded.digest, loaded.problems, loaded.profile.stamp.files
+    )
 
 
 def kv_memory(engine: EngineConfig, gpu: Gpu, llm: LlmShape, tp: int) -> KvCapacity:

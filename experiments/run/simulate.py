@@ -256,5 +256,10 @@ def step_time_section(hardware: Hardware) -> dict[str, Any]:
     if step.labels:
         section["labels"] = list(step.labels)
     if profile is not None:
-        section["profile"] = {"path": profile.path, "sha256": profile.digest, "forced": list(profile.forced)}
+        section["profile"] = {
+            "path": profile.path,
+            "sha256": profile.digest,
+            "forced": list(profile.forced),
+            "files": [{"name": name, "sha256": digest} for name, digest in profile.files],
+        }
     return section

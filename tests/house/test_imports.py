@@ -193,8 +193,8 @@ ROOMS = {
         "admission", "batching", "dispatch", "multicast", "provisioning", "scaling", "live",
     ),
     "experiments": (
-        "config", "policy", "compose", "build", "results", "story", "report", "run", "reproduce", "commands",
-        "cli", "realexec_cli",
+        "config", "policy", "compose", "build", "results", "story", "report", "run", "compare", "reproduce",
+        "commands", "cli", "realexec_cli",
     ),
 }  # fmt: skip
 

@@ -1,0 +1,30 @@
+"""``servetwin compare``: its help text, and who answers."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from experiments.commands.process import telling
+
+USAGE: Final = """servetwin compare: how far a simulated run is from a measured one
+
+  servetwin compare DIR MEASURED                error by metric, percentile and load regime, and where it lies
+  servetwin compare DIR MEASURED json=true      the same as one JSON document
+  servetwin compare DIR MEASURED format=NAME    if the format is not told right from the content
+  servetwin compare DIR MEASURED run=0          which run of a file that holds several
+
+DIR is the out= of a run; with series.period_s=1 it has what load regimes are told from. MEASURED has
+per-request timings of the same workload: csv, jsonl (columns of ours), vllm_bench, guidellm, aiperf,
+llmservingsim, llmservingsim_csv, or servetwin (the out= of another run, such as that of realexec).
+docs/COMPARE.md describes them.
+"""
+
+
+def compare(words: Sequence[str]) -> int:
+    """Print what ``words`` ask for (``compare_text.answer``); exit status 0."""
+    if any(word in ("-h", "--help", "help") for word in words):
+        with telling():
+            print(USAGE, end="")
+        return 0
+    from experiments.commands.compare_text import answer
+
+    return answer(words)

@@ -1,0 +1,125 @@
+"""``servetwin compare``: its words after the command, and how a comparison is printed."""
+
+import json
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from experiments.commands.process import telling
+from experiments.compare.comparison import compare
+from experiments.compare.errors import STATISTICS
+from experiments.compare.formats import FORMATS, read_measured
+from experiments.compare.own_result import read_result
+from experiments.config.overrides import Wanted, closest, echo, parse_value, parse_words
+from experiments.report.table import LATENCIES, NOTHING, duration
+from serving.vocabulary.errors import UserError
+
+KEYS: Final = {"json": Wanted(bool), "format": Wanted(str, choices=FORMATS), "run": Wanted(int)}
+_WIDTH: Final = 110
+_LEGEND: Final = (
+    "simulated and measured are means, the errors simulated / measured - 1; each: the sum of what single "
+    "requests differ / the sum measured"
+)
+_PART_HEADS: Final = ("simulated", "measured", "difference", "share of error")
+_PART_WIDTHS: Final = (11, 11, 13, 16)
+_USE: Final = "write servetwin compare DIR MEASURED"
+
+
+def answer(words: Sequence[str]) -> int:
+    """Print the comparison; exit status 0. Raises UserError for what cannot be compared."""
+    places = [word for word in words[:2] if "=" not in word]
+    if len(places) < 2:
+        raise UserError(f"compare takes the folder of a run and a measured file: {_USE}")
+    asked = _asked(words[2:])
+    result = read_result(_path(places[0]))
+    measured = read_measured(_path(places[1]), asked.get("format"), asked.get("run"))
+    found = compare(result, measured)
+    with telling():
+        if asked.get("json", False):
+            print(json.dumps(found, indent=2, allow_nan=False))
+        else:
+            print("\n".join(lines_of(found)))
+    return 0
+
+
+def _path(word: str) -> Path:
+    try:
+        return Path(word).expanduser()
+    except RuntimeError:
+        raise UserError(f"{word} names a home that does not exist: {_USE}") from None
+
+
+def _asked(words: Sequence[str]) -> dict[str, Any]:
+    for word in words:
+        if "=" not in word:
+            raise UserError(
+                f"'{echo(word)}' is one word too many: {_USE}, and json=true, format=NAME or run=N behind"
+            )
+    given = {}
+    for override in parse_words(words):
+        if override.key not in KEYS:
+            near = closest(override.key, KEYS)
+            hint = f"{near}=VALUE if that is meant" if near else "json=true, format=NAME or run=N"
+            raise UserError(f"unknown key '{echo(override.key)}' for servetwin compare: write {hint}")
+        given[override.key] = parse_value(override, KEYS[override.key])
+    return given
+
+
+def lines_of(found: Mapping[str, Any]) -> Iterator[str]:
+    """The comparison for people."""
+    simulated, measured, matched = found["simulated"], found["measured"], found["matched"]
+    finished = simulated["requests"]["finished"]
+    yield f"simulated  {simulated['folder']}: {simulated['imitates']}, {finished:,} requests finished"
+    yield (
+        f"measured   {measured['path']} ({measured['format']}): {measured['requests']:,} requests, "
+        f"{measured['failed']:,} failed"
+    )
+    yield f"matched    {matched['requests']:,} requests by {matched['by']}"
+    yield ""
+    yield from _error_table(found)
+    yield from _part_table(found)
+    remarks = [*([f"regimes: {found['regimes']}"] if found["regimes"] else []), *found["remarks"]]
+    for remark in remarks:
+        yield from textwrap.wrap(_plain(remark), _WIDTH, subsequent_indent="  ")
+
+
+def _error_table(found: Mapping[str, Any]) -> Iterator[str]:
+    """One row per regime and metric."""
+    head = "".join(f"{name:>9}" for name in STATISTICS)
+    yield f"{'error':10}{'requests':>9}  {'metric':7}{'simulated':>11}{'measured':>11}{head}{'each':>9}"
+    for regime, metrics in found["errors"].items():
+        for key, label in LATENCIES:
+            entry = metrics.get(key)
+            if entry is None:
+                continue
+            means = "".join(f"{duration(entry[side]['mean']):>11}" for side in ("simulated", "measured"))
+            errors = "".join(f"{_signed(entry['error'][name]):>9}" for name in STATISTICS)
+            each = NOTHING if entry["per_request"] is None else f"{entry['per_request']:.1%}"
+            yield f"{regime:10}{entry['count']:>9,}  {label:7}{means}{errors}{each:>9}"
+    yield from textwrap.wrap(_LEGEND, _WIDTH)
+    yield ""
+
+
+def _part_table(found: Mapping[str, Any]) -> Iterator[str]:
+    """Where the difference of the mean end-to-end time lies."""
+    if not any(found["decomposition"].values()):
+        return
+    heads = "".join(f"{head:>{width}}" for head, width in zip(_PART_HEADS, _PART_WIDTHS, strict=True))
+    yield f"{'where':10}  {'part':21}{heads}"
+    for regime, entries in found["decomposition"].items():
+        for entry in entries:
+            sides = "".join(f"{duration(entry[side]):>11}" for side in ("simulated_ms", "measured_ms"))
+            share = NOTHING if entry["share_of_error"] is None else f"{entry['share_of_error']:.0%}"
+            difference = f"{entry['difference_ms']:+,.1f} ms"
+            yield f"{regime:10}  {entry['part']:21}{sides}{difference:>13}{share:>16}"
+    yield ""
+
+
+def _signed(value: float | None) -> str:
+    return NOTHING if value is None else f"{value:+.1%}"
+
+
+def _plain(text: str) -> str:
+    """Names of files may hold anything; nothing in them is to be obeyed by a terminal."""
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)

@@ -1,0 +1,1 @@
+"""A simulated run held against per-request timings that were measured elsewhere."""

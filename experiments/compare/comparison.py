@@ -1,0 +1,72 @@
+"""A run beside a measured one, as plain data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from experiments.compare.errors import ITL, METRICS, decomposition_of, errors_of, gap_errors
+from experiments.compare.measured import Measured
+from experiments.compare.own_result import Result
+from experiments.compare.pairs import pairs_of
+from experiments.compare.provenance import check_provenance
+from experiments.compare.regimes import DEFINITION, REGIMES, regimes_of
+from serving.vocabulary.errors import UserError
+
+ALL: Final = "all"
+NO_SERIES: Final = (
+    "no load regimes, and queueing and prefill in one: the run has no series.parquet; simulate again with "
+    "series.period_s=1"
+)
+
+
+def compare(result: Result, measured: Measured) -> dict[str, Any]:
+    """Raises UserError for data that is another workload or that the step times were fitted on."""
+    remarks = [*check_provenance(result, measured), *measured.remarks]
+    pairs = pairs_of(result, measured)
+    remarks += pairs.remarks
+    groups = {ALL: np.ones(len(pairs), dtype=bool)}
+    if result.series is None:
+        remarks.append(NO_SERIES)
+    else:
+        regime = regimes_of(result.series, result.columns["arrival_ns"][pairs.simulated])
+        groups |= {name: regime == code for code, name in enumerate(REGIMES) if (regime == code).any()}
+    errors = {name: errors_of(result, measured, pairs, rows) for name, rows in groups.items()}
+    if not errors[ALL]:
+        raise UserError(
+            f"{measured.path} has no time of a request that finished in {result.folder}: write one of "
+            f"{', '.join(METRICS)}"
+        )
+    gaps = gap_errors(result, measured)
+    if gaps is not None:
+        errors[ALL][ITL] = gaps
+    return {
+        "simulated": _simulated(result),
+        "measured": _file(measured),
+        "matched": {"requests": len(pairs), "by": pairs.by},
+        "regimes": None if result.series is None else DEFINITION,
+        "requests": {name: int(rows.sum()) for name, rows in groups.items()},
+        "errors": errors,
+        "decomposition": {
+            name: decomposition_of(result, measured, pairs, rows) for name, rows in groups.items()
+        },
+        "remarks": remarks,
+    }
+
+
+def _simulated(result: Result) -> dict[str, Any]:
+    summary = result.summary
+    names = {key: summary.get(key) for key in ("system", "model", "cluster", "engine", "imitates")}
+    return {"folder": str(result.folder), **names, "requests": summary["requests"]}
+
+
+def _file(measured: Measured) -> dict[str, Any]:
+    return {
+        "path": str(Path(measured.path)),
+        "format": measured.format,
+        "sha256": measured.sha256,
+        "requests": len(measured),
+        "failed": int(measured.failed.sum()),
+    }

@@ -1,0 +1,130 @@
+"""Which format a measured file has, and reading it."""
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final
+
+from experiments.compare import records, reports, tables
+from experiments.compare.measured import Measured, Timing, collected
+from experiments.compare.own_result import REQUESTS, own_result
+from experiments.compare.records import Line
+from experiments.compare.values import Place
+from serving.vocabulary.errors import UserError
+
+OWN_RESULT: Final = "servetwin"
+CSV: Final[dict[str, Callable[[str, str], list[Timing]]]] = {
+    "csv": tables.own_csv,
+    "llmservingsim_csv": tables.llmservingsim_csv,
+}
+LINES: Final[dict[str, Callable[[Iterator[Line]], list[Timing]]]] = {
+    "jsonl": records.own_lines,
+    "llmservingsim": records.llmservingsim_bench,
+    "aiperf": records.aiperf,
+}
+REPORTS: Final[dict[str, Callable[[Place, Any], list[Timing]]]] = {
+    "vllm_bench": reports.vllm_bench,
+    "guidellm": reports.guidellm,
+}
+FORMATS: Final = (*CSV, *LINES, *REPORTS, OWN_RESULT)
+
+
+def read_measured(path: Path, format: str | None = None, run: int | None = None) -> Measured:
+    """The timings in ``path``; ``format`` None: told from the content. ``run``: which one of a file's runs.
+
+    A folder is a result of ServeTwin, such as that of ``realexec run``. Raises UserError.
+    """
+    if path.is_dir() or format == OWN_RESULT or path.suffix == ".parquet":
+        if run is not None:
+            raise UserError(f"{path} holds one run: leave run={run} out")
+        return own_result(path / REQUESTS if path.is_dir() else path, OWN_RESULT)
+    content = _content(path)
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is no text ({error.reason}): give one of {', '.join(FORMATS)}") from None
+    found = format or _format_of(str(path), text)
+    rows, remarks = _rows(str(path), text, found, run)
+    if not rows:
+        raise UserError(f"{path} holds no requests: give a file with one row per request")
+    rows = [replace(row, gaps_ms=()) if row.failed else row for row in rows]
+    return collected(path, found, sha256(content).hexdigest(), rows, remarks)
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UserError(
+            f"{path} cannot be read ({error.strerror}): write servetwin compare DIR MEASURED with a file of "
+            "per-request timings"
+        ) from None
+
+
+def _format_of(name: str, text: str) -> str:
+    """By the outermost keys or the column names."""
+    if not text.lstrip().startswith(("{", "[")):
+        return "llmservingsim_csv" if "queuing_delay" in tables.header_of(text) else "csv"
+    whole = _document(text)
+    first = whole if whole is not None else next(_lines(name, text))[1]
+    keys = first if isinstance(first, dict) else {}
+    for mark, format in (
+        ("benchmarks", "guidellm"),
+        ("ttfts", "vllm_bench"),
+        ("metadata", "aiperf"),
+        ("first_token_ts", "llmservingsim"),
+    ):
+        if mark in keys:
+            return format
+    if "request_throughput" in keys:  # a vLLM benchmark saved without its lists
+        return "vllm_bench"
+    return "jsonl"
+
+
+def _rows(name: str, text: str, format: str, run: int | None) -> tuple[list[Timing], list[str]]:
+    if format in REPORTS:
+        runs = _runs(name, text, format)
+        if run is None and len(runs) != 1:
+            raise UserError(
+                f"{name} holds {len(runs)} runs: write run=0 for the first of them, or another number"
+            )
+        if run is not None and not 0 <= run < len(runs):
+            raise UserError(f"{name} holds {len(runs)} runs: write run= from 0 to {len(runs) - 1}")
+        number = run or 0
+        remarks = [f"run {number} of {len(runs)} in the file"] if len(runs) > 1 else []
+        return REPORTS[format](Place(name), runs[number]), remarks
+    if run is not None:
+        raise UserError(f"{name} holds one run: leave run={run} out")
+    if format in CSV:
+        return CSV[format](name, text), []
+    return LINES[format](_lines(name, text)), []
+
+
+def _runs(name: str, text: str, format: str) -> list[Any]:
+    """A report holds one run or a list of them; ``--append-result`` writes a run a line."""
+    whole = _document(text)
+    if format == "guidellm":
+        if whole is None:
+            raise UserError(f"{name} is no JSON document: give the benchmarks.json that guidellm wrote")
+        return list(reports.guidellm_runs(Place(name), whole))
+    return [whole] if whole is not None else [value for _, value in _lines(name, text)]
+
+
+def _document(text: str) -> Any:
+    """What the whole text says, None where it is not one JSON document."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _lines(name: str, text: str) -> Iterator[Line]:
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip():
+            place = Place(f"{name}, line {number}")
+            try:
+                yield place, json.loads(line)
+            except (ValueError, RecursionError):
+                place.refuse("it is no JSON", "write one object per line")

@@ -1,0 +1,114 @@
+"""Result folders of ServeTwin: the simulated run, and a real one that it is held against."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from experiments.compare.measured import NS_PER_MS, NS_PER_S, QUEUE, TIMES, Measured
+from experiments.run.write_results import SERIES_NAME
+from serving.vocabulary.errors import UserError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Columns = dict[str, NDArray[np.generic]]
+
+REQUESTS: Final = "requests.parquet"
+SCHEDULED: Final = "scheduled_ns"
+NEEDED: Final = (
+    "request", "arrival_ns", "prompt_tokens", "output_tokens", "first_token_ns", "finish_ns", "ttft_ms",
+    "tpot_ms", "e2e_ms",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A result folder: ``series`` None where it has none."""
+
+    folder: Path
+    summary: dict[str, Any]
+    columns: Columns
+    series: Columns | None
+
+    @property
+    def handed_over(self) -> int:
+        """Requests that the controller was told of."""
+        requests = self.summary["requests"]
+        return int(requests["arrived"] - requests["dropped"])
+
+
+def read_result(folder: Path) -> Result:
+    """Raises UserError for what is no result folder."""
+    if not os.path.isdir(folder):  # noqa: PTH112 (Path.is_dir raises for a name that is too long)
+        raise UserError(
+            f"{folder} is not a folder: write servetwin compare DIR MEASURED with the out= of a run"
+        )
+    try:
+        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+        counts = summary["requests"]
+        assert isinstance(counts["arrived"] - counts["dropped"], int)
+        assert isinstance(summary["itl_ms"], dict)
+    except (OSError, ValueError, LookupError, TypeError, AssertionError):
+        raise UserError(
+            f"{folder} has no summary.json of a run: write servetwin compare DIR MEASURED with the out= of "
+            "a run"
+        ) from None
+    series = folder / SERIES_NAME
+    return Result(
+        folder,
+        summary,
+        columns_of(folder / REQUESTS, NEEDED),
+        columns_of(series) if series.exists() else None,
+    )
+
+
+def columns_of(path: Path, needed: tuple[str, ...] = ()) -> Columns:
+    """Columns of a Parquet file by name. Raises UserError for another kind of file."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with path.open("rb") as file:
+            table = pq.read_table(file)
+        return {name: table.column(name).to_numpy() for name in (needed or table.column_names)} | {
+            name: table.column(name).to_numpy() for name in (SCHEDULED,) if name in table.column_names
+        }
+    except OSError as error:
+        reason = error.strerror or "it is damaged"
+    except KeyError as error:
+        reason = f"it has no column {error}"
+    except (pa.ArrowException, ValueError):
+        reason = "it is no Parquet file"
+    raise UserError(f"{path} cannot be used ({reason}): give the out= of a run of this version") from None
+
+
+def own_result(path: Path, format: str) -> Measured:
+    """The requests of another result folder as what was measured."""
+    import numpy as np
+
+    columns = columns_of(path, NEEDED)
+    count = len(columns["request"])
+    if not count:
+        raise UserError(f"{path} holds no requests: give a run in which some finished")
+    times = {name: columns[name].astype(np.float64) for name in TIMES if name != QUEUE}
+    times[QUEUE] = np.full(count, np.nan)
+    if SCHEDULED in columns:
+        times[QUEUE] = (columns[SCHEDULED] - columns["arrival_ns"]) / NS_PER_MS  # type: ignore[operator]
+    return Measured(
+        path,
+        format,
+        sha256(path.read_bytes()).hexdigest(),
+        columns["request"].astype(np.int64),
+        columns["arrival_ns"] / NS_PER_S,  # type: ignore[operator]
+        columns["prompt_tokens"].astype(np.int64),
+        columns["output_tokens"].astype(np.int64),
+        times,
+        np.array([], dtype=np.float64),
+        np.zeros(count, dtype=bool),
+    )

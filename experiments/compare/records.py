@@ -1,0 +1,105 @@
+"""JSON lines of measured timings, one request a line: ServeTwin's own keys, LLMServingSim's bench, AIPerf."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from experiments.compare.measured import MS_PER_S, NS_PER_S, Timing
+from experiments.compare.tables import OWN_COLUMNS, own_timing
+from experiments.compare.values import Place
+
+Line = tuple[Place, Any]
+OWN_KEYS: Final = (*OWN_COLUMNS, "itl_ms")
+# bench/core/recorder.py, write_requests: what vLLM stamped, in seconds; arrival_time is on another clock.
+BENCH_KEYS: Final = (
+    "request_id", "input_toks", "output_toks", "arrival_time", "queued_ts", "scheduled_ts",
+    "first_token_ts", "last_token_ts",
+)  # fmt: skip
+# docs/tutorials/working-with-profile-exports.md of ai-dynamo/aiperf.
+AIPERF_KEYS: Final = ("metadata", "metrics", "error", "trace_data")
+_PHASE: Final = "profiling"
+
+
+def own_lines(lines: Iterable[Line]) -> list[Timing]:
+    """The columns of the CSV as keys; ``itl_ms`` is the list of gaps between tokens."""
+    rows = []
+    for place, value in lines:
+        row = dict(place.mapping(value, "the line"))
+        place.only(row, OWN_KEYS, "key")
+        gaps = tuple(place.numbers(row.pop("itl_ms", None), "itl_ms"))
+        rows.append(own_timing(place, row, gaps))
+    return rows
+
+
+def llmservingsim_bench(lines: Iterable[Line]) -> list[Timing]:
+    """``requests.jsonl`` of a vLLM run that LLMServingSim's bench recorded."""
+    rows = []
+    for place, value in lines:
+        row = place.mapping(value, "the line")
+        place.only(row, BENCH_KEYS, "key")
+        at = {key: place.number(row.get(key), key) for key in BENCH_KEYS[3:]}
+        rows.append(_of_bench(place, row, at))
+    return rows
+
+
+def _of_bench(place: Place, row: Mapping[str, Any], at: Mapping[str, float]) -> Timing:
+    """A request that was never scheduled, or has no last token, has failed."""
+
+    def since_queued(key: str) -> float:
+        return place.at_least_0((at[key] - at["queued_ts"]) * MS_PER_S if at[key] == at[key] else None, key)
+
+    ends_ms = since_queued("last_token_ts")
+    return Timing(
+        _number_in(row.get("request_id")),
+        at["arrival_time"],
+        place.whole(row.get("input_toks"), "input_toks"),
+        place.whole(row.get("output_toks"), "output_toks"),
+        since_queued("first_token_ts"),
+        e2e_ms=ends_ms,
+        queue_ms=since_queued("scheduled_ts"),
+        failed=ends_ms != ends_ms,
+    )
+
+
+def aiperf(lines: Iterable[Line]) -> list[Timing]:
+    """``profile_export.jsonl`` of AIPerf; warm-up requests are left out. Requests have no numbers of ours."""
+    rows = []
+    for place, value in lines:
+        row = place.mapping(value, "the line")
+        place.only(row, AIPERF_KEYS, "key")
+        metadata = place.mapping(row.get("metadata"), "metadata")
+        if metadata.get("benchmark_phase", _PHASE) == _PHASE:
+            rows.append(_of_aiperf(place, metadata, row))
+    return rows
+
+
+def _of_aiperf(place: Place, metadata: Any, row: Any) -> Timing:
+    metrics = place.mapping(row.get("metrics") or {}, "metrics")
+    failed = row.get("error") is not None or bool(metadata.get("was_cancelled"))
+
+    def metric(name: str, unit: str) -> Any:
+        entry = metrics.get(name)
+        if entry is None:
+            return None
+        entry = place.mapping(entry, name)
+        if entry.get("unit") != unit:
+            place.refuse(f"{name} is in '{entry.get('unit')}'", f"export it in {unit}")
+        return entry.get("value")
+
+    return Timing(
+        None,
+        place.number(metadata.get("request_start_ns"), "request_start_ns") / NS_PER_S,
+        place.whole(metric("input_sequence_length", "tokens"), "input_sequence_length"),
+        place.whole(metric("output_sequence_length", "tokens"), "output_sequence_length"),
+        place.at_least_0(metric("time_to_first_token", "ms"), "time_to_first_token"),
+        place.at_least_0(metric("inter_token_latency", "ms"), "inter_token_latency"),
+        place.at_least_0(metric("request_latency", "ms"), "request_latency"),
+        gaps_ms=tuple(place.numbers(metric("inter_chunk_latency", "ms"), "inter_chunk_latency")),
+        failed=failed,
+    )
+
+
+def _number_in(value: Any) -> int | None:
+    """A request id that is a number, as a number or as a word."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    return int(value) if isinstance(value, str) and value.isdecimal() and value.isascii() else None

@@ -1,0 +1,51 @@
+"""How loaded the simulated system was when a request came: light, knee or overload."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from experiments.compare.measured import NS_PER_S
+from experiments.results.series_table import ENGINE, TIME, WAITING_GAUGE
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from experiments.compare.own_result import Columns
+
+REGIMES: Final = ("light", "knee", "overload")
+# Our own definition: how often somebody waits, for so long around an arrival. docs/COMPARE.md has the runs
+# that the two bounds were read from.
+WINDOW_S: Final = 30.0
+KNEE_FROM: Final = 0.4
+OVERLOAD_FROM: Final = 0.8
+DEFINITION: Final = (
+    f"by how often requests wait at an engine of the simulated run, over {WINDOW_S:g} s around an arrival: "
+    f"light below {KNEE_FROM:.0%} of the time, knee below {OVERLOAD_FROM:.0%}, overload from there on"
+)
+
+
+def regimes_of(series: Columns, arrival_ns: NDArray[np.generic]) -> NDArray[np.int64]:
+    """An index into ``REGIMES`` for every arrival; engines that never have a queue do not count."""
+    engines = len(np.unique(series[ENGINE]))
+    times_s = series[TIME].reshape(-1, engines)[:, 0].astype(np.float64)
+    waits = series[WAITING_GAUGE].reshape(-1, engines).astype(bool)
+    waits = waits[:, waits.any(axis=0)]
+    period_s = float(times_s[1] - times_s[0]) if len(times_s) > 1 else WINDOW_S
+    share = _around(
+        waits.mean(axis=1) if waits.size else np.zeros(len(times_s)), round(WINDOW_S / 2 / period_s)
+    )
+    regime = np.searchsorted([KNEE_FROM, OVERLOAD_FROM], share, side="right")
+    at = np.searchsorted(times_s, arrival_ns.astype(np.float64) / NS_PER_S, side="right") - 1
+    found: NDArray[np.int64] = regime[np.clip(at, 0, len(regime) - 1)]
+    return found
+
+
+def _around(values: NDArray[np.float64], half: int) -> NDArray[np.float64]:
+    """Mean of up to ``half`` values before and after each, and itself."""
+    sums = np.concatenate([[0.0], np.cumsum(values)])
+    at = np.arange(len(values))
+    first, after = np.maximum(at - half, 0), np.minimum(at + half + 1, len(values))
+    means: NDArray[np.float64] = (sums[after] - sums[first]) / (after - first)
+    return means

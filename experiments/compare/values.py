@@ -1,0 +1,81 @@
+"""Single values of measured files: a number or a whole number, else one sentence that names the place."""
+
+import math
+from collections.abc import Collection, Mapping
+from typing import Any, NoReturn
+
+from experiments.compare.measured import UNKNOWN
+from experiments.config.overrides import closest, echo
+from serving.vocabulary.errors import UserError
+
+
+class Place:
+    """Where in a file a value stands, such as ``runs.csv, row 3``."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def refuse(self, what: str, remedy: str) -> NoReturn:
+        """Raise the UserError."""
+        raise UserError(f"{self._text}: {what}: {remedy}")
+
+    def number(self, value: Any, key: str) -> float:
+        """A finite number; NaN where there is none (missing, null or an empty cell)."""
+        if value is None or value == "":
+            return UNKNOWN
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            number = UNKNOWN
+        if not math.isfinite(number) or isinstance(value, bool):
+            self.refuse(
+                f"{key} is {_shown(value)}, not a number", f"write {key} as a finite number or leave it empty"
+            )
+        return number
+
+    def at_least_0(self, value: Any, key: str) -> float:
+        """A time span."""
+        number = self.number(value, key)
+        if number < 0:
+            self.refuse(f"{key} is {_shown(value)}, below 0", "write time spans of at least 0")
+        return number
+
+    def whole(self, value: Any, key: str) -> int | None:
+        """A whole number of at least 0; None where there is none."""
+        number = self.number(value, key)
+        if math.isnan(number):
+            return None
+        if number < 0 or number != int(number):
+            self.refuse(f"{key} is {_shown(value)}", f"write {key} as a whole number of at least 0")
+        return int(number)
+
+    def mapping(self, value: Any, key: str) -> Mapping[str, Any]:
+        """A JSON object."""
+        if not isinstance(value, dict):
+            self.refuse(f"{key} is no object", f"write {key} as the tool does, as {{...}}")
+        return value
+
+    def numbers(self, value: Any, key: str) -> list[float]:
+        """A list of time spans."""
+        if value is None:
+            return []
+        if not isinstance(value, list):
+            self.refuse(f"{key} is no list", f"write {key} as a list of numbers")
+        return [self.at_least_0(one, key) for one in value]
+
+    def only(self, given: Collection[str], known: Collection[str], noun: str) -> None:
+        """Refuse names that nothing here reads."""
+        for name in given:
+            if name not in known:
+                longer = [one for one in known if one.startswith(f"{name}_")]
+                near = longer[0] if longer else closest(str(name), known)
+                meant = f"write {near} if that is meant, or delete it" if near else "delete it"
+                self.refuse(
+                    f"{noun} '{echo(str(name))}' is unknown", f"{meant}; known are {', '.join(sorted(known))}"
+                )
+
+
+def _shown(value: Any) -> str:
+    return f"'{echo(str(value))}'"
