@@ -37,7 +37,7 @@ def fit_linear(profile: Profile) -> LinearFit:
     tables = profile.tables
     dense = _fit_dense(tables)
     chunk_step_s, prefill = _fit_prefill(tables.prefill, dense)
-    # What every attention kernel costs just by running is paid once per step, whoever is in it.
+    # The launch cost of attention kernels is paid once per step, whatever requests are in it.
     dense = _with_step(dense, dense.step_s + chunk_step_s)
     decode = _fit_decode(tables.decode, dense, chunk_step_s)
     mixed = _fit_mixed(tables.mixed, dense, prefill, decode, chunk_step_s)

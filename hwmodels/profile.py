@@ -13,7 +13,7 @@ NOT_JUDGED: Final = "how far off between the measured points was not judged"
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """What a profile holds for and who measured it.
+    """What a profile is valid for and who measured it.
 
     ``gpu`` and ``llm`` are catalogue names; ``files`` are (name, sha256) of what was imported; ``notes`` say
     was assumed because it was not measured. ``error_band``: errors of whole steps on grid lines that were

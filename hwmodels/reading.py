@@ -12,7 +12,7 @@ def read_limited(path: Path, most_bytes: int) -> bytes:
 
     OSError when it cannot be read, which callers explain by what the file is for.
     """
-    # Without waiting: else opening a pipe that nobody writes to would never end.
+    # Non-blocking: opening a pipe without a writer would never return.
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     with os.fdopen(descriptor, "rb") as file:
         found = os.fstat(descriptor)

@@ -1,1 +1,1 @@
-"""Decisions only: every policy looks at a view and returns data. One class and one YAML file each."""
+"""Decisions only: a policy reads a view and returns data. One class and one YAML file each."""

@@ -32,7 +32,7 @@ def make_room(view: ReplicaView, need: int) -> tuple[tuple[int, ...], int, int]:
 
 
 def append_slots(view: ReplicaView) -> tuple[int, ...]:
-    """Who is preempted, newest first, where everybody wants a free block in turn, needed or not.
+    """Requests to preempt, newest first, where each request must find a free block, needed or not.
 
     The oldest goes first. Where no block is free the newest who has not had its turn gives its own, in the
     end the one who asks (vLLM 0.6: Scheduler._schedule_running, BlockSpaceManagerV1.can_append_slots).
@@ -121,7 +121,7 @@ class ChunkedPrefill:
         """Append chunks of prompts begun earlier; returns (victims, budget left, free blocks left).
 
         A prompt stays unfinished only when it used up a step's budget, so nothing was admitted behind it:
-        the newest running request is the one to give way, and that is the prompt itself.
+        the newest running request is preempted, and that is the prompt itself.
         """
         kv = view.kv
         for progress in view.prefilling.values():

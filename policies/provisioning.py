@@ -103,7 +103,7 @@ class StoreProvisioner:
 
 
 class BinomialProvisioner:
-    """Doubling (after lambdaScale's binomial multicast): in every round all who have it send to one new each.
+    """Doubling (after lambdaScale's binomial multicast): in each round every holder sends to one new target.
 
     Approximate. Blocks travel in one order over the binomial tree, while lambdaScale's nodes send different
     blocks to each other: here everyone who feeds several divides its out-link among them, so that the last
@@ -136,7 +136,7 @@ class BinomialProvisioner:
 
 
 class _Draft:
-    """A provision under way: the seats still free, how many are still wanted, who loads already."""
+    """A provision under way: the seats still free, how many are still wanted, which replicas load already."""
 
     def __init__(self, wanted: Provision) -> None:
         self.wanted = wanted

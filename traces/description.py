@@ -1,4 +1,4 @@
-"""What is in a trace, in numbers: rates, burstiness, lengths, who sent it."""
+"""A trace in numbers: rates, burstiness, lengths, and the senders of its requests."""
 
 from dataclasses import dataclass
 from typing import Any, Final

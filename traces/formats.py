@@ -1,4 +1,4 @@
-"""The file formats a workload is read from and written to, by name, and how a file's format is told."""
+"""The file formats a workload is read from and written to, by name, and how a file's format is recognised."""
 
 import codecs
 import importlib

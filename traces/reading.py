@@ -1,4 +1,4 @@
-"""A file's bytes, plain or gzipped, in pieces; each way it can fail is said in one sentence."""
+"""A file's bytes, plain or gzipped, in pieces; each failure is an error of one sentence."""
 
 import gzip
 import hashlib

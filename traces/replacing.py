@@ -1,4 +1,4 @@
-"""Writing a file so that nobody ever sees half of it."""
+"""Atomic writing of files."""
 
 import os
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from traces.errors import TraceError
 def replacing(path: Path, overwrite: bool) -> Iterator[Path]:
     """A new path beside ``path`` to write to: renamed to it at the end, removed when the block fails.
 
-    So nobody ever sees half a file. Raises TraceError when the file exists and ``overwrite`` is False, or
+    The file is never visible in part. Raises TraceError when the file exists and ``overwrite`` is False, or
     when it cannot be written.
     """
     if path.exists() and not overwrite:

@@ -1,6 +1,6 @@
 """Transformations of a workload, each of which says what it did in a label."""
 
-from __future__ import annotations  # numpy.random is loaded by who draws
+from __future__ import annotations  # numpy.random is loaded only where something is drawn
 
 from dataclasses import replace
 

@@ -1,6 +1,6 @@
 """Named random streams: one seed, one stream per consumer."""
 
-from __future__ import annotations  # numpy.random is loaded by who draws
+from __future__ import annotations  # numpy.random is loaded only where something is drawn
 
 import hashlib
 

@@ -3,7 +3,7 @@
 python -m benchmarks.agreement
 
 The first 1,000 requests of the Azure conversation trace (``SERVETWIN_TRACES`` or ``data/``), else 1,000 that
-resemble it. Everybody is given our step times, so that what differs are rules and arithmetic. Vidur is run
+resemble it. All are given our step times, so that what differs are rules and arithmetic. Vidur is run
 where its package is installed, and left out elsewhere. Exit status 1 when a promised row is more than 0.01 %
 off.
 """

@@ -7,7 +7,7 @@ from hwmodels.rows import FIXED_PER_S, StepRows
 
 
 def one_at_a_time(run: OurRun) -> Times:
-    """Nobody begins before who came earlier has ended; a prompt is one step, which gives a token."""
+    """First come, first served, one request at a time; a prompt is one step, which gives a token."""
     first, finish, free_s = list[float](), list[float](), 0.0
     for job in run.jobs:
         begin_s = max(job.arrival_ns / NS_PER_S, free_s)

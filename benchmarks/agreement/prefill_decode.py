@@ -70,7 +70,7 @@ def _prefill(rows: StepRows, jobs: tuple[Job, ...], most_tokens: int) -> list[fl
 def _decode(
     rows: StepRows, jobs: tuple[Job, ...], first_s: list[float], seats: int, seat_first: bool
 ) -> list[float]:
-    """When each request has its last token: a step is one token for all who have a seat when it begins."""
+    """When each request has its last token: a step is one token for every request admitted when it begins."""
     finish = list(first_s)
     order = sorted(range(len(jobs)), key=lambda one: (first_s[one], one))
     to_come = deque(one for one in order if jobs[one].output_tokens > 1)

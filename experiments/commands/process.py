@@ -75,7 +75,7 @@ def dispatch(words: Sequence[str], commands: Mapping[str, Command], usage: str, 
 
 @contextmanager
 def telling(kept: str = "") -> Iterator[None]:
-    """Around printing: a reader that went away (``| head``) is no error, a full disk is said once."""
+    """Around printing: a closed pipe (``| head``) is no error, a full disk is reported once."""
     try:
         yield
         if sys.stdout is not None:
@@ -128,7 +128,7 @@ def _refused(name: str, sentence: str, status: int) -> int:
     if sys.stderr is not None:
         try:
             print(f"{name}: {line}", file=sys.stderr, flush=True)
-        except OSError:  # nobody can read it; the exit status still says so
+        except OSError:  # stderr is closed; the exit status still tells
             _silence(sys.stderr)
     return status
 
@@ -151,7 +151,7 @@ def _terminate(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def _trace(error: Exception) -> None:
-    """Where it came from, for those who ask."""
+    """The traceback, printed only where TRACEBACK_VARIABLE is set."""
     if os.environ.get(TRACEBACK_VARIABLE):
         import traceback
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def progress_bar(title: str) -> Iterator[Callable[[int, int], None] | None]:
-    """Yields a function of (done, total), or None when nobody is watching."""
+    """Yields a function of (done, total), or None when stderr is no terminal."""
     if sys.stderr is None or not sys.stderr.isatty():
         yield None
         return

@@ -1,4 +1,4 @@
-"""``servetwin story``: its help text, and who tells."""
+"""``servetwin story``: its help text and the command."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -7,7 +7,7 @@ from experiments.commands.process import telling
 
 USAGE: Final = """servetwin story: what happened to one request or one instance of a run, from its journal
 
-  servetwin story DIR                     what the journal in DIR holds, and whom to ask about
+  servetwin story DIR                     what the journal in DIR holds: its requests and instances
   servetwin story DIR request=17          everything that happened to request 17
   servetwin story DIR instance=3          everything that happened to instance 3
   servetwin story DIR request=17 json=true     the same as JSON lines: time_ns, what, why

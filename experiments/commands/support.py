@@ -1,4 +1,4 @@
-"""``servetwin support``: its help text, and who answers."""
+"""``servetwin support``: its help text and the command."""
 
 from collections.abc import Sequence
 from typing import Final

@@ -90,7 +90,7 @@ def gbps(bytes_per_s: float) -> str:
 
 
 def shared_by(topology: Topology, kind: str) -> str:
-    """Whose bytes meet on one link of this kind."""
+    """Which GPUs, NICs or hosts share one link of this kind."""
     spec = topology.spec
     if kind in ("leaf", "spine"):
         return "each leaf and spine"

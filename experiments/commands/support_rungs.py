@@ -36,7 +36,7 @@ class Rung:
 
 
 def _tables(gpu: str, llm: LlmShape, tp: int, words: str) -> str:
-    """Where measured operations are to be had: published ones, else those somebody has to measure."""
+    """Where measured operations are published; else that they have to be measured."""
     found = published_for(gpu, llm, tp)
     if found is None:
         return (

@@ -14,7 +14,7 @@ _MOST_NAMES: Final = 8
 
 
 def print_description(description: Description) -> None:
-    """One trace: where it is from, rates and bursts, lengths, who sent it."""
+    """One trace: its origin, rates and bursts, lengths, and who sent the requests."""
     console = _console()
     console.print(f"[bold]{_safe(description.name)}[/bold]  {_safe(description.source)}", soft_wrap=True)
     for label in description.labels:

@@ -233,7 +233,7 @@ def _refuse_fixed(word: Override, key: str, groups: dict[str, list[str]]) -> Non
 
 
 def _resolve(tree: Tree, literals: dict[str, str]) -> dict[str, Any]:
-    """Plain data with every reference followed; UserError for a required value nobody gave."""
+    """Plain data with every reference followed; UserError for a required value that is missing."""
     for path in sorted(set(missing_keys(tree)) - LITERAL_KEYS):
         key, (owner, _, leaf) = canonical(path), path.rpartition(".")
         if path.replace(".", "/") in option_groups():

@@ -26,7 +26,7 @@ def cache_folder(environ: Mapping[str, str] = os.environ) -> Path | None:
     shared = Path(environ.get("XDG_CACHE_HOME", ""))
     try:
         return (shared if shared.is_absolute() else Path.home() / ".cache") / "servetwin"
-    except RuntimeError:  # nobody's home
+    except RuntimeError:  # no home directory
         return None
 
 

@@ -1,4 +1,4 @@
-"""What the engine decides where nobody says: its limits by vLLM's rule, and the batcher of the system."""
+"""Values that follow the engine unless they are written: limits by vLLM's rule, the system's batcher."""
 
 from typing import Any
 

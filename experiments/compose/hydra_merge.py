@@ -1,6 +1,6 @@
 """Hydra's merge of the schema, the primary file and the chosen options. The only module that loads Hydra.
 
-Who wants a merge asks ``option_tree``, which keeps it.
+Call ``option_tree`` instead: it caches the merges.
 """
 
 import dataclasses

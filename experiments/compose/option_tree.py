@@ -54,7 +54,7 @@ def _merged(folder: Path, kind: Kind, choices: Sequence[Override]) -> Tree:
 
 
 def _without_file(choice: Override) -> tuple[Override, Mapping[str, Any]] | None:
-    """The option as Hydra is told of it, and what its file would say; None where there is a file."""
+    """The option under the name that Hydra is given, and its content; None where there is a file."""
     if names_outside(choice):
         return outside_option(choice)
     if is_model_path(choice):

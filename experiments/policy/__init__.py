@@ -1,1 +1,1 @@
-"""From the name of a policy to the object: whose it may be, and what it takes."""
+"""From the name of a policy to the object: which packages may define it, and its parameters."""

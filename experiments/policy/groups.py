@@ -15,7 +15,7 @@ from serving.protocols.scaling import Scaler
 
 @dataclass(frozen=True, slots=True)
 class PolicyGroup:
-    """``provided``: constructor parameters that the builder hands over and nobody writes.
+    """``provided``: constructor parameters that the builder passes and no user may set.
 
     ``follows``: parameters that are always another key's value.
     """

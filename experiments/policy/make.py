@@ -13,7 +13,7 @@ from experiments.policy.parameters import check_values, signature_of, wanted_of
 from experiments.policy.policy_class import attribute, place_of, policy_class
 from serving.vocabulary.errors import UserError
 
-# Packages whose options may name a function that makes the policy, as there is nobody to trust but us.
+# Packages whose options may name a function that makes the policy: those of this project.
 _OURS: Final = ("policies", "experiments")
 
 

@@ -13,7 +13,7 @@ from experiments.policy.groups import PolicyGroup
 from experiments.policy.policy_class import attribute
 from serving.vocabulary.errors import UserError
 
-REQUIRED: Final = "???"  # as OmegaConf marks a value that somebody has to give
+REQUIRED: Final = "???"  # as OmegaConf marks a required value
 _PLAIN: Final = (int, float, bool, str)
 _LISTS: Final = (list, tuple, Sequence, Iterable)
 _WRITTEN: Final = {"int": int, "float": float, "bool": bool, "str": str, "list": list}
@@ -55,7 +55,7 @@ def declared(where: str, policy: str, name: str) -> Wanted:
     """The type of a parameter of one of our own options; ``Any`` where it is no plain one."""
     try:
         parameter = signature_of(where, attribute(where, policy)).parameters[name]
-    except (KeyError, UserError):  # whoever makes the policy says what is wrong with it
+    except (KeyError, UserError):  # making the policy raises the error with the reason
         return Wanted(Any)
     wanted = wanted_of(parameter)
     return Wanted(Any) if wanted is None or wanted.type is list else wanted

@@ -43,7 +43,7 @@ def check_policies(
 
 
 def _is_outside(key: str, policy: PolicyConfig, source: str, options: Sequence[str]) -> bool:
-    """Whether the user has to name it; UserError when nobody could have chosen it."""
+    """Whether the user has to name it; UserError when no option could have chosen it."""
     if policy.name in options:
         known = option_file(key, policy.name)["policy"]
     elif is_class_name(policy.name):

@@ -1,4 +1,4 @@
-"""Pictures as files: which kinds there are, and written so that nobody ever sees half of one."""
+"""Pictures as files: the formats, and atomic writing."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Final

@@ -24,7 +24,7 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 14, 18, 42
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """One axis: data range, label, log or linear, how ticks are written, if only whole ones make sense."""
+    """One axis: data range, label, log or linear, how ticks are written, whether only integers are marked."""
 
     label: str
     low: float

@@ -1,4 +1,4 @@
-"""The part of a run's report that shows how instances came and went, and why."""
+"""The part of a run's report that shows when instances were started and released, and why."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,15 +31,15 @@ _COMES: Final = ("load", "revive")
 _GOES: Final = ("reclaimed", "lost")
 _MEANING: Final = {
     "load": "parameters are sent to free GPUs",
-    "ready": "the instance serves",
+    "ready": "the instance starts serving",
     "cancel_drain": "a draining instance takes requests again",
-    "revive": "parameters were still on its GPUs",
+    "revive": "a released instance serves again: its parameters were still on its GPUs",
     "mutate": "the instance changes its role",
-    "drain": "the instance takes nothing new",
-    "reclaimed": "its GPUs are free again",
-    "short": "instances were wanted and did not come",
+    "drain": "the instance takes no new requests",
+    "reclaimed": "the instance is empty and its GPUs are free",
+    "short": "wanted instances could not be started",
     **{f"short, {key}": text for key, text in OBSTACLES.items()},
-    "lost": "the instance is gone",
+    "lost": "the instance failed",
 }
 
 
@@ -50,7 +50,7 @@ def scaling(summary: Mapping[str, Any]) -> str:
     if not looks and not events:
         return ""
     figures = [_instances(events, summary)] if events else []
-    table = _table(events) if events else '<div class="card soft">No instance came or went.</div>'
+    table = _table(events) if events else '<div class="card soft">No instance was started or released.</div>'
     return (
         f'<h2>Scaling</h2><section class="grid2">{"".join(figures)}</section>'
         f'<div class="card" style="margin:14px 0"><dl>{_facts(summary, events)}</dl></div>{table}'
@@ -111,17 +111,17 @@ def _facts(summary: Mapping[str, Any], events: Sequence[Event]) -> str:
     roles = section(section(summary, "instances"), "mean_by_role")
     pairs = [
         *((f"mean {role} instances", number(mean)) for role, mean in roles.items()),
-        ("targets of loads", f"{count(loads.get('count'))} whole, {count(loads.get('stopped'))} stopped"),
-        ("a load took on average", took),
+        ("load targets", f"{count(loads.get('count'))} complete, {count(loads.get('stopped'))} stopped"),
+        ("time of a load, mean", took),
         *((f"loaded from {_FROM.get(tier, tier)}", _bytes(size)) for tier, size in tiers.items() if size),
         *live_facts(section(summary, "live")),
         ("host memory for copies", f"mean {_bytes(host.get('mean'))}, most {_bytes(host.get('max'))}"),
         (
-            "look-ups of the host cache",
+            "host cache look-ups",
             f"{count(cache.get('hits'))} hits, {count(cache.get('misses'))} misses",
         ),
-        ("the load monitor looked", f"{count(looks.get('count'))} times"),
-        ("CPU time of a look, P99", duration(looks.get("cpu_ms_p99"))),
+        ("checks of the load monitor", count(looks.get("count"))),
+        ("CPU time of a check, P99", duration(looks.get("cpu_ms_p99"))),
         *((f"{act}: {_MEANING.get(act, '')}", count(times)) for act, times in _times(events)),
     ]
     return "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(text)}</dd></div>" for name, text in pairs)
@@ -140,7 +140,7 @@ def _times(events: Sequence[Event]) -> list[tuple[str, int]]:
 
 
 def _table(events: Sequence[Event]) -> str:
-    """What was decided and what came of it; neighbours that differ in the instance alone share a row."""
+    """Decisions and their outcomes; consecutive ones that differ in the instance alone share a row."""
     rows = [
         (key, [event.get("replica") for event in same])
         for key, same in groupby(events, lambda event: tuple(event.get(name) for name in _SAME))

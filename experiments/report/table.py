@@ -15,8 +15,8 @@ NOTHING: Final = "–"  # noqa: RUF001 (a dash is what a reader expects where th
 _LONGEST_LINE: Final = 150
 OBSTACLES: Final = {  # of serving.protocols.scaling, in words
     "no_gpu": "no GPUs were free",
-    "no_copy": "GPUs were free, the parameters were nowhere to be loaded from",
-    "no_path": "GPUs were free, no link led from the parameters to them",
+    "no_copy": "GPUs were free, no copy of the parameters was found to load from",
+    "no_path": "GPUs were free, no path of links led from a copy of the parameters to them",
 }
 
 Number = float | int | None
@@ -145,37 +145,39 @@ def facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _use(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What the GPUs served of what they could, where it is known, and how long they were at it."""
+    """GPU load (where it is known) and the share of time in which steps ran."""
     load, busy = summary.get("gpu_load_share"), summary.get("gpu_busy_share")
     served = [("GPU load", share(load))] if is_known(load) else []
     return [*served, ("GPU busy", share(busy))]
 
 
 def _loads(loads: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """How long parameters took, of a run that loaded any."""
+    """How many loads of parameters there were and how long they took; empty without loads."""
     seconds = loads.get("seconds")
     if not seconds:
         return []
     mean, most = duration(1000 * seconds["mean"]), duration(1000 * seconds["max"])
-    return [("loads", f"{count(loads.get('count'))}, mean {mean}"), ("slowest load", most)]
+    return [("parameter loads", f"{count(loads.get('count'))}, mean {mean}"), ("slowest load", most)]
 
 
 def shortages(summary: Mapping[str, Any]) -> list[str]:
-    """One line per obstacle that kept wanted instances from coming, the most frequent first."""
+    """One line per obstacle because of which wanted instances were not started, the most frequent first."""
     found = sorted(
         ((times, key) for key, times in section(summary, "shortages").items() if times), reverse=True
     )
-    return [f"{count(times)} times short of instances: {OBSTACLES.get(key, key)}" for times, key in found]
+    return [f"instances not started {count(times)} times: {OBSTACLES.get(key, key)}" for times, key in found]
 
 
 def live_facts(live: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What instances did while they loaded, of a run with live scaling; plans only where there were any."""
+    """Requests and passes of instances that were still loading; empty without live scaling."""
     if not live:
         return []
     found = [("served while loading", f"{count(live['requests'])} requests, {count(live['passes'])} passes")]
     plans = {key: live[f"plans_{key}"] for key in ("used", "refused", "late")}
     if any(plans.values()):
-        found.append(("plans of layers", ", ".join(f"{count(many)} {key}" for key, many in plans.items())))
+        found.append(
+            ("live scheduling plans", ", ".join(f"{count(many)} {key}" for key, many in plans.items()))
+        )
     return found
 
 
@@ -183,7 +185,7 @@ def _cost_of_simulation(sim: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [
         ("run took", f"{number(sim.get('wall_s'))} s ({number(sim.get('process_cpu_s'))} s CPU)"),
         ("speed", f"{count(sim.get('requests_per_cpu_s'))} req/CPU-s"),
-        ("core", str(sim.get("core", "not told"))),
+        ("core", str(sim.get("core", "unknown"))),
     ]
 
 

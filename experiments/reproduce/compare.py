@@ -134,7 +134,7 @@ def joined(*parts: str) -> str:
 
 
 def over_time(outcomes: Outcomes, case: Case, bin_s: float = 5.0) -> tuple[list[float], list[float]]:
-    """(bin centres in s, mean TTFT in ms) of the first seed, by arrival; NaN where nobody arrived."""
+    """(bin centres in s, mean TTFT in ms) of the first seed, by arrival; NaN where no request arrived."""
     import numpy as np
 
     first = outcomes.of(case)[0]

@@ -1,4 +1,4 @@
-"""Figure 8: what it costs to load from an instance whose way out carries KV.
+"""Figure 8: what it costs to load from an instance whose outgoing link carries KV.
 
 First the fabric alone (the time of a load beside KV of a share u of the link), then runs of the planner that
 ignores KV beside the one that does not.
@@ -49,7 +49,7 @@ def fig8(outcomes: Outcomes) -> Figure:
     inputs = tuple(
         f"{name} at full prefill sends KV over {share:.1%} of its NICs" for name, share, _ in models
     )
-    title = "Figure 8: a source whose way out carries KV"
+    title = "Figure 8: a source whose outgoing link carries KV"
     data = {"told": "time of a load over its time alone, by the share of its way out that KV takes"}
     points = {f"{share:g}": slowdown(share) for share in SHARES} | {
         name: slowdown(share) for name, share, _ in models

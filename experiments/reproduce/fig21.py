@@ -46,7 +46,7 @@ class LoadTimes:
 
     @property
     def first_s(self) -> float:
-        """When the first instances are whole."""
+        """When the first instances are fully loaded."""
         return self.times_s[0]
 
     @property

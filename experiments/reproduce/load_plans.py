@@ -139,7 +139,7 @@ def _two_ranks(hops: list[list[Hop]], chunk_bytes: int | None) -> Ranks:
     )
 
 
-# Parameters leave a GPU whose way out (or in) carries KV.
+# Parameters leave a GPU whose outgoing (or incoming) link carries KV.
 
 SOURCE, DECODE, TARGET = 0, 8, 9  # prefill and decode instance of one GPU each; the one to be loaded
 

@@ -42,7 +42,7 @@ class RunStore:
         return Outcome(tuple(data["words"]), data["summary"], *columns, data["told"], lines)
 
     def keep(self, case: Case, seed: int, run: Outcome) -> None:
-        """Write the run; it appears whole or not at all."""
+        """Write the run atomically."""
         told = {
             "words": run.words,
             "summary": run.summary,

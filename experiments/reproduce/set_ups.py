@@ -195,7 +195,7 @@ def serverless(set_up: SetUp) -> tuple[Case, ...]:
 
 
 def source_choice(set_up: SetUp, beside: bool = True) -> tuple[Case, Case]:
-    """(naive, pruned): the same planner with and without sources whose way out carries KV.
+    """(naive, pruned): the same planner with and without sources whose outgoing link carries KV.
 
     beside: a seat beside a holder loads over the links inside its host, past the planner; else every GPU is
     on a host of its own, and all loads and all KV cross NICs.

@@ -48,7 +48,7 @@ _ZIGZAG_50: Final = shorter(50)
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Who is live, and what is loaded. slo_ms: None for the run's own objective, 450 ms."""
+    """Which instances are live, and what is loaded. slo_ms: None for the run's own objective, 450 ms."""
 
     tails_only: bool = True
     per_partner: int = 1

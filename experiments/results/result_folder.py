@@ -191,7 +191,7 @@ def _missing(folder: Path) -> list[Path]:
 
 
 def _remove_empty(folders: list[Path]) -> None:
-    """Deepest first; one that somebody else uses by now stays, and so do those above it."""
+    """Deepest first; a folder that is not empty by now stays, and so do its parents."""
     for folder in folders:
         try:
             folder.rmdir()

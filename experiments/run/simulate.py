@@ -176,7 +176,7 @@ def execute(
 def _watched(
     arrivals: Iterator[tuple[Request, int]], total: int, on_progress: Progress | None
 ) -> Iterator[tuple[Request, int]]:
-    """The same arrivals; ``on_progress`` is told now and then how far they are."""
+    """The same arrivals; ``on_progress`` is called now and then with the number handed over."""
     return arrivals if on_progress is None else _told(arrivals, total, on_progress)
 
 

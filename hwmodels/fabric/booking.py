@@ -1,4 +1,4 @@
-"""Links that a flow has booked while its latency lasts, because nobody else is on them."""
+"""Links that a flow has booked while its latency lasts, because no other flow is on them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from hwmodels.fabric.moving import Moving
 
 @dataclass(slots=True)
 class Bookings:
-    """``by_link``: who has booked it. A booked flow has its rate and its end, but no share of a link yet."""
+    """``by_link``: the flow that booked it. A booked flow has rate and end, but no share of a link yet."""
 
     by_link: dict[int, Moving] = field(default_factory=dict)
 
@@ -19,7 +19,7 @@ class Bookings:
         capacities: Sequence[float],
         watched: Mapping[int, object],
     ) -> None:
-        """A flow whose latency begins: if nobody is on its links or has booked them, its end is known.
+        """A flow whose latency begins: if no flow is on its links or has booked them, its end is known.
 
         Not on links that are watched: their rates are recorded as they change.
         """

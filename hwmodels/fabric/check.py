@@ -51,7 +51,7 @@ def _unfair(
 
 
 def _leads(flow: Moving, others: Mapping[int, Moving]) -> bool:
-    """Nobody on this link has more than the flow that should have less."""
+    """No flow on this link has a higher rate than its share allows."""
     level = flow.rate / flow.spec.weight
     for other in others.values():
         if other.priority < flow.priority and other.rate > 0:

@@ -242,7 +242,7 @@ class Fabric:
         self._pending.add(links, flow.priority, level)
 
     def _touch(self, link: int) -> None:
-        """Somebody comes to the link, or wants to know who is there."""
+        """Turn the booking of a link into a flow on it: another flow joins, or the flows on it are listed."""
         flow = self._bookings.by_link.get(link)
         if flow is not None:
             self._unbook(flow)

@@ -1,4 +1,4 @@
-"""Who gets what of shared links: weighted max-min fairness with caps and strict priorities.
+"""The rates of flows on shared links: weighted max-min fairness with caps and strict priorities.
 
 All flows are filled at one level (bytes/s per unit of weight) that rises until a flow meets its cap or a link
 is full; these flows stay where they are and the others go on (progressive filling, Bertsekas and Gallager,

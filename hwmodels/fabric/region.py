@@ -90,7 +90,7 @@ def region_of(
     for link in links:  # grows on the way
         fixed = 0.0
         for flow in on_links[link].values():
-            # One test decides for most: who is lower in priority may be at any level.
+            # One test decides for most: flows of lower priority may be at any level.
             if flow.level >= floor if flow.priority == priority else flow.priority < priority:
                 if flow.number not in flows:
                     flows[flow.number] = flow

@@ -122,7 +122,7 @@ def _require(seats: Seats, place: Place) -> None:
 
 def _nothing_leads(seats: Seats, source: Place, target: Place) -> HardwareError:
     return HardwareError(
-        f"{seats.spec.name}: nothing leads from {source.kind} {source.number} to {target.kind} "
+        f"{seats.spec.name}: no path of links from {source.kind} {source.number} to {target.kind} "
         f"{target.number}; write a GPU or host memory as target, of the same host where the source is an SSD"
     )
 

@@ -1,4 +1,4 @@
-"""Where GPUs, NICs and hosts sit and who shares what, by arithmetic on their numbers."""
+"""Where GPUs, NICs and hosts are and which of them share a link, by arithmetic on their numbers."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""What a cluster file says, checked: how many of everything, how fast, and who says so."""
+"""The checked content of a cluster file: counts, rates, and the source of each number."""
 
 import reprlib
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ _SHOWN_CHARS: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """Bytes per second of one direction, as the datasheet or paper has it, and who says so."""
+    """Bytes per second of one direction, as the datasheet or paper has it, and the source."""
 
     bytes_per_s: float
     source: str

@@ -1,1 +1,1 @@
-"""Which instances work while they load, and who runs which layers."""
+"""Which instances serve while they load, and which instance runs which layers."""

@@ -1,4 +1,4 @@
-"""Which new instances work while they load (OSDI 2025, section 5.2), and who schedules their layers."""
+"""Which new instances serve while they load (OSDI 2025, section 5.2), with which scheduler of layers."""
 
 from collections.abc import Callable
 from math import inf

@@ -4,7 +4,7 @@ T_i: layers of batch i on the target, S_i = L - T_i on the source, w_i: time of 
 Time_l: time to load one. Claimed finish of batch i: w_1*T_1 + sum of w_j*S_j over j <= i; their mean is
 minimised. C2: the target's layers up to batch i take no longer than the source's before i. C3 is for loading
 and comes in three formulations. T_1 is 1, since no second layer is there in time, and stands in every claim:
-as printed it is free and left out, and the optimum is a schedule that nobody can run.
+as printed it is free and left out, and the optimum is a schedule that cannot be executed.
 """
 
 from collections.abc import Sequence

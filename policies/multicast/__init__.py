@@ -1,1 +1,1 @@
-"""Which ways parameters take from those who have them to those who load."""
+"""Which paths parameters take from the replicas and hosts that hold them to the replicas that load."""

@@ -1,4 +1,4 @@
-"""The lists a multicast planner works on: who may send and who is to receive, in which order, how fast."""
+"""The lists a multicast planner works on: senders and receivers, in which order, at which rates."""
 
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence

@@ -62,7 +62,7 @@ class OneToOnePlanner:
         self._prune = prune
 
     def plan(self, wanted: ScaleUp, behind: Sequence[Source] = ()) -> Plan:
-        """One edge per target, in the order the multicast planner serves them; nobody ``behind`` forwards."""
+        """One edge per target, in the order of the multicast planner; no target forwards to another."""
         sources, why = in_play(wanted, self._prune)
         order = senders(sources, wanted.gpus_per_instance)
         groups = groups_to_serve(wanted, order, "domain") if order else []

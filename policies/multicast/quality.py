@@ -1,4 +1,4 @@
-"""How good a plan of parameter loads is: how long it takes, and whom it disturbs."""
+"""How good a plan of parameter loads is: how long it takes, and how much KV traffic it slows down."""
 
 from math import inf
 

@@ -1,4 +1,4 @@
-"""When a load monitor need not think: the loads at which a role of this size neither grows nor shrinks.
+"""Loads at which a role of this size neither grows nor shrinks, so that the rules need not be evaluated.
 
 A need is a ceiling of load over rate, so each side of "this many instances will do" is one integer per load.
 The integers are worked out once per supply and compared at every call.
@@ -12,7 +12,7 @@ from serving.protocols.scaling import RoleView, ScalingView
 
 
 class Band:
-    """The loads that want neither more nor fewer instances of a role, at this supply and these rates.
+    """The loads that need neither more nor fewer instances of a role, at this supply and these rates.
 
     No more are wanted while every load is at most its ``high``; no fewer while any of them is at least its
     ``low``. In the order backlog, KV, migrating tokens.

@@ -192,7 +192,7 @@ class _Supply:
     def _mutate(self, wants: dict[Role, _Want], missing: dict[Role, int]) -> int:
         """Turn prefill instances to decoding: first those prefill does not need, then those it can replace.
 
-        One that serves prefill always stays. A replacement is a load like any other, so it needs free GPUs.
+        One prefill instance always stays. A replacement is loaded like any other, so it needs free GPUs.
         What decoding only may need soon is loaded: that hides the load, and prefill keeps what it needs now.
         """
         if "mutate" not in self._ways or not {"prefill", "decode"} <= wants.keys():
@@ -210,7 +210,7 @@ class _Supply:
     def _load(self, want: _Want, missing: int) -> None:
         loads = min(missing, self._spare)
         self._spare -= loads
-        reason = want.reason if want.growth > 0 else f"in place of those that decode now; {want.reason}"
+        reason = want.reason if want.growth > 0 else f"replaces mutated instances; {want.reason}"
         self._count("load", want.view.role, loads, reason)
         self._count("short", want.view.role, missing - loads, reason)
 
@@ -243,7 +243,7 @@ def _instances(role: RoleView) -> bool:
 
 
 def _may_go(role: RoleView) -> list[InstanceView]:
-    """Who may drain, the least busy first: while others load, not the only one that serves."""
+    """Instances that may drain, the least busy first; while others load, not the only one that serves."""
     serving = _least_busy(role)
     return [] if len(serving) == 1 and role.in_state("loading") else serving
 
@@ -267,5 +267,5 @@ def instance_to_take(
     if not found:
         return None
     slack, _, model, role_name, taken = min(found)
-    reason = f"{wanting} is short, and {model} has {-slack} more than it needs"
+    reason = f"{wanting} lacks instances, and {model} has {-slack} more than it needs"
     return ScaleDecision("drain", model, role_name, 1, (taken,), reason)

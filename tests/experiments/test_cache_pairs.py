@@ -132,7 +132,7 @@ def test_a_decision_that_cannot_be_carried_out_names_its_obstacle() -> None:
     assert {event["obstacle"] for event in events} == {"no_copy"}, "no GPU is lacking"
     assert summary["shortages"] == {"no_gpu": 0, "no_copy": len(events), "no_path": 0}
     assert "find no copy of the parameters to load from; " in events[0]["reason"]
-    lacking = "GPUs were free, the parameters were nowhere to be loaded from"
-    assert shortages(summary) == [f"{len(events)} times short of instances: {lacking}"]
+    lacking = "GPUs were free, no copy of the parameters was found to load from"
+    assert shortages(summary) == [f"instances not started {len(events)} times: {lacking}"]
     looks, told = summary["decisions"]["count"], [(one["role"], one["reason"][:3]) for one in events]
     assert len(events) < looks and len(set(told)) == len(told), "told when it changes, not at every look"

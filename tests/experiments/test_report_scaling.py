@@ -79,15 +79,15 @@ def test_the_page_says_why_and_what_it_cost(tmp_path: Path) -> None:
     shown = "".join(page(tmp_path, columns(50), summary).text.split())
     for words in (
         "400 ms load 2, 3 prefill m 13579 prompt tokens <want> 2",
-        "targets of loads 2 whole, 1 stopped",
-        "a load took on average 1.50 s, slowest 2.00 s",
+        "load targets 2 complete, 1 stopped",
+        "time of a load, mean 1.50 s, slowest 2.00 s",
         "loaded from other instances 32.0 GB",
         "mean 16.0 GB, most 32.0 GB",
         "served while loading 12 requests, 3,400 passes",
-        "plans of layers 5 used, 0 refused, 1 late",
+        "live scheduling plans 5 used, 0 refused, 1 late",
         "5 hits, 6 misses",
-        "9 times",
-        "CPU time of a look, P99 0.250 ms",
+        "checks of the load monitor 9",
+        "CPU time of a check, P99 0.250 ms",
         "load: parameters are sent to free GPUs 2",
     ):
         assert "".join(words.split()) in shown, words
@@ -104,12 +104,12 @@ def test_why_instances_did_not_come_is_said_by_obstacle(tmp_path: Path) -> None:
     told = elastic([short, short | {"obstacle": "no_gpu"}, short], shortages={"no_copy": 2, "no_gpu": 1})
     shown = "".join(page(tmp_path, columns(50), told).text.split())
     for words in (
-        "short, no_copy: GPUs were free, the parameters were nowhere to be loaded from 2",
+        "short, no_copy: GPUs were free, no copy of the parameters was found to load from 2",
         "short, no_gpu: no GPUs were free 1",
     ):
         assert "".join(words.split()) in shown
     assert [line.split(":")[0] for line in shortages(told)] == [
-        "2 times short of instances", "1 times short of instances",
+        "instances not started 2 times", "instances not started 1 times",
     ]  # fmt: skip
     assert shortages(SUMMARY) == []
 
@@ -128,4 +128,4 @@ def test_a_long_list_keeps_both_ends_and_says_how_much_is_missing() -> None:
 def test_a_system_that_cannot_scale_has_no_such_section() -> None:
     assert scaling(SUMMARY) == ""
     assert scaling(SUMMARY | {"scale_events": [], "decisions": {"count": 0, "cpu_ms_p99": None}}) == ""
-    assert "No instance came or went" in scaling(elastic([]))
+    assert "No instance was started or released" in scaling(elastic([]))

@@ -269,7 +269,7 @@ def test_changes_of_a_cluster_in_code() -> None:
         (dram(0), gpu(-1), "no gpu -1"),
         (ssd(0), gpu(0), "no ssd 0; small.yaml has none"),
         (REMOTE, gpu(0), "no remote 0"),
-        (gpu_ssd(0), gpu(4), "nothing leads from gpu_ssd 0 to gpu 4"),
+        (gpu_ssd(0), gpu(4), "no path of links from gpu_ssd 0 to gpu 4"),
         (dram(0), gpu_ssd(0), "write a GPU or host memory as target"),
         (Place("disk", 0), gpu(0), "no place 'disk'; write one of gpu"),
     ],

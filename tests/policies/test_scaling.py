@@ -309,7 +309,7 @@ def test_decode_grows_by_prefill_instances_that_are_replaced() -> None:
     view = a_view(a_role("prefill", 4), a_role("decode", 2), backlog=21_000, kv=190_001)
     first, second = LoadMonitor(QUIET).scale(view)
     assert acts((first, second)) == [("mutate", "decode", 1, (0,)), ("load", "prefill", 1, ())]
-    assert second.reason.startswith("in place of those that decode now; 21000 prompt tokens")
+    assert second.reason.startswith("replaces mutated instances; 21000 prompt tokens")
     assert done(view, replace(QUIET, ways=())) == [("load", "decode", 1, ())]
     assert done(replace(view, spare=0)) == [("short", "decode", 1, ())], "no GPUs for the replacement"
 
@@ -383,7 +383,7 @@ def test_the_model_with_most_slack_gives_the_instance_idle_longest() -> None:
 
     rules = dict.fromkeys("abcd", QUIET)
     small, large, busy = fleet("a", 1, 2), fleet("b", 9, 5, 5), fleet("c", *[None] * 6)
-    reason = "d is short, and b has 3 more than it needs"
+    reason = "d lacks instances, and b has 3 more than it needs"
     taken = instance_to_take([small, large, busy], "d", rules)
     assert taken == ScaleDecision("drain", "b", "both", 1, (1,), reason)
     assert instance_to_take([busy, large], "b", rules) is None, "not from itself, not what works"

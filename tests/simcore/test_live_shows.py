@@ -206,7 +206,7 @@ def test_the_place_of_one_that_decodes_now_is_taken_by_a_live_one_in_the_same_de
     assert [one for one in begun if isinstance(one, Turn)] == [Turn(0, "decode", begun[0].reason)]
     (load,) = [one for one in begun if isinstance(one, Load)]
     assert (load.targets, load.every_layer) == ((("replica", 3),), True)
-    assert load.reason.startswith("in place of those that decode now") and load.reason.endswith("; live")
+    assert load.reason.startswith("replaces mutated instances") and load.reason.endswith("; live")
     # With its first layer the new one takes what waits, and the one that still prefills runs the others.
     told.now_ns = 100 * MS
     assert layers_of(told.fact(Loaded(0, 0, 1, False))) == [(3, (0, 1), [6, 7])]

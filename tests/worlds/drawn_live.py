@@ -29,7 +29,7 @@ class LiveCase:
 
 
 def policy(random: Random) -> LivePolicy:
-    """A policy by chance, most of the time one that is live whenever somebody waits."""
+    """A policy by chance, mostly one that is live whenever requests wait."""
     solver = Ilp(ahead=random.choice([2, 4]), solve_ns=random.choice([0, 5 * MS, 50 * MS]))
     kinds: list[LiveScheduler] = [IlpFree(), IlpFree(), BestEffort(), solver]
     return LiveScaling(

@@ -181,7 +181,7 @@ class Setting:
 
 
 class Whims:
-    """A scaler that decides by chance, within what a scaler may decide; who has work gets an instance."""
+    """A scaler that decides by chance, within what it may decide; a model with work gets an instance."""
 
     def __init__(self, random: Random) -> None:
         self._random = random
@@ -334,7 +334,7 @@ class StepWorld:
         self.at(at_ns, go)
 
     def run(self, until_ns: int = 1 << 60) -> None:
-        """Until nothing is due, or nobody is in flight and only the monitor is."""
+        """Until nothing is due, or no request is in flight and only the monitor is due."""
         while self._due and self._due[0][0] <= until_ns:
             self.now_ns, _, what = heappop(self._due)
             event = what()
@@ -373,7 +373,7 @@ class StepWorld:
                 self.at(action.at_ns, lambda: Woke() if self._awaited() else None)
 
     def _awaited(self) -> bool:
-        """Whether anybody is in flight or may come: after the last nobody looks."""
+        """Whether requests are in flight or may come: after the last one the monitor does not look."""
         return bool(self.outputs or self._due)
 
     def _run(self, run: Run) -> None:

@@ -102,7 +102,7 @@ class Rig:
         self.hand_overs.close(replica)
 
     def lose(self, replica: int) -> tuple[list[int], list[Action]]:
-        """As the service does: who fails, and the actions but the engine's."""
+        """As the service does: the requests that fail, and the actions but the engine's."""
         engine, actions = self.engines[replica], list[Action]()
         hand_overs = self.hand_overs
         hand_overs.close(replica)
@@ -161,7 +161,7 @@ class Rig:
         assert all(send.size_bytes > 0 and send.source != send.target for send in sends)
 
     def check_books(self) -> None:
-        """Sums are those of the requests, and nobody else holds memory."""
+        """Sums are those of the requests, and no other request holds memory."""
         hand_overs, unsent, demand = self.hand_overs, 0, 0
         under_way = {one for number in self.engines for one in hand_overs.batch_to(number)}
         for number, engine in self.engines.items():

@@ -38,7 +38,7 @@ def wait_until(happened: Any, what: str, code: str = LIGHT) -> None:
 
 
 def default_signals() -> None:
-    """For a new process: Ctrl-C and the like end it, also where whoever started the tests ignores them."""
+    """For a new process: Ctrl-C and the like end it, also where the parent of the tests ignores them."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
 

@@ -50,7 +50,7 @@ class Schedule:
         return steps
 
     def arrive(self, number: int) -> list[Action]:
-        """Hand over everybody who came before step ``number`` is chosen; an idle engine sees them at once."""
+        """Hand over requests that came before step ``number`` is chosen; an idle engine sees them at once."""
         actions: list[Action] = []
         coming = [id for id in self.to_come if self.requests[id][0] <= number]
         del self.to_come[: len(coming)]
@@ -65,7 +65,7 @@ class Schedule:
         return actions
 
     def compute(self, actions: list[Action]) -> tuple[list[list[int]], list[int]]:
-        """One step: what it computes, and who has all tokens after it."""
+        """One step: what it computes, and which requests have all tokens after it."""
         (run,) = [action for action in actions if isinstance(action, Run)]
         engine, chunks = self.engine, {chunk[0]: list(chunk) for chunk in run.chunks}
         batch, finished = [], []

@@ -34,7 +34,7 @@ class WideSetting(Setting):
 
 
 class WideWorld(StepWorld):
-    """Checks who runs what, in which order, and how much KV is sent from where.
+    """Checks which engine runs what, in which order, and how much KV is sent from where.
 
     ``computed``: request -> (replica, first layer, behind the last) of the passes that its KV is from.
     """
@@ -160,7 +160,7 @@ class WideWorld(StepWorld):
         assert self.loses or not self.ended["Fail"]
         assert sum(self.ended.values()) + len(self.outputs) == len(requests)
         for model in sorted({controller.requests[request].model for request in self.outputs}):
-            assert self._may_wait_for_ever(model), f"nobody serves requests of {model}"
+            assert self._may_wait_for_ever(model), f"no instance serves requests of {model}"
         if not self.outputs:
             self._assert_empty()
 

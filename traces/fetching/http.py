@@ -1,4 +1,4 @@
-"""One file over http or https from a given byte on; each way it can fail is said in one sentence.
+"""One file over http or https from a given byte on; each failure is an error of one sentence.
 
 Proxies are those of the environment, as urllib takes them. Redirects are followed to http and
 https only.

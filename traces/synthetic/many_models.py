@@ -1,4 +1,4 @@
-"""Many models under one roof: who is popular, and requests that each belong to one of them."""
+"""Workloads of many models: their popularity, and requests that each belong to one of them."""
 
 from collections.abc import Sequence
 from typing import Final
