@@ -22,17 +22,21 @@ class _Span:
 class FreeQueue:
     """Counts blocks given back and found again; what is handed out follows from how many are free."""
 
-    __slots__ = ("_kept", "_spans", "returned")
+    __slots__ = ("_kept", "_returned", "_spans")
 
     def __init__(self) -> None:
-        self.returned = 0  # blocks given back, ever
+        self._returned = 0  # blocks given back, ever
         self._kept = 0
         self._spans: dict[int, _Span] = {}
 
+    def give_back(self, blocks: int) -> None:
+        """Blocks that nobody will look for."""
+        self._returned += blocks
+
     def leave(self, request: int, held_blocks: int, full_blocks: int) -> None:
         """A preempted request's blocks; ``full_blocks`` of them, from the first, can be found again."""
-        self._spans[request] = _Span(self.returned, held_blocks, full_blocks, self._kept)
-        self.returned += held_blocks
+        self._spans[request] = _Span(self._returned, held_blocks, full_blocks, self._kept)
+        self._returned += held_blocks
 
     def remembers(self, request: int) -> bool:
         """Whether the request has left blocks here."""
@@ -53,7 +57,7 @@ class FreeQueue:
             kept += blocks
             if self._spans[other].first < span.first:
                 ahead += blocks
-        handed_out = self.returned - kept - free_blocks + ahead - span.first
+        handed_out = self._returned - kept - free_blocks + ahead - span.first
         return max(0, min(span.full_blocks, span.held_blocks - handed_out))
 
     def find(self, request: int, blocks: int) -> None:

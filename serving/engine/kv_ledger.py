@@ -6,6 +6,14 @@ feeds, so a request stores base + steps_done - 1 positions. Write base - 1 as ``
 turn in 0..block-1; then it holds ``whole + ceil((steps_done - turn) / block)`` blocks, and takes a new one in
 the steps whose counter is ``turn`` modulo the block size. A histogram over the turns therefore tells the
 blocks of everybody, and what any number of steps will take.
+
+The ledger counts blocks and knows none of them by what it holds. What does is ``_stored``, None when prefix
+caching is off: then nothing is asked of it and nothing noted. It is told of blocks that are given back with
+their content (``preempt``) or without (``release``); admission asks it in one place (``cached_tokens``), and
+a request that is admitted takes what was found (``resume``). Today its keys are preempted requests, which
+find their own blocks. Prefixes shared between requests (vLLM's block pool: hash -> block, users counted,
+blocks without users evicted first in, first out) have their place there: keys are hashes, ``release`` leaves
+the content too, and a block that several use is counted once, by one more sum in ``free_blocks``.
 """
 
 from serving.engine.free_queue import FreeQueue
@@ -22,8 +30,8 @@ class KvLedger:
         "_counted_at",
         "_decoding_blocks",
         "_held",
-        "_queue",
         "_reserved",
+        "_stored",
         "_turns",
         "_wholes",
         "block_tokens",
@@ -49,7 +57,7 @@ class KvLedger:
         self._decoding_blocks, self._counted_at = 0, 0  # of those who decode, at that step; -1: not known
         self._held: dict[int, int] = {}
         self._bases: dict[int, int] = {}
-        self._queue = FreeQueue() if prefix_caching else None
+        self._stored = FreeQueue() if prefix_caching else None
 
     @property
     def free_blocks(self) -> int:
@@ -121,9 +129,9 @@ class KvLedger:
         ``free_blocks`` and ``resumed`` (request, blocks found) are those of the step being put together. The
         last position is always computed again: its output is the next token (vLLM, get_computed_blocks).
         """
-        if self._queue is None:
+        if self._stored is None:
             return 0
-        left = self._queue.left_blocks(request, free_blocks, resumed)
+        left = self._stored.left_blocks(request, free_blocks, resumed)
         return min(left, (known_tokens - 1) // self.block_tokens) * self.block_tokens
 
     def steps_until_full(self, spare_blocks: int = 0) -> int:
@@ -162,14 +170,14 @@ class KvLedger:
 
     def resume(self, request: int, cached_tokens: int) -> None:
         """A request comes back and finds ``cached_tokens``; ``reserve`` then gives it all its blocks."""
-        if self._queue is not None and self._queue.remembers(request):
-            self._queue.find(request, cached_tokens // self.block_tokens)
+        if self._stored is not None and self._stored.remembers(request):
+            self._stored.find(request, cached_tokens // self.block_tokens)
 
     def preempt(self, request: int, cached_tokens: int) -> None:
         """Release; with prefix caching the first ``cached_tokens`` can be found again for a while."""
         held = self._give_up(request)
-        if self._queue is not None:
-            self._queue.leave(request, held, cached_tokens // self.block_tokens)
+        if self._stored is not None:
+            self._stored.leave(request, held, cached_tokens // self.block_tokens)
 
     def retire(self, request: int) -> None:
         """The request decodes no more, and keeps its blocks until it is released."""
@@ -179,14 +187,14 @@ class KvLedger:
     def release(self, request: int) -> None:
         """Everything the request holds is free again."""
         held = self._give_up(request)
-        queue = self._queue
-        if queue is not None:
-            queue.returned += held
+        stored = self._stored
+        if stored is not None:
+            stored.give_back(held)
 
     def forget(self, request: int) -> None:
         """A request that waits is gone for good: nobody will ask for what it left."""
-        if self._queue is not None:
-            self._queue.forget(request)
+        if self._stored is not None:
+            self._stored.forget(request)
 
     def _give_up(self, request: int) -> int:
         """Take the request off the books; returns the blocks it held."""

@@ -24,9 +24,9 @@ class HandOverRules:
 
 
 class DecodeRoom:
-    """Who may be sent to, by demand: the tokens that room is kept for. One batch at a time comes to each.
+    """Eligible decode targets, by demand: tokens that room is kept for. Each receives one batch at a time.
 
-    A request takes tokens and one of ``most_requests`` seats. Nobody is sent to where no seat is free.
+    A request takes tokens and one of ``most_requests`` seats. Without a free seat an instance is no target.
     """
 
     __slots__ = (
@@ -37,13 +37,13 @@ class DecodeRoom:
     def __init__(self, rules: HandOverRules, block_tokens: int) -> None:
         self._block_tokens = block_tokens
         self.most_requests = rules.most_requests
-        self._open = LeastIndex({})  # decode instances that may be sent to now, by demand
+        self._open = LeastIndex({})  # eligible targets now, by demand
         self._listed = 0  # how many those are
-        self.receiving: set[int] = set()  # those that a batch comes to
+        self.receiving: set[int] = set()  # instances that a batch is on its way to
         self.rooms: dict[int, int] = {}  # of each decode instance that takes requests, in tokens
         self.demands: dict[int, int] = {}  # decode instance -> tokens that room is kept for
         self.seats: dict[int, int] = {}  # decode instance -> requests that room is kept for
-        self.needs: dict[int, int] = {}  # tokens of room, of everybody whose prompt is computed
+        self.needs: dict[int, int] = {}  # request -> tokens of room, from when its prompt is computed
 
     def open(self, replica: int, room: int) -> None:
         """A decode instance with so many tokens of memory takes requests from now on."""
@@ -53,7 +53,7 @@ class DecodeRoom:
         self._list(replica)
 
     def close(self, replica: int) -> None:
-        """It takes no new ones; what is on its way still comes."""
+        """It is no target any more; what is on its way still comes."""
         self._unlist(replica)
         self.rooms.pop(replica, None)
 
@@ -68,22 +68,22 @@ class DecodeRoom:
         return need if need < room else room
 
     def fits(self, replica: int, room: int, tokens: int = 0, requests: int = 0) -> bool:
-        """Whether it has memory and seats for all it keeps room for, and for so many more.
+        """Whether it has memory and seats for all that it keeps room for, and for so many more.
 
-        One that turned to decoding may have kept more.
+        An instance that turned to decoding may keep more than it has.
         """
         if self.seats.get(replica, 0) + requests > self.most_requests:
             return False
         return self.demands.get(replica, 0) + tokens <= room
 
     def least(self) -> tuple[int, int] | None:
-        """(instance, its demand) of the least demand of those that may be sent to now; None: nobody may."""
+        """(instance, demand) of the eligible target of least demand; None without one."""
         return self._open.least() if self._listed else None
 
-    def first(
+    def fitting_batch(
         self, waiting: Sequence[Progress], target: Engine, demand: int, pieces: Pieces
     ) -> tuple[list[Progress], int]:
-        """Those at the head of the queue for whom the target has seats and memory; its demand with them."""
+        """The head of the queue, as far as the target has seats and memory for it; its demand with that."""
         ledger, needs, split = target.ledger, self.needs, len(pieces) > 0
         room, seats = self.rooms[target.id], self.most_requests - self.seats[target.id]
         # What the step under way takes is counted too: room may be kept for less than is written.
@@ -98,7 +98,7 @@ class DecodeRoom:
             if split and pieces.has_one(progress.id, target.id):
                 held = ledger.held_blocks(progress.id)
                 blocks, room = blocks + held, room + block * held
-                # Where nobody decodes nobody makes room: waiting would never end.
+                # Where no request decodes none will make room: waiting would never end.
                 forced = not (batch or target.running or target.adopted)
             if (demand + need > room or blocks < 0 or len(batch) >= seats) and not forced:
                 break
@@ -106,19 +106,19 @@ class DecodeRoom:
             batch.append(progress)
         return batch, demand
 
-    def comes(self, replica: int, demand: int, requests: int) -> None:
+    def begin_batch(self, replica: int, demand: int, requests: int) -> None:
         """A batch of so many requests is on its way to it, with which it has this demand."""
         self._unlist(replica)
         self.demands[replica] = demand
         self.seats[replica] += requests
         self.receiving.add(replica)
 
-    def has_come(self, replica: int) -> None:
-        """The batch has come, or does not come: another may."""
+    def end_batch(self, replica: int) -> None:
+        """The batch has come, or will not: the next may be sent."""
         self.receiving.discard(replica)
         self._list(replica)
 
-    def changes(self, replica: int, tokens: int, requests: int) -> None:
+    def change(self, replica: int, tokens: int, requests: int) -> None:
         """Room for so many requests and tokens more is kept there, for less if negative."""
         demands, seats = self.demands, self.seats
         before, taken, most = demands[replica], seats[replica], self.most_requests
@@ -134,11 +134,11 @@ class DecodeRoom:
     def departed(self, replica: int, request: int) -> int:
         """A request left a decode instance; returns the tokens it needed."""
         need = self.needs.pop(request)
-        self.changes(replica, -need, -1)
+        self.change(replica, -need, -1)
         return need
 
     def forget(self, requests: Iterable[int]) -> int:
-        """These need no room any more, and none is kept; returns the tokens they needed."""
+        """These requests need no room any more, and none is kept; returns the tokens they needed."""
         return sum([self.needs.pop(request) for request in requests])
 
     def lost(self, replica: int) -> None:
@@ -147,19 +147,19 @@ class DecodeRoom:
         self.demands.pop(replica, None)
         self.seats.pop(replica, None)
 
-    def _may_be_sent_to(self, replica: int) -> bool:
+    def _eligible(self, replica: int) -> bool:
         if replica not in self.rooms or replica in self.receiving:
             return False
         return self.seats[replica] < self.most_requests
 
     def _list(self, replica: int) -> None:
-        """After a change to what it has: it may be sent to, or not."""
-        if self._may_be_sent_to(replica):
+        """After a change: it is among the eligible targets if it is one now."""
+        if self._eligible(replica):
             self._open.add(replica, self.demands[replica])
             self._listed += 1
 
     def _unlist(self, replica: int) -> None:
-        """Before one."""
-        if self._may_be_sent_to(replica):
+        """Before a change."""
+        if self._eligible(replica):
             self._open.remove(replica, self.demands[replica])
             self._listed -= 1

@@ -141,10 +141,10 @@ class HandOvers:
         """The first of the waiting requests, to the target of least demand; False: it has no room for one."""
         target, demand = least
         engine = self._engines[target]
-        batch, demand = self._room.first(waiting, engine, demand, self.moves.pieces)
+        batch, demand = self._room.fitting_batch(waiting, engine, demand, self.moves.pieces)
         if not batch:
             return False
-        self._room.comes(target, demand, len(batch))
+        self._room.begin_batch(target, demand, len(batch))
         self.moves.begin(source, engine, tuple(batch), "least demand", actions)
         return True
 
@@ -153,7 +153,7 @@ class HandOvers:
         moves, needs = self.moves, self._room.needs
         unsent = tuple(moves.unsent(source))
         here, groups = moves.by_sources(unsent)
-        self._room.changes(source.id, sum([needs[progress.id] for progress in unsent]), len(unsent))
+        self._room.change(source.id, sum([needs[progress.id] for progress in unsent]), len(unsent))
         freed = self._commit(moves.reserve(source, source, here))
         if here:
             source.adopt(here, actions, self._room.fits(source.id, source.replica.longest_request_tokens))
@@ -170,7 +170,7 @@ class HandOvers:
         if move is None:
             return None
         if move.phase is MovePhase.ABORTED:
-            self._came_not(move)
+            self._drop_room(move)
             self._send_again(move)
             self._engines[move.target].freed(actions)
             self.match(actions)
@@ -179,7 +179,7 @@ class HandOvers:
         freed = self._commit(move)
         target.adopt(move.batch, actions, self._room.fits(target.id, target.replica.longest_request_tokens))
         if source is not target:
-            self._room.has_come(target.id)
+            self._room.end_batch(target.id)
             if self.moves.unsent(source):
                 self._mark_ready(source.id)
         source.freed(actions)
@@ -200,7 +200,7 @@ class HandOvers:
         """Room at a decode instance for what it computes itself; less if negative."""
         self.demand_tokens += tokens
         self._self_computed += requests
-        self._room.changes(replica, tokens, requests)
+        self._room.change(replica, tokens, requests)
 
     def departed(self, replica: int, request: int) -> None:
         """A request left a decode instance; who waits for room is looked at by ``match``."""
@@ -228,7 +228,7 @@ class HandOvers:
         stopped = moves.with_part_in(replica)
         for move in stopped:
             moves.abort(move, f"replica {replica} was lost", actions)
-            self._came_not(move)
+            self._drop_room(move)
         for number in homes:
             self._fail(self._engines[number], set(gone))
         self._room.lost(replica)
@@ -251,12 +251,12 @@ class HandOvers:
         if home.id in self._ready and not self.moves.unsent(home):
             self._ready.remove(home.id)
 
-    def _came_not(self, move: Move) -> None:
+    def _drop_room(self, move: Move) -> None:
         """A move was aborted: no room is kept for its batch any more."""
         needs = self._room.needs
-        self._room.changes(move.target, -sum([needs[request] for request in move.ids]), -len(move.batch))
+        self._room.change(move.target, -sum([needs[request] for request in move.ids]), -len(move.batch))
         if not move.stays:
-            self._room.has_come(move.target)
+            self._room.end_batch(move.target)
 
     def _send_again(self, move: Move) -> None:
         """What is left at the source of an aborted move waits for room there."""

@@ -17,8 +17,9 @@ CHANGES = {
     "reverse", "rotate", "setdefault", "sort", "update",
 }  # fmt: skip
 LEDGER_CHANGES = {
-    "forget", "preempt", "release", "reserve", "resume", "retire", "start_decoding", "steps_done",
+    "forget", "preempt", "release", "reserve", "resume", "retire", "start_decoding",
 }  # fmt: skip
+LEDGER_FIELDS = {"steps_done"}  # which may be read
 
 
 def fields() -> frozenset[str]:
@@ -86,7 +87,10 @@ class Writes(ast.NodeVisitor):
                 self.found.append((target.lineno, ast.unparse(target)))
         if isinstance(node, ast.Attribute):
             field = self.field(node.value)
-            if field is not None and node.attr in (LEDGER_CHANGES if field == "ledger" else CHANGES):
+            changes = LEDGER_CHANGES if field == "ledger" else CHANGES
+            if field == "ledger" and isinstance(node.ctx, ast.Store):
+                changes = changes | LEDGER_FIELDS
+            if field is not None and node.attr in changes:
                 self.found.append((node.lineno, ast.unparse(node)))
         super().generic_visit(node)
 
@@ -121,6 +125,7 @@ def test_nobody_else_writes_what_an_engine_holds() -> None:
         ("outgoing, tokens = source.outgoing, 0; outgoing.popleft()", "outgoing.popleft"),
         ("ledger = engine.ledger; ledger.release(request)", "ledger.release"),
         ("release = source.ledger.release", "source.ledger.release"),
+        ("engine.ledger.steps_done += 1", "engine.ledger.steps_done"),
         ("waiting = engine.waiting; waiting += batch", "waiting"),
         ("a, engine.state = b, idle", "engine.state"),
     ],
@@ -134,6 +139,7 @@ def test_each_way_to_write_is_seen(line: str, what: str) -> None:
     [
         "self.waiting.append(request)",
         "tokens = engine.ledger.free_blocks",
+        "steps = engine.ledger.steps_done",
         "waiting = tuple(engine.waiting)",
         "outgoing = engine.outgoing; outgoing = []",
         "engine.release([request])",

@@ -5,6 +5,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from serving.engine.free_queue import FreeQueue
 from serving.engine.kv_ledger import KvLedger
 
 HORIZON_STEPS = 200  # beyond what a pool of 24 blocks of 32 tokens lets two requests do in these tests
@@ -210,3 +211,29 @@ def test_the_last_position_is_computed_again_though_its_block_is_still_whole() -
     ledger.preempt(0, 8)
     assert ledger.cached_tokens(0, 9, ledger.free_blocks) == 8
     assert ledger.cached_tokens(0, 8, ledger.free_blocks) == 4
+
+
+@pytest.mark.parametrize(("prefix_caching", "found_tokens"), [(False, 0), (True, 8)])
+def test_blocks_are_known_by_what_they_hold_only_where_that_is_asked_for(
+    prefix_caching: bool, found_tokens: int
+) -> None:
+    """Of 3 blocks 2 are full when request 1 is preempted; another then takes 5 of 8."""
+    ledger = KvLedger(8, 4, prefix_caching=prefix_caching)
+    ledger.reserve(1, 12)
+    ledger.preempt(1, 9)
+    assert ledger.cached_tokens(1, 13, ledger.free_blocks) == found_tokens
+    ledger.reserve(2, 20)
+    assert ledger.cached_tokens(1, 13, ledger.free_blocks) == found_tokens  # the blocks that were free before
+    ledger.release(2)
+    ledger.reserve(3, 32)
+    assert ledger.cached_tokens(1, 13, ledger.free_blocks) == 0
+
+
+def test_stored_blocks_are_found_by_any_key_that_both_sides_know() -> None:
+    """A hash of a prefix as well as a request, until the blocks are handed out."""
+    stored, prefix = FreeQueue(), hash((3, 1, 4, 1))
+    stored.leave(prefix, held_blocks=3, full_blocks=2)
+    assert stored.remembers(prefix) and stored.left_blocks(prefix, free_blocks=3) == 2
+    assert stored.left_blocks(prefix, free_blocks=1) == 1  # the first in the queue are handed out first
+    stored.find(prefix, 2)
+    assert not stored.remembers(prefix)

@@ -365,7 +365,7 @@ def test_nothing_is_remembered_of_what_is_over() -> None:
     assert actions[2:] == [StopSend(0, ""), StopSend(1, "")]
     room = DecodeRoom(HandOverRules(1, 8), 4)
     room.open(1, 64)
-    room.comes(1, 8, 1)
+    room.begin_batch(1, 8, 1)
     room.close(1)
     room.lost(1)
     assert (room.least(), room.demands, room.seats, room.receiving) == (None, {}, {}, set())

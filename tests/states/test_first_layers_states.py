@@ -23,6 +23,7 @@ from tests.states.first_layers_states import CELLS, STATES
 LAYERS, PROMPT, KV_BYTES = 4, 4, 8
 SERVING, NEW = 0, 1  # replicas
 FIRST, SECOND = 0, 1  # requests
+ACTIVATIONS = "its activations are on their way"
 
 
 class Case:
@@ -43,6 +44,9 @@ class Case:
         )  # fmt: skip
         self.transfer = -1
         self.begin()
+        if state == ACTIVATIONS:
+            return
+        self.run_last_layers()
         if state == STATES[0]:
             return
         self.transfer = self.ran(SERVING)
@@ -50,7 +54,7 @@ class Case:
             self.ended(self.transfer)
 
     def begin(self) -> None:
-        """Until the last layers of request 1 run on replica 0; request 0 decodes there and waits for them."""
+        """Until the activations of request 1 are on their way to replica 0, where request 0 decodes."""
         live = self.service.live
         assert live is not None
         self.arrive(FIRST)
@@ -59,9 +63,12 @@ class Case:
         live.layers_came(0, NEW, 1, False, [])
         self.arrive(SECOND)
         self.ran(NEW)
-        activations = self.ran(SERVING)
-        self.ended(activations, "link gone")  # sent again
-        self.ended(activations + 1)
+        self.activations = self.ran(SERVING)
+
+    def run_last_layers(self) -> None:
+        """The activations came, after a first transfer that the world had stopped."""
+        self.ended(self.activations, "link gone")  # sent again
+        self.ended(self.activations + 1)
         self.ran(SERVING)  # a decode step of request 0
         aside = self.engines[SERVING].aside
         assert aside is not None and aside.begun and aside.layers == (1, LAYERS)
@@ -135,3 +142,12 @@ def test_first_layers_are_fetched_as_one_move_and_their_blocks_given_back() -> N
     assert case.engines[NEW].ledger.free_blocks == 15
     case.ended(send.transfer + 1)
     assert case.engines[NEW].ledger.free_blocks == 16
+
+
+@pytest.mark.parametrize("lost", [SERVING, NEW])
+def test_activations_of_a_batch_whose_instance_is_lost_are_stopped(lost: int) -> None:
+    case, actions = Case(ACTIVATIONS), list[Action]()
+    case.service.lose(case.engines[lost], "gone", actions)
+    stops = [one for one in actions if isinstance(one, StopSend)]
+    assert stops == [StopSend(case.activations, f"replica {lost} was lost")]
+    assert not [one for one in case.ended(case.activations, "stopped") if isinstance(one, Send | Run)]
