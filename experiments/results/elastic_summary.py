@@ -33,14 +33,14 @@ def elastic_summary(
     end_ns = round(span_s * NS_PER_S)
     copies.settle(end_ns)
     gpus_of = {model: len(prototype.gpus) for model, prototype in elastic.prototypes.items()}
-    use = instance_use(placed, gpus_of, elastic.deployment.history, span_s)
+    use = instance_use(placed, gpus_of, elastic.deployment.log.events, span_s)
     busy_s = sum(summary["replica_busy_share"]) * span_s
     return {
         "gpu_seconds": use.gpu_seconds,
         "gpu_busy_share": busy_s / use.instance_seconds if use.instance_seconds else None,
         "instances": use.summary(),
-        "scale_events": [event_row(event) for event in elastic.deployment.history],
-        "shortages": shortages(elastic.deployment.history),
+        "scale_events": [event_row(event) for event in elastic.deployment.log.events],
+        "shortages": shortages(elastic.deployment.log.events),
         "host_cache_bytes": {
             "mean": copies.usage.mean(end_ns),
             "max": copies.usage.largest,

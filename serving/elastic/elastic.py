@@ -14,7 +14,7 @@ from serving.elastic.shortage import Shortage
 from serving.engine.engine import Engine
 from serving.protocols.provisioning import Missing
 from serving.protocols.scale_answers import AskedScaler, asked_arbiter
-from serving.protocols.scaling import OBSTACLES, Calm, Obstacle, ScaleDecision, ScaleEvent, ScalingView
+from serving.protocols.scaling import OBSTACLES, Calm, Obstacle, ScaleDecision, ScalingView
 from serving.services.service import Service
 from serving.vocabulary.actions import Action, Wake
 from serving.vocabulary.events import Loaded, LoadStopped, Opened, Woke
@@ -97,9 +97,9 @@ class Elastic:
         instance = self._live.get(replica)
         if instance is None:
             return
-        if replica in self.deployment.drained:
-            self.deployment.reclaim(now_ns, replica, actions)
-            if not self._armed and self.deployment.waits():
+        if replica in self.deployment.drains.drained:
+            self.deployment.drains.reclaim(now_ns, replica, actions)
+            if not self._armed and self.deployment.drains.waits():
                 self._arm(now_ns, actions)
         elif instance.role != "decode" and (model := instance.replica.model) not in self._active:
             # Prompts were computed, so memory of decoding is wanted: more than what lets a model be?
@@ -124,9 +124,9 @@ class Elastic:
             elif self._is_still(now_ns, model):
                 continue
             self._look_at(now_ns, model, actions)
-        if self.deployment.drained:
-            self.deployment.reclaim_drained(now_ns, actions)
-        if self._active or shortage.starved or self.deployment.waits():
+        if self.deployment.drains.drained:
+            self.deployment.drains.reclaim_all(now_ns, actions)
+        if self._active or shortage.starved or self.deployment.drains.waits():
             self._arm(now_ns, actions)
 
     def _look_at(self, now_ns: int, model: str, actions: list[Action]) -> None:
@@ -243,15 +243,15 @@ class Elastic:
         elif act == "short":
             self._take(now_ns, decision, actions)
         for number in decision.instances:
-            deployment.note(now_ns, act, number, reason, decision)
+            deployment.log.decided(now_ns, decision, number, reason)
             if act == "cancel_drain":
-                deployment.cancel_drain(number, actions)
+                deployment.drains.cancel(number, actions)
             elif act == "revive":
                 deployment.revive(now_ns, number, decision.role, reason, actions)
             elif act == "mutate":
                 deployment.turn(number, decision.role, reason, actions)
             elif act == "drain":
-                deployment.drain(now_ns, number, actions)
+                deployment.drains.drain(now_ns, number, actions)
 
     def _load(self, now_ns: int, decision: ScaleDecision, actions: list[Action]) -> None:
         """Instances come, or it is told why they do not."""
@@ -266,8 +266,7 @@ class Elastic:
         if self._shortage.is_news(decision, missing):
             why = OBSTACLES[missing.obstacle]
             what = f"{missing.count} more {decision.role} instances {why}; {decision.reason}"
-            event = ScaleEvent(now_ns, "short", decision.model, decision.role, -1, what, missing.obstacle)
-            self.deployment.history.append(event)
+            self.deployment.log.short(now_ns, decision, what, missing.obstacle)
 
     def _take(self, now_ns: int, decision: ScaleDecision, actions: list[Action]) -> None:
         """No GPUs are free: another model may have an instance too many."""

@@ -6,7 +6,7 @@ from serving.elastic.elastic import Elastic
 def changes_of(elastic: Elastic) -> tuple[int, int]:
     """Another one whenever a decision was carried out, or an instance changed."""
     deployment = elastic.deployment
-    return len(deployment.history), sum(deployment.instances.changes.values())
+    return len(deployment.log.events), sum(deployment.instances.changes.values())
 
 
 def ends_ns_of(elastic: Elastic) -> list[int] | None:

@@ -252,7 +252,8 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     _mutant(
         "the last copy leaves", "serving",
-        "if needed or not self.asked_copies.may_leave(model, number):", "if needed:",
+        "if self._loads.needs(number) or not self._copies.may_leave(model, number):",
+        "if self._loads.needs(number):",
         "an instance goes though its model is in no other memory",
         "deployment elastic elastic_exactness",
     ),

@@ -86,7 +86,7 @@ def draining() -> tuple[Told, Engine, list[Action]]:
         told.arrive(id)
     told.ran(0), told.ran(1)
     actions: list[Action] = []
-    told.deployment.drain(told.now_ns, 1, actions)
+    told.deployment.drains.drain(told.now_ns, 1, actions)
     return told, told.controller.engines[1], actions
 
 
@@ -107,10 +107,10 @@ def test_a_run_that_nobody_waits_for_any_more_ends_at_its_next_boundary() -> Non
 def test_without_an_instance_they_wait_at_the_door_and_the_next_one_takes_all() -> None:
     told, _, _ = draining()
     actions: list[Action] = []
-    told.deployment.drain(told.now_ns, 0, actions)
+    told.deployment.drains.drain(told.now_ns, 0, actions)
     service = told.controller.services["m"]
     assert (assigned(actions), service.queued) == ([], 2)
-    told.deployment.cancel_drain(0, actions)
+    told.deployment.drains.cancel(0, actions)
     assert assigned(actions) == [(2, 0), (3, 0)]
 
 

@@ -85,7 +85,7 @@ def test_a_decode_instance_that_drains_goes_when_what_was_sent_to_it_does_not_co
     told.arrive(0)
     assert isinstance(told.ran(0)[0], Send)
     actions: list[Action] = []
-    told.deployment.drain(told.now_ns, 1, actions)
+    told.deployment.drains.drain(told.now_ns, 1, actions)
     assert actions == []
     assert Reclaim(1, "") in told.lose(0)
     assert told.states == {2: ("decode", "serving")}
@@ -125,7 +125,7 @@ def test_a_source_does_not_leave_while_it_is_read() -> None:
     assert read.sources == (("replica", 0),)
     told.ran(0, 0)
     actions: list[Action] = []
-    told.deployment.drain(told.now_ns, 0, actions)
+    told.deployment.drains.drain(told.now_ns, 0, actions)
     assert actions == [] and told.states[0] == ("both", "draining")
     assert told.loaded(read.load) == [Reclaim(0, "")]
 
@@ -134,12 +134,12 @@ def test_the_last_copy_does_not_leave_where_no_host_has_room_for_it() -> None:
     """Of two hosts with memory for one model each one is lost, and the other has that of b."""
     room = Setting(models={"a": 1, "b": 1}, start={"both": 1}, host_gb=SIZE_BYTES / 1e9)
     told, actions = Told(room), list[Action]()
-    told.deployment.drain(1, 1, actions)
+    told.deployment.drains.drain(1, 1, actions)
     (kept,) = [one for one in actions if isinstance(one, Load)]
     assert kept.targets == (("host", 0),) and told.loaded(kept.load) == [Reclaim(1, "")]
     told.deployment.lost_host(told.now_ns, 1, actions)
     actions.clear()
-    told.deployment.drain(told.now_ns, 0, actions)
+    told.deployment.drains.drain(told.now_ns, 0, actions)
     assert actions == [] and told.states == {0: ("both", "draining")}
 
 
@@ -155,10 +155,10 @@ def test_a_pass_begins_behind_a_load_when_the_rest_takes_no_longer_than_it() -> 
 def test_history_says_what_became_of_every_decision() -> None:
     told = both()
     told.arrive(0), told.loaded(0), told.ran(0), told.ran(0, 0, steps=9), wait(told, 5), told.loaded(1)
-    assert [(one.act, one.replica) for one in told.deployment.history] == [
+    assert [(one.act, one.replica) for one in told.deployment.log.events] == [
         ("load", 0), ("ready", 0), ("drain", 0), ("reclaimed", 0),
     ]  # fmt: skip
-    assert all(one.reason for one in told.deployment.history)
+    assert all(one.reason for one in told.deployment.log.events)
 
 
 def test_a_new_place_is_cold_and_has_its_model() -> None:

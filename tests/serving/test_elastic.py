@@ -70,7 +70,7 @@ def test_a_load_that_is_not_enough_at_once_grows_by_the_period() -> None:
         told.arrive(id, 16, 10)
     placed = [action.replica for action in wait(told, 1) if isinstance(action, Place)]
     assert placed == [1, 2, 3]  # as many as there are GPUs
-    (last,) = [event for event in told.deployment.history if event.act == "short"]
+    (last,) = [event for event in told.deployment.log.events if event.act == "short"]
     assert last.replica == -1 and "find no free GPUs" in last.reason and last.obstacle == "no_gpu"
 
 
@@ -81,7 +81,7 @@ def test_a_model_that_is_short_takes_an_idle_instance_of_another() -> None:
     for id in range(3):
         told.arrive(id, 16, 10, "a")
     assert wait(told, 1) == [Reclaim(1, "")]
-    (taken,) = [event for event in told.deployment.history if event.act in ("drain", "reclaimed")][:1]
+    (taken,) = [event for event in told.deployment.log.events if event.act in ("drain", "reclaimed")][:1]
     assert (taken.model, taken.replica) == ("b", 1)
     seat = [one for one in wait(told, 1) if isinstance(one, Place)]
     assert [(one.model, one.gpus) for one in seat] == [("a", (1,))]
@@ -109,7 +109,7 @@ def test_where_gpus_are_free_and_nothing_leads_there_no_other_model_is_asked(
     for id in range(3):
         told.arrive(id, 16, 10, "a")
     wait(told, 3)
-    short = [event for event in told.deployment.history if event.model == "a"]
+    short = [event for event in told.deployment.log.events if event.model == "a"]
     assert [(one.act, one.role, one.obstacle) for one in short] == [
         ("short", "prefill", "no_path"),  # for two GPUs are free
         ("short", "prefill", "no_path"),

@@ -93,7 +93,7 @@ def test_loads_of_live_instances_tell_of_every_layer() -> None:
         for load in [one for one in world.actions if isinstance(one, Load)]:
             assert load.every_layer == load.reason.endswith("; live")
             found += load.every_layer
-        told = [one for one in world.controller.elastic.deployment.history if one.act == "load"]
+        told = [one for one in world.controller.elastic.deployment.log.events if one.act == "load"]
         works = {one.replica for one in told if one.reason.endswith("; works while it loads")}
         begun = [
             load.targets

@@ -73,7 +73,9 @@ def test_a_scaler_asked_every_period_decides_the_same(seed: int, split: bool) ->
     always, promised = worlds
     assert always.ended["finished"] > 3
     assert promised.actions == always.actions
-    assert promised.controller.elastic.deployment.history == always.controller.elastic.deployment.history
+    assert (
+        promised.controller.elastic.deployment.log.events == always.controller.elastic.deployment.log.events
+    )
 
 
 def times_asked(models: int, kind: type[AskedAlways]) -> int:

@@ -99,7 +99,7 @@ def test_the_drawn_cases_reach_what_they_are_for(seed: int) -> None:
         setting = draw_setting(random)
         world = step_world(Drawn(setting, draw_requests(random, setting)), seed)
         world.run(50_000 * MS)
-        acts |= {event.act for event in world.controller.elastic.deployment.history}
+        acts |= {event.act for event in world.controller.elastic.deployment.log.events}
         acts |= {type(action).__name__ for action in world.actions}
     assert acts >= {
         "cancel_drain", "revive", "mutate", "load", "drain", "short", "ready", "reclaimed",

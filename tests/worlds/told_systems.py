@@ -26,7 +26,7 @@ def send(transfer: int, requests: tuple[int, ...], source: int, target: int, tok
 
 
 def turn(told: Told, number: int) -> list[Action]:
-    """As ``Deployment.turn``, of which a static system has none."""
+    """As ``Placement.turn``, of which a static system has none."""
     actions: list[Action] = [Turn(number, "decode", "")]
     service, engine = told.controller.services["m"], told.controller.engines[number]
     service.leave(number, actions)

@@ -1,0 +1,78 @@
+"""Instances that are to go: they take nothing new, and leave when they are empty and nobody needs them."""
+
+from serving.elastic.load_progress import LoadProgress
+from serving.elastic.placement import Placement
+from serving.parameters.cache_answers import AskedCopies
+from serving.vocabulary.actions import Action
+
+
+class Drains:
+    """``drained``: instances that go as soon as they may."""
+
+    __slots__ = ("_copies", "_loads", "_placement", "drained")
+
+    def __init__(self, placement: Placement, loads: LoadProgress, copies: AskedCopies) -> None:
+        self._placement = placement
+        self._loads = loads
+        self._copies = copies
+        self.drained: set[int] = set()
+
+    def drain(self, now_ns: int, number: int, actions: list[Action]) -> None:
+        """An instance takes nothing new and goes when it is empty."""
+        self._placement.instances.drain(number)
+        self.drained.add(number)
+        self._placement.service_of(number).leave(number, actions)
+        self.reclaim(now_ns, number, actions)
+
+    def cancel(self, number: int, actions: list[Action]) -> None:
+        """A draining instance takes requests again."""
+        self.drained.discard(number)
+        self._placement.instances.cancel_drain(number)
+        self._placement.join(number, actions)
+
+    def give_up(self, now_ns: int, number: int, reason: str, actions: list[Action]) -> None:
+        """An instance whose load stopped goes, when others have ended what it has begun."""
+        if self._placement.service_of(number).outstanding(number):
+            self.drained.add(number)
+        else:
+            self._placement.vacate(now_ns, number, reason, actions)
+
+    def reclaim(self, now_ns: int, number: int, actions: list[Action]) -> None:
+        """Free the GPUs of a drained instance, when it is empty and nobody needs its parameters."""
+        instance = self._placement.instances.live[number]
+        model = instance.replica.model
+        if self._placement.service_of(number).outstanding(number):
+            return
+        if instance.state == "loading":
+            self.drained.discard(number)
+            reason = "its load stopped, and what it had begun is over"
+            self._placement.vacate(now_ns, number, reason, actions)
+            return
+        self.drained.add(number)
+        reload = self._copies.before_leaving(model, number, now_ns)
+        if reload is not None:
+            self._loads.reload(now_ns, (reload,), actions)
+        if self._loads.needs(number) or not self._copies.may_leave(model, number):
+            return
+        self.drained.discard(number)
+        self._copies.left(model, number, now_ns)
+        self._placement.vacate(now_ns, number, "empty", actions)
+
+    def reclaim_all(self, now_ns: int, actions: list[Action]) -> None:
+        """Instances that had to wait may be able to go now."""
+        for number in sorted(self.drained):
+            self.reclaim(now_ns, number, actions)
+
+    def reclaim_of(self, now_ns: int, model: str, actions: list[Action]) -> None:
+        """Those of a model that drain may have waited for what is lost."""
+        for instance in self._placement.instances.of(model):
+            if instance.state == "draining":
+                self.reclaim(now_ns, instance.replica.id, actions)
+
+    def forget(self, number: int) -> None:
+        """An instance is lost."""
+        self.drained.discard(number)
+
+    def waits(self) -> bool:
+        """Whether one that is to go must be looked at again: of those at work, a report will tell."""
+        return not all(map(self._placement.at_work, self.drained))

@@ -1,0 +1,114 @@
+"""Loads of parameters to instances and hosts: begun, how far each is, ended.
+
+The books of copies hear of each, and may ask for another copy in a host's memory.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from serving.elastic.placement import Placement
+from serving.elastic.setup import ModelLimits
+from serving.parameters.cache_answers import AskedCopies
+from serving.parameters.loads import UNDER_WAY, Loads
+from serving.parameters.parameter_pool import Reload
+from serving.protocols.planning import Edge
+from serving.vocabulary.actions import Action, Load, Stop, StopLoad
+from serving.vocabulary.events import Loaded, LoadStopped
+
+
+class LoadProgress:
+    """``loads``: those under way."""
+
+    __slots__ = ("_begun_ns", "_copies", "_limits", "_numbers", "_overlapping", "_placement", "loads")
+
+    def __init__(self, copies: AskedCopies, placement: Placement, limits: Mapping[str, ModelLimits]) -> None:
+        self._copies = copies
+        self._placement = placement
+        self._limits = limits
+        self.loads = Loads()
+        self._numbers = 0
+        self._begun_ns: dict[int, int] = {}  # by load
+        self._overlapping: set[int] = set()  # loads that a prefill pass may overlap
+
+    def begin(
+        self,
+        now_ns: int,
+        model: str,
+        edge: Edge,
+        overlap: bool,
+        live: bool,
+        layers_first: bool,
+        reason: str,
+        actions: list[Action],
+    ) -> None:
+        """Parameters come to instances that start. ``live``: one of them works while it loads."""
+        load = Load(
+            self._numbers,
+            model,
+            edge.sources,
+            edge.targets,
+            edge.shards,
+            overlap or live,
+            True,
+            f"{reason}; {edge.reason}{'; live' if live else ''}",
+            layers_first,
+        )
+        if overlap:
+            self._overlapping.add(load.load)
+        self._begin(now_ns, load, actions)
+
+    def reload(self, now_ns: int, reloads: Iterable[Reload], actions: list[Action]) -> None:
+        """Copies come to the memory of hosts."""
+        for one in reloads:
+            target: Stop = ("host", one.domain)
+            load = Load(self._numbers, one.model, (one.source,), (target,), (), False, False, one.reason)
+            self._begin(now_ns, load, actions)
+
+    def _begin(self, now_ns: int, load: Load, actions: list[Action]) -> None:
+        self._begun_ns[load.load] = now_ns
+        self._numbers += 1
+        self.loads.begin(load)
+        self._copies.begin(load, self._hosts(load), now_ns)
+        actions.append(load)
+
+    def load_of(self, event: Loaded | LoadStopped) -> Load:
+        """The load that a report is about."""
+        return self.loads.in_flight[event.load].load
+
+    def overlaps(self, now_ns: int, load: Load, number: int, layers: int) -> bool:
+        """Whether what still comes to an instance takes no longer than a prefill pass, at the pace so far.
+
+        Then the pass can run layer by layer behind the load (PipeSwitch). Earlier, requests would wait here
+        while others could serve them; an instance that decodes needs all layers at every step.
+        """
+        instance = self._placement.instances.live[number]
+        if load.load not in self._overlapping or instance.role == "decode" or not layers:
+            return False
+        count = len(instance.replica.layers)
+        took_ns = now_ns - self._begun_ns[load.load]
+        return took_ns * (count - layers) <= self._limits[load.model].pass_ns * layers
+
+    def ended(self, now_ns: int, load: Load, whole: bool, actions: list[Action]) -> bool:
+        """Whether all targets of a load have got what they get, after which the copies know of it."""
+        if load.load in self.loads.in_flight:
+            return False
+        del self._begun_ns[load.load]
+        self._overlapping.discard(load.load)
+        self.reload(now_ns, self._copies.end(load, self._hosts(load), whole, now_ns), actions)
+        return True
+
+    def stop(self, stop: Stop, reason: str, actions: list[Action]) -> None:
+        """Loads that have a lost stop on their way go nowhere; the world tells when each has ended."""
+        for flight in self.loads.in_flight.values():
+            load = flight.load
+            missing = [target for target, state in zip(load.targets, flight.states) if state is UNDER_WAY]
+            if stop in load.sources or stop in missing:
+                actions.append(StopLoad(load.load, reason))
+
+    def needs(self, number: int) -> bool:
+        """Whether an instance sends parameters or gets some."""
+        return ("replica", number) in self.loads.sending() or self.loads.to(number) is not None
+
+    def _hosts(self, load: Load) -> list[int]:
+        """The hosts of a load's targets, each once."""
+        host_of = self._placement.host_of
+        return sorted({host_of(number) if kind == "replica" else number for kind, number in load.targets})

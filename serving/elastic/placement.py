@@ -1,0 +1,84 @@
+"""Instances and their GPUs: who has which, in which role, and what the engine and the service are told."""
+
+from collections.abc import Callable, Mapping
+
+from serving.elastic.instances import Instances
+from serving.elastic.scale_log import ScaleLog
+from serving.engine.engine import Engine
+from serving.engine.progress import AT_WORK
+from serving.parameters.cluster_map import ClusterMap
+from serving.services.service import Service
+from serving.vocabulary.actions import Action, Place, Reclaim, Turn
+from serving.vocabulary.replica import Replica, Role
+
+
+class Placement:
+    """``instances``: which GPUs belong to which. ``place`` gives a replica its engine.
+
+    ``park_ns``: how long parameters stay on GPUs that were reclaimed.
+    """
+
+    __slots__ = ("_cluster", "_engines", "_log", "_park_ns", "_place", "_services", "instances")
+
+    def __init__(
+        self,
+        instances: Instances,
+        cluster: ClusterMap,
+        park_ns: int,
+        engines: Mapping[int, Engine],
+        services: Mapping[str, Service],
+        place: Callable[[Replica, Role, bool], None],
+        log: ScaleLog,
+    ) -> None:
+        self.instances = instances
+        self._cluster = cluster
+        self._park_ns = park_ns
+        self._engines = engines
+        self._services = services
+        self._place = place
+        self._log = log
+
+    def host_of(self, number: int) -> int:
+        """The host of a replica's GPUs."""
+        return self._cluster.host_of(self.instances.seats[number].gpus[0])
+
+    def service_of(self, number: int) -> Service:
+        """The service of an instance's model."""
+        return self._services[self.instances.live[number].replica.model]
+
+    def occupy(self, number: int, role: Role, warm: bool, reason: str, actions: list[Action]) -> None:
+        """GPUs become a replica's own; ``warm``: its parameters are on them."""
+        instance = self.instances.place(number, role, "serving" if warm else "loading")
+        replica = instance.replica
+        actions.append(Place(number, replica.model, replica.gpus, role, warm, reason))
+        self._place(replica, role, warm)
+
+    def loaded(self, number: int, actions: list[Action]) -> None:
+        """It may run passes from now on."""
+        self.instances.loaded(number)
+        self._engines[number].ready(actions)
+
+    def join(self, number: int, actions: list[Action]) -> None:
+        """It takes requests in its role."""
+        instance = self.instances.live[number]
+        self._services[instance.replica.model].join(instance.replica, instance.role, actions)
+
+    def turn(self, number: int, role: Role, reason: str, actions: list[Action]) -> None:
+        """A serving instance changes its role."""
+        self.instances.turn(number, role)
+        actions.append(Turn(number, role, reason))
+        self.service_of(number).leave(number, actions)
+        self.join(number, actions)
+
+    def vacate(self, now_ns: int, number: int, reason: str, actions: list[Action]) -> None:
+        """Free the GPUs of an instance that is empty; parameters that were whole may stay on them a while."""
+        instance = self.instances.live[number]
+        parks = self._park_ns and instance.state != "loading"
+        self._log.happened(now_ns, "reclaimed", instance, reason)
+        self.instances.free(number, now_ns + self._park_ns if parks else None)
+        self._engines[number].vacate()
+        actions.append(Reclaim(number, reason))
+
+    def at_work(self, number: int) -> bool:
+        """Whether a report of it will follow."""
+        return self._engines[number].state in AT_WORK
