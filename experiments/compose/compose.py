@@ -32,6 +32,7 @@ from experiments.config.overrides import (
     parse_words,
     unknown_key,
 )
+from experiments.config.renamed import refuse_renamed
 from experiments.config.trace_options import (
     INSTEAD_FOR_RECORDED,
     trace_names,
@@ -147,6 +148,7 @@ def _set(tree: Tree, word: Override, kind: Kind, groups: dict[str, list[str]]) -
     key = canonical(word.key)
     _refuse_fixed(word, key, groups)
     if key not in paths:
+        refuse_renamed(word.key)
         _refuse_parameter(tree, word, key, paths)
         raise unknown_key(word.key, [*paths, *groups], kind)
     owner, leaf = _place(tree, paths[key])

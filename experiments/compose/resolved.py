@@ -12,6 +12,7 @@ from experiments.compose.checks import check
 from experiments.config.config import RunConfig
 from experiments.config.models_config import ONE
 from experiments.config.overrides import checked_value, echo, is_too_long, wanted_by
+from experiments.config.renamed import refuse_renamed_in
 from experiments.config.series_config import NO_SERIES
 from experiments.config.vllm_defaults import USAGE_CONTEXTS
 from experiments.policy.saved import check_policies
@@ -76,6 +77,8 @@ def read_resolved(path: Path | str) -> RunConfig:
         if isinstance(data.get("engine"), dict):
             data["engine"].setdefault("usage_context", USAGE_CONTEXTS[0])
     try:
+        if isinstance(data, dict):
+            refuse_renamed_in(data, str(path))
         config: RunConfig = built(RunConfig, data, "", str(path))
     except UserError as error:
         raise UserError(f"{error}; or use the file with the version of ServeTwin that wrote it") from None

@@ -1,0 +1,28 @@
+"""Configuration keys whose name has changed since the last version: they are refused with the new name."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from experiments.config.overrides import canonical
+from serving.vocabulary.errors import UserError
+
+# Old name -> new name, both in the short form; an entry goes with the version after next.
+RENAMED_KEYS: Final[dict[str, str]] = {}
+
+
+def refuse_renamed(key: str) -> None:
+    """UserError for a key of the command line that is called otherwise now."""
+    now = RENAMED_KEYS.get(canonical(key))
+    if now is not None:
+        raise UserError(f"{key} is now called {now}: write {now}=VALUE")
+
+
+def refuse_renamed_in(data: Mapping[Any, Any], source: str, prefix: str = "") -> None:
+    """UserError for a key of a saved configuration that is called otherwise now."""
+    for name, value in data.items():
+        key = f"{prefix}{name}"
+        now = RENAMED_KEYS.get(canonical(key))
+        if now is not None:
+            raise UserError(f"{canonical(key)} in {source} is now called {now}: write {now}")
+        if isinstance(value, dict):
+            refuse_renamed_in(value, source, f"{key}.")
