@@ -20,7 +20,7 @@ USAGE = """servetwin: a laboratory for elastic LLM serving
   servetwin reproduce blitzscale FIGURE ...   figures of a paper, ours beside the paper's (reproduce --help)
 
 Groups: engine, system (system/dispatch, system/batcher, system/admission, system/scaler, system/provision,
-system/cache, system/live), model, models, cluster, trace, slo.
+system/cache, system/live), model, models, cluster, trace, slo, faults.
 Example: servetwin simulate system=vllm cluster=a100_x8 model=llama3_8b trace=azure_conv out=out/first
 Real workers on this machine: realexec run ...
 """

@@ -95,6 +95,8 @@ class StoreProvisioner:
             found = [seat for seat in draft.seats if seat.cached] if tier == "host" else draft.seats
             if tier != "host" and tier not in wanted.stores:
                 continue
+            if tier == "ssd":
+                found = [seat for seat in found if not seat.no_ssd]
             without = f", not in {' or '.join(tiers[:position])}" if position else ""
             reason = f"{tier} is tier {position + 1} of {len(tiers)}{without}"
             edges = [_stored(seat, tier, reason) for seat in found[: draft.left]]

@@ -6,9 +6,9 @@ from serving.engine.progress import EngineState
 from serving.kv.transfer_ids import TransferIds
 from serving.protocols.policy_faults import event_text
 from serving.services.service import Service
-from serving.vocabulary.actions import Action, Reject
+from serving.vocabulary.actions import Action, Fail, Reject
 from serving.vocabulary.errors import PolicyError
-from serving.vocabulary.events import Arrived, Event, Lost, Ran, Sent
+from serving.vocabulary.events import Arrived, Closing, Event, Lost, Ran, Sent
 from serving.vocabulary.request import Request
 
 _IDLE = EngineState.IDLE
@@ -33,8 +33,10 @@ class Controller:
         self.elastic, self._transfer_ids = elastic, transfer_ids
         # Reports and arrivals come too often to tell who does nothing about them.
         self._scales = elastic.scales
-        self._handlers: dict[type, Handler] = {Sent: self._sent, Lost: self._lost, **elastic.handlers()}
+        own: dict[type, Handler] = {Sent: self._sent, Lost: self._lost, Closing: self._close}
+        self._handlers = {**own, **elastic.handlers()}
         self.arrived = self.finished = self.rejected = self.failed = 0
+        self.closed = False  # whether the driver has ended the run with requests in flight
         self._now_ns = 0
 
     def handle(self, now_ns: int, event: Event) -> list[Action]:
@@ -93,6 +95,13 @@ class Controller:
         source = self.services[self._transfer_ids.model_of(event.transfer)].sent(event, actions)
         if source is not None:
             self.elastic.ran(now_ns, source, actions)
+
+    def _close(self, now_ns: int, event: Closing, actions: list[Action]) -> None:
+        """The requests in flight fail; the books of services and instances are left as they are."""
+        actions += [Fail(request, event.cause) for request in sorted(self.requests)]
+        self.failed += len(self.requests)
+        self.requests.clear()
+        self.closed = True
 
     def _lost(self, now_ns: int, event: Lost, actions: list[Action]) -> None:
         engine = self.engines[event.replica]

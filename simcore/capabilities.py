@@ -5,6 +5,7 @@ from typing import Final
 from serving.vocabulary.actions import (
     Adopt,
     Assign,
+    Fail,
     Interrupt,
     Load,
     Place,
@@ -19,7 +20,9 @@ from serving.vocabulary.actions import (
     Wake,
 )
 
-SERVING: Final[frozenset[type]] = frozenset((Assign, Reject, Run, Interrupt, Preempt, Adopt, Turn, Wake))
+SERVING: Final[frozenset[type]] = frozenset(
+    (Assign, Reject, Fail, Run, Interrupt, Preempt, Adopt, Turn, Wake)
+)
 MOVING: Final[frozenset[type]] = frozenset((Place, Reclaim, Load, StopLoad, Send, StopSend))
 
 

@@ -16,6 +16,7 @@ from serving.vocabulary.actions import (
     Action,
     Adopt,
     Assign,
+    Fail,
     Interrupt,
     Load,
     Place,
@@ -24,18 +25,20 @@ from serving.vocabulary.actions import (
     Reject,
     Run,
     Send,
-    Stop,
     StopLoad,
     StopSend,
     Turn,
     Wake,
 )
 from serving.vocabulary.driver import Control, JournalSink
-from serving.vocabulary.events import Arrived, Loaded, Opened, Woke
+from serving.vocabulary.events import Arrived, Closing, Loaded, Opened, Woke
 from serving.vocabulary.events import Event as Fact
 from serving.vocabulary.recorder import Recorder
 from serving.vocabulary.request import Request
+from simcore.cold import COMPLETION_RANK, ColdReplicas
 from simcore.data_plane.data_plane import DataPlane
+from simcore.faults.losses import Losses
+from simcore.faults.plan import FaultPlan
 from simcore.replica.lifetime import Lifetime
 from simcore.replica.machine import Machine
 from simcore.replica.step_times import StepTimes
@@ -46,8 +49,8 @@ OPENING_RANK = 0
 ARRIVAL_RANK = 1
 DATA_RANK = 2
 MONITOR_RANK = 3
-COMPLETION_RANK = 4  # + replica id
-LOADING_RANK = 1 << 32  # + COMPLETION_RANK + replica id, while the replica lacks parameters
+FAULT_RANK = 1 << 40  # what ends at that moment has ended
+NOBODY_LEFT = "what is left of the cluster serves nobody any more"
 TIMED_LOOKS = 32  # the CPU time of every 32nd look is measured: asking the clock costs as much as a look
 _MOVES = frozenset((Load, StopLoad, StopSend, Place, Reclaim))
 
@@ -74,12 +77,13 @@ class Simulation:
         data_plane: DataPlane | None = None,
         rows_of: Mapping[str, StepTimes] | None = None,
         cpu_ns: Callable[[], int] | None = None,
+        faults: FaultPlan | None = None,
     ) -> None:
         """``arrivals`` yields (request, true output tokens) by arrival time; ``rows`` are per replica.
 
         With a ``data_plane`` the controller is told that the world has opened, and may load and send.
         ``rows_of``: by model, for replicas that are placed later. ``cpu_ns``: a clock of CPU time, by which
-        decisions are measured (never a part of virtual time).
+        decisions are measured (never a part of virtual time). ``faults``: what is lost, and when.
         """
         self._env = Environment()
         self._decide = controller.handle
@@ -99,14 +103,15 @@ class Simulation:
         self._data_plane = data_plane
         for replica, own in enumerate(rows):
             self._add(replica, own)
-        # Replicas that lack parameters, runs asked of them all the same, and where loads go to.
-        self._cold: set[int] = set()
-        self._held: dict[int, tuple[int, Run]] = {}
-        self._cut: set[int] = set()  # of these, the interrupted ones
-        self._targets: dict[int, tuple[Stop, ...]] = {}
+        self._cold = ColdReplicas(self._machines, self._timers, data_plane)
+        self._lacking, self._held = self._cold.lacking, self._cold.held  # one look less on the hot path
         self._collecting = False
         self._data_timer = Timer(self._env, DATA_RANK, self._data)
         self._monitor_timer = Timer(self._env, MONITOR_RANK, self._woke)
+        self.losses: Losses | None = None
+        self._fault_timer = Timer(self._env, FAULT_RANK, self._fault)
+        if faults is not None:
+            self.losses = Losses(faults, data_plane, self._cut_off, self._handle)
         self._arrival = Timer(self._env, ARRIVAL_RANK, lambda _: None)
         self._arrival.calls(self._arrive)  # one at a time, so nothing is pending
 
@@ -119,7 +124,10 @@ class Simulation:
         if self._data_plane is not None:
             Timer(self._env, OPENING_RANK, lambda now_ns: self._handle(now_ns, Opened())).at(0)
         self._await_next_arrival(0)
+        self._await_fault()
         run_all(self._env)
+        if self._lives and self.losses is not None and self.losses.happened:
+            self._handle(self.now_ns(), Closing(NOBODY_LEFT))
         if self._lives and self._looks:
             raise standstill(self._lives)
         assert not self._lives, f"the world stopped with {len(self._lives)} requests in flight"
@@ -171,35 +179,32 @@ class Simulation:
         self._collecting = True
         for fact in self._data_plane.collect(now_ns):
             if type(fact) is Loaded and fact.whole:
-                self._warm(now_ns, fact)
+                self._cold.warm(now_ns, fact)
             self._handle(now_ns, fact)
         self._collecting = False
         self._await_data(now_ns)
 
-    def _warm(self, now_ns: int, fact: Loaded) -> None:
-        """A replica has all its parameters; a run that overlapped with loading ends as its layers allow."""
-        kind, replica = self._targets[fact.load][fact.target]
-        if kind != "replica":
-            return
-        self._cold.discard(replica)
-        self._timers[replica].rank = COMPLETION_RANK + replica
-        held = self._held.pop(replica, None)
-        if held is None:
-            return
-        assert self._data_plane is not None
-        asked_ns, run = held
-        machine = self._machines[replica]
-        # Each layer runs once it is there and the one before it is done; as if all ran without a pause at
-        # the end of that time.
-        layers_ns = self._data_plane.layer_ready_ns(replica)
-        machine.start(asked_ns, run)
-        count, step_ns = len(layers_ns), machine.first_step_ns
-        ends_ns = [ready + step_ns * (count - layer) // count for layer, ready in enumerate(layers_ns)]
-        machine.postpone(max(0, max(*ends_ns, now_ns) - step_ns - asked_ns))
-        if replica in self._cut:
-            self._cut.discard(replica)
-            machine.interrupt(now_ns, 0)
-        self._timers[replica].at(max(machine.due_ns, now_ns))
+    def _await_fault(self) -> None:
+        if self.losses is not None and (due_ns := self.losses.next_ns) is not None:
+            self._fault_timer.at(due_ns)
+
+    def _fault(self, now_ns: int) -> None:
+        """Something is lost, unless the last request has ended."""
+        assert self.losses is not None
+        if self._next is not None or self._lives:
+            self.losses.due(now_ns)
+            if self._data_plane is not None:
+                self._await_data(now_ns)
+            self._await_fault()
+
+    def _cut_off(self, now_ns: int, replica: int) -> None:
+        """A replica is gone: nothing runs there, nothing waits there for parameters."""
+        self._machines[replica].lose(now_ns)
+        self._cold.lose(replica)
+
+    def _useful(self) -> int:
+        """Events handled, but for those that only told of loads in vain."""
+        return self._events - (self._data_plane.outages.given_up if self._data_plane is not None else 0)
 
     def _moves(self) -> bool:
         """Whether something is on a link."""
@@ -217,8 +222,11 @@ class Simulation:
         if self._next is None and not self._lives:
             return
         ends = self._next is None and not self._moves()
-        if ends and self._still.is_over(now_ns, self._events, self._env.peek() == float("inf")):
-            raise standstill(self._lives)
+        if ends and self._still.is_over(now_ns, self._useful(), self._env.peek() == float("inf")):
+            if self.losses is None or not self.losses.happened:
+                raise standstill(self._lives)
+            self._handle(now_ns, Closing(NOBODY_LEFT))
+            return
         self._looks += 1
         if self._looks % TIMED_LOOKS != 1:
             self._handle(now_ns, Woke())
@@ -251,7 +259,7 @@ class Simulation:
         for action in actions:
             if type(action) is Run:
                 replica = action.replica
-                if replica in self._cold and self._is_held(now_ns, action):
+                if replica in self._lacking and self._cold.is_held(now_ns, action):
                     continue
                 due_ns, timer = self._machines[replica].start(now_ns, action), self._timers[replica]
                 pending = timer.pending
@@ -271,7 +279,7 @@ class Simulation:
             elif type(action) is Interrupt:
                 machine = self._machines[action.replica]
                 if action.replica in self._held:
-                    self._cut.add(action.replica)
+                    self._cold.interrupt(action.replica)
                 elif machine.interrupt(now_ns, action.grace_steps):
                     self._timers[action.replica].at(machine.due_ns)
             elif type(action) is Preempt:
@@ -284,33 +292,26 @@ class Simulation:
         if moved and not self._collecting:  # else it is asked when all is handled
             self._await_data(now_ns)
 
-    def _is_held(self, now_ns: int, run: Run) -> bool:
-        """Whether a run on a replica that lacks parameters waits; one of layers that are there does not."""
-        assert run.replica not in self._held, "one pass at a time"
-        if run.layers is None:
-            self._held[run.replica] = now_ns, run
-            return True
-        assert self._data_plane is not None
-        self._data_plane.require_layers(run.replica, run.layers)
-        return False
-
     def _move(self, now_ns: int, action: Action) -> None:
         data_plane = self._data_plane
         assert data_plane is not None, "nothing can be moved in this world"
         data_plane.carry_out(now_ns, action)
         if type(action) is Place:
-            replica = action.replica
-            if replica not in self._machines:
-                self._add(replica, self._rows_of[action.model])
-            if not action.warm:
-                self._cold.add(replica)
-            self._timers[replica].rank = COMPLETION_RANK + replica + (0 if action.warm else LOADING_RANK)
+            if action.replica not in self._machines:
+                self._add(action.replica, self._rows_of[action.model])
+            self._cold.place(action)
         elif type(action) is Load:
-            self._targets[action.load] = action.targets
+            self._cold.load(action)
 
     def _seldom(self, now_ns: int, action: Action) -> None:
         if type(action) is Wake:
             self._monitor_timer.at(action.at_ns)
+        elif type(action) is Fail:
+            life = self._lives.pop(action.request)
+            assert life.end < 0, f"request {action.request} fails while it decodes on a replica"
+            for machine in self._machines.values():
+                machine.forget(action.request)
+            self._recorder.failed(life.request, now_ns, action.reason)
         elif type(action) is not Turn:  # a role is the controller's matter
-            assert isinstance(action, Reject), "nothing is lost in this world, so nothing fails"
+            assert isinstance(action, Reject), f"this world cannot carry out {action}"
             self._recorder.refused(self._lives.pop(action.request).request, now_ns, action.reason)

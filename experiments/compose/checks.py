@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from experiments.compose.cache_pairs import check_cache_pair
-from experiments.config.config import ESTIMATES, STARTS, STEP_TIMES, RunConfig
+from experiments.config.config import ANY_DRIVER, ESTIMATES, STARTS, STEP_TIMES, RunConfig
+from experiments.config.faults_config import check_faults
 from experiments.config.instances_config import RESERVES, check_instances
 from experiments.config.models_config import check_models
 from experiments.config.ranges import RANGES
@@ -29,6 +30,12 @@ def check(config: RunConfig) -> None:
     _check_cluster(config)
     check_trace(config.trace)
     check_models(config.models, config.trace, config.kind)
+    check_faults(config.faults, config.kind)
+    if config.kind == "realexec" and config.driver != ANY_DRIVER:
+        raise UserError(
+            f"driver.carries_out={config.driver.carries_out} is for simulations: leave it out, for real "
+            "workers carry out what they can"
+        )
     check_instances(config.system.instances, config.system.scaler.name, config.system.live.name)
     _check_elastic(config)
 

@@ -9,7 +9,8 @@ from typing import Any
 import yaml
 
 from experiments.compose.checks import check
-from experiments.config.config import RunConfig
+from experiments.config.config import ANY_DRIVER, RunConfig
+from experiments.config.faults_config import NO_FAULTS
 from experiments.config.models_config import ONE
 from experiments.config.overrides import checked_value, echo, is_too_long, wanted_by
 from experiments.config.renamed import refuse_renamed_in
@@ -39,6 +40,10 @@ def resolved_yaml(config: RunConfig) -> str:
         del data["models"]
     if config.series == NO_SERIES:
         del data["series"]
+    if config.faults == NO_FAULTS:
+        del data["faults"]
+    if config.driver == ANY_DRIVER:
+        del data["driver"]
     if config.engine.usage_context == USAGE_CONTEXTS[0]:
         del data["engine"]["usage_context"]
     # YAML reads some unprintable characters back as others, unless all that is not ASCII is escaped.
@@ -74,6 +79,8 @@ def read_resolved(path: Path | str) -> RunConfig:
         data.setdefault("workers", None)
         data.setdefault("models", dataclasses.asdict(ONE))
         data.setdefault("series", dataclasses.asdict(NO_SERIES))
+        data.setdefault("faults", dataclasses.asdict(NO_FAULTS))
+        data.setdefault("driver", dataclasses.asdict(ANY_DRIVER))
         if isinstance(data.get("engine"), dict):
             data["engine"].setdefault("usage_context", USAGE_CONTEXTS[0])
     try:

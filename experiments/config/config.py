@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from experiments.config.faults_config import FaultsConfig
 from experiments.config.instances_config import InstancesConfig
 from experiments.config.models_config import ModelsConfig
 from experiments.config.series_config import SeriesConfig
@@ -138,6 +139,19 @@ class SloConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class DriverConfig:
+    """``carries_out``: which actions the simulated driver carries out (``experiments.build.capabilities``).
+
+    None: all that it can; ``realexec``: those that real workers can; else names of actions.
+    """
+
+    carries_out: str | None
+
+
+ANY_DRIVER: Final = DriverConfig(None)
+
+
+@dataclass(frozen=True, slots=True)
 class RunConfig:
     """Everything one run depends on. ``workers`` is None in a simulation.
 
@@ -154,6 +168,8 @@ class RunConfig:
     trace: TraceConfig
     slo: SloConfig
     series: SeriesConfig
+    faults: FaultsConfig
+    driver: DriverConfig
     estimates: str
     seed: int
     journal: bool

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import nativecore
 from experiments.build import build
 from experiments.build.data_plane import data_plane_of, has_data_plane
+from experiments.build.faults import fault_plan_of
 from experiments.build.gpu_load import gpu_load_share
 from experiments.build.hardware import Hardware, hardware_of
 from experiments.build.hosted import hosted_models
@@ -24,6 +25,7 @@ from experiments.config.version import code_version
 from experiments.policy.watch import PolicyWatch
 from experiments.results.data_plane_summary import data_plane_summary
 from experiments.results.elastic_summary import elastic_summary
+from experiments.results.faults_summary import RecoveryWatch, faults_section
 from experiments.results.hosted_summary import model_column, models_section, shown_estimates, shown_model
 from experiments.results.journal_file import NAME as JOURNAL_NAME
 from experiments.results.journal_file import JournalFile, header_fields
@@ -113,6 +115,9 @@ def prepare(config: RunConfig) -> Prepared:
     build.check_lengths(config, workload, hardware)
     start = start_of(config, hosted, estimates.models[0], workload)
     replicas = build.replicas_of(config, hardware, start)
+    fault_plan_of(
+        config, replicas
+    )  # here, so that one that cannot happen is refused before anything is written
     return Prepared(config, hardware, replicas, estimates, workload, start)
 
 
@@ -132,8 +137,10 @@ def execute(
     )
     data_plane, rows = data_plane_of(config, prepared.replicas), rows_by_model(prepared)
     sink = series_sink(config.series.period_s, controller.engines, journal)
+    faults = fault_plan_of(config, prepared.replicas)
+    recovery = None if faults is None else RecoveryWatch(controller)
     simulation = Simulation(
-        controller,
+        recovery or controller,
         _watched(build.arrivals_of(config, workload), len(workload), on_progress),
         [rows[replica.model] for replica in prepared.replicas],
         metrics,
@@ -141,6 +148,7 @@ def execute(
         data_plane,
         rows,
         thread_time_ns,
+        faults,
     )
     with undisturbed():
         wall_s, cpu_s = perf_counter(), process_time()
@@ -167,6 +175,8 @@ def execute(
     if data_plane is not None:
         summary |= data_plane_summary(data_plane, summary["duration_s"])
         summary |= elastic_summary(controller, prepared.replicas, summary, report)
+    if recovery is not None and simulation.losses is not None:
+        summary |= faults_section(simulation.losses.records, recovery)
     summary["gpu_load_share"] = gpu_load_share(
         hosted_models(config), prepared.estimates, workload, columns, summary["gpu_seconds"]
     )

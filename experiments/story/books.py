@@ -28,7 +28,21 @@ from serving.vocabulary.actions import (
     Turn,
     Wake,
 )
-from serving.vocabulary.events import Arrived, Event, Loaded, LoadStopped, Lost, Opened, Ran, Sent, Woke
+from serving.vocabulary.events import (
+    Arrived,
+    Closing,
+    Event,
+    Loaded,
+    LoadStopped,
+    Lost,
+    LostHost,
+    LostLink,
+    LostSsd,
+    Opened,
+    Ran,
+    Sent,
+    Woke,
+)
 from serving.vocabulary.request import Request
 
 Stage = Literal["waiting", "prompt", "handed over", "joining", "decoding", "ended"]
@@ -262,6 +276,10 @@ EVENTS: Final[Mapping[type, Entry]] = {
     Arrived: _arrived,
     Ran: _ran,
     Lost: _lost,
+    LostHost: _nothing,
+    LostSsd: _nothing,
+    LostLink: _nothing,
+    Closing: _nothing,
     Opened: _nothing,
     Loaded: _nothing,
     LoadStopped: _nothing,

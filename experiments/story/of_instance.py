@@ -36,7 +36,21 @@ from serving.vocabulary.actions import (
     Turn,
     Wake,
 )
-from serving.vocabulary.events import Arrived, Event, Loaded, LoadStopped, Lost, Opened, Ran, Sent, Woke
+from serving.vocabulary.events import (
+    Arrived,
+    Closing,
+    Event,
+    Loaded,
+    LoadStopped,
+    Lost,
+    LostHost,
+    LostLink,
+    LostSsd,
+    Opened,
+    Ran,
+    Sent,
+    Woke,
+)
 
 _WHAT: Final = {"kv": "KV"}
 
@@ -261,6 +275,10 @@ Teller = Callable[[Life, Books, int, Any], Lines]
 EVENTS: Final[Mapping[type, Teller]] = {
     Ran: _ran,
     Lost: _lost,
+    LostHost: _nothing,
+    LostSsd: _nothing,
+    LostLink: _nothing,
+    Closing: _nothing,
     Loaded: _loaded,
     LoadStopped: _load_stopped,
     Sent: _sent,

@@ -24,7 +24,20 @@ from serving.vocabulary.actions import (
     Turn,
     Wake,
 )
-from serving.vocabulary.events import Arrived, Loaded, LoadStopped, Lost, Opened, Ran, Sent, Woke
+from serving.vocabulary.events import (
+    Arrived,
+    Closing,
+    Loaded,
+    LoadStopped,
+    Lost,
+    LostHost,
+    LostLink,
+    LostSsd,
+    Opened,
+    Ran,
+    Sent,
+    Woke,
+)
 
 
 def request_story(moments: Iterator[Moment], tale: Tale) -> Lines:
@@ -127,6 +140,12 @@ def _lost(tale: Tale, books: Books, now_ns: int, event: Lost) -> Lines:
     if event.replica == tale.mine.replica or event.replica in ends:
         yield from decoded(tale, books, now_ns)
         yield StoryLine(now_ns, f"instance {event.replica} is lost with all it held", event.cause)
+
+
+def _closing(tale: Tale, books: Books, now_ns: int, event: Closing) -> Lines:
+    if tale.mine is not None:
+        yield from decoded(tale, books, now_ns)
+        yield StoryLine(now_ns, "the run ends before the request does", event.cause)
 
 
 def _sent(tale: Tale, books: Books, now_ns: int, event: Sent) -> Lines:
@@ -264,7 +283,11 @@ EVENTS: Final[Mapping[type, Teller]] = {
     Arrived: _arrived,
     Ran: _ran,
     Lost: _lost,
+    Closing: _closing,
     Sent: _sent,
+    LostHost: _nothing,
+    LostSsd: _nothing,
+    LostLink: _nothing,
     Opened: _nothing,
     Loaded: _nothing,
     LoadStopped: _nothing,

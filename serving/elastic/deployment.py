@@ -20,7 +20,7 @@ from serving.protocols.provisioning import Missing, Provisioned, missing_of
 from serving.protocols.scaling import ScaleDecision
 from serving.services.service import Service
 from serving.vocabulary.actions import Action, Load
-from serving.vocabulary.events import Loaded, LoadStopped
+from serving.vocabulary.events import Loaded, LoadStopped, LostLink, LostSsd
 from serving.vocabulary.replica import Replica, Role
 
 
@@ -28,8 +28,8 @@ class Deployment:
     """The instances of all models. ``active_ns``: when each replica began to serve, or reported last."""
 
     __slots__ = (
-        "_cluster", "_limits", "_placement", "_progress", "_provisioner", "_services", "active_ns",
-        "asked_copies", "copies", "drains", "instances", "log",
+        "_limits", "_placement", "_progress", "_provisioner", "_services", "active_ns",
+        "asked_copies", "cluster", "copies", "drains", "instances", "log",
     )  # fmt: skip
 
     def __init__(
@@ -44,7 +44,7 @@ class Deployment:
         setup = parts.setup
         cluster, prototypes = setup.cluster, setup.prototypes
         self._services = services
-        self._cluster = cluster
+        self.cluster = cluster
         self._limits = setup.limits
         self._provisioner = AskedProvisioner(parts.policies.provisioner)
         self.copies = parts.copies
@@ -67,7 +67,7 @@ class Deployment:
             decision.role,
             decision.count,
             self.instances,
-            self._cluster,
+            self.cluster,
             self.asked_copies.hosts(model, now_ns),
             self._progress.loads,
             self._services[model].kv_senders(),
@@ -165,6 +165,14 @@ class Deployment:
         for kind in ("host", "ssd"):
             self._progress.stop((kind, host), f"host {host} is lost", actions)
         self._progress.reload(now_ns, self.asked_copies.lost_host(host, now_ns), actions)
+
+    def lost_ssd(self, now_ns: int, event: LostSsd, actions: list[Action]) -> None:
+        """Nobody plans to read from it any more; the world tells of the loads that did."""
+        self.cluster = self.cluster.without_ssd(event.host)
+
+    def lost_link(self, now_ns: int, event: LostLink, actions: list[Action]) -> None:
+        """Who was behind a lost NIC is planned with behind the next one of its host."""
+        self.cluster = self.cluster.without_nic(event.nic)
 
     def turn(self, number: int, role: Role, reason: str, actions: list[Action]) -> None:
         """A serving instance changes its role."""

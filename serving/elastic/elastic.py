@@ -17,7 +17,7 @@ from serving.protocols.scale_answers import AskedScaler, asked_arbiter
 from serving.protocols.scaling import OBSTACLES, Calm, Obstacle, ScaleDecision, ScalingView
 from serving.services.service import Service
 from serving.vocabulary.actions import Action, Wake
-from serving.vocabulary.events import Loaded, LoadStopped, Opened, Woke
+from serving.vocabulary.events import Loaded, LoadStopped, LostHost, LostLink, LostSsd, Opened, Woke
 from serving.vocabulary.replica import Replica, Role
 
 
@@ -68,7 +68,13 @@ class Elastic:
             Loaded: self.deployment.loaded,
             LoadStopped: self.deployment.load_stopped,
             Woke: self._woke,
+            LostHost: self._lost_host,
+            LostSsd: self.deployment.lost_ssd,
+            LostLink: self.deployment.lost_link,
         }
+
+    def _lost_host(self, now_ns: int, event: LostHost, actions: list[Action]) -> None:
+        self.deployment.lost_host(now_ns, event.host, actions)
 
     def _opened(self, now_ns: int, event: Opened, actions: list[Action]) -> None:
         """What is there from the start has its parameters."""

@@ -7,7 +7,7 @@ from serving.engine.engine import Engine
 from serving.parameters.loads import Loads
 from serving.services.service import Service
 from serving.vocabulary.actions import Action, Load
-from serving.vocabulary.events import Loaded, LoadStopped, Opened, Woke
+from serving.vocabulary.events import Loaded, LoadStopped, LostHost, LostLink, LostSsd, Opened, Woke
 
 
 class FixedReplicas:
@@ -34,6 +34,7 @@ class FixedReplicas:
             Loaded: self._loaded,
             LoadStopped: self._load_stopped,
             Woke: self._woke,
+            **dict.fromkeys((LostHost, LostSsd, LostLink), self._part_lost),
         }
 
     def _opened(self, now_ns: int, event: Opened, actions: list[Action]) -> None:
@@ -50,6 +51,9 @@ class FixedReplicas:
 
     def _load_stopped(self, now_ns: int, event: LoadStopped, actions: list[Action]) -> None:
         self._loads.ended_early(event)
+
+    def _part_lost(self, now_ns: int, event: LostHost | LostSsd | LostLink, actions: list[Action]) -> None:
+        """Nothing follows: nobody plans anything."""
 
     def _woke(self, now_ns: int, event: Woke, actions: list[Action]) -> None:
         raise AssertionError("nobody asked to be woken")

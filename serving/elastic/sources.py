@@ -31,7 +31,14 @@ def provision_for(
     prefilling = _prefilling(instances, cluster)
     seats = tuple(
         [
-            Seat(seat.id, seat.gpus, host, _ports(seat.gpus, cluster, prefilling), host in host_copies)
+            Seat(
+                seat.id,
+                seat.gpus,
+                host,
+                _ports(seat.gpus, cluster, prefilling),
+                host in host_copies,
+                host in cluster.lost_ssds,
+            )
             for seat in instances.free_seats(model)
             for host in (cluster.host_of(seat.gpus[0]),)
         ]

@@ -1,6 +1,6 @@
 """Where GPUs are and how they meet the network, as far as placement and planning need it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from serving.protocols.planning import Port
 
@@ -10,7 +10,7 @@ class ClusterMap:
     """``ports``: of each GPU; ``host_ports``: of each host's memory, one per NIC.
 
     ``scale_up_bytes_per_s``: of one GPU inside its domain, 0 where it has no neighbours. ``stores``: where
-    parameters also are, nearest first: ``ssd`` (of each host), ``remote``.
+    parameters also are, nearest first: ``ssd`` (of each host but ``lost_ssds``), ``remote``.
     """
 
     gpus_per_host: int
@@ -18,6 +18,7 @@ class ClusterMap:
     host_ports: tuple[tuple[Port, ...], ...]
     scale_up_bytes_per_s: int
     stores: tuple[str, ...]
+    lost_ssds: frozenset[int] = frozenset()
 
     @property
     def hosts(self) -> int:
@@ -27,3 +28,20 @@ class ClusterMap:
     def host_of(self, gpu: int) -> int:
         """The host of a GPU."""
         return gpu // self.gpus_per_host
+
+    def without_ssd(self, host: int) -> "ClusterMap":
+        """What is left when nothing can be read from the SSD of this host."""
+        return replace(self, lost_ssds=self.lost_ssds | {host})
+
+    def without_nic(self, nic: int) -> "ClusterMap":
+        """What is left when a NIC is lost: GPUs behind it share the next one of their host, if it has one."""
+        host_ports = tuple([tuple([one for one in ports if one.nic != nic]) for ports in self.host_ports])
+        ports = tuple([self._moved(port, host_ports) if port.nic == nic else port for port in self.ports])
+        return replace(self, ports=ports, host_ports=host_ports)
+
+    def _moved(self, port: Port, host_ports: tuple[tuple[Port, ...], ...]) -> Port:
+        left = host_ports[self.host_of(port.gpu)]
+        if not left:
+            return port  # nothing reaches the host, which is told of next
+        after = next((one for one in left if one.nic > port.nic), left[0])
+        return replace(port, leaf=after.leaf, nic=after.nic)

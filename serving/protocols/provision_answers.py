@@ -102,7 +102,7 @@ def _senders(wanted: Provision) -> _Gpus:
     for seat in wanted.seats:
         if seat.cached:
             found.setdefault(("host", seat.host), (-1,))
-        if "ssd" in wanted.stores:
+        if "ssd" in wanted.stores and not seat.no_ssd:
             found["ssd", seat.host] = (-1,)
     if "remote" in wanted.stores:
         found["remote", 0] = (-1,)

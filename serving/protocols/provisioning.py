@@ -13,7 +13,8 @@ from serving.vocabulary.replica import Role
 class Seat:
     """GPUs of one host that could become a replica: its number, and one port per GPU.
 
-    cached: the host's memory has the parameters. The ports' domain is the seat's scale-up domain.
+    cached: the host's memory has the parameters. The ports' domain is the seat's scale-up domain. no_ssd: the
+    host's SSD is lost.
     """
 
     replica: int
@@ -21,6 +22,7 @@ class Seat:
     host: int
     ports: tuple[Port, ...]
     cached: bool
+    no_ssd: bool = False
 
 
 @fact

@@ -33,7 +33,21 @@ from serving.vocabulary.actions import (
     Turn,
     Wake,
 )
-from serving.vocabulary.events import Arrived, Event, Loaded, LoadStopped, Lost, Opened, Ran, Sent, Woke
+from serving.vocabulary.events import (
+    Arrived,
+    Closing,
+    Event,
+    Loaded,
+    LoadStopped,
+    Lost,
+    LostHost,
+    LostLink,
+    LostSsd,
+    Opened,
+    Ran,
+    Sent,
+    Woke,
+)
 from serving.vocabulary.request import Request
 
 FORMAT = 6
@@ -130,6 +144,10 @@ _EVENT_TEXT: dict[type, Callable[[Any], str]] = {
     Arrived: _arrived,
     Ran: _ran,
     Lost: _lost,
+    LostHost: lambda e: f'["losthost",{e.host},{quoted(e.cause)}]',
+    LostSsd: lambda e: f'["lostssd",{e.host},{quoted(e.cause)}]',
+    LostLink: lambda e: f'["lostlink",{quoted(e.link)},{e.nic},{quoted(e.cause)}]',
+    Closing: lambda e: f'["closing",{quoted(e.cause)}]',
     Opened: lambda e: '["opened"]',
     Loaded: lambda e: f'["loaded",{e.load},{e.target},{e.layers},{_truth(e.whole)}{_first(e)}]',
     LoadStopped: lambda e: f'["loadstopped",{e.load},{e.target},{e.layers},{quoted(e.cause)}{_first(e)}]',
@@ -155,6 +173,9 @@ _ACTION_TEXT: dict[type, Callable[[Any], str]] = {
 }
 
 _DATA_EVENTS: dict[str, Any] = {
+    "losthost": LostHost,
+    "lostssd": LostSsd,
+    "closing": Closing,
     "opened": Opened,
     "loaded": Loaded,
     "loadstopped": LoadStopped,
@@ -201,6 +222,10 @@ def parse_event(fields: Sequence[Any]) -> Event:
         return Lost(*rest)
     if name in ("loaded", "loadstopped") and len(rest) > 4 and rest[4] < 1:
         raise ValueError("a load from layer 0 on is written without it")
+    if name == "lostlink":
+        if rest[1] < -1:
+            raise ValueError(f"NIC {rest[1]} was lost")
+        return LostLink(*rest)
     if name in _DATA_EVENTS:
         if min((number for number in rest if type(number) is int), default=0) < 0:
             raise ValueError(f"{name} with a negative number")

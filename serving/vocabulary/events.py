@@ -41,6 +41,44 @@ class Lost:
 
 
 @fact
+class LostHost:
+    """A host is gone, or nothing connects it to the others: its memory, its SSD and its GPUs are lost.
+
+    Its replicas were told of as ``Lost`` before.
+    """
+
+    host: int
+    cause: str
+
+
+@fact
+class LostSsd:
+    """Nothing can be read from a host's SSD any more."""
+
+    host: int
+    cause: str
+
+
+@fact
+class LostLink:
+    """A cable is gone in both directions: that of a NIC, or between a leaf and a spine switch (``nic`` -1).
+
+    What is sent takes another way from now on.
+    """
+
+    link: str
+    nic: int
+    cause: str
+
+
+@fact
+class Closing:
+    """Nothing will happen any more to the requests in flight, and the run ends."""
+
+    cause: str
+
+
+@fact
 class Opened:
     """The world is up and can carry out actions. Comes first, from worlds that have parameters to load."""
 
@@ -87,4 +125,17 @@ class Woke:
     """The time a ``Wake`` asked for has come."""
 
 
-Event = Arrived | Ran | Lost | Opened | Loaded | LoadStopped | Sent | Woke
+Event = (
+    Arrived
+    | Ran
+    | Lost
+    | LostHost
+    | LostSsd
+    | LostLink
+    | Closing
+    | Opened
+    | Loaded
+    | LoadStopped
+    | Sent
+    | Woke
+)

@@ -3,27 +3,28 @@
 It knows the fabric, not SimPy: ``next_ns`` says when it wants to be asked, ``collect`` what happened by then.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import inf
 from typing import Final
 
+from hwmodels.errors import HardwareError
 from hwmodels.fabric.fabric import Fabric
 from hwmodels.fabric.flow import FlowSpec
 from hwmodels.loading.chain import Chain
 from hwmodels.loading.loader import load_loader
 from hwmodels.loading.plan import Send, Step
-from hwmodels.loading.units import Chunk, Unit, cut_into_chunks, layers_first, model_units
 from serving.vocabulary.actions import Action, Load, Place, Reclaim, Span, Stop, StopLoad, StopSend
 from serving.vocabulary.actions import Send as SendState
 from serving.vocabulary.events import Event, Sent
 from serving.vocabulary.layers import Part
 from serving.vocabulary.units import NS_PER_S
-from simcore.data_plane.loading import SLACK_NS, LoadRecord, LoadRun, whole_ns
+from simcore.data_plane.loading import SLACK_NS, Cutter, LoadRecord, LoadRun, whole_ns
+from simcore.data_plane.outages import Outages
 from simcore.data_plane.places import Places
 from simcore.data_plane.residency import Residency
 from simcore.data_plane.setup import DataPlaneSetup
 from simcore.data_plane.transfers import Transfers
-from simcore.data_plane.ways import ranks_of, way
+from simcore.data_plane.ways import ranks_of
 
 _STORES: Final = {"host": "dram", "ssd": "ssd", "remote": "remote"}
 _BEGIN: Final = -1  # what a load waits for: its start-up; else the engine of that target
@@ -47,13 +48,16 @@ class DataPlane:
         for replica, part in enumerate(parts):
             self.residency.put(("replica", replica), part)
         self._transfers = Transfers(topology, self.fabric, self.places, setup.shapes, setup.bundled)
-        # By part, and whether the layers come first.
-        self._cut: dict[tuple[Part, bool], tuple[tuple[Unit, ...], tuple[Chunk, ...]]] = {}
+        self._cutter = Cutter(setup.shapes)
         self._loads: dict[int, LoadRun] = {}
         self._of_flow: dict[int, tuple[LoadRun, Send | None]] = {}  # flows of loads
         self._coming: dict[Stop, dict[Part, tuple[LoadRun, int]]] = {}  # target -> load, its target
         self._layer_ready_ns: dict[int, tuple[int, ...]] = {}
         self._facts: list[Event] = []  # of now, not yet collected
+        self.outages = Outages(
+            *(topology, self.fabric, self.places, self.residency, self._transfers, self._loads),
+            *(self._end_early, self._tell),
+        )
 
     def carry_out(self, now_ns: int, action: Action) -> None:
         """Begin or stop what the action asks for."""
@@ -66,7 +70,8 @@ class DataPlane:
         elif type(action) is StopLoad:
             self._stop_load(now_s, action)
         elif type(action) is StopSend:
-            self._tell(self._transfers.stop(now_s, action.transfer, action.reason))
+            sent = self._transfers.stop(now_s, action.transfer, action.reason)
+            self._tell([] if sent is None else [sent])
         elif type(action) is Place:
             self._place(action)
         else:
@@ -76,7 +81,12 @@ class DataPlane:
     def send(self, now_ns: int, action: SendState) -> None:
         """Begin a transfer."""
         now_s, at_s = now_ns / NS_PER_S, self.fabric.now_s
-        self._transfers.begin(now_s if now_s > at_s else at_s, action)
+        try:
+            self._transfers.begin(now_s if now_s > at_s else at_s, action)
+        except HardwareError as error:
+            if not self.outages:
+                raise
+            self._facts.append(Sent(action.transfer, 0, str(error)))
 
     def next_ns(self) -> int | None:
         """When something ends or may change next, in whole ns, rounded up; None: never by itself."""
@@ -143,11 +153,12 @@ class DataPlane:
         else:
             self.residency.clear(stop)
 
-    def _tell(self, fact: Sent | None) -> None:
-        if fact is not None:
-            self._facts.append(fact)
+    def _tell(self, facts: Sequence[Event]) -> None:
+        self._facts += facts
 
     def _load(self, now_s: float, action: Load) -> None:
+        if self.outages and self.outages.refuses(action, self._part(action.model, action.layers)):
+            return
         self.places.begin(action)
         setup, part = self._setup, self._part(action.model, action.layers)
         self._check(action, part)
@@ -155,16 +166,18 @@ class DataPlane:
         loader = load_loader(setup.loader, _STORES[stores[0]]) if stores else None
         gpus_of = self.places.gpus_of
         setup.shapes[action.model].require_tp(ranks_of(action, gpus_of))
-        route = way(setup.topology, action, gpus_of, loader, setup.bundled)
-        units, chunks = self._chunks_of(part, action.layers_first)
+        route = self.outages.way(action, gpus_of, loader, setup.bundled)
+        if route is None:
+            return
+        units, chunks = self._cutter.cut(part, action.layers_first)
         delay_s = loader.constant_s if loader is not None else 0.0
         after_s: dict[int, float] = {}
         if action.cold:
-            before_s, after_s = self._start_up(action)
+            before_s, after_s = self.places.start_up(action)
             delay_s += before_s
         feeders = self._feeders_of(now_s, action, part)
         chain = Chain(units, route.hops, ends=route.ends, chunks=chunks)
-        run = LoadRun(action, part, chain, self.residency, after_s, now_s, feeders)
+        run = LoadRun(action, part, chain, self.residency, after_s, now_s, feeders, route.links)
         self._loads[action.load] = run
         for target, stop in enumerate(action.targets):
             self.residency.begin(stop, part)
@@ -206,25 +219,6 @@ class DataPlane:
             del self._of_flow[flow]
             steps.append(run.chain.parted(send.hop, self.fabric.abort(flow, now_s)))
         return steps
-
-    def _chunks_of(self, part: Part, last_embedding: bool) -> tuple[tuple[Unit, ...], tuple[Chunk, ...]]:
-        key = part, last_embedding
-        found = self._cut.get(key)
-        if found is None:
-            units = model_units(self._setup.shapes[part.model], layers=range(part.first, part.last))
-            units = layers_first(units) if last_embedding else units
-            found = self._cut[key] = units, cut_into_chunks(units)
-        return found
-
-    def _start_up(self, action: Load) -> tuple[float, dict[int, float]]:
-        """(seconds until every replica can take parameters, target -> seconds from the last to a step)."""
-        before_s, after_s = 0.0, {}
-        for target, (kind, number) in enumerate(action.targets):
-            if kind == "replica":
-                times = self.places.start(number)
-                before_s = max(before_s, times.before_load_s)
-                after_s[target] = times.after_load_s
-        return before_s, after_s
 
     def _wait(self, now_s: float, run: LoadRun, target: int, delay_s: float) -> None:
         """A flow without links: time alone. It ends by ``_load_went_on`` like any other."""
@@ -305,8 +299,4 @@ class DataPlane:
 
     def _loads_of(self, stop: Stop) -> list[int]:
         """The loads under way that have this stop."""
-        return [
-            number
-            for number, run in self._loads.items()
-            if stop in run.action.sources or stop in [run.action.targets[one] for one in run.open]
-        ]
+        return [number for number, run in self._loads.items() if run.has_open(stop)]

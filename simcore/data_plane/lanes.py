@@ -21,6 +21,11 @@ class Way:
     hops: tuple[Hop, ...]
     ends: tuple[tuple[int, ...], ...]
 
+    @property
+    def links(self) -> frozenset[int]:
+        """All that it crosses."""
+        return frozenset([link for hop in self.hops for link in hop.links])
+
 
 def joined(stages: Sequence[Stage], ends: Sequence[Sequence[tuple[int, int]]], bundled: bool) -> Way:
     """The stages' lanes as hops. ends: per target the (stage, lane) that bring it something."""

@@ -1,11 +1,14 @@
 """One load in virtual time: start-up, parameters on their way, what is told of it and what is kept of it."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from hwmodels.llm_shape import LlmShape
 from hwmodels.loading.chain import Chain
 from hwmodels.loading.plan import Send, Step
+from hwmodels.loading.units import Chunk, Unit, cut_into_chunks, layers_first, model_units
 from serving.vocabulary.actions import Load, Stop
 from serving.vocabulary.events import Loaded, LoadStopped
 from serving.vocabulary.layers import Part
@@ -44,7 +47,7 @@ class LoadRun:
     ready_at_end_s: by target, from the last byte to its first step (the engine's own preparations). wished_s:
     when the controller asked for it. feeders: the loads that still bring parameters to a source of this one,
     with the target that it is there; followers: those that have a target of this one as a source. residency:
-    the book of what is where, in which what comes is written.
+    the book of what is where, in which what comes is written. links: that it crosses.
     """
 
     action: Load
@@ -54,6 +57,7 @@ class LoadRun:
     ready_at_end_s: dict[int, float]
     wished_s: float
     feeders: list[tuple["LoadRun", int]]
+    links: frozenset[int] = frozenset()
     followers: list["LoadRun"] = field(default_factory=list)
     begun: bool = False
     flows: dict[int, int] = field(default_factory=dict)
@@ -68,6 +72,11 @@ class LoadRun:
         self.layers_s = [[] for _ in targets]
         for feeder, _ in self.feeders:
             feeder.followers.append(self)
+
+    def has_open(self, stop: Stop) -> bool:
+        """Whether it reads from there, or still brings something there."""
+        action = self.action
+        return stop in action.sources or stop in [action.targets[one] for one in self.open]
 
     def ready_chunks(self) -> int:
         """Chunks, from the first on, that every source has."""
@@ -158,3 +167,23 @@ class LoadRun:
             now_s - self.wished_s,
             whole,
         )
+
+
+class Cutter:
+    """The units of each part's parameters, and the chunks they are sent in; ``shapes`` by model."""
+
+    __slots__ = ("_found", "_shapes")
+
+    def __init__(self, shapes: Mapping[str, LlmShape]) -> None:
+        self._shapes = shapes
+        self._found: dict[tuple[Part, bool], tuple[tuple[Unit, ...], tuple[Chunk, ...]]] = {}
+
+    def cut(self, part: Part, last_embedding: bool) -> tuple[tuple[Unit, ...], tuple[Chunk, ...]]:
+        """Those of a load; ``last_embedding``: it comes after the layers."""
+        key = part, last_embedding
+        found = self._found.get(key)
+        if found is None:
+            units = model_units(self._shapes[part.model], layers=range(part.first, part.last))
+            units = layers_first(units) if last_embedding else units
+            found = self._found[key] = units, cut_into_chunks(units)
+        return found

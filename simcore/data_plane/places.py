@@ -14,7 +14,7 @@ class Places:
     start on; connected: whether the GPUs of each of them have their connections.
     """
 
-    __slots__ = ("_connections", "_contexts", "_start_up", "_there", "gpus_of", "part_of")
+    __slots__ = ("_connections", "_contexts", "_start_up", "_there", "gpus_of", "lost", "part_of")
 
     def __init__(
         self,
@@ -30,6 +30,7 @@ class Places:
         self._contexts = ContextPool(contexts)
         self._connections = ConnectionPool(ready=gpus_of if connected else ())
         self._there = set(self.gpus_of)
+        self.lost: set[int] = set()  # replicas that are gone with their GPUs
 
     @property
     def contexts_ready(self) -> int:
@@ -51,6 +52,16 @@ class Places:
             f"replica {number} was to hold {before} and comes back for {part}: give it another number"
         )
         self._there.add(number)
+
+    @property
+    def placed(self) -> dict[int, tuple[int, ...]]:
+        """The replicas that have their GPUs now."""
+        return {number: self.gpus_of[number] for number in self._there}
+
+    def lose(self, replica: int) -> None:
+        """The replica is gone with its GPUs; it is not placed again."""
+        self._there.discard(replica)
+        self.lost.add(replica)
 
     def reclaim(self, action: Reclaim, busy: Iterable[int]) -> None:
         """The replica leaves its GPUs. busy: loads to or from it, of which there must be none."""
@@ -100,3 +111,13 @@ class Places:
     def start(self, replica: int) -> StartUpTimes:
         """The replica's processes start now."""
         return start(self._start_up, self._contexts, self._connections, self.gpus_of[replica])
+
+    def start_up(self, load: Load) -> tuple[float, dict[int, float]]:
+        """(seconds until every replica can take parameters, target -> seconds from the last to a step)."""
+        before_s, after_s = 0.0, dict[int, float]()
+        for target, (kind, number) in enumerate(load.targets):
+            if kind == "replica":
+                times = self.start(number)
+                before_s = max(before_s, times.before_load_s)
+                after_s[target] = times.after_load_s
+        return before_s, after_s

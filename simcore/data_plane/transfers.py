@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
+from hwmodels.errors import HardwareError
 from hwmodels.fabric.fabric import Fabric
 from hwmodels.fabric.flow import ACTIVATIONS, KV, FlowSpec
 from hwmodels.llm_shape import LlmShape
@@ -58,10 +59,11 @@ class Transfers:
         assert number not in self._under_way, f"transfer {number} is under way already"
         if action.layers is not None or action.positions:
             self._places.require_ends(action)
+        lanes = self._lanes_of(action)
         flows: dict[int, tuple[float, int]] = {}
         transfer = self._under_way[number] = _Transfer(action, flows)
         start, of_flow = self._fabric.start, self._of_flow
-        for spec, share, count in self._lanes_of(action):
+        for spec, share, count in lanes:
             size_bytes = sent_bytes * share
             flow = start(spec, now_s, size_bytes)
             flows[flow] = size_bytes, count
@@ -82,12 +84,57 @@ class Transfers:
         transfer = self._under_way.pop(number, None)
         if transfer is None:
             return None
+        return self._given_up(transfer, self._abort(now_s, transfer), cause)
+
+    def _abort(self, now_s: float, transfer: _Transfer) -> float:
+        """Its flows end; bytes that have not moved."""
         left_bytes = 0.0
         for flow, (size_bytes, count) in transfer.flows.items():
             left_bytes += (size_bytes - self._fabric.abort(flow, now_s)) * count
             del self._of_flow[flow]
+        transfer.flows.clear()
+        return left_bytes
+
+    def _given_up(self, transfer: _Transfer, left_bytes: float, cause: str) -> Sent:
         moved_bytes = math.floor(transfer.action.size_bytes - left_bytes)
-        return Sent(number, max(0, moved_bytes), cause)
+        return Sent(transfer.action.transfer, max(0, moved_bytes), cause)
+
+    def lose(self, now_s: float, replica: int, cause: str) -> list[Sent]:
+        """What is on its way to or from a replica that is lost ends."""
+        self._lanes.clear()
+        own = [
+            number
+            for number, transfer in self._under_way.items()
+            if replica in (transfer.action.source, transfer.action.target)
+        ]
+        return [sent for number in own if (sent := self.stop(now_s, number, cause)) is not None]
+
+    def reroute(self, now_s: float, topology: Topology, links: frozenset[int], cause: str) -> list[Sent]:
+        """These links are lost: what would cross them takes another way with the bytes that are left.
+
+        Returns what is told of transfers for which there is none.
+        """
+        hit = [
+            transfer
+            for transfer in self._under_way.values()
+            if any(not links.isdisjoint(spec.links) for spec, _, _ in self._lanes_of(transfer.action))
+        ]
+        self._topology = topology
+        self._lanes.clear()
+        given_up: list[Sent] = []
+        for transfer in hit:
+            left_bytes = self._abort(now_s, transfer)
+            try:
+                lanes = self._lanes_of(transfer.action)
+            except HardwareError:
+                del self._under_way[transfer.action.transfer]
+                given_up.append(self._given_up(transfer, left_bytes, cause))
+                continue
+            for spec, share, count in lanes:
+                flow = self._fabric.start(spec, now_s, left_bytes * share)
+                transfer.flows[flow] = left_bytes * share, count
+                self._of_flow[flow] = transfer
+        return given_up
 
     def _lanes_of(self, action: Send) -> _Lanes:
         """Kept between two replicas, unless the number of the transfer picks a spine."""
@@ -102,6 +149,9 @@ class Transfers:
 
     def _make_lanes(self, action: Send, spread: int) -> _Lanes:
         topology, lanes = self._topology, list[Hop]()
+        for end in (action.source, action.target):
+            if end in self._places.lost:
+                raise HardwareError(f"replica {end} is lost")
         kind = KV if action.what == "kv" else ACTIVATIONS
         for out, to, share in self._shares(action):
             path = topology.path(gpu(out), gpu(to), spread)

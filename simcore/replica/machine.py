@@ -5,6 +5,8 @@ advance k steps by adding k to the counter and n * k to their total context. Tim
 so back-to-back runs carry their fractions of a nanosecond along.
 """
 
+from dataclasses import replace
+
 from serving.vocabulary.actions import Run, Span
 from serving.vocabulary.events import Ran
 from serving.vocabulary.recorder import Recorder
@@ -152,6 +154,21 @@ class Machine(Residents):
         """No run followed the last one: the next one starts on a whole nanosecond."""
         self.busy_ns += self.due_ns - self._busy_since_ns
         self._busy_since_ns = -1
+
+    def lose(self, now_ns: int) -> None:
+        """The machine is gone with all it held; the tokens of its run so far are nobody's."""
+        if self._busy_since_ns >= 0:
+            self.busy_ns += now_ns - self._busy_since_ns
+            self._busy_since_ns = -1
+        self.run = None
+        for _, request in self._ends:
+            self._lives[request].end = -1
+
+    def forget(self, request: int) -> None:
+        """A request failed; the pass that computes its prompt, if one does, ends as planned without it."""
+        run = self.run
+        if run is not None and any(chunk[0] == request for chunk in run.chunks):
+            self.run = replace(run, chunks=tuple([chunk for chunk in run.chunks if chunk[0] != request]))
 
     def preempt(self, request: int) -> None:
         """Take a request out at a step boundary; its generated tokens are kept."""

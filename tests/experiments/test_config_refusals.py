@@ -55,7 +55,7 @@ REFUSED: list[tuple[list[str], list[str]]] = [
     (["max_num_seq=4"], ["'max_num_seq'", "write engine.max_num_seqs="]),
     (["modle=llama2_7b"], ["'modle'", "write model="]),
     (["dispatch=least_kv"], ["'dispatch'", "system/dispatch"]),
-    (["qqq=4"], ["'qqq'", "engine, estimates, journal, model, models"]),
+    (["qqq=4"], ["'qqq'", "engine, estimates, faults, journal, model, models"]),
     (["workers=2"], ["unknown key 'workers'", "realexec", "cluster=a100_x8"]),
     (["kind=realexec"], ["unknown key 'kind'"]),
     (["engine=vllm_v1", "engine.batcher.x=1"], ["'engine.batcher.x'"]),

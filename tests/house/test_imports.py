@@ -188,7 +188,9 @@ ROOMS = {
         "vocabulary", "protocols", "engine", "parameters", "kv", "live", "services", "elastic",
         "controller", "composition", "record",
     ),
-    "simcore": ("replica", "data_plane", "timers", "standstill", "capabilities", "simulation"),
+    "simcore": (
+        "replica", "data_plane", "timers", "standstill", "capabilities", "faults", "cold", "simulation",
+    ),
     "policies": (
         "admission", "batching", "dispatch", "multicast", "provisioning", "scaling", "live",
     ),

@@ -1,0 +1,86 @@
+"""What goes wrong in a run, and which settings of it contradict each other."""
+
+from dataclasses import dataclass, fields
+from typing import Final
+
+from experiments.config.ranges import Range
+from serving.vocabulary.errors import UserError
+
+MOST_PER_HOUR: Final = 1e6  # more than every thing of the largest cluster each second is a slip
+_NUMBER: Final = Range(low=0)
+_RATE: Final = Range(low=0, high=MOST_PER_HOUR)
+_RANGES: Final[dict[str, Range]] = {
+    "at_s": _NUMBER,
+    "replica": _NUMBER,
+    "host": _NUMBER,
+    "ssd": _NUMBER,
+    "replica_per_hour": _RATE,
+    "host_per_hour": _RATE,
+    "link_per_hour": _RATE,
+    "ssd_per_hour": _RATE,
+}
+RATES: Final = ("replica_per_hour", "host_per_hour", "link_per_hour", "ssd_per_hour")
+
+
+@dataclass(frozen=True, slots=True)
+class FaultsConfig:
+    """``none``: nothing; everything else is null.
+
+    ``one_replica``, ``one_host``, ``one_link``, ``one_ssd``: this one is lost at ``at_s``. ``listed``: those
+    of ``events``, ``AT_S:WHAT:WHICH`` with + between. ``drawn``: so many of each kind an hour on average, in
+    the whole cluster, from a random stream of the run's seed.
+    """
+
+    name: str
+    at_s: float | None
+    replica: int | None
+    host: int | None
+    link: str | None
+    ssd: int | None
+    events: str | None
+    replica_per_hour: float | None
+    host_per_hour: float | None
+    link_per_hour: float | None
+    ssd_per_hour: float | None
+
+
+NO_FAULTS: Final = FaultsConfig("none", *[None] * 10)
+ONE_OF: Final = {"one_replica": "replica", "one_host": "host", "one_link": "link", "one_ssd": "ssd"}
+_USED: Final[dict[str, tuple[str, ...]]] = {
+    "none": (),
+    **{name: ("at_s", what) for name, what in ONE_OF.items()},
+    "listed": ("events",),
+    "drawn": RATES,
+}
+
+
+def check_faults(faults: FaultsConfig, kind: str) -> None:
+    """Refuse settings out of range and those that contradict each other, with a UserError."""
+    used = _USED.get(faults.name)
+    if used is None:
+        raise UserError(f"faults={faults.name} is unknown: write one of {', '.join(_USED)}")
+    if kind == "realexec" and faults != NO_FAULTS:
+        raise UserError(
+            f"faults={faults.name} is for simulations: leave it out, for real workers fail by themselves"
+        )
+    for field in fields(faults)[1:]:
+        _check_value(faults, field.name, used)
+    if faults.name == "drawn" and not any(getattr(faults, key) for key in RATES):
+        raise UserError(
+            f"faults=drawn draws nothing: write a number above 0 as faults.{RATES[0]} or another rate"
+        )
+
+
+def _check_value(faults: FaultsConfig, key: str, used: tuple[str, ...]) -> None:
+    value = getattr(faults, key)
+    if value is None:
+        if key in used and key not in RATES:
+            raise UserError(f"faults.{key}=null does not fit faults={faults.name}: write faults.{key}=VALUE")
+        return
+    if key not in used:
+        fits = " or ".join(f"faults={name}" for name, keys in _USED.items() if key in keys)
+        raise UserError(
+            f"faults.{key}={value} does not fit faults={faults.name}: leave it out or write {fits}"
+        )
+    if key in _RANGES and value not in _RANGES[key]:
+        raise UserError(f"faults.{key}={value} is out of range: write a number {_RANGES[key]}")

@@ -1,0 +1,62 @@
+"""What was lost in a run, and how long until as many instances served again."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from serving.controller import Controller
+from serving.elastic.elastic import Elastic
+from serving.vocabulary.actions import Action
+from serving.vocabulary.events import Event, Lost
+from serving.vocabulary.units import NS_PER_S
+from simcore.faults.plan import Loss
+
+
+class RecoveryWatch:
+    """A controller whose instances are counted while fewer serve than before a loss (``Control``).
+
+    ``recovered_ns``: time of a loss -> when as many served again; None: they never did.
+    """
+
+    def __init__(self, controller: Controller) -> None:
+        self._controller = controller
+        self.elastic = controller.elastic
+        self._before: dict[int, int] = {}  # time of a loss -> instances that served before it
+        self.recovered_ns: dict[int, int | None] = {}
+
+    def handle(self, now_ns: int, event: Event) -> Sequence[Action]:
+        """The controller's answer."""
+        if type(event) is Lost and now_ns not in self.recovered_ns:
+            self._before[now_ns], self.recovered_ns[now_ns] = self._serving(), None
+        actions = self._controller.handle(now_ns, event)
+        if self._before:
+            serving = self._serving()
+            for at_ns in [at_ns for at_ns, before in self._before.items() if serving >= before]:
+                if now_ns > at_ns:
+                    del self._before[at_ns]
+                    self.recovered_ns[at_ns] = now_ns
+        return actions
+
+    def _serving(self) -> int:
+        if not isinstance(self.elastic, Elastic):
+            return 1 << 30  # nobody is replaced: fewer serve for ever
+        instances = self.elastic.deployment.instances.live.values()
+        return sum(instance.state == "serving" for instance in instances)
+
+
+def faults_section(losses: Sequence[Loss], watch: RecoveryWatch) -> dict[str, Any]:
+    """summary.json: every fault in order of time, with what was lost and when as many served again."""
+    elastic = isinstance(watch.elastic, Elastic)
+    found = []
+    for loss in losses:
+        recovered_ns = watch.recovered_ns.get(loss.at_ns) if loss.replicas and elastic else None
+        found.append(
+            {
+                "at_s": loss.at_ns / NS_PER_S,
+                "what": loss.what,
+                "which": loss.which,
+                "replicas": list(loss.replicas),
+                "nothing": loss.nothing,
+                "recovered_s": None if recovered_ns is None else (recovered_ns - loss.at_ns) / NS_PER_S,
+            }
+        )
+    return {"faults": found}

@@ -1,0 +1,99 @@
+"""A cluster some of whose links are lost: bytes take another NIC or another spine, where there is one."""
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, fields
+from typing import Final
+
+from hwmodels.errors import HardwareError
+from hwmodels.topology.link import Place, dram
+from hwmodels.topology.routes import route
+from hwmodels.topology.seats import Path, Seats
+from hwmodels.topology.topology import Topology
+
+_ON_HOSTS: Final = ("gpu", "dram")
+
+
+@dataclass(frozen=True, slots=True)
+class Damaged(Topology):
+    """The same links with the same numbers, ``lost`` of which nothing crosses any more."""
+
+    lost: frozenset[int] = frozenset()
+
+    def path(self, source: Place, target: Place, spread: int = 0) -> Path:
+        """As of the whole cluster if that way is left, else the next NIC of a host, the next spine of a leaf.
+
+        Raises HardwareError where nothing is left.
+        """
+        usual = route(self, source, target, spread)
+        if self.lost.isdisjoint(usual):
+            return usual
+        for way in _others(self, source, target, usual):
+            if self.lost.isdisjoint(way):
+                return way
+        raise HardwareError(
+            f"{self.spec.name}: nothing leads from {source.kind} {source.number} to {target.kind} "
+            f"{target.number} since links are lost"
+        )
+
+
+def damaged(topology: Topology, links: Collection[int]) -> Damaged:
+    """The topology without these links, and without those it had lost before."""
+    before = topology.lost if isinstance(topology, Damaged) else frozenset[int]()
+    parts = {one.name: getattr(topology, one.name) for one in fields(Topology)}
+    return Damaged(**parts, lost=before | frozenset(links))
+
+
+def cut_off(topology: Topology, hosts: Collection[int]) -> list[int]:
+    """Those of ``hosts`` that the others must do without, so that each of these reaches each other.
+
+    The ones with most neighbours stay, of equals the lowest numbers.
+    """
+    reached = {host: {other for other in hosts if _reaches(topology, host, other)} for host in hosts}
+    stay: list[int] = []
+    for host in sorted(hosts, key=lambda one: (-len(reached[one]), one)):
+        if all(other in reached[host] and host in reached[other] for other in stay):
+            stay.append(host)
+    return sorted(set(hosts) - set(stay))
+
+
+def _reaches(topology: Topology, host: int, other: int) -> bool:
+    try:
+        topology.path(dram(host), dram(other))
+    except HardwareError:
+        return host == other
+    return True
+
+
+def _others(seats: Seats, source: Place, target: Place, usual: Path) -> Iterator[Path]:
+    """Every way between two hosts over their NICs, the nearest to the usual one first."""
+    here, there = seats.host_of(source), seats.host_of(target)
+    if here == there or source.kind not in _ON_HOSTS or target.kind not in _ON_HOSTS:
+        return
+    starts, spines = seats.starts, seats.counts.up_spines
+    first = seats.gpus[source.number].up if source.kind == "gpu" else _memory(starts.dram_out, here)
+    last = seats.gpus[target.number].down if target.kind == "gpu" else _memory(starts.dram_in, there)
+    out, to = usual[len(first)] - starts.nic_out, usual[-len(last) - 1] - starts.nic_in
+    for one, other in _pairs(seats, here, there, out, to):
+        leaves = seats.leaf_of_nic(one), seats.leaf_of_nic(other)
+        nics = starts.nic_out + one, starts.nic_in + other
+        if leaves[0] == leaves[1]:
+            yield (*first, *nics, *last)
+            continue
+        for spine in range(spines):
+            up, down = (starts.leaf_up + leaves[0] * spines, starts.spine_down + leaves[1] * spines)
+            yield (*first, nics[0], up + spine, down + spine, nics[1], *last)
+
+
+def _pairs(seats: Seats, here: int, there: int, out: int, to: int) -> Iterator[tuple[int, int]]:
+    """NICs at both ends: with as little change as may be."""
+    per_host = seats.spec.nics_per_host
+    ahead = [(one, other) for one in range(per_host) for other in range(per_host)]
+    for one, other in sorted(ahead, key=lambda pair: (pair[0] + pair[1], pair)):
+        yield (
+            here * per_host + (out - here * per_host + one) % per_host,
+            there * per_host + (to - there * per_host + other) % per_host,
+        )
+
+
+def _memory(start: int, host: int) -> Path:
+    return (start + host,) if start >= 0 else ()

@@ -1,0 +1,83 @@
+"""Replicas whose parameters are on their way: a run asked of one is held until they are there."""
+
+from typing import Final
+
+from serving.vocabulary.actions import Load, Place, Run, Stop
+from serving.vocabulary.events import Loaded
+from simcore.data_plane.data_plane import DataPlane
+from simcore.replica.machine import Machine
+from simcore.timers import Timer
+
+COMPLETION_RANK: Final = 4  # + replica id
+LOADING_RANK: Final = 1 << 32  # + COMPLETION_RANK + replica id, while the replica lacks parameters
+
+
+class ColdReplicas:
+    """``lacking``: those that lack parameters; ``held``: runs asked of them all the same, and when."""
+
+    __slots__ = ("_cut", "_data_plane", "_machines", "_targets", "_timers", "held", "lacking")
+
+    def __init__(
+        self, machines: dict[int, Machine], timers: dict[int, Timer], data_plane: DataPlane | None
+    ) -> None:
+        self._machines, self._timers, self._data_plane = machines, timers, data_plane
+        self.lacking: set[int] = set()
+        self.held: dict[int, tuple[int, Run]] = {}
+        self._cut: set[int] = set()  # of these, the interrupted ones
+        self._targets: dict[int, tuple[Stop, ...]] = {}
+
+    def place(self, action: Place) -> None:
+        """A replica is placed, with parameters or without."""
+        if not action.warm:
+            self.lacking.add(action.replica)
+        rank = COMPLETION_RANK + action.replica
+        self._timers[action.replica].rank = rank + (0 if action.warm else LOADING_RANK)
+
+    def load(self, action: Load) -> None:
+        """Parameters are to come."""
+        self._targets[action.load] = action.targets
+
+    def is_held(self, now_ns: int, run: Run) -> bool:
+        """Whether a run on a replica that lacks parameters waits; one of layers that are there does not."""
+        assert run.replica not in self.held, "one pass at a time"
+        if run.layers is None:
+            self.held[run.replica] = now_ns, run
+            return True
+        assert self._data_plane is not None
+        self._data_plane.require_layers(run.replica, run.layers)
+        return False
+
+    def interrupt(self, replica: int) -> None:
+        """A run that is held ends at its first boundary."""
+        self._cut.add(replica)
+
+    def warm(self, now_ns: int, fact: Loaded) -> None:
+        """A replica has all its parameters; a run that overlapped with loading ends as its layers allow."""
+        kind, replica = self._targets[fact.load][fact.target]
+        if kind != "replica":
+            return
+        self.lacking.discard(replica)
+        self._timers[replica].rank = COMPLETION_RANK + replica
+        held = self.held.pop(replica, None)
+        if held is None:
+            return
+        assert self._data_plane is not None
+        asked_ns, run = held
+        machine = self._machines[replica]
+        # Each layer runs once it is there and the one before it is done; as if all ran without a pause at
+        # the end of that time.
+        layers_ns = self._data_plane.layer_ready_ns(replica)
+        machine.start(asked_ns, run)
+        count, step_ns = len(layers_ns), machine.first_step_ns
+        ends_ns = [ready + step_ns * (count - layer) // count for layer, ready in enumerate(layers_ns)]
+        machine.postpone(max(0, max(*ends_ns, now_ns) - step_ns - asked_ns))
+        if replica in self._cut:
+            self._cut.discard(replica)
+            machine.interrupt(now_ns, 0)
+        self._timers[replica].at(max(machine.due_ns, now_ns))
+
+    def lose(self, replica: int) -> None:
+        """A replica is gone: nothing waits there for parameters."""
+        self.lacking.discard(replica)
+        self.held.pop(replica, None)
+        self._cut.discard(replica)

@@ -1,0 +1,1 @@
+"""What goes wrong in the simulated world, and when."""

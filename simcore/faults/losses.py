@@ -1,0 +1,140 @@
+"""Carries out faults in the simulated world, and tells the controller what is lost.
+
+A host that no link connects to the others any more is as good as lost, to them and to whoever sends requests:
+it is told of like one whose power is gone. So whoever is left reaches whoever is left.
+"""
+
+from collections.abc import Callable, Iterator
+
+from hwmodels.topology.cables import Cable, cables_of
+from hwmodels.topology.damage import cut_off, damaged
+from hwmodels.topology.topology import Topology
+from serving.vocabulary.events import Event, Lost, LostHost, LostLink, LostSsd
+from simcore.data_plane.data_plane import DataPlane
+from simcore.faults.plan import Fault, FaultPlan, Loss
+
+_NO_CLUSTER = "nobody knows the hosts of this cluster"
+
+
+class Losses:
+    """What is lost so far. ``records``: what every fault came to.
+
+    ``cut``: stops a replica's machine; ``tell``: hands a fact to the controller and carries its actions out.
+    """
+
+    __slots__ = (
+        "_cables", "_cut", "_data_plane", "_faults", "_hosts", "_links", "_next", "_replicas", "_ssds",
+        "_tell", "_topology", "records",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        plan: FaultPlan,
+        data_plane: DataPlane | None,
+        cut: Callable[[int, int], None],
+        tell: Callable[[int, Event], None],
+    ) -> None:
+        self._faults: Iterator[Fault] = iter(plan.faults)
+        self._next: Fault | None = next(self._faults, None)
+        self._data_plane, self._cut, self._tell = data_plane, cut, tell
+        self._topology: Topology | None = plan.topology
+        self._replicas: dict[int, tuple[int, ...]] = dict(enumerate(plan.gpus_of))  # without a data plane
+        self._cables: tuple[Cable, ...] = () if plan.topology is None else cables_of(plan.topology)
+        hosts = () if plan.topology is None else plan.topology.hosts
+        self._hosts, self._ssds, self._links = set(hosts), set(hosts), set(range(len(self._cables)))
+        if plan.topology is not None and plan.topology.spec.ssd is None:
+            self._ssds.clear()
+        self.records: list[Loss] = []
+
+    @property
+    def next_ns(self) -> int | None:
+        """When the next fault is; None: never."""
+        return None if self._next is None else self._next.at_ns
+
+    @property
+    def happened(self) -> bool:
+        """Whether anything is lost."""
+        return any(not loss.nothing for loss in self.records)
+
+    def due(self, now_ns: int) -> None:
+        """The faults of now."""
+        while self._next is not None and self._next.at_ns <= now_ns:
+            fault, self._next = self._next, next(self._faults, None)
+            self.records.append(self._happens(now_ns, fault))
+
+    def _happens(self, now_ns: int, fault: Fault) -> Loss:
+        there = self._there(fault)
+        number = fault.number
+        if number is None:
+            if not there:
+                return Loss(now_ns, fault.what, "", nothing=f"no {fault.what} is left")
+            number = there[int(fault.share * len(there))]
+        which = self._cables[number].name if fault.what == "link" else str(number)
+        if number not in there:
+            nothing = f"there is no {fault.what} {which} now, or it was lost before"
+            return Loss(now_ns, fault.what, which, nothing=nothing)
+        if fault.what == "replica":
+            gone = self._lose_replica(now_ns, number, f"replica {number} failed")
+        elif fault.what == "host":
+            gone = self._lose_host(now_ns, number, f"host {number} failed")
+        elif fault.what == "ssd":
+            gone = self._lose_ssd(now_ns, number)
+        else:
+            gone = self._lose_cable(now_ns, number)
+        return Loss(now_ns, fault.what, which, tuple(gone))
+
+    def _there(self, fault: Fault) -> list[int]:
+        """The numbers of what could be lost."""
+        if fault.what == "replica":
+            return sorted(self._placed())
+        return sorted({"host": self._hosts, "ssd": self._ssds, "link": self._links}[fault.what])
+
+    def _placed(self) -> dict[int, tuple[int, ...]]:
+        """The replicas there are, with their GPUs."""
+        return self._replicas if self._data_plane is None else self._data_plane.places.placed
+
+    def _lose_replica(self, now_ns: int, replica: int, cause: str) -> list[int]:
+        if self._data_plane is None:
+            del self._replicas[replica]
+        else:
+            self._data_plane.outages.lose_replica(now_ns, replica, cause)
+        self._cut(now_ns, replica)
+        self._tell(now_ns, Lost(replica, cause))
+        return [replica]
+
+    def _lose_host(self, now_ns: int, host: int, cause: str) -> list[int]:
+        """Its replicas one after the other, then its memory, its SSD and its free GPUs."""
+        assert self._topology is not None, _NO_CLUSTER
+        own = set(self._topology.gpus_of(host))
+        gone: list[int] = []
+        while found := [number for number, gpus in sorted(self._placed().items()) if own & set(gpus)]:
+            gone += self._lose_replica(now_ns, found[0], cause)
+        self._hosts.discard(host)
+        self._ssds.discard(host)
+        if self._data_plane is not None:
+            for kind in ("host", "ssd"):
+                self._data_plane.outages.lose_stop(now_ns, (kind, host), cause)
+        self._tell(now_ns, LostHost(host, cause))
+        return gone
+
+    def _lose_ssd(self, now_ns: int, host: int) -> list[int]:
+        cause = f"the SSD of host {host} failed"
+        self._ssds.discard(host)
+        if self._data_plane is not None:
+            self._data_plane.outages.lose_stop(now_ns, ("ssd", host), cause)
+        self._tell(now_ns, LostSsd(host, cause))
+        return []
+
+    def _lose_cable(self, now_ns: int, number: int) -> list[int]:
+        """Those who still find another way take it; the others are told of as lost hosts."""
+        assert self._topology is not None, _NO_CLUSTER
+        cable, cause = self._cables[number], f"cable {self._cables[number].name} failed"
+        self._links.discard(number)
+        self._topology = damaged(self._topology, cable.links)
+        if self._data_plane is not None:
+            self._data_plane.outages.lose_links(now_ns, self._topology, frozenset(cable.links), cause)
+        self._tell(now_ns, LostLink(cable.name, cable.nic, cause))
+        gone: list[int] = []
+        for host in cut_off(self._topology, self._hosts):
+            gone += self._lose_host(now_ns, host, f"host {host} is cut off: {cause}")
+        return gone

@@ -1,0 +1,55 @@
+"""Worlds in which things are lost, one after another from consecutive seeds; stops at none that fails.
+
+    python -m tests.swarm --count 200 --seed 7
+
+Prints what repeats each world that breaks an invariant, loses a request or stands still.
+"""
+
+import argparse
+import sys
+import traceback
+from collections import Counter
+from collections.abc import Sequence
+from random import SystemRandom
+
+from tests.worlds.faulted import command_of, play, with_losses, world_words
+
+
+def options(words: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.swarm", description=__doc__)
+    parser.add_argument("--count", type=int, default=20, help="how many worlds (20)")
+    parser.add_argument("--seed", type=int, help="of the first one; the next ones count up")
+    return parser.parse_args(words)
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    chosen = options(words)
+    first = SystemRandom().getrandbits(31) if chosen.seed is None else chosen.seed
+    print(f"swarm: {chosen.count} worlds from seed {first} on", flush=True)
+    totals, broken = Counter[str](), 0
+    for seed in range(first, first + chosen.count):
+        world = world_words(seed)
+        try:
+            world = with_losses(seed, world)
+            played = play(world)
+        except Exception:
+            broken += 1
+            print(traceback.format_exc(limit=-6), flush=True)
+            print(f"seed {seed} again: python -m tests.swarm --count 1 --seed {seed}")
+            print(f"by hand: {command_of(world)}", flush=True)
+            continue
+        totals["events"] += sum(played.checked.events.values())
+        totals["requests arrived"] += played.arrived
+        totals["finished"] += len(played.ends.finished_ids)
+        totals["rejected"] += len(played.ends.rejected)
+        totals["failed"] += len(played.ends.lost)
+        for loss in played.losses:
+            totals[f"faults, {loss.what}" if not loss.nothing else "faults that met nothing"] += 1
+        totals["runs closed with requests in flight"] += played.checked.events["Closing"] > 0
+    print("; ".join(f"{name} {number:,}" for name, number in totals.items()))
+    print(f"{chosen.count} worlds, {broken} broken")
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
