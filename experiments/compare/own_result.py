@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from experiments.compare.measured import NS_PER_MS, NS_PER_S, QUEUE, TIMES, Measured
+from experiments.results.series_table import ENGINE, TIME, WAITING_GAUGE
 from experiments.run.write_results import SERIES_NAME
 from serving.vocabulary.errors import UserError
 
@@ -52,7 +53,7 @@ def read_result(folder: Path) -> Result:
     try:
         summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
         counts = summary["requests"]
-        assert isinstance(counts["arrived"] - counts["dropped"], int)
+        assert all(type(counts[name]) is int for name in ("arrived", "dropped", "finished"))
         assert isinstance(summary["itl_ms"], dict)
     except (OSError, ValueError, LookupError, TypeError, AssertionError):
         raise UserError(
@@ -64,7 +65,7 @@ def read_result(folder: Path) -> Result:
         folder,
         summary,
         columns_of(folder / REQUESTS, NEEDED),
-        columns_of(series) if series.exists() else None,
+        columns_of(series, (TIME, ENGINE, WAITING_GAUGE)) if series.exists() else None,
     )
 
 
@@ -76,15 +77,23 @@ def columns_of(path: Path, needed: tuple[str, ...] = ()) -> Columns:
     try:
         with path.open("rb") as file:
             table = pq.read_table(file)
-        return {name: table.column(name).to_numpy() for name in (needed or table.column_names)} | {
-            name: table.column(name).to_numpy() for name in (SCHEDULED,) if name in table.column_names
-        }
+        names = [
+            *(needed or table.column_names),
+            *(name for name in (SCHEDULED,) if name in table.column_names),
+        ]
+        columns = {name: table.column(name).to_numpy() for name in names}
+        words = [name for name in needed if columns[name].dtype.kind not in "iuf"]
+        if words:
+            raise ValueError(f"{words[0]} has no numbers")
+        return columns
     except OSError as error:
         reason = error.strerror or "it is damaged"
     except KeyError as error:
         reason = f"it has no column {error}"
-    except (pa.ArrowException, ValueError):
+    except pa.ArrowException:
         reason = "it is no Parquet file"
+    except ValueError as error:
+        reason = str(error)
     raise UserError(f"{path} cannot be used ({reason}): give the out= of a run of this version") from None
 
 

@@ -49,7 +49,7 @@ def _of_bench(place: Place, row: Mapping[str, Any], at: Mapping[str, float]) -> 
 
     ends_ms = since_queued("last_token_ts")
     return Timing(
-        _number_in(row.get("request_id")),
+        _number_in(place, row.get("request_id")),
         at["arrival_time"],
         place.whole(row.get("input_toks"), "input_toks"),
         place.whole(row.get("output_toks"), "output_toks"),
@@ -98,8 +98,7 @@ def _of_aiperf(place: Place, metadata: Any, row: Any) -> Timing:
     )
 
 
-def _number_in(value: Any) -> int | None:
-    """A request id that is a number, as a number or as a word."""
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
-    return int(value) if isinstance(value, str) and value.isdecimal() and value.isascii() else None
+def _number_in(place: Place, value: Any) -> int | None:
+    """A request id that is a number, as a number or as a word; None of other words."""
+    plain = isinstance(value, int) or (isinstance(value, str) and value.isdecimal() and value.isascii())
+    return place.whole(value, "request_id") if plain else None

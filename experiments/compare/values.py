@@ -2,11 +2,13 @@
 
 import math
 from collections.abc import Collection, Mapping
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from experiments.compare.measured import UNKNOWN
 from experiments.config.overrides import closest, echo
 from serving.vocabulary.errors import UserError
+
+LARGEST: Final = 10**12  # of whole numbers: more than any count of requests or tokens
 
 
 class Place:
@@ -47,8 +49,8 @@ class Place:
         number = self.number(value, key)
         if math.isnan(number):
             return None
-        if number < 0 or number != int(number):
-            self.refuse(f"{key} is {_shown(value)}", f"write {key} as a whole number of at least 0")
+        if not 0 <= number <= LARGEST or number != int(number):
+            self.refuse(f"{key} is {_shown(value)}", f"write {key} as a whole number from 0 to {LARGEST:,}")
         return int(number)
 
     def mapping(self, value: Any, key: str) -> Mapping[str, Any]:

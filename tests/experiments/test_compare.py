@@ -3,12 +3,16 @@
 import csv
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from experiments import cli
 from experiments.compare.comparison import NO_SERIES
@@ -17,6 +21,10 @@ from experiments.compare.measured import Measured
 from experiments.compare.own_result import columns_of
 from experiments.compare.regimes import REGIMES, regimes_of
 from experiments.results.series_table import ENGINE, TIME, WAITING_GAUGE
+from hwmodels.profile import Stamp
+from hwmodels.profile_file import save_profile
+from tests.worlds.damage import damaged, edit, line_edit
+from tests.worlds.toy_profile import toy_profile
 
 FASTER = 0.8  # what is "measured" takes so much of the simulated time: the simulation is 25 % too slow
 ERROR = 1 / FASTER - 1
@@ -351,6 +359,40 @@ def test_data_that_the_profile_was_fitted_on_is_refused(
     )
     gone = with_profile(run, tmp_path / "gone", {"path": str(tmp_path / "p.json"), "sha256": "0"})
     assert any("was not checked" in remark for remark in compared(capsys, gone, path)["remarks"])
+
+
+def test_a_run_on_a_profile_refuses_what_the_profile_was_made_of(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = as_csv(tmp_path / "a.csv", rows_of(run))
+    stamp = Stamp("a100_80g", "llama3_8b", 1, "vllm", "0.19.0", "bf16", "made up", "CC0", ())
+    made_of = (("requests.csv", sha256(path.read_bytes()).hexdigest()),)
+    save_profile(replace(toy_profile(skew=None), stamp=replace(stamp, files=made_of)), tmp_path / "p.json")
+    words = ("trace.tokens_scale=0.02", "engine.max_num_batched_tokens=64", "engine.max_num_seqs=8")
+    on_it = simulated(
+        tmp_path / "on", f"engine.profile={tmp_path / 'p.json'}", "engine.kv_tokens=4096", *words
+    )
+    assert "(as requests.csv)" in refused(capsys, on_it, path)
+
+
+@pytest.mark.parametrize("format", WRITERS)
+@given(line_edits=st.lists(line_edit, max_size=2), edits=st.lists(edit, max_size=3))
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_damaged_files_are_compared_or_refused(
+    format: str,
+    run: Path,
+    capsys: pytest.CaptureFixture[str],
+    line_edits: list[tuple[str, int, int]],
+    edits: list[tuple[int, int, bytes]],
+) -> None:
+    with TemporaryDirectory() as folder:
+        path = WRITERS[format][0](Path(folder) / "measured", rows_of(run))
+        path.write_bytes(damaged(path.read_bytes(), line_edits, edits))
+        capsys.readouterr()
+        status = cli.run(["compare", str(run), str(path)])
+    said = capsys.readouterr()
+    assert status in (0, 2), said.err
+    assert (not said.err and said.out) if status == 0 else (not said.out and said.err.count("\n") == 1)
 
 
 def test_reading_says_what_is_known(run: Path, tmp_path: Path) -> None:
