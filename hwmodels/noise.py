@@ -1,45 +1,129 @@
-"""Measured times over a count that fall where work grows: single bad points are found, to be left out."""
+"""Measured times that fall where work grows: single bad points are found, left out and said in a note."""
 
+import math
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from hwmodels.errors import HardwareError
-from hwmodels.profile import Floats
+from hwmodels.profile import Curve, Floats, Lattice, Profile
 
 # A fall by less than this share is noise that lines through the points even out.
 FALL: Final = 0.10
+# Libraries choose another kernel for another number of rows, and the next one may be so much faster.
+PRODUCT_FALL: Final = 0.20
 # More bad points than this share of a table: it is not single points that are wrong with it.
-MOST_BAD: Final = 0.1
+MOST_BAD: Final = 0.2
+# Counts start at 0 on some axes; as in hwmodels.op_table.
+_LOG_OFFSET: Final = 16.0
+# Beside many decoding sequences a chunk is a small part of the work, and falls over its tokens are noise that
+# surfaces even out; so of mixed steps only sequences and their context count.
+_GROWING_AXES: Final = {"decode": (0, 1), "prefill": (0, 1), "mixed": (2, 3)}
+# A line of fewer points cannot tell which of two neighbours is the bad one.
+_FEWEST: Final = 4
 
 
-def bad_points(counts: Floats, seconds: Floats, what: str) -> npt.NDArray[np.intp]:
-    """Positions of points without which ``seconds`` never falls by more than ``FALL`` to the next count.
+def bad_points(counts: Floats, seconds: Floats, fall: float = FALL) -> npt.NDArray[np.intp]:
+    """Positions of the fewest points without which ``seconds`` never falls by more than ``fall`` to the next.
 
-    Of two neighbours that fall, the one farther from the line (in logarithms) between the points around them
-    is bad. HardwareError, with ``what`` as the table's name, when more than ``MOST_BAD`` of the points are.
+    Where it is as well to leave out one as another, those stay that lie nearest to one line in logarithms.
     """
-    places, logs = np.log(counts), np.log(seconds)
-    left = list(range(len(counts)))
-    while (fall := _first_fall([float(seconds[at]) for at in left])) is not None:
-        around = [at for at in (fall - 1, fall + 2) if 0 <= at < len(left)]
-        if not around:
-            raise HardwareError(f"{what} has {len(left)} points and they fall; measure it again")
-        known = [left[at] for at in around]
-        line = np.interp(places[left[fall : fall + 2]], places[known], logs[known])
-        misses = np.abs(logs[left[fall : fall + 2]] - line)
-        left.pop(fall if misses[0] >= misses[1] else fall + 1)
-    bad = np.setdiff1d(np.arange(len(counts)), left)
-    if len(bad) > max(1.0, MOST_BAD * len(counts)):
+    points = len(counts)
+    if points < _FEWEST or not (seconds[1:] < (1.0 - fall) * seconds[:-1]).any():
+        return np.empty(0, dtype=np.intp)
+    places, logs = np.log(counts + _LOG_OFFSET).tolist(), np.log(seconds).tolist()
+    # Per point the best way to keep it as the last one: (points left out, bends, the one kept before it).
+    best: list[tuple[int, float, int]] = []
+    for at in range(points):
+        ways = [(at, 0.0, -1)]
+        for before in range(at):
+            if logs[at] >= logs[before] + math.log(1.0 - fall):
+                out, bend, _ = best[before]
+                rise = logs[at] - logs[before]
+                ways.append(
+                    (out + at - before - 1, bend + rise * rise / (places[at] - places[before]), before)
+                )
+        best.append(min(ways))
+    last = min(range(points), key=lambda at: (best[at][0] + points - 1 - at, best[at][1], at))
+    kept = []
+    while last >= 0:
+        kept.append(last)
+        last = best[last][2]
+    return np.setdiff1d(np.arange(points), kept)
+
+
+def require_few(bad: int, points: int, what: str, fall: float = FALL) -> None:
+    """Refuse a table with more than ``MOST_BAD`` bad points."""
+    if bad > max(1.0, MOST_BAD * points):
         raise HardwareError(
-            f"{what} is too noisy: {len(bad)} of its {len(counts)} times break the rule that more work never "
-            f"takes {FALL:.0%} less; measure it again"
+            f"{what} is too noisy: {bad} of its {points} times break the rule that more work never takes "
+            f"{fall:.0%} less; measure it again"
         )
-    return bad
 
 
-def _first_fall(seconds: list[float]) -> int | None:
-    """The first point whose next one is lower by more than ``FALL``."""
-    falls = (at for at in range(len(seconds) - 1) if seconds[at + 1] < (1.0 - FALL) * seconds[at])
-    return next(falls, None)
+def steadied(profile: Profile) -> Profile:
+    """The profile without bad points, and a note for each table that had some.
+
+    Of the curves over one count bad points are left out; in lattices, which may have no holes, the line (in
+    logarithms) between their neighbours stands in. HardwareError names a table with too many.
+    """
+    tables, notes = profile.tables, []
+    dense, dense_notes = _without(tables.dense, "dense", "tokens")
+    head, head_notes = _without(tables.head, "head", "sequences")
+    notes += [*dense_notes, *head_notes]
+    smooth: dict[str, tuple[Lattice, ...]] = {}
+    for kind, axes in _GROWING_AXES.items():
+        done = [_bridged(lattice, axes) for lattice in getattr(tables, kind)]
+        smooth[kind] = tuple(lattice for lattice, _ in done)
+        bad = sum(count for _, count in done)
+        points = sum(int((~np.isnan(lattice.values)).sum()) for lattice in getattr(tables, kind))
+        require_few(bad, points, f"the table of {kind} attention")
+        if bad:
+            notes.append(
+                f"{kind} attention: {bad} of {points} times are bad, more work takes over {FALL:.0%} less: "
+                "their neighbours' line stands in"
+            )
+    if not notes:
+        return profile
+    stamp = replace(profile.stamp, notes=(*profile.stamp.notes, *notes))
+    decode, prefill, mixed = (smooth[kind] for kind in _GROWING_AXES)
+    return Profile(
+        stamp, replace(tables, dense=dense, head=head, decode=decode, prefill=prefill, mixed=mixed)
+    )
+
+
+def _without(curve: Curve, name: str, unit: str) -> tuple[Curve, list[str]]:
+    bad = bad_points(np.array(curve.counts, dtype=np.float64), np.array(curve.seconds), PRODUCT_FALL)
+    require_few(len(bad), len(curve.counts), f"the {name} table over {unit}", PRODUCT_FALL)
+    if not len(bad):
+        return curve, []
+    gone = ", ".join(str(curve.counts[at]) for at in bad)
+    kept = [at for at in range(len(curve.counts)) if at not in set(bad.tolist())]
+    left = Curve(tuple(curve.counts[at] for at in kept), tuple(curve.seconds[at] for at in kept))
+    return left, [f"{name}: left out at {gone} {unit}, where more work takes over {PRODUCT_FALL:.0%} less"]
+
+
+def _bridged(lattice: Lattice, axes: tuple[int, ...]) -> tuple[Lattice, int]:
+    """The lattice with every bad point of a line along one of ``axes`` replaced, and how many there were."""
+    values, bad = lattice.values.copy(), np.zeros(lattice.values.shape, dtype=np.bool_)
+    for axis in axes:
+        counts = lattice.axes[axis]
+        lines = np.moveaxis(values, axis, -1)
+        marks = np.moveaxis(bad, axis, -1)
+        for index in np.ndindex(lines.shape[:-1]):
+            _bridge(np.asarray(counts, dtype=np.float64), lines[index], marks[index])
+    return (Lattice(lattice.axes, values), int(bad.sum())) if bad.any() else (lattice, 0)
+
+
+def _bridge(counts: Floats, line: Floats, marks: npt.NDArray[np.bool_]) -> None:
+    """Replace the bad points of one line in place, and mark them."""
+    known = np.flatnonzero(~np.isnan(line))
+    bad = known[bad_points(counts[known], line[known])]
+    if not len(bad):
+        return
+    good = np.setdiff1d(known, bad)
+    places = np.log(counts + _LOG_OFFSET)
+    line[bad] = np.exp(np.interp(places[bad], places[good], np.log(line[good])))
+    marks[bad] = True

@@ -13,6 +13,7 @@ from hwmodels.importers.llmservingsim import import_llmservingsim
 from hwmodels.importers.request import ImportRequest
 from hwmodels.importers.splitwise import read_splitwise
 from hwmodels.importers.vidur import import_vidur
+from hwmodels.noise import steadied
 from hwmodels.profile import NOT_JUDGED, Profile
 
 __all__ = ["IMPORTERS", "ImportRequest", "import_profile", "read_splitwise"]
@@ -40,7 +41,7 @@ def import_profile(format_name: str, request: ImportRequest) -> Profile:
         raise HardwareError(
             f"unknown profile format {format_name!r}; write {near!r} or another of {', '.join(IMPORTERS)}"
         )
-    profile = IMPORTERS[format_name](request)
+    profile = steadied(IMPORTERS[format_name](request))
     return replace(profile, stamp=replace(profile.stamp, error_band=_error_band(profile)))
 
 

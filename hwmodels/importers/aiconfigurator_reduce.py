@@ -12,7 +12,7 @@ from hwmodels.importers.aiconfigurator_tables import BF16, ENGINE, Folder
 from hwmodels.importers.request import device_notes
 from hwmodels.importers.tables import Table, mean_by_count, read_table
 from hwmodels.llm_shape import LlmShape
-from hwmodels.noise import bad_points
+from hwmodels.noise import bad_points, require_few
 from hwmodels.profile import Curve, Floats
 
 _ELEMENT_BYTES: Final = 2  # message_size counts elements of 16 bits
@@ -93,7 +93,8 @@ def _messages(gpu: str, engine: str, version: str, table: Table, rows: Table) ->
     device_notes(gpu, str(table.words["device"][0]), table.path)
     curve = mean_by_count(rows.counts["message_size"] * _ELEMENT_BYTES, rows.times["latency"] * 1e-3)
     sizes, seconds = np.array(curve.counts, dtype=np.float64), np.array(curve.seconds)
-    bad = bad_points(sizes, seconds, str(table.path))
+    bad = bad_points(sizes, seconds)
+    require_few(len(bad), len(sizes), str(table.path))
     left_out = tuple(int(size) for size in sizes[bad])
     return Messages(engine, version, table, np.delete(sizes, bad), np.delete(seconds, bad), left_out)
 

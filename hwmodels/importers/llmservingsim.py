@@ -49,7 +49,7 @@ def import_llmservingsim(request: ImportRequest) -> Profile:
     dense = read_table(folder / "dense.csv", ("tokens",), ("time_us",), ("layer",))
     head = read_table(folder / "per_sequence.csv", ("sequences",), ("time_us",), ("layer",))
     attention = read_table(folder / "attention.csv", _ATTENTION, ("time_us",))
-    skew = _read_skew(folder / "skew_fit.csv")
+    skew = None if meta.says_no_skew() else _read_skew(folder / "skew_fit.csv")
     read = [dense, head, attention, *([skew] if skew else [])]
     version = meta.engine_version(request)
     all_reduce, reduce_notes, reduce_files = _all_reduce(request, llm, version)
@@ -207,13 +207,13 @@ def _table_notes(dense: Table, skew: Table | None, meta: Meta) -> tuple[str, ...
     if "qk_norm" in dense.words["layer"]:
         notes.append("qk_norm is assumed to be the time of one of the two norms: it counts twice per layer")
     notes += [f"the unknown operation {name} counts once per layer" for name in _unknown(dense)]
-    if skew is None:
+    if meta.says_no_skew():
+        notes.append("skew: meta.yaml says it was not profiled, so unequal contexts cost as equal ones")
+    elif skew is None:
         notes.append("no skew_fit.csv: what unequal contexts cost was not measured")
     else:
         notes.append(
             "skew: alpha averaged by samples over skew rates up to 40 %, kept within 0 and 1, and taken to "
             "hold at the largest batch of its class"
         )
-        if meta.says_no_skew():
-            notes.append("meta.yaml says skew was not profiled, so skew_fit.csv is of another run")
     return tuple(notes)

@@ -51,8 +51,8 @@ class Meta:
 
     def says_no_skew(self) -> bool:
         """Whether the file says that skewed batches were not profiled."""
-        skew = self.entries.get("skew_profile")
-        return isinstance(skew, Mapping) and skew.get("enabled") is False
+        flags = (self.entries.get(key) for key in ("skew_profile", "skew_fit"))
+        return any(isinstance(flag, Mapping) and flag.get("enabled") is False for flag in flags)
 
     def _require_shape(self, llm: LlmShape) -> None:
         """The overrides are one rank's share of the model at one of the measured tensor-parallel sizes."""

@@ -19,7 +19,6 @@ from hwmodels.all_reduce_fit import fit_stretches, stretches_s
 from hwmodels.catalogue import load_gpu, load_llm
 from hwmodels.errors import HardwareError
 from hwmodels.importers import ImportRequest, import_profile
-from hwmodels.noise import bad_points
 from hwmodels.select import step_model
 from scripts.fit_all_reduce import printed
 from tests.worlds.profile_tables import Row, write_aiconfigurator, write_llmservingsim
@@ -52,20 +51,6 @@ def test_two_lines_and_the_jump_between_them_are_found() -> None:
     assert [one.from_size for one in found.stretches] == [0, 1 << 23]
     assert found.stretches[1][1:] == pytest.approx(truth[1][1:])
     assert np.abs(found.errors).max() < 1e-9 < np.abs(found.held_out).max()
-
-
-def test_a_single_bad_point_is_left_out_and_a_noisy_table_refused() -> None:
-    seconds = stretches_s((Stretch(0, 5e-6, 4e-12),), SIZES)
-    bad = seconds.copy()
-    bad[3] *= 2.5
-    assert bad_points(SIZES, bad, "made.csv").tolist() == [3]
-    assert not len(bad_points(SIZES, seconds, "made.csv"))
-    low = seconds.copy()
-    low[15] *= 0.3
-    assert bad_points(SIZES, low, "made.csv").tolist() == [15]
-    bad[[1, 6, 8]] *= 2.5
-    with pytest.raises(HardwareError, match=r"made\.csv is too noisy: "):
-        bad_points(SIZES, bad, "made.csv")
 
 
 def test_what_was_measured_in_the_imitated_engine_needs_no_label() -> None:

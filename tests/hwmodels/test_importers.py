@@ -180,7 +180,7 @@ def test_llmservingsim_notes_say_what_was_assumed(tmp_path: Path) -> None:
     folder = write_llmservingsim(tmp_path, tp=2, meta="skew_profile:\n  enabled: false\n")
     notes = "; ".join(of_4090(folder, tp=2).stamp.notes)
     assert "all-reduce between the ranks was not measured" in notes
-    assert "skew_fit.csv is of another run" in notes
+    assert "meta.yaml says it was not profiled" in notes
 
 
 def test_qk_norm_counts_twice_per_layer_and_belongs_to_its_model(tmp_path: Path) -> None:
@@ -598,6 +598,9 @@ def test_real_llmservingsim(
     assert sorted(lattice.values.shape for lattice in tables.mixed) == mixed
     rows = pd.read_csv(SIM / folder / f"tp{tp}" / "attention.csv")
     layers = load_llm(llm).layers
+    bridged = [note for note in found.stamp.notes if "times are bad" in note]
+    said = {id(tables.mixed): 1} if gpu == "rtx_pro_6000" else {}
+    assert [note.startswith("mixed attention: 1 of ") for note in bridged] == [True] * len(said)
     kinds = (
         (tables.decode, rows.prefill_chunk == 0, ["n_decode", "kv_decode"]),
         (tables.prefill, rows.n_decode == 0, ["prefill_chunk", "kv_prefill"]),
@@ -611,7 +614,9 @@ def test_real_llmservingsim(
         assert not any(np.isnan(lattice.values).any() for lattice in lattices)
         part = rows[mask]
         expected = dict(zip(zip(*(part[axis] for axis in axes)), part.time_us * 1e-6 * layers))
-        assert measured(lattices) == pytest.approx(expected)
+        found_s = measured(lattices)
+        other = [point for point, seconds in expected.items() if found_s[point] != pytest.approx(seconds)]
+        assert found_s.keys() == expected.keys() and len(other) == said.get(id(lattices), 0)
     digest = save_profile(found, tmp_path / "p.json")
     assert load_profile(tmp_path / "p.json").digest == digest
 
