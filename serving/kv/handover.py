@@ -26,6 +26,9 @@ from serving.vocabulary.request import Request
 
 __all__ = ["HandOverRules", "HandOvers"]
 
+# On Python 3.11 every look-up through the class costs as much as the rest of a short method.
+_ABORTED = MovePhase.ABORTED
+
 
 class HandOvers:
     """The hand-overs of one model, and the room kept on its decode instances."""
@@ -169,7 +172,7 @@ class HandOvers:
         move = self.moves.sent(event, actions)
         if move is None:
             return None
-        if move.phase is MovePhase.ABORTED:
+        if move.phase is _ABORTED:
             self._drop_room(move)
             self._send_again(move)
             self._engines[move.target].freed(actions)

@@ -16,7 +16,6 @@ from serving.kv.pieces import Pieces
 from serving.kv.transfer_ids import TransferIds
 from serving.vocabulary.actions import Action, Send, StopSend
 from serving.vocabulary.events import Sent
-from serving.vocabulary.fact import fact
 
 
 class MovePhase(IntEnum):
@@ -32,13 +31,8 @@ class MovePhase(IntEnum):
 _RESERVED, _SENDING, _COMMITTED, _ABORTED = MovePhase
 
 
-@fact
-class StageSend:
-    """What one replica sends in a stage: ``size_bytes`` of KV of these requests."""
-
-    source: int
-    requests: tuple[int, ...]
-    size_bytes: int
+# What one replica sends in a stage: (source, requests, bytes of their KV).
+StageSend = tuple[int, tuple[int, ...], int]
 
 
 class Move:
@@ -87,9 +81,9 @@ class Moves:
             self.staying.update([progress.id for progress in batch])
         else:
             self.sending.add(source.id)
-            reserve = self.pieces.reserve
+            reserve = target.reserve
             for progress in batch:
-                reserve(target, progress.id, progress.known_tokens)
+                reserve(progress.id, progress.known_tokens)
         move = Move(source.id, target.id, batch)
         self._moves[move] = None
         return move
@@ -97,14 +91,12 @@ class Moves:
     def send(self, move: Move, stage: Sequence[StageSend], reason: str, actions: list[Action]) -> None:
         """Begin a stage."""
         assert move.phase is _RESERVED and stage, "a stage begins when nothing is on the wire"
-        model, begin = self._engines[move.source].replica.model, self.transfer_ids.begin
+        model, begin, target = self._engines[move.source].replica.model, self.transfer_ids.begin, move.target
         move.phase, move.missing = _SENDING, len(stage)
         move.transfers = transfers = tuple([begin(model) for _ in stage])
-        for transfer, one in zip(transfers, stage):
+        for transfer, (source, requests, size_bytes) in zip(transfers, stage):
             self._of_transfer[transfer] = move
-            actions.append(
-                Send(transfer, "kv", one.requests, one.source, move.target, one.size_bytes, reason)
-            )
+            actions.append(Send(transfer, "kv", requests, source, target, size_bytes, reason))
 
     def begin(
         self, source: Engine, target: Engine, batch: tuple[Progress, ...], reason: str, actions: list[Action]
@@ -153,7 +145,7 @@ class Moves:
         self._end(move, _ABORTED)
         if not move.stays:
             target, has_one = self._engines[move.target], self.pieces.has_one
-            self.pieces.release(target, [one for one in move.ids if not has_one(one, target.id)])
+            target.release([one for one in move.ids if not has_one(one, target.id)])
 
     def _end(self, move: Move, phase: MovePhase) -> None:
         move.phase = phase
@@ -173,7 +165,7 @@ class Moves:
         pieces = self.pieces
         if not pieces and source != target:
             ids = tuple([progress.id for progress in batch])
-            return [StageSend(source, ids, pieces.whole_bytes(batch))]
+            return [(source, ids, pieces.whole_bytes(batch))]
         bytes_at: dict[int, int] = {source: 0}
         requests_at: dict[int, list[int]] = {source: []}
         for progress in batch:
@@ -183,7 +175,7 @@ class Moves:
                 if size_bytes and replica != target:
                     bytes_at[replica] = bytes_at.get(replica, 0) + size_bytes
                     requests_at.setdefault(replica, []).append(progress.id)
-        return [StageSend(one, tuple(ids), bytes_at[one]) for one, ids in requests_at.items() if ids]
+        return [(one, tuple(ids), bytes_at[one]) for one, ids in requests_at.items() if ids]
 
     def by_sources(
         self, batch: Iterable[Progress]

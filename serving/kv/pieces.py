@@ -4,8 +4,8 @@ While an instance loads its parameters it may compute the first k of a prompt's 
 where the request is attached, its home. Each replica has the KV of the layers that it computed, in blocks of
 its own. A request without a record lies whole on its home: nothing is written of it here.
 
-Outside the engine blocks are reserved and released here and nowhere else: for KV on its way
-(``serving.kv.moves``), for batches that are computed by layers (``serving.live``), for pieces.
+Outside the engine blocks are reserved and released here, for pieces and for batches that are computed by
+layers (``serving.live``), and in ``serving.kv.moves``, for KV on its way; nowhere else.
 """
 
 from collections.abc import Iterable, Mapping

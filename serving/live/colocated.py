@@ -149,13 +149,13 @@ class LiveColocated(Live):
 
     def ended(self, engine: Engine, event: Ran, actions: list[Action]) -> list[Engine]:
         """An instance has run its layers; those who finished leave. Returns who may have more memory now."""
-        giver = self.ran(engine, event, actions)
+        new = self.ran(engine, event, actions)
         for request in event.finished:
             place, gone = self._places.pop(request)
             self._fleet.departed(place, gone)
         self.has_more(engine.id)
-        self.has_more(giver.id)
-        return [engine, giver]
+        self.has_more(new.id)
+        return [engine, new]
 
     def computed(
         self, engine: Engine, done: list[Progress], first_layers: Piece | None, actions: list[Action]

@@ -200,12 +200,12 @@ class Disaggregated:
     def _ran_layers(self, engine: Engine, event: Ran, actions: list[Action]) -> None:
         live = self.live
         assert live is not None
-        giver = live.ran(engine, event, actions)
+        new = live.ran(engine, event, actions)
         if engine.state is _IDLE and engine.id in self.prefill:
             self._idle.add(engine.id)
         self.feed(actions)
         engine.freed(actions)
-        giver.freed(actions)  # of a batch that ended with its first token, if it decodes by now
+        new.freed(actions)  # of a batch that ended with its first token, if it decodes by now
         if self.hand_overs.waiting:
             self.hand_overs.match(actions)
 

@@ -51,8 +51,8 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     _mutant(
         "free queue forgets who left it", "serving",
-        "handed_out = self.returned - kept - free_blocks + ahead - span.first",
-        "handed_out = self.returned - kept - free_blocks - span.first",
+        "handed_out = self._returned - kept - free_blocks + ahead - span.first",
+        "handed_out = self._returned - kept - free_blocks - span.first",
         "blocks found again by others still count as handed out before one's own",
         "kv_ledger exactness vllm_schedules",
     ),
@@ -161,6 +161,31 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         "self.demand_tokens -= self._room.forget(kept)", "self._room.forget(kept)",
         "scalers see demand of requests that failed with their instance",
         "handover elastic_exactness live_wide",
+    ),
+    _mutant(
+        "aborted moves go on", "serving",
+        "actions.append(StopSend(transfer, reason))", "pass",
+        "what an aborted move has on the wire is not stopped",
+        "move_states handover_states split_kv",
+    ),
+    _mutant(
+        "stopped KV has come", "serving",
+        "self.abort(move, event.cause, actions)", "move.phase = _RESERVED",
+        "a transfer that the world stopped counts as one that ended",
+        "move_states handover_states first_layers_states",
+    ),
+    _mutant(
+        "aborted targets keep blocks", "serving",
+        "target.release([one for one in move.ids if not has_one(one, target.id)])", "pass",
+        "the target of an aborted move keeps the blocks that were reserved",
+        "move_states handover_states split_kv",
+    ),
+    _mutant(
+        "activations sent to their source", "serving",
+        'source, target = (batch.old, batch.new) if batch.where == "embedding" else (batch.new, batch.old)',
+        "source, target = batch.old, batch.new",
+        "activations whose transfer was stopped are sent again the wrong way",
+        "first_layers_states live_wide",
     ),
     # Live pairs
     _mutant(

@@ -1,4 +1,4 @@
-"""KV from prefill to decode instances: whole action lists, every cell of the state table, losses."""
+"""KV from prefill to decode instances: whole action lists, losses."""
 
 import pytest
 
@@ -130,7 +130,7 @@ def test_an_instance_that_turns_computes_the_prompts_it_has_begun_as_prefill() -
     assert (service.backlog_tokens, service.migrating_tokens) == (3, 0)  # request 9 runs on replica 1
 
 
-# The state table: a request at the source, on its way, arrived
+# A request at the source, on its way, arrived
 
 
 def at_source() -> Told:

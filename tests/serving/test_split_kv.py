@@ -1,4 +1,4 @@
-"""KV that lies in two places is handed over whole: exact actions, every cell of the state table, losses."""
+"""KV that is split by layer is handed over whole: exact actions, losses, sums."""
 
 from random import Random
 
@@ -60,8 +60,8 @@ def test_the_source_sends_first_and_givers_as_they_appear_in_the_batch() -> None
 def test_pieces_are_rounded_down_and_one_of_no_bytes_is_not_sent() -> None:
     batch = [split(1, 1, 1), split(2, 3, 1), split(3, 3, 3)]
     assert stage(batch, target=2, kv_bytes_per_token=1) == [
-        StageSend(0, (1, 2, 3), 1 + 3 + 1),
-        StageSend(1, (3,), 2),
+        (0, (1, 2, 3), 1 + 3 + 1),
+        (1, (3,), 2),
     ]
 
 
@@ -70,12 +70,12 @@ def test_layers_from_several_replicas_are_one_stage() -> None:
     one = Progress(Request(1, 0, 5, 1, "m"))
     pieces = Piece(1, LayerRange(0, 1)), Piece(2, LayerRange(1, 3))
     assert stage([(one, pieces)], 3, 8) == [
-        StageSend(0, (1,), 10),
-        StageSend(1, (1,), 10),
-        StageSend(2, (1,), 20),
+        (0, (1,), 10),
+        (1, (1,), 10),
+        (2, (1,), 20),
     ]
-    assert stage([(one, pieces)], 1, 8) == [StageSend(0, (1,), 10), StageSend(2, (1,), 20)]
-    assert stage([(one, pieces)], 0, 8) == [StageSend(1, (1,), 10), StageSend(2, (1,), 20)]
+    assert stage([(one, pieces)], 1, 8) == [(0, (1,), 10), (2, (1,), 20)]
+    assert stage([(one, pieces)], 0, 8) == [(1, (1,), 10), (2, (1,), 20)]
 
 
 Split = tuple[Progress, tuple[Piece, ...]]
@@ -203,7 +203,7 @@ def test_one_that_closes_while_it_fetches_hands_over_what_it_completes_then() ->
     assert rig.sent(0) == (0, [adopt(0, 1)])
 
 
-# The state table: at the source
+# At the source
 
 
 def at_source() -> Rig:
@@ -393,13 +393,13 @@ def test_pieces_sum_to_the_whole_in_any_order(
     batch = [split(id, tokens, layers, replica) for id, (tokens, replica, layers) in enumerate(drawn)]
     sends = stage(batch, 3, kv_bytes)
     whole_bytes = kv_bytes * sum(tokens for tokens, _, _ in drawn)
-    assert sum(one.size_bytes for one in sends) == whole_bytes
-    assert sends[0].source == 0 and sends[0].requests == tuple(range(len(batch)))
+    assert sum(size_bytes for _, _, size_bytes in sends) == whole_bytes
+    assert sends[0][:2] == (0, tuple(range(len(batch))))
     random.shuffle(batch)
     again = stage(batch, 3, kv_bytes)
-    assert {one.source: one.size_bytes for one in again} == {one.source: one.size_bytes for one in sends}
+    assert {one[0]: one[2] for one in again} == {one[0]: one[2] for one in sends}
     at_home = stage(batch, 0, kv_bytes)
-    assert sum(one.size_bytes for one in at_home) == whole_bytes - sends[0].size_bytes
+    assert sum(size_bytes for _, _, size_bytes in at_home) == whole_bytes - sends[0][2]
 
 
 class Chance:

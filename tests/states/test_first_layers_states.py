@@ -67,7 +67,8 @@ class Case:
 
     def run_last_layers(self) -> None:
         """The activations came, after a first transfer that the world had stopped."""
-        self.ended(self.activations, "link gone")  # sent again
+        again = [one for one in self.ended(self.activations, "link gone") if isinstance(one, Send)]
+        assert [(one.what, one.source, one.target) for one in again] == [("activations", NEW, SERVING)]
         self.ended(self.activations + 1)
         self.ran(SERVING)  # a decode step of request 0
         aside = self.engines[SERVING].aside
