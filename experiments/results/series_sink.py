@@ -21,6 +21,7 @@ WAITING: Final = 0
 RUNNING: Final = 1
 GONE: Final = 2
 NO_ENGINE: Final = -1
+STEPS_UNKNOWN: Final = -1
 MOVE_FIELDS: Final = ("now_ns", "request", "engine", "state", "tokens")
 READING_FIELDS: Final = ("now_ns", "engine", "used_blocks", "growing", "steps_done")
 _KV: Final = "kv"
@@ -32,10 +33,10 @@ class SeriesSink:
     ``moves``: a request begins to wait or to run at an engine, or leaves without an answer (MOVE_FIELDS);
     ``tokens`` are its prompt's when it arrives, and those it did not have to compute when it begins to run.
     A row for every prompt chunk; the first counts. ``readings``: the block ledger of an engine
-    (READING_FIELDS) when one of its requests has finished or was preempted, and when a step with prompts
-    begins. These moments are the same in coalesced and in exact runs, and so is the ledger then. ``growing``:
-    how many requests take a token's place per step from then on. ``preempted``: (time, engine) of each
-    preemption.
+    (READING_FIELDS) when one of its requests has finished or was preempted, when a step with prompts begins,
+    and when it is lost. These moments are the same in coalesced and in exact runs, and so is the ledger then.
+    ``growing``: how many requests take a token's place per step from then on. ``preempted``: (time, engine)
+    of each preemption.
     """
 
     def __init__(
@@ -64,7 +65,8 @@ class SeriesSink:
         elif kind is Sent:
             self._sent(now_ns, event)  # type: ignore[arg-type]
         elif kind is Lost:
-            read = event.replica  # type: ignore[union-attr]
+            # Steps between its last report and its loss are known to exact runs alone.
+            self.readings.extend((now_ns, event.replica, 0, 0, STEPS_UNKNOWN))  # type: ignore[union-attr]
         for action in actions:
             if type(action) is Run and action.chunks:
                 self._begins(now_ns, action)

@@ -19,6 +19,7 @@ from experiments.results.series_sink import (
     NO_ENGINE,
     READING_FIELDS,
     RUNNING,
+    STEPS_UNKNOWN,
     WAITING,
     SeriesSink,
 )
@@ -172,7 +173,8 @@ def _blocks_at(instants_ns: Ints, readings: Mapping[str, Ints], block_tokens: in
     at = np.searchsorted(times, instants_ns, side="right") - 1
     now, after = np.maximum(at, 0), np.minimum(at + 1, len(times) - 1)
     lasts = np.maximum(times[after] - times[now], 1)
-    steps = (steps_done[after] - steps_done[now]) * ((instants_ns - times[now]) / lasts)
+    between = np.where(steps_done[after] == STEPS_UNKNOWN, 0, steps_done[after] - steps_done[now])
+    steps = between * ((instants_ns - times[now]) / lasts)
     blocks = readings["used_blocks"][now] + readings["growing"][now] * steps / block_tokens
     return np.where(at < 0, 0.0, blocks)
 

@@ -29,6 +29,10 @@ WORLDS = {
     "elastic": (*DRAWN, "system=serverlessllm"),
     "live": (*DRAWN, "system=blitzscale"),
 }
+LOSSES = {
+    "replica lost": (*TIGHT, "faults=one_replica", "faults.at_s=2"),
+    "host lost": (*DRAWN, "system=serverlessllm", "faults=one_host", "faults.at_s=20"),
+}
 
 
 def done(*words: str) -> Simulated:
@@ -46,9 +50,10 @@ def totals(run: Simulated, name: str) -> np.ndarray:
     return found[name].reshape(-1, len(set(found[series_table.ENGINE].tolist()))).sum(axis=1)
 
 
-@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("world", WORLDS | LOSSES)
 def test_coalesced_and_exact_runs_have_the_same_series(world: str) -> None:
-    coalesced, exact = done(*WORLDS[world]), done(*WORLDS[world], "engine.exact=true")
+    words = (WORLDS | LOSSES)[world]
+    coalesced, exact = done(*words), done(*words, "engine.exact=true")
     assert series(coalesced).keys() == series(exact).keys()
     for name, values in series(coalesced).items():
         np.testing.assert_array_equal(values, series(exact)[name], err_msg=name)
@@ -69,6 +74,18 @@ def test_requests_are_conserved_at_every_instant(world: str) -> None:
     np.testing.assert_array_equal(inside, arrived - finished)
     assert inside.max() > 0 and inside[-1] == 0
     np.testing.assert_array_equal(totals(run, series_table.SUCCESSES), finished)
+
+
+def test_a_lost_replica_has_no_requests_and_no_blocks_any_more() -> None:
+    run = done(*LOSSES["replica lost"])
+    assert run.summary["requests"]["failed"] > 0
+    found = series(run)
+    lost = (found[series_table.ENGINE] == 0) & (found[series_table.TIME] >= 2)
+    before = (found[series_table.ENGINE] == 0) & (found[series_table.TIME] < 2)
+    for name in (series_table.RUNNING_GAUGE, series_table.KV_GAUGE):
+        assert found[name][before].max() > 0 and not found[name][lost].any(), name
+    inside = totals(run, series_table.RUNNING_GAUGE) + totals(run, series_table.WAITING_GAUGE)
+    assert inside[-1] == 0 and totals(run, series_table.SUCCESSES)[-1] == run.summary["requests"]["finished"]
 
 
 def test_the_last_row_has_what_the_summary_has() -> None:
