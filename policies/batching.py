@@ -34,8 +34,8 @@ def make_room(view: ReplicaView, need: int) -> tuple[tuple[int, ...], int, int]:
 def append_slots(view: ReplicaView) -> tuple[int, ...]:
     """Requests to preempt, newest first, where each request must find a free block, needed or not.
 
-    The oldest goes first. Where no block is free the newest who has not had its turn gives its own, in the
-    end the one who asks (vLLM 0.6: Scheduler._schedule_running, BlockSpaceManagerV1.can_append_slots).
+    The oldest goes first. Where no block is free the newest request not looked at yet is preempted, in the
+    end the request itself (vLLM 0.6: Scheduler._schedule_running, BlockSpaceManagerV1.can_append_slots).
     """
     kv = view.kv
     free, victims, to_come = kv.free_blocks, list[int](), deque(view.running)
@@ -57,7 +57,7 @@ def decode_batch(steps: int, interruptible: bool) -> Batch:
 
 
 def after_preemption(victims: tuple[int, ...]) -> Batch:
-    """One step of those left; what the victims' blocks are good for is decided after it."""
+    """One decode step of the remaining requests; the victims' blocks are used from the next choice on."""
     return Batch(victims, (), 0, True, 1, False, "decode after preemption")
 
 

@@ -108,7 +108,7 @@ class BinomialProvisioner:
     """Doubling (after lambdaScale's binomial multicast): in each round every holder sends to one new target.
 
     Approximate. Blocks travel in one order over the binomial tree, while lambdaScale's nodes send different
-    blocks to each other: here everyone who feeds several divides its out-link among them, so that the last
+    blocks to each other: here a source of several targets divides its out-link among them, so that the last
     target has everything after (rounds x size / bandwidth), and not after little more than one size /
     bandwidth. No instance executes what it has while it loads. Leaves and busy links are not looked at.
     """
@@ -178,8 +178,8 @@ def _beside_holders(wanted: Provision, draft: _Draft, relays: bool) -> list[Edge
     """One edge per scale-up domain with a holder and free seats, the seats by number.
 
     The holder's GPUs send a part to each seat, which exchange them: all together get what one link carries.
-    One whose out-links are free sends. relays: as over the network, then one that loads itself, and of the
-    busy the one that the fewest load from; without, who loads is asked only where nobody has everything.
+    A holder whose out-links are free sends. relays: as over the network, then a replica that loads, and
+    of the busy ones the one with the fewest loads; without, these send only where no holder exists.
     """
     holders: dict[int, list[Source]] = {}
     for source in wanted.holders:

@@ -34,7 +34,7 @@ _TOKENS = ("prompt_tokens", "output_tokens", "max_new_tokens")
 SIZE_COLUMNS = ("prompt_tokens", "output_tokens", "max_new_tokens", "images", "source_duration_ns", "prefix")
 """How much work a request is; a copy of a request takes these from one row, together."""
 KIN_COLUMNS = ("model", "priority", "session")
-"""Who sent a request and to what; a copy keeps its parent's."""
+"""The sender of a request and its model; a copy keeps its parent's."""
 COLUMNS = ("arrival_ns", *SIZE_COLUMNS, *KIN_COLUMNS)
 
 

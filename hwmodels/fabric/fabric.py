@@ -1,10 +1,10 @@
 """The fabric: flows over links of finite capacity, as rates between events.
 
 A flow's rate changes only when a flow starts or ends or a link changes. Changes of one moment are gathered
-and solved together when time moves on or a rate is asked for, and only where they can tell
-(``hwmodels.fabric.region``). A flow that finds room everywhere, and the end of one that filled no link it
-shared, need no solving. One whose links nobody uses books them when it starts: its end is known then, and
-that its latency is over is no event of its own, unless somebody comes to one of its links.
+and solved together when time moves on or a rate is asked for, and only where they can change a rate
+(``hwmodels.fabric.region``). A flow that finds capacity on every link, and the end of one that filled no link
+it shared, need no solving. A flow that is alone on its links books them when it starts: its end is known
+then, and the end of its latency is no event of its own, unless another flow starts on one of its links.
 """
 
 import math
@@ -24,7 +24,7 @@ _FULL = 1 - SAME_LEVEL
 class Fabric:
     """Flows on links with these capacities (bytes/s; 0 is a failed link), over time (seconds).
 
-    What happens by ``now_s`` of a call happens first, whoever calls; what finished is kept for the next
+    What happens by ``now_s`` of a call happens first; what finished is kept for the next
     ``advance``. A flow is named by the number ``start`` gave it. Raises HardwareError for a capacity that is
     neither 0 nor finite and at least ``LEAST_BYTES_PER_S``.
     """
@@ -262,7 +262,7 @@ class Fabric:
             self._use(link, flow.rate)
 
     def _end(self, flow: Moving, moved_bytes: float) -> None:
-        """The flow leaves its links; what it moved is counted. Full links tell those who share them."""
+        """The flow leaves its links; its bytes are counted. The flows on its full links get new rates."""
         del self._moving[flow.number]
         if flow.booked:
             self._bookings.give_back(flow)

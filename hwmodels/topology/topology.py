@@ -26,7 +26,7 @@ class Topology(Seats):
 
         GPU to GPU goes over NVLink inside a domain, over PCIe inside a host, else over both GPUs' NICs, and
         between leaves over the spine that a hash of (source, target, spread) names. From storage to a GPU is
-        through the memory of the GPU's host. Raises HardwareError where nothing leads, or for a place that is
+        through the memory of the GPU's host. Raises HardwareError without a path, or for a place that is
         not in the cluster.
         """
         return route(self, source, target, spread)

@@ -52,7 +52,7 @@ def in_play(wanted: ScaleUp, prune: bool, behind: Sequence[Source] = ()) -> tupl
 
 
 def senders(sources: Sequence[Source], gpus_per_instance: int, behind: Sequence[Source] = ()) -> list[Holder]:
-    """Line 1, second half: grouped by leaf, leaves by total bandwidth, then ids; who is ``behind`` last.
+    """Line 1, second half: grouped by leaf, leaves by total bandwidth, then ids; replicas ``behind`` last.
 
     Sources that share a NIC share its bandwidth. A host's copy sends any rank, an equal part to each.
     """

@@ -286,7 +286,7 @@ class StepWorld:
         self.actions: list[Action] = []
         self.prompts: dict[int, int] = {}
         self.on_the_wire: dict[int, Send] = {}
-        self.stopped: Counter[str] = Counter()  # transfers that were not told as whole, by who stopped them
+        self.stopped: Counter[str] = Counter()  # transfers that were not complete, by what stopped them
 
     def at(self, at_ns: int, what: Callable[[], Event | None]) -> None:
         self._number += 1

@@ -14,7 +14,7 @@ ID = 7
 
 
 class Script:
-    """One engine and the facts it is told."""
+    """One engine and the events it is given."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Policies at fault, the sentence that tells of them, and a view that a scaler is shown."""
+"""Faulty policies, the error message they cause, and a view for scalers."""
 
 from collections.abc import Callable
 

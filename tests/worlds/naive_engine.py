@@ -191,7 +191,7 @@ def _complete(case: Case, replica: _Replica, log: list[LoggedStep]) -> None:
 
 
 def _let_go(replica: _Replica) -> None:
-    """Those who had finished by the boundary before give up seat and memory."""
+    """Requests that had finished by the boundary before release seat and memory."""
     for request in replica.ended:
         if request in replica.running:
             _release_blocks(replica, request)

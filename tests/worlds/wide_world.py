@@ -119,7 +119,7 @@ class WideWorld(StepWorld):
 
     def _check_send(self, send: Send) -> None:
         for end in (send.source, send.target):
-            assert self.controller.engines[end].state not in GONE, "sent from or to nobody"
+            assert self.controller.engines[end].state not in GONE, "sent from or to a replica that is gone"
         assert send.source != send.target
         prompts = [self.prompts[request] for request in send.requests]
         if send.what == "activations":
@@ -152,7 +152,7 @@ class WideWorld(StepWorld):
     # The end.
 
     def assert_ended_well(self, requests: tuple[tuple[Request, int], ...]) -> None:
-        """Who fits is served, once, but where no seats are; then nothing is left in any book."""
+        """Each request that fits is served once, unless no seats are left; then all books are empty."""
         controller, room = self.controller, self.setting.room
         unfit = sum(request.prompt_tokens + request.max_new_tokens > room for request, _ in requests)
         assert self.ended["Reject"] == unfit and controller.arrived == len(requests)
