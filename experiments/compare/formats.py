@@ -80,6 +80,11 @@ def _format_of(name: str, text: str) -> str:
             return format
     if "request_throughput" in keys:  # a vLLM benchmark saved without its lists
         return "vllm_bench"
+    if whole is not None and (not keys or len(text.strip().splitlines()) > 1):
+        raise UserError(
+            f"{name} is one JSON document and none that is known here: give per-request timings in one of "
+            f"the formats {', '.join(FORMATS)}"
+        )
     return "jsonl"
 
 

@@ -77,10 +77,11 @@ def columns_of(path: Path, needed: tuple[str, ...] = ()) -> Columns:
     try:
         with path.open("rb") as file:
             table = pq.read_table(file)
-        names = [
-            *(needed or table.column_names),
-            *(name for name in (SCHEDULED,) if name in table.column_names),
-        ]
+        there = table.column_names
+        missing = [name for name in needed if name not in there]
+        if missing:
+            raise ValueError(f"it has no column {missing[0]}")
+        names = [*(needed or there), *(name for name in (SCHEDULED,) if name in there)]
         columns = {name: table.column(name).to_numpy() for name in names}
         words = [name for name in needed if columns[name].dtype.kind not in "iuf"]
         if words:
@@ -88,8 +89,6 @@ def columns_of(path: Path, needed: tuple[str, ...] = ()) -> Columns:
         return columns
     except OSError as error:
         reason = error.strerror or "it is damaged"
-    except KeyError as error:
-        reason = f"it has no column {error}"
     except pa.ArrowException:
         reason = "it is no Parquet file"
     except ValueError as error:

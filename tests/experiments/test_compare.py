@@ -1,8 +1,6 @@
 """servetwin compare: known errors from files of every format, regimes, parts of the error, refusals."""
 
-import csv
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -24,12 +22,20 @@ from experiments.results.series_table import ENGINE, TIME, WAITING_GAUGE
 from hwmodels.profile import Stamp
 from hwmodels.profile_file import save_profile
 from tests.worlds.damage import damaged, edit, line_edit
+from tests.worlds.measured_files import (
+    ERROR,
+    FASTER,
+    WRITERS,
+    Row,
+    as_csv,
+    as_lines,
+    as_vllm_bench,
+    bench_run,
+    rows_of,
+)
 from tests.worlds.toy_profile import toy_profile
 
-FASTER = 0.8  # what is "measured" takes so much of the simulated time: the simulation is 25 % too slow
-ERROR = 1 / FASTER - 1
 REQUESTS = 40
-Row = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
@@ -44,155 +50,6 @@ def simulated(folder: Path, *words: str) -> Path:
     more = [f"{key}={value}" for key, value in given.items()]
     assert cli.run(["simulate", "trace=azure_conv_like", "cluster=a100_x1", f"out={folder}", *more]) == 0
     return folder
-
-
-def rows_of(folder: Path) -> list[Row]:
-    """The run's requests with shorter times, as a client that began at another time might have seen them."""
-    columns = columns_of(folder / "requests.parquet")
-    names = list(columns)
-    rows = [
-        dict(zip(names, values, strict=True)) for values in zip(*(columns[name].tolist() for name in names))
-    ]
-    for row in rows:
-        waited_ms = (row["scheduled_ns"] - row["arrival_ns"]) / 1e6
-        row |= {name: row[name] * FASTER for name in ("ttft_ms", "tpot_ms", "e2e_ms")}
-        row |= {"arrival_s": row["arrival_ns"] / 1e9 + 1000, "queue_ms": waited_ms * FASTER}
-        gap = (row["e2e_ms"] - row["ttft_ms"]) / max(1, row["output_tokens"] - 1)
-        row["gaps_ms"] = [gap] * (row["output_tokens"] - 1)
-    return rows
-
-
-OWN = ("request", "arrival_s", "prompt_tokens", "output_tokens", "ttft_ms", "e2e_ms", "queue_ms")
-
-
-def as_csv(path: Path, rows: list[Row], names: tuple[str, ...] = OWN) -> Path:
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, names, extrasaction="ignore")
-        writer.writeheader()
-        writer.writerows(rows)
-    return path
-
-
-def as_lines(path: Path, values: list[Any]) -> Path:
-    path.write_text("".join(json.dumps(value) + "\n" for value in values))
-    return path
-
-
-def as_jsonl(path: Path, rows: list[Row]) -> Path:
-    return as_lines(path, [{name: row[name] for name in OWN} | {"itl_ms": row["gaps_ms"]} for row in rows])
-
-
-def as_llmservingsim(path: Path, rows: list[Row]) -> Path:
-    """A line per finished request, in the order in which they finished."""
-    values = [
-        {
-            "request_id": str(row["request"]),
-            "input_toks": row["prompt_tokens"],
-            "output_toks": row["output_tokens"],
-            "arrival_time": 1.7e9 + row["arrival_s"],
-            "queued_ts": row["arrival_s"],
-            "scheduled_ts": row["arrival_s"] + row["queue_ms"] / 1e3,
-            "first_token_ts": row["arrival_s"] + row["ttft_ms"] / 1e3,
-            "last_token_ts": row["arrival_s"] + row["e2e_ms"] / 1e3,
-        }
-        for row in rows
-    ]
-    return as_lines(path, sorted(values, key=lambda value: value["last_token_ts"]))
-
-
-def as_llmservingsim_csv(path: Path, rows: list[Row]) -> Path:
-    values = [
-        {
-            "instance id": 0,
-            "request id": row["request"],
-            "model": "m",
-            "input": row["prompt_tokens"],
-            "output": row["prompt_tokens"] + row["output_tokens"],
-            "arrival": round(row["arrival_s"] * 1e9),
-            "end_time": round((row["arrival_s"] * 1e3 + row["e2e_ms"]) * 1e6),
-            "latency": row["e2e_ms"] * 1e6,
-            "queuing_delay": row["queue_ms"] * 1e6,
-            "TTFT": row["ttft_ms"] * 1e6,
-            "TPOT": row["tpot_ms"] * 1e6,
-            "ITL": str([gap * 1e6 for gap in row["gaps_ms"]]),
-        }
-        for row in rows
-    ]
-    return as_csv(path, values, tuple(values[0]))
-
-
-def as_aiperf(path: Path, rows: list[Row]) -> Path:
-    def record(row: Row, phase: str = "profiling") -> Row:
-        times = {
-            "time_to_first_token": "ttft_ms",
-            "inter_token_latency": "tpot_ms",
-            "request_latency": "e2e_ms",
-        }
-        metrics = {
-            name: {"value": row[key], "unit": "ms"} for name, key in times.items() if row[key] == row[key]
-        }
-        for name, key in (
-            ("input_sequence_length", "prompt_tokens"),
-            ("output_sequence_length", "output_tokens"),
-        ):
-            metrics[name] = {"value": row[key], "unit": "tokens"}
-        metrics["inter_chunk_latency"] = {"value": row["gaps_ms"], "unit": "ms"}
-        metrics["output_token_throughput_per_user"] = {"value": 1.0, "unit": "tokens/sec/user"}
-        start_ns = round(row["arrival_s"] * 1e9)
-        metadata = {"x_request_id": "7609a2e7", "request_start_ns": start_ns, "benchmark_phase": phase}
-        return {"metadata": metadata, "metrics": metrics, "error": None}
-
-    return as_lines(path, [record(rows[3], "warmup"), *(record(row) for row in reversed(rows))])
-
-
-def bench_run(rows: list[Row]) -> Row:
-    return {
-        "date": "20261122",
-        "request_rate": 8.0,
-        "completed": len(rows),
-        "input_lens": [row["prompt_tokens"] for row in rows],
-        "output_lens": [row["output_tokens"] for row in rows],
-        "ttfts": [row["ttft_ms"] / 1e3 for row in rows],
-        "itls": [[gap / 1e3 for gap in row["gaps_ms"]] for row in rows],
-        "start_times": [row["arrival_s"] for row in rows],
-        "generated_texts": [""] * len(rows),
-        "errors": [""] * len(rows),
-        "p99_ttft_ms": 1.0,
-    }
-
-
-def as_vllm_bench(path: Path, rows: list[Row]) -> Path:
-    path.write_text(json.dumps(bench_run(rows)))
-    return path
-
-
-def as_guidellm(path: Path, rows: list[Row]) -> Path:
-    requests = [
-        {
-            "request_id": f"id-{row['request']}",
-            "request_start_time": row["arrival_s"],
-            "prompt_tokens": row["prompt_tokens"],
-            "output_tokens": row["output_tokens"],
-            "time_to_first_token_ms": row["ttft_ms"],
-            "inter_token_latency_ms": row["tpot_ms"] if row["tpot_ms"] == row["tpot_ms"] else None,
-            "request_latency": row["e2e_ms"] / 1e3,
-        }
-        for row in reversed(rows)
-    ]
-    run = {"requests": {"successful": requests, "incomplete": [], "errored": [], "total": None}}
-    path.write_text(json.dumps({"args": {}, "benchmarks": [run]}))
-    return path
-
-
-WRITERS: dict[str, tuple[Callable[[Path, list[Row]], Path], str]] = {
-    "csv": (as_csv, "request number"),
-    "jsonl": (as_jsonl, "request number"),
-    "llmservingsim": (as_llmservingsim, "request number"),
-    "llmservingsim_csv": (as_llmservingsim_csv, "request number"),
-    "aiperf": (as_aiperf, "order of arrival"),
-    "vllm_bench": (as_vllm_bench, "order of arrival"),
-    "guidellm": (as_guidellm, "order of arrival"),
-}
 
 
 def compared(capsys: pytest.CaptureFixture[str], *words: Any) -> Row:
@@ -425,6 +282,8 @@ def test_reading_says_what_is_known(run: Path, tmp_path: Path) -> None:
         ('{"request": 0\n', "line 1: it is no JSON"),
         ('{"ttfts": [1], "itls": [[1]], "logprobs": [[1]]}', "list 'logprobs' is unknown"),
         ('{"ttfts": [1], "itls": [[1], [2]]}', "itls has 2 entries and ttfts 1"),
+        ('{\n"ttft_ms": {"mean": 3}\n}', "is one JSON document and none that is known here"),
+        ("[1, 2]", "is one JSON document and none that is known here"),
         ('{"request_throughput": 3}', "--save-detailed"),
         ('{"benchmarks": []}', "holds 0 runs"),
         ('{"metadata": {}, "metrics": {}, "extra": 1}', "key 'extra' is unknown"),
@@ -455,6 +314,7 @@ def test_words_that_cannot_be_used_are_refused(
     assert "is not a folder" in refused(capsys, tmp_path / "none", path)
     assert "has no summary.json" in refused(capsys, tmp_path, path)
     assert "cannot be read" in refused(capsys, run, tmp_path / "none.csv")
+    assert "it has no column request" in refused(capsys, run, run / "series.parquet")
     assert "it is no Parquet file" in refused(capsys, run, path, "format=servetwin")
     assert "holds one run" in refused(capsys, run, path, "run=0")
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")

@@ -6,6 +6,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from experiments import cli, realexec_cli
@@ -44,6 +45,22 @@ def test_a_real_run_as_the_readme_has_it(tmp_path: Path, capsys: pytest.CaptureF
     assert "tokens scaled by 0.1" in summary["trace"]["labels"]
     printed = capsys.readouterr().out
     assert "30 of 30" in printed and "0 differ" in printed and "– s" not in printed  # noqa: RUF001
+
+
+def test_a_real_run_has_its_load_over_time_and_can_be_compared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("torch")
+    run, words = str(tmp_path / "run"), ("trace.limit=6", "trace.tokens_scale=0.1", "series.period_s=0.1")
+    assert realexec_cli.run(["run", f"out={run}", *words]) == 0
+    last = pq.read_table(tmp_path / "run" / "series.parquet").to_pylist()[-2:]  # two workers
+    inside = [row[f"vllm:num_requests_{state}"] for row in last for state in ("running", "waiting")]
+    assert inside == [0] * 4 and sum(row["vllm:request_success_total"] for row in last) == 6
+    capsys.readouterr()
+    assert cli.run(["compare", run, run, "json=true"]) == 0
+    parts = json.loads(capsys.readouterr().out)["decomposition"]["all"]
+    assert [part["part"] for part in parts] == ["queueing", "prefill", "decode"]
+    assert all(part["measured_ms"] > 0 and part["difference_ms"] == 0 for part in parts)
 
 
 @pytest.mark.parametrize(
