@@ -17,6 +17,7 @@ from experiments.report.table import (
     count,
     duration,
     facts,
+    faults_told,
     forced,
     lost,
     number,
@@ -60,6 +61,7 @@ def write_report(
         figures(requests, config, summary),
         scaling(summary),
         _losses(summary),
+        _faults(summary),
         _sources(summary),
         '<h2>Configuration</h2><details class="card"><summary>Every value of this run (config.yaml)</summary>'
         f"<pre>{escape(config_yaml)}</pre></details>",
@@ -170,6 +172,14 @@ def _losses(summary: Mapping[str, Any]) -> str:
         '<h2>Requests without an answer</h2><div class="card"><table><tr><th>What happened</th>'
         f'<th style="text-align:left">Reason</th><th>Requests</th></tr>{rows}</table></div>'
     )
+
+
+def _faults(summary: Mapping[str, Any]) -> str:
+    rows = "".join(
+        f'<tr><td class="name">{escape(when)}</td><td class="text">{escape(what)}</td></tr>'
+        for when, what in faults_told(summary)
+    )
+    return f'<h2>Faults</h2><div class="card"><table>{rows}</table></div>' if rows else ""
 
 
 def _code(summary: Mapping[str, Any]) -> str:

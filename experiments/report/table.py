@@ -13,6 +13,7 @@ STATISTICS: Final = ("mean", "p50", "p90", "p95", "p99", "max")
 LATENCIES: Final = (("ttft_ms", "TTFT"), ("tpot_ms", "TPOT"), ("itl_ms", "ITL"), ("e2e_ms", "E2E"))
 NOTHING: Final = "–"  # noqa: RUF001 (a dash is what a reader expects where there is no data)
 _LONGEST_LINE: Final = 150
+_MOST_FAULTS: Final = 10
 OBSTACLES: Final = {  # of serving.protocols.scaling, in words
     "no_gpu": "no GPUs were free",
     "no_copy": "GPUs were free, no copy of the parameters was found to load from",
@@ -91,6 +92,23 @@ def lost(summary: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     for what, reasons in (("rejected", rejected), ("failed", failed), ("dropped from the trace", dropped)):
         ordered = sorted(reasons.items(), key=lambda item: (-item[1], str(item[0])))
         rows += [(what, str(reason), count(times)) for reason, times in ordered if times]
+    return rows
+
+
+def faults_told(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """(when and what, what came of it) of every fault of a simulated run."""
+    rows: list[tuple[str, str]] = []
+    faults = summary.get("faults")
+    for fault in faults if isinstance(faults, list) else ():
+        when = f"{fault['at_s']:.3f} s: {fault['what']} {fault['which']}".rstrip()
+        if fault["nothing"]:
+            rows.append((when, f"nothing was lost: {fault['nothing']}"))
+            continue
+        gone = fault["replicas"]
+        with_it = f"lost, with {count(len(gone))} replica{'s' if len(gone) != 1 else ''}" if gone else "lost"
+        back = fault["recovered_s"]
+        again = "" if back is None else f"; as many served again after {back:.3f} s"
+        rows.append((when, with_it + again))
     return rows
 
 
@@ -214,6 +232,10 @@ def print_summary(summary: Mapping[str, Any], console: "Console | None" = None) 
         console.print(Text(f"  the compiled core was not used, {why}: run make fast", style="yellow"))
     for what, reason, times in lost(summary):
         console.print(Text(f"  {times} {what}: {reason}", style="yellow"))
+    for when, what in faults_told(summary)[:_MOST_FAULTS]:
+        console.print(Text(f"  {when} {what}", style="yellow"))
+    if (more := len(faults_told(summary)) - _MOST_FAULTS) > 0:
+        console.print(Text(f"  and {count(more)} more faults (see report)", style="yellow"))
     for line in shortages(summary):
         console.print(Text(f"  {line}", style="yellow"))
     if cut := section(summary, "trace").get("truncated_outputs"):

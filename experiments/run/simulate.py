@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import nativecore
 from experiments.build import build
-from experiments.build.data_plane import data_plane_of, has_data_plane
+from experiments.build.capabilities import check_capabilities, driver_actions, is_masked
+from experiments.build.data_plane import data_plane_of
 from experiments.build.faults import fault_plan_of
 from experiments.build.gpu_load import gpu_load_share
 from experiments.build.hardware import Hardware, hardware_of
@@ -32,11 +33,11 @@ from experiments.results.journal_file import JournalFile, header_fields
 from experiments.results.metrics import RunMetrics, per_s, summarize
 from experiments.results.series_sink import series_sink
 from experiments.run.write_results import SERIES_NAME, write_parquet, write_results
-from serving.vocabulary.driver import JournalSink
+from serving.vocabulary.driver import Control, JournalSink
 from serving.vocabulary.estimates import Estimates
 from serving.vocabulary.replica import Replica, Role
 from serving.vocabulary.request import Request
-from simcore.capabilities import carries_out
+from simcore.capabilities import Masked
 from simcore.replica.step_times import StepTimes
 from simcore.simulation import Simulation
 from traces.columns import Names
@@ -85,7 +86,7 @@ def simulate(config: RunConfig, folder: Path, on_progress: Progress | None = Non
     with ExitStack() as stack:
         journal = None
         if config.journal:
-            able = carries_out(has_data_plane(config))
+            able = driver_actions(config)
             header = header_fields("simulated", config.seed, config_yaml, prepared.estimates, able)
             header["start"] = prepared.start
             journal = stack.enter_context(JournalFile(folder / JOURNAL_NAME, header))
@@ -108,6 +109,7 @@ def simulate(config: RunConfig, folder: Path, on_progress: Progress | None = Non
 
 def prepare(config: RunConfig) -> Prepared:
     """Read the trace and build what both worlds share. Raises UserError, TraceError, HardwareError."""
+    check_capabilities(config)
     hardware = hardware_of(config)
     hosted = hosted_models(config)
     estimates = build.estimates_of(config, hardware)
@@ -139,8 +141,11 @@ def execute(
     sink = series_sink(config.series.period_s, controller.engines, journal)
     faults = fault_plan_of(config, prepared.replicas)
     recovery = None if faults is None else RecoveryWatch(controller)
+    control: Control = recovery or controller
+    if is_masked(config):
+        control = Masked(control, driver_actions(config), str(config.driver.carries_out))
     simulation = Simulation(
-        recovery or controller,
+        control,
         _watched(build.arrivals_of(config, workload), len(workload), on_progress),
         [rows[replica.model] for replica in prepared.replicas],
         metrics,

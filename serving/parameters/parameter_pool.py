@@ -55,7 +55,7 @@ class ParameterPool:
     is under way for the pool: the caller starts it and tells ``arrived`` or ``reload_failed``.
     """
 
-    __slots__ = ("_alive", "_coming", "_replicas", "_sizes_bytes", "_ssds", "caches")
+    __slots__ = ("_alive", "_coming", "_remote", "_replicas", "_sizes_bytes", "_ssds", "caches")
 
     def __init__(
         self,
@@ -70,6 +70,7 @@ class ParameterPool:
         self._replicas: dict[str, dict[int, int]] = {model: {} for model in sizes_bytes}  # replica: its host
         self._coming: dict[str, dict[int, Stop]] = {model: {} for model in sizes_bytes}  # domain: the source
         self._alive = set(range(len(caches.used_bytes)))
+        self._remote = True  # until nothing could be loaded from there
 
     def models(self) -> list[str]:
         """The hosted models, by name."""
@@ -174,17 +175,29 @@ class ParameterPool:
         self.caches.unpin(domain, model, now_ns)
 
     def reload_failed(self, model: str, domain: int, now_ns: int) -> list[Reload]:
-        """A reload ended before its copy was whole: what must be reloaded instead."""
+        """A reload ended before its copy was whole: what must be reloaded instead.
+
+        The store that it read from is asked no more: it, or the way from it, is lost.
+        """
+        source = self._coming[model][domain]
+        if source == REMOTE:
+            self._remote = False
+        elif source[0] == "ssd":
+            self._ssds[model].discard(domain)
         self._forget(model, domain, now_ns)
         return self.repair(now_ns)
 
     def stranded(self) -> list[str]:
-        """Models that break the invariant: in no memory, and on their way to none, for want of room."""
+        """Models that are in no memory, and on their way to none."""
         return [
             model
             for model in self.models()
             if not (self._coming[model] or self._replicas[model] or self.caches.domains_of(model))
         ]
+
+    def is_lost(self, model: str) -> bool:
+        """Whether nobody could bring the model back to memory: no host is left, or no store has it."""
+        return not (self._alive and (self._ssds[model] or self._remote))
 
     def repair(self, now_ns: int) -> list[Reload]:
         """Reloads for the stranded models that find room; call again when room has become free."""
@@ -195,7 +208,8 @@ class ParameterPool:
         """From a host's own SSD to its memory if that fits, else from the remote store."""
         placed = self._admit(model, self._ssds[model], now_ns)
         source: Stop = REMOTE if placed is None else ("ssd", placed[0])
-        placed = placed or self._admit(model, self._alive, now_ns)
+        if placed is None and self._remote:
+            placed = self._admit(model, self._alive, now_ns)
         return self._begin(model, source, placed, "no copy is in memory", now_ns)
 
     def _admit(self, model: str, domains: set[int], now_ns: int) -> tuple[int, tuple[Ended, ...]] | None:
@@ -229,7 +243,8 @@ class ParameterPool:
 
 def broken(pool: ParameterPool) -> list[str]:
     """What does not hold of a pool, one sentence each; empty when all is well."""
-    found = [f"{model} is in no memory and on its way to none" for model in pool.stranded()]
+    stranded = [model for model in pool.stranded() if not pool.is_lost(model)]
+    found = [f"{model} is in no memory and on its way to none" for model in stranded]
     for model in pool.models():
         found += [
             f"{model} comes to host {domain}, which keeps no room for it"

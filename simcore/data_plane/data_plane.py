@@ -248,7 +248,8 @@ class DataPlane:
         told = run.arrived(step, now_s)
         self._start(now_s, run, step.sends)
         for follower in run.followers:
-            self._start(now_s, follower, follower.feed())
+            if follower.open:  # else it was stopped
+                self._start(now_s, follower, follower.feed())
         for target, unit in told:
             if not run.is_last(unit):
                 if run.action.every_layer:

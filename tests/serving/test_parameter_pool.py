@@ -195,10 +195,20 @@ def test_a_reload_that_failed_is_wanted_again_only_if_needed() -> None:
     pool = a_pool(ssds={"a": frozenset({1})})
     first = pool.repair(0)
     assert [one.source for one in first] == [("ssd", 1)]
-    assert pool.reload_failed("a", 1, 1) == first
+    again = pool.reload_failed("a", 1, 1)
+    assert [one.source for one in again] == [REMOTE]
     pool.deployed("a", 7, 0)
-    assert pool.reload_failed("a", 1, 2) == []
+    assert pool.reload_failed("a", again[0].domain, 2) == []
     assert pool.places("a").coming == () and pool.caches.used_bytes == [0, 0]
+
+
+def test_a_store_that_failed_is_asked_no_more_and_a_model_in_none_is_lost() -> None:
+    pool = a_pool(ssds={"a": frozenset({1})})
+    (first,) = pool.repair(0)
+    (again,) = pool.reload_failed("a", first.domain, 1)
+    assert (first.source, again.source) == (("ssd", 1), REMOTE)
+    assert not pool.is_lost("a") and pool.reload_failed("a", again.domain, 2) == []
+    assert pool.is_lost("a") and pool.stranded() == ["a"] and broken(pool) == []
 
 
 def test_a_model_without_room_is_stranded_until_a_host_is_back() -> None:

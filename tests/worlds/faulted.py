@@ -48,6 +48,9 @@ CLUSTERS = (
 )  # fmt: skip
 
 
+MOST_EVENTS = 60_000
+
+
 @dataclass
 class Ends:
     """A recorder that keeps how every request ended."""
@@ -80,7 +83,7 @@ class Checked:
 
     def __init__(self, controller: Controller) -> None:
         self.controller = controller
-        self.elastic = controller.elastic
+        self.elastic = controller.elastic  # a standing world is told by it
         self.lines: list[str] = []
         self.actions = 0
         self.events: Counter[str] = Counter()
@@ -91,6 +94,7 @@ class Checked:
         self.lines.append(line(now_ns, event, actions))
         self.actions += len(actions)
         self.events[type(event).__name__] += 1
+        assert len(self.lines) < MOST_EVENTS, "the world does not come to its end"
         return actions
 
 

@@ -1,0 +1,89 @@
+"""Which actions a run's driver carries out, and which its system may ask for."""
+
+from collections.abc import Iterable
+from typing import Final, get_args
+
+from experiments.build.data_plane import has_data_plane
+from experiments.config.config import RunConfig
+from experiments.config.faults_config import NO_FAULTS
+from serving.vocabulary.actions import (
+    Action,
+    Adopt,
+    Assign,
+    Fail,
+    Interrupt,
+    Load,
+    Place,
+    Preempt,
+    Reclaim,
+    Reject,
+    Run,
+    Send,
+    StopLoad,
+    StopSend,
+    Turn,
+    Wake,
+)
+from serving.vocabulary.driver import names_of
+from serving.vocabulary.errors import UserError
+from simcore.capabilities import carries_out
+
+_KINDS: Final = {kind.__name__: kind for kind in get_args(Action)}
+_SERVES: Final = (Assign, Reject, Run, Interrupt, Preempt)
+
+
+def driver_actions(config: RunConfig) -> frozenset[type]:
+    """What the simulated driver of a run carries out. Raises UserError for what is no name of an action."""
+    able, text = carries_out(has_data_plane(config)), config.driver.carries_out
+    return able if text is None else able & _named(text)
+
+
+def is_masked(config: RunConfig) -> bool:
+    """Whether the driver is to carry out less than it can."""
+    return config.driver.carries_out is not None
+
+
+def _named(text: str) -> frozenset[type]:
+    if text == "realexec":
+        from realexec.driver import CARRIES_OUT
+
+        return CARRIES_OUT
+    words = [word.strip() for word in text.strip("[]").replace("+", ",").split(",")]
+    known = {name.lower(): kind for name, kind in _KINDS.items()}
+    for word in words:
+        if word.lower() not in known:
+            raise UserError(
+                f"driver.carries_out={text} has '{word}', which is no action: write realexec, or some of "
+                f"[{','.join(sorted(_KINDS))}]"
+            )
+    return frozenset([known[word.lower()] for word in words])
+
+
+def needed_actions(config: RunConfig) -> frozenset[type]:
+    """What the system of a run may ask for."""
+    system, faults = config.system, config.faults != NO_FAULTS
+    needed: set[type] = {*_SERVES}
+    if config.cluster.start != "warm":
+        needed.add(Load)
+    if system.instances.split or system.live.name != "none":
+        needed |= {Send, Adopt, *_if(faults, StopSend)}
+    if system.elastic:
+        needed |= {Place, Load, Reclaim, Wake, *_if(faults, StopLoad), *_if(system.instances.split, Turn)}
+    return frozenset(needed | {*_if(faults, Fail)})
+
+
+def _if(holds: bool, *kinds: type) -> Iterable[type]:
+    return kinds if holds else ()
+
+
+def check_capabilities(config: RunConfig) -> None:
+    """Refuse a system that may ask for what the driver does not carry out."""
+    missing = needed_actions(config) - driver_actions(config) if is_masked(config) else frozenset()
+    if not missing:
+        return
+    names, text = names_of(missing), config.driver.carries_out
+    raise UserError(
+        f"system={config.system.name} may ask for {', '.join(names)}, which a driver with "
+        f"driver.carries_out={text} does not carry out: add {'it' if len(names) == 1 else 'them'} to the "
+        "list, or write a system that does without, such as system=vllm"
+    )
