@@ -7,7 +7,7 @@ from typing import get_args
 from hwmodels.all_reduce_catalogue import Imitated
 from hwmodels.errors import HardwareError
 from hwmodels.gpu import Gpu
-from hwmodels.importers.published import AICONFIGURATOR, published_for
+from hwmodels.importers.published import AICONFIGURATOR, ALL_REDUCE, published_for
 from hwmodels.llm_shape import LlmShape
 from hwmodels.profile import Profile
 from hwmodels.select import StepModelKind, step_model
@@ -45,8 +45,8 @@ def _tables(gpu: str, llm: LlmShape, tp: int, words: str) -> str:
         )
     version = found.engine_version
     folders, beside = f"its folder {found.folder}", ""
-    if found.all_reduce_folder and tp > 1:
-        folders += f" and, for the all-reduce, the folder {found.all_reduce_folder} of {AICONFIGURATOR}"
+    if found.beside and (tp > 1 or found.beside_for != ALL_REDUCE):
+        folders += f" and, for {found.beside_for}, the folder {found.beside} of {AICONFIGURATOR}"
         beside = " aiconfigurator=SECOND"
     return (
         f"{found.source} has tables, measured with vLLM {version}: fetch {folders}, write 'servetwin profile "

@@ -5,6 +5,7 @@ from typing import Final
 import numpy as np
 
 from hwmodels.catalogue import load_gpu, load_llm
+from hwmodels.importers.aiconfigurator_attention import read_attention
 from hwmodels.importers.aiconfigurator_reduce import read_all_reduce
 from hwmodels.importers.aiconfigurator_tables import (
     ENGINE,
@@ -13,7 +14,6 @@ from hwmodels.importers.aiconfigurator_tables import (
     SOURCE,
     Folder,
     Products,
-    read_attention,
     read_products,
 )
 from hwmodels.importers.request import ImportRequest

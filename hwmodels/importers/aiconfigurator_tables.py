@@ -11,18 +11,15 @@ from typing import Final
 import numpy as np
 
 from hwmodels.errors import HardwareError
-from hwmodels.importers.lattices import lattices_of
 from hwmodels.importers.request import ImportRequest, device_notes
 from hwmodels.importers.tables import Table, mean_by_count, read_table
-from hwmodels.llm_shape import LlmShape
-from hwmodels.profile import Curve, Lattice
+from hwmodels.profile import Curve
 
 SOURCE: Final = "ai-dynamo/aiconfigurator"
 LICENCE: Final = "Apache-2.0"
 ENGINE: Final = "vllm"
 PRECISION: Final = "bf16"
 BF16: Final = "bfloat16"  # what the tables call PRECISION
-_HEADS: Final = ("num_heads", "num_key_value_heads", "head_dim")
 _FARTHEST_RATIO: Final = 2.0  # a product is scaled from one with n and k within this factor, or refused
 
 
@@ -48,25 +45,17 @@ class Folder:
             raise HardwareError(f"{self.path} has no {ENGINE} {given}; write engine_version={there[-1]}")
         return given or there[0]
 
-    def read(self, kind: str, name: str, counts: Sequence[str], words: Sequence[str]) -> Table:
+    def read(
+        self, kind: str, name: str, counts: Sequence[str], words: Sequence[str], optional: Sequence[str] = ()
+    ) -> Table:
         """The table ``name`` of a kind, on the requested GPU."""
         path = self.path / kind / ENGINE / self.version() / f"{name}.parquet"
-        return read_table(path, counts, ("latency",), (*words, "device"))
+        return read_table(path, counts, ("latency",), (*words, "device"), optional=optional)
 
     def named(self, table: Table) -> tuple[str, str]:
         """(name below the GPU's folder, sha256) for the stamp."""
         path = table.path.relative_to(self.path).as_posix()
         return f"{self.path.resolve().name}/{path}", table.sha256
-
-
-@dataclass(frozen=True, slots=True)
-class Attention:
-    """The attention lattices of a model, what was assumed, and the files they came from."""
-
-    decode: tuple[Lattice, ...]
-    prefill: tuple[Lattice, ...]
-    notes: tuple[str, ...]
-    files: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,69 +103,3 @@ def read_products(folder: Folder) -> tuple[Products, tuple[str, ...]]:
     table = table.where(table.counts["m"] > 0)
     notes = device_notes(folder.request.gpu, str(table.words["device"][0]), table.path)
     return Products(table), notes
-
-
-def read_attention(folder: Folder, llm: LlmShape) -> Attention:
-    """Both attention tables at this model's heads per rank."""
-    counts = ("batch_size", "isl", "step", *_HEADS)
-    words = ("attn_dtype", "kv_cache_dtype")
-    context = folder.read("attention", "context_attention_perf", counts, words)
-    generation = folder.read("attention", "generation_attention_perf", counts, words)
-    prefill = _prefill(context, llm, folder.request.tp)
-    decode, notes = _decode(generation, llm, folder.request.tp)
-    alone = (
-        "prefill attention: of several prompts in one step, each costs what it costs alone, less the "
-        "kernel's start for all but one"
-    )
-    return Attention(decode, prefill, (*notes, alone), (folder.named(context), folder.named(generation)))
-
-
-def _prefill(table: Table, llm: LlmShape, tp: int) -> tuple[Lattice, ...]:
-    """Prompts alone in their step; ``isl`` new tokens behind ``step`` cached ones."""
-    rows = _of_heads(table, llm.heads // tp, llm.kv_heads // tp, llm.head_dim).having(batch_size=1)
-    rows = rows.where(rows.counts["isl"] > 0)
-    return lattices_of([rows.counts["isl"], rows.counts["step"]], rows.times["latency"] * (1e-3 * llm.layers))
-
-
-def _decode(table: Table, llm: LlmShape, tp: int) -> tuple[tuple[Lattice, ...], tuple[str, ...]]:
-    """Context is ``isl + step``. Heads that were not measured: a part of them at as many times the batch."""
-    heads, kv_heads = llm.heads // tp, llm.kv_heads // tp
-    parts = _parts(table, heads, kv_heads, llm.head_dim)
-    rows = _of_heads(table, heads // parts, kv_heads // parts, llm.head_dim)
-    rows = rows.where(rows.counts["batch_size"] > 0)
-    batches, contexts = rows.counts["batch_size"], rows.counts["isl"] + rows.counts["step"]
-    whole = lattices_of([batches, contexts], rows.times["latency"] * (1e-3 * llm.layers))
-    if parts == 1:
-        return whole, ()
-    return tuple(_at_larger_batch(lattice, parts) for lattice in whole), (
-        f"decode attention of {heads} query and {kv_heads} KV heads was not measured: that of "
-        f"{heads // parts} and {kv_heads // parts} heads at {parts} times the batch",
-    )
-
-
-def _at_larger_batch(lattice: Lattice, times: int) -> Lattice:
-    """Row b becomes row ``times * b``, interpolated (in logarithms) between batches where it must be."""
-    measured, contexts = lattice.axes
-    batches = tuple(batch for batch in measured if times * batch <= measured[-1])
-    logs, wanted = np.log(measured), np.log(np.array(batches, dtype=np.float64) * times)
-    columns = [
-        np.interp(wanted, logs[there], np.log(column[there]), right=np.nan)
-        for column in lattice.values.T
-        for there in [~np.isnan(column)]
-    ]
-    return Lattice((batches, contexts), np.exp(np.stack(columns, axis=1)))
-
-
-def _parts(table: Table, heads: int, kv_heads: int, head_dim: int) -> int:
-    """The least divisor of both head counts at which a table has rows, 1 if none (and that is refused)."""
-    measured = set(zip(*(table.counts[name].tolist() for name in _HEADS)))
-    for parts in range(1, kv_heads + 1):
-        whole = heads % parts == 0 and kv_heads % parts == 0
-        if whole and (heads // parts, kv_heads // parts, head_dim) in measured:
-            return parts
-    return 1
-
-
-def _of_heads(table: Table, heads: int, kv_heads: int, head_dim: int) -> Table:
-    rows = table.having(attn_dtype=BF16, kv_cache_dtype=BF16)
-    return rows.having(num_heads=heads, num_key_value_heads=kv_heads, head_dim=head_dim)

@@ -11,6 +11,7 @@ LLMSERVINGSIM: Final = "casys-kaist/LLMServingSim"
 # Query heads of a rank, head size and all-reduces that the attention tables of AIConfigurator have there.
 _HEADS: Final = frozenset({1, 2, 4, 8, 12, 16, 24, 32, 40, 48, 64})
 _HEAD_DIM: Final = 128
+ALL_REDUCE: Final = "the all-reduce"
 _RTX_PRO: Final = "rtx_pro_6000_server"
 _LLAMA: Final = ("llama3_1_8b", "llama3_8b")
 
@@ -21,7 +22,7 @@ class Published:
 
     ``llms``: of these models alone, named as in the catalogue; empty: a model is composed of measured
     products and attention. ``engine_version``: of vLLM, which a run must imitate.
-    ``all_reduce_folder``: of AIConfigurator, for the all-reduce that these tables lack.
+    ``beside``: a second folder of AIConfigurator, for what these tables lack (``beside_for``).
     """
 
     source: str
@@ -31,7 +32,8 @@ class Published:
     tps: tuple[int, ...]
     engine_version: str
     llms: tuple[str, ...] = ()
-    all_reduce_folder: str = ""
+    beside: str = ""
+    beside_for: str = ""
 
     def covers(self, gpu: str, llm: LlmShape, tp: int) -> bool:
         """Whether these tables make a profile of the combination."""
@@ -48,15 +50,17 @@ PUBLISHED: Final = (
     ),
     Published(
         LLMSERVINGSIM, "llmservingsim", "RTXPRO6000/meta-llama/Llama-3.1-8B", "rtx_pro_6000", (1, 2),
-        "0.19.0", _LLAMA, _RTX_PRO,
+        "0.19.0", _LLAMA, _RTX_PRO, ALL_REDUCE,
     ),
     Published(
         LLMSERVINGSIM, "llmservingsim", "RTXPRO6000/Qwen/Qwen3-32B", "rtx_pro_6000", (2,), "0.19.0",
-        ("qwen3_32b",), _RTX_PRO,
+        ("qwen3_32b",), _RTX_PRO, ALL_REDUCE,
     ),
     Published(AICONFIGURATOR, "aiconfigurator", "a100_sxm", "a100_80g", (1, 2, 4, 8), "0.14.0"),
     Published(AICONFIGURATOR, "aiconfigurator", "h100_sxm", "h100", (1, 2, 4, 8), "0.19.0"),
-    Published(AICONFIGURATOR, "aiconfigurator", "h200_sxm", "h200", (1, 2, 4, 8), "0.19.0"),
+    Published(AICONFIGURATOR, "aiconfigurator", "h200_sxm", "h200", (1, 2, 4, 8), "0.19.0", (), "h100_sxm",
+        "prefill attention, as its own is impossible",
+    ),
     Published(AICONFIGURATOR, "aiconfigurator", _RTX_PRO, "rtx_pro_6000", (1, 2, 4, 8), "0.19.0"),
 )  # fmt: skip
 

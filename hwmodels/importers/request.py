@@ -13,7 +13,8 @@ class ImportRequest:
     """``path``: the file or folder of the format. ``gpu`` and ``llm``: catalogue names.
 
     ``engine_version`` is needed where the files do not say it. ``aiconfigurator``: the folder of one GPU in
-    that format, for what another format did not measure.
+    that format, for what another format did not measure, or for prefill attention where that of path is
+    impossible.
     """
 
     path: Path
@@ -29,7 +30,7 @@ def device_notes(gpu: str, device: str, path: Path) -> tuple[str, ...]:
 
     A device that no catalogue name fits is left to the user's word, and a note says so.
     """
-    fitting = [name for name in gpu_names() if _names(name, device)]
+    fitting = [name for name in gpu_names() if device_fits(name, device)]
     if gpu in fitting:
         return ()
     if fitting:
@@ -37,7 +38,7 @@ def device_notes(gpu: str, device: str, path: Path) -> tuple[str, ...]:
     return (f"the device called {device!r} was taken for {gpu} on the user's word",)
 
 
-def _names(gpu: str, device: str) -> bool:
+def device_fits(gpu: str, device: str) -> bool:
     """Whether every part of a catalogue name ('a100', '80g') stands in the device's own name.
 
     A part may be torn between letters and digits there ('RTX 4090'), and no digit follows it: 'a10' is not

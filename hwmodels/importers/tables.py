@@ -79,15 +79,18 @@ def read_table(
     times: Sequence[str],
     words: Sequence[str] = (),
     shares: Sequence[str] = (),
+    optional: Sequence[str] = (),
 ) -> Table:
     """The named columns of a .csv or .parquet file.
 
     ``counts`` must be whole numbers of at least 0, ``times`` above 0, ``shares`` any finite numbers (they go
-    with the times). HardwareError names the file, the column and the first wrong row (1 is the first).
+    with the times); ``optional`` counts are 0 where a file has no such column. HardwareError names the file,
+    the column and the first wrong row (1 is the first).
     """
     content = read_bytes(path)
     needed = [*counts, *times, *shares, *words]
-    frame = _frame(path, content, needed, words)
+    frame = _frame(path, content, [*needed, *optional], words)
+    frame = frame.assign(**{name: 0 for name in optional if name not in frame.columns})
     if missing := [name for name in needed if name not in frame.columns]:
         raise HardwareError(f"{path} lacks column {missing[0]!r}; it needs {', '.join(needed)}")
     if not len(frame):
@@ -98,7 +101,10 @@ def read_table(
     return Table(
         path,
         hashlib.sha256(content).hexdigest(),
-        {name: _numbers(path, frame, name, whole, _is_count).astype(np.int64) for name in counts},
+        {
+            name: _numbers(path, frame, name, whole, _is_count).astype(np.int64)
+            for name in (*counts, *optional)
+        },
         numbers,
         {name: _words(path, frame, name) for name in words},
     )

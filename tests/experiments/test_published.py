@@ -60,7 +60,8 @@ def test_what_is_named_can_be_imported_and_has_that_version(one: Published) -> N
     llm = one.llms[-1] if one.llms else "llama3_8b"
     assert one.covers(one.gpu, load_llm(llm), one.tps[-1])
     path = Path(str(PROFILES)) / FOLDERS[one.format_name] / one.folder
-    request = ImportRequest(path, one.gpu, llm, one.tps[-1])
+    beside = Path(str(PROFILES)) / "aiconfigurator" / one.beside if one.beside else None
+    request = ImportRequest(path, one.gpu, llm, one.tps[-1], None, beside)
     assert import_profile(one.format_name, request).stamp.engine_version == one.engine_version
 
 
@@ -69,7 +70,9 @@ def test_a_model_whose_heads_nobody_measured_is_not_promised() -> None:
     assert published_for("h200", load_llm("opt_66b"), 4) is None
     path = Path(str(PROFILES)) / "aiconfigurator" / "h200_sxm"
     with pytest.raises(HardwareError, match="no rows with num_heads=18"):
-        import_profile("aiconfigurator", ImportRequest(path, "h200", "opt_66b", 4))
+        import_profile(
+            "aiconfigurator", ImportRequest(path, "h200", "opt_66b", 4, None, path.parent / "h100_sxm")
+        )
 
 
 def test_a_profile_that_does_not_fit_says_which_keys_do(tmp_path: Path) -> None:

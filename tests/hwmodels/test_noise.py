@@ -119,3 +119,41 @@ def test_tables_that_say_skew_was_not_profiled_have_no_skew(tmp_path: Path) -> N
     measured = write_llmservingsim(tmp_path / "own", meta="skew_profile:\n  enabled: true\n")
     kept = import_profile("llmservingsim", ImportRequest(measured, "rtx4090", "llama3_1_8b", 1))
     assert kept.tables.skew is not None
+
+
+def test_rows_of_a_sliding_window_are_not_full_attention(tmp_path: Path) -> None:
+    def with_windows(name: str, rows: list[Row]) -> list[Row]:
+        if not name.endswith("attention_perf"):
+            return rows
+        full = [{**row, "window_size": 0} for row in rows]
+        return [*full, *({**row, "window_size": 128, "latency": 1e-4} for row in rows)]
+
+    request = ImportRequest(write_aiconfigurator(tmp_path / "a"), "a100_80g", "llama3_8b", 1)
+    plain = import_profile("aiconfigurator", request).tables
+    both = replace(request, path=write_aiconfigurator(tmp_path / "b", with_windows))
+    found = import_profile("aiconfigurator", both).tables
+    for one, other in ((plain.decode, found.decode), (plain.prefill, found.prefill)):
+        assert np.array_equal(one[0].values, other[0].values, equal_nan=True)
+
+
+def test_prompts_faster_than_the_datasheet_are_refused_or_taken_from_a_gpu_alike(tmp_path: Path) -> None:
+    def at_once(name: str, rows: list[Row]) -> list[Row]:
+        fast = name == "context_attention_perf"
+        return [{**row, "latency": 1e-9} for row in rows] if fast else rows
+
+    folder = write_aiconfigurator(tmp_path / "a", at_once)
+    request = ImportRequest(folder, "a100_80g", "llama3_8b", 1)
+    with pytest.raises(
+        HardwareError, match="times as fast as the datasheet's peak, so none of it can be used"
+    ):
+        import_profile("aiconfigurator", request)
+    alike = write_aiconfigurator(tmp_path / "b")
+    found = import_profile("aiconfigurator", replace(request, aiconfigurator=alike))
+    assert any(note.startswith("prefill attention: that of NVIDIA A100") for note in found.stamp.notes)
+    plain = import_profile("aiconfigurator", replace(request, path=alike))
+    assert np.array_equal(found.tables.prefill[0].values, plain.tables.prefill[0].values)
+    other = write_aiconfigurator(
+        tmp_path / "c", lambda _, rows: [{**row, "device": "NVIDIA L40S"} for row in rows]
+    )
+    with pytest.raises(HardwareError, match="was measured on NVIDIA L40S and cannot stand for a100_80g"):
+        import_profile("aiconfigurator", replace(request, aiconfigurator=other))
