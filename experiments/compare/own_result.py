@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     Columns = dict[str, NDArray[np.generic]]
 
 REQUESTS: Final = "requests.parquet"
+SIMULATED_TOO: Final = "the measured side is a simulated run too: the numbers tell two simulations apart"
 SCHEDULED: Final = "scheduled_ns"
 NEEDED: Final = (
     "request", "arrival_ns", "prompt_tokens", "output_tokens", "first_token_ns", "finish_ns", "ttft_ms",
@@ -119,4 +120,13 @@ def own_result(path: Path, format: str) -> Measured:
         times,
         np.array([], dtype=np.float64),
         np.zeros(count, dtype=bool),
+        (SIMULATED_TOO,) if _is_simulated(path.parent) else (),
     )
+
+
+def _is_simulated(folder: Path) -> bool:
+    """Whether the requests beside this summary are of a simulation; real runs have ``real`` instead."""
+    try:
+        return "sim" in json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, TypeError):
+        return False

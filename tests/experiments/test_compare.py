@@ -16,7 +16,7 @@ from experiments import cli
 from experiments.compare.comparison import NO_SERIES
 from experiments.compare.formats import read_measured
 from experiments.compare.measured import Measured
-from experiments.compare.own_result import columns_of
+from experiments.compare.own_result import SIMULATED_TOO, columns_of
 from experiments.compare.regimes import REGIMES, regimes_of
 from experiments.results.series_table import ENGINE, TIME, WAITING_GAUGE
 from hwmodels.profile import Stamp
@@ -118,6 +118,7 @@ def test_another_result_folder_can_be_the_measured_one(
 ) -> None:
     found = compared(capsys, run, run)
     assert found["measured"]["format"] == "servetwin" and found["matched"]["by"] == "request number"
+    assert SIMULATED_TOO in found["remarks"]
     assert {error for metric in found["errors"]["all"].values() for error in metric["error"].values()} == {
         0.0
     }

@@ -120,7 +120,11 @@ def test_waiting_is_what_lies_between_arrival_and_the_first_step() -> None:
         np.testing.assert_array_equal(series(run)[name], inside.sum(axis=1), err_msg=name)
 
 
-@pytest.mark.parametrize("world", ["tight", "v0", "alone"])
+ONE_BY_ONE = ("trace=azure_conv_like", "trace.requests=12", "trace.rate_per_s=0.3", "cluster=a100_x1")
+LITTLE_MEMORY = {"one by one": (*ONE_BY_ONE, "engine.kv_tokens=4000", "engine.max_new_tokens=1024")}
+
+
+@pytest.mark.parametrize("world", ["tight", "v0", "alone", "one by one"])
 def test_kv_usage_follows_the_block_ledger_of_every_step(world: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """An exact run reports every step, so its ledger is known at all times; the series is within 1 %."""
     seen: dict[int, list[tuple[int, float]]] = {}
@@ -134,7 +138,7 @@ def test_kv_usage_follows_the_block_ledger_of_every_step(world: str, monkeypatch
                 seen.setdefault(id, [(-1, 0.0)]).append((now_ns, used / ledger.total_blocks))
 
     monkeypatch.setattr("experiments.results.series_sink.SeriesSink", Looking)
-    run = done(*WORLDS[world], "engine.exact=true")
+    run = done(*(WORLDS | LITTLE_MEMORY)[world], "engine.exact=true")
     found = series(run)
     for id, looks in seen.items():
         mine = found[series_table.ENGINE] == id

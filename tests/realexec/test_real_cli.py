@@ -58,7 +58,9 @@ def test_a_real_run_has_its_load_over_time_and_can_be_compared(
     assert inside == [0] * 4 and sum(row["vllm:request_success_total"] for row in last) == 6
     capsys.readouterr()
     assert cli.run(["compare", run, run, "json=true"]) == 0
-    parts = json.loads(capsys.readouterr().out)["decomposition"]["all"]
+    found = json.loads(capsys.readouterr().out)
+    assert not [remark for remark in found["remarks"] if "simulated run too" in remark]
+    parts = found["decomposition"]["all"]
     assert [part["part"] for part in parts] == ["queueing", "prefill", "decode"]
     assert all(part["measured_ms"] > 0 and part["difference_ms"] == 0 for part in parts)
 
