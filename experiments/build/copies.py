@@ -7,13 +7,14 @@ from serving.parameters.copies import CachedCopies, Copies, PooledCopies
 from serving.parameters.host_cache import CacheRules, HostCaches
 from serving.parameters.parameter_pool import ParameterPool
 from serving.vocabulary.errors import UserError
+from serving.vocabulary.layers import Part
 
 _NO_BOUND: Final = 1 << 62
 GB: Final = 10**9
 
 
 def pooled(
-    sizes_bytes: Mapping[str, int], hosts: int, host_gb: float | None = None, drop_when_deployed: bool = True
+    sizes_bytes: Mapping[Part, int], hosts: int, host_gb: float | None = None, drop_when_deployed: bool = True
 ) -> Copies:
     """BlitzScale's parameter pool: one copy of each model somewhere, none in host memory while deployed."""
     capacity, largest = _capacity(host_gb), max(sizes_bytes.values())
@@ -23,13 +24,13 @@ def pooled(
             "write a larger one, or leave it out"
         )
     rules = CacheRules(capacity, keep_one_copy=True)
-    ssds = {model: frozenset(range(hosts)) for model in sizes_bytes}
+    ssds = {part: frozenset(range(hosts)) for part in sizes_bytes}
     pool = ParameterPool(HostCaches(hosts, rules), sizes_bytes, ssds)
     return PooledCopies(pool, drop_when_deployed)
 
 
 def cached(
-    sizes_bytes: Mapping[str, int],
+    sizes_bytes: Mapping[Part, int],
     hosts: int,
     ttl_s: float | None = 30.0,
     since: str = "load",
@@ -56,7 +57,7 @@ def cached(
     return CachedCopies(HostCaches(hosts, rules), sizes_bytes, renewed=since != "fetch")
 
 
-def everywhere(sizes_bytes: Mapping[str, int], hosts: int, host_gb: float | None = None) -> Copies:
+def everywhere(sizes_bytes: Mapping[Part, int], hosts: int, host_gb: float | None = None) -> Copies:
     """AllCache: every host has every model, for ever."""
     capacity, needed = _capacity(host_gb), sum(sizes_bytes.values())
     if needed > capacity:

@@ -66,5 +66,6 @@ def starts_of(config: RunConfig, replicas: list[Replica]) -> list[Load]:
         source: Stop = ("remote", 0) if start == "remote" else (start, host)
         target: Stop = ("replica", replica.id)
         reason = f"cold start from {start}"
-        loads.append(Load(replica.id, replica.model, (source,), (target,), (), False, True, reason))
+        way = (source,), (target,), ()
+        loads.append(Load(replica.id, replica.model, *way, False, True, reason, layers=replica.part.layers))
     return loads

@@ -54,7 +54,7 @@ def hand_over_rules(config: RunConfig) -> dict[str, HandOverRules]:
 def elastic_of(config: RunConfig, prototypes: Mapping[str, Replica], estimates: Estimates) -> ElasticParts:
     """What the elastic part of a controller is made of, with the configured policies. Raises UserError."""
     system, hosted = config.system, hosted_models(config)
-    sizes_bytes = {model.name: model.shape.weight_bytes for model in hosted}
+    sizes_bytes = {prototypes[model.name].part: model.shape.weight_bytes for model in hosted}
     spec = spec_of(config)
     assert spec is not None, "an elastic system has links"
     cluster = cluster_map_of(build(spec))

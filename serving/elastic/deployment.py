@@ -15,6 +15,7 @@ from serving.elastic.sources import provision_for
 from serving.engine.engine import Engine
 from serving.live.loads import live_targets
 from serving.parameters.cache_answers import AskedCopies
+from serving.parameters.residency import Residency
 from serving.protocols.provision_answers import AskedProvisioner
 from serving.protocols.provisioning import Missing, Provisioned, missing_of
 from serving.protocols.scaling import ScaleDecision
@@ -29,7 +30,7 @@ class Deployment:
 
     __slots__ = (
         "_limits", "_placement", "_progress", "_provisioner", "_services", "active_ns",
-        "asked_copies", "cluster", "copies", "drains", "instances", "log",
+        "asked_copies", "cluster", "copies", "drains", "instances", "log", "residency",
     )  # fmt: skip
 
     def __init__(
@@ -48,27 +49,32 @@ class Deployment:
         self._limits = setup.limits
         self._provisioner = AskedProvisioner(parts.policies.provisioner)
         self.copies = parts.copies
-        self.asked_copies = copies = AskedCopies(parts.copies, cluster.hosts, prototypes)
+        self.asked_copies = copies = AskedCopies(
+            parts.copies, cluster.hosts, [one.part for one in prototypes.values()]
+        )
         self.log = ScaleLog()
         self.instances = Instances(cluster, prototypes, placed)
-        copies.start([(one.model, one.id, cluster.host_of(one.gpus[0])) for one in placed])
+        copies.start([(one.part, one.id, cluster.host_of(one.gpus[0])) for one in placed])
+        self.residency = residency = Residency()
+        for one in placed:
+            residency.put(("replica", one.id), one.part)
         self.active_ns: dict[int, int] = {}
         self._placement = placement = Placement(
-            self.instances, cluster, setup.park_ns, engines, services, place, self.log
+            self.instances, cluster, setup.park_ns, engines, services, place, self.log, residency
         )
-        self._progress = LoadProgress(copies, placement, setup.limits)
+        self._progress = LoadProgress(copies, placement, setup.limits, residency)
         self.drains = Drains(placement, self._progress, copies)
 
     def start(self, now_ns: int, decision: ScaleDecision, actions: list[Action]) -> Missing | None:
         """Occupy seats and begin the loads that the provisioner chose; what does not come."""
-        model = decision.model
+        model, part = decision.model, self.instances.part_of(decision.model)
         wanted = provision_for(
             model,
             decision.role,
             decision.count,
             self.instances,
             self.cluster,
-            self.asked_copies.hosts(model, now_ns),
+            self.asked_copies.hosts(part, now_ns),
             self._progress.loads,
             self._services[model].kv_senders(),
         )
@@ -85,7 +91,7 @@ class Deployment:
                 self.log.decided(now_ns, decision, number, decision.reason + works)
                 self._placement.occupy(number, decision.role, False, edge.reason, actions)
             self._progress.begin(
-                now_ns, model, edge, answer.overlap, lives, layers_first, decision.reason, actions
+                now_ns, part, edge, answer.overlap, lives, layers_first, decision.reason, actions
             )
         return missing_of(wanted, answer)
 
@@ -128,7 +134,7 @@ class Deployment:
             self.active_ns[number] = now_ns
             self._placement.join(number, actions)
         if whole:
-            self.asked_copies.deployed(load.model, number, self._placement.host_of(number), now_ns)
+            self.asked_copies.deployed(load.part, number, self._placement.host_of(number), now_ns)
 
     def load_stopped(self, now_ns: int, event: LoadStopped, actions: list[Action]) -> None:
         """A load ended early: its instance is given up, the load monitor will want another."""
@@ -151,13 +157,14 @@ class Deployment:
     def lost(self, now_ns: int, replica: int, cause: str, actions: list[Action]) -> None:
         """An instance is gone with its parameters."""
         instance = self.instances.live[replica]
-        model = instance.replica.model
+        part = instance.replica.part
         self.drains.forget(replica)
         self.log.happened(now_ns, "lost", instance, cause)
         self.instances.lost(replica)
+        self.residency.clear(("replica", replica))
         self._progress.stop(("replica", replica), f"replica {replica} is lost", actions)
-        self._progress.reload(now_ns, self.asked_copies.lost(model, replica, now_ns), actions)
-        self.drains.reclaim_of(now_ns, model, actions)
+        self._progress.reload(now_ns, self.asked_copies.lost(part, replica, now_ns), actions)
+        self.drains.reclaim_of(now_ns, part.model, actions)
 
     def lost_host(self, now_ns: int, host: int, actions: list[Action]) -> None:
         """A host is gone with its memory, its SSD and its free GPUs, after its replicas were ``lost``."""
@@ -182,6 +189,6 @@ class Deployment:
         """An instance whose parameters are still on its GPUs serves again."""
         self._placement.occupy(number, role, True, reason, actions)
         self.active_ns[number] = now_ns
-        model, host = self.instances.seats[number].model, self._placement.host_of(number)
-        self.asked_copies.deployed(model, number, host, now_ns)
+        part, host = self.instances.seats[number].part, self._placement.host_of(number)
+        self.asked_copies.deployed(part, number, host, now_ns)
         self._placement.join(number, actions)

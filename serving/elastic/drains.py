@@ -40,7 +40,7 @@ class Drains:
     def reclaim(self, now_ns: int, number: int, actions: list[Action]) -> None:
         """Free the GPUs of a drained instance, when it is empty and nobody needs its parameters."""
         instance = self._placement.instances.live[number]
-        model = instance.replica.model
+        part = instance.replica.part
         if self._placement.service_of(number).outstanding(number):
             return
         if instance.state == "loading":
@@ -49,13 +49,13 @@ class Drains:
             self._placement.vacate(now_ns, number, reason, actions)
             return
         self.drained.add(number)
-        reload = self._copies.before_leaving(model, number, now_ns)
+        reload = self._copies.before_leaving(part, number, now_ns)
         if reload is not None:
             self._loads.reload(now_ns, (reload,), actions)
-        if self._loads.needs(number) or not self._copies.may_leave(model, number):
+        if self._loads.needs(number) or not self._copies.may_leave(part, number):
             return
         self.drained.discard(number)
-        self._copies.left(model, number, now_ns)
+        self._copies.left(part, number, now_ns)
         self._placement.vacate(now_ns, number, "empty", actions)
 
     def reclaim_all(self, now_ns: int, actions: list[Action]) -> None:

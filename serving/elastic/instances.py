@@ -17,6 +17,7 @@ from dataclasses import replace
 
 from serving.parameters.cluster_map import ClusterMap
 from serving.protocols.scaling import InstanceState
+from serving.vocabulary.layers import Part
 from serving.vocabulary.replica import Replica, Role
 
 _NOBODY, _GONE = -1, -2
@@ -79,6 +80,10 @@ class Instances:
     def has_free(self) -> bool:
         """Whether a model may find free GPUs, or an instance whose parameters are still on some."""
         return any(self._free.values()) or bool(self._parked)
+
+    def part_of(self, model: str) -> Part:
+        """What one instance of a model holds."""
+        return self._prototypes[model].part
 
     def gpus_per_instance(self, model: str) -> int:
         """GPUs of one instance."""

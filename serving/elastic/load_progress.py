@@ -10,9 +10,11 @@ from serving.elastic.setup import ModelLimits
 from serving.parameters.cache_answers import AskedCopies
 from serving.parameters.loads import UNDER_WAY, Loads
 from serving.parameters.parameter_pool import Reload
+from serving.parameters.residency import Residency
 from serving.protocols.planning import Edge
 from serving.vocabulary.actions import Action, Load, Stop, StopLoad
 from serving.vocabulary.events import Loaded, LoadStopped
+from serving.vocabulary.layers import Part
 
 
 class LoadProgress:
@@ -20,11 +22,17 @@ class LoadProgress:
 
     __slots__ = ("_begun_ns", "_copies", "_limits", "_numbers", "_overlapping", "_placement", "loads")
 
-    def __init__(self, copies: AskedCopies, placement: Placement, limits: Mapping[str, ModelLimits]) -> None:
+    def __init__(
+        self,
+        copies: AskedCopies,
+        placement: Placement,
+        limits: Mapping[str, ModelLimits],
+        residency: Residency,
+    ) -> None:
         self._copies = copies
         self._placement = placement
         self._limits = limits
-        self.loads = Loads()
+        self.loads = Loads(residency)
         self._numbers = 0
         self._begun_ns: dict[int, int] = {}  # by load
         self._overlapping: set[int] = set()  # loads that a prefill pass may overlap
@@ -32,7 +40,7 @@ class LoadProgress:
     def begin(
         self,
         now_ns: int,
-        model: str,
+        part: Part,
         edge: Edge,
         overlap: bool,
         live: bool,
@@ -43,7 +51,7 @@ class LoadProgress:
         """Parameters come to instances that start. ``live``: one of them works while it loads."""
         load = Load(
             self._numbers,
-            model,
+            part.model,
             edge.sources,
             edge.targets,
             edge.shards,
@@ -51,6 +59,7 @@ class LoadProgress:
             True,
             f"{reason}; {edge.reason}{'; live' if live else ''}",
             layers_first,
+            part.layers,
         )
         if overlap:
             self._overlapping.add(load.load)
@@ -60,7 +69,8 @@ class LoadProgress:
         """Copies come to the memory of hosts."""
         for one in reloads:
             target: Stop = ("host", one.domain)
-            load = Load(self._numbers, one.model, (one.source,), (target,), (), False, False, one.reason)
+            way, part = ((one.source,), (target,), ()), one.part
+            load = Load(self._numbers, part.model, *way, False, False, one.reason, layers=part.layers)
             self._begin(now_ns, load, actions)
 
     def _begin(self, now_ns: int, load: Load, actions: list[Action]) -> None:

@@ -7,6 +7,7 @@ from serving.elastic.scale_log import ScaleLog
 from serving.engine.engine import Engine
 from serving.engine.progress import AT_WORK
 from serving.parameters.cluster_map import ClusterMap
+from serving.parameters.residency import Residency
 from serving.services.service import Service
 from serving.vocabulary.actions import Action, Place, Reclaim, Turn
 from serving.vocabulary.replica import Replica, Role
@@ -15,10 +16,12 @@ from serving.vocabulary.replica import Replica, Role
 class Placement:
     """``instances``: which GPUs belong to which. ``place`` gives a replica its engine.
 
-    ``park_ns``: how long parameters stay on GPUs that were reclaimed.
+    ``park_ns``: how long parameters stay on GPUs that were reclaimed. ``residency``: what is there.
     """
 
-    __slots__ = ("_cluster", "_engines", "_log", "_park_ns", "_place", "_services", "instances")
+    __slots__ = (
+        "_cluster", "_engines", "_log", "_park_ns", "_place", "_residency", "_services", "instances",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -29,8 +32,10 @@ class Placement:
         services: Mapping[str, Service],
         place: Callable[[Replica, Role, bool], None],
         log: ScaleLog,
+        residency: Residency,
     ) -> None:
         self.instances = instances
+        self._residency = residency
         self._cluster = cluster
         self._park_ns = park_ns
         self._engines = engines
@@ -50,7 +55,12 @@ class Placement:
         """GPUs become a replica's own; ``warm``: its parameters are on them."""
         instance = self.instances.place(number, role, "serving" if warm else "loading")
         replica = instance.replica
-        actions.append(Place(number, replica.model, replica.gpus, role, warm, reason))
+        part, stop = replica.part, ("replica", number)
+        actions.append(Place(number, part.model, replica.gpus, role, warm, reason, part.layers))
+        if warm:
+            self._residency.put(stop, part)
+        else:
+            self._residency.clear(stop)
         self._place(replica, role, warm)
 
     def loaded(self, number: int, actions: list[Action]) -> None:
@@ -77,6 +87,7 @@ class Placement:
         self._log.happened(now_ns, "reclaimed", instance, reason)
         self.instances.free(number, now_ns + self._park_ns if parks else None)
         self._engines[number].vacate()
+        self._residency.clear(("replica", number))
         actions.append(Reclaim(number, reason))
 
     def at_work(self, number: int) -> bool:

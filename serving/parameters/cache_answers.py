@@ -1,6 +1,6 @@
 """Asking a cache policy; its answers are held against the hosts there are."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Sequence
 from typing import Any, Final
 
 from serving.parameters.copies import Copies
@@ -9,8 +9,9 @@ from serving.parameters.parameter_pool import Reload
 from serving.parameters.usage import Usage
 from serving.protocols.policy_faults import Question, ask, read, refused, wrong_reason
 from serving.vocabulary.actions import Load
+from serving.vocabulary.layers import Part
 
-_RELOADS: Final = "a list of Reload, to a host that there is, of a hosted model, with a reason"
+_RELOADS: Final = "a list of Reload, to a host that there is, of a hosted part of a model, with a reason"
 HOSTS: Final = Question("hosts", "a list of hosts that there are, ascending, each once")
 MAY_LEAVE: Final = Question("may_leave", "True or False")
 BEFORE_LEAVING: Final = Question("before_leaving", f"None, or one of {_RELOADS}")
@@ -29,10 +30,10 @@ USAGE: Final = Question("usage", "its Usage")
 class AskedCopies:
     """``Copies`` whose answers are checked: a wrong one raises PolicyError."""
 
-    __slots__ = ("_copies", "_hosts", "_models")
+    __slots__ = ("_copies", "_hosts", "_parts")
 
-    def __init__(self, copies: Copies, hosts: int, models: Mapping[str, object]) -> None:
-        self._copies, self._hosts, self._models = copies, hosts, models
+    def __init__(self, copies: Copies, hosts: int, parts: Container[Part]) -> None:
+        self._copies, self._hosts, self._parts = copies, hosts, parts
 
     @property
     def caches(self) -> HostCaches:
@@ -46,13 +47,13 @@ class AskedCopies:
         found: Usage = read(self._copies, USAGE)
         return found
 
-    def start(self, placed: Sequence[tuple[str, int, int]]) -> None:
-        """At time 0 these (model, replica, host) have their parameters."""
+    def start(self, placed: Sequence[tuple[Part, int, int]]) -> None:
+        """At time 0 these (part, replica, host) have their parameters."""
         ask(self._copies, START, placed)
 
-    def hosts(self, model: str, now_ns: int) -> list[int]:
+    def hosts(self, part: Part, now_ns: int) -> list[int]:
         """The hosts whose memory has a whole copy, ascending."""
-        found: Any = ask(self._copies, HOSTS, model, now_ns)
+        found: Any = ask(self._copies, HOSTS, part, now_ns)
         if type(found) is not list or any(type(host) is not int for host in found):
             raise refused(self._copies, HOSTS, found, "that is no list of hosts")
         if found != sorted(set(found)) or (found and not 0 <= found[0] <= found[-1] < self._hosts):
@@ -69,31 +70,31 @@ class AskedCopies:
         """Nothing of a load is under way any more; what must be reloaded instead."""
         return self._reloads(END, ask(self._copies, END, load, hosts, whole, now_ns))
 
-    def deployed(self, model: str, replica: int, host: int, now_ns: int) -> None:
+    def deployed(self, part: Part, replica: int, host: int, now_ns: int) -> None:
         """A replica has all parameters."""
-        ask(self._copies, DEPLOYED, model, replica, host, now_ns)
+        ask(self._copies, DEPLOYED, part, replica, host, now_ns)
 
-    def before_leaving(self, model: str, replica: int, now_ns: int) -> Reload | None:
+    def before_leaving(self, part: Part, replica: int, now_ns: int) -> Reload | None:
         """What must be copied to a host before the replica may give up its parameters."""
-        found: Any = ask(self._copies, BEFORE_LEAVING, model, replica, now_ns)
+        found: Any = ask(self._copies, BEFORE_LEAVING, part, replica, now_ns)
         if found is not None:
             self._check(BEFORE_LEAVING, found)
         return found  # type: ignore[no-any-return]
 
-    def may_leave(self, model: str, replica: int) -> bool:
+    def may_leave(self, part: Part, replica: int) -> bool:
         """Whether it may give them up now."""
-        found: Any = ask(self._copies, MAY_LEAVE, model, replica)
+        found: Any = ask(self._copies, MAY_LEAVE, part, replica)
         if type(found) is not bool:
             raise refused(self._copies, MAY_LEAVE, found, f"that is a {type(found).__name__}")
         return found
 
-    def left(self, model: str, replica: int, now_ns: int) -> None:
+    def left(self, part: Part, replica: int, now_ns: int) -> None:
         """It gave them up."""
-        ask(self._copies, LEFT, model, replica, now_ns)
+        ask(self._copies, LEFT, part, replica, now_ns)
 
-    def lost(self, model: str, replica: int, now_ns: int) -> list[Reload]:
+    def lost(self, part: Part, replica: int, now_ns: int) -> list[Reload]:
         """A replica is gone: what must be reloaded."""
-        return self._reloads(LOST, ask(self._copies, LOST, model, replica, now_ns))
+        return self._reloads(LOST, ask(self._copies, LOST, part, replica, now_ns))
 
     def lost_host(self, host: int, now_ns: int) -> list[Reload]:
         """A host is gone: what must be reloaded."""
@@ -115,7 +116,7 @@ class AskedCopies:
             raise refused(self._copies, question, reload, f"that is a {type(reload).__name__}")
         if type(reload.domain) is not int or not 0 <= reload.domain < self._hosts:
             raise refused(self._copies, question, reload, f"there are hosts 0 to {self._hosts - 1}")
-        if reload.model not in self._models:
-            raise refused(self._copies, question, reload, "no such model is hosted")
+        if reload.part not in self._parts:
+            raise refused(self._copies, question, reload, "no such part of a model is hosted")
         if type(reload.reason) is not str or not reload.reason:
             raise refused(self._copies, question, reload, wrong_reason(reload.reason))

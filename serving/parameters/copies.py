@@ -1,6 +1,6 @@
 """Copies of parameters in host memory, as the elastic control plane uses them.
 
-Three ways to keep them: ``PooledCopies`` (BlitzScale: one copy per model somewhere, none while it is
+Three ways to keep them: ``PooledCopies`` (BlitzScale: one copy of each part somewhere, none while it is
 deployed) and ``CachedCopies`` with a time to live (ServerlessLLM) or with a copy on every host (AllCache).
 """
 
@@ -11,6 +11,7 @@ from serving.parameters.host_cache import HostCaches
 from serving.parameters.parameter_pool import ParameterPool, Reload
 from serving.parameters.usage import Usage
 from serving.vocabulary.actions import Load
+from serving.vocabulary.layers import Part
 
 
 class Copies(Protocol):
@@ -24,10 +25,10 @@ class Copies(Protocol):
     def usage(self) -> Usage:
         """Bytes in host memory, all hosts together."""
 
-    def start(self, placed: Sequence[tuple[str, int, int]]) -> None:
-        """At time 0 these (model, replica, host) have their parameters."""
+    def start(self, placed: Sequence[tuple[Part, int, int]]) -> None:
+        """At time 0 these (part, replica, host) have their parameters."""
 
-    def hosts(self, model: str, now_ns: int) -> list[int]:
+    def hosts(self, part: Part, now_ns: int) -> list[int]:
         """The hosts whose memory has a whole copy, ascending."""
 
     def begin(self, load: Load, hosts: Sequence[int], now_ns: int) -> None:
@@ -39,19 +40,19 @@ class Copies(Protocol):
         What must be reloaded instead.
         """
 
-    def deployed(self, model: str, replica: int, host: int, now_ns: int) -> None:
+    def deployed(self, part: Part, replica: int, host: int, now_ns: int) -> None:
         """A replica has all parameters."""
 
-    def before_leaving(self, model: str, replica: int, now_ns: int) -> Reload | None:
+    def before_leaving(self, part: Part, replica: int, now_ns: int) -> Reload | None:
         """What must be copied to a host before the replica may give up its parameters."""
 
-    def may_leave(self, model: str, replica: int) -> bool:
+    def may_leave(self, part: Part, replica: int) -> bool:
         """Whether it may give them up now."""
 
-    def left(self, model: str, replica: int, now_ns: int) -> None:
+    def left(self, part: Part, replica: int, now_ns: int) -> None:
         """It gave them up."""
 
-    def lost(self, model: str, replica: int, now_ns: int) -> list[Reload]:
+    def lost(self, part: Part, replica: int, now_ns: int) -> list[Reload]:
         """A replica is gone, with parameters or without: what must be reloaded."""
 
     def lost_host(self, host: int, now_ns: int) -> list[Reload]:
@@ -62,15 +63,15 @@ class Copies(Protocol):
 
 
 class PooledCopies:
-    """The parameter pool: a copy of each model is in some memory at all times."""
+    """The parameter pool: a copy of each part is in some memory at all times."""
 
     __slots__ = ("_drop", "_kept", "_reloads", "pool", "usage")
 
     def __init__(self, pool: ParameterPool, drop_when_deployed: bool) -> None:
         self.pool = pool
         self._drop = drop_when_deployed
-        self._reloads: dict[tuple[str, int], int] = {}  # (model, host) -> the load that brings its copy
-        self._kept: set[str] = set()  # models whose last replica is to go: their host copy is needed
+        self._reloads: dict[tuple[Part, int], int] = {}  # (part, host) -> the load that brings its copy
+        self._kept: set[Part] = set()  # parts whose last replica is to go: their host copy is needed
         self.usage = Usage()
 
     @property
@@ -78,76 +79,76 @@ class PooledCopies:
         """The copies themselves."""
         return self.pool.caches
 
-    def start(self, placed: Sequence[tuple[str, int, int]]) -> None:
+    def start(self, placed: Sequence[tuple[Part, int, int]]) -> None:
         """The first copies."""
         self.pool.spread(0)
-        for model, replica, host in placed:
-            self.deployed(model, replica, host, 0)
+        for part, replica, host in placed:
+            self.deployed(part, replica, host, 0)
         self.usage = Usage(sum(self.caches.used_bytes))
 
-    def hosts(self, model: str, now_ns: int) -> list[int]:
+    def hosts(self, part: Part, now_ns: int) -> list[int]:
         """Those with a whole copy."""
-        return list(self.pool.places(model).domains)
+        return list(self.pool.places(part).domains)
 
     def begin(self, load: Load, hosts: Sequence[int], now_ns: int) -> None:
         """What it reads stays, what it brings has room."""
         for kind, host in load.sources:
             if kind == "host":
-                self.caches.look_up(host, load.model, now_ns)
-                self.caches.pin(host, load.model, now_ns)
+                self.caches.look_up(host, load.part, now_ns)
+                self.caches.pin(host, load.part, now_ns)
         for kind, host in load.targets:
             if kind == "host":
-                self._reloads[load.model, host] = load.load
+                self._reloads[load.part, host] = load.load
         self._note(now_ns)
 
     def end(self, load: Load, hosts: Sequence[int], whole: bool, now_ns: int) -> list[Reload]:
         """What it read may go, what it brought counts."""
-        model, reloads = load.model, list[Reload]()
+        part, reloads = load.part, list[Reload]()
         for kind, host in load.sources:
             if kind == "host":
-                self.caches.unpin(host, model, now_ns)
+                self.caches.unpin(host, part, now_ns)
         for kind, host in load.targets:
-            if kind != "host" or self._reloads.get((model, host)) != load.load:
+            if kind != "host" or self._reloads.get((part, host)) != load.load:
                 continue  # the pool gave it up when its source was lost, and began another
-            del self._reloads[model, host]
-            if host in self.pool.places(model).coming:
+            del self._reloads[part, host]
+            if host in self.pool.places(part).coming:
                 if whole:
-                    self.pool.arrived(model, host, now_ns)
+                    self.pool.arrived(part, host, now_ns)
                 else:
-                    reloads += self.pool.reload_failed(model, host, now_ns)
-        self._tidy(model)
+                    reloads += self.pool.reload_failed(part, host, now_ns)
+        self._tidy(part)
         self._note(now_ns)
         return reloads
 
-    def deployed(self, model: str, replica: int, host: int, now_ns: int) -> None:
+    def deployed(self, part: Part, replica: int, host: int, now_ns: int) -> None:
         """Its replica counts as a place."""
-        self.pool.deployed(model, replica, host)
-        self._kept.discard(model)
-        self._tidy(model)
+        self.pool.deployed(part, replica, host)
+        self._kept.discard(part)
+        self._tidy(part)
         self._note(now_ns)
 
-    def before_leaving(self, model: str, replica: int, now_ns: int) -> Reload | None:
+    def before_leaving(self, part: Part, replica: int, now_ns: int) -> Reload | None:
         """The last copy goes to a host first."""
-        if self.pool.is_last_copy(model, replica):
-            self._kept.add(model)
-        reload = self.pool.bring_back(model, replica, now_ns)
+        if self.pool.is_last_copy(part, replica):
+            self._kept.add(part)
+        reload = self.pool.bring_back(part, replica, now_ns)
         self._note(now_ns)
         return reload
 
-    def may_leave(self, model: str, replica: int) -> bool:
+    def may_leave(self, part: Part, replica: int) -> bool:
         """Whether others have the parameters."""
-        return self.pool.may_undeploy(model, replica)
+        return self.pool.may_undeploy(part, replica)
 
-    def left(self, model: str, replica: int, now_ns: int) -> None:
+    def left(self, part: Part, replica: int, now_ns: int) -> None:
         """It is no place any more."""
-        self.pool.undeploy(model, replica)
-        self._kept.discard(model)
+        self.pool.undeploy(part, replica)
+        self._kept.discard(part)
 
-    def lost(self, model: str, replica: int, now_ns: int) -> list[Reload]:
+    def lost(self, part: Part, replica: int, now_ns: int) -> list[Reload]:
         """Its copy is gone."""
-        if replica not in self.pool.places(model).replicas:
+        if replica not in self.pool.places(part).replicas:
             return []
-        reloads = self.pool.lose_replica(model, replica, now_ns)
+        reloads = self.pool.lose_replica(part, replica, now_ns)
         self._note(now_ns)
         return reloads
 
@@ -160,13 +161,13 @@ class PooledCopies:
     def settle(self, now_ns: int) -> None:
         """What has ended by time is gone."""
 
-    def _tidy(self, model: str) -> None:
-        """A deployed model needs no copy in a host's memory; one that is read or comes stays."""
-        places = self.pool.places(model)
-        if not self._drop or model in self._kept or not places.replicas or places.coming:
+    def _tidy(self, part: Part) -> None:
+        """A deployed part needs no copy in a host's memory; one that is read or comes stays."""
+        places = self.pool.places(part)
+        if not self._drop or part in self._kept or not places.replicas or places.coming:
             return
-        if not any(self.caches.is_pinned(host, model) for host in places.domains):
-            self.pool.drop_host_copies(model)
+        if not any(self.caches.is_pinned(host, part) for host in places.domains):
+            self.pool.drop_host_copies(part)
 
     def _note(self, now_ns: int) -> None:
         self.usage.set(now_ns, sum(self.caches.used_bytes))
@@ -175,7 +176,7 @@ class PooledCopies:
 class CachedCopies:
     """Host caches: a load that passes through a host leaves a copy there, which ends by time or by room.
 
-    ``everywhere``: every host has every model from the start, and for ever (AllCache).
+    ``everywhere``: every host has every part from the start, and for ever (AllCache).
     """
 
     __slots__ = ("_coming", "_everywhere", "_pinned", "_renewed", "_sizes_bytes", "caches", "usage")
@@ -183,7 +184,7 @@ class CachedCopies:
     def __init__(
         self,
         caches: HostCaches,
-        sizes_bytes: Mapping[str, int],
+        sizes_bytes: Mapping[Part, int],
         everywhere: bool = False,
         renewed: bool = True,
     ) -> None:
@@ -194,74 +195,72 @@ class CachedCopies:
         self._everywhere = everywhere
         self._pinned: dict[int, list[int]] = {}  # load -> hosts whose copy it reads or makes
         self._coming: dict[
-            tuple[str, int], int
+            tuple[Part, int], int
         ] = {}  # copies that are not whole yet -> the load that brings it
         self.usage = Usage()
 
-    def start(self, placed: Sequence[tuple[str, int, int]]) -> None:
+    def start(self, placed: Sequence[tuple[Part, int, int]]) -> None:
         """The first copies."""
-        held = [(model, host) for model, _, host in placed]
+        held = [(part, host) for part, _, host in placed]
         if self._everywhere:
-            held = [
-                (model, host) for model in self._sizes_bytes for host in range(len(self.caches.used_bytes))
-            ]
-        for model, host in held:
-            self.caches.admit(host, model, self._sizes_bytes[model], 0)
+            held = [(part, host) for part in self._sizes_bytes for host in range(len(self.caches.used_bytes))]
+        for part, host in held:
+            self.caches.admit(host, part, self._sizes_bytes[part], 0)
         self.usage = Usage(sum(self.caches.used_bytes))
 
-    def hosts(self, model: str, now_ns: int) -> list[int]:
+    def hosts(self, part: Part, now_ns: int) -> list[int]:
         """Those with a whole copy."""
         self.settle(now_ns)
-        return [host for host in self.caches.domains_of(model) if (model, host) not in self._coming]
+        return [host for host in self.caches.domains_of(part) if (part, host) not in self._coming]
 
     def begin(self, load: Load, hosts: Sequence[int], now_ns: int) -> None:
         """What it reads stays, what it brings has room."""
         self.settle(now_ns)
-        caches, model, pinned = self.caches, load.model, list[int]()
+        caches, part, pinned = self.caches, load.part, list[int]()
         for host in hosts:
-            if (model, host) in self._coming:
+            if (part, host) in self._coming:
                 caches.misses += 1  # another load brings it; this one reads the store as well
-            elif caches.look_up(host, model, now_ns):
+            elif caches.look_up(host, part, now_ns):
                 pinned.append(host)
-            elif caches.admit(host, model, self._sizes_bytes[model], now_ns) is not None:
-                self._coming[model, host] = load.load
+            elif caches.admit(host, part, self._sizes_bytes[part], now_ns) is not None:
+                self._coming[part, host] = load.load
                 pinned.append(host)
         for host in pinned:
-            caches.pin(host, model, now_ns)
+            caches.pin(host, part, now_ns)
         self._pinned[load.load] = pinned
         self._note(now_ns)
 
     def end(self, load: Load, hosts: Sequence[int], whole: bool, now_ns: int) -> list[Reload]:
         """What it read may go, what it brought counts."""
         for host in self._pinned.pop(load.load):
-            self.caches.unpin(host, load.model, now_ns)
-            if not self.caches.holds(host, load.model):
+            self.caches.unpin(host, load.part, now_ns)
+            if not self.caches.holds(host, load.part):
                 continue  # the host is lost
-            fetched = self._coming.get((load.model, host)) == load.load
+            fetched = self._coming.get((load.part, host)) == load.load
             if whole and (fetched or self._renewed):  # its time begins when it is there
-                self.caches.admit(host, load.model, self._sizes_bytes[load.model], now_ns)
+                self.caches.admit(host, load.part, self._sizes_bytes[load.part], now_ns)
             if fetched:
-                del self._coming[load.model, host]
+                del self._coming[load.part, host]
                 if not whole:
-                    self.caches.drop(host, load.model)
+                    self.caches.drop(host, load.part)
         self._note(now_ns)
         return []
 
-    def deployed(self, model: str, replica: int, host: int, now_ns: int) -> None:
+    def deployed(self, part: Part, replica: int, host: int, now_ns: int) -> None:
         """Its replica counts as a place."""
 
-    def before_leaving(self, model: str, replica: int, now_ns: int) -> Reload | None:
+    def before_leaving(self, part: Part, replica: int, now_ns: int) -> Reload | None:
         """The last copy goes to a host first."""
         return None
 
-    def may_leave(self, model: str, replica: int) -> bool:
+    def may_leave(self, part: Part, replica: int) -> bool:
         """Whether others have the parameters."""
         return True
 
-    def left(self, model: str, replica: int, now_ns: int) -> None:
+    def left(self, part: Part, replica: int, now_ns: int) -> None:
         """It is no place any more."""
 
-    def lost(self, model: str, replica: int, now_ns: int) -> list[Reload]:
+    def lost(self, part: Part, replica: int, now_ns: int) -> list[Reload]:
         """Its copy is gone."""
         return []
 

@@ -1,13 +1,15 @@
-"""Models kept in host memory: what each cache domain holds, what it must let go, hits and misses.
+"""Parts of models kept in host memory: what each cache domain holds, what it must let go, hits and misses.
 
 A cache domain is a host, or a part of one (a logical host). Copies end by time (some seconds after their last
 use, or after they were loaded), by room (the least recently used goes first), or by order. With
-``keep_one_copy`` the last copy of a model over all domains ends neither by time nor by room.
+``keep_one_copy`` the last copy of a part over all domains ends neither by time nor by room.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
+
+from serving.vocabulary.layers import Part
 
 Since = Literal["use", "load"]
 
@@ -16,7 +18,7 @@ Since = Literal["use", "load"]
 class CacheRules:
     """ttl_ns: how long a copy stays after its last ``since`` (None: for ever). capacity_bytes: per domain.
 
-    Ties by time go by domain and model, so that nothing depends on the order of construction.
+    Ties by time go by domain and part, so that nothing depends on the order of construction.
     """
 
     capacity_bytes: int
@@ -30,7 +32,7 @@ class Ended:
     """A copy that is gone, and why: ``ttl``, ``room`` or ``order``."""
 
     domain: int
-    model: str
+    part: Part
     why: str
 
 
@@ -51,14 +53,14 @@ class HostCaches:
     def __init__(self, domains: int, rules: CacheRules) -> None:
         assert domains > 0 and rules.capacity_bytes >= 0
         self.rules = rules
-        self._copies: list[dict[str, _Copy]] = [{} for _ in range(domains)]
-        self._domains_of: dict[str, set[int]] = {}
+        self._copies: list[dict[Part, _Copy]] = [{} for _ in range(domains)]
+        self._domains_of: dict[Part, set[int]] = {}
         self.used_bytes = [0] * domains
         self.hits = self.misses = 0
 
-    def look_up(self, domain: int, model: str, now_ns: int) -> bool:
-        """Whether the domain has the model; counted, and a hit is a use."""
-        copy = self._copies[domain].get(model)
+    def look_up(self, domain: int, part: Part, now_ns: int) -> bool:
+        """Whether the domain has the part; counted, and a hit is a use."""
+        copy = self._copies[domain].get(part)
         if copy is None:
             self.misses += 1
             return False
@@ -66,74 +68,74 @@ class HostCaches:
         copy.used_ns = now_ns
         return True
 
-    def holds(self, domain: int, model: str) -> bool:
-        """Whether the domain has the model; not counted."""
-        return model in self._copies[domain]
+    def holds(self, domain: int, part: Part) -> bool:
+        """Whether the domain has the part; not counted."""
+        return part in self._copies[domain]
 
-    def is_pinned(self, domain: int, model: str) -> bool:
+    def is_pinned(self, domain: int, part: Part) -> bool:
         """Whether a load reads the domain's copy."""
-        copy = self._copies[domain].get(model)
+        copy = self._copies[domain].get(part)
         return copy is not None and copy.pins > 0
 
-    def domains_of(self, model: str) -> list[int]:
-        """The domains that have the model, ascending."""
-        return sorted(self._domains_of.get(model, ()))
+    def domains_of(self, part: Part) -> list[int]:
+        """The domains that have the part, ascending."""
+        return sorted(self._domains_of.get(part, ()))
 
-    def models_in(self, domain: int) -> list[str]:
-        """The models the domain has, by name."""
+    def parts_in(self, domain: int) -> list[Part]:
+        """The parts the domain has, by name."""
         return sorted(self._copies[domain])
 
-    def pin(self, domain: int, model: str, now_ns: int) -> None:
+    def pin(self, domain: int, part: Part, now_ns: int) -> None:
         """A load reads the copy from now on: it cannot end until ``unpin``."""
-        copy = self._copies[domain][model]
+        copy = self._copies[domain][part]
         copy.pins += 1
         copy.used_ns = now_ns
 
-    def unpin(self, domain: int, model: str, now_ns: int) -> None:
+    def unpin(self, domain: int, part: Part, now_ns: int) -> None:
         """A load has read the copy."""
-        copy = self._copies[domain].get(model)
+        copy = self._copies[domain].get(part)
         if copy is None:
             return  # its host was lost meanwhile
         assert copy.pins > 0, "a copy was unpinned more often than pinned"
         copy.pins -= 1
         copy.used_ns = now_ns
 
-    def admit(self, domain: int, model: str, size_bytes: int, now_ns: int) -> list[Ended] | None:
+    def admit(self, domain: int, part: Part, size_bytes: int, now_ns: int) -> list[Ended] | None:
         """Keep a copy, letting others go as needed; None, and nothing changed, when there is no room for it.
 
         A copy that is there already is renewed as if loaded now.
         """
         copies = self._copies[domain]
-        if model in copies:
-            copies[model].loaded_ns = copies[model].used_ns = now_ns
+        if part in copies:
+            copies[part].loaded_ns = copies[part].used_ns = now_ns
             return []
         victims = self._victims(domain, size_bytes)
         if victims is None:
             return None
         ended = [self._end(domain, victim, "room") for victim in victims]
-        copies[model] = _Copy(size_bytes, now_ns)
-        self._domains_of.setdefault(model, set()).add(domain)
+        copies[part] = _Copy(size_bytes, now_ns)
+        self._domains_of.setdefault(part, set()).add(domain)
         self.used_bytes[domain] += size_bytes
         return ended
 
-    def drop(self, domain: int, model: str) -> Ended:
+    def drop(self, domain: int, part: Part) -> Ended:
         """Let a copy go by order, the last one too; it must not be pinned."""
-        assert self._copies[domain][model].pins == 0, "a copy that is being read was dropped"
-        return self._end(domain, model, "order")
+        assert self._copies[domain][part].pins == 0, "a copy that is being read was dropped"
+        return self._end(domain, part, "order")
 
-    def lose(self, domain: int) -> list[str]:
-        """The host is gone: its copies with it. Returns the models that have no copy any more."""
-        models = self.models_in(domain)
-        for model in models:
-            self._end(domain, model, "lost")
-        return [model for model in models if not self._domains_of.get(model)]
+    def lose(self, domain: int) -> list[Part]:
+        """The host is gone: its copies with it. Returns the parts that have no copy any more."""
+        parts = self.parts_in(domain)
+        for part in parts:
+            self._end(domain, part, "lost")
+        return [part for part in parts if not self._domains_of.get(part)]
 
     def expire(self, now_ns: int) -> list[Ended]:
-        """End every copy whose time is over, by domain and model."""
+        """End every copy whose time is over, by domain and part."""
         ended = []
-        for domain, model in self._over(now_ns):
-            if not self._last(model):
-                ended.append(self._end(domain, model, "ttl"))
+        for domain, part in self._over(now_ns):
+            if not self._last(part):
+                ended.append(self._end(domain, part, "ttl"))
         return ended
 
     def ends_ns(self) -> list[int]:
@@ -150,42 +152,42 @@ class HostCaches:
         times = [
             self._since_ns(copy) + self.rules.ttl_ns
             for copies in self._copies
-            for model, copy in copies.items()
-            if not copy.pins and not self._last(model)
+            for part, copy in copies.items()
+            if not copy.pins and not self._last(part)
         ]
         return min(times, default=None)
 
-    def _over(self, now_ns: int) -> Iterable[tuple[int, str]]:
+    def _over(self, now_ns: int) -> Iterable[tuple[int, Part]]:
         ttl_ns = self.rules.ttl_ns
         if ttl_ns is None:
             return []
         return [
-            (domain, model)
+            (domain, part)
             for domain, copies in enumerate(self._copies)
-            for model in sorted(copies)
-            if not copies[model].pins and self._since_ns(copies[model]) + ttl_ns <= now_ns
+            for part in sorted(copies)
+            if not copies[part].pins and self._since_ns(copies[part]) + ttl_ns <= now_ns
         ]
 
-    def _victims(self, domain: int, size_bytes: int) -> list[str] | None:
+    def _victims(self, domain: int, size_bytes: int) -> list[Part] | None:
         """The least recently used copies that make room; None when even all that may go do not."""
         copies = self._copies[domain]
         room = self.rules.capacity_bytes - self.used_bytes[domain]
-        victims: list[str] = []
-        for model in sorted(copies, key=lambda model: (copies[model].used_ns, model)):
+        victims: list[Part] = []
+        for part in sorted(copies, key=lambda part: (copies[part].used_ns, part)):
             if room >= size_bytes:
                 break
-            if not copies[model].pins and not self._last(model):
-                victims.append(model)
-                room += copies[model].size_bytes
+            if not copies[part].pins and not self._last(part):
+                victims.append(part)
+                room += copies[part].size_bytes
         return victims if room >= size_bytes else None
 
     def _since_ns(self, copy: _Copy) -> int:
         return copy.used_ns if self.rules.since == "use" else copy.loaded_ns
 
-    def _last(self, model: str) -> bool:
-        return self.rules.keep_one_copy and len(self._domains_of[model]) == 1
+    def _last(self, part: Part) -> bool:
+        return self.rules.keep_one_copy and len(self._domains_of[part]) == 1
 
-    def _end(self, domain: int, model: str, why: str) -> Ended:
-        self.used_bytes[domain] -= self._copies[domain].pop(model).size_bytes
-        self._domains_of[model].discard(domain)
-        return Ended(domain, model, why)
+    def _end(self, domain: int, part: Part, why: str) -> Ended:
+        self.used_bytes[domain] -= self._copies[domain].pop(part).size_bytes
+        self._domains_of[part].discard(domain)
+        return Ended(domain, part, why)

@@ -13,6 +13,7 @@ A load is forgotten when no target of it is under way.
 
 from collections.abc import Mapping, Sequence
 
+from serving.parameters.residency import Residency
 from serving.vocabulary.actions import Load, Stop
 from serving.vocabulary.events import Loaded, LoadStopped
 
@@ -20,22 +21,23 @@ UNDER_WAY, THERE, STOPPED = "under way", "there", "stopped"
 
 
 class LoadInFlight:
-    """One load: per target its state, and how many layers are whole there."""
+    """One load: what it brings, and per target its state. How many layers are there is in ``Residency``."""
 
-    __slots__ = ("layers", "load", "states")
+    __slots__ = ("load", "part", "states")
 
     def __init__(self, load: Load) -> None:
         self.load = load
-        self.layers = [0] * len(load.targets)
+        self.part = load.part
         self.states = [UNDER_WAY] * len(load.targets)
 
 
 class Loads:
-    """All loads under way, by id."""
+    """All loads under way, by id. ``residency``: the book in which they write what has come."""
 
-    __slots__ = ("_busy", "_to", "done", "in_flight", "stopped")
+    __slots__ = ("_busy", "_to", "done", "in_flight", "residency", "stopped")
 
-    def __init__(self) -> None:
+    def __init__(self, residency: Residency | None = None) -> None:
+        self.residency = Residency() if residency is None else residency
         self.in_flight: dict[int, LoadInFlight] = {}
         self.done = self.stopped = 0  # targets that got everything, targets that did not
         self._busy: dict[Stop, int] = {}  # source -> how many loads under way have it
@@ -57,6 +59,7 @@ class Loads:
                 assert other is flight, (
                     f"load {load.load} is to replica {number}, as is load {other.load.load}"
                 )
+            self.residency.begin((kind, number), flight.part)
 
     def sending(self) -> Mapping[Stop, int]:
         """How many loads under way each source has; kept up to date: what is returned changes with them."""
@@ -87,8 +90,11 @@ class Loads:
         assert 0 <= target < len(flight.states) and flight.states[target] is UNDER_WAY, (
             f"a report of load {event.load} at target {target}, where it is not under way"
         )
-        assert event.layers >= flight.layers[target], "a layer that was whole is not"
-        flight.layers[target] = event.layers
+        assert event.first == flight.part.first, (
+            f"a report of load {event.load} from layer {event.first} on, and it begins at {flight.part.first}"
+        )
+        whole = type(event) is Loaded and event.whole
+        self.residency.came(flight.load.targets[target], flight.part, event.layers, whole)
         return flight
 
     def _end(self, flight: LoadInFlight, target: int, state: str) -> Stop:
@@ -97,6 +103,8 @@ class Loads:
         stop = load.targets[target]
         if stop[0] == "replica":
             del self._to[stop[1]]
+        else:
+            self.residency.clear(stop)  # whether a copy in its memory stays is the caches' matter
         if UNDER_WAY not in flight.states:
             del self.in_flight[load.load]
             for source in load.sources:

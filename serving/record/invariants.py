@@ -8,6 +8,7 @@ from serving.engine.progress import EngineState
 from serving.engine.request_state import RequestState, requests_at
 from serving.parameters.copies import PooledCopies
 from serving.parameters.parameter_pool import broken
+from serving.parameters.residency import Residency
 from serving.services.colocated import Colocated
 from serving.services.disaggregated import Disaggregated
 
@@ -147,10 +148,22 @@ def _check_deployment(controller: Controller, deployment: Deployment) -> None:
         _demand(
             3, loading == (instance.state == "loading"), f"replica {number} is {instance.state} and {state}"
         )
+        _check_layers(controller.engines[number], deployment.residency)
     copies = deployment.copies
     if isinstance(copies, PooledCopies):
         for sentence in broken(copies.pool):
             _demand(5, False, sentence)
+
+
+def _check_layers(engine: Engine, residency: Residency) -> None:
+    """What is run on it is there; one that serves may wait for the last of its layers (overlap)."""
+    stop, part = ("replica", engine.id), engine.replica.part
+    there = residency.layers(stop, part)
+    _demand(3, engine.state is EngineState.LOADING or there > 0, f"replica {engine.id} serves without layers")
+    if engine.aside is not None:
+        first, last = engine.aside.layers
+        sentence = f"replica {engine.id} runs layers [{first}, {last}) and has {there} of {part}"
+        _demand(3, residency.has_layers(stop, part.model, first, last), sentence)
 
 
 def _demand(number: int, holds: bool, sentence: str) -> None:

@@ -1,6 +1,7 @@
 """Actions are wishes the controller hands to a world. Deltas only: what a replica holds is implicit."""
 
 from serving.vocabulary.fact import fact
+from serving.vocabulary.layers import Part
 
 # (request id, first KV position to compute, number of tokens): positions [start, start + tokens).
 Chunk = tuple[int, int, int]
@@ -152,6 +153,12 @@ class Load:
     reason: str
     layers_first: bool = False
     layers: Span | None = None
+
+    @property
+    def part(self) -> Part:
+        """What is brought; whoever asks for it has said which layers."""
+        assert self.layers is not None, f"load {self.load} does not say which layers of {self.model}"
+        return Part(self.model, *self.layers)
 
 
 @fact

@@ -34,13 +34,13 @@ class Part:
 
     def __post_init__(self) -> None:
         if not 0 <= self.first < self.last:
-            raise ValueError(f"layers [{self.first}, {self.last}) of {self.model} are none, or negative")
+            raise ValueError(f"{self} are none, or negative")
 
     def __len__(self) -> int:
         return self.last - self.first
 
     def __str__(self) -> str:
-        return f"layers {self.first} to {self.last} of {self.model}"
+        return f"layers [{self.first}, {self.last}) of {self.model}"
 
     @property
     def layers(self) -> tuple[int, int]:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from serving.vocabulary.layers import LayerRange
+from serving.vocabulary.layers import LayerRange, Part
 
 Role = Literal["prefill", "decode", "both"]
 
@@ -24,6 +24,11 @@ class Replica:
     watermark_blocks: int = 0
     prefix_caching: bool = False
     role: Role = "both"
+
+    @property
+    def part(self) -> Part:
+        """What of a model it is to hold; ``serving.parameters.residency`` says how far that has come."""
+        return Part(self.model, self.layers.first, self.layers.last)
 
     @property
     def longest_request_tokens(self) -> int:

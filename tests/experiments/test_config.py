@@ -22,6 +22,7 @@ from experiments.config.config import PolicyConfig
 from experiments.policy.make import make_policy
 from serving.vocabulary.errors import UserError
 from serving.vocabulary.estimates import Estimates
+from serving.vocabulary.layers import Part
 from tests.worlds.made_up_results import simulated
 
 STRANGE_PATHS = [
@@ -270,7 +271,12 @@ def test_every_policy_option_makes_its_policy(group: str, option: str) -> None:
     if group in ELASTIC_GROUPS and option == "none":
         assert (chosen.policy, chosen.params) == ("", {})
         return
-    known = {"random": Random(0), "estimates": Estimates((), ""), "sizes_bytes": {"m": 8}, "hosts": 2}
+    known = {
+        "random": Random(0),
+        "estimates": Estimates((), ""),
+        "sizes_bytes": {Part("m", 0, 4): 8},
+        "hosts": 2,
+    }
     known["ttft_slo_ms"] = 450.0
     assert make_policy(group, chosen, **known) is not None
 

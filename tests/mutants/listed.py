@@ -222,23 +222,23 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     _mutant(
         "layers may vanish", "serving",
-        'assert event.layers >= flight.layers[target], "a layer that was whole is not"',
-        'assert event.layers >= 0, "a layer that was whole is not"',
+        'assert before != _WHOLE and before <= layers <= len(part), "a layer that was whole is not"',
+        'assert before != _WHOLE and layers <= len(part), "a layer that was whole is not"',
         "a report with fewer layers than before is believed",
         "loads",
     ),
     # Parameter pool, host cache, copies
     _mutant(
         "a copy on its way counts", "serving",
-        "domains = [domain for domain in self.caches.domains_of(model) if domain not in coming]",
-        "domains = list(self.caches.domains_of(model))",
+        "domains = [domain for domain in self.caches.domains_of(part) if domain not in coming]",
+        "domains = list(self.caches.domains_of(part))",
         "a copy that is not whole yet is a source",
         "parameter_pool copies",
     ),
     _mutant(
         "a copy that is read goes", "serving",
-        "return not read and not self.is_last_copy(model, replica)",
-        "return not self.is_last_copy(model, replica)",
+        "return not read and not self.is_last_copy(part, replica)",
+        "return not self.is_last_copy(part, replica)",
         "a replica gives up parameters that a reload reads",
         "parameter_pool copies deployment",
     ),
@@ -250,7 +250,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     _mutant(
         "pinned copies go", "serving",
-        "if not copies[model].pins and not self._last(model):", "if not self._last(model):",
+        "if not copies[part].pins and not self._last(part):", "if not self._last(part):",
         "a copy that a load reads makes room for another",
         "host_cache copies parameter_pool",
     ),
@@ -277,9 +277,9 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     _mutant(
         "the last copy leaves", "serving",
-        "if self._loads.needs(number) or not self._copies.may_leave(model, number):",
+        "if self._loads.needs(number) or not self._copies.may_leave(part, number):",
         "if self._loads.needs(number):",
-        "an instance goes though its model is in no other memory",
+        "an instance goes though its part is in no other memory",
         "deployment elastic elastic_exactness",
     ),
     _mutant(

@@ -52,6 +52,9 @@ FIELDS: Final[Mapping[str, Sequence[str]]] = {
     "wake": ("at_ns",),
 }
 
+# What is written only where a field behind it is set says no more than what is not written.
+_UNSET: Final[Mapping[str, Any]] = {"load.layers_first": False, "send.layers": None}
+
 
 def hash_of(value: Any) -> str:
     """Of bytes, or of plain data; floats count to the last bit."""
@@ -134,7 +137,8 @@ def _fields_of_action(action: Sequence[Any]) -> Iterable[tuple[str, Any]]:
 def _named(kind: str, values: Sequence[Any]) -> Iterable[tuple[str, Any]]:
     """Optional fields come last; one that this table does not have is named by its place."""
     names = FIELDS.get(kind, ())
-    return [
+    named = [
         (f"{kind}.{names[place] if place < len(names) else place}", value)
         for place, value in enumerate(values)
     ]
+    return [(name, value) for name, value in named if name not in _UNSET or value != _UNSET[name]]

@@ -4,11 +4,12 @@ from collections.abc import Callable
 
 import pytest
 
+from serving.engine.layer_pass import LayerPass
 from serving.record.invariants import InvariantError, check
 from serving.vocabulary.actions import Action, Fail, Load, Place, Reclaim, Send, StopLoad
 from serving.vocabulary.events import Loaded, LoadStopped, Lost
 from tests.worlds.elastic_world import MS, SIZE_BYTES, Setting, Told, bare
-from tests.worlds.told_systems import BOTH, both, load, place, prompt, wait
+from tests.worlds.told_systems import BOTH, WHOLE, both, load, place, prompt, wait
 
 
 def stopped(told: Told, number: int, target: int = 0) -> list[Action]:
@@ -54,7 +55,7 @@ def test_a_load_from_a_lost_replica_stops_and_what_it_was_for_is_given_up() -> N
 def test_the_last_copy_that_is_lost_comes_from_an_ssd() -> None:
     told = both(start=1, least=1)
     told.arrive(0)
-    reload = Load(0, "m", (("ssd", 0),), (("host", 0),), (), False, False, "")
+    reload = Load(0, "m", (("ssd", 0),), (("host", 0),), (), False, False, "", layers=WHOLE.layers)
     assert reload in told.lose(0)
     assert wait(told, 1) != []
 
@@ -64,12 +65,12 @@ def test_a_copy_that_was_coming_from_a_lost_replica_comes_from_elsewhere() -> No
     told.arrive(0), told.loaded(0), told.ran(0), told.ran(0, 0, steps=9)
     (back,) = wait(told, 5)
     assert back.sources == (("replica", 0),)
-    again = Load(2, "m", (("ssd", 0),), (("host", 0),), (), False, False, "")
+    again = Load(2, "m", (("ssd", 0),), (("host", 0),), (), False, False, "", layers=WHOLE.layers)
     assert told.lose(0)[:2] == [StopLoad(1, ""), again]
     assert stopped(told, 1) == []  # the copy that comes now is not given up with it
-    assert told.deployment.copies.pool.places("m").coming == (0,)
+    assert told.deployment.copies.pool.places(WHOLE).coming == (0,)
     told.loaded(2)
-    assert told.deployment.copies.pool.places("m").domains == (0,)
+    assert told.deployment.copies.pool.places(WHOLE).domains == (0,)
 
 
 def test_a_reload_that_stops_is_begun_again() -> None:
@@ -105,7 +106,7 @@ def test_a_lost_host_takes_copies_loads_and_seats_and_the_pool_makes_another_cop
     told.fact(Lost(0, "host gone"))
     actions: list[Action] = []
     told.deployment.lost_host(told.now_ns, 0, actions)
-    reload = Load(1, "m", (("ssd", 1),), (("host", 1),), (), False, False, "")
+    reload = Load(1, "m", (("ssd", 1),), (("host", 1),), (), False, False, "", layers=WHOLE.layers)
     assert bare(actions) == [StopLoad(0, ""), reload]
     assert stopped(told, 0) == []
     told.loaded(1)
@@ -177,11 +178,28 @@ def load_what_serves(told: Told) -> None:
 
 
 def forget_the_last_copy(told: Told) -> None:
-    told.deployment.copies.pool._replicas["m"].clear()
+    told.deployment.copies.pool._replicas[WHOLE].clear()
+
+
+def forget_its_layers(told: Told) -> None:
+    told.deployment.residency.clear(("replica", 1))
+
+
+def run_layers_that_are_not_there(told: Told) -> None:
+    told.deployment.residency.begin(("replica", 1), WHOLE)
+    told.deployment.residency.came(("replica", 1), WHOLE, 2, False)
+    told.controller.engines[1].aside = LayerPass(((0, 0, 4),), (2, 3), "test")
 
 
 @pytest.mark.parametrize(
-    ("damage", "number"), [(overlap_gpus, 8), (load_what_serves, 3), (forget_the_last_copy, 5)]
+    ("damage", "number"),
+    [
+        (overlap_gpus, 8),
+        (load_what_serves, 3),
+        (forget_the_last_copy, 5),
+        (forget_its_layers, 3),
+        (run_layers_that_are_not_there, 3),
+    ],
 )
 def test_a_broken_invariant_of_instances_is_named(damage: Callable[[Told], None], number: int) -> None:
     told = both(start=2)

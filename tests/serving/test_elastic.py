@@ -10,7 +10,7 @@ from serving.vocabulary.replica import Role
 from serving.vocabulary.request import Request
 from tests.worlds.drawn_elastic import ROWS, Drawn, on_links, simulate
 from tests.worlds.elastic_world import MS, PROVISIONERS, Setting, Told
-from tests.worlds.told_systems import BOTH, both, load, place, prompt, wait
+from tests.worlds.told_systems import BOTH, WHOLE, both, load, place, prompt, wait
 
 NONE: dict[Role, int] = {"prefill": 0, "decode": 0}
 
@@ -27,7 +27,7 @@ def test_from_zero_a_request_waits_at_the_door_for_its_load() -> None:
 def test_to_zero_after_a_copy_has_come_back_to_host_memory() -> None:
     told = both()
     told.arrive(0), told.loaded(0), told.ran(0), told.ran(0, 0, steps=9)
-    back = Load(1, "m", (("replica", 0),), (("host", 0),), (), False, False, "")
+    back = Load(1, "m", (("replica", 0),), (("host", 0),), (), False, False, "", layers=WHOLE.layers)
     assert wait(told, 5) == [back]
     assert told.states == {0: ("both", "draining")}
     assert wait(told, 2) == []

@@ -23,6 +23,7 @@ from serving.protocols.scaling import Calm, ScaleDecision
 from serving.vocabulary.errors import PolicyError
 from tests.worlds.elastic_world import Setting, Told
 from tests.worlds.faulty_policies import VIEW
+from tests.worlds.parts import A, B
 
 
 @dataclass
@@ -216,20 +217,20 @@ def test_a_live_schedulers_fault(answer: Any) -> None:
 @pytest.mark.parametrize(
     ("method", "arguments", "answers"),
     [
-        ("hosts", ("m", 0), [(0,), [2], [-1], [1, 0], [0, 0], [True], KeyError("m")]),
-        ("may_leave", ("m", 1), [None, 1, SystemExit(0)]),
-        ("before_leaving", ("m", 1, 0), [0, Reload("m", ("ssd", 0), 2, (), "x")]),
-        ("end", (None, (), True, 0), [None, ["m"], [Reload("m", ("ssd", 0), 0, (), "")]]),
-        ("end", (None, (), True, 0), [[Reload("other", ("ssd", 0), 0, (Ended(0, "m", "ttl"),), "x")]]),
+        ("hosts", (A, 0), [(0,), [2], [-1], [1, 0], [0, 0], [True], KeyError("m")]),
+        ("may_leave", (A, 1), [None, 1, SystemExit(0)]),
+        ("before_leaving", (A, 1, 0), [0, Reload(A, ("ssd", 0), 2, (), "x")]),
+        ("end", (None, (), True, 0), [None, ["m"], [Reload(A, ("ssd", 0), 0, (), "")]]),
+        ("end", (None, (), True, 0), [[Reload(B, ("ssd", 0), 0, (Ended(0, A, "ttl"),), "x")]]),
     ],
 )
 def test_a_cache_policys_fault(method: str, arguments: tuple[Any, ...], answers: list[Any]) -> None:
     for answer in answers:
         with pytest.raises(PolicyError, match=f"Says, method {method}, "):
-            getattr(AskedCopies(Says(answer), 2, {"m": 1}), method)(*arguments)  # type: ignore[arg-type]
+            getattr(AskedCopies(Says(answer), 2, [A]), method)(*arguments)  # type: ignore[arg-type]
     with pytest.raises(PolicyError, match=r"Says, method deployed, .* raised AttributeError"):
-        AskedCopies(Says(0), 2, {"m": 1}).deployed("m", 0, 0, 0)  # type: ignore[arg-type]
-    assert AskedCopies(pooled({"m": 1}, 2), 2, {"m": 1}).hosts("m", 0) == []
+        AskedCopies(Says(0), 2, [A]).deployed(A, 0, 0, 0)  # type: ignore[arg-type]
+    assert AskedCopies(pooled({A: 1}, 2), 2, [A]).hosts(A, 0) == []
 
 
 @pytest.mark.parametrize(

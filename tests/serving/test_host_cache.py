@@ -5,80 +5,82 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.parameters.host_cache import CacheRules, Ended, HostCaches
+from serving.vocabulary.layers import Part
+from tests.worlds.parts import PARTS, A, B, C, D, E
 
 S = 1_000_000_000
 
 
 def test_hits_and_misses_are_counted_and_a_hit_is_a_use() -> None:
     caches = HostCaches(2, CacheRules(100, ttl_ns=30 * S))
-    assert not caches.look_up(0, "a", 0)
-    assert caches.admit(0, "a", 40, 0) == []
-    assert caches.look_up(0, "a", 20 * S) and not caches.look_up(1, "a", 20 * S)
+    assert not caches.look_up(0, A, 0)
+    assert caches.admit(0, A, 40, 0) == []
+    assert caches.look_up(0, A, 20 * S) and not caches.look_up(1, A, 20 * S)
     assert (caches.hits, caches.misses) == (1, 2)
     assert caches.next_expiry_ns() == 50 * S
     assert caches.expire(50 * S - 1) == []
-    assert caches.expire(50 * S) == [Ended(0, "a", "ttl")]
-    assert caches.used_bytes == [0, 0] and caches.domains_of("a") == []
+    assert caches.expire(50 * S) == [Ended(0, A, "ttl")]
+    assert caches.used_bytes == [0, 0] and caches.domains_of(A) == []
 
 
 def test_time_since_load_is_not_renewed_by_use() -> None:
     caches = HostCaches(1, CacheRules(100, ttl_ns=30 * S, since="load"))
-    caches.admit(0, "a", 40, 0)
-    caches.look_up(0, "a", 29 * S)
-    assert caches.expire(30 * S) == [Ended(0, "a", "ttl")]
-    caches.admit(0, "a", 40, 40 * S)
-    caches.admit(0, "a", 40, 50 * S)  # loaded again
+    caches.admit(0, A, 40, 0)
+    caches.look_up(0, A, 29 * S)
+    assert caches.expire(30 * S) == [Ended(0, A, "ttl")]
+    caches.admit(0, A, 40, 40 * S)
+    caches.admit(0, A, 40, 50 * S)  # loaded again
     assert caches.expire(79 * S) == [] and caches.next_expiry_ns() == 80 * S
 
 
 def test_room_is_made_by_the_least_recently_used() -> None:
     caches = HostCaches(1, CacheRules(100))
-    for at, model in enumerate(("a", "b", "c")):
+    for at, model in enumerate((A, B, C)):
         caches.admit(0, model, 30, at)
-    caches.look_up(0, "a", 5)
-    assert caches.admit(0, "d", 40, 6) == [Ended(0, "b", "room")]
-    assert caches.models_in(0) == ["a", "c", "d"] and caches.used_bytes == [100]
-    assert caches.admit(0, "e", 101, 7) is None
-    assert caches.models_in(0) == ["a", "c", "d"]
+    caches.look_up(0, A, 5)
+    assert caches.admit(0, D, 40, 6) == [Ended(0, B, "room")]
+    assert caches.parts_in(0) == [A, C, D] and caches.used_bytes == [100]
+    assert caches.admit(0, E, 101, 7) is None
+    assert caches.parts_in(0) == [A, C, D]
 
 
 def test_a_copy_that_is_read_does_not_end() -> None:
     caches = HostCaches(1, CacheRules(50, ttl_ns=S))
-    caches.admit(0, "a", 40, 0)
-    caches.pin(0, "a", 0)
+    caches.admit(0, A, 40, 0)
+    caches.pin(0, A, 0)
     assert caches.expire(10 * S) == [] and caches.next_expiry_ns() is None
-    assert caches.admit(0, "b", 40, 10 * S) is None
+    assert caches.admit(0, B, 40, 10 * S) is None
     with pytest.raises(AssertionError, match="being read"):
-        caches.drop(0, "a")
-    caches.unpin(0, "a", 10 * S)
-    assert caches.admit(0, "b", 40, 10 * S) == [Ended(0, "a", "room")]
+        caches.drop(0, A)
+    caches.unpin(0, A, 10 * S)
+    assert caches.admit(0, B, 40, 10 * S) == [Ended(0, A, "room")]
     with pytest.raises(AssertionError, match="more often"):
-        caches.unpin(0, "b", 10 * S)
+        caches.unpin(0, B, 10 * S)
 
 
 def test_the_last_copy_ends_by_order_only() -> None:
     caches = HostCaches(2, CacheRules(50, ttl_ns=S, keep_one_copy=True))
-    caches.admit(0, "a", 40, 0)
-    caches.admit(1, "a", 40, 0)
-    assert caches.expire(5 * S) == [Ended(0, "a", "ttl")]
+    caches.admit(0, A, 40, 0)
+    caches.admit(1, A, 40, 0)
+    assert caches.expire(5 * S) == [Ended(0, A, "ttl")]
     assert caches.expire(9 * S) == [] and caches.next_expiry_ns() is None
-    assert caches.admit(1, "b", 40, 9 * S) is None and caches.admit(0, "b", 40, 9 * S) == []
-    assert caches.drop(1, "a") == Ended(1, "a", "order")
+    assert caches.admit(1, B, 40, 9 * S) is None and caches.admit(0, B, 40, 9 * S) == []
+    assert caches.drop(1, A) == Ended(1, A, "order")
 
 
 def test_a_lost_host_tells_which_models_are_nowhere() -> None:
     caches = HostCaches(2, CacheRules(100, keep_one_copy=True))
-    for domain, model in ((0, "b"), (0, "a"), (1, "b")):
+    for domain, model in ((0, B), (0, A), (1, B)):
         caches.admit(domain, model, 10, 0)
-    assert caches.lose(0) == ["a"]
-    assert caches.models_in(0) == [] and caches.domains_of("b") == [1]
+    assert caches.lose(0) == [A]
+    assert caches.parts_in(0) == [] and caches.domains_of(B) == [1]
 
 
 STEPS = st.lists(
     st.tuples(
         st.sampled_from(["admit", "look", "expire", "drop", "lose"]),
         st.integers(0, 2),
-        st.sampled_from("abcd"),
+        st.sampled_from(PARTS[:4]),
         st.integers(0, 60),
         st.integers(0, 3),
     ),
@@ -88,25 +90,25 @@ STEPS = st.lists(
 
 @given(STEPS, st.booleans(), st.sampled_from(["use", "load"]), st.sampled_from([None, 2, 10]))
 def test_bytes_and_copies_are_conserved(
-    steps: list[tuple[str, int, str, int, int]], keep: bool, since: str, ttl_ns: int | None
+    steps: list[tuple[str, int, Part, int, int]], keep: bool, since: str, ttl_ns: int | None
 ) -> None:
     caches = HostCaches(3, CacheRules(100, ttl_ns, since, keep))  # type: ignore[arg-type]
-    book: dict[tuple[int, str], int] = {}
+    book: dict[tuple[int, Part], int] = {}
     now_ns = 0
     for what, domain, model, size_bytes, later in steps:
         now_ns += later
-        copies = {name: [d for d, m in book if m == name] for name in "abcd"}
+        copies = {name: [d for d, m in book if m == name] for name in PARTS[:4]}
         if what == "admit":
             ended = caches.admit(domain, model, size_bytes, now_ns)
             for gone in ended or ():
-                del book[gone.domain, gone.model]
+                del book[gone.domain, gone.part]
             if ended is not None:
                 book.setdefault((domain, model), size_bytes)
         elif what == "look":
             assert caches.look_up(domain, model, now_ns) == ((domain, model) in book)
         elif what == "expire":
             for gone in caches.expire(now_ns):
-                del book[gone.domain, gone.model]
+                del book[gone.domain, gone.part]
             due_ns = caches.next_expiry_ns()
             assert due_ns is None or due_ns > now_ns
         elif what == "drop" and (domain, model) in book:

@@ -10,10 +10,12 @@ from serving.elastic.placement import Placement
 from serving.elastic.scale_log import ScaleLog
 from serving.elastic.setup import ModelLimits
 from serving.parameters.cache_answers import AskedCopies
+from serving.parameters.residency import Residency
 from serving.protocols.planning import Edge
 from serving.vocabulary.actions import Action, Load, StopLoad
 from serving.vocabulary.events import Loaded
 from tests.worlds.elastic_world import COPIES, SIZE_BYTES, Setting
+from tests.worlds.told_systems import WHOLE
 
 PASS_NS = 100
 
@@ -24,18 +26,19 @@ class Alone:
     def __init__(self, overlap: bool = True, role: Any = "both") -> None:
         setting = Setting()
         prototypes = {"m": setting.prototype("m")}
-        books = COPIES["pool"](sizes_bytes={"m": SIZE_BYTES}, hosts=2, host_gb=None)
-        copies = AskedCopies(books, 2, prototypes)
+        books = COPIES["pool"](sizes_bytes={WHOLE: SIZE_BYTES}, hosts=2, host_gb=None)
+        copies = AskedCopies(books, 2, [WHOLE])
         copies.start([])
         self.instances = Instances(setting.cluster(), prototypes, [])
         self.instances.free_seats("m")
         self.instances.place(0, role, "loading")
-        placement = Placement(self.instances, setting.cluster(), 0, {}, {}, lambda *_: None, ScaleLog())
+        book, cluster = Residency(), setting.cluster()
+        placement = Placement(self.instances, cluster, 0, {}, {}, lambda *_: None, ScaleLog(), book)
         limits = {"m": ModelLimits({}, 1.0, 1, 1.0, PASS_NS)}
-        self.progress = LoadProgress(copies, placement, limits)
+        self.progress = LoadProgress(copies, placement, limits, book)
         self.actions: list[Action] = []
         edge = Edge((("host", 0),), (("replica", 0),), 1, (), "a way")
-        self.progress.begin(1000, "m", edge, overlap, False, False, "why", self.actions)
+        self.progress.begin(1000, WHOLE, edge, overlap, False, False, "why", self.actions)
 
     @property
     def load(self) -> Load:

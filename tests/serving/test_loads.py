@@ -11,12 +11,16 @@ from serving.parameters.loads import STOPPED, THERE, UNDER_WAY, Loads, replicas_
 from serving.record import invariants
 from serving.vocabulary.actions import Action, Assign, Load, Run, Shard, Stop
 from serving.vocabulary.events import Arrived, Event, Loaded, LoadStopped, Lost, Opened
-from serving.vocabulary.layers import LayerRange
+from serving.vocabulary.layers import LayerRange, Part
 from serving.vocabulary.replica import Replica
 from serving.vocabulary.request import Request
 
 SHARDS = (Shard(-1, 0, 0.5, 1e10), Shard(-1, 1, 0.5, 1e10))
-PAIR = Load(7, "m", (("host", 0),), (("replica", 0), ("replica", 1)), SHARDS, True, True, "cold start")
+PAIR = Load(
+    7, "m", (("host", 0),), (("replica", 0), ("replica", 1)), SHARDS, True, True, "cold start", False, (0, 4)
+)
+
+WHOLE = Part("m", 0, 4)
 
 
 def begun() -> Loads:
@@ -58,7 +62,7 @@ def test_every_state_answers_every_event(state: str, event: str) -> None:
         if event == "stopped":
             assert loads.ended_early(LoadStopped(7, 0, 3, "asked to")) == ("replica", 0)
         else:
-            there = loads.loaded(Loaded(7, 0, 3, event == "whole"))
+            there = loads.loaded(Loaded(7, 0, 4 if event == "whole" else 3, event == "whole"))
             assert there == (("replica", 0) if event == "whole" else None)
 
     after = CELLS[state, event]
@@ -68,7 +72,9 @@ def test_every_state_answers_every_event(state: str, event: str) -> None:
     else:
         tell()
         assert loads.in_flight[7].states == [after, UNDER_WAY]
-        assert loads.in_flight[7].layers == [3, 0]
+        layers = 4 if event == "whole" else 3
+        assert [loads.residency.layers(("replica", n), WHOLE) for n in (0, 1)] == [layers, 0]
+        assert loads.residency.has(("replica", 0), WHOLE) == (event == "whole")
 
 
 def test_a_load_is_forgotten_when_no_target_of_it_is_under_way() -> None:
@@ -84,7 +90,9 @@ def test_sources_are_busy_as_long_as_a_target_of_theirs_is_under_way() -> None:
     loads = begun()
     busy = loads.sending()
     assert busy == {("host", 0): 1}
-    loads.begin(Load(8, "m", (("replica", 0), ("host", 0)), (("replica", 5),), (), False, False, ""))
+    loads.begin(
+        Load(8, "m", (("replica", 0), ("host", 0)), (("replica", 5),), (), False, False, "", layers=(0, 4))
+    )
     assert busy == {("host", 0): 2, ("replica", 0): 1}
     loads.loaded(Loaded(7, 0, 4, True))
     assert busy == {("host", 0): 2, ("replica", 0): 1}
@@ -99,7 +107,7 @@ def test_the_load_to_a_replica_is_known_until_it_ends_there() -> None:
     flight = loads.in_flight[7]
     assert loads.to(0) is loads.to(1) is flight and loads.to(2) is None
     with pytest.raises(AssertionError, match="load 8 is to replica 1, as is load 7"):
-        loads.begin(Load(8, "m", (("host", 1),), (("replica", 1),), (), False, False, ""))
+        loads.begin(Load(8, "m", (("host", 1),), (("replica", 1),), (), False, False, "", layers=(0, 4)))
     loads.loaded(Loaded(7, 0, 4, True))
     assert loads.to(0) is None and loads.to(1) is flight
     loads.ended_early(LoadStopped(7, 1, 2, "asked to"))
@@ -137,13 +145,13 @@ def test_layers_that_were_whole_stay_whole() -> None:
 )
 def test_a_load_needs_sources_and_targets(sources: tuple[Stop, ...], targets: tuple[Stop, ...]) -> None:
     with pytest.raises(AssertionError, match="load 1 needs sources and targets, each once"):
-        Loads().begin(Load(1, "m", sources, targets, (), False, False, ""))
+        Loads().begin(Load(1, "m", sources, targets, (), False, False, "", layers=(0, 4)))
     with pytest.raises(AssertionError, match="under way already"):
         begun().begin(PAIR)
 
 
 def test_replicas_of_loads_are_their_targets() -> None:
-    back = Load(1, "m", (("replica", 5),), (("host", 0),), (), False, False, "")
+    back = Load(1, "m", (("replica", 5),), (("host", 0),), (), False, False, "", layers=(0, 4))
     assert replicas_of([PAIR, back]) == {0, 1}
 
 

@@ -7,58 +7,60 @@ from hypothesis import strategies as st
 from serving.parameters.host_cache import CacheRules, Ended, HostCaches
 from serving.parameters.parameter_pool import REMOTE, ParameterPool, Reload, broken
 from serving.vocabulary.errors import UserError
+from serving.vocabulary.layers import Part
+from tests.worlds.parts import PARTS, A, B, C, D
 
 
 def a_pool(
     hosts: int = 2,
     capacity_bytes: int = 100,
-    sizes_bytes: dict[str, int] | None = None,
-    ssds: dict[str, frozenset[int]] | None = None,
+    sizes_bytes: dict[Part, int] | None = None,
+    ssds: dict[Part, frozenset[int]] | None = None,
 ) -> ParameterPool:
     caches = HostCaches(hosts, CacheRules(capacity_bytes, keep_one_copy=True))
-    return ParameterPool(caches, {"a": 40} if sizes_bytes is None else sizes_bytes, ssds)
+    return ParameterPool(caches, {A: 40} if sizes_bytes is None else sizes_bytes, ssds)
 
 
-def deployed_only(pool: ParameterPool, model: str, replica: int, domain: int) -> None:
+def deployed_only(pool: ParameterPool, model: Part, replica: int, domain: int) -> None:
     """The model's only copy is on the GPUs of this replica."""
     pool.deployed(model, replica, domain)
     pool.drop_host_copies(model)
 
 
 def test_one_copy_of_each_model_is_spread_evenly() -> None:
-    pool = a_pool(hosts=3, sizes_bytes=dict.fromkeys("abcdefg", 10))
-    assert pool.spread(0) == [(model, at % 3) for at, model in enumerate("abcdefg")]
+    pool = a_pool(hosts=3, sizes_bytes=dict.fromkeys(PARTS, 10))
+    assert pool.spread(0) == [(model, at % 3) for at, model in enumerate(PARTS)]
     assert pool.caches.used_bytes == [30, 20, 20]
     assert broken(pool) == []
 
 
 def test_the_spread_is_even_in_bytes() -> None:
-    pool = a_pool(hosts=2, sizes_bytes={"a": 10, "b": 30, "c": 20})
-    assert pool.spread(0) == [("a", 1), ("b", 0), ("c", 1)]
+    pool = a_pool(hosts=2, sizes_bytes={A: 10, B: 30, C: 20})
+    assert pool.spread(0) == [(A, 1), (B, 0), (C, 1)]
     assert pool.caches.used_bytes == [30, 30]
 
 
 def test_a_spread_that_does_not_fit_says_what_to_change() -> None:
     with pytest.raises(
-        UserError, match="40 bytes of memory left for the copy of c: give the hosts' caches more"
+        UserError, match=r"40 bytes of memory left for the copy of layers \[16, 24\) of m: give the hosts"
     ):
-        a_pool(hosts=2, capacity_bytes=79, sizes_bytes=dict.fromkeys("abc", 40)).spread(0)
+        a_pool(hosts=2, capacity_bytes=79, sizes_bytes=dict.fromkeys(PARTS[:3], 40)).spread(0)
 
 
 def test_the_caches_must_keep_the_last_copy() -> None:
     with pytest.raises(AssertionError, match="keep the last copy"):
-        ParameterPool(HostCaches(1, CacheRules(100)), {"a": 40})
+        ParameterPool(HostCaches(1, CacheRules(100)), {A: 40})
 
 
 def test_a_model_that_was_never_placed_breaks_the_invariant_until_it_is_reloaded() -> None:
     pool = a_pool()
-    assert broken(pool) == ["a is in no memory and on its way to none"]
-    assert pool.repair(0) == [Reload("a", REMOTE, 0, (), "no copy is in memory")]
+    assert broken(pool) == [f"{A}: in no memory and on their way to none"]
+    assert pool.repair(0) == [Reload(A, REMOTE, 0, (), "no copy is in memory")]
     assert broken(pool) == [] and pool.repair(0) == []
-    places = pool.places("a")
+    places = pool.places(A)
     assert (places.domains, places.coming, places.in_memory) == ((), (0,), False)
-    pool.arrived("a", 0, 1)
-    places = pool.places("a")
+    pool.arrived(A, 0, 1)
+    places = pool.places(A)
     assert (places.domains, places.coming, places.in_memory) == ((0,), (), True)
 
 
@@ -66,106 +68,106 @@ def test_a_copy_to_come_whose_room_is_gone_is_seen() -> None:
     pool = a_pool()
     pool.repair(0)
     pool.caches.lose(0)
-    assert broken(pool) == ["a comes to host 0, which keeps no room for it"]
+    assert broken(pool) == [f"{A}: a copy comes to host 0, which keeps no room for it"]
 
 
 def test_a_deployed_model_frees_its_host_memory() -> None:
     pool = a_pool()
     pool.spread(0)
-    with pytest.raises(AssertionError, match="no replica has a"):
-        pool.drop_host_copies("a")
-    pool.deployed("a", 7, 1)
-    assert pool.drop_host_copies("a") == [Ended(0, "a", "order")]
-    assert pool.places("a").replicas == (7,) and pool.caches.used_bytes == [0, 0]
+    with pytest.raises(AssertionError, match=r"no replica has layers \[0, 8\)"):
+        pool.drop_host_copies(A)
+    pool.deployed(A, 7, 1)
+    assert pool.drop_host_copies(A) == [Ended(0, A, "order")]
+    assert pool.places(A).replicas == (7,) and pool.caches.used_bytes == [0, 0]
     assert broken(pool) == []
 
 
 def test_a_replica_is_deployed_once_and_on_a_host_that_lives() -> None:
-    pool = a_pool(sizes_bytes={"a": 10, "b": 10})
-    pool.deployed("a", 7, 1)
+    pool = a_pool(sizes_bytes={A: 10, B: 10})
+    pool.deployed(A, 7, 1)
     with pytest.raises(AssertionError, match="replica 7 is taken"):
-        pool.deployed("b", 7, 0)
+        pool.deployed(B, 7, 0)
     pool.lose_host(0, 0)
     with pytest.raises(AssertionError, match="host 0 is gone"):
-        pool.deployed("b", 8, 0)
+        pool.deployed(B, 8, 0)
 
 
 def test_a_replica_may_go_while_others_have_the_model() -> None:
     pool = a_pool()
     deployed = ((7, 0), (8, 1))
     for replica, domain in deployed:
-        pool.deployed("a", replica, domain)
-    assert pool.bring_back("a", 7, 0) is None
-    pool.undeploy("a", 7)
-    assert pool.places("a").replicas == (8,) and pool.is_last_copy("a", 8)
+        pool.deployed(A, replica, domain)
+    assert pool.bring_back(A, 7, 0) is None
+    pool.undeploy(A, 7)
+    assert pool.places(A).replicas == (8,) and pool.is_last_copy(A, 8)
 
 
 def test_the_last_replica_goes_after_a_host_copy_has_come_back() -> None:
     pool = a_pool()
     pool.spread(0)
-    deployed_only(pool, "a", 7, 1)
-    assert pool.is_last_copy("a", 7) and not pool.may_undeploy("a", 7)
+    deployed_only(pool, A, 7, 1)
+    assert pool.is_last_copy(A, 7) and not pool.may_undeploy(A, 7)
     reason = "replica 7 has the last copy and is to go"
-    assert pool.bring_back("a", 7, 0) == Reload("a", ("replica", 7), 1, (), reason)
-    assert pool.bring_back("a", 7, 0) is None, "it is under way"
-    with pytest.raises(AssertionError, match="the last copy of a, or is read"):
-        pool.undeploy("a", 7)
-    pool.arrived("a", 1, 5)
-    pool.undeploy("a", 7)
-    assert pool.places("a").domains == (1,) and broken(pool) == []
-    pool.deployed("a", 8, 0)
-    assert pool.drop_host_copies("a") == [Ended(1, "a", "order")], "a copy that is whole is not pinned"
+    assert pool.bring_back(A, 7, 0) == Reload(A, ("replica", 7), 1, (), reason)
+    assert pool.bring_back(A, 7, 0) is None, "it is under way"
+    with pytest.raises(AssertionError, match=r"the last copy of layers \[0, 8\) of m, or is read"):
+        pool.undeploy(A, 7)
+    pool.arrived(A, 1, 5)
+    pool.undeploy(A, 7)
+    assert pool.places(A).domains == (1,) and broken(pool) == []
+    pool.deployed(A, 8, 0)
+    assert pool.drop_host_copies(A) == [Ended(1, A, "order")], "a copy that is whole is not pinned"
 
 
 def test_a_replica_that_a_reload_reads_stays_even_if_it_is_not_the_last() -> None:
     pool = a_pool()
-    pool.deployed("a", 7, 1)
-    pool.bring_back("a", 7, 0)
-    pool.deployed("a", 8, 0)
-    assert not pool.is_last_copy("a", 7) and not pool.may_undeploy("a", 7)
-    assert pool.may_undeploy("a", 8)
-    pool.arrived("a", 1, 1)
-    assert pool.may_undeploy("a", 7)
+    pool.deployed(A, 7, 1)
+    pool.bring_back(A, 7, 0)
+    pool.deployed(A, 8, 0)
+    assert not pool.is_last_copy(A, 7) and not pool.may_undeploy(A, 7)
+    assert pool.may_undeploy(A, 8)
+    pool.arrived(A, 1, 1)
+    assert pool.may_undeploy(A, 7)
 
 
 def test_a_copy_comes_back_to_another_host_when_its_own_is_full() -> None:
-    pool = a_pool(sizes_bytes={"a": 40, "b": 80})
-    pool.caches.admit(0, "b", 80, 0)
-    pool.deployed("a", 7, 0)
-    reload = pool.bring_back("a", 7, 0)
+    pool = a_pool(sizes_bytes={A: 40, B: 80})
+    pool.caches.admit(0, B, 80, 0)
+    pool.deployed(A, 7, 0)
+    reload = pool.bring_back(A, 7, 0)
     assert reload is not None and reload.domain == 1
 
 
 def test_copies_that_make_room_are_named() -> None:
-    pool = a_pool(sizes_bytes={"a": 40, "b": 80})
+    pool = a_pool(sizes_bytes={A: 40, B: 80})
     for domain in (0, 1):
-        pool.caches.admit(domain, "b", 80, 0)
-    pool.deployed("a", 7, 1)
-    reload = pool.bring_back("a", 7, 0)
-    assert reload is not None and reload.ended == (Ended(1, "b", "room"),)
+        pool.caches.admit(domain, B, 80, 0)
+    pool.deployed(A, 7, 1)
+    reload = pool.bring_back(A, 7, 0)
+    assert reload is not None and reload.ended == (Ended(1, B, "room"),)
     assert broken(pool) == []
 
 
 def test_without_room_on_any_host_the_last_replica_stays() -> None:
-    pool = a_pool(hosts=1, sizes_bytes={"a": 40, "b": 80})
-    pool.caches.admit(0, "b", 80, 0)
-    pool.deployed("a", 7, 0)
-    assert pool.bring_back("a", 7, 0) is None
-    assert not pool.may_undeploy("a", 7) and broken(pool) == []
+    pool = a_pool(hosts=1, sizes_bytes={A: 40, B: 80})
+    pool.caches.admit(0, B, 80, 0)
+    pool.deployed(A, 7, 0)
+    assert pool.bring_back(A, 7, 0) is None
+    assert not pool.may_undeploy(A, 7) and broken(pool) == []
 
 
 def test_a_lost_host_names_what_is_in_no_memory_any_more() -> None:
-    pool = a_pool(3, 100, dict.fromkeys("abcd", 10), {"b": frozenset({0, 2})})
-    for model, domain in (("a", 0), ("b", 0), ("c", 1), ("d", 0)):
+    pool = a_pool(3, 100, dict.fromkeys(PARTS[:4], 10), {B: frozenset({0, 2})})
+    for model, domain in ((A, 0), (B, 0), (C, 1), (D, 0)):
         pool.caches.admit(domain, model, 10, 0)
-    pool.deployed("a", 7, 1)  # lives on a GPU elsewhere
-    pool.deployed("d", 8, 0)  # GPU and host copy die together
+    pool.deployed(A, 7, 1)  # lives on a GPU elsewhere
+    pool.deployed(D, 8, 0)  # GPU and host copy die together
     reason = "no copy is in memory"
     assert pool.lose_host(0, 5) == [
-        Reload("b", ("ssd", 2), 2, (), reason),
-        Reload("d", REMOTE, 1, (), reason),
+        Reload(B, ("ssd", 2), 2, (), reason),
+        Reload(D, REMOTE, 1, (), reason),
     ]
-    assert pool.places("b").ssds == (2,) and pool.places("d").replicas == ()
+    assert pool.places(B).ssds == (2,) and pool.places(D).replicas == ()
     assert broken(pool) == []
 
 
@@ -173,60 +175,60 @@ def test_a_reload_to_a_lost_host_begins_again_elsewhere() -> None:
     pool = a_pool()
     assert [one.domain for one in pool.repair(0)] == [0]
     assert [one.domain for one in pool.lose_host(0, 1)] == [1]
-    assert pool.places("a").coming == (1,) and pool.caches.used_bytes == [0, 40]
+    assert pool.places(A).coming == (1,) and pool.caches.used_bytes == [0, 40]
 
 
 def test_a_reload_from_a_lost_replica_begins_again_from_the_store() -> None:
     pool = a_pool()
-    pool.deployed("a", 7, 1)
-    pool.bring_back("a", 7, 0)
-    assert pool.lose_replica("a", 7, 1) == [Reload("a", REMOTE, 0, (), "no copy is in memory")]
+    pool.deployed(A, 7, 1)
+    pool.bring_back(A, 7, 0)
+    assert pool.lose_replica(A, 7, 1) == [Reload(A, REMOTE, 0, (), "no copy is in memory")]
     assert pool.caches.used_bytes == [40, 0], "the half copy is gone"
 
 
 def test_a_lost_replica_that_was_not_the_last_costs_nothing() -> None:
     pool = a_pool()
     pool.spread(0)
-    pool.deployed("a", 7, 1)
-    assert pool.lose_replica("a", 7, 1) == []
+    pool.deployed(A, 7, 1)
+    assert pool.lose_replica(A, 7, 1) == []
 
 
 def test_a_reload_that_failed_is_wanted_again_only_if_needed() -> None:
-    pool = a_pool(ssds={"a": frozenset({1})})
+    pool = a_pool(ssds={A: frozenset({1})})
     first = pool.repair(0)
     assert [one.source for one in first] == [("ssd", 1)]
-    again = pool.reload_failed("a", 1, 1)
+    again = pool.reload_failed(A, 1, 1)
     assert [one.source for one in again] == [REMOTE]
-    pool.deployed("a", 7, 0)
-    assert pool.reload_failed("a", again[0].domain, 2) == []
-    assert pool.places("a").coming == () and pool.caches.used_bytes == [0, 0]
+    pool.deployed(A, 7, 0)
+    assert pool.reload_failed(A, again[0].domain, 2) == []
+    assert pool.places(A).coming == () and pool.caches.used_bytes == [0, 0]
 
 
 def test_a_store_that_failed_is_asked_no_more_and_a_model_in_none_is_lost() -> None:
-    pool = a_pool(ssds={"a": frozenset({1})})
+    pool = a_pool(ssds={A: frozenset({1})})
     (first,) = pool.repair(0)
-    (again,) = pool.reload_failed("a", first.domain, 1)
+    (again,) = pool.reload_failed(A, first.domain, 1)
     assert (first.source, again.source) == (("ssd", 1), REMOTE)
-    assert not pool.is_lost("a") and pool.reload_failed("a", again.domain, 2) == []
-    assert pool.is_lost("a") and pool.stranded() == ["a"] and broken(pool) == []
+    assert not pool.is_lost(A) and pool.reload_failed(A, again.domain, 2) == []
+    assert pool.is_lost(A) and pool.stranded() == [A] and broken(pool) == []
 
 
 def test_a_model_without_room_is_stranded_until_a_host_is_back() -> None:
     pool = a_pool(hosts=1)
     pool.spread(0)
-    assert pool.lose_host(0, 1) == [] and pool.stranded() == ["a"]
+    assert pool.lose_host(0, 1) == [] and pool.stranded() == [A]
     with pytest.raises(AssertionError, match="host 0 was not gone"):
         a_pool(hosts=1).host_returned(0, 0)
-    assert pool.host_returned(0, 2) == [Reload("a", REMOTE, 0, (), "no copy is in memory")]
+    assert pool.host_returned(0, 2) == [Reload(A, REMOTE, 0, (), "no copy is in memory")]
     assert broken(pool) == []
 
 
 def test_room_that_becomes_free_is_used_by_the_next_repair() -> None:
-    pool = a_pool(hosts=1, sizes_bytes={"a": 60, "b": 60})
-    pool.caches.admit(0, "a", 60, 0)
-    assert pool.repair(0) == [] and pool.stranded() == ["b"]
-    deployed_only(pool, "a", 7, 0)
-    assert [one.model for one in pool.repair(1)] == ["b"]
+    pool = a_pool(hosts=1, sizes_bytes={A: 60, B: 60})
+    pool.caches.admit(0, A, 60, 0)
+    assert pool.repair(0) == [] and pool.stranded() == [B]
+    deployed_only(pool, A, 7, 0)
+    assert [one.part for one in pool.repair(1)] == [B]
     assert broken(pool) == []
 
 
@@ -246,7 +248,7 @@ STEPS = st.lists(
                 "expire",
             ]
         ),
-        st.sampled_from("abc"),
+        st.sampled_from(PARTS[:3]),
         st.integers(0, 2),  # a host, or which of several
     ),
     max_size=60,
@@ -258,26 +260,26 @@ class _World:
 
     def __init__(self, capacity_bytes: int) -> None:
         caches = HostCaches(3, CacheRules(capacity_bytes, ttl_ns=20, keep_one_copy=True))
-        self.pool = ParameterPool(caches, {"a": 10, "b": 20, "c": 30}, {"b": frozenset({0, 2})})
-        self.hosted = {model: set[int]() for model in "abc"}
-        self.replicas: dict[int, tuple[str, int]] = {}
-        self.reloads: set[tuple[str, int]] = set()
+        self.pool = ParameterPool(caches, {A: 10, B: 20, C: 30}, {B: frozenset({0, 2})})
+        self.hosted = {model: set[int]() for model in PARTS[:3]}
+        self.replicas: dict[int, tuple[Part, int]] = {}
+        self.reloads: set[tuple[Part, int]] = set()
         self.alive = {0, 1, 2}
         self.ids = 0
 
-    def of(self, model: str, which: int) -> int | None:
+    def of(self, model: Part, which: int) -> int | None:
         ids = [replica for replica, (name, _) in self.replicas.items() if name == model]
         return ids[which % len(ids)] if ids else None
 
     def begun(self, reloads: list[Reload]) -> None:
         for reload in reloads:
-            assert reload.domain in self.alive and (reload.model, reload.domain) not in self.reloads
+            assert reload.domain in self.alive and (reload.part, reload.domain) not in self.reloads
             kind, number = reload.source
-            assert kind != "replica" or self.replicas[number][0] == reload.model
+            assert kind != "replica" or self.replicas[number][0] == reload.part
             assert kind != "ssd" or (number == reload.domain and number in self.alive)
-            self.reloads.add((reload.model, reload.domain))
+            self.reloads.add((reload.part, reload.domain))
 
-    def step(self, what: str, model: str, number: int, now_ns: int) -> None:
+    def step(self, what: str, model: Part, number: int, now_ns: int) -> None:
         pool, replica = self.pool, self.of(model, number)
         ready = sorted(pool.places(model).coming)
         if what == "deploy" and number in self.alive:
@@ -309,21 +311,21 @@ class _World:
             else:
                 self.begun(pool.reload_failed(model, ready[0], now_ns))
         elif what == "cache" and number in self.alive and not pool.caches.holds(number, model):
-            pool.caches.admit(number, model, {"a": 10, "b": 20, "c": 30}[model], now_ns)
+            pool.caches.admit(number, model, {A: 10, B: 20, C: 30}[model], now_ns)
         elif what == "expire":
             pool.caches.expire(now_ns)
 
     def lost(self, reloads: list[Reload]) -> None:
         """Reloads that ended with what was lost leave the books before the new ones enter."""
-        new = {(one.model, one.domain) for one in reloads}
-        coming = {(model, domain) for model in "abc" for domain in self.pool.places(model).coming}
+        new = {(one.part, one.domain) for one in reloads}
+        coming = {(model, domain) for model in PARTS[:3] for domain in self.pool.places(model).coming}
         self.reloads &= coming - new
         self.begun(reloads)
 
 
 @given(STEPS, st.sampled_from([40, 60, 200]))
 def test_every_model_stays_in_memory_or_is_on_its_way(
-    steps: list[tuple[str, str, int]], capacity_bytes: int
+    steps: list[tuple[str, Part, int]], capacity_bytes: int
 ) -> None:
     world = _World(capacity_bytes)
     pool = world.pool
@@ -332,9 +334,9 @@ def test_every_model_stays_in_memory_or_is_on_its_way(
         world.step(what, model, number, now_ns)
         if what in ("free", "arrive", "cache", "expire"):  # these may make room, and say nothing of it
             world.begun(pool.repair(now_ns))
-        coming = {(name, domain) for name in "abc" for domain in pool.places(name).coming}
+        coming = {(name, domain) for name in PARTS[:3] for domain in pool.places(name).coming}
         assert coming == world.reloads, "every reload under way was returned once"
-        for name in "abc":
+        for name in PARTS[:3]:
             places = pool.places(name)
             assert places.replicas == tuple(one for one, (of, _) in world.replicas.items() if of == name)
             assert set(places.domains) <= world.alive and set(places.ssds) <= world.alive

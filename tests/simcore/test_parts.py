@@ -127,10 +127,10 @@ def test_a_source_sends_what_it_kept_and_what_still_comes() -> None:
     [
         (
             loads((8, 16), ("host", 0), 0),
-            r"load 0 is of layers 8 to 16 of .*, and replica 0 is to hold layers 0",
+            r"load 0 is of layers \[8, 16\) of .*, and replica 0 is to hold layers \[0",
         ),
-        (loads((8, 16), ("replica", 0), 1), "and replica 0 is to hold layers 0 to 8"),
-        (loads((24, 32), ("replica", 2), 1), "replica 1 is to hold layers 8 to 16"),
+        (loads((8, 16), ("replica", 0), 1), r"and replica 0 is to hold layers \[0, 8\)"),
+        (loads((24, 32), ("replica", 2), 1), r"replica 1 is to hold layers \[8, 16\)"),
         (loads((8, 16), ("replica", 2), 1), "replica 2 as a source, which has no parameters: load it first"),
     ],
 )
@@ -144,13 +144,15 @@ def test_a_source_that_has_a_part_of_a_load_is_refused() -> None:
     data = placed((0, L), (0, L))
     stop_s = (UNITS[0].size_bytes + 3.5 * LAYER_BYTES) / PCIE
     told(data, (0.0, loads((0, L), ("host", 0), 0)), (stop_s, StopLoad(0, "enough")))
-    with pytest.raises(AssertionError, match="replica 0 as a source, which has not all layers 0 to 32"):
+    with pytest.raises(AssertionError, match=r"replica 0 as a source, which has not all layers \[0, 32\)"):
         data.carry_out(10**10, loads((0, L), ("replica", 0), 1, 1))
 
 
 def test_a_replica_comes_back_for_the_same_part() -> None:
     data = placed((0, 8), warm=True)
-    with pytest.raises(AssertionError, match=r"to hold layers 0 to 8 of .* comes back for layers 8 to 16"):
+    with pytest.raises(
+        AssertionError, match=r"to hold layers \[0, 8\) of .* comes back for layers \[8, 16\)"
+    ):
         data.carry_out(0, place(0, 0, (8, 16)))
 
 
@@ -328,11 +330,11 @@ def test_a_transfer_names_layers_and_positions() -> None:
 @pytest.mark.parametrize(
     ("send", "sentence"),
     [
-        (sends((0, 8)), "transfer 0 is of layers 0 to 8, and replica 0 is to hold layers 8 to 16"),
-        (sends((8, 24)), "transfer 0 is of layers 8 to 24, and replica 0 is to hold layers 8 to 16"),
+        (sends((0, 8)), r"is of layers 0 to 8, and replica 0 is to hold layers \[8, 16\)"),
+        (sends((8, 24)), r"is of layers 8 to 24, and replica 0 is to hold layers \[8, 16\)"),
         (
             sends((8, 9), (), "activations"),
-            "transfer 0 is of layers 8 to 9, and replica 1 is to hold layers 0 to 8",
+            r"is of layers 8 to 9, and replica 1 is to hold layers \[0, 8\)",
         ),
         (sends(None, ((0, 4), (0, 4))), "positions of 2 requests: write those of all 1"),
     ],

@@ -175,7 +175,7 @@ class Setting:
         policies = ElasticPolicies(
             asked, PROVISIONERS[self.provision](), arbiter, None if self.live is None else self.live()
         )
-        sizes_bytes = dict.fromkeys(self.models, self.size_bytes)
+        sizes_bytes = dict.fromkeys([self.prototype(model).part for model in self.models], self.size_bytes)
         copies = COPIES[self.copies](sizes_bytes=sizes_bytes, hosts=self.hosts, host_gb=self.host_gb)
         return ElasticParts(setup, policies, copies)
 

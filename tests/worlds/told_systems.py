@@ -5,8 +5,11 @@ from typing import Any
 
 from serving.record.invariants import check
 from serving.vocabulary.actions import Action, Load, Place, Run, Send, Turn, Wake
+from serving.vocabulary.layers import Part
 from serving.vocabulary.replica import Role
-from tests.worlds.elastic_world import KV_BYTES_PER_TOKEN, MS, Setting, Told, bare
+from tests.worlds.elastic_world import KV_BYTES_PER_TOKEN, LAYERS, MS, Setting, Told, bare
+
+WHOLE = Part("m", 0, LAYERS)  # its one model
 
 
 def static(prefill: int = 1, decode: int = 1, **more: Any) -> Told:
@@ -43,11 +46,11 @@ def both(start: int = 0, least: int = 0, most: int = 4, **more: Any) -> Told:
 
 
 def load(number: int, source: tuple[str, int], replica: int) -> Load:
-    return Load(number, "m", (source,), (("replica", replica),), (), False, True, "")
+    return Load(number, "m", (source,), (("replica", replica),), (), False, True, "", layers=WHOLE.layers)
 
 
 def place(replica: int, role: str = "both", warm: bool = False) -> Place:
-    return Place(replica, "m", (replica,), role, warm, "")
+    return Place(replica, "m", (replica,), role, warm, "", WHOLE.layers)
 
 
 def prompt(replica: int, request: int, tokens: int = 6) -> Run:
