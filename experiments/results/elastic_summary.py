@@ -53,7 +53,7 @@ def elastic_summary(
 
 def live_summary(controller: Controller) -> dict[str, Any]:
     """What instances did while they loaded, all models together; nothing where none could."""
-    counts = [one.live.counts for one in controller.services.values() if one.live is not None]
+    counts = [one.live.counts for one in controller.services.values() if one.live.enabled]
     if not counts:
         return {}
     seen = {layers for one in counts for layers in one.layer_counts}

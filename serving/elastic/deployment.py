@@ -83,7 +83,7 @@ class Deployment:
         live = self._services[model].live
         if chosen and answer.overlap:
             self._provisioner.refuse_overlap(answer)
-        layers_first = bool(chosen) and live is not None and not live.embeds
+        layers_first = bool(chosen) and not live.embeds
         for edge in answer.edges:
             lives = not chosen.isdisjoint(number for _, number in edge.targets)
             for _, number in edge.targets:
@@ -99,7 +99,7 @@ class Deployment:
         """Which of the instances work while they load: never those that are to decode only."""
         model = decision.model
         live = self._services[model].live
-        if live is None or decision.role == "decode" or not answer.edges:
+        if not live.enabled or decision.role == "decode" or not answer.edges:
             return set()
         chosen = live.choose(now_ns, live_targets(answer.edges, self._limits[model].size_bytes))
         for number in chosen:
@@ -119,9 +119,8 @@ class Deployment:
         self, now_ns: int, load: Load, number: int, layers: int, whole: bool, actions: list[Action]
     ) -> None:
         service = self._services[load.model]
-        live = service.live
-        if live is not None and number in live.pairs:
-            live.layers_came(now_ns, number, layers, whole, actions)
+        if number in service.live.pairs:
+            service.live.layers_came(now_ns, number, layers, whole, actions)
             if not whole:
                 service.feed(actions)
         if not (whole or self._progress.overlaps(now_ns, load, number, layers)):
@@ -144,7 +143,7 @@ class Deployment:
             state = self.instances.live[number].state
             assert state == "loading", f"load {load.load} was stopped while replica {number} is {state}"
             service = self._services[load.model]
-            if service.live is not None and number in service.live.pairs:
+            if number in service.live.pairs:
                 service.live.load_stopped(number)
                 service.feed(actions)
             self.drains.give_up(now_ns, number, f"load {load.load} stopped: {event.cause}", actions)

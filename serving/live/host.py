@@ -7,6 +7,7 @@ from typing import Protocol
 from serving.engine.engine import Engine
 from serving.engine.progress import Progress
 from serving.kv.pieces import Piece
+from serving.live.pairs import LivePair
 from serving.protocols.live import LivePolicy
 from serving.vocabulary.actions import Action
 from serving.vocabulary.request import Request
@@ -18,7 +19,7 @@ class LiveSetup:
 
     activation_bytes_per_token: what is sent when a batch changes hands (hidden size x 2, as the artefact of
     OSDI 2025 does). The rest is for instances that do both: kv_bytes_per_token of the model on all ranks
-    together; most_requests that decode on one.
+    together; most_requests that decode on one. enabled: whether the policy may choose anybody.
     """
 
     policy: LivePolicy
@@ -27,6 +28,7 @@ class LiveSetup:
     prefill_tokens_per_s: float
     kv_bytes_per_token: int = 0
     most_requests: int = 1 << 30
+    enabled: bool = True
 
 
 @dataclass(slots=True)
@@ -45,13 +47,13 @@ class LiveCounts:
 
 
 class LiveHost(Protocol):
-    """The service that live pairs take from and give to."""
+    """What live pairs take from the service of their model, and give to it: all in which services differ."""
 
     @property
     def model(self) -> str: ...
 
-    @property
-    def backlog_tokens(self) -> int: ...
+    def backlog_tokens(self, batches: Iterable[Request]) -> int:
+        """Prompt tokens not computed yet; ``batches``: the requests of all live batches."""
 
     def head_arrival_ns(self) -> int | None:
         """When the first request in the queue came; None without one."""
@@ -64,6 +66,9 @@ class LiveHost(Protocol):
 
     def helpers(self) -> list[int]:
         """Those that may where there is no partner, the best first."""
+
+    def may_run_layers(self, engine: Engine, pair: LivePair | None) -> bool:
+        """Whether an instance that runs no layers may run some now; ``pair``: its own, where it is new."""
 
     def holds(self, engine: Engine, requests: Iterable[Request]) -> bool:
         """Whether an old instance has room for these."""

@@ -20,8 +20,9 @@ A batch with a ``quota`` is planned: the new one runs so many layers of it, then
 planned batches in order; it is claimed in its last one. When everything is loaded quotas end.
 """
 
-from collections.abc import Sequence
-from typing import Literal, Protocol
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 from serving.vocabulary.request import Request
 
@@ -53,49 +54,44 @@ class LiveBatch:
         """Of all its prompts."""
         return sum([request.prompt_tokens for request in self.requests])
 
+    @property
+    def left_new(self) -> bool:
+        """Whether the new instance has nothing of it: it was pulled with prompts alone."""
+        return self.where == "pulled" and not self.split
 
-class LiveHands(Protocol):
-    """Who carries out what a pair decides: the live part of a model's service."""
 
-    def idle(self, replica: int) -> bool:
-        """Whether that instance could run layers now."""
+@dataclass(frozen=True, slots=True)
+class LivePass:
+    """Layers [first, last) of a batch, to be run by ``replica``; ``LivePair.ended`` follows."""
 
-    def fetch(self, new: int) -> tuple[tuple[Request, ...], int | None]:
-        """The next batch from the queue that the instance has memory for, and its quota; empty: none."""
+    replica: int
+    batch: LiveBatch
+    first: int
+    last: int
 
-    def embed(self, new: int, batch: LiveBatch) -> int:
-        """Have an old instance embed the prompts and send them; returns who, -1 if nobody can.
 
-        ``LivePair.came`` follows.
-        """
-
-    def run(self, replica: int, batch: LiveBatch, first: int, last: int) -> None:
-        """Run layers [first, last) of the batch; ``LivePair.ended`` follows."""
-
-    def send(self, new: int, batch: LiveBatch) -> None:
-        """Send its activations from the new instance to the old; ``LivePair.came`` follows."""
-
-    def over(self, replica: int, new: int, batch: LiveBatch) -> None:
-        """All layers are done, the last of them on ``replica``: its KV can be fetched."""
+# The next batch from the queue that the new instance has memory for, and its quota; empty: none.
+Fetch = Callable[[], tuple[tuple[Request, ...], int | None]]
 
 
 class LivePair:
     """The batches of one new instance. ``embeds``: it has the embedding, and needs nobody to begin a batch.
 
-    Facts are booked as they come; then ``pull`` is asked for old instances that are idle, and ``work``.
+    Facts are booked as they come; then ``pull`` is asked for old instances that are idle, and ``work``. A
+    pass that is to be run is returned. Else the state of a batch says what is to be done: "moving", its
+    activations are to be sent from the new instance to the old; "embedding" with no ``old``, somebody is to
+    embed its prompts and send them (``came`` follows both); "over", its KV is computed.
     """
 
     __slots__ = (
-        "_hands", "_layers", "_numbers", "_running", "batches", "embeds", "layer_counts", "loaded", "new",
-        "stopped",
+        "_layers", "_running", "batches", "begun", "embeds", "layer_counts", "loaded", "new", "stopped",
     )  # fmt: skip
 
-    def __init__(self, new: int, layers: int, hands: LiveHands, embeds: bool = True) -> None:
+    def __init__(self, new: int, layers: int, embeds: bool = True) -> None:
         self.new = new
         self.embeds = embeds
-        self._hands = hands
         self._layers = layers
-        self._numbers = 0
+        self.begun = 0  # batches
         self._running: dict[int, LiveBatch] = {}
         self.batches: list[LiveBatch] = []  # not over, in the order in which they came
         self.loaded = 0
@@ -136,14 +132,14 @@ class LivePair:
         for requests, quota in zip(batches, quotas, strict=True):
             self._begin(requests, quota)
 
-    def came(self, batch: LiveBatch) -> None:
-        """The activations of a batch are where they are needed."""
+    def came(self, batch: LiveBatch) -> LivePass | None:
+        """The activations of a batch are where they are needed: the pass that they were sent for."""
         if batch.where == "embedding":
             batch.where, batch.old = "waiting", _NOBODY
-            return
+            return None
         assert batch.where == "moving", f"activations of batch {batch.number} came, which is {batch.where}"
         batch.where = "pulled"
-        self._run(batch.old, batch, self._layers)
+        return self._run(batch.old, batch, self._layers)
 
     def ended(self, replica: int) -> LiveBatch:
         """The pass of a batch on that instance has ended."""
@@ -152,10 +148,8 @@ class LivePair:
         if batch.done == self._layers:
             batch.where = "over"
             self.batches.remove(batch)
-            self._hands.over(replica, self.new, batch)
         elif batch.where == "claimed":
             batch.where = "moving"
-            self._hands.send(self.new, batch)
         else:
             batch.where = "waiting"
         return batch
@@ -202,64 +196,65 @@ class LivePair:
             return batch.done > 0 or self.whole  # a whole one needs nobody to begin
         return batch.done >= batch.quota
 
-    def pull(self, old: int, batch: LiveBatch) -> None:
-        """An idle old instance takes what was offered."""
+    def pull(self, old: int, batch: LiveBatch) -> LivePass | None:
+        """An idle old instance takes what was offered: the pass that it runs at once, if one."""
         batch.old = old
         if batch.where == "running":
             batch.where = "claimed"
-        elif batch.done:
+            return None
+        if batch.done:
             batch.where = "moving"
-            self._hands.send(self.new, batch)
-        else:  # its prompts are all there is
-            batch.where = "pulled"
-            self._run(old, batch, self._layers)
+            return None
+        batch.where = "pulled"  # its prompts are all there is
+        return self._run(old, batch, self._layers)
 
-    def work(self) -> bool:
-        """The new instance runs one layer of the earliest batch that has one to run, or begins another.
+    @property
+    def may_work(self) -> bool:
+        """Whether the new instance may run layers, as far as this pair knows."""
+        return not self.stopped and self.new not in self._running
 
-        Returns whether it has taken requests from the queue.
+    def work(self, fetch: Fetch) -> LivePass | None:
+        """One layer of the earliest batch that has one to run, or of a batch that is begun now.
+
+        For a new instance that ``may_work`` and is idle.
         """
-        if self.stopped or self.new in self._running or not self._hands.idle(self.new):
-            return False
-        begun = self._numbers
-        self._embed()
-        while not self._run_next():
+        while (found := self._next_pass()) is None:
             if not self.loaded or self.whole or any(batch.where == "embedding" for batch in self.batches):
-                break  # whole: what the queue has is for ordinary passes
-            requests, quota = self._hands.fetch(self.new)
+                return None  # whole: what the queue has is for ordinary passes
+            requests, quota = fetch()
             if not requests:
-                break
+                return None
             self._begin(requests, quota)
-        return self._numbers > begun
+        return found
 
-    def _run_next(self) -> bool:
+    def _next_pass(self) -> LivePass | None:
         for batch in self.batches:
             most = self.loaded if batch.quota is None else min(self.loaded, batch.quota)
             if batch.where == "waiting" and batch.done < most:
                 batch.where = "running"
-                self._run(self.new, batch, self._layers if self.whole else batch.done + 1)
-                return True
-        return False
+                return self._run(self.new, batch, self._layers if self.whole else batch.done + 1)
+        return None
 
     def _begin(self, requests: tuple[Request, ...], quota: int | None) -> None:
-        batch = LiveBatch(self.new, self._numbers, requests, quota)
-        self._numbers += 1
+        batch = LiveBatch(self.new, self.begun, requests, quota)
+        self.begun += 1
         self.batches.append(batch)
         if not (self.embeds or self.whole):
             batch.where = "embedding"
-            self._embed()
 
-    def _embed(self) -> None:
-        """Ask an old instance for the embedded prompts of batches that nobody embeds."""
-        for batch in self.batches:
-            if batch.where == "embedding" and batch.old == _NOBODY:
-                batch.old = self._hands.embed(self.new, batch)
+    def not_embedded(self) -> list[LiveBatch]:
+        """Batches whose prompts nobody embeds yet."""
+        return [batch for batch in self.batches if batch.where == "embedding" and batch.old == _NOBODY]
 
-    def _run(self, replica: int, batch: LiveBatch, last: int) -> None:
+    def next_own(self) -> LiveBatch | None:
+        """The first batch that the new instance has yet to run layers of."""
+        return next((batch for batch in self.batches if batch.where in ("embedding", "waiting")), None)
+
+    def _run(self, replica: int, batch: LiveBatch, last: int) -> LivePass:
         first, batch.done = batch.done, last
         if replica == self.new:
             batch.split = last
             if not self.whole:
                 self.layer_counts.add(self.loaded)
         self._running[replica] = batch
-        self._hands.run(replica, batch, first, last)
+        return LivePass(replica, batch, first, last)

@@ -28,15 +28,9 @@ def check(controller: Controller) -> None:
     held = sum(service.queued for service in controller.services.values())
     for engine in controller.engines.values():
         service = controller.services[engine.replica.model]
-        coming = service.hand_overs.batch_to(engine.id) if isinstance(service, Disaggregated) else []
-        if isinstance(service, Disaggregated):
-            coming = [*coming, *service.hand_overs.moves.pieces.at(engine.id)]
-        if service.live is not None:
-            coming = [*coming, *service.live.held(engine.id)]
-        _check_engine(engine, set(coming))
+        _check_engine(engine, set(service.held(engine.id)))
         held += sum([state is not RequestState.FINISHED for _, state in requests_at(engine)])
-    lives = [service.live for service in controller.services.values() if service.live is not None]
-    held += sum(len(live.requests) for live in lives)
+    held += sum(len(service.live.requests) for service in controller.services.values())
     _demand(1, held == in_flight, f"requests conserved: replicas hold {held} of {in_flight}")
     for service in controller.services.values():
         if isinstance(service, Disaggregated):
@@ -90,8 +84,7 @@ def _check_split(controller: Controller, service: Disaggregated) -> None:
     tokens = sum(one.prompt_tokens for one in service.queue.requests) + sum(
         progress.known_tokens - progress.computed for progress in begun
     )
-    if service.live is not None:
-        tokens += sum(one.prompt_tokens for one in service.live.requests)
+    tokens += sum(one.prompt_tokens for one in service.live.requests)
     _demand(12, service.backlog_tokens == tokens, f"{service.backlog_tokens} backlog tokens, {tokens} found")
     unsent = sum(progress.known_tokens for one in engines for progress in one.outgoing)
     _demand(12, service.migrating_tokens == unsent, "KV to be moved is that of completed prompts")
@@ -123,11 +116,9 @@ def _in_hand_over_pass(engine: Engine) -> bool:
 
 def _check_colocated(controller: Controller, service: Colocated) -> None:
     """Who is counted where is who is there, or will decode there."""
-    fleet, requests, places = service.fleet, controller.requests, dict[int, int]()
-    if service.live is not None:
-        begun = {request.id for request in service.live.requests}
-        places = service.live.places
-        _demand(12, places.keys() <= begun, "places are known of requests in batches")
+    fleet, requests, places = service.fleet, controller.requests, service.sharing.places
+    begun = {request.id for request in service.live.requests}
+    _demand(12, places.keys() <= begun, "places are known of requests in batches")
     for replica in fleet.members:
         engine = controller.engines[replica]
         here = [one for one, state in requests_at(engine) if state is not RequestState.FINISHED]

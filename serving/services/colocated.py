@@ -17,9 +17,13 @@ from serving.engine.progress import EngineState
 from serving.kv.moves import Moves
 from serving.kv.pieces import Pieces
 from serving.kv.transfer_ids import TransferIds
-from serving.live.colocated import LiveColocated, between_passes, freed
+from serving.live.colocated import ColocatedLive, between_passes, freed
+from serving.live.decode_places import DecodePlaces
+from serving.live.first_layers import FirstLayers
 from serving.live.host import LiveSetup
-from serving.services.colocated_host import DoorHost, backlog_tokens
+from serving.live.never import never_live
+from serving.live.scaling import LiveScaling
+from serving.services.colocated_host import ColocatedHost, backlog_tokens
 from serving.vocabulary.actions import Action, Assign, Fail
 from serving.vocabulary.events import Ran, Sent
 from serving.vocabulary.replica import Replica, Role
@@ -32,8 +36,8 @@ class Colocated:
     """One model. ``elastic``: it may be without instances for a while; else such a request is refused."""
 
     __slots__ = (
-        "_admission", "_common", "_dispatcher", "_engines", "_gives_back", "_longest", "_queue_tokens",
-        "_requests", "door", "elastic", "fleet", "live",
+        "_admission", "_common", "_dispatcher", "_engines", "_gives_back", "_longest", "_pairs",
+        "_queue_tokens", "_requests", "door", "elastic", "fleet", "live", "sharing",
     )  # fmt: skip
 
     def __init__(
@@ -65,15 +69,20 @@ class Colocated:
         self.elastic = prototype is not None
         self._common = queue == "common" or (queue is None and self.elastic)
         self._gives_back = queue == "per_instance"
-        assert self._common or live is None, "live instances take from a common queue"
+        setup = never_live() if live is None else live
+        assert self._common or not setup.enabled, "live instances take from a common queue"
         self._longest = prototype.longest_request_tokens if prototype is not None else 0
         self.door: deque[Request] = deque()
-        self.live: LiveColocated | None = None
-        if live is not None:
-            transfer_ids = TransferIds() if transfer_ids is None else transfer_ids
-            moves = Moves(engines, Pieces(engines, live.kv_bytes_per_token), transfer_ids)
-            host = DoorHost(fleet, engines, self.door, queue_tokens)
-            self.live = host.live = LiveColocated(live, engines, host, moves, fleet, requests)
+        transfer_ids = TransferIds() if transfer_ids is None else transfer_ids
+        moves = Moves(engines, Pieces(engines, setup.kv_bytes_per_token), transfer_ids)
+        places = DecodePlaces(fleet, setup.layers)
+        first_layers = FirstLayers(engines, moves, fleet, requests)
+        host = ColocatedHost(
+            fleet, engines, self.door, queue_tokens, setup.most_requests, places, first_layers
+        )
+        self.live = LiveScaling(setup, engines, host, moves)
+        self._pairs = self.live.pairs
+        self.sharing = ColocatedLive(self.live, engines, places, first_layers)
 
     @property
     def model(self) -> str:
@@ -88,20 +97,17 @@ class Colocated:
     @property
     def backlog_tokens(self) -> int:
         """Prompt tokens not computed yet, wherever they wait."""
-        return backlog_tokens(self.door, self.live, self.fleet, self._engines)
+        return backlog_tokens(self.door, self.live.requests, self.fleet, self._engines)
 
     @property
     def kv_tokens(self) -> int:
         """All the tokens that the requests at instances may have, new ones too."""
-        if self.live is None:
-            return self.fleet.kv_demand
-        begun = [one.prompt_tokens + one.max_new_tokens for one in self.live.placeless]
-        return self.fleet.kv_demand + sum(begun)
+        return self.fleet.kv_demand + self.sharing.kv_tokens
 
     @property
     def migrating_tokens(self) -> int:
         """KV of first layers on its way to the others."""
-        return 0 if self.live is None else self.live.migrating_tokens
+        return self.sharing.migrating_tokens
 
     def kv_senders(self) -> Collection[int]:
         """The instances that KV leaves now."""
@@ -124,8 +130,7 @@ class Colocated:
     def arrived(self, request: Request, actions: list[Action]) -> None:
         """To the queue of an instance, by the dispatcher; to the door while a live instance loads."""
         fleet = self.fleet
-        live = self.live
-        if live is not None and live.pairs:
+        if self._pairs:
             self.door.append(request)
             self.feed(actions)
             return
@@ -158,8 +163,7 @@ class Colocated:
 
         reporting: the instance whose report is handled, if one is.
         """
-        live = self.live
-        if live is None or not live.pairs:
+        if not self._pairs:
             for replica in self.partners() if self._common else ():
                 self._feed(replica, actions)
             while self.door and self.fleet.replicas and not self._common:
@@ -170,10 +174,10 @@ class Colocated:
         before = -1
         while before < len(actions):  # what one takes changes what another may
             before = len(actions)
-            self._feed_live(live, actions, reporting)
+            self._feed_live(actions, reporting)
 
-    def _feed_live(self, live: LiveColocated, actions: list[Action], reporting: int) -> None:
-        fleet = self.fleet
+    def _feed_live(self, actions: list[Action], reporting: int) -> None:
+        fleet, live = self.fleet, self.sharing
         live.end_own(actions)
         # First where the fewest residents have to wait.
         for replica in sorted(self.partners(), key=lambda one: (fleet.load(one, "outstanding"), one)):
@@ -185,7 +189,6 @@ class Colocated:
             elif self.door:
                 self._take_pass(replica, actions)
         live.work(actions)
-        live.count()
 
     def _take_pass(self, replica: int, actions: list[Action]) -> None:
         """An instance without prompts of its own takes a pass of them from the door."""
@@ -209,7 +212,7 @@ class Colocated:
 
     def ran(self, engine: Engine, event: Ran, actions: list[Action]) -> None:
         """The engine answers; those who finished leave."""
-        aside, live, finished = engine.aside, self.live, event.finished
+        aside, finished = engine.aside, event.finished
         if aside is not None and aside.begun:
             self._ran_layers(engine, event, actions)
             return
@@ -218,29 +221,25 @@ class Colocated:
             departed, requests = self.fleet.departed, self._requests
             for request in finished:
                 departed(event.replica, requests[request])
-            if live is not None:
-                live.has_more(engine.id)
-        if live is not None and live.pairs:
+            if self.live.enabled:
+                self.sharing.has_more(engine.id)
+        if self._pairs:
             self.feed(actions, engine.id)
         elif self.door and event.replica in self.fleet:
             self._feed(event.replica, actions)
 
     def _ran_layers(self, engine: Engine, event: Ran, actions: list[Action]) -> None:
-        live = self.live
-        assert live is not None
-        changed = live.ended(engine, event, actions)
+        changed = self.sharing.ran(engine, event, actions)
         self.feed(actions)
         for one in changed:
             freed(one, actions)
 
     def sent(self, event: Sent, actions: list[Action]) -> int | None:
         """First layers' KV has come: its requests decode. Returns where it lay: there is memory for more."""
-        live = self.live
-        assert live is not None, "nothing is sent where nobody is live"
-        if live.came(event, actions):
+        if self.live.came(event, actions):
             self.feed(actions)
             return None
-        ends = live.sent(event, actions)
+        ends = self.sharing.sent(event, actions)
         if ends is None:
             return None
         source, target = ends
@@ -280,7 +279,11 @@ class Colocated:
     def outstanding(self, replica: int) -> int:
         """Requests assigned to an instance and not finished, and those it has layers or KV of."""
         own = self.fleet.load(replica, "outstanding") if replica in self.fleet.members else 0
-        return own if self.live is None else own + self.live.outstanding(replica)
+        return own + self.sharing.outstanding(replica)
+
+    def held(self, replica: int) -> list[int]:
+        """Requests that it has layers of, or KV of first layers."""
+        return self.sharing.held(replica)
 
     def partners(self) -> list[int]:
         """Instances that take requests."""
@@ -293,11 +296,9 @@ class Colocated:
         failed = engine.lose(actions, cause)
         for request in failed:
             self.fleet.departed(engine.id, self._requests[request])
-        live = self.live
-        if live is not None:
-            gone = [request.id for request in live.lost(engine.id, actions)]
-            actions += [Fail(request, cause) for request in gone]
-            failed += gone
+        gone = [request.id for request in self.sharing.lost(engine.id, actions)]
+        actions += [Fail(request, cause) for request in gone]
+        failed += gone
         if engine.id in self.fleet.members:  # it never was, if it was still loading
             self.fleet.lose(engine.id)
         if not self.elastic and not self.fleet.replicas:
@@ -305,8 +306,9 @@ class Colocated:
             self.door.clear()
             actions += [Fail(request, cause) for request in stranded]
             failed += stranded
-        if live is not None or self._gives_back:
+        lives = self.live.enabled
+        if lives or self._gives_back:
             self.feed(actions)
-        for replica in self.fleet.members if live is not None else ():
+        for replica in self.fleet.members if lives else ():
             freed(self._engines[replica], actions)
         return failed

@@ -14,7 +14,8 @@ from serving.engine.progress import EngineState
 from serving.kv.handover import HandOverRules, HandOvers
 from serving.kv.transfer_ids import TransferIds
 from serving.live.host import LiveSetup
-from serving.live.scaling import Live
+from serving.live.never import never_live
+from serving.live.scaling import LiveScaling
 from serving.services.disaggregated_host import PrefillHost
 from serving.services.prefill_queue import PrefillQueue
 from serving.vocabulary.actions import Action, Assign, Fail
@@ -35,7 +36,7 @@ class Disaggregated:
     """
 
     __slots__ = (
-        "_admission", "_engines", "_idle", "_longest", "_most_decoding", "_requests",
+        "_admission", "_engines", "_idle", "_longest", "_most_decoding", "_pairs", "_requests",
         "_turning", "decode", "hand_overs", "host", "live", "model", "prefill", "queue",
     )  # fmt: skip
 
@@ -63,7 +64,9 @@ class Disaggregated:
         self._idle: set[int] = set()  # prefill instances that could take some now
         self._turning: set[int] = set()  # those that will decode when they have computed what they have begun
         self.host = PrefillHost(self.model, self.queue, self.prefill, self.decode, self.hand_overs)
-        self.live = None if live is None else Live(live, engines, self.host, self.hand_overs.moves)
+        setup = never_live() if live is None else live
+        self.live = LiveScaling(setup, engines, self.host, self.hand_overs.moves)
+        self._pairs = self.live.pairs
 
     @property
     def longest_request_tokens(self) -> int:
@@ -118,13 +121,13 @@ class Disaggregated:
                 engine.take((request,), actions)
                 return
         queue.requests.append(request)
-        if self._idle or (self.live is not None and self.live.pairs):
+        if self._idle or self._pairs:
             self.feed(actions)
 
     def feed(self, actions: list[Action]) -> None:
         """Whoever can work gets work: what live instances have begun goes first, and they begin more last."""
         live = self.live
-        if live is None or not live.pairs:
+        if not self._pairs:
             self._feed_idle(actions)
             return
         live.pull(self._idle, actions)
@@ -184,7 +187,7 @@ class Disaggregated:
                 self._let_help(actions)
             if engine.state is _IDLE and engine.id in self.prefill:
                 self._idle.add(engine.id)
-                if self.queue.requests or (self.live is not None and self.live.pairs):
+                if self.queue.requests or self._pairs:
                     self.feed(actions)
             return
         engine.ran(event, actions)
@@ -198,9 +201,7 @@ class Disaggregated:
             self._let_help(actions)  # it may have room now for what it could not pull
 
     def _ran_layers(self, engine: Engine, event: Ran, actions: list[Action]) -> None:
-        live = self.live
-        assert live is not None
-        new = live.ran(engine, event, actions)
+        new = self.live.ran(engine, event, actions)
         if engine.state is _IDLE and engine.id in self.prefill:
             self._idle.add(engine.id)
         self.feed(actions)
@@ -211,12 +212,11 @@ class Disaggregated:
 
     def sent(self, event: Sent, actions: list[Action]) -> int | None:
         """KV has come: it decodes there, and its old place, which is returned, has memory for more."""
-        live = self.live
-        if live is not None and live.came(event, actions):
+        if self.live.enabled and self.live.came(event, actions):
             self.feed(actions)
             return None
         source = self.hand_overs.sent(event, actions)
-        if source is not None and ((self._idle and self.queue.requests) or (live is not None and live.pairs)):
+        if source is not None and ((self._idle and self.queue.requests) or self._pairs):
             self.feed(actions)
         return source
 
@@ -232,7 +232,7 @@ class Disaggregated:
             return
         engine.turn(role)
         self.prefill.add(replica.id)
-        if engine.state is _IDLE and not (self.live is not None and self.live.promised(replica.id)):
+        if engine.state is _IDLE and not self.live.promised(replica.id):
             self._idle.add(replica.id)
             self.feed(actions)
 
@@ -249,7 +249,7 @@ class Disaggregated:
 
     def _let_help(self, actions: list[Action]) -> None:
         """Where no instance prefills, decode instances pull what live ones have begun."""
-        if self.live is not None and self.live.pairs and not self.prefill:
+        if self._pairs and not self.prefill:
             self.feed(actions)
 
     def _opens(self, engine: Engine) -> None:
@@ -271,9 +271,14 @@ class Disaggregated:
         engine = self._engines[replica]
         held = len(engine.running) + len(engine.waiting) + len(engine.outgoing) + len(engine.adopted)
         held += len(self.hand_overs.batch_to(replica))
-        if self.live is None:
+        if not self.live.enabled:
             return held  # else it may also keep KV of first layers until it is fetched
         return max(held, len(engine.ledger.holders())) + self.live.outstanding(replica)
+
+    def held(self, replica: int) -> list[int]:
+        """Requests whose KV comes, of which it has a piece, or whose layers it runs."""
+        hand_overs = self.hand_overs
+        return [*hand_overs.batch_to(replica), *hand_overs.moves.pieces.at(replica), *self.live.held(replica)]
 
     def lose(self, engine: Engine, cause: str, actions: list[Action]) -> list[int]:
         """What was sent to it is sent again elsewhere; what it had fails, and is returned."""
@@ -290,13 +295,14 @@ class Disaggregated:
         gone = self.hand_overs.lost(engine.id, unsent, kept, actions)
         actions += [Fail(request, cause) for request in gone]
         failed += gone
-        if self.live is not None:
-            failed += self._lose_live(self.live, engine, cause, actions)
+        if self.live.enabled:
+            failed += self._lose_live(engine, cause, actions)
         self.hand_overs.match(actions)
         return failed
 
-    def _lose_live(self, live: Live, engine: Engine, cause: str, actions: list[Action]) -> list[int]:
+    def _lose_live(self, engine: Engine, cause: str, actions: list[Action]) -> list[int]:
         """Requests whose first layers only this instance had fail."""
+        live = self.live
         gone = live.lost(engine.id, actions)
         self.queue.backlog_tokens -= sum([request.prompt_tokens for request in gone])
         failed = [request.id for request in gone]

@@ -3,12 +3,15 @@
 from collections.abc import Collection, Iterable
 
 from serving.engine.engine import Engine
-from serving.engine.progress import Progress
+from serving.engine.progress import EngineState, Progress
 from serving.kv.handover import HandOvers
 from serving.kv.pieces import Piece
+from serving.live.pairs import LivePair
 from serving.services.prefill_queue import PrefillQueue
 from serving.vocabulary.actions import Action
 from serving.vocabulary.request import Request
+
+_FREE = (EngineState.IDLE, EngineState.LOADING)
 
 
 class PrefillHost:
@@ -37,9 +40,8 @@ class PrefillHost:
         """Whose instances these are."""
         return self._model
 
-    @property
-    def backlog_tokens(self) -> int:
-        """Prompt tokens not computed yet."""
+    def backlog_tokens(self, batches: Iterable[Request]) -> int:
+        """Prompt tokens not computed yet; those in batches never left the backlog."""
         return self._queue.backlog_tokens
 
     def head_arrival_ns(self) -> int | None:
@@ -63,6 +65,10 @@ class PrefillHost:
         """Decode instances, those with most room first."""
         demands = self._hand_overs.demands
         return sorted(self._decode, key=lambda one: (demands[one], one))
+
+    def may_run_layers(self, engine: Engine, pair: LivePair | None) -> bool:
+        """Whether nothing runs there."""
+        return engine.state in _FREE
 
     def holds(self, engine: Engine, requests: Iterable[Request]) -> bool:
         """Whether there are free blocks for the prompts, and where it decodes room for their outputs."""

@@ -4,7 +4,7 @@ from collections.abc import Collection
 from typing import Protocol
 
 from serving.engine.engine import Engine
-from serving.live.scaling import Live
+from serving.live.scaling import LiveScaling
 from serving.vocabulary.actions import Action
 from serving.vocabulary.events import Ran, Sent
 from serving.vocabulary.replica import Replica, Role
@@ -37,8 +37,8 @@ class Service(Protocol):
         """Requests that no instance has yet."""
 
     @property
-    def live(self) -> Live | None:
-        """Instances that work while they load; None where none does."""
+    def live(self) -> LiveScaling:
+        """Instances that work while they load."""
 
     def kv_senders(self) -> Collection[int]:
         """The instances that KV leaves now, for another one to decode with."""
@@ -69,6 +69,9 @@ class Service(Protocol):
 
     def outstanding(self, replica: int) -> int:
         """How many requests an instance has, on their way to or from it too."""
+
+    def held(self, replica: int) -> list[int]:
+        """Requests that memory is kept for at an instance and that are not attached there."""
 
     def lose(self, engine: Engine, cause: str, actions: list[Action]) -> list[int]:
         """An instance is gone: the requests that fail with it, which are still known."""

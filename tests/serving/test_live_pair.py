@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from policies.live.zigzag_ilp import solve
 from policies.live.zigzag_replay import ilp_free
-from serving.live.pairs import LiveBatch
+from serving.live.pairs import LiveBatch, LivePass
 from serving.protocols.live import LiveView
 from tests.worlds.pair_ticks import NEW, OLD, Ticks
 
@@ -69,10 +69,10 @@ def test_an_old_instance_embeds_for_one_that_cannot() -> None:
 def test_what_a_lost_old_instance_had_pulled_goes_on_from_the_new_one() -> None:
     ticks = Ticks(4, [1, 1], 5)
     ticks.pair.layers_came(1)
-    ticks.pair.work()
+    ticks.work()
     ticks.due.clear()
-    ticks.pair.ended(NEW)
-    ticks.pair.pull(OLD, ticks.pair.batches[0])
+    ticks.ended(NEW)
+    ticks.pull(ticks.pair.batches[0])
     ticks.deliver()
     assert [ticks.pair.batches[0].where, ticks.pair.batches[0].done] == ["pulled", 4]
     (back,) = ticks.pair.old_lost(OLD)
@@ -88,7 +88,7 @@ def begun(layers: int = 4, quota: int | None = None) -> Ticks:
     if quota is not None:
         ticks.pair.plan([(ticks.queue.pop(0),), (ticks.queue.pop(0),)], [quota, quota])
     ticks.pair.layers_came(1)
-    ticks.pair.work()
+    ticks.work()
     return ticks
 
 
@@ -96,33 +96,33 @@ def test_an_idle_old_instance_claims_the_batch_that_runs_and_gets_it_when_its_la
     ticks = begun()
     first = ticks.pair.offer()
     assert first is not None and (first.where, first.number) == ("running", 0)
-    ticks.pair.pull(OLD, first)
+    ticks.pull(first)
     assert (first.where, first.old, ticks.sent) == ("claimed", OLD, [])
     assert ticks.pair.offer() is None, "a second old one finds nothing begun"
-    ticks.due.clear(), ticks.pair.ended(NEW)
+    ticks.due.clear(), ticks.ended(NEW)
     assert (first.where, ticks.sent) == ("moving", [first])
-    ticks.pair.work()
+    ticks.work()
     assert ticks.pair.offer() is ticks.pair.batches[1], "the next one is under way"
 
 
 def test_a_claimed_batch_goes_to_another_when_who_claimed_it_is_lost() -> None:
     ticks = begun()
-    ticks.pair.pull(OLD, ticks.pair.batches[0])
+    ticks.pull(ticks.pair.batches[0])
     (back,) = ticks.pair.old_lost(OLD)
     assert (back.where, back.old, back.done) == ("running", -1, 1)
     assert ticks.pair.offer() is back
-    ticks.due.clear(), ticks.pair.ended(NEW)
+    ticks.due.clear(), ticks.ended(NEW)
     assert back.where == "waiting" and ticks.pair.offer() is back
 
 
 def test_a_planned_batch_is_claimed_in_the_last_layer_of_its_quota() -> None:
     ticks = begun(quota=2)
     assert ticks.pair.offer() is None, "its second layer comes later, and the next batch after it"
-    ticks.due.clear(), ticks.pair.ended(NEW)
+    ticks.due.clear(), ticks.ended(NEW)
     assert ticks.pair.offer() is None
-    ticks.pair.layers_came(2), ticks.pair.work()
+    ticks.pair.layers_came(2), ticks.work()
     assert ticks.pair.offer() is ticks.pair.batches[0]
-    ticks.pair.pull(OLD, ticks.pair.batches[0])
+    ticks.pull(ticks.pair.batches[0])
     assert ticks.pair.offer() is None, "planned batches go in order"
 
 
@@ -130,8 +130,8 @@ def test_nobody_waits_for_what_a_whole_instance_runs_to_its_end() -> None:
     ticks = begun()
     ticks.pair.layers_came(4)
     assert ticks.pair.offer() is None
-    ticks.due.clear(), ticks.pair.ended(NEW)
-    ticks.pair.work()
+    ticks.due.clear(), ticks.ended(NEW)
+    ticks.work()
     assert ticks.pair.batches[0].done == 4 and ticks.pair.offer() is None
 
 
@@ -169,7 +169,7 @@ def test_what_cannot_happen_to_a_batch_is_refused(where: str, event: str) -> Non
         if event == "came":
             ticks.pair.came(batch)
         else:
-            ticks.pair.ended(NEW)
+            ticks.ended(NEW)
 
 
 def test_layers_do_not_go_away() -> None:
@@ -186,9 +186,9 @@ def test_nothing_runs_on_more_layers_than_there_are() -> None:
         ticks = Ticks(layers, [1] * 5, load)
         wanted, seen = len(ticks.queue), ticks.run
 
-        def run(replica: int, batch: LiveBatch, first: int, last: int, ticks=ticks, seen=seen) -> None:  # type: ignore[no-untyped-def]
-            assert replica == OLD or last <= ticks.pair.loaded
-            seen(replica, batch, first, last)
+        def run(one: LivePass | None, ticks=ticks, seen=seen) -> None:  # type: ignore[no-untyped-def]
+            assert one is None or one.replica == OLD or one.last <= ticks.pair.loaded
+            seen(one)
 
         ticks.run = run  # type: ignore[method-assign]
         assert len(ticks.play()) == wanted

@@ -1,7 +1,7 @@
 """What becomes of a request whose first layers ran on an instance that loads, where instances do both."""
 
 TITLE = "Request of a live batch, where instances prefill and decode"
-WHERE = "serving/live/colocated.py"
+WHERE = "serving/live/first_layers.py"
 STATES = ("its last layers run", "its first layers' KV is on its way", "decodes")
 EVENTS = (
     "the last layers ran", "the transfer ended", "the world stopped the transfer",

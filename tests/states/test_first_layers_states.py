@@ -56,7 +56,6 @@ class Case:
     def begin(self) -> None:
         """Until the activations of request 1 are on their way to replica 0, where request 0 decodes."""
         live = self.service.live
-        assert live is not None
         self.arrive(FIRST)
         live.choose(0, [LiveTarget(NEW, 1000, True)])
         live.begin(0, NEW)
@@ -92,11 +91,10 @@ class Case:
 
     def play(self, event: str) -> str:
         """What the code makes of the event, in the words of the table."""
-        live, actions = self.service.live, list[Action]()
-        assert live is not None
+        actions = list[Action]()
         try:
             if event == "the last layers ran":
-                live.ended(self.engines[SERVING], Ran(SERVING, 0, 1, ()), actions)
+                self.service.sharing.ran(self.engines[SERVING], Ran(SERVING, 0, 1, ()), actions)
             elif event.endswith("lost"):
                 lost = NEW if event.startswith("source") else SERVING
                 self.service.lose(self.engines[lost], "gone", actions)
@@ -110,7 +108,6 @@ class Case:
 
     def outcome(self, actions: list[Action]) -> str:
         live, engine = self.service.live, self.engines[SERVING]
-        assert live is not None
         waits = SECOND in [one.id for one in engine.outgoing]
         decodes = SECOND in [*engine.running, *(one.id for one in engine.adopted)]
         goes_on = SECOND in [one.id for one in live.requests]

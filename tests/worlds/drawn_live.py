@@ -85,4 +85,4 @@ def simulate(
 
 def counts_of(checked: Checked) -> list[Any]:
     """What the live parts of all models counted."""
-    return [one.live.counts for one in checked.controller.services.values() if one.live is not None]
+    return [one.live.counts for one in checked.controller.services.values() if one.live.enabled]

@@ -1,6 +1,6 @@
 """A live pair played in ticks."""
 
-from serving.live.pairs import LiveBatch, LivePair
+from serving.live.pairs import LiveBatch, LivePair, LivePass
 from serving.vocabulary.request import Request
 
 OLD, NEW = 0, 1
@@ -11,7 +11,7 @@ class Ticks:
 
     def __init__(self, layers: int, costs: list[int], load: int, pulls: bool = True) -> None:
         self.queue = [Request(number, 0, cost, 1, "m") for number, cost in enumerate(costs)]
-        self.pair = LivePair(NEW, layers, self)
+        self.pair = LivePair(NEW, layers)
         self.layers, self.load, self.now, self.pulls = layers, load, 0, pulls
         self.quotas: list[int] = []
         self.due: dict[int, int] = {}
@@ -23,28 +23,42 @@ class Ticks:
     def idle(self, replica: int) -> bool:
         return replica not in self.due
 
-    def fetch(self, new: int) -> tuple[tuple[Request, ...], int | None]:
+    def fetch(self) -> tuple[tuple[Request, ...], int | None]:
         quota = self.quotas.pop(0) if self.quotas else None
         return ((self.queue.pop(0),) if self.queue else ()), quota
 
-    def embed(self, new: int, batch: LiveBatch) -> int:
-        self.sent.append(batch)
-        return OLD
+    def embed(self) -> None:
+        for batch in self.pair.not_embedded():
+            batch.old = OLD
+            self.sent.append(batch)
 
-    def run(self, replica: int, batch: LiveBatch, first: int, last: int) -> None:
-        assert replica not in self.due and first < last
-        self.due[replica] = self.now + (last - first) * batch.requests[0].prompt_tokens
+    def run(self, one: LivePass | None) -> None:
+        if one is not None:
+            assert one.replica not in self.due and one.first < one.last
+            self.due[one.replica] = self.now + (one.last - one.first) * one.batch.requests[0].prompt_tokens
 
-    def send(self, new: int, batch: LiveBatch) -> None:
-        self.sent.append(batch)
+    def pull(self, batch: LiveBatch) -> None:
+        self.run(self.pair.pull(OLD, batch))
+        if batch.where == "moving":
+            self.sent.append(batch)
 
-    def over(self, replica: int, new: int, batch: LiveBatch) -> None:
-        self.finish[batch.requests[0].id] = self.now
-        self.splits[batch.requests[0].id] = batch.split
+    def ended(self, replica: int) -> None:
+        batch = self.pair.ended(replica)
+        if batch.where == "moving":
+            self.sent.append(batch)
+        elif batch.where == "over":
+            self.finish[batch.requests[0].id] = self.now
+            self.splits[batch.requests[0].id] = batch.split
+
+    def work(self) -> None:
+        if self.pair.may_work and self.idle(NEW):
+            self.embed()
+            self.run(self.pair.work(self.fetch))
+            self.embed()
 
     def deliver(self) -> None:
         while self.sent:
-            self.pair.came(self.sent.pop())
+            self.run(self.pair.came(self.sent.pop()))
 
     def play(self) -> list[int]:
         """Finish times by batch. What ends at a tick is booked before anything begins."""
@@ -57,14 +71,14 @@ class Ticks:
                 if replica == NEW and self.ordinary is not None:
                     self.finish[self.ordinary], self.ordinary = self.now, None
                 else:
-                    self.pair.ended(replica)
+                    self.ended(replica)
             promised = any(batch.old == OLD for batch in self.pair.batches)
             if self.pulls and self.idle(OLD) and not promised and (offered := self.pair.offer()):
-                self.pair.pull(OLD, offered)
+                self.pull(offered)
                 self.deliver()
-            self.pair.work()
+            self.work()
             self.deliver()
-            self.pair.work()
+            self.work()
             if self.pair.ended_for_good and self.queue and self.idle(NEW):
                 self.ordinary = self.queue[0].id
                 self.due[NEW] = self.now + self.layers * self.queue.pop(0).prompt_tokens

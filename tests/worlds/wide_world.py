@@ -177,7 +177,7 @@ class WideWorld(StepWorld):
                 assert engine.ledger.free_blocks == engine.ledger.total_blocks, f"KV left on {engine.id}"
         for service in self.controller.services.values():
             live = service.live
-            assert live is None or not (live.requests or any(map(live.promised, self.controller.engines)))
+            assert not (live.requests or any(map(live.promised, self.controller.engines)))
             if isinstance(service, Colocated):
                 assert not (service.backlog_tokens or service.kv_tokens or service.migrating_tokens)
             elif isinstance(service, Disaggregated):
@@ -299,7 +299,7 @@ def reached(world: WideWorld) -> Counter[str]:
     """What happened in a world: kinds of actions, and of its system."""
     found = Counter(type(action).__name__ for action in world.actions)
     found["split" if world.setting.split else "both"] += 1
-    lives = [one.live for one in world.controller.services.values() if one.live is not None]
+    lives = [one.live for one in world.controller.services.values() if one.live.enabled]
     found["live " + ("split" if world.setting.split else "both")] += any(one.counts.passes for one in lives)
     found["activations"] += sum(isinstance(one, Send) and one.what == "activations" for one in world.actions)
     return found

@@ -1,0 +1,37 @@
+"""Activations of live batches on the wire: those of the last layer that was run, or embedded prompts."""
+
+from collections.abc import Container
+
+from serving.kv.transfer_ids import TransferIds
+from serving.live.pairs import LiveBatch
+from serving.vocabulary.actions import Action, Send, StopSend
+
+
+class Activations:
+    """Of one model's batches, by transfer. ``bytes_per_token``: between two layers."""
+
+    __slots__ = ("_bytes_per_token", "_model", "_moving", "_transfer_ids")
+
+    def __init__(self, model: str, bytes_per_token: int, transfer_ids: TransferIds) -> None:
+        self._model = model
+        self._bytes_per_token = bytes_per_token
+        self._transfer_ids = transfer_ids
+        self._moving: dict[int, LiveBatch] = {}
+
+    def send(self, source: int, target: int, batch: LiveBatch, why: str, actions: list[Action]) -> None:
+        """From one instance to the other."""
+        transfer = self._transfer_ids.begin(self._model)
+        self._moving[transfer] = batch
+        ids = tuple([request.id for request in batch.requests])
+        size_bytes = batch.tokens * self._bytes_per_token
+        actions.append(Send(transfer, "activations", ids, source, target, size_bytes, why))
+
+    def came(self, transfer: int) -> LiveBatch | None:
+        """Whose this transfer was; None: nobody's, or of a batch that needs it no more."""
+        return self._moving.pop(transfer, None)
+
+    def stop(self, batches: Container[LiveBatch], reason: str, actions: list[Action]) -> None:
+        """What is on the wire of these batches is sent no further."""
+        for transfer in [transfer for transfer, batch in self._moving.items() if batch in batches]:
+            del self._moving[transfer]
+            actions.append(StopSend(transfer, reason))

@@ -1,0 +1,63 @@
+"""Where the requests of live batches will decode, for models whose instances do both.
+
+A request decodes where its last layers ran, and is counted there from the moment that is known.
+"""
+
+from collections.abc import Collection, Iterable
+
+from serving.engine.fleet import Fleet
+from serving.live.pairs import LiveBatch, LivePair
+from serving.vocabulary.request import Request
+
+
+class DecodePlaces:
+    """``fleet``: the books that requests are counted in. ``layers``: of the model."""
+
+    __slots__ = ("_fleet", "_layers", "_places")
+
+    def __init__(self, fleet: Fleet, layers: int) -> None:
+        self._fleet = fleet
+        self._layers = layers
+        self._places: dict[int, tuple[int, Request]] = {}
+
+    def place_of(self, batch: LiveBatch) -> int | None:
+        """Where the last layers of a batch run, or will; None: not known."""
+        if batch.where in ("claimed", "moving", "pulled"):
+            return batch.old
+        if batch.where == "running" and batch.done == self._layers:
+            return batch.new
+        return None
+
+    def count(self, pairs: Iterable[LivePair]) -> None:
+        """Requests whose place has become known are counted there."""
+        for pair in pairs:
+            for batch in pair.batches:
+                place = self.place_of(batch)
+                if place is None or batch.requests[0].id in self._places:
+                    continue
+                for request in batch.requests:
+                    self._places[request.id] = place, request
+                    self._fleet.assigned(place, request)
+
+    def finished(self, requests: Iterable[int]) -> None:
+        """Their first token was their last: they are counted nowhere."""
+        for request in requests:
+            place, gone = self._places.pop(request)
+            self._fleet.departed(place, gone)
+
+    def computed(self, requests: Iterable[int]) -> None:
+        """They are at their place now, which goes on to count them."""
+        for request in requests:
+            del self._places[request]
+
+    def lost(self, replica: int, gone: Collection[int]) -> None:
+        """A replica is lost, and these requests are."""
+        for id, (place, request) in list(self._places.items()):
+            if place == replica or id in gone:
+                del self._places[id]
+                self._fleet.departed(place, request)
+
+    @property
+    def known(self) -> dict[int, int]:
+        """Requests in batches that are counted somewhere -> where."""
+        return {id: place for id, (place, _) in self._places.items()}
