@@ -1,7 +1,8 @@
 """Elasticity: when a model is looked at, and who is asked what becomes of its instances.
 
 Once per period of the load monitor every model that is not at rest is looked at; a model without instances at
-once, when a request comes. What the policies decide is carried through by ``serving.elastic.deployment``.
+once, when a request comes; docs/STATES.md has the table. What the policies decide is carried through by
+``serving.elastic.deployment``.
 """
 
 from collections.abc import Callable, Mapping, Sequence

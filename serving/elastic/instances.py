@@ -1,14 +1,8 @@
 """Which GPUs belong to which instance: seats, their occupation, and the state of every instance.
 
 A seat is a group of GPUs of one host that could serve a model; it gets a replica number when it is first
-looked at and keeps it, so a replica that comes back has its old number. States of an instance:
-
-| state    | placed  | loaded  | drain    | cancelled | reclaimed | lost |
-|----------|---------|---------|----------|-----------|-----------|------|
-| (none)   | loading | -       | -        | -         | -         | -    |
-| loading  | refused | serving | refused  | refused   | refused   | none |
-| serving  | refused | refused | draining | refused   | refused   | none |
-| draining | refused | refused | refused  | serving   | none      | none |
+looked at and keeps it, so a replica that comes back has its old number. docs/STATES.md has the table of
+states and events of an instance.
 """
 
 from collections import Counter

@@ -32,6 +32,6 @@ class Activations:
 
     def stop(self, batches: Container[LiveBatch], reason: str, actions: list[Action]) -> None:
         """What is on the wire of these batches is sent no further."""
-        for transfer in [transfer for transfer, batch in self._moving.items() if batch in batches]:
-            del self._moving[transfer]
-            actions.append(StopSend(transfer, reason))
+        for stopped in [one for one, batch in self._moving.items() if batch in batches]:
+            del self._moving[stopped]
+            actions.append(StopSend(stopped, reason))

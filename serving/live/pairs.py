@@ -5,16 +5,8 @@ and runs the layers it has. An old one ends what it runs and then pulls the earl
 done, with its activations, and runs the rest. When everything is loaded the new one ends what it has begun,
 and is an ordinary instance. Pairing is dynamic: the old one of a batch is whoever is idle first. A batch
 changes hands at a layer boundary only: an old one that finds the earliest batch running claims it, and waits
-for the layer to end, rather than take a later batch or prompts from the queue. What a batch does when:
-
-| batch     | new is idle           | an old one pulls | activations came | pass ended       | old one lost |
-|-----------|-----------------------|------------------|------------------|------------------|--------------|
-| embedding | -                     | -                | waiting          | refused          | asked again  |
-| waiting   | runs layers (running) | moving           | refused          | refused          | -            |
-| running   | -                     | claimed          | refused          | waiting, or over | -            |
-| claimed   | -                     | -                | refused          | moving           | running      |
-| moving    | -                     | -                | runs (pulled)    | refused          | waiting      |
-| pulled    | -                     | -                | refused          | over             | waiting      |
+for the layer to end, rather than take a later batch or prompts from the queue. docs/STATES.md has the tables
+of batches and pairs.
 
 A batch with a ``quota`` is planned: the new one runs so many layers of it, then an old one the others,
 planned batches in order; it is claimed in its last one. When everything is loaded quotas end.

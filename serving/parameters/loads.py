@@ -1,14 +1,7 @@
 """Loads under way: what the control plane knows of parameters that travel, from wish to last layer.
 
-One load is at every target in one of three states:
-
-| state     | loaded                                  | load stopped             |
-|-----------|-----------------------------------------|--------------------------|
-| under way | more layers; whole: there               | stopped, keeps its layers|
-| there     | refused: nothing was missing            | refused: nothing to stop |
-| stopped   | refused: nothing is sent any more       | refused: it stopped      |
-
-A load is forgotten when no target of it is under way.
+One load is at every target under way, there or stopped (docs/STATES.md); what came before it stopped stays. A
+load is forgotten when no target of it is under way.
 """
 
 from collections.abc import Mapping, Sequence

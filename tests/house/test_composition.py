@@ -51,3 +51,43 @@ def test_every_event_has_one_who_handles_it(elastic: bool) -> None:
 def test_a_system_that_does_not_scale_is_never_woken() -> None:
     with pytest.raises(AssertionError, match="nobody asked to be woken"):
         Setting(elastic=False).controller().handle(0, Woke())
+
+
+SERVING = {path: ast.parse(path.read_text(encoding="utf-8")) for path in (ROOT / "serving").rglob("*.py")}
+# What the standard library makes classes of, and errors.
+BASES = {
+    "AssertionError",
+    "Exception",
+    "IntEnum",
+    "NamedTuple",
+    "Protocol",
+    "TypedDict",
+    "UserError",
+    "ValueError",
+}
+
+
+def test_no_class_of_serving_is_derived_from_another() -> None:
+    """What two have in common is a part of both; where they differ, each hands in its own."""
+    found = {
+        f"{path.name}: {node.name}({ast.unparse(base)})"
+        for path, tree in SERVING.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+        for base in node.bases
+        if ast.unparse(base).partition("[")[0] not in BASES
+    }
+    assert found == set()
+
+
+def test_actions_are_handed_on_and_never_kept() -> None:
+    """An attribute would have to be set by whoever handles the event first."""
+    kept = [
+        f"{path.name}:{node.lineno}"
+        for path, tree in SERVING.items()
+        if path.parent.name != "record"  # where they are counted
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and node.attr.strip("_") == "actions"
+        and isinstance(node.value, ast.Name) and node.value.id == "self"
+    ]  # fmt: skip
+    assert kept == []

@@ -208,8 +208,8 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     _mutant(
         "the latest batch is pulled", "serving",
-        "batch = min(offers, key=lambda one: (one.requests[0].arrival_ns, one.requests[0].id))",
-        "batch = max(offers, key=lambda one: (one.requests[0].arrival_ns, one.requests[0].id))",
+        "return min(offers, key=lambda one: (one.requests[0].arrival_ns, one.requests[0].id), default=None)",
+        "return max(offers, key=lambda one: (one.requests[0].arrival_ns, one.requests[0].id), default=None)",
         "of several pairs' batches not the one that waits longest goes on",
         "live_shows live_scaling live_corners",
     ),

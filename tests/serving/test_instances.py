@@ -1,30 +1,10 @@
-"""Seats and instances: every cell of the state table, who has which GPU, and what is parked."""
-
-from collections.abc import Callable
+"""Seats and instances: who has which GPU, and what is parked."""
 
 import pytest
 
 from serving.elastic.instances import Instances
 from serving.vocabulary.replica import Role
 from tests.worlds.elastic_world import Setting
-
-Change = Callable[[Instances], object]
-
-CHANGES: dict[str, Change] = {
-    "placed": lambda one: one.place(0, "prefill", "loading"),
-    "loaded": lambda one: one.loaded(0),
-    "drain": lambda one: one.drain(0),
-    "cancelled": lambda one: one.cancel_drain(0),
-    "reclaimed": lambda one: one.free(0),
-    "lost": lambda one: one.lost(0),
-}
-# What becomes of an instance; None: it is none any more; missing: refused.
-TABLE: dict[str, dict[str, str | None]] = {
-    "none": {"placed": "loading"},
-    "loading": {"loaded": "serving", "reclaimed": None, "lost": None},
-    "serving": {"drain": "draining", "reclaimed": None, "lost": None},
-    "draining": {"cancelled": "serving", "reclaimed": None, "lost": None},
-}
 
 
 def instances(gpus: int = 1) -> Instances:
@@ -40,21 +20,6 @@ def in_state(state: str) -> Instances:
     if state == "draining":
         found.drain(0)
     return found
-
-
-@pytest.mark.parametrize("event", CHANGES)
-@pytest.mark.parametrize("state", TABLE)
-def test_every_state_answers_every_event(state: str, event: str) -> None:
-    found = in_state(state)
-    if event not in TABLE[state]:
-        with pytest.raises((AssertionError, KeyError)):
-            CHANGES[event](found)
-        return
-    CHANGES[event](found)
-    became = found.live[0].state if 0 in found.live else None
-    assert became == TABLE[state][event]
-    assert found.supply("m", "prefill") == (became in ("loading", "serving"))
-    assert len(found.free_seats("m")) == (4 if event == "reclaimed" else 3)
 
 
 def test_a_refusal_names_the_replica_and_its_state() -> None:

@@ -1,4 +1,4 @@
-"""Loads under way: the state table cell by cell, and cold starts through the controller."""
+"""Loads under way, and cold starts through the controller."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from policies.batching import ChunkedPrefill
 from policies.dispatch import LeastOutstanding
 from serving.composition import compose
 from serving.engine.progress import EngineState
-from serving.parameters.loads import STOPPED, THERE, UNDER_WAY, Loads, replicas_of
+from serving.parameters.loads import Loads, replicas_of
 from serving.record import invariants
 from serving.vocabulary.actions import Action, Assign, Load, Run, Shard, Stop
 from serving.vocabulary.events import Arrived, Event, Loaded, LoadStopped, Lost, Opened
@@ -27,54 +27,6 @@ def begun() -> Loads:
     loads = Loads()
     loads.begin(PAIR)
     return loads
-
-
-def in_state(state: str) -> Loads:
-    """Target 0 in this state, target 1 still under way."""
-    loads = begun()
-    loads.loaded(Loaded(7, 0, 2, False))
-    if state == THERE:
-        loads.loaded(Loaded(7, 0, 4, True))
-    elif state == STOPPED:
-        loads.ended_early(LoadStopped(7, 0, 2, "asked to"))
-    assert loads.in_flight[7].states[0] == state
-    return loads
-
-
-CELLS = {
-    (UNDER_WAY, "loaded"): UNDER_WAY,
-    (UNDER_WAY, "whole"): THERE,
-    (UNDER_WAY, "stopped"): STOPPED,
-    (THERE, "loaded"): None,
-    (THERE, "whole"): None,
-    (THERE, "stopped"): None,
-    (STOPPED, "loaded"): None,
-    (STOPPED, "whole"): None,
-    (STOPPED, "stopped"): None,
-}
-
-
-@pytest.mark.parametrize(("state", "event"), CELLS)
-def test_every_state_answers_every_event(state: str, event: str) -> None:
-    loads = in_state(state)
-
-    def tell() -> None:
-        if event == "stopped":
-            assert loads.ended_early(LoadStopped(7, 0, 3, "asked to")) == ("replica", 0)
-        else:
-            there = loads.loaded(Loaded(7, 0, 4 if event == "whole" else 3, event == "whole"))
-            assert there == (("replica", 0) if event == "whole" else None)
-
-    after = CELLS[state, event]
-    if after is None:
-        with pytest.raises(AssertionError, match="not under way"):
-            tell()
-    else:
-        tell()
-        assert loads.in_flight[7].states == [after, UNDER_WAY]
-        layers = 4 if event == "whole" else 3
-        assert [loads.residency.layers(("replica", n), WHOLE) for n in (0, 1)] == [layers, 0]
-        assert loads.residency.has(("replica", 0), WHOLE) == (event == "whole")
 
 
 def test_a_load_is_forgotten_when_no_target_of_it_is_under_way() -> None:

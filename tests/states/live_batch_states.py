@@ -1,0 +1,53 @@
+"""A batch of a live pair: its first layers run on the instance that loads, the others on an old one."""
+
+TITLE = "Batch of a live pair"
+WHERE = "serving/live/pairs.py"
+STATES = ("embedding", "waiting", "running", "claimed", "moving", "pulled", "over")
+EVENTS = (
+    "new instance is idle", "idle old instance pulls", "activations came", "pass ended",
+    "pass over the last layer ended", "old instance lost",
+)  # fmt: skip
+CELLS = {
+    ("embedding", "new instance is idle"): "-",
+    ("embedding", "idle old instance pulls"): "-",
+    ("embedding", "activations came"): "waiting",
+    ("embedding", "pass ended"): "refused",
+    ("embedding", "pass over the last layer ended"): "refused",
+    ("embedding", "old instance lost"): "embedding, another is asked",
+    ("waiting", "new instance is idle"): "running, one layer",
+    ("waiting", "idle old instance pulls"): "moving",
+    ("waiting", "activations came"): "refused",
+    ("waiting", "pass ended"): "refused",
+    ("waiting", "pass over the last layer ended"): "refused",
+    ("waiting", "old instance lost"): "-",
+    ("running", "new instance is idle"): "-",
+    ("running", "idle old instance pulls"): "claimed",
+    ("running", "activations came"): "refused",
+    ("running", "pass ended"): "waiting",
+    ("running", "pass over the last layer ended"): "over",
+    ("running", "old instance lost"): "-",
+    ("claimed", "new instance is idle"): "-",
+    ("claimed", "idle old instance pulls"): "-",
+    ("claimed", "activations came"): "refused",
+    ("claimed", "pass ended"): "moving",
+    ("claimed", "pass over the last layer ended"): "-",
+    ("claimed", "old instance lost"): "running",
+    ("moving", "new instance is idle"): "-",
+    ("moving", "idle old instance pulls"): "-",
+    ("moving", "activations came"): "pulled, all other layers",
+    ("moving", "pass ended"): "refused",
+    ("moving", "pass over the last layer ended"): "refused",
+    ("moving", "old instance lost"): "waiting",
+    ("pulled", "new instance is idle"): "-",
+    ("pulled", "idle old instance pulls"): "-",
+    ("pulled", "activations came"): "refused",
+    ("pulled", "pass ended"): "-",
+    ("pulled", "pass over the last layer ended"): "over",
+    ("pulled", "old instance lost"): "waiting",
+    ("over", "new instance is idle"): "-",
+    ("over", "idle old instance pulls"): "-",
+    ("over", "activations came"): "refused",
+    ("over", "pass ended"): "refused",
+    ("over", "pass over the last layer ended"): "refused",
+    ("over", "old instance lost"): "-",
+}

@@ -1,0 +1,66 @@
+"""Every cell of the table of live pairs is played."""
+
+import pytest
+
+from serving.live.pairs import LivePair
+from serving.vocabulary.request import Request
+from tests.states.live_pair_states import CELLS
+
+LAYERS, OLD, NEW = 4, 0, 1
+
+
+def in_state(state: str) -> LivePair:
+    """One batch, of which an old instance runs the last layers."""
+    pair = LivePair(NEW, LAYERS)
+    pair.layers_came(1)
+    queue = [(Request(0, 0, 8, 4, "m"),)]
+    pair.work(lambda: (queue.pop(), None))
+    pair.pull(OLD, pair.batches[0])
+    pair.came(pair.ended(NEW))
+    pair.layers_came(2)
+    if state == "whole":
+        pair.layers_came(LAYERS)
+    elif state == "stopped":
+        pair.stop()
+    assert state_of(pair) == state
+    return pair
+
+
+def state_of(pair: LivePair) -> str:
+    if pair.ended_for_good:
+        return "ended"
+    return "stopped" if pair.stopped else "whole" if pair.whole else "loading"
+
+
+def idle(pair: LivePair) -> str:
+    begun = pair.begun
+    if pair.may_work:
+        queue = [(Request(1, 0, 8, 4, "m"),)]
+        pair.work(lambda: (queue.pop() if queue else (), None))
+    return "begins a batch" if pair.begun > begun else "begins none"
+
+
+def play(pair: LivePair, event: str) -> str:
+    try:
+        if event == "more layers came":
+            pair.layers_came(3)
+        elif event == "all layers came":
+            pair.layers_came(LAYERS)
+        elif event == "load stopped":
+            pair.stop()
+        elif event == "last batch is over":
+            pair.ended(OLD)
+        else:
+            return idle(pair)
+    except AssertionError:
+        return "refused"
+    return state_of(pair)
+
+
+@pytest.mark.parametrize(("state", "event"), CELLS)
+def test_every_state_answers_every_event(state: str, event: str) -> None:
+    pair, expected = in_state(state), CELLS[state, event]
+    if expected == "-":  # a load is whole or stopped once: the books of loads refuse what comes after
+        assert (state, event) in {("whole", "load stopped")} or state == "stopped"
+        return
+    assert play(pair, event) == expected
