@@ -46,14 +46,21 @@ def damaged(topology: Topology, links: Collection[int]) -> Damaged:
 def cut_off(topology: Topology, hosts: Collection[int]) -> list[int]:
     """Those of ``hosts`` that the others must do without, so that each of these reaches each other.
 
-    The ones with most neighbours stay, of equals the lowest numbers.
+    The ones with most neighbours stay, of equals those with most NICs left, then the lowest numbers.
     """
     reached = {host: {other for other in hosts if _reaches(topology, host, other)} for host in hosts}
     stay: list[int] = []
-    for host in sorted(hosts, key=lambda one: (-len(reached[one]), one)):
+    for host in sorted(hosts, key=lambda one: (-len(reached[one]), -_nics_left(topology, one), one)):
         if all(other in reached[host] and host in reached[other] for other in stay):
             stay.append(host)
     return sorted(set(hosts) - set(stay))
+
+
+def _nics_left(topology: Topology, host: int) -> int:
+    lost = topology.lost if isinstance(topology, Damaged) else frozenset[int]()
+    per_host, starts = topology.spec.nics_per_host, topology.starts
+    nics = range(host * per_host, (host + 1) * per_host)
+    return sum(lost.isdisjoint((starts.nic_in + nic, starts.nic_out + nic)) for nic in nics)
 
 
 def _reaches(topology: Topology, host: int, other: int) -> bool:

@@ -54,7 +54,7 @@ def test_the_console_and_the_report_tell_what_was_lost(tmp_path: Path, capsys: C
 def test_without_faults_a_run_says_nothing_of_them(tmp_path: Path) -> None:
     run = simulated(tmp_path / "run", "system=vllm")
     config = (tmp_path / "run" / "config.yaml").read_text(encoding="utf-8")
-    assert "faults" not in run and "faults" not in config and "driver" not in config
+    assert "faults" not in run and "\nfaults:" not in config and "\ndriver:" not in config
 
 
 def test_a_system_whose_last_replica_is_lost_ends_every_request(tmp_path: Path) -> None:
