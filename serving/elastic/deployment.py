@@ -85,7 +85,7 @@ class Deployment:
             self._provisioner.refuse_overlap(answer)
         layers_first = bool(chosen) and not live.embeds
         for edge in answer.edges:
-            lives = not chosen.isdisjoint(number for _, number in edge.targets)
+            lives = not chosen.isdisjoint([number for _, number in edge.targets])
             for _, number in edge.targets:
                 works = "; works while it loads" if number in chosen else ""
                 self.log.decided(now_ns, decision, number, decision.reason + works)
