@@ -86,7 +86,7 @@ class LivePair:
         self.begun = 0  # batches
         self._running: dict[int, LiveBatch] = {}
         self.batches: list[LiveBatch] = []  # not over, in the order in which they came
-        self.loaded = 0
+        self.loaded = 0  # layers that its passes may use; how many are there is in Residency
         self.stopped = False  # nothing more is loaded: what was begun is ended by old instances
         self.layer_counts: set[int] = set()  # how many layers were there when a pass began on the new one
 
