@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from hwmodels.catalogue import LINEAR_FILE, read_yaml
+from hwmodels.catalogue import LINEAR_COMPOSED_FILE, LINEAR_FILE, read_yaml
 from hwmodels.errors import HardwareError
 from hwmodels.linear_step import (
     ChunkLine,
@@ -116,5 +116,4 @@ def _key(entry: Mapping[str, Any]) -> LinearKey:
 
 
 def _entries() -> Sequence[Mapping[str, Any]]:
-    entries: Sequence[Mapping[str, Any]] = read_yaml(LINEAR_FILE)
-    return entries
+    return [*read_yaml(LINEAR_FILE), *read_yaml(LINEAR_COMPOSED_FILE)]

@@ -17,6 +17,7 @@ from hwmodels.yaml_text import yaml_data
 GPUS_FILE = "gpus.yaml"
 MODELS_FILE = "models.yaml"
 LINEAR_FILE = "linear.yaml"
+LINEAR_COMPOSED_FILE = "linear_composed.yaml"
 ALL_REDUCE_FILE = "all_reduce.yaml"
 
 

@@ -23,15 +23,13 @@ from hwmodels.fit import (
     read_iterations,
     relative_errors,
 )
-from hwmodels.importers.splitwise import read_splitwise
 from hwmodels.linear_catalogue import LinearKey, fitted_coefficients, linear_entry, linear_keys
 from scripts import fit_step_times
 
 PROFILES = Path(os.environ.get("SERVETWIN_PROFILES", ""))
 TABLE = PROFILES / "iteration_times_shared.csv"
 FITTED = [key for key in linear_keys() if "fitted_to" in linear_entry(key)]
-END_TO_END = [key for key in linear_keys() if "fitted_iterations" in linear_entry(key)]
-ORIGINS = ("fitted_to", "fitted_iterations", "fitted_profile")
+ORIGINS = ("fitted_to", "fitted_profile")
 
 
 def decode_rows(intercept: float, per_sequence: float, per_context: float) -> list[Iteration]:
@@ -112,19 +110,6 @@ def test_committed_coefficients_reproduce_their_declared_errors(key: LinearKey, 
         if (row.gpu, row.model, row.tp, row.phase) == (of["gpu"], of["model"], of["tp"], phase)
     ]
     reproduces(entry, phase, rows)
-
-
-@pytest.mark.skipif(
-    not TABLE.exists(), reason="SERVETWIN_PROFILES names no folder with the table of iteration times"
-)
-@pytest.mark.parametrize("key", END_TO_END, ids=str)
-@pytest.mark.parametrize("phase", ["decode", "prefill"])
-def test_end_to_end_coefficients_reproduce_their_declared_errors(key: LinearKey, phase: str) -> None:
-    entry = linear_entry(key)
-    of = entry["fitted_iterations"]
-    rows, _ = read_splitwise(PROFILES / of["path"], of["hardware"], of["tp"])
-    reproduces(entry, phase, [row for row in rows if row.phase == phase])
-    assert entry["includes_overhead"] is True
 
 
 def reproduces(entry: Mapping[str, Any], phase: str, rows: Sequence[Iteration]) -> None:

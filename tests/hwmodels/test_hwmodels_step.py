@@ -38,7 +38,6 @@ MODELS: list[StepModel] = [
     roofline_step_model(A100, QWEN2_5_72B, 4, NVLINK),
 ]
 
-A100_70B = MODELS[linear_keys().index(LinearKey("a100_80g", "llama2_70b", 2))]
 # Where parts add, a mixed step is written down here once more.
 ADDING = [model for model in MODELS if model.interplay is None]
 
@@ -92,9 +91,6 @@ def test_dense_time_grows_with_prefill_tokens_and_with_decodes(model: StepModel,
 @given(models, prompt_tokens, st.integers(0, 4000))
 def test_prefill_attention_grows_with_new_and_cached_tokens(model: StepModel, new: int, cached: int) -> None:
     here = model.prefill_attention_s(new, cached)
-    if here == 0.0:
-        assert model is A100_70B  # its end-to-end prefills show no square term
-        return
     assert model.prefill_attention_s(new + 1, cached) > here
     assert model.prefill_attention_s(new, cached + 1) > here
 
@@ -277,9 +273,9 @@ def test_coefficients_hold_for_every_model_of_the_same_shape() -> None:
     assert linear_key(gpu, wider, 1) == LinearKey("rtx4090", "wider", 1)
 
 
-def test_end_to_end_measurements_say_that_the_overhead_is_inside() -> None:
-    measured = linear_step_model(LinearKey("h100", "llama2_70b", 8))
-    assert includes_overhead(measured) and "engine overhead inside" in measured.error_band
+def test_declared_whole_steps_say_that_the_overhead_is_inside() -> None:
+    measured = linear_step_model(LinearKey("cpu_core", "tiny_llama", 1))
+    assert includes_overhead(measured)
     assert not includes_overhead(step_model("linear", A100, LLAMA3_8B, 1))
     assert not includes_overhead(step_model("roofline", A100, LLAMA3_8B, 1))
 
