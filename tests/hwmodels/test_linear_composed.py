@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from hwmodels.catalogue import LINEAR_COMPOSED_FILE, load_gpu, load_llm, read_yaml
-from hwmodels.linear_catalogue import LinearKey, linear_keys
+from hwmodels.linear_catalogue import LinearKey, linear_keys, linear_step_model
+from hwmodels.linear_fit import linear_model
 from hwmodels.select import linear_key, step_model
 from hwmodels.step_time import StepModel, pieces_s
 from scripts.fit_linear_catalogue import MOST_P95_PERCENT, SOURCES, entry_text, profile_of
@@ -74,3 +75,20 @@ def test_entries_are_what_the_command_prints(gpu: str, llm: str, tp: int) -> Non
     source = next(source for source in SOURCES if source.gpu == gpu)
     text = entry_text(profile_of(PROFILES, source, llm, tp), source)
     assert text in CATALOGUE.read_text(encoding="utf-8")
+
+
+@pytest.mark.skipif(
+    not (PROFILES / "aiconfigurator").is_dir(), reason="SERVETWIN_PROFILES names no folder of measured tables"
+)
+@pytest.mark.parametrize(
+    ("llm", "tp", "prompts"), [("llama3_1_8b", 1, (0.13, 0.27)), ("qwen3_32b", 2, (0.03, 0.08))]
+)
+def test_composed_steps_against_a_models_own_layers(llm: str, tp: int, prompts: tuple[float, float]) -> None:
+    own = linear_step_model(LinearKey("rtx_pro_6000", llm, tp))
+    source = next(source for source in SOURCES if source.gpu == "rtx_pro_6000")
+    composed = linear_model(profile_of(PROFILES, source, llm, tp))
+    for n, context in ((1, 1024), (16, 1024), (64, 1024), (128, 2048)):
+        assert 0.02 < decode_s(composed, n, context) / decode_s(own, n, context) - 1.0 < 0.07
+    for tokens in (256, 1024, 2048):
+        both = (one.dense_s(tokens, 1, 0) + one.prefill_attention_s(tokens, 0) for one in (composed, own))
+        assert prompts[0] < next(both) / next(both) - 1.0 < prompts[1]
