@@ -14,6 +14,7 @@ from simcore.data_plane.data_plane import DataPlane
 from tests.worlds.data_planes import GBPS, load, plane
 
 S = 1_000_000_000
+KV_BYTES = int(10 * GBPS) // 8
 GPUS = [(0,), (1,), (8,), (9,)]  # of blitz_b: two on each of its two hosts
 
 
@@ -21,7 +22,7 @@ def cluster() -> DataPlane:
     return plane("blitz_b", gpus_of=GPUS)
 
 
-def kv(source: int, target: int, id: int = 0, size_bytes: int = 10 * GBPS // 8) -> Send:
+def kv(source: int, target: int, id: int = 0, size_bytes: int = KV_BYTES) -> Send:
     return Send(id, "kv", (1,), source, target, size_bytes, "")
 
 
@@ -50,9 +51,9 @@ def test_what_is_on_its_way_to_a_lost_replica_ends_and_what_follows_is_refused()
     data.outages.lose_replica(S // 100, 2, "gone")
     data.send(S // 100, kv(1, 2, id=2))
     first, *others = all_of(data)
-    assert isinstance(first, Sent) and first.transfer == 0 and 0 < first.moved_bytes < 10 * GBPS // 8
+    assert isinstance(first, Sent) and first.transfer == 0 and 0 < first.moved_bytes < KV_BYTES
     assert first.cause == "gone"
-    assert others == [Sent(2, 0, "replica 2 is lost"), Sent(1, 10 * GBPS // 8, "")]
+    assert others == [Sent(2, 0, "replica 2 is lost"), Sent(1, KV_BYTES, "")]
     assert 2 not in data.places.placed and data.fabric.next_completion_s() == float("inf")
 
 
@@ -61,7 +62,7 @@ def test_a_transfer_over_a_lost_nic_takes_the_next_one_and_comes_whole() -> None
     for data in (whole, broken):
         data.send(0, kv(0, 2))
     lose_nics(broken, S // 100, "host0/nic0")
-    assert all_of(whole) == all_of(broken) == [Sent(0, 10 * GBPS // 8, "")]
+    assert all_of(whole) == all_of(broken) == [Sent(0, KV_BYTES, "")]
     assert broken.fabric.now_s == pytest.approx(whole.fabric.now_s, rel=1e-3), "the other NIC is as fast"
     assert any("nic1" in broken.topology.links[link].name for link in _used(broken))
 
