@@ -8,6 +8,7 @@ known who is idle and takes their layers over before they begin another.
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 
 from simpy import Environment, Event
 
@@ -43,7 +44,7 @@ from simcore.replica.lifetime import Lifetime
 from simcore.replica.machine import Machine
 from simcore.replica.step_times import StepTimes
 from simcore.standstill import Standstill, standstill
-from simcore.timers import Timer, run_all
+from simcore.timers import Timer, is_only, run_all
 
 OPENING_RANK = 0
 ARRIVAL_RANK = 1
@@ -195,7 +196,8 @@ class Simulation:
             self.losses.due(now_ns)
             if self._data_plane is not None:
                 self._await_data(now_ns)
-            self._await_fault()
+            if self._env.peek() != inf:  # else nobody is served any more, whatever else is lost
+                self._await_fault()
 
     def _cut_off(self, now_ns: int, replica: int) -> None:
         """A replica is gone: nothing runs there, nothing waits there for parameters."""
@@ -222,7 +224,7 @@ class Simulation:
         if self._next is None and not self._lives:
             return
         ends = self._next is None and not self._moves()
-        if ends and self._still.is_over(now_ns, self._useful(), self._env.peek() == float("inf")):
+        if ends and self._still.is_over(now_ns, self._useful(), is_only(self._fault_timer, self._env)):
             if self.losses is None or not self.losses.happened:
                 raise standstill(self._lives)
             self._handle(now_ns, Closing(NOBODY_LEFT))

@@ -54,3 +54,9 @@ class Timer:
         if not pending or pending[-1] > due_ns:
             pending.append(due_ns)
             self.push((due_ns, self.rank, 0, self.event))
+
+
+def is_only(timer: Timer, env: Environment) -> bool:
+    """Whether nothing is scheduled but this timer: it has one entry in the queue per pending time."""
+    world: Any = env
+    return len(world._queue) == len(timer.pending)

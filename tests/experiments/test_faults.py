@@ -1,6 +1,7 @@
 """faults= and driver.carries_out= on the command line: what is lost, what is told of it, what is refused."""
 
 import json
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,9 @@ from typing import Any
 import pytest
 
 from experiments import cli
+from experiments.build import faults
 from experiments.build.faults import drawn
+from simcore.faults.plan import Fault
 from tests.worlds.drawing import on_drawn_seeds
 from tests.worlds.faulted import play, with_losses, world_words
 
@@ -68,6 +71,20 @@ def test_a_system_whose_last_replica_is_lost_ends_every_request(tmp_path: Path) 
             "what is left of the cluster serves nobody any more",
             "no replica of llama3_8b is alive",
         }
+
+
+def test_faults_without_end_do_not_keep_a_run_going_that_serves_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def with_limit(*arguments: Any) -> Iterator[Fault]:
+        yield from islice(drawn(*arguments), 2000)
+        raise AssertionError("the run went on after everything was lost")
+
+    monkeypatch.setattr(faults, "drawn", with_limit)
+    for system in ("distserve_full", "blitzscale"):
+        rates = "faults=drawn faults.replica_per_hour=9e4 faults.link_per_hour=9e4"
+        requests = simulated(tmp_path / "run", f"system={system} {rates}")["requests"]
+        assert requests["finished"] + requests["rejected"] + requests["failed"] == 60
 
 
 def test_drawn_faults_are_the_same_with_one_seed_and_each_kind_has_its_own_stream() -> None:
