@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from experiments import cli
@@ -235,7 +235,7 @@ def test_a_run_on_a_profile_refuses_what_the_profile_was_made_of(
 
 @pytest.mark.parametrize("format", WRITERS)
 @given(line_edits=st.lists(line_edit, max_size=2), edits=st.lists(edit, max_size=3))
-@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20)
 def test_damaged_files_are_compared_or_refused(
     format: str,
     run: Path,

@@ -147,7 +147,10 @@ def test_a_stop_during_start_up_ends_it() -> None:
 
 
 REPLICAS = 2
-LOADS = tuple(load(("ssd", 0), ("replica", n), id=n, cold=True) for n in range(REPLICAS))
+LAYERS = (0, SHAPE.layers)
+LOADS = tuple(
+    replace(load(("ssd", 0), ("replica", n), id=n, cold=True), layers=LAYERS) for n in range(REPLICAS)
+)
 
 
 def simulated(starts: tuple[Load, ...]) -> Collected:
