@@ -32,7 +32,7 @@ from hwmodels.loading.startup import load_start_up
 from hwmodels.topology.cluster_file import load_cluster
 from hwmodels.topology.spec import at_efficiency
 from hwmodels.topology.topology import Topology, build
-from serving.vocabulary.actions import Load, Send, Shard, Stop
+from serving.vocabulary.actions import Endpoint, Load, Send, Shard
 from serving.vocabulary.events import Loaded
 from simcore.data_plane.data_plane import DataPlane, DataPlaneSetup
 
@@ -143,12 +143,12 @@ def plane(
     return DataPlane(DataPlaneSetup(topology, shapes, models, gpus_of, "direct", start_up, bundled=bundled))
 
 
-def load(source: Stop, target: Stop, id: int = 0, every_layer: bool = False) -> Load:
+def load(source: Endpoint, target: Endpoint, id: int = 0, every_layer: bool = False) -> Load:
     """A load of Llama3-8B."""
     return Load(id, "llama3_8b", (source,), (target,), (), every_layer, False, "benchmark")
 
 
-def chain(*stops: Stop) -> tuple[Load, ...]:
+def chain(*stops: Endpoint) -> tuple[Load, ...]:
     """A load from each stop to the next."""
     return tuple(load(source, target, id=id) for id, (source, target) in enumerate(pairwise(stops)))
 
@@ -190,7 +190,7 @@ def sharded_24b(bundled: bool) -> Loads:
     return lone(wanted, bundled=bundled, gpus=2)
 
 
-def many(cluster: str, source: Callable[[int], Stop]) -> Loads:
+def many(cluster: str, source: Callable[[int], Endpoint]) -> Loads:
     """1,024 replicas at once, replica r from ``source(r)``."""
     loads = tuple(load(source(one), ("replica", one), id=one) for one in range(1_024))
     return Loads(cluster, 1, loads)

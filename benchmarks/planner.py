@@ -17,7 +17,7 @@ from policies.multicast.planner import MulticastPlanner
 from policies.provisioning import NetworkProvisioner
 from policies.scaling.load_monitor import load_monitor
 from serving.protocols.planning import Planner, Port, ScaleUp, Source, Target
-from serving.protocols.provisioning import Provision, Provisioner, Seat
+from serving.protocols.provisioning import GpuSlot, Provision, Provisioner
 from serving.protocols.scaling import FixedRole, InstanceView, ScalingView
 
 ROUNDS, SOLVES = 5, 20
@@ -71,11 +71,11 @@ def provision() -> tuple[Provisioner, Provision]:
     """One GPU of every other host holds it; all others are wanted, half of them beside a holder."""
     whole = scale_up(1, 1, domain_gpus=8, leaf_gpus=128)
     everyone = [*whole.sources, *(Source(("replica", one.replica), one.ports) for one in whole.targets)]
-    held = [one for one in everyone if one.stop[1] % 16 == 0]
+    held = [one for one in everyone if one.endpoint[1] % 16 == 0]
     seats = [
-        Seat(number, (number,), number // 8, one.ports, False)
+        GpuSlot(number, (number,), number // 8, one.ports, False)
         for one in everyone
-        for number in (one.stop[1],)
+        for number in (one.endpoint[1],)
         if number % 16
     ]
     wanted = Provision("m", "decode", len(seats), tuple(seats), tuple(held), (), ("ssd",), NVLINK_BYTES_PER_S)

@@ -12,7 +12,7 @@ import numpy as np
 
 from hwmodels.errors import HardwareError
 from hwmodels.profile import Curve, Lattice, OpTables, Profile, Stamp
-from hwmodels.profile_parse import Place, parse_stamp, parse_tables
+from hwmodels.profile_parse import FieldPath, parse_stamp, parse_tables
 from hwmodels.reading import read_limited
 
 FORMAT: Final = "servetwin-profile"
@@ -42,7 +42,7 @@ def save_profile(profile: Profile, path: Path) -> str:
     written.
     """
     document = _document(profile)
-    place = Place(str(path))
+    place = FieldPath(str(path))
     parse_stamp(document["stamp"], place.inside("stamp"))
     parse_tables(document["tables"], place.inside("tables"))
     digest = _digest(document)
@@ -57,7 +57,7 @@ def load_profile(path: Path, force: bool = False) -> LoadedProfile:
     document is always refused. HardwareError names the file and the key.
     """
     document = _read(path)
-    place = Place(str(path))
+    place = FieldPath(str(path))
     stamp = parse_stamp(document["stamp"], place.inside("stamp"))
     tables = parse_tables(document["tables"], place.inside("tables"))
     digest = _digest({key: document[key] for key in ("schema", "stamp", "tables")})
@@ -137,7 +137,7 @@ def _read(path: Path) -> dict[str, Any]:
         raise HardwareError(
             f"{path}: schema is {schema!r} and this program reads {SCHEMA}; import the profile again"
         )
-    Place(str(path)).keys(document, _KEYS)
+    FieldPath(str(path)).keys(document, _KEYS)
     if not isinstance(document["digest"], str):
         raise HardwareError(f"{path}: digest is no text; import the profile again")
     return document

@@ -23,16 +23,16 @@ _LONGEST_ECHO: Final = 60  # characters of a wrong value
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class FieldPath:
     """Where in which file a value stands, for the sentence that refuses it."""
 
     file: str
     key: str = ""
 
-    def inside(self, key: str | int) -> "Place":
+    def inside(self, key: str | int) -> "FieldPath":
         """The place of one member of this one."""
         step = f"[{key}]" if isinstance(key, int) else f".{key}" if self.key else key
-        return Place(self.file, self.key + step)
+        return FieldPath(self.file, self.key + step)
 
     def refuse(self, reason: str) -> NoReturn:
         """Say what is wrong here."""
@@ -74,7 +74,7 @@ class Place:
         return tuple(counts)
 
 
-def parse_stamp(value: Any, place: Place) -> Stamp:
+def parse_stamp(value: Any, place: FieldPath) -> Stamp:
     """The stamp; HardwareError names the key that is wrong."""
     found = dict(place.keys(value, [field.name for field in fields(Stamp)]))
     files = [
@@ -91,7 +91,7 @@ def parse_stamp(value: Any, place: Place) -> Stamp:
     return Stamp(tp=tp, files=tuple((name, sha256) for name, sha256 in files), notes=texts, **words)
 
 
-def parse_tables(value: Any, place: Place) -> OpTables:
+def parse_tables(value: Any, place: FieldPath) -> OpTables:
     """The tables; HardwareError names the key that is wrong."""
     found = place.keys(value, [field.name for field in fields(OpTables)])
     all_reduce, skew = found["all_reduce"], found["skew"]
@@ -105,7 +105,7 @@ def parse_tables(value: Any, place: Place) -> OpTables:
     )
 
 
-def _curve(value: Any, place: Place) -> Curve:
+def _curve(value: Any, place: FieldPath) -> Curve:
     found = place.keys(value, ("counts", "seconds"))
     counts = place.inside("counts").increasing(found["counts"], 1)
     at = place.inside("seconds")
@@ -120,14 +120,14 @@ def _curve(value: Any, place: Place) -> Curve:
     return Curve(counts, tuple(seconds))
 
 
-def _lattices(value: Any, place: Place, kind: str) -> tuple[Lattice, ...]:
+def _lattices(value: Any, place: FieldPath, kind: str) -> tuple[Lattice, ...]:
     found = tuple(_lattice(item, place.inside(at), kind) for at, item in enumerate(place.items(value)))
     if not found and kind != "mixed":
         place.refuse("is empty; a profile needs at least one lattice of it")
     return found
 
 
-def _lattice(value: Any, place: Place, kind: str) -> Lattice:
+def _lattice(value: Any, place: FieldPath, kind: str) -> Lattice:
     found = place.keys(value, ("axes", "values"))
     least = _AXES[kind]
     at = place.inside("axes")
@@ -152,7 +152,7 @@ def _lattice(value: Any, place: Place, kind: str) -> Lattice:
     return Lattice(axes, measured)
 
 
-def _flattened(value: Any, shape: tuple[int, ...], place: Place) -> list[Any]:
+def _flattened(value: Any, shape: tuple[int, ...], place: FieldPath) -> list[Any]:
     """Nested lists of this shape, row by row."""
     rows = [value]
     for depth, length in enumerate(shape):

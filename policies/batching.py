@@ -152,7 +152,7 @@ class ChunkedPrefill:
             if admitted >= seats or not budget:
                 break
             known = progress.known_tokens
-            start = kv.cached_tokens(progress.id, known, free, resumed) if progress.comes_back else 0
+            start = kv.cached_tokens(progress.id, known, free, resumed) if progress.was_preempted else 0
             tokens = known - start
             if tokens > budget:
                 tokens = budget
@@ -233,7 +233,7 @@ class PrefillFirst:
         for progress in view.waiting:
             known = progress.known_tokens
             free = room + kv.watermark_blocks
-            start = kv.cached_tokens(progress.id, known, free, resumed) if progress.comes_back else 0
+            start = kv.cached_tokens(progress.id, known, free, resumed) if progress.was_preempted else 0
             tokens = known - start
             blocks = -(-known // kv.block_tokens)
             full = bool(chunks) and batched + tokens > self.max_num_batched_tokens

@@ -8,9 +8,9 @@ from policies.multicast.edges import divided, edge_of, relieved
 from policies.multicast.groups import Group, Grouping, Holder, in_play, receivers, senders
 from policies.multicast.planner import MulticastPlanner, NaivePlanner, OneToOnePlanner, Order
 from serving.protocols.planning import Edge, ScaleUp, Source, Target
-from serving.protocols.provisioning import Provision, Provisioned, Seat, stop_of
+from serving.protocols.provisioning import GpuSlot, Provision, Provisioned, endpoint_of
 from serving.protocols.scaling import Obstacle
-from serving.vocabulary.actions import Stop
+from serving.vocabulary.actions import Endpoint
 
 PlannerName = Literal["multicast", "naive", "one_to_one"]
 PLANNERS: tuple[PlannerName, ...] = ("multicast", "naive", "one_to_one")
@@ -53,9 +53,9 @@ class NetworkProvisioner:
             draft.add("beside a holder", _beside_holders(wanted, draft, self._prunes))
         if not self._replica_can_send(wanted, draft):
             draft.add("from their own host's memory", _from_own_hosts(draft))
-        if draft.left and draft.seats:
-            targets = tuple([Target(seat.replica, seat.ports) for seat in draft.seats])
-            ranks = len(draft.seats[0].ports)
+        if draft.left and draft.slots:
+            targets = tuple([Target(slot.replica, slot.ports) for slot in draft.slots])
+            ranks = len(draft.slots[0].ports)
             sources = (*wanted.holders, *wanted.host_copies)
             plan = self._planner.plan(ScaleUp(sources, targets, draft.left, ranks), draft.loading)
             draft.add(f"over the network ({plan.reason})", plan.edges)
@@ -92,14 +92,14 @@ class StoreProvisioner:
         draft = _Draft(wanted)
         tiers = self._tiers if "remote" in self._tiers else [*self._tiers, "remote"]
         for position, tier in enumerate(tiers):
-            found = [seat for seat in draft.seats if seat.cached] if tier == "host" else draft.seats
+            found = [slot for slot in draft.slots if slot.cached] if tier == "host" else draft.slots
             if tier != "host" and tier not in wanted.stores:
                 continue
             if tier == "ssd":
-                found = [seat for seat in found if not seat.no_ssd]
+                found = [slot for slot in found if not slot.no_ssd]
             without = f", not in {' or '.join(tiers[:position])}" if position else ""
             reason = f"{tier} is tier {position + 1} of {len(tiers)}{without}"
-            edges = [_stored(seat, tier, reason) for seat in found[: draft.left]]
+            edges = [_stored(slot, tier, reason) for slot in found[: draft.left]]
             draft.add(f"from {tier}", edges)
         return draft.provisioned(self._overlap, "no_copy")
 
@@ -116,7 +116,7 @@ class BinomialProvisioner:
     def provision(self, wanted: Provision) -> Provisioned:
         """The first seats by number, served in rounds by running replicas, or by host copies without any."""
         draft = _Draft(wanted)
-        targets = [Target(seat.replica, seat.ports) for seat in draft.seats[: draft.left]]
+        targets = [Target(slot.replica, slot.ports) for slot in draft.slots[: draft.left]]
         if not targets:
             return draft.provisioned(overlap=False, obstacle="no_copy")
         ranks = len(targets[0].ports)
@@ -124,12 +124,12 @@ class BinomialProvisioner:
         sources, why = in_play(ScaleUp(everyone, tuple(targets), len(targets), ranks), prune=False)
         groups = [Group(target.ports[0].leaf, (target,)) for target in targets]
         hops = _doubled(senders(sources, ranks), [taker for (taker,) in receivers(groups)])
-        fed = Counter(giver.stop for giver, _, _ in hops)
+        fed = Counter(giver.endpoint for giver, _, _ in hops)
         edges = [
             edge_of(
-                [divided(giver, fed[giver.stop])],
+                [divided(giver, fed[giver.endpoint])],
                 [taker],
-                f"round {turn}, {fed[giver.stop]} from this source",
+                f"round {turn}, {fed[giver.endpoint]} from this source",
             )
             for giver, taker, turn in hops
         ]
@@ -142,7 +142,7 @@ class _Draft:
 
     def __init__(self, wanted: Provision) -> None:
         self.wanted = wanted
-        self.seats = sorted(wanted.seats, key=lambda seat: seat.replica)
+        self.slots = sorted(wanted.slots, key=lambda slot: slot.replica)
         self.left = wanted.count
         self.loading = [source for source in wanted.loading if not source.out_busy]
         self._edges: list[Edge] = []
@@ -150,14 +150,14 @@ class _Draft:
 
     def add(self, how: str, edges: Sequence[Edge]) -> None:
         """These seats are taken; ``how`` goes on after their number."""
-        taken = {stop for edge in edges for stop in edge.targets}
+        taken = {endpoint for edge in edges for endpoint in edge.targets}
         if not taken:
             return
-        started = [seat for seat in self.seats if stop_of(seat) in taken]
-        self.seats = [seat for seat in self.seats if stop_of(seat) not in taken]
+        started = [slot for slot in self.slots if endpoint_of(slot) in taken]
+        self.slots = [slot for slot in self.slots if endpoint_of(slot) not in taken]
         self.loading += [
-            Source(stop_of(seat), seat.ports, any(port.serves_prefill for port in seat.ports))
-            for seat in started
+            Source(endpoint_of(slot), slot.ports, any(port.serves_prefill for port in slot.ports))
+            for slot in started
         ]
         self.left -= len(started)
         self._edges += edges
@@ -168,7 +168,7 @@ class _Draft:
         wanted = self.wanted
         parts = list(self._parts)
         if self.left:
-            parts.append(f"{self.left} without {'a source' if self.seats else 'a seat'}")
+            parts.append(f"{self.left} without {'a source' if self.slots else 'a seat'}")
         served = wanted.count - self.left
         reason = f"{served} of {wanted.count} {wanted.role} instances: {', '.join(parts) or 'none wanted'}"
         return Provisioned(tuple(self._edges), overlap, reason, obstacle if self.left else None)
@@ -188,48 +188,48 @@ def _beside_holders(wanted: Provision, draft: _Draft, relays: bool) -> list[Edge
         found = holders.setdefault(source.ports[0].domain, [])
         if relays or all(one in draft.loading for one in found):
             found.append(source)
-    beside = [seat for seat in draft.seats if seat.ports[0].domain in holders][: draft.left]
-    groups: dict[int, list[Seat]] = {}
-    for seat in beside:
-        groups.setdefault(seat.ports[0].domain, []).append(seat)
+    beside = [slot for slot in draft.slots if slot.ports[0].domain in holders][: draft.left]
+    groups: dict[int, list[GpuSlot]] = {}
+    for slot in beside:
+        groups.setdefault(slot.ports[0].domain, []).append(slot)
     edges = []
-    for domain, seats in groups.items():
+    for domain, slots in groups.items():
         held = holders[domain]
         giver = min(
-            held, key=lambda one: (one.out_busy, one in draft.loading, relays and one.loads, one.stop)
+            held, key=lambda one: (one.out_busy, one in draft.loading, relays and one.loads, one.endpoint)
         )
         rate = wanted.scale_up_bytes_per_s
-        assert {len(seat.ports) for seat in seats} == {len(giver.ports)}, "a model has one number of ranks"
-        takers = [_linked(stop_of(seat), Target(seat.replica, seat.ports), rate) for seat in seats]
+        assert {len(slot.ports) for slot in slots} == {len(giver.ports)}, "a model has one number of ranks"
+        takers = [_linked(endpoint_of(slot), Target(slot.replica, slot.ports), rate) for slot in slots]
         behind = ", behind its load," if giver in draft.loading else ""
-        why = f"inside domain {domain}, 1 of {len(held)} holders{behind} to {len(seats)}"
-        edges.append(edge_of([_linked(giver.stop, giver, rate)], takers, why))
+        why = f"inside domain {domain}, 1 of {len(held)} holders{behind} to {len(slots)}"
+        edges.append(edge_of([_linked(giver.endpoint, giver, rate)], takers, why))
     return edges
 
 
-def _linked(stop: Stop, one: Source | Target, bytes_per_s: int) -> Holder:
+def _linked(endpoint: Endpoint, one: Source | Target, bytes_per_s: int) -> Holder:
     """A replica at the scale-up links of its GPUs."""
     lanes = tuple([(port.gpu, bytes_per_s) for port in one.ports])
-    return Holder(stop, one.ports[0].leaf, lanes, bytes_per_s * len(lanes))
+    return Holder(endpoint, one.ports[0].leaf, lanes, bytes_per_s * len(lanes))
 
 
 def _beyond_memory(wanted: Provision) -> Obstacle:
     """Why nothing can be loaded by those that take parameters from instances and hosts' memory alone."""
     in_memory = wanted.holders or wanted.loading or wanted.host_copies
-    return "no_path" if in_memory or any(seat.cached for seat in wanted.seats) else "no_copy"
+    return "no_path" if in_memory or any(slot.cached for slot in wanted.slots) else "no_copy"
 
 
 def _from_own_hosts(draft: _Draft) -> list[Edge]:
-    cached = [seat for seat in draft.seats if seat.cached][: draft.left]
+    cached = [slot for slot in draft.slots if slot.cached][: draft.left]
     holders = len(draft.wanted.holders)
     why = f"no replica is free to send ({holders} hold it), host memory is nearer than the network"
-    return [_stored(seat, "host", why) for seat in cached]
+    return [_stored(slot, "host", why) for slot in cached]
 
 
-def _stored(seat: Seat, tier: str, why: str) -> Edge:
+def _stored(slot: GpuSlot, tier: str, why: str) -> Edge:
     """A seat's load from a store, at whatever rate that has."""
-    place = 0 if tier == "remote" else seat.host
-    return Edge(((tier, place),), (stop_of(seat),), 0, (), f"{tier} {place}: {why}")
+    place = 0 if tier == "remote" else slot.host
+    return Edge(((tier, place),), (endpoint_of(slot),), 0, (), f"{tier} {place}: {why}")
 
 
 def _doubled(standing: Iterable[Holder], takers: Sequence[Holder]) -> list[tuple[Holder, Holder, int]]:

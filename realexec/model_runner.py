@@ -11,8 +11,16 @@ from typing import Any, Final, NamedTuple
 
 import torch
 
+from realexec.decoder_layer import (
+    Rotation,
+    attend,
+    attend_chunk,
+    attended_positions,
+    finish,
+    pad_rows,
+    project,
+)
 from realexec.kv import RequestKV
-from realexec.layer_pass import Rotation, attend, attend_chunk, attended_positions, finish, pad_rows, project
 from realexec.models import build_model
 from serving.vocabulary.layers import LayerRange
 

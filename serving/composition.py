@@ -28,12 +28,12 @@ from serving.vocabulary.request import Request
 class ServiceOptions:
     """``hand_overs``: of the models whose prefill and decode are on instances of their own.
 
-    ``batch_tokens``: prompt tokens of a prefill pass. ``queue``: where requests of the other models wait
-    (``Colocated``).
+    ``max_num_batched_tokens``: prompt tokens of a prefill pass. ``queue``: where requests of the other models
+    wait (``Colocated``).
     """
 
     hand_overs: Mapping[str, HandOverRules] = field(default_factory=dict)
-    batch_tokens: int = 0
+    max_num_batched_tokens: int = 0
     queue: Queue | None = None
 
 
@@ -100,7 +100,7 @@ def _services(
                 books.requests,
                 books.admission,
                 options.hand_overs[model],
-                options.batch_tokens,
+                options.max_num_batched_tokens,
                 books.transfer_ids,
                 live.get(model),
             )
@@ -112,7 +112,7 @@ def _services(
                 books.dispatcher,
                 books.admission,
                 prototypes.get(model),
-                options.batch_tokens,
+                options.max_num_batched_tokens,
                 books.transfer_ids,
                 live.get(model),
                 options.queue,

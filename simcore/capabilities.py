@@ -5,20 +5,20 @@ from typing import Final
 
 from serving.vocabulary.actions import (
     Action,
-    Adopt,
+    AllocateGpus,
     Assign,
     Fail,
     Interrupt,
+    JoinBatch,
     Load,
-    Place,
     Preempt,
-    Reclaim,
     Reject,
+    ReleaseGpus,
     Run,
     Send,
     StopLoad,
     StopSend,
-    Turn,
+    SwitchRole,
     Wake,
 )
 from serving.vocabulary.driver import Control
@@ -26,9 +26,9 @@ from serving.vocabulary.errors import UserError
 from serving.vocabulary.events import Event
 
 SERVING: Final[frozenset[type]] = frozenset(
-    (Assign, Reject, Fail, Run, Interrupt, Preempt, Adopt, Turn, Wake)
+    (Assign, Reject, Fail, Run, Interrupt, Preempt, JoinBatch, SwitchRole, Wake)
 )
-MOVING: Final[frozenset[type]] = frozenset((Place, Reclaim, Load, StopLoad, Send, StopSend))
+MOVING: Final[frozenset[type]] = frozenset((AllocateGpus, ReleaseGpus, Load, StopLoad, Send, StopSend))
 
 
 def carries_out(data_plane: bool) -> frozenset[type]:

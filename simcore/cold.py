@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from serving.vocabulary.actions import Load, Place, Run, Stop
+from serving.vocabulary.actions import AllocateGpus, Endpoint, Load, Run
 from serving.vocabulary.events import Loaded
 from simcore.data_plane.data_plane import DataPlane
 from simcore.replica.machine import Machine
@@ -24,9 +24,9 @@ class ColdReplicas:
         self.lacking: set[int] = set()
         self.held: dict[int, tuple[int, Run]] = {}
         self._cut: set[int] = set()  # of these, the interrupted ones
-        self._targets: dict[int, tuple[Stop, ...]] = {}
+        self._targets: dict[int, tuple[Endpoint, ...]] = {}
 
-    def place(self, action: Place) -> None:
+    def place(self, action: AllocateGpus) -> None:
         """A replica is placed, with parameters or without."""
         if not action.warm:
             self.lacking.add(action.replica)

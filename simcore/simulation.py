@@ -15,20 +15,20 @@ from simpy import Environment, Event
 from serving.elastic.elastic import Elastic
 from serving.vocabulary.actions import (
     Action,
-    Adopt,
+    AllocateGpus,
     Assign,
     Fail,
     Interrupt,
+    JoinBatch,
     Load,
-    Place,
     Preempt,
-    Reclaim,
     Reject,
+    ReleaseGpus,
     Run,
     Send,
     StopLoad,
     StopSend,
-    Turn,
+    SwitchRole,
     Wake,
 )
 from serving.vocabulary.driver import Control, JournalSink
@@ -43,7 +43,7 @@ from simcore.faults.plan import FaultPlan
 from simcore.replica.lifetime import Lifetime
 from simcore.replica.machine import Machine
 from simcore.replica.step_times import StepTimes
-from simcore.standstill import Standstill, standstill
+from simcore.stall_detection import StallDetector, stall_error
 from simcore.timers import Timer, is_only, run_all
 
 OPENING_RANK = 0
@@ -52,8 +52,8 @@ DATA_RANK = 2
 MONITOR_RANK = 3
 FAULT_RANK = 1 << 40  # what ends at that moment has ended
 NOBODY_LEFT = "what is left of the cluster serves nobody any more"
-TIMED_LOOKS = 32  # the CPU time of every 32nd look is measured: asking the clock costs as much as a look
-_MOVES = frozenset((Load, StopLoad, StopSend, Place, Reclaim))
+MEASURED_LOOKS = 32  # the CPU time of every 32nd look is measured: asking the clock costs as much as a look
+_MOVES = frozenset((Load, StopLoad, StopSend, AllocateGpus, ReleaseGpus))
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class Simulation:
         self._events = self._looks = 0
         self._decisions_ns = array("q")
         elastic = getattr(controller, "elastic", None)
-        self._still = Standstill(elastic if isinstance(elastic, Elastic) else None)
+        self._stall_detector = StallDetector(elastic if isinstance(elastic, Elastic) else None)
         self._rows_of = rows_of or {}
         self._cpu_ns = cpu_ns or (lambda: 0)
         self._machines: dict[int, Machine] = {}
@@ -130,7 +130,7 @@ class Simulation:
         if self._lives and self.losses is not None and self.losses.happened:
             self._handle(self.now_ns(), Closing(NOBODY_LEFT))
         if self._lives and self._looks:
-            raise standstill(self._lives)
+            raise stall_error(self._lives)
         assert not self._lives, f"the world stopped with {len(self._lives)} requests in flight"
         for machine in self._machines.values():
             self._recorder.busy(machine.id, machine.busy_ns)
@@ -143,7 +143,7 @@ class Simulation:
         """
         data_plane, count, layers = self._data_plane, 0, None
         if data_plane is not None:
-            part = data_plane.places.part_of[replica]
+            part = data_plane.placement.part_of[replica]
             count, layers = data_plane.layers_of(part.model), part.layers
         machine = self._machines[replica] = Machine(replica, rows, self._lives, self._recorder, count, layers)
         timer = self._timers[replica] = Timer(self._env, COMPLETION_RANK + replica, lambda _: None)
@@ -179,7 +179,7 @@ class Simulation:
         assert self._data_plane is not None
         self._collecting = True
         for fact in self._data_plane.collect(now_ns):
-            if type(fact) is Loaded and fact.whole:
+            if type(fact) is Loaded and fact.fully_loaded:
                 self._cold.warm(now_ns, fact)
             self._handle(now_ns, fact)
         self._collecting = False
@@ -224,13 +224,15 @@ class Simulation:
         if self._next is None and not self._lives:
             return
         ends = self._next is None and not self._moves()
-        if ends and self._still.is_over(now_ns, self._useful(), is_only(self._fault_timer, self._env)):
+        if ends and self._stall_detector.is_stalled(
+            now_ns, self._useful(), is_only(self._fault_timer, self._env)
+        ):
             if self.losses is None or not self.losses.happened:
-                raise standstill(self._lives)
+                raise stall_error(self._lives)
             self._handle(now_ns, Closing(NOBODY_LEFT))
             return
         self._looks += 1
-        if self._looks % TIMED_LOOKS != 1:
+        if self._looks % MEASURED_LOOKS != 1:
             self._handle(now_ns, Woke())
             return
         started_ns = self._cpu_ns()
@@ -274,9 +276,9 @@ class Simulation:
                 assert self._data_plane is not None, "nothing can be moved in this world"
                 self._data_plane.send(now_ns, action)
                 moved = True
-            elif type(action) is Adopt:
+            elif type(action) is JoinBatch:
                 machine = self._machines[action.replica]
-                if machine.adopt(now_ns, action.requests):
+                if machine.join_batch(now_ns, action.requests):
                     self._timers[action.replica].at(machine.due_ns)
             elif type(action) is Interrupt:
                 machine = self._machines[action.replica]
@@ -290,7 +292,7 @@ class Simulation:
                 self._move(now_ns, action)
                 moved = True
             else:
-                self._seldom(now_ns, action)
+                self._carry_out_other(now_ns, action)
         if moved and not self._collecting:  # else it is asked when all is handled
             self._await_data(now_ns)
 
@@ -298,14 +300,14 @@ class Simulation:
         data_plane = self._data_plane
         assert data_plane is not None, "nothing can be moved in this world"
         data_plane.carry_out(now_ns, action)
-        if type(action) is Place:
+        if type(action) is AllocateGpus:
             if action.replica not in self._machines:
                 self._add(action.replica, self._rows_of[action.model])
             self._cold.place(action)
         elif type(action) is Load:
             self._cold.load(action)
 
-    def _seldom(self, now_ns: int, action: Action) -> None:
+    def _carry_out_other(self, now_ns: int, action: Action) -> None:
         if type(action) is Wake:
             self._monitor_timer.at(action.at_ns)
         elif type(action) is Fail:
@@ -314,6 +316,6 @@ class Simulation:
             for machine in self._machines.values():
                 machine.forget(action.request)
             self._recorder.failed(life.request, now_ns, action.reason)
-        elif type(action) is not Turn:  # a role is the controller's matter
+        elif type(action) is not SwitchRole:  # a role is the controller's matter
             assert isinstance(action, Reject), f"this world cannot carry out {action}"
             self._recorder.refused(self._lives.pop(action.request).request, now_ns, action.reason)

@@ -8,20 +8,20 @@ from experiments.config.config import RunConfig
 from experiments.config.faults_config import NO_FAULTS
 from serving.vocabulary.actions import (
     Action,
-    Adopt,
+    AllocateGpus,
     Assign,
     Fail,
     Interrupt,
+    JoinBatch,
     Load,
-    Place,
     Preempt,
-    Reclaim,
     Reject,
+    ReleaseGpus,
     Run,
     Send,
     StopLoad,
     StopSend,
-    Turn,
+    SwitchRole,
     Wake,
 )
 from serving.vocabulary.driver import names_of
@@ -66,9 +66,16 @@ def needed_actions(config: RunConfig) -> frozenset[type]:
     if config.cluster.start != "warm":
         needed.add(Load)
     if system.instances.split or system.live.name != "none":
-        needed |= {Send, Adopt, *_if(faults, StopSend)}
+        needed |= {Send, JoinBatch, *_if(faults, StopSend)}
     if system.elastic:
-        needed |= {Place, Load, Reclaim, Wake, *_if(faults, StopLoad), *_if(system.instances.split, Turn)}
+        needed |= {
+            AllocateGpus,
+            Load,
+            ReleaseGpus,
+            Wake,
+            *_if(faults, StopLoad),
+            *_if(system.instances.split, SwitchRole),
+        }
     return frozenset(needed | {*_if(faults, Fail)})
 
 

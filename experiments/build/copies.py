@@ -35,23 +35,23 @@ def cached(
     ttl_s: float | None = 30.0,
     since: str = "load",
     host_gb: float | None = None,
-    most_models: int | None = None,
+    max_models: int | None = None,
 ) -> Copies:
     """ServerlessLLM's caches: what a host loads stays ``ttl_s`` seconds.
 
     ``since``: its last ``load`` (from here to a GPU or from the store), its last ``use`` (loads are the only
     ones, so it differs while one is under way) or its ``fetch`` from the store, whoever reads it later.
-    ``host_gb``: memory of one host for copies; ``most_models``: or room for so many of the largest model.
+    ``host_gb``: memory of one host for copies; ``max_models``: or room for so many of the largest model.
     """
     if since not in ("load", "use", "fetch"):
         raise ValueError(f"since is {since}, and must be load, use or fetch")
     if ttl_s is not None and ttl_s <= 0:
         raise ValueError(f"ttl_s is {ttl_s:g}, and must be above 0, or null for no end")
-    if most_models is not None and most_models < 0:
-        raise ValueError(f"most_models is {most_models}, and must be at least 0, or null for no bound")
+    if max_models is not None and max_models < 0:
+        raise ValueError(f"max_models is {max_models}, and must be at least 0, or null for no bound")
     capacity = _capacity(host_gb)
-    if most_models is not None:
-        capacity = most_models * max(sizes_bytes.values())
+    if max_models is not None:
+        capacity = max_models * max(sizes_bytes.values())
     ttl_ns = None if ttl_s is None else round(ttl_s * 1e9)
     rules = CacheRules(capacity, ttl_ns, "use" if since == "use" else "load")
     return CachedCopies(HostCaches(hosts, rules), sizes_bytes, renewed=since != "fetch")

@@ -6,7 +6,7 @@ from hwmodels.loading.startup import load_start_up
 from hwmodels.topology.cluster_file import load_cluster
 from hwmodels.topology.spec import ClusterSpec
 from hwmodels.topology.topology import build
-from serving.vocabulary.actions import Load, Stop
+from serving.vocabulary.actions import Endpoint, Load
 from serving.vocabulary.errors import UserError
 from serving.vocabulary.replica import Replica
 from simcore.data_plane.data_plane import DataPlane, DataPlaneSetup
@@ -63,8 +63,8 @@ def starts_of(config: RunConfig, replicas: list[Replica]) -> list[Load]:
     loads = []
     for replica in replicas:
         host = replica.gpus[0] // spec.gpus_per_host
-        source: Stop = ("remote", 0) if start == "remote" else (start, host)
-        target: Stop = ("replica", replica.id)
+        source: Endpoint = ("remote", 0) if start == "remote" else (start, host)
+        target: Endpoint = ("replica", replica.id)
         reason = f"cold start from {start}"
         way = (source,), (target,), ()
         loads.append(Load(replica.id, replica.model, *way, False, True, reason, layers=replica.part.layers))

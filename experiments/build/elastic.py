@@ -65,8 +65,8 @@ def elastic_of(config: RunConfig, prototypes: Mapping[str, Replica], estimates: 
         cluster,
         {model.name: _sized(prototypes[model.name], model.tp) for model in hosted},
         {model.name: _limits(config, model, bounds, estimates, cluster) for model in hosted},
-        round(system.instances.monitor_ms * NS_PER_MS),
-        round(system.instances.keep_ms * NS_PER_MS),
+        round(system.instances.monitor_period_ms * NS_PER_MS),
+        round(system.instances.keep_parameters_ms * NS_PER_MS),
     )
     provisioner = make_policy("system/provision", system.provision, estimates=estimates)
     live: LivePolicy | None = None
@@ -87,8 +87,8 @@ def cluster_map_of(topology: Topology) -> ClusterMap:
     rate = _reached(spec, spec.nic, "nic")
     into = _reached(spec, spec.pcie, "pcie") * (spec.gpus_per_nic or 1)  # GPUDirect crosses it too
     ports = tuple(
-        Port(seat.gpu, topology.scale_up_group(seat.gpu).start, seat.leaf, seat.nic, min(rate, into) or 1)
-        for seat in topology.gpus
+        Port(site.gpu, topology.scale_up_group(site.gpu).start, site.leaf, site.nic, min(rate, into) or 1)
+        for site in topology.gpus
     )
     hosts = []
     for host in topology.hosts:

@@ -9,8 +9,8 @@ from typing import Final
 from experiments.report.table import number
 from hwmodels.topology.cluster_file import load_cluster
 from hwmodels.topology.cuts import narrowest
-from hwmodels.topology.link import REMOTE, Link, Place, dram, gpu
-from hwmodels.topology.seats import Path
+from hwmodels.topology.gpu_sites import Path
+from hwmodels.topology.link import REMOTE, Link, Location, dram, gpu
 from hwmodels.topology.spec import ClusterSpec, Rate
 from hwmodels.topology.topology import Topology, build
 
@@ -55,12 +55,12 @@ def example_paths(topology: Topology) -> Iterator[tuple[str, Path]]:
         over = "NVLink" if spec.nvlink else "PCIe"
         yield f"GPU to GPU, {over}", topology.path(gpu(0), gpu(topology.scale_up_group(0)[-1]))
     far = [
-        seat
-        for seat in topology.gpus
-        if seat.host != first.host and (first.domain < 0 or seat.domain != first.domain)
+        site
+        for site in topology.gpus
+        if site.host != first.host and (first.domain < 0 or site.domain != first.domain)
     ]
-    near = next((seat.gpu for seat in far if seat.leaf == first.leaf), None)
-    away = next((seat.gpu for seat in far if seat.leaf != first.leaf), None)
+    near = next((site.gpu for site in far if site.leaf == first.leaf), None)
+    away = next((site.gpu for site in far if site.leaf != first.leaf), None)
     if near is not None:
         yield "GPU to GPU, one leaf", topology.path(gpu(0), gpu(near))
     if away is not None:
@@ -69,7 +69,7 @@ def example_paths(topology: Topology) -> Iterator[tuple[str, Path]]:
         yield "host to another's GPU", topology.path(dram(0), gpu(far[0].gpu))
 
 
-def groups_of_places(topology: Topology) -> Iterator[tuple[str, list[Place], list[Place]]]:
+def groups_of_places(topology: Topology) -> Iterator[tuple[str, list[Location], list[Location]]]:
     """(what, sources, targets) of what loads and instances move at once, in this cluster."""
     spec = topology.spec
     gpus, memories = [gpu(index) for index in range(spec.gpus)], [dram(host) for host in topology.hosts]

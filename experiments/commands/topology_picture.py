@@ -188,26 +188,26 @@ def _disk_share(topology: Topology) -> float:
 
 def _paint_gpu(axes: "Axes", plan: _Plan, gpu: int) -> None:
     topology, rows, x = plan.topology, plan.rows, plan.column(gpu)
-    seat = topology.seat(gpu)
+    site = topology.site(gpu)
     above = "switch" if "switch" in rows else "nic"
     if above in rows:
-        group = topology.gpus_on_switch(seat.switch) if above == "switch" else topology.gpus_on_nic(seat.nic)
+        group = topology.gpus_on_switch(site.switch) if above == "switch" else topology.gpus_on_nic(site.nic)
         _line(axes, (x, rows["gpu"]), (plan.middle(group), rows[above]), "pcie", 1.4)
     else:
-        reach = len(topology.gpus_of(seat.host)) * (1.0 - _disk_share(topology)) - 0.4
-        end = min(x, plan.column(topology.gpus_of(seat.host)[0]) - 0.5 + reach)
+        reach = len(topology.gpus_of(site.host)) * (1.0 - _disk_share(topology)) - 0.4
+        end = min(x, plan.column(topology.gpus_of(site.host)[0]) - 0.5 + reach)
         _line(axes, (x, rows["gpu"]), (end, rows["store"]), "pcie", 1.4)
     if "ssd" in rows:
         _box(axes, (x, rows["ssd"]), _BOX, "SSD", _COLOURS["ssd"], 5.5)
-    if "switch" in rows and gpu == topology.gpus_on_switch(seat.switch)[0]:
-        group = topology.gpus_on_switch(seat.switch)
-        _paint_switch(axes, plan, seat.switch)
+    if "switch" in rows and gpu == topology.gpus_on_switch(site.switch)[0]:
+        group = topology.gpus_on_switch(site.switch)
+        _paint_switch(axes, plan, site.switch)
         for nic in sorted({topology.nic_of(member) for member in group} - {-1}):
             nic_x = plan.middle(topology.gpus_on_nic(nic))
             _line(axes, (plan.middle(group), rows["switch"]), (nic_x, rows["nic"]), "pcie_switch", 1.4)
-    if seat.nic >= 0 and gpu == topology.gpus_on_nic(seat.nic)[0]:
-        middle = plan.middle(topology.gpus_on_nic(seat.nic))
-        local = seat.nic % topology.spec.nics_per_host
+    if site.nic >= 0 and gpu == topology.gpus_on_nic(site.nic)[0]:
+        middle = plan.middle(topology.gpus_on_nic(site.nic))
+        local = site.nic % topology.spec.nics_per_host
         _box(axes, (middle, rows["nic"]), _BOX, f"NIC{local}", _COLOURS["nic"], 5.5)
     _box(axes, (x, rows["gpu"]), _BOX, str(gpu), _GPU_COLOUR, 7.5)
 

@@ -38,8 +38,8 @@ class InstancesConfig:
     decode_max: int | None
     both_min: int
     both_max: int | None
-    monitor_ms: float
-    keep_ms: float
+    monitor_period_ms: float
+    keep_parameters_ms: float
     queue: str | None = None
 
 
@@ -57,7 +57,7 @@ def check_instances(one: InstancesConfig, scaler: str, live: str) -> None:
         )
     for field in fields(one):
         value = getattr(one, field.name)
-        if field.name in ("split", "size", "monitor_ms", "queue") or value is None:
+        if field.name in ("split", "size", "monitor_period_ms", "queue") or value is None:
             continue
         least = 1 if field.name in ("prefill", "decode") else 0
         if value < least:
@@ -70,9 +70,10 @@ def check_instances(one: InstancesConfig, scaler: str, live: str) -> None:
             raise UserError(
                 f"system.instances.{role}_max={high} is below {role}_min={low} or below 1: write a larger one"
             )
-    if one.monitor_ms < LEAST_PERIOD_MS:
+    if one.monitor_period_ms < LEAST_PERIOD_MS:
         raise UserError(
-            f"system.instances.monitor_ms={one.monitor_ms:g} would look all the time: write milliseconds, at "
+            f"system.instances.monitor_period_ms={one.monitor_period_ms:g} would look all the time: write "
+            f"milliseconds, at "
             f"least {LEAST_PERIOD_MS:g}"
         )
     if scaler == "none" and one.size == "minimum":

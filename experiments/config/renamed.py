@@ -7,7 +7,11 @@ from experiments.config.overrides import canonical
 from serving.vocabulary.errors import UserError
 
 # Old name -> new name, both in the short form; an entry goes with the version after next.
-RENAMED_KEYS: Final[dict[str, str]] = {}
+RENAMED_KEYS: Final[dict[str, str]] = {
+    "system.instances.keep_ms": "system.instances.keep_parameters_ms",
+    "system.instances.monitor_ms": "system.instances.monitor_period_ms",
+    "system.cache.most_models": "system.cache.max_models",
+}
 
 
 def refuse_renamed(key: str) -> None:

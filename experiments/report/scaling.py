@@ -28,7 +28,7 @@ ROLES: Final = ("prefill", "decode", "both")
 MOST_ROWS: Final = 200
 _MOST_STEPS: Final = 1000
 _COMES: Final = ("load", "revive")
-_GOES: Final = ("reclaimed", "lost")
+_GOES: Final = ("released", "lost")
 _MEANING: Final = {
     "load": "parameters are sent to free GPUs",
     "ready": "the instance starts serving",
@@ -36,9 +36,9 @@ _MEANING: Final = {
     "revive": "a released instance serves again: its parameters were still on its GPUs",
     "mutate": "the instance changes its role",
     "drain": "the instance takes no new requests",
-    "reclaimed": "the instance is empty and its GPUs are free",
-    "short": "wanted instances could not be started",
-    **{f"short, {key}": text for key, text in OBSTACLES.items()},
+    "released": "the instance is empty and its GPUs are free",
+    "shortage": "wanted instances could not be started",
+    **{f"shortage, {key}": text for key, text in OBSTACLES.items()},
     "lost": "the instance failed",
 }
 

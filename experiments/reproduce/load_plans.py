@@ -9,12 +9,12 @@ from hwmodels.catalogue import load_llm
 from hwmodels.fabric.fabric import Fabric
 from hwmodels.fabric.flow import KV, FlowSpec
 from hwmodels.loading.chain import Chain
+from hwmodels.loading.group_chain import Group, group_chain
 from hwmodels.loading.plan import Hop
 from hwmodels.loading.ranks import Ranks
-from hwmodels.loading.sharded import Group, sharded
 from hwmodels.loading.units import Unit, model_units, shard
 from hwmodels.topology.cluster_file import load_cluster
-from hwmodels.topology.link import Place, dram, gpu
+from hwmodels.topology.link import Location, dram, gpu
 from hwmodels.topology.spec import ClusterSpec, at_efficiency
 from hwmodels.topology.topology import Topology, build
 
@@ -59,7 +59,7 @@ def fabric_of(topology: Topology) -> Fabric:
     return Fabric([link.rate_bytes_per_s for link in topology.links])
 
 
-def hop(topology: Topology, source: Place, target: Place) -> Hop:
+def hop(topology: Topology, source: Location, target: Location) -> Hop:
     """The path between two places, with the latency of its links."""
     path = topology.path(source, target)
     return Hop(path, latency_s=topology.latency_s(path))
@@ -93,12 +93,17 @@ def four_nics(topology: Topology, chunk_bytes: int | None = None) -> list[Ranks]
     """
     groups = [
         Group(
-            tuple(hop(topology, gpu(8 * host - 8 + lane), gpu(8 * host + lane)) for lane in range(4)),
-            tuple(hop(topology, gpu(8 * host + lane), gpu(8 * host + (lane + 2) % 4)) for lane in range(4)),
+            tuple(
+                hop(topology, gpu(8 * host - 8 + channel), gpu(8 * host + channel)) for channel in range(4)
+            ),
+            tuple(
+                hop(topology, gpu(8 * host + channel), gpu(8 * host + (channel + 2) % 4))
+                for channel in range(4)
+            ),
         )
         for host in (1, 2, 3)
     ]
-    return [sharded(units_of("mistral_24b", FIG_21_BYTES), groups, chunk_bytes=chunk_bytes)]
+    return [group_chain(units_of("mistral_24b", FIG_21_BYTES), groups, chunk_bytes=chunk_bytes)]
 
 
 def two_nics(topology: Topology, chunk_bytes: int | None = None) -> list[Ranks]:

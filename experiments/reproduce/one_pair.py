@@ -38,7 +38,7 @@ _WORDS: Final = (
     "system=blitzscale", "cluster=blitz_b_10x1", "trace=gamma", "trace.requests=1", "trace.rate_per_s=1",
     f"engine.max_num_batched_tokens={_PROMPT_TOKENS}", "engine.kv_tokens=1000000", "engine.reserve=oracle",
     "system.instances.prefill_max=2", "system.instances.decode_max=1",
-    f"system.instances.monitor_ms={_LOOK_MS}", "system.scaler.prefill=[0.000001,0.000002]",
+    f"system.instances.monitor_period_ms={_LOOK_MS}", "system.scaler.prefill=[0.000001,0.000002]",
     "system.scaler.scale_down_ms=1000000000", "system.live.slo_ms=0", NOWHERE,
 )  # fmt: skip
 _LIMITS: Final = StepLimits(256, 1 << 24, 1 << 14)
@@ -67,7 +67,7 @@ class _Seen:
     def write(self, now_ns: int, event: Event, actions: Sequence[Action]) -> None:
         """One event."""
         if type(event) is Loaded:
-            if event.whole:
+            if event.fully_loaded:
                 self.whole_ns = now_ns
             else:
                 self.layers_ns.setdefault(event.layers, now_ns)

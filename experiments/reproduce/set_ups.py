@@ -229,6 +229,6 @@ _COLOCATED: Final = ("system.instances.split=false", "system.instances.both_min=
 
 def many_models(share: float, cached: int = 2, briefly: bool = False) -> Case:
     """ServerlessLLM with 16 models. cached: so many fit a host. briefly: copies live 30 s, not 300."""
-    keys = (*(SHIPPED if briefly else TEXT), f"system.cache.most_models={cached}")
+    keys = (*(SHIPPED if briefly else TEXT), f"system.cache.max_models={cached}")
     label = f"{cached} cached, {'30' if briefly else '300'} s, {share:g} C"
     return Case(label, many_models_at(share), ("system=serverlessllm", *_COLOCATED, *_MANY, *keys))

@@ -16,14 +16,14 @@ def data_plane_summary(data_plane: DataPlane, span_s: float) -> dict[str, Any]:
     ``network``: per kind of link the bytes that crossed all of them, by what they were, the most that one of
     them ever carried, as a share of its rate, and what all of them carried of what they could in ``span_s``.
     """
-    seconds = [record.seconds for record in data_plane.records if record.whole]
+    seconds = [record.seconds for record in data_plane.records if record.fully_loaded]
     by_tier = dict.fromkeys(_TIERS.values(), 0)
     for record in data_plane.records:
         by_tier[_TIERS[record.source]] += record.size_bytes
     return {
         "loads": {
             "count": len(seconds),
-            "stopped": sum(not record.whole for record in data_plane.records),
+            "stopped": sum(not record.fully_loaded for record in data_plane.records),
             "seconds": {"mean": fmean(seconds), "max": max(seconds)} if seconds else None,
             "bytes_by_tier": by_tier,
         },

@@ -29,7 +29,7 @@ def elastic_summary(
     elastic = controller.elastic
     if not isinstance(elastic, Elastic):
         return {"scale_events": [], "decisions": {"count": 0, "cpu_ms_p99": None}}
-    copies, span_s = elastic.deployment.asked_copies, summary["duration_s"]
+    copies, span_s = elastic.deployment.checked_copies, summary["duration_s"]
     end_ns = round(span_s * NS_PER_S)
     copies.settle(end_ns)
     gpus_of = {model: len(prototype.gpus) for model, prototype in elastic.prototypes.items()}

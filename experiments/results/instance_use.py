@@ -12,7 +12,7 @@ from serving.vocabulary.replica import Replica
 from serving.vocabulary.units import NS_PER_S
 
 _BEGINS = ("load", "revive")
-_ENDS = ("reclaimed", "lost")
+_ENDS = ("released", "lost")
 
 
 @dataclass(frozen=True, slots=True)

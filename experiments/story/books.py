@@ -11,21 +11,21 @@ from typing import Any, Final, Literal
 
 from serving.vocabulary.actions import (
     Action,
-    Adopt,
+    AllocateGpus,
     Assign,
     Chunk,
     Fail,
     Interrupt,
+    JoinBatch,
     Load,
-    Place,
     Preempt,
-    Reclaim,
     Reject,
+    ReleaseGpus,
     Run,
     Send,
     StopLoad,
     StopSend,
-    Turn,
+    SwitchRole,
     Wake,
 )
 from serving.vocabulary.events import (
@@ -247,7 +247,7 @@ def _preempt(books: Books, now_ns: int, action: Preempt) -> None:
         progress.stage = "waiting"
 
 
-def _adopt(books: Books, now_ns: int, action: Adopt) -> None:
+def _adopt(books: Books, now_ns: int, action: JoinBatch) -> None:
     bench = books.bench(action.replica)
     if bench.run is None:
         for request in action.requests:
@@ -263,7 +263,7 @@ def _over(books: Books, now_ns: int, action: Reject | Fail) -> None:
     _end(books, action.request)
 
 
-def _named(books: Books, now_ns: int, action: Place) -> None:
+def _named(books: Books, now_ns: int, action: AllocateGpus) -> None:
     books.bench(action.replica)
 
 
@@ -290,13 +290,13 @@ ACTIONS: Final[Mapping[type, Entry]] = {
     Assign: _assign,
     Run: _run,
     Preempt: _preempt,
-    Adopt: _adopt,
+    JoinBatch: _adopt,
     Reject: _over,
     Fail: _over,
-    Place: _named,
+    AllocateGpus: _named,
     Interrupt: _nothing,
-    Turn: _nothing,
-    Reclaim: _nothing,
+    SwitchRole: _nothing,
+    ReleaseGpus: _nothing,
     Load: _nothing,
     StopLoad: _nothing,
     Send: _nothing,

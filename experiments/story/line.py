@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from serving.vocabulary.actions import Stop
+from serving.vocabulary.actions import Endpoint
 from serving.vocabulary.events import Loaded, LoadStopped
 from serving.vocabulary.units import NS_PER_S
 
@@ -67,7 +67,7 @@ def numbers(ids: Sequence[int], most: int = 8) -> str:
     return shown if len(ids) <= most else f"{shown} and {len(ids) - most} more"
 
 
-def places(stops: Sequence[Stop]) -> str:
+def places(stops: Sequence[Endpoint]) -> str:
     """Where parameters come from or go to."""
     return ", ".join(_PLACES.get(kind, "remote storage").format(number) for kind, number in stops)
 

@@ -20,20 +20,20 @@ from experiments.story.line import (
 from experiments.story.moments import Moment
 from serving.vocabulary.actions import (
     Action,
-    Adopt,
+    AllocateGpus,
     Assign,
     Fail,
     Interrupt,
+    JoinBatch,
     Load,
-    Place,
     Preempt,
-    Reclaim,
     Reject,
+    ReleaseGpus,
     Run,
     Send,
     StopLoad,
     StopSend,
-    Turn,
+    SwitchRole,
     Wake,
 )
 from serving.vocabulary.events import (
@@ -106,7 +106,7 @@ def _heard(life: Life, now_ns: int, fact: Event | Action) -> Lines:
     if not life.seen and getattr(fact, "replica", None) == life.id:
         life.seen = True
         life.work = Work(now_ns)
-        if not isinstance(fact, Place):
+        if not isinstance(fact, AllocateGpus):
             yield StoryLine(now_ns, "is named for the first time: it serves from the start of the run")
 
 
@@ -168,7 +168,7 @@ def _loaded(life: Life, books: Books, now_ns: int, event: Loaded) -> Lines:
         return
     earlier, life.layers[event.load] = life.layers.get(event.load, 0), event.layers
     after = seconds(now_ns - began_ns)
-    if event.whole:
+    if event.fully_loaded:
         del life.loads[event.load]
         yield from _worked(life, books, now_ns)
         yield StoryLine(
@@ -195,7 +195,7 @@ def _sent(life: Life, books: Books, now_ns: int, event: Sent) -> Lines:
             yield StoryLine(now_ns, f"transfer {event.transfer} ended early", event.cause)
 
 
-def _place(life: Life, books: Books, now_ns: int, action: Place) -> Lines:
+def _place(life: Life, books: Books, now_ns: int, action: AllocateGpus) -> Lines:
     if action.replica == life.id:
         life.work = Work(now_ns)
         gpus = f"{'GPU' if len(action.gpus) == 1 else 'GPUs'} {numbers(action.gpus)}"
@@ -209,7 +209,7 @@ def _load(life: Life, books: Books, now_ns: int, action: Load) -> Lines:
     me = "replica", life.id
     if me in action.targets:
         life.loads[action.load] = now_ns, action
-        others = [stop for stop in action.targets if stop != me]
+        others = [endpoint for endpoint in action.targets if endpoint != me]
         beside = f", as do those of {places(others)}" if others else ""
         cold = "; the process starts first" if action.cold else ""
         of = "" if action.layers is None else f" of {layer_range(action.layers)}"
@@ -226,13 +226,13 @@ def _stop_load(life: Life, books: Books, now_ns: int, action: StopLoad) -> Lines
         yield StoryLine(now_ns, f"load {action.load} is to stop", action.reason)
 
 
-def _turn(life: Life, books: Books, now_ns: int, action: Turn) -> Lines:
+def _turn(life: Life, books: Books, now_ns: int, action: SwitchRole) -> Lines:
     if action.replica == life.id:
         yield from _worked(life, books, now_ns)
         yield StoryLine(now_ns, f"serves as {action.role} from now on", action.reason)
 
 
-def _reclaim(life: Life, books: Books, now_ns: int, action: Reclaim) -> Lines:
+def _reclaim(life: Life, books: Books, now_ns: int, action: ReleaseGpus) -> Lines:
     if action.replica == life.id:
         yield from _worked(life, books, now_ns)
         yield StoryLine(now_ns, "is reclaimed: its GPUs are free", action.reason)
@@ -260,7 +260,7 @@ def _counted(what: str) -> "Teller":
     return tell
 
 
-def _adopt(life: Life, books: Books, now_ns: int, action: Adopt) -> Lines:
+def _adopt(life: Life, books: Books, now_ns: int, action: JoinBatch) -> Lines:
     if action.replica == life.id:
         life.work.add("received hand-over", len(action.requests))
     return iter(())
@@ -287,17 +287,17 @@ EVENTS: Final[Mapping[type, Teller]] = {
     Woke: _nothing,
 }
 ACTIONS: Final[Mapping[type, Teller]] = {
-    Place: _place,
+    AllocateGpus: _place,
     Load: _load,
     StopLoad: _stop_load,
-    Turn: _turn,
-    Reclaim: _reclaim,
+    SwitchRole: _turn,
+    ReleaseGpus: _reclaim,
     Send: _send,
     StopSend: _stop_send,
     Assign: _counted("assigned request"),
     Preempt: _counted("preemption"),
     Interrupt: _counted("interrupt"),
-    Adopt: _adopt,
+    JoinBatch: _adopt,
     Run: _nothing,
     Reject: _nothing,
     Fail: _nothing,

@@ -8,20 +8,20 @@ from experiments.story.line import Lines, StoryLine, count, layer_range, numbers
 from experiments.story.moments import Moment
 from experiments.story.tale import FIRST_STEPS, Tale, count_report, decoded, decodes, stages, unfinished
 from serving.vocabulary.actions import (
-    Adopt,
+    AllocateGpus,
     Assign,
     Fail,
     Interrupt,
+    JoinBatch,
     Load,
-    Place,
     Preempt,
-    Reclaim,
     Reject,
+    ReleaseGpus,
     Run,
     Send,
     StopLoad,
     StopSend,
-    Turn,
+    SwitchRole,
     Wake,
 )
 from serving.vocabulary.events import (
@@ -261,7 +261,7 @@ def _stop_send(tale: Tale, books: Books, now_ns: int, action: StopSend) -> Lines
         yield StoryLine(now_ns, f"the transfer of its {name} is to stop", action.reason)
 
 
-def _adopt(tale: Tale, books: Books, now_ns: int, action: Adopt) -> Lines:
+def _adopt(tale: Tale, books: Books, now_ns: int, action: JoinBatch) -> Lines:
     if tale.id not in action.requests or tale.mine is None:
         return
     if tale.mine.stage == "joining":
@@ -302,10 +302,10 @@ ACTIONS: Final[Mapping[type, Teller]] = {
     Preempt: _preempt,
     Send: _send,
     StopSend: _stop_send,
-    Adopt: _adopt,
-    Place: _nothing,
-    Turn: _nothing,
-    Reclaim: _nothing,
+    JoinBatch: _adopt,
+    AllocateGpus: _nothing,
+    SwitchRole: _nothing,
+    ReleaseGpus: _nothing,
     Load: _nothing,
     StopLoad: _nothing,
     Wake: _nothing,

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from experiments.story.books import Books
 from experiments.story.line import count, seconds
 from experiments.story.moments import Moment
-from serving.vocabulary.actions import Action, Fail, Place, Preempt, Reject
+from serving.vocabulary.actions import Action, AllocateGpus, Fail, Preempt, Reject
 from serving.vocabulary.events import Arrived, Event, Lost, Ran
 
 
@@ -131,5 +131,5 @@ def _follows(view: Overview, action: Action) -> None:
         view.counts["preempted"] += 1
         view.preemptions[action.request] += 1
         view.most_preempted.see(action.request, view.preemptions[action.request])
-    elif isinstance(action, Place):
+    elif isinstance(action, AllocateGpus):
         view.first.setdefault("placed", action.replica)

@@ -1,4 +1,4 @@
-"""Parameters over hops that forward chunk by chunk as they arrive: a chain, a tree, lanes that join."""
+"""Parameters over hops that forward chunk by chunk as they arrive: a chain, a tree, channels that join."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -8,15 +8,15 @@ from hwmodels.fabric.flow import FlowSpec
 from hwmodels.loading.plan import (
     NOTHING,
     SOURCE,
-    Arrival,
+    ChunkProgress,
+    ChunkSend,
     Hop,
-    Missing,
-    Progress,
-    Send,
-    Step,
+    LoadStep,
+    MissingUnits,
     Stopped,
+    UnitArrival,
 )
-from hwmodels.loading.units import Chunk, Unit, cut_into_chunks
+from hwmodels.loading.units import ParameterChunk, Unit, cut_into_chunks
 
 # A chunk that lacks no more than this share of itself is whole: what is left is rounding of the fabric.
 _ROUNDING: Final = 1e-12
@@ -34,12 +34,13 @@ class Chain:
     hops of which it needs every chunk; arrivals there are told by the target's number. None: every hop's end
     is a target. chunk_bytes: see ``cut_into_chunks``; chunks: the units cut already. sequential: a hop waits
     until all of it lies at its start. progress: what lies at each hop's end already, when a plan is taken up
-    again. rank: copied into every ``Send``. Raises HardwareError.
+    again. rank: copied into every ``ChunkSend``. Raises HardwareError.
     """
 
     __slots__ = (
-        "_after", "_arrived", "_begun", "_chunks", "_ends", "_feeds", "_hops", "_next", "_partial", "_rank",
-        "_ready", "_sending", "_sequential", "_specs", "_stopped", "_together", "_units", "_whole",
+        "_after", "_arrived", "_begun", "_chunks", "_ends", "_feeds", "_hops", "_next", "_partial",
+        "_rank", "_ready", "_sending", "_sequential", "_specs", "_stopped", "_together", "_units",
+        "_whole",
     )  # fmt: skip
 
     def __init__(
@@ -49,9 +50,9 @@ class Chain:
         *,
         ends: Sequence[Sequence[int]] | None = None,
         chunk_bytes: int | None = None,
-        chunks: Sequence[Chunk] | None = None,
+        chunks: Sequence[ParameterChunk] | None = None,
         sequential: bool = False,
-        progress: Sequence[Progress] = (),
+        progress: Sequence[ChunkProgress] = (),
         rank: int = 0,
     ) -> None:
         self._units, self._hops = tuple(units), tuple(hops)
@@ -68,7 +69,7 @@ class Chain:
         for target, own in enumerate(self._ends):
             for hop in own:
                 self._feeds[hop].append(target)
-        kept = tuple(progress) or (Progress(),) * len(self._hops)
+        kept = tuple(progress) or (ChunkProgress(),) * len(self._hops)
         self._check(kept)
         self._arrived = [one.chunks for one in kept]
         self._partial = [one.partial_bytes for one in kept]
@@ -86,7 +87,7 @@ class Chain:
         return self._units
 
     @property
-    def chunks(self) -> tuple[Chunk, ...]:
+    def chunks(self) -> tuple[ParameterChunk, ...]:
         """The units as they are sent."""
         return self._chunks
 
@@ -103,7 +104,7 @@ class Chain:
             for stopped, arrived in zip(self._stopped, self._arrived, strict=True)
         )
 
-    def begin(self, ready: int | None = None, together: bool = False) -> list[Send]:
+    def begin(self, ready: int | None = None, together: bool = False) -> list[ChunkSend]:
         """The first flows, once. ready: so many chunks lie at the source (None: all).
 
         together: until ``part``, nobody asks for single chunks. A hop from which nobody forwards then sends
@@ -117,7 +118,7 @@ class Chain:
             self._ready = ready
         return [send for hop in range(len(self._hops)) for send in self._sends(hop)]
 
-    def feed(self, ready: int) -> list[Send]:
+    def feed(self, ready: int) -> list[ChunkSend]:
         """So many chunks lie at the source by now: the flows that waited for them."""
         assert self._begun and ready >= self._ready, "what lay at the source does not go away"
         if ready == self._ready:
@@ -125,7 +126,7 @@ class Chain:
         self._ready = ready
         return [send for hop, after in enumerate(self._after) if not after for send in self._sends(hop)]
 
-    def finished(self, hop: int, chunk: int) -> Step:
+    def finished(self, hop: int, chunk: int) -> LoadStep:
         """The flow of ``chunk`` over ``hop`` is through; nothing follows on a hop that was stopped."""
         if self._stopped[hop]:
             return NOTHING
@@ -135,12 +136,12 @@ class Chain:
         self._partial[hop] = 0.0
         return self._step(hop, idle=False)
 
-    def part(self) -> list[Send]:
+    def part(self) -> list[ChunkSend]:
         """From now on every chunk is a flow. The flows of several, to be aborted and told to ``parted``."""
         self._together = False
         return [self._send(hop) for hop, count in enumerate(self._sending) if count > 1]
 
-    def parted(self, hop: int, moved_bytes: float) -> Step:
+    def parted(self, hop: int, moved_bytes: float) -> LoadStep:
         """A flow of several chunks was aborted when it had moved so much: what is whole, and what follows."""
         moved = self._partial[hop] + moved_bytes
         for chunk in range(self._arrived[hop], self._arrived[hop] + self._sending[hop]):
@@ -153,7 +154,7 @@ class Chain:
         self._sending[hop] = 0
         return self._step(hop, idle=not moved_bytes)
 
-    def whole_chunks(self, target: int) -> int:
+    def complete_chunks(self, target: int) -> int:
         """How many chunks, from the first on, are whole at a target."""
         return self._whole[target]
 
@@ -167,14 +168,14 @@ class Chain:
         arrived = self._arrived[hop]
         return self._chunks[arrived].unit if arrived < len(self._chunks) else len(self._units)
 
-    def progress(self, hop: int) -> Progress:
+    def progress(self, hop: int) -> ChunkProgress:
         """What lies at the hop's end; a chunk under way counts once ``delivered`` says so."""
-        return Progress(self._arrived[hop], self._partial[hop])
+        return ChunkProgress(self._arrived[hop], self._partial[hop])
 
-    def missing(self, hop: int) -> Missing:
+    def missing(self, hop: int) -> MissingUnits:
         """What the hop's end still lacks of its share."""
         left = sum(self._size_bytes(hop, chunk) for chunk in range(self._arrived[hop], len(self._chunks)))
-        return Missing(hop, left - self._partial[hop], self._units[self.whole_units(hop) :])
+        return MissingUnits(hop, left - self._partial[hop], self._units[self.whole_units(hop) :])
 
     def drop_tail(self, hop: int) -> Stopped:
         """The targets from this hop's end on are no longer wanted; what comes before them goes on."""
@@ -194,15 +195,15 @@ class Chain:
         whole = float(self._size_bytes(hop, self._arrived[hop]))
         self._partial[hop] = min(whole, self._partial[hop] + size_bytes)
 
-    def _step(self, hop: int, idle: bool) -> Step:
+    def _step(self, hop: int, idle: bool) -> LoadStep:
         """What follows when chunks came over a hop; ``idle``: it pays its latency again."""
         sends = self._sends(hop, idle)
         for follower in self._next[hop]:
             sends += self._sends(follower)
         there = [arrival for target in self._feeds[hop] for arrival in self._arrivals(target)]
-        return Step(tuple(sends), tuple(there))
+        return LoadStep(tuple(sends), tuple(there))
 
-    def _sends(self, hop: int, idle: bool = True) -> list[Send]:
+    def _sends(self, hop: int, idle: bool = True) -> list[ChunkSend]:
         if self._stopped[hop] or self._sending[hop]:
             return []
         waiting = self._at_start(hop) - self._arrived[hop]
@@ -211,7 +212,7 @@ class Chain:
         self._sending[hop] = waiting if self._together and not self._next[hop] else 1
         return [self._send(hop, idle)]
 
-    def _send(self, hop: int, idle: bool = True) -> Send:
+    def _send(self, hop: int, idle: bool = True) -> ChunkSend:
         """The chunks that are next, or under way, on a hop."""
         chunk, count = self._arrived[hop], self._sending[hop]
         size_bytes = self._size_bytes(hop, chunk) - self._partial[hop]
@@ -220,18 +221,18 @@ class Chain:
         spec = self._specs.get((hop, size_bytes, idle))  # most chunks are a layer, so most flows are alike
         if spec is None:
             spec = self._specs[hop, size_bytes, idle] = self._hops[hop].flow(size_bytes, idle=idle)
-        return Send(self._rank, hop, chunk, spec)
+        return ChunkSend(self._rank, hop, chunk, spec)
 
     def _size_bytes(self, hop: int, chunk: int) -> float:
         return self._chunks[chunk].size_bytes * self._hops[hop].share
 
-    def _arrivals(self, target: int) -> Iterator[Arrival]:
+    def _arrivals(self, target: int) -> Iterator[UnitArrival]:
         """What has become whole at a target."""
         before, whole = self._whole[target], min([self._arrived[hop] for hop in self._ends[target]])
         self._whole[target] = whole
         for chunk in self._chunks[before:whole]:
             if chunk.last:
-                yield Arrival(target, chunk.unit, self._units[chunk.unit].layer)
+                yield UnitArrival(target, chunk.unit, self._units[chunk.unit].layer)
 
     def _at_start(self, hop: int) -> int:
         """Chunks that may leave the hop's start."""
@@ -239,7 +240,7 @@ class Chain:
         arrived = min([self._arrived[one] for one in after]) if after else self._ready
         return 0 if self._sequential and arrived < len(self._chunks) else arrived
 
-    def _stop(self, hop: int) -> Iterator[Send]:
+    def _stop(self, hop: int) -> Iterator[ChunkSend]:
         for one in (hop, *self._below(hop)):
             assert self._sending[one] < 2, "part a load before you cut it"
             if self._sending[one] and not self._stopped[one]:
@@ -251,7 +252,7 @@ class Chain:
             yield one
             yield from self._below(one)
 
-    def _check(self, kept: Sequence[Progress]) -> None:
+    def _check(self, kept: Sequence[ChunkProgress]) -> None:
         if not self._units or not self._hops:
             raise HardwareError("a load without units or hops: write at least one of each")
         if len(kept) != len(self._hops):

@@ -41,7 +41,7 @@ class Hop:
         )
 
 
-class Send(NamedTuple):
+class ChunkSend(NamedTuple):
     """A flow to start now; once its last byte is there, ``finished`` is to be told rank, hop and chunk.
 
     chunk: the first one it brings, of several where nobody waits for each of them.
@@ -53,7 +53,7 @@ class Send(NamedTuple):
     flow: FlowSpec
 
 
-class Arrival(NamedTuple):
+class UnitArrival(NamedTuple):
     """Unit number ``unit`` is whole at the end of ``hop``; layer: None for embedding and head."""
 
     hop: int
@@ -61,15 +61,15 @@ class Arrival(NamedTuple):
     layer: int | None
 
 
-class Step(NamedTuple):
+class LoadStep(NamedTuple):
     """What follows from a flow's end: flows to start, units that are there."""
 
-    sends: tuple[Send, ...]
-    arrivals: tuple[Arrival, ...]
+    sends: tuple[ChunkSend, ...]
+    arrivals: tuple[UnitArrival, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class ChunkProgress:
     """What lies at a hop's end: the first ``chunks`` chunks and ``partial_bytes`` of the next."""
 
     chunks: int = 0
@@ -77,7 +77,7 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class Missing:
+class MissingUnits:
     """What a hop's end lacks: ``size_bytes`` of ``units``, the first of which may be there in part."""
 
     hop: int
@@ -93,8 +93,8 @@ class Stopped:
     one entry for each target that lost its source and still lives, before anything is told.
     """
 
-    aborts: tuple[Send, ...]
-    lacking: tuple[Missing, ...]
+    aborts: tuple[ChunkSend, ...]
+    lacking: tuple[MissingUnits, ...]
 
 
-NOTHING: Final = Step((), ())
+NOTHING: Final = LoadStep((), ())

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from hwmodels.errors import HardwareError
 from hwmodels.llm_shape import LlmShape
 from hwmodels.loading.chain import Chain
-from hwmodels.loading.plan import Arrival, Hop, Missing, Progress, Send, Step, Stopped
+from hwmodels.loading.plan import ChunkProgress, ChunkSend, Hop, LoadStep, MissingUnits, Stopped, UnitArrival
 from hwmodels.loading.units import model_units
 
 
@@ -39,36 +39,36 @@ class Ranks:
         """Whether every rank is through."""
         return all(chain.done for chain in self._chains)
 
-    def begin(self) -> list[Send]:
+    def begin(self) -> list[ChunkSend]:
         """The first flows of all ranks, once."""
         return [send for chain in self._chains for send in chain.begin()]
 
-    def finished(self, rank: int, hop: int, chunk: int) -> Step:
+    def finished(self, rank: int, hop: int, chunk: int) -> LoadStep:
         """The flow of ``chunk`` over ``hop`` of ``rank`` is through; units arrive with the last shard."""
         step = self._chains[rank].finished(hop, chunk)
         if not step.arrivals or hop not in self._places:
-            return Step(step.sends, ())
+            return LoadStep(step.sends, ())
         units = self._chains[rank].units
         before, self._joined[hop] = self._joined[hop], self._whole(hop)
         place = self._places[hop]
-        return Step(
+        return LoadStep(
             step.sends,
-            tuple(Arrival(place, unit, units[unit].layer) for unit in range(before, self._joined[hop])),
+            tuple(UnitArrival(place, unit, units[unit].layer) for unit in range(before, self._joined[hop])),
         )
 
     def whole_units(self, hop: int) -> int:
         """How many units, from the first on, every rank has at the hop's end."""
         return self._whole(hop)
 
-    def progress(self, hop: int) -> tuple[Progress, ...]:
+    def progress(self, hop: int) -> tuple[ChunkProgress, ...]:
         """What lies at the hop's end, rank by rank."""
         return tuple(chain.progress(hop) for chain in self._chains)
 
-    def missing(self, hop: int) -> Missing:
+    def missing(self, hop: int) -> MissingUnits:
         """What the hop's end still lacks: the bytes of all ranks, the units that any of them lacks."""
         parts = [chain.missing(hop) for chain in self._chains]
         longest = max(parts, key=lambda part: len(part.units))
-        return Missing(hop, sum(part.size_bytes for part in parts), longest.units)
+        return MissingUnits(hop, sum(part.size_bytes for part in parts), longest.units)
 
     def drop_tail(self, hop: int) -> Stopped:
         """As ``Chain.drop_tail``, on every rank."""
@@ -98,7 +98,7 @@ def tensor_parallel(
     layers: range | None = None,
     chunk_bytes: int | None = None,
     sequential: bool = False,
-    progress: Sequence[Sequence[Progress]] = (),
+    progress: Sequence[Sequence[ChunkProgress]] = (),
     places: Mapping[int, int] | None = None,
 ) -> Ranks:
     """Rank to same rank: ``hops[r]`` are those of rank r of ``len(hops)``, ``progress[r]`` what lies there.

@@ -20,7 +20,7 @@ class Unit:
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
+class ParameterChunk:
     """What is sent at once. unit: index of its unit; last: the unit is there when this one is."""
 
     unit: int
@@ -73,7 +73,7 @@ def split(size_bytes: int, count: int, index: int) -> int:
     return size_bytes // count + (index < size_bytes % count)
 
 
-def cut_into_chunks(units: Sequence[Unit], chunk_bytes: int | None = None) -> tuple[Chunk, ...]:
+def cut_into_chunks(units: Sequence[Unit], chunk_bytes: int | None = None) -> tuple[ParameterChunk, ...]:
     """Units of more than ``chunk_bytes`` cut evenly into the fewest chunks that are not larger.
 
     None: the size of the largest layer, or of the largest unit where no layer is among them.
@@ -83,10 +83,11 @@ def cut_into_chunks(units: Sequence[Unit], chunk_bytes: int | None = None) -> tu
         chunk_bytes = max(sizes or [unit.size_bytes for unit in units], default=1) or 1
     if chunk_bytes < 1:
         raise HardwareError(f"chunks of {chunk_bytes} bytes: write chunk_bytes of at least 1")
-    chunks: list[Chunk] = []
+    chunks: list[ParameterChunk] = []
     for index, unit in enumerate(units):
         count = max(1, -(-unit.size_bytes // chunk_bytes))
         chunks += [
-            Chunk(index, split(unit.size_bytes, count, part), part == count - 1) for part in range(count)
+            ParameterChunk(index, split(unit.size_bytes, count, part), part == count - 1)
+            for part in range(count)
         ]
     return tuple(chunks)

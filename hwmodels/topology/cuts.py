@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from hwmodels.errors import HardwareError
 from hwmodels.topology.graph import graph_of, node_of
-from hwmodels.topology.link import Place
+from hwmodels.topology.link import Location
 from hwmodels.topology.topology import Topology
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Cut:
     links: tuple[int, ...]
 
 
-def narrowest(topology: Topology, sources: Sequence[Place], targets: Sequence[Place]) -> Cut:
+def narrowest(topology: Topology, sources: Sequence[Location], targets: Sequence[Location]) -> Cut:
     """The narrowest cut between the two groups of places; nothing is passed on by a GPU or another's memory.
 
     From storage bytes go through the memory of a GPU's host and no further. Several cuts may be equally
@@ -65,7 +65,7 @@ def narrowest(topology: Topology, sources: Sequence[Place], targets: Sequence[Pl
     return Cut(sum(topology.links[link].rate_bytes_per_s for link in links), links)
 
 
-def _passable(topology: Topology, sources: Sequence[Place], targets: Sequence[Place]) -> "Graph":
+def _passable(topology: Topology, sources: Sequence[Location], targets: Sequence[Location]) -> "Graph":
     """The graph without what passes nothing on between these places, each link with its rate."""
     ends = (*sources, *targets)
     names = {node_of(place) for place in ends}

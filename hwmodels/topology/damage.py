@@ -5,9 +5,9 @@ from dataclasses import dataclass, fields
 from typing import Final
 
 from hwmodels.errors import HardwareError
-from hwmodels.topology.link import Place, dram
+from hwmodels.topology.gpu_sites import GpuSites, Path
+from hwmodels.topology.link import Location, dram
 from hwmodels.topology.routes import route
-from hwmodels.topology.seats import Path, Seats
 from hwmodels.topology.topology import Topology
 
 _ON_HOSTS: Final = ("gpu", "dram")
@@ -19,7 +19,7 @@ class Damaged(Topology):
 
     lost: frozenset[int] = frozenset()
 
-    def path(self, source: Place, target: Place, spread: int = 0) -> Path:
+    def path(self, source: Location, target: Location, spread: int = 0) -> Path:
         """As of the whole cluster if that way is left, else the next NIC of a host, the next spine of a leaf.
 
         Raises HardwareError where nothing is left.
@@ -71,17 +71,17 @@ def _reaches(topology: Topology, host: int, other: int) -> bool:
     return True
 
 
-def _others(seats: Seats, source: Place, target: Place, usual: Path) -> Iterator[Path]:
+def _others(sites: GpuSites, source: Location, target: Location, usual: Path) -> Iterator[Path]:
     """Every way between two hosts over their NICs, the nearest to the usual one first."""
-    here, there = seats.host_of(source), seats.host_of(target)
+    here, there = sites.host_of(source), sites.host_of(target)
     if here == there or source.kind not in _ON_HOSTS or target.kind not in _ON_HOSTS:
         return
-    starts, spines = seats.starts, seats.counts.up_spines
-    first = seats.gpus[source.number].up if source.kind == "gpu" else _memory(starts.dram_out, here)
-    last = seats.gpus[target.number].down if target.kind == "gpu" else _memory(starts.dram_in, there)
+    starts, spines = sites.starts, sites.counts.up_spines
+    first = sites.gpus[source.number].up if source.kind == "gpu" else _memory(starts.dram_out, here)
+    last = sites.gpus[target.number].down if target.kind == "gpu" else _memory(starts.dram_in, there)
     out, to = usual[len(first)] - starts.nic_out, usual[-len(last) - 1] - starts.nic_in
-    for one, other in _pairs(seats, here, there, out, to):
-        leaves = seats.leaf_of_nic(one), seats.leaf_of_nic(other)
+    for one, other in _pairs(sites, here, there, out, to):
+        leaves = sites.leaf_of_nic(one), sites.leaf_of_nic(other)
         nics = starts.nic_out + one, starts.nic_in + other
         if leaves[0] == leaves[1]:
             yield (*first, *nics, *last)
@@ -91,9 +91,9 @@ def _others(seats: Seats, source: Place, target: Place, usual: Path) -> Iterator
             yield (*first, nics[0], up + spine, down + spine, nics[1], *last)
 
 
-def _pairs(seats: Seats, here: int, there: int, out: int, to: int) -> Iterator[tuple[int, int]]:
+def _pairs(sites: GpuSites, here: int, there: int, out: int, to: int) -> Iterator[tuple[int, int]]:
     """NICs at both ends: with as little change as may be."""
-    per_host = seats.spec.nics_per_host
+    per_host = sites.spec.nics_per_host
     ahead = [(one, other) for one in range(per_host) for other in range(per_host)]
     for one, other in sorted(ahead, key=lambda pair: (pair[0] + pair[1], pair)):
         yield (

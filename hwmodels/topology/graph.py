@@ -8,7 +8,7 @@ out.
 
 from typing import TYPE_CHECKING
 
-from hwmodels.topology.link import Place
+from hwmodels.topology.link import Location
 from hwmodels.topology.topology import Topology
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     Graph = networkx.DiGraph[str]
 
 
-def node_of(place: Place) -> str:
+def node_of(place: Location) -> str:
     """The node that stands for a place."""
     return "remote" if place.kind == "remote" else f"{place.kind.removeprefix('gpu_')}{place.number}"
 
@@ -31,8 +31,8 @@ def graph_of(topology: Topology) -> "Graph":
     import networkx
 
     graph: Graph = networkx.DiGraph()
-    for seat in topology.gpus:
-        _add_gpu(graph, topology, seat.gpu)
+    for site in topology.gpus:
+        _add_gpu(graph, topology, site.gpu)
     for host in topology.hosts:
         _add_memory(graph, topology, host)
     _add_network(graph, topology)
@@ -52,25 +52,25 @@ def _edge(graph: "Graph", source: str, target: str, start: int = -1, number: int
 
 
 def _add_gpu(graph: "Graph", topology: Topology, gpu: int) -> None:
-    starts, seat = topology.starts, topology.gpus[gpu]
-    name = _node(graph, f"gpu{gpu}", "gpu", seat.host)
+    starts, site = topology.starts, topology.gpus[gpu]
+    name = _node(graph, f"gpu{gpu}", "gpu", site.host)
     shared = topology.spec.pcie_shared_by > 1
-    port = _node(graph, f"pcie{seat.switch}", "pcie", seat.host)
-    switch = _node(graph, f"switch{seat.switch}", "switch", seat.host)
-    peers = _node(graph, f"host{seat.host}", "host", seat.host)
+    port = _node(graph, f"pcie{site.switch}", "pcie", site.host)
+    switch = _node(graph, f"switch{site.switch}", "switch", site.host)
+    peers = _node(graph, f"host{site.host}", "host", site.host)
     _edge(graph, name, port, starts.pcie_out, gpu)
     _edge(graph, port, name, starts.pcie_in, gpu)
-    _edge(graph, port, switch, starts.switch_out, seat.switch)
-    _edge(graph, switch, port, starts.switch_in, seat.switch)
+    _edge(graph, port, switch, starts.switch_out, site.switch)
+    _edge(graph, switch, port, starts.switch_in, site.switch)
     between = switch if shared else port
     _edge(graph, between, peers)
     _edge(graph, peers, between)
-    if seat.nic >= 0:
-        nic = _node(graph, f"nic{seat.nic}", "nic", seat.host)
+    if site.nic >= 0:
+        nic = _node(graph, f"nic{site.nic}", "nic", site.host)
         _edge(graph, switch, nic)
         _edge(graph, nic, switch)
-    if seat.domain >= 0:
-        domain = _node(graph, f"nvlink{seat.domain}", "nvlink", seat.host)
+    if site.domain >= 0:
+        domain = _node(graph, f"nvlink{site.domain}", "nvlink", site.host)
         _edge(graph, name, domain, starts.nvlink_out, gpu)
         _edge(graph, domain, name, starts.nvlink_in, gpu)
 

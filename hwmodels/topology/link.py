@@ -28,7 +28,7 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Location:
     """Where bytes lie. kind: ``gpu``, ``dram``, ``ssd``, ``gpu_ssd`` or ``remote``; number: which of them.
 
     GPUs (and ``gpu_ssd``, the SSD bandwidth that belongs to one GPU) are counted over the cluster; ``dram``
@@ -39,24 +39,24 @@ class Place:
     number: int
 
 
-def gpu(index: int) -> Place:
+def gpu(index: int) -> Location:
     """The memory of a GPU."""
-    return Place("gpu", index)
+    return Location("gpu", index)
 
 
-def dram(host: int) -> Place:
+def dram(host: int) -> Location:
     """The memory of a host."""
-    return Place("dram", host)
+    return Location("dram", host)
 
 
-def ssd(host: int) -> Place:
+def ssd(host: int) -> Location:
     """The SSD (or the SSDs together) that a host's GPUs share."""
-    return Place("ssd", host)
+    return Location("ssd", host)
 
 
-def gpu_ssd(index: int) -> Place:
+def gpu_ssd(index: int) -> Location:
     """The SSD bandwidth that belongs to one GPU, where the cluster gives it per GPU."""
-    return Place("gpu_ssd", index)
+    return Location("gpu_ssd", index)
 
 
-REMOTE: Final = Place("remote", 0)
+REMOTE: Final = Location("remote", 0)

@@ -3,113 +3,113 @@
 from typing import Final
 
 from hwmodels.errors import HardwareError
-from hwmodels.topology.link import Place
-from hwmodels.topology.seats import Path, Seats
+from hwmodels.topology.gpu_sites import GpuSites, Path
+from hwmodels.topology.link import Location
 
 PLACE_NUMBERS: Final = {"gpu": 1, "dram": 2, "ssd": 3, "gpu_ssd": 4, "remote": 5}
 _64_BITS: Final = (1 << 64) - 1
 
 
-def route(seats: Seats, source: Place, target: Place, spread: int) -> Path:
+def route(sites: GpuSites, source: Location, target: Location, spread: int) -> Path:
     """See ``Topology.path``."""
     if source.kind == "gpu" and target.kind == "gpu":
-        return _between_gpus(seats, source, target, spread)
-    _require(seats, source)
-    _require(seats, target)
+        return _between_gpus(sites, source, target, spread)
+    _require(sites, source)
+    _require(sites, target)
     if source == target:
-        return _in_place(seats, source)
+        return _in_place(sites, source)
     if target.kind not in ("gpu", "dram"):
-        raise _nothing_leads(seats, source, target)
+        raise _nothing_leads(sites, source, target)
     if source.kind in ("gpu", "dram"):
-        return _with_memory(seats, source, target, spread)
-    return _from_storage(seats, source, target)
+        return _with_memory(sites, source, target, spread)
+    return _from_storage(sites, source, target)
 
 
-def _between_gpus(seats: Seats, source: Place, target: Place, spread: int) -> Path:
-    out, to = seats.seat(source.number), seats.seat(target.number)
-    starts = seats.starts
+def _between_gpus(sites: GpuSites, source: Location, target: Location, spread: int) -> Path:
+    out, to = sites.site(source.number), sites.site(target.number)
+    starts = sites.starts
     if out is to:
         return ()
     if out.domain >= 0 and out.domain == to.domain:
         return (starts.nvlink_out + out.gpu, starts.nvlink_in + to.gpu)
     if out.host != to.host:
-        between = () if out.leaf == to.leaf else _over_spine(seats, out.leaf, to.leaf, source, target, spread)
+        between = () if out.leaf == to.leaf else _over_spine(sites, out.leaf, to.leaf, source, target, spread)
         return (*out.up, starts.nic_out + out.nic, *between, starts.nic_in + to.nic, *to.down)
-    if seats.spec.pcie_shared_by > 1 and out.switch != to.switch:
+    if sites.spec.pcie_shared_by > 1 and out.switch != to.switch:
         return out.up + to.down
     return (starts.pcie_out + out.gpu, starts.pcie_in + to.gpu)
 
 
 def _over_spine(
-    seats: Seats, from_leaf: int, to_leaf: int, source: Place, target: Place, spread: int
+    sites: GpuSites, from_leaf: int, to_leaf: int, source: Location, target: Location, spread: int
 ) -> Path:
     """Up to the spine that the hash names, and down from it."""
-    starts, spines = seats.starts, seats.counts.up_spines
+    starts, spines = sites.starts, sites.counts.up_spines
     spine = _hash(source, target, spread) % spines if spines > 1 else 0
     return (starts.leaf_up + from_leaf * spines + spine, starts.spine_down + to_leaf * spines + spine)
 
 
-def _with_memory(seats: Seats, source: Place, target: Place, spread: int) -> Path:
+def _with_memory(sites: GpuSites, source: Location, target: Location, spread: int) -> Path:
     """Between a host's memory and a GPU or another host's memory."""
-    starts, here, there = seats.starts, seats.host_of(source), seats.host_of(target)
-    first = seats.gpus[source.number].up if source.kind == "gpu" else _if(starts.dram_out, here)
-    last = seats.gpus[target.number].down if target.kind == "gpu" else _if(starts.dram_in, there)
+    starts, here, there = sites.starts, sites.host_of(source), sites.host_of(target)
+    first = sites.gpus[source.number].up if source.kind == "gpu" else _if(starts.dram_out, here)
+    last = sites.gpus[target.number].down if target.kind == "gpu" else _if(starts.dram_in, there)
     if here == there:
         return first + last
-    out, to = _nics(seats, source, target, spread)
-    leaves = seats.leaf_of_nic(out), seats.leaf_of_nic(to)
-    between = () if leaves[0] == leaves[1] else _over_spine(seats, *leaves, source, target, spread)
+    out, to = _nics(sites, source, target, spread)
+    leaves = sites.leaf_of_nic(out), sites.leaf_of_nic(to)
+    between = () if leaves[0] == leaves[1] else _over_spine(sites, *leaves, source, target, spread)
     return (*first, starts.nic_out + out, *between, starts.nic_in + to, *last)
 
 
-def _nics(seats: Seats, source: Place, target: Place, spread: int) -> tuple[int, int]:
+def _nics(sites: GpuSites, source: Location, target: Location, spread: int) -> tuple[int, int]:
     """The NICs at both ends: a GPU's own, and for a host memory the one that has the same number in its host.
 
     Between two host memories the hash names the number, so several flows use all NICs.
     """
-    per_host = seats.spec.nics_per_host
+    per_host = sites.spec.nics_per_host
     if source.kind == "gpu":
-        out = seats.gpus[source.number].nic
+        out = sites.gpus[source.number].nic
         return out, target.number * per_host + out % per_host
     if target.kind == "gpu":
-        to = seats.gpus[target.number].nic
+        to = sites.gpus[target.number].nic
         return source.number * per_host + to % per_host, to
     pick = _hash(source, target, ~spread) % per_host
     return source.number * per_host + pick, target.number * per_host + pick
 
 
-def _from_storage(seats: Seats, source: Place, target: Place) -> Path:
+def _from_storage(sites: GpuSites, source: Location, target: Location) -> Path:
     """Into the memory of the target's host and, for a GPU, out of it again."""
-    starts, host = seats.starts, seats.host_of(target)
+    starts, host = sites.starts, sites.host_of(target)
     if source.kind == "remote":
-        first = (starts.remote + (host if seats.spec.remote_per != "cluster" else 0),)
-    elif seats.host_of(source) == host:
+        first = (starts.remote + (host if sites.spec.remote_per != "cluster" else 0),)
+    elif sites.host_of(source) == host:
         first = (starts.ssd + source.number,)
     else:
-        raise _nothing_leads(seats, source, target)
+        raise _nothing_leads(sites, source, target)
     stored = first + _if(starts.dram_in, host)
     if target.kind == "dram":
         return stored
-    return stored + _if(starts.dram_out, host) + seats.gpus[target.number].down
+    return stored + _if(starts.dram_out, host) + sites.gpus[target.number].down
 
 
-def _in_place(seats: Seats, place: Place) -> Path:
+def _in_place(sites: GpuSites, place: Location) -> Path:
     """A copy within host memory reads and writes it."""
-    starts = seats.starts
+    starts = sites.starts
     if place.kind != "dram" or starts.dram_in < 0:
         return ()
     return (starts.dram_out + place.number, starts.dram_in + place.number)
 
 
-def _require(seats: Seats, place: Place) -> None:
+def _require(sites: GpuSites, place: Location) -> None:
     """Refuse a place that the cluster does not have."""
-    spec, ssds = seats.spec, seats.counts.ssds
+    spec, ssds = sites.spec, sites.counts.ssds
     count = {
         "gpu": spec.gpus,
         "dram": spec.hosts,
         "ssd": ssds if spec.ssd_per == "host" else 0,
         "gpu_ssd": ssds if spec.ssd_per == "gpu" else 0,
-        "remote": min(1, seats.counts.remotes),
+        "remote": min(1, sites.counts.remotes),
     }.get(place.kind)
     if count is None:
         raise HardwareError(f"there is no place {place.kind!r}; write one of {', '.join(PLACE_NUMBERS)}")
@@ -120,9 +120,9 @@ def _require(seats: Seats, place: Place) -> None:
         raise HardwareError(f"{spec.name}: there is no {place.kind} {place.number}; {there}")
 
 
-def _nothing_leads(seats: Seats, source: Place, target: Place) -> HardwareError:
+def _nothing_leads(sites: GpuSites, source: Location, target: Location) -> HardwareError:
     return HardwareError(
-        f"{seats.spec.name}: no path of links from {source.kind} {source.number} to {target.kind} "
+        f"{sites.spec.name}: no path of links from {source.kind} {source.number} to {target.kind} "
         f"{target.number}; write a GPU or host memory as target, of the same host where the source is an SSD"
     )
 
@@ -132,7 +132,7 @@ def _if(start: int, number: int) -> Path:
     return (start + number,) if start >= 0 else ()
 
 
-def _hash(source: Place, target: Place, spread: int) -> int:
+def _hash(source: Location, target: Location, spread: int) -> int:
     """64 bits, the same in every process (``hash`` of a text is not); MurmurHash3's last steps mix them."""
     mixed = 0
     for word in (

@@ -3,15 +3,15 @@
 from dataclasses import dataclass, field
 
 from hwmodels.errors import HardwareError
+from hwmodels.topology.gpu_sites import GpuSites, Path, gpu_sites_of
 from hwmodels.topology.layout import counts_of, laid_out
-from hwmodels.topology.link import Link, Place
+from hwmodels.topology.link import Link, Location
 from hwmodels.topology.routes import route
-from hwmodels.topology.seats import Path, Seats, seats_of
 from hwmodels.topology.spec import ClusterSpec
 
 
 @dataclass(frozen=True, slots=True)
-class Topology(Seats):
+class Topology(GpuSites):
     """The links of a cluster and the paths over them.
 
     A path is the tuple of the indices into ``links`` that bytes cross, computed from the places' numbers
@@ -21,7 +21,7 @@ class Topology(Seats):
     links: tuple[Link, ...]
     link_latency_s: tuple[float, ...] = field(repr=False)
 
-    def path(self, source: Place, target: Place, spread: int = 0) -> Path:
+    def path(self, source: Location, target: Location, spread: int = 0) -> Path:
         """The links from ``source`` to ``target``; () within one GPU, and within a host memory of no rate.
 
         GPU to GPU goes over NVLink inside a domain, over PCIe inside a host, else over both GPUs' NICs, and
@@ -69,4 +69,4 @@ def build(spec: ClusterSpec) -> Topology:
     links, starts = laid_out(spec, counts)
     latency_s = {kind: found.latency_s for kind, found in spec.classes.items()}
     latencies_s = tuple(latency_s[link.kind] for link in links)
-    return Topology(spec, seats_of(spec, counts, starts), counts, starts, links, latencies_s)
+    return Topology(spec, gpu_sites_of(spec, counts, starts), counts, starts, links, latencies_s)

@@ -41,14 +41,14 @@ def _slowed(edge: Edge, factor: float) -> Edge:
 def edge_of(givers: Sequence[Holder], takers: Sequence[Holder], why: str) -> Edge:
     """The givers to the takers, as fast as the slower side; the rate ends the reason."""
     rate, shards = sharded(givers, takers)
-    sources = tuple([giver.stop for giver in givers])
-    return Edge(sources, tuple([taker.stop for taker in takers]), rate, shards, f"{why}: {in_gb(rate)}")
+    sources = tuple([giver.endpoint for giver in givers])
+    return Edge(sources, tuple([taker.endpoint for taker in takers]), rate, shards, f"{why}: {in_gb(rate)}")
 
 
 def divided(holder: Holder, among: int) -> Holder:
     """The part of a sender that each of ``among`` receivers has, when it sends to all of them at once."""
     lanes = tuple((gpu, max(1, rate // among)) for gpu, rate in holder.lanes)
-    return Holder(holder.stop, holder.leaf, lanes, sum(rate for _, rate in lanes))
+    return Holder(holder.endpoint, holder.leaf, lanes, sum(rate for _, rate in lanes))
 
 
 def in_gb(bytes_per_s: int) -> str:

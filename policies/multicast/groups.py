@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from serving.protocols.planning import Port, ScaleUp, Source, Target
-from serving.vocabulary.actions import Shard, Stop
+from serving.vocabulary.actions import Endpoint, Shard
 from serving.vocabulary.fact import fact
 
 Grouping = Literal["domain", "instance"]
@@ -15,7 +15,7 @@ Grouping = Literal["domain", "instance"]
 class Holder:
     """A sender or receiver: per rank (GPU, bytes/s of its own); its rate is the sum."""
 
-    stop: Stop
+    endpoint: Endpoint
     leaf: int
     lanes: tuple[tuple[int, int], ...]
     rate: int
@@ -35,8 +35,8 @@ def in_play(wanted: ScaleUp, prune: bool, behind: Sequence[Source] = ()) -> tupl
     Running replicas and those ``behind`` that load already, else host copies. With ``prune`` those whose
     out-link is busy come last of all.
     """
-    running = [source for source in wanted.sources if source.stop[0] == "replica"]
-    hosts = [source for source in wanted.sources if source.stop[0] != "replica"]
+    running = [source for source in wanted.sources if source.endpoint[0] == "replica"]
+    hosts = [source for source in wanted.sources if source.endpoint[0] != "replica"]
     everyone = [*running, *behind]
     if not prune:
         return (everyone, "running instances, busy or not") if everyone else (hosts, "host copies")
@@ -57,26 +57,26 @@ def senders(sources: Sequence[Source], gpus_per_instance: int, behind: Sequence[
     Sources that share a NIC share its bandwidth. A host's copy sends any rank, an equal part to each.
     """
     users = Counter(port.nic for source in sources for port in source.ports)
-    late = {source.stop for source in behind}
+    late = {source.endpoint for source in behind}
     holders = [_sender(source, users, gpus_per_instance) for source in sources]
     leaf_rate: Counter[tuple[bool, int]] = Counter()
     for holder in holders:
-        leaf_rate[holder.stop in late, holder.leaf] += holder.rate
+        leaf_rate[holder.endpoint in late, holder.leaf] += holder.rate
 
-    def place(holder: Holder) -> tuple[bool, int, int, Stop]:
-        waits = holder.stop in late
-        return waits, -leaf_rate[waits, holder.leaf], holder.leaf, holder.stop
+    def place(holder: Holder) -> tuple[bool, int, int, Endpoint]:
+        waits = holder.endpoint in late
+        return waits, -leaf_rate[waits, holder.leaf], holder.leaf, holder.endpoint
 
     return sorted(holders, key=place)
 
 
 def _sender(source: Source, users: Counter[int], gpus_per_instance: int) -> Holder:
     lanes = [(port.gpu, max(1, port.bandwidth_bytes_per_s // users[port.nic])) for port in source.ports]
-    if source.stop[0] != "replica":
+    if source.endpoint[0] != "replica":
         part = max(1, sum(rate for _, rate in lanes) // gpus_per_instance)
         lanes = [(-1, part)] * gpus_per_instance
-    assert len(lanes) == gpus_per_instance, f"{source.stop} has {len(lanes)} ports"
-    return Holder(source.stop, source.ports[0].leaf, tuple(lanes), sum(rate for _, rate in lanes))
+    assert len(lanes) == gpus_per_instance, f"{source.endpoint} has {len(lanes)} ports"
+    return Holder(source.endpoint, source.ports[0].leaf, tuple(lanes), sum(rate for _, rate in lanes))
 
 
 def groups_to_serve(wanted: ScaleUp, order: Sequence[Holder], grouping: Grouping) -> list[Group]:

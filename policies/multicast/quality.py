@@ -3,7 +3,7 @@
 from math import inf
 
 from serving.protocols.planning import Plan, ScaleUp
-from serving.vocabulary.actions import Stop
+from serving.vocabulary.actions import Endpoint
 
 
 def chain_time_s(size_bytes: int, rate_bytes_per_s: float, hops: int, max_unit_bytes: int) -> float:
@@ -17,7 +17,7 @@ def scale_time_s(plan: Plan, size_bytes: int, max_unit_bytes: int) -> float:
     A unit passes each hop once; from then on the slowest hop so far sets the pace. Equal rates make that
     ``chain_time_s`` of the longest chain. The exchange inside a scale-up domain is not counted.
     """
-    ways: dict[Stop, tuple[float, float]] = {}
+    ways: dict[Endpoint, tuple[float, float]] = {}
     last_s = 0.0
     for edge in plan.edges:
         before = [ways.get(source, (0.0, inf)) for source in edge.sources]
@@ -30,7 +30,7 @@ def scale_time_s(plan: Plan, size_bytes: int, max_unit_bytes: int) -> float:
 
 def interference(plan: Plan, wanted: ScaleUp) -> int:
     """Edges out of a busy link: of a busy source, or of a new replica whose NIC serves prefill."""
-    busy: set[Stop] = {source.stop for source in wanted.sources if source.out_busy}
+    busy: set[Endpoint] = {source.endpoint for source in wanted.sources if source.out_busy}
     busy |= {
         ("replica", target.replica)
         for target in wanted.targets

@@ -212,7 +212,7 @@ class _Supply:
         self._spare -= loads
         reason = want.reason if want.growth > 0 else f"replaces mutated instances; {want.reason}"
         self._count("load", want.view.role, loads, reason)
-        self._count("short", want.view.role, missing - loads, reason)
+        self._count("shortage", want.view.role, missing - loads, reason)
 
     def _drain(self, want: _Want) -> None:
         ids = [one.id for one in _may_go(want.view)[:1]]

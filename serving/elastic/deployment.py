@@ -14,10 +14,10 @@ from serving.elastic.setup import ElasticParts
 from serving.elastic.sources import provision_for
 from serving.engine.engine import Engine
 from serving.live.loads import live_targets
-from serving.parameters.cache_answers import AskedCopies
+from serving.parameters.cache_answers import CheckedCopies
 from serving.parameters.residency import Residency
-from serving.protocols.provision_answers import AskedProvisioner
-from serving.protocols.provisioning import Missing, Provisioned, missing_of
+from serving.protocols.provision_answers import CheckedProvisioner
+from serving.protocols.provisioning import MissingInstances, Provisioned, missing_instances
 from serving.protocols.scaling import ScaleDecision
 from serving.services.service import Service
 from serving.vocabulary.actions import Action, Load
@@ -29,8 +29,8 @@ class Deployment:
     """The instances of all models. ``active_ns``: when each replica began to serve, or reported last."""
 
     __slots__ = (
-        "_limits", "_placement", "_progress", "_provisioner", "_services", "active_ns",
-        "asked_copies", "cluster", "copies", "drains", "instances", "log", "residency",
+        "_limits", "_placement", "_progress", "_provisioner", "_services", "active_ns", "checked_copies",
+        "cluster", "copies", "drains", "instances", "log", "residency",
     )  # fmt: skip
 
     def __init__(
@@ -47,9 +47,9 @@ class Deployment:
         self._services = services
         self.cluster = cluster
         self._limits = setup.limits
-        self._provisioner = AskedProvisioner(parts.policies.provisioner)
+        self._provisioner = CheckedProvisioner(parts.policies.provisioner)
         self.copies = parts.copies
-        self.asked_copies = copies = AskedCopies(
+        self.checked_copies = copies = CheckedCopies(
             parts.copies, cluster.hosts, [one.part for one in prototypes.values()]
         )
         self.log = ScaleLog()
@@ -65,7 +65,7 @@ class Deployment:
         self._progress = LoadProgress(copies, placement, setup.limits, residency)
         self.drains = Drains(placement, self._progress, copies)
 
-    def start(self, now_ns: int, decision: ScaleDecision, actions: list[Action]) -> Missing | None:
+    def start(self, now_ns: int, decision: ScaleDecision, actions: list[Action]) -> MissingInstances | None:
         """Occupy seats and begin the loads that the provisioner chose; what does not come."""
         model, part = decision.model, self.instances.part_of(decision.model)
         wanted = provision_for(
@@ -74,7 +74,7 @@ class Deployment:
             decision.count,
             self.instances,
             self.cluster,
-            self.asked_copies.hosts(part, now_ns),
+            self.checked_copies.hosts(part, now_ns),
             self._progress.loads,
             self._services[model].kv_senders(),
         )
@@ -93,7 +93,7 @@ class Deployment:
             self._progress.begin(
                 now_ns, part, edge, answer.overlap, lives, layers_first, decision.reason, actions
             )
-        return missing_of(wanted, answer)
+        return missing_instances(wanted, answer)
 
     def _live(self, now_ns: int, decision: ScaleDecision, answer: Provisioned) -> set[int]:
         """Which of the instances work while they load: never those that are to decode only."""
@@ -110,30 +110,30 @@ class Deployment:
         """More layers of a load are there; with all of them an instance serves."""
         load = self._progress.load_of(event)
         kind, number = load.targets[event.target]
-        whole = self._progress.loads.loaded(event) is not None
+        fully_loaded = self._progress.loads.loaded(event) is not None
         if kind == "replica" and number in self.instances.live:  # else it was lost meanwhile
-            self._layers_came(now_ns, load, number, event.layers, whole, actions)
+            self._layers_came(now_ns, load, number, event.layers, fully_loaded, actions)
         self._ended(now_ns, load, True, actions)
 
     def _layers_came(
-        self, now_ns: int, load: Load, number: int, layers: int, whole: bool, actions: list[Action]
+        self, now_ns: int, load: Load, number: int, layers: int, fully_loaded: bool, actions: list[Action]
     ) -> None:
         service = self._services[load.model]
         if number in service.live.pairs:
-            service.live.layers_came(now_ns, number, layers, whole, actions)
-            if not whole:
+            service.live.layers_loaded(now_ns, number, layers, fully_loaded, actions)
+            if not fully_loaded:
                 service.feed(actions)
-        if not (whole or self._progress.overlaps(now_ns, load, number, layers)):
+        if not (fully_loaded or self._progress.overlaps(now_ns, load, number, layers)):
             return
         instance = self.instances.live[number]
         if instance.state == "loading":
-            what = "is whole" if whole else f"has brought {layers} layers, the rest overlaps"
+            what = "is whole" if fully_loaded else f"has brought {layers} layers, the rest overlaps"
             self.log.happened(now_ns, "ready", instance, f"load {load.load} {what}")
             self._placement.loaded(number, actions)
             self.active_ns[number] = now_ns
             self._placement.join(number, actions)
-        if whole:
-            self.asked_copies.deployed(load.part, number, self._placement.host_of(number), now_ns)
+        if fully_loaded:
+            self.checked_copies.deployed(load.part, number, self._placement.host_of(number), now_ns)
 
     def load_stopped(self, now_ns: int, event: LoadStopped, actions: list[Action]) -> None:
         """A load ended early: its instance is given up, the load monitor will want another."""
@@ -149,8 +149,8 @@ class Deployment:
             self.drains.give_up(now_ns, number, f"load {load.load} stopped: {event.cause}", actions)
         self._ended(now_ns, load, False, actions)
 
-    def _ended(self, now_ns: int, load: Load, whole: bool, actions: list[Action]) -> None:
-        if self._progress.ended(now_ns, load, whole, actions):
+    def _ended(self, now_ns: int, load: Load, fully_loaded: bool, actions: list[Action]) -> None:
+        if self._progress.ended(now_ns, load, fully_loaded, actions):
             self.drains.reclaim_all(now_ns, actions)
 
     def lost(self, now_ns: int, replica: int, cause: str, actions: list[Action]) -> None:
@@ -162,7 +162,7 @@ class Deployment:
         self.instances.lost(replica)
         self.residency.clear(("replica", replica))
         self._progress.stop(("replica", replica), f"replica {replica} is lost", actions)
-        self._progress.reload(now_ns, self.asked_copies.lost(part, replica, now_ns), actions)
+        self._progress.reload(now_ns, self.checked_copies.lost(part, replica, now_ns), actions)
         self.drains.reclaim_of(now_ns, part.model, actions)
 
     def lost_host(self, now_ns: int, host: int, actions: list[Action]) -> None:
@@ -170,7 +170,7 @@ class Deployment:
         self.instances.lost_host(host)
         for kind in ("host", "ssd"):
             self._progress.stop((kind, host), f"host {host} is lost", actions)
-        self._progress.reload(now_ns, self.asked_copies.lost_host(host, now_ns), actions)
+        self._progress.reload(now_ns, self.checked_copies.lost_host(host, now_ns), actions)
 
     def lost_ssd(self, now_ns: int, event: LostSsd, actions: list[Action]) -> None:
         """Nobody plans to read from it any more; the world tells of the loads that did."""
@@ -180,14 +180,14 @@ class Deployment:
         """Who was behind a lost NIC is planned with behind the next one of its host."""
         self.cluster = self.cluster.without_nic(event.nic)
 
-    def turn(self, number: int, role: Role, reason: str, actions: list[Action]) -> None:
+    def switch_role(self, number: int, role: Role, reason: str, actions: list[Action]) -> None:
         """A serving instance changes its role."""
-        self._placement.turn(number, role, reason, actions)
+        self._placement.switch_role(number, role, reason, actions)
 
     def revive(self, now_ns: int, number: int, role: Role, reason: str, actions: list[Action]) -> None:
         """An instance whose parameters are still on its GPUs serves again."""
         self._placement.occupy(number, role, True, reason, actions)
         self.active_ns[number] = now_ns
-        part, host = self.instances.seats[number].part, self._placement.host_of(number)
-        self.asked_copies.deployed(part, number, host, now_ns)
+        part, host = self.instances.slots[number].part, self._placement.host_of(number)
+        self.checked_copies.deployed(part, number, host, now_ns)
         self._placement.join(number, actions)

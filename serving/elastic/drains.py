@@ -2,7 +2,7 @@
 
 from serving.elastic.load_progress import LoadProgress
 from serving.elastic.placement import Placement
-from serving.parameters.cache_answers import AskedCopies
+from serving.parameters.cache_answers import CheckedCopies
 from serving.vocabulary.actions import Action
 
 
@@ -11,7 +11,7 @@ class Drains:
 
     __slots__ = ("_copies", "_loads", "_placement", "drained")
 
-    def __init__(self, placement: Placement, loads: LoadProgress, copies: AskedCopies) -> None:
+    def __init__(self, placement: Placement, loads: LoadProgress, copies: CheckedCopies) -> None:
         self._placement = placement
         self._loads = loads
         self._copies = copies
@@ -22,7 +22,7 @@ class Drains:
         self._placement.instances.drain(number)
         self.drained.add(number)
         self._placement.service_of(number).leave(number, actions)
-        self.reclaim(now_ns, number, actions)
+        self.release_gpus(now_ns, number, actions)
 
     def cancel(self, number: int, actions: list[Action]) -> None:
         """A draining instance takes requests again."""
@@ -37,7 +37,7 @@ class Drains:
         else:
             self._placement.vacate(now_ns, number, reason, actions)
 
-    def reclaim(self, now_ns: int, number: int, actions: list[Action]) -> None:
+    def release_gpus(self, now_ns: int, number: int, actions: list[Action]) -> None:
         """Free the GPUs of a drained instance, when it is empty and nobody needs its parameters."""
         instance = self._placement.instances.live[number]
         part = instance.replica.part
@@ -49,10 +49,10 @@ class Drains:
             self._placement.vacate(now_ns, number, reason, actions)
             return
         self.drained.add(number)
-        reload = self._copies.before_leaving(part, number, now_ns)
+        reload = self._copies.before_release(part, number, now_ns)
         if reload is not None:
             self._loads.reload(now_ns, (reload,), actions)
-        if self._loads.needs(number) or not self._copies.may_leave(part, number):
+        if self._loads.needs(number) or not self._copies.may_release(part, number):
             return
         self.drained.discard(number)
         self._copies.left(part, number, now_ns)
@@ -61,13 +61,13 @@ class Drains:
     def reclaim_all(self, now_ns: int, actions: list[Action]) -> None:
         """Instances that had to wait may be able to go now."""
         for number in sorted(self.drained):
-            self.reclaim(now_ns, number, actions)
+            self.release_gpus(now_ns, number, actions)
 
     def reclaim_of(self, now_ns: int, model: str, actions: list[Action]) -> None:
         """Those of a model that drain may have waited for what is lost."""
         for instance in self._placement.instances.of(model):
             if instance.state == "draining":
-                self.reclaim(now_ns, instance.replica.id, actions)
+                self.release_gpus(now_ns, instance.replica.id, actions)
 
     def forget(self, number: int) -> None:
         """An instance is lost."""

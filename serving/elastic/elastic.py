@@ -13,8 +13,8 @@ from serving.elastic.scale_view import LastAnswer, LiveRole, loads_of
 from serving.elastic.setup import ElasticParts
 from serving.elastic.shortage import Shortage
 from serving.engine.engine import Engine
-from serving.protocols.provisioning import Missing
-from serving.protocols.scale_answers import AskedScaler, asked_arbiter
+from serving.protocols.provisioning import MissingInstances
+from serving.protocols.scale_answers import CheckedScaler, checked_arbiter
 from serving.protocols.scaling import OBSTACLES, Calm, Obstacle, ScaleDecision, ScalingView
 from serving.services.service import Service
 from serving.vocabulary.actions import Action, Wake
@@ -26,8 +26,8 @@ class Elastic:
     """Asks the policies, and has ``deployment`` carry out what they say."""
 
     __slots__ = (
-        "_active", "_arbiter", "_armed", "_calm", "_givers", "_last_ran_ns", "_live", "_roles", "_scaler",
-        "_services", "_setup", "_shortage", "_still", "deployment", "scales",
+        "_active", "_arbiter", "_armed", "_calm", "_idle_models", "_last_ran_ns", "_live", "_roles",
+        "_scaler", "_services", "_setup", "_shortage", "_still", "deployment", "scales",
     )  # fmt: skip
 
     def __init__(
@@ -41,8 +41,8 @@ class Elastic:
         """``placed``: the replicas that serve from the start; ``place`` gives a replica its engine."""
         self.scales = True
         self._setup = setup = parts.setup
-        self._scaler = AskedScaler(parts.policies.scaler)
-        self._arbiter = asked_arbiter(parts.policies.arbiter)
+        self._scaler = CheckedScaler(parts.policies.scaler)
+        self._arbiter = checked_arbiter(parts.policies.arbiter)
         self.deployment = Deployment(parts, placed, engines, services, place)
         instances, last_ran_ns = self.deployment.instances, self.deployment.active_ns
         self._live = instances.live
@@ -57,7 +57,8 @@ class Elastic:
         self._active: set[str] = set()  # models that are not at rest
         self._armed = False
         self._shortage = Shortage()
-        self._givers: list[ScalingView] | None = None  # models with an idle instance; None: to be found out
+        # Models with an idle instance; None: to be found out
+        self._idle_models: list[ScalingView] | None = None
         self._last_ran_ns = last_ran_ns
         self._calm: dict[str, Calm] = {}
         self._still: dict[str, LastAnswer] = {}
@@ -93,7 +94,7 @@ class Elastic:
                 return
             self._active.add(model)
             if not self._shortage.wake(model) and any(not role.supply for role in self._roles[model]):
-                self._givers = None
+                self._idle_models = None
                 self._decide(now_ns, model, actions)
         if not self._armed:
             self._arm(now_ns, actions)
@@ -105,7 +106,7 @@ class Elastic:
         if instance is None:
             return
         if replica in self.deployment.drains.drained:
-            self.deployment.drains.reclaim(now_ns, replica, actions)
+            self.deployment.drains.release_gpus(now_ns, replica, actions)
             if not self._armed and self.deployment.drains.waits():
                 self._arm(now_ns, actions)
         elif instance.role != "decode" and (model := instance.replica.model) not in self._active:
@@ -121,10 +122,12 @@ class Elastic:
     def _woke(self, now_ns: int, event: Woke, actions: list[Action]) -> None:
         """A period of the load monitor is over."""
         self._armed = False
-        self._givers = None
+        self._idle_models = None
         shortage = self._shortage
         for model in shortage.in_turn(
-            sorted(self._active), lambda: self._has_something(now_ns), lambda one: self._can_get(now_ns, one)
+            sorted(self._active),
+            lambda: self._any_gpus_obtainable(now_ns),
+            lambda one: self._gpus_obtainable(now_ns, one),
         ):
             if shortage.wake(model):
                 self._active.add(model)
@@ -139,7 +142,7 @@ class Elastic:
     def _look_at(self, now_ns: int, model: str, actions: list[Action]) -> None:
         """Ask the scaler about a model; one with nothing to be decided is left out of later looks."""
         decisions = self._decide(now_ns, model, actions)
-        if any(one.act != "short" for one in decisions):
+        if any(one.act != "shortage" for one in decisions):
             self._still.pop(model, None)
         else:
             view = self.view(now_ns, model)
@@ -165,7 +168,7 @@ class Elastic:
             and now_ns < last.until_ns
             and last.changes == self.deployment.instances.changes[model]
             and last.loads == loads_of(service)
-            and not (last.short and self._can_get(now_ns, model))
+            and not (last.short and self._gpus_obtainable(now_ns, model))
         )
 
     def answers_until_ns(self) -> list[int] | None:
@@ -174,20 +177,20 @@ class Elastic:
             return None
         return [last.until_ns for last in self._still.values()]
 
-    def _has_something(self, now_ns: int) -> bool:
+    def _any_gpus_obtainable(self, now_ns: int) -> bool:
         """Whether any model could be given GPUs, by nobody or by another model."""
         return self.deployment.instances.has_free() or bool(self._idle(now_ns))
 
-    def _can_get(self, now_ns: int, model: str) -> bool:
+    def _gpus_obtainable(self, now_ns: int, model: str) -> bool:
         instances = self.deployment.instances
         free = instances.spare(model, now_ns) > 0 or bool(instances.parked(model, now_ns))
         return free or bool(self._idle(now_ns))
 
     def _idle(self, now_ns: int) -> list[ScalingView]:
         """The models that have an idle instance, and may give it; worked out once per look and change."""
-        if self._givers is None:
+        if self._idle_models is None:
             instances, services = self.deployment.instances, self._services
-            self._givers = [
+            self._idle_models = [
                 self.view(now_ns, model)
                 for model in instances.models
                 if any(
@@ -195,7 +198,7 @@ class Elastic:
                     for one in instances.of(model)
                 )
             ]
-        return self._givers
+        return self._idle_models
 
     def lost(self, now_ns: int, replica: int, cause: str, actions: list[Action]) -> None:
         """An instance is gone with its parameters, or GPUs that only kept those of one that left."""
@@ -243,11 +246,11 @@ class Elastic:
 
     def _carry_out(self, now_ns: int, decision: ScaleDecision, actions: list[Action]) -> None:
         act, deployment, reason = decision.act, self.deployment, decision.reason
-        if act != "short":
-            self._givers = None
+        if act != "shortage":
+            self._idle_models = None
         if act == "load":
             self._load(now_ns, decision, actions)
-        elif act == "short":
+        elif act == "shortage":
             self._take(now_ns, decision, actions)
         for number in decision.instances:
             deployment.log.decided(now_ns, decision, number, reason)
@@ -256,7 +259,7 @@ class Elastic:
             elif act == "revive":
                 deployment.revive(now_ns, number, decision.role, reason, actions)
             elif act == "mutate":
-                deployment.turn(number, decision.role, reason, actions)
+                deployment.switch_role(number, decision.role, reason, actions)
             elif act == "drain":
                 deployment.drains.drain(now_ns, number, actions)
 
@@ -264,13 +267,13 @@ class Elastic:
         """Instances come, or it is told why they do not."""
         missing = self.deployment.start(now_ns, decision, actions)
         if missing is not None:
-            self._tell_short(now_ns, decision, missing)
+            self._record_shortage(now_ns, decision, missing)
         else:
             self._shortage.ended(decision)
 
-    def _tell_short(self, now_ns: int, decision: ScaleDecision, missing: Missing) -> None:
+    def _record_shortage(self, now_ns: int, decision: ScaleDecision, missing: MissingInstances) -> None:
         """Once, not every period."""
-        if self._shortage.is_news(decision, missing):
+        if self._shortage.is_new_shortage(decision, missing):
             why = OBSTACLES[missing.obstacle]
             what = f"{missing.count} more {decision.role} instances {why}; {decision.reason}"
             self.deployment.log.short(now_ns, decision, what, missing.obstacle)
@@ -281,16 +284,16 @@ class Elastic:
         obstacle: Obstacle = "no_gpu"
         if self.deployment.instances.spare(model, now_ns):  # kept for loads that could not begin
             obstacle = self._shortage.obstacle_of_loads(model) or obstacle
-        self._tell_short(now_ns, decision, Missing(decision.count, obstacle))
+        self._record_shortage(now_ns, decision, MissingInstances(decision.count, obstacle))
         if obstacle != "no_gpu":
             return
-        givers = self._idle(now_ns)
-        others = [view for view in givers if view.model != model]
+        idle_models = self._idle(now_ns)
+        others = [view for view in idle_models if view.model != model]
         taken = self._arbiter(others, model) if others else None
         if taken is not None:
             self._carry_out(now_ns, taken, actions)
-        elif len(others) == len(givers):
-            self._givers = []  # nor would they give to another
+        elif len(others) == len(idle_models):
+            self._idle_models = []  # nor would they give to another
 
     def _arm(self, now_ns: int, actions: list[Action]) -> None:
         period_ns = self._setup.period_ns

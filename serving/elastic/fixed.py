@@ -43,9 +43,9 @@ class FixedReplicas:
             actions.append(load)
 
     def _loaded(self, now_ns: int, event: Loaded, actions: list[Action]) -> None:
-        stop = self._loads.loaded(event)
-        if stop is not None and stop[0] == "replica":
-            engine = self._engines[stop[1]]
+        endpoint = self._loads.loaded(event)
+        if endpoint is not None and endpoint[0] == "replica":
+            engine = self._engines[endpoint[1]]
             engine.ready(actions)
             self._services[engine.replica.model].started(engine, actions)
 

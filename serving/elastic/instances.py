@@ -14,7 +14,7 @@ from serving.protocols.scaling import InstanceState
 from serving.vocabulary.layers import Part
 from serving.vocabulary.replica import Replica, Role
 
-_NOBODY, _GONE = -1, -2
+_NO_OWNER, _GONE = -1, -2
 
 
 class Instance:
@@ -32,8 +32,8 @@ class Instances:
     """All instances of all models on one cluster."""
 
     __slots__ = (
-        "_cluster", "_free", "_numbers", "_of_model", "_owner", "_parked", "_prototypes", "_seats", "_supply",
-        "changes", "live", "seats",
+        "_cluster", "_free", "_numbers", "_of_model", "_owner", "_parked", "_prototypes", "_slots",
+        "_supply", "changes", "live", "slots",
     )  # fmt: skip
 
     def __init__(
@@ -42,9 +42,9 @@ class Instances:
         """``prototypes``: what a replica of each model is like, but for number and GPUs; ``placed`` serve."""
         self._cluster = cluster
         self._prototypes = prototypes
-        self._owner = [_NOBODY] * len(cluster.ports)
-        self._seats: dict[tuple[str, int], int] = {}  # (model, first GPU) -> number
-        self.seats: dict[int, Replica] = {}
+        self._owner = [_NO_OWNER] * len(cluster.ports)
+        self._slots: dict[tuple[str, int], int] = {}  # (model, first GPU) -> number
+        self.slots: dict[int, Replica] = {}
         self.live: dict[int, Instance] = {}
         self.changes: Counter[str] = Counter()  # model -> how often one of its instances changed
         self._of_model: dict[str, dict[int, Instance]] = {}  # the same instances, by model
@@ -52,8 +52,8 @@ class Instances:
         self._supply: Counter[tuple[str, Role]] = Counter()
         self._free: dict[int, set[int]] = {}  # GPUs of an instance -> first GPUs of the free groups
         for one in placed:
-            self._seats[one.model, one.gpus[0]] = one.id
-            self.seats[one.id] = one
+            self._slots[one.model, one.gpus[0]] = one.id
+            self.slots[one.id] = one
             self._occupy(one, one.role, "serving")
         self._numbers = len(placed)
 
@@ -83,10 +83,10 @@ class Instances:
         """GPUs of one instance."""
         return len(self._prototypes[model].gpus)
 
-    def free_seats(self, model: str) -> list[Replica]:
+    def free_slots(self, model: str) -> list[Replica]:
         """The seats of a model whose GPUs all are free, in index order."""
         size = self.gpus_per_instance(model)
-        return [self._seat(model, first, size) for first in sorted(self._free_of(size))]
+        return [self._slot(model, first, size) for first in sorted(self._free_of(size))]
 
     def _free_of(self, size: int) -> set[int]:
         """First GPUs of the free groups of ``size`` in one host; kept up to date once it was asked for."""
@@ -104,7 +104,7 @@ class Instances:
         return found
 
     def _is_free(self, first: int, size: int) -> bool:
-        return all(owner == _NOBODY for owner in self._owner[first : first + size])
+        return all(owner == _NO_OWNER for owner in self._owner[first : first + size])
 
     def _changed(self, gpus: Sequence[int]) -> None:
         """Some GPUs changed hands."""
@@ -118,14 +118,14 @@ class Instances:
                 else:
                     free.discard(first)
 
-    def _seat(self, model: str, first: int, size: int) -> Replica:
-        number = self._seats.get((model, first))
+    def _slot(self, model: str, first: int, size: int) -> Replica:
+        number = self._slots.get((model, first))
         if number is None:
-            number = self._seats[model, first] = self._numbers
+            number = self._slots[model, first] = self._numbers
             self._numbers += 1
             gpus = tuple(range(first, first + size))
-            self.seats[number] = replace(self._prototypes[model], id=number, gpus=gpus)
-        return self.seats[number]
+            self.slots[number] = replace(self._prototypes[model], id=number, gpus=gpus)
+        return self.slots[number]
 
     def spare(self, model: str, now_ns: int) -> int:
         """How many seats are free, those of parked instances not counted."""
@@ -139,7 +139,7 @@ class Instances:
         over = [number for number, until_ns in self._parked.items() if until_ns <= now_ns]
         for number in over:
             del self._parked[number]
-        return tuple(sorted(number for number in self._parked if self.seats[number].model == model))
+        return tuple(sorted(number for number in self._parked if self.slots[number].model == model))
 
     def parked_until_ns(self) -> list[int]:
         """Until when each reclaimed instance keeps its parameters."""
@@ -147,21 +147,21 @@ class Instances:
 
     def place(self, number: int, role: Role, state: InstanceState) -> Instance:
         """GPUs become this seat's own; whatever was parked on them is overwritten."""
-        seat = self.seats[number]
-        taken = set(seat.gpus)
-        for other in [other for other in self._parked if taken & set(self.seats[other].gpus)]:
+        slot = self.slots[number]
+        taken = set(slot.gpus)
+        for other in [other for other in self._parked if taken & set(self.slots[other].gpus)]:
             del self._parked[other]
-        return self._occupy(seat, role, state)
+        return self._occupy(slot, role, state)
 
-    def _occupy(self, seat: Replica, role: Role, state: InstanceState) -> Instance:
-        for gpu in seat.gpus:
-            assert self._owner[gpu] == _NOBODY, f"GPU {gpu} belongs to replica {self._owner[gpu]}"
-            self._owner[gpu] = seat.id
-        self._changed(seat.gpus)
-        instance = self.live[seat.id] = Instance(seat, role, state)
-        self._of_model.setdefault(seat.model, {})[seat.id] = instance
-        self.changes[seat.model] += 1
-        self._supply[seat.model, role] += state != "draining"
+    def _occupy(self, slot: Replica, role: Role, state: InstanceState) -> Instance:
+        for gpu in slot.gpus:
+            assert self._owner[gpu] == _NO_OWNER, f"GPU {gpu} belongs to replica {self._owner[gpu]}"
+            self._owner[gpu] = slot.id
+        self._changed(slot.gpus)
+        instance = self.live[slot.id] = Instance(slot, role, state)
+        self._of_model.setdefault(slot.model, {})[slot.id] = instance
+        self.changes[slot.model] += 1
+        self._supply[slot.model, role] += state != "draining"
         return instance
 
     def loaded(self, number: int) -> None:
@@ -186,7 +186,7 @@ class Instances:
         instance.state = new
         self.changes[instance.replica.model] += 1
 
-    def turn(self, number: int, role: Role) -> None:
+    def switch_role(self, number: int, role: Role) -> None:
         """A serving instance changes its role."""
         instance = self.live[number]
         assert instance.state == "serving", f"replica {number} is {instance.state} and cannot change its role"
@@ -201,7 +201,7 @@ class Instances:
         if instance.state != "draining":
             self._supply[instance.replica.model, instance.role] -= 1
         for gpu in instance.replica.gpus:
-            self._owner[gpu] = _NOBODY
+            self._owner[gpu] = _NO_OWNER
         self._changed(instance.replica.gpus)
         if parked_until_ns is not None:
             self._parked[number] = parked_until_ns
@@ -225,7 +225,7 @@ class Instances:
         gpus = range(host * count, (host + 1) * count)
         owners = {self._owner[gpu] for gpu in gpus} & self.live.keys()
         assert not owners, f"host {host} still has the replicas {sorted(owners)}"
-        for parked in [one for one in self._parked if self.seats[one].gpus[0] in gpus]:
+        for parked in [one for one in self._parked if self.slots[one].gpus[0] in gpus]:
             self.unpark(parked)
         self._gone(gpus)
 

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping
 
 from serving.elastic.placement import Placement
 from serving.elastic.setup import ModelLimits
-from serving.parameters.cache_answers import AskedCopies
+from serving.parameters.cache_answers import CheckedCopies
 from serving.parameters.loads import UNDER_WAY, Loads
 from serving.parameters.parameter_pool import Reload
 from serving.parameters.residency import Residency
 from serving.protocols.planning import Edge
-from serving.vocabulary.actions import Action, Load, Stop, StopLoad
+from serving.vocabulary.actions import Action, Endpoint, Load, StopLoad
 from serving.vocabulary.events import Loaded, LoadStopped
 from serving.vocabulary.layers import Part
 
@@ -24,7 +24,7 @@ class LoadProgress:
 
     def __init__(
         self,
-        copies: AskedCopies,
+        copies: CheckedCopies,
         placement: Placement,
         limits: Mapping[str, ModelLimits],
         residency: Residency,
@@ -68,7 +68,7 @@ class LoadProgress:
     def reload(self, now_ns: int, reloads: Iterable[Reload], actions: list[Action]) -> None:
         """Copies come to the memory of hosts."""
         for one in reloads:
-            target: Stop = ("host", one.domain)
+            target: Endpoint = ("host", one.domain)
             way, part = ((one.source,), (target,), ()), one.part
             load = Load(self._numbers, part.model, *way, False, False, one.reason, layers=part.layers)
             self._begin(now_ns, load, actions)
@@ -97,21 +97,21 @@ class LoadProgress:
         took_ns = now_ns - self._begun_ns[load.load]
         return took_ns * (count - layers) <= self._limits[load.model].pass_ns * layers
 
-    def ended(self, now_ns: int, load: Load, whole: bool, actions: list[Action]) -> bool:
+    def ended(self, now_ns: int, load: Load, fully_loaded: bool, actions: list[Action]) -> bool:
         """Whether all targets of a load have got what they get, after which the copies know of it."""
         if load.load in self.loads.in_flight:
             return False
         del self._begun_ns[load.load]
         self._overlapping.discard(load.load)
-        self.reload(now_ns, self._copies.end(load, self._hosts(load), whole, now_ns), actions)
+        self.reload(now_ns, self._copies.end(load, self._hosts(load), fully_loaded, now_ns), actions)
         return True
 
-    def stop(self, stop: Stop, reason: str, actions: list[Action]) -> None:
+    def stop(self, endpoint: Endpoint, reason: str, actions: list[Action]) -> None:
         """Loads that have a lost stop on their way go nowhere; the world tells when each has ended."""
         for flight in self.loads.in_flight.values():
             load = flight.load
             missing = [target for target, state in zip(load.targets, flight.states) if state is UNDER_WAY]
-            if stop in load.sources or stop in missing:
+            if endpoint in load.sources or endpoint in missing:
                 actions.append(StopLoad(load.load, reason))
 
     def needs(self, number: int) -> bool:

@@ -9,7 +9,7 @@ from serving.engine.progress import AT_WORK
 from serving.parameters.cluster_map import ClusterMap
 from serving.parameters.residency import Residency
 from serving.services.service import Service
-from serving.vocabulary.actions import Action, Place, Reclaim, Turn
+from serving.vocabulary.actions import Action, AllocateGpus, ReleaseGpus, SwitchRole
 from serving.vocabulary.replica import Replica, Role
 
 
@@ -45,7 +45,7 @@ class Placement:
 
     def host_of(self, number: int) -> int:
         """The host of a replica's GPUs."""
-        return self._cluster.host_of(self.instances.seats[number].gpus[0])
+        return self._cluster.host_of(self.instances.slots[number].gpus[0])
 
     def service_of(self, number: int) -> Service:
         """The service of an instance's model."""
@@ -55,12 +55,12 @@ class Placement:
         """GPUs become a replica's own; ``warm``: its parameters are on them."""
         instance = self.instances.place(number, role, "serving" if warm else "loading")
         replica = instance.replica
-        part, stop = replica.part, ("replica", number)
-        actions.append(Place(number, part.model, replica.gpus, role, warm, reason, part.layers))
+        part, endpoint = replica.part, ("replica", number)
+        actions.append(AllocateGpus(number, part.model, replica.gpus, role, warm, reason, part.layers))
         if warm:
-            self._residency.put(stop, part)
+            self._residency.put(endpoint, part)
         else:
-            self._residency.clear(stop)
+            self._residency.clear(endpoint)
         self._place(replica, role, warm)
 
     def loaded(self, number: int, actions: list[Action]) -> None:
@@ -73,10 +73,10 @@ class Placement:
         instance = self.instances.live[number]
         self._services[instance.replica.model].join(instance.replica, instance.role, actions)
 
-    def turn(self, number: int, role: Role, reason: str, actions: list[Action]) -> None:
+    def switch_role(self, number: int, role: Role, reason: str, actions: list[Action]) -> None:
         """A serving instance changes its role."""
-        self.instances.turn(number, role)
-        actions.append(Turn(number, role, reason))
+        self.instances.switch_role(number, role)
+        actions.append(SwitchRole(number, role, reason))
         self.service_of(number).leave(number, actions)
         self.join(number, actions)
 
@@ -84,11 +84,11 @@ class Placement:
         """Free the GPUs of an instance that is empty; parameters that were whole may stay on them a while."""
         instance = self.instances.live[number]
         parks = self._park_ns and instance.state != "loading"
-        self._log.happened(now_ns, "reclaimed", instance, reason)
+        self._log.happened(now_ns, "released", instance, reason)
         self.instances.free(number, now_ns + self._park_ns if parks else None)
         self._engines[number].vacate()
         self._residency.clear(("replica", number))
-        actions.append(Reclaim(number, reason))
+        actions.append(ReleaseGpus(number, reason))
 
     def at_work(self, number: int) -> bool:
         """Whether a report of it will follow."""

@@ -24,5 +24,5 @@ class ScaleLog:
 
     def short(self, now_ns: int, decision: ScaleDecision, reason: str, obstacle: Obstacle) -> None:
         """Instances were wanted and do not come."""
-        event = ScaleEvent(now_ns, "short", decision.model, decision.role, -1, reason, obstacle)
+        event = ScaleEvent(now_ns, "shortage", decision.model, decision.role, -1, reason, obstacle)
         self.events.append(event)

@@ -51,7 +51,7 @@ class LastAnswer(NamedTuple):
     """What the scaler's last answer for a model rests on: while it is the same it need not be asked again.
 
     ``loads``: see ``loads_of``. ``changes``: how often the model's instances had changed. ``until_ns``: from
-    then on it may decide otherwise. ``short``: it lacked instances, so free GPUs change the answer too.
+    then on it may decide otherwise. ``shortage``: it lacked instances, so free GPUs change the answer too.
     """
 
     loads: tuple[int, int, int]

@@ -7,7 +7,7 @@ from serving.live.host import LiveSetup
 from serving.parameters.cluster_map import ClusterMap
 from serving.parameters.copies import Copies
 from serving.protocols.live import LivePolicy
-from serving.protocols.live_answers import AskedLivePolicy
+from serving.protocols.live_answers import CheckedLivePolicy
 from serving.protocols.provisioning import Provisioner
 from serving.protocols.scale_answers import Arbiter
 from serving.protocols.scaling import Scaler
@@ -20,7 +20,7 @@ class ModelLimits:
 
     ``pass_ns``: how long a full prefill pass takes. ``size_bytes``: of the parameters, on all GPUs together;
     ``activation_bytes_per_token``: between two layers. ``kv_bytes_per_token``: on all GPUs together;
-    ``most_requests``: that decode on one instance. These are for live scaling only.
+    ``max_num_seqs``: that decode on one instance. These are for live scaling only.
     """
 
     bounds: Mapping[Role, tuple[int, int]]
@@ -31,7 +31,7 @@ class ModelLimits:
     size_bytes: int = 0
     activation_bytes_per_token: int = 0
     kv_bytes_per_token: int = 0
-    most_requests: int = 1 << 30
+    max_num_seqs: int = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ def live_setups(parts: ElasticParts) -> dict[str, LiveSetup]:
     """What live scaling of each model needs to know; none without a live policy."""
     if parts.policies.live is None:
         return {}
-    policy = AskedLivePolicy(parts.policies.live)
+    policy = CheckedLivePolicy(parts.policies.live)
     return {
         model: LiveSetup(
             policy,
@@ -84,7 +84,7 @@ def live_setups(parts: ElasticParts) -> dict[str, LiveSetup]:
             limits.activation_bytes_per_token,
             limits.prefill_tokens_per_s,
             limits.kv_bytes_per_token,
-            limits.most_requests,
+            limits.max_num_seqs,
         )
         for model, limits in parts.setup.limits.items()
     }

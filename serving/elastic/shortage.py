@@ -8,42 +8,43 @@ something to be had. So a look costs as much as there are instances, however man
 from bisect import bisect_right, insort
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from serving.protocols.provisioning import Missing
+from serving.protocols.provisioning import MissingInstances
 from serving.protocols.scaling import Obstacle, ScaleDecision
 
 
 class Shortage:
     """What the models are short of. ``starved``: names, ascending."""
 
-    __slots__ = ("_told", "starved")
+    __slots__ = ("_recorded", "starved")
 
     def __init__(self) -> None:
         self.starved: list[str] = []
-        self._told: dict[str, dict[tuple[str, str], Missing]] = {}  # model -> (role, act) -> what it was told
+        # Model -> (role, act) -> what it was told
+        self._recorded: dict[str, dict[tuple[str, str], MissingInstances]] = {}
 
-    def is_news(self, decision: ScaleDecision, missing: Missing) -> bool:
+    def is_new_shortage(self, decision: ScaleDecision, missing: MissingInstances) -> bool:
         """Whether it is another shortage than the last one of this model, role and act, which it now is."""
-        told = self._told.setdefault(decision.model, {})
-        if told.get((decision.role, decision.act)) == missing:
+        recorded = self._recorded.setdefault(decision.model, {})
+        if recorded.get((decision.role, decision.act)) == missing:
             return False
-        told[decision.role, decision.act] = missing
+        recorded[decision.role, decision.act] = missing
         return True
 
     def ended(self, decision: ScaleDecision) -> None:
         """The decision was carried out in full."""
-        self._told.get(decision.model, {}).pop((decision.role, decision.act), None)
+        self._recorded.get(decision.model, {}).pop((decision.role, decision.act), None)
 
     def update(self, model: str, decisions: Iterable[ScaleDecision]) -> None:
         """Forget the shortages of roles for which the scaler, asked now, wants nothing any more."""
-        told = self._told.get(model)
-        if told:
+        recorded = self._recorded.get(model)
+        if recorded:
             wanted = {(one.role, one.act) for one in decisions}
-            self._told[model] = {key: missing for key, missing in told.items() if key in wanted}
+            self._recorded[model] = {key: missing for key, missing in recorded.items() if key in wanted}
 
     def obstacle_of_loads(self, model: str) -> Obstacle | None:
         """Why loads of this model could not begin; None: they could."""
-        told = self._told.get(model, {})
-        return next((missing.obstacle for (_, act), missing in told.items() if act == "load"), None)
+        recorded = self._recorded.get(model, {})
+        return next((missing.obstacle for (_, act), missing in recorded.items() if act == "load"), None)
 
     def starve(self, model: str) -> None:
         """Leave the model out of looks until a request of it arrives, or GPUs can be had."""
@@ -58,16 +59,19 @@ class Shortage:
         return True
 
     def in_turn(
-        self, asked: Sequence[str], has_something: Callable[[], bool], can_get: Callable[[str], bool]
+        self,
+        asked: Sequence[str],
+        any_gpus_obtainable: Callable[[], bool],
+        gpus_obtainable: Callable[[str], bool],
     ) -> Iterator[str]:
         """The models to ask at a look, by name: those of ``asked``, and the starved that can get something.
 
-        ``has_something``: whether anybody could; ``can_get``: whether this model could. Both are called when
-        its turn comes, after the models before it have got what they get.
+        ``any_gpus_obtainable``: whether anybody could; ``gpus_obtainable``: whether this model could. Both
+        are called when its turn comes, after the models before it have got what they get.
         """
         last = ""
         for model in (*asked, None):
-            while (found := self._next(last, model, has_something, can_get)) is not None:
+            while (found := self._next(last, model, any_gpus_obtainable, gpus_obtainable)) is not None:
                 last = found
                 yield found
             if model is not None:
@@ -78,16 +82,16 @@ class Shortage:
         self,
         after: str,
         before: str | None,
-        has_something: Callable[[], bool],
-        can_get: Callable[[str], bool],
+        any_gpus_obtainable: Callable[[], bool],
+        gpus_obtainable: Callable[[str], bool],
     ) -> str | None:
         starved = self.starved
-        if not starved or not has_something():
+        if not starved or not any_gpus_obtainable():
             return None
         for place in range(bisect_right(starved, after), len(starved)):
             model = starved[place]
             if before is not None and model >= before:
                 return None
-            if can_get(model):
+            if gpus_obtainable(model):
                 return model
         return None

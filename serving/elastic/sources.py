@@ -6,8 +6,8 @@ from serving.elastic.instances import Instances
 from serving.parameters.cluster_map import ClusterMap
 from serving.parameters.loads import Loads
 from serving.protocols.planning import Port, Source
-from serving.protocols.provisioning import Provision, Seat
-from serving.vocabulary.actions import Stop
+from serving.protocols.provisioning import GpuSlot, Provision
+from serving.vocabulary.actions import Endpoint
 from serving.vocabulary.replica import Role
 
 
@@ -29,39 +29,39 @@ def provision_for(
     """
     sending = loads.sending()
     prefilling = _prefilling(instances, cluster)
-    seats = tuple(
+    slots = tuple(
         [
-            Seat(
-                seat.id,
-                seat.gpus,
+            GpuSlot(
+                slot.id,
+                slot.gpus,
                 host,
-                _ports(seat.gpus, cluster, prefilling),
+                _ports(slot.gpus, cluster, prefilling),
                 host in host_copies,
                 host in cluster.lost_ssds,
             )
-            for seat in instances.free_seats(model)
-            for host in (cluster.host_of(seat.gpus[0]),)
+            for slot in instances.free_slots(model)
+            for host in (cluster.host_of(slot.gpus[0]),)
         ]
     )
     holders, loading = list[Source](), list[Source]()
     for instance in instances.of(model):
-        stop: Stop = ("replica", instance.replica.id)
+        endpoint: Endpoint = ("replica", instance.replica.id)
         ports = _ports(instance.replica.gpus, cluster, prefilling)
         if loads.to(instance.replica.id) is not None:
-            loading.append(_source(stop, ports, sending))
+            loading.append(_source(endpoint, ports, sending))
         elif instance.state != "loading":
-            holders.append(_source(stop, ports, sending, instance.replica.id in kv_senders))
+            holders.append(_source(endpoint, ports, sending, instance.replica.id in kv_senders))
     hosts = []
     for host in host_copies:
         if cluster.host_ports[host]:
-            stop = ("host", host)
-            hosts.append(_source(stop, cluster.host_ports[host], sending))
+            endpoint = ("host", host)
+            hosts.append(_source(endpoint, cluster.host_ports[host], sending))
     scale_up = cluster.scale_up_bytes_per_s
     return Provision(
         model,
         role,
         count,
-        seats,
+        slots,
         tuple(holders),
         tuple(hosts),
         cluster.stores,
@@ -70,8 +70,10 @@ def provision_for(
     )
 
 
-def _source(stop: Stop, ports: tuple[Port, ...], sending: Mapping[Stop, int], busy: bool = False) -> Source:
-    return Source(stop, ports, busy or stop in sending, sending.get(stop, 0))
+def _source(
+    endpoint: Endpoint, ports: tuple[Port, ...], sending: Mapping[Endpoint, int], busy: bool = False
+) -> Source:
+    return Source(endpoint, ports, busy or endpoint in sending, sending.get(endpoint, 0))
 
 
 def _prefilling(instances: Instances, cluster: ClusterMap) -> set[int]:

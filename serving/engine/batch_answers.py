@@ -18,7 +18,7 @@ from serving.protocols.policy_faults import fault, refused, shown, wrong_reason
 from serving.vocabulary.actions import Chunk
 
 
-class Asked(NamedTuple):
+class BatchQuestion(NamedTuple):
     """Which batcher was asked, for which replica, and what is there, to look at."""
 
     replica: int
@@ -29,7 +29,7 @@ class Asked(NamedTuple):
     ledger: KvLedger
 
 
-def check_batch(asked: Asked, batch: Batch) -> None:
+def check_batch(asked: BatchQuestion, batch: Batch) -> None:
     """Before it is applied, its victims being out: every type and value, and that it does something."""
     _, chunks, count, decode, max_steps, interruptible, reason = batch
     if not (
@@ -54,7 +54,7 @@ def check_batch(asked: Asked, batch: Batch) -> None:
         _check_admitted(asked, batch, chunk, next(waiting, None))
 
 
-def check_room(asked: Asked, batch: Batch) -> None:
+def check_blocks(asked: BatchQuestion, batch: Batch) -> None:
     """After its chunks have their blocks: there are blocks for all its steps."""
     ledger, more = asked.ledger, batch.max_steps - 1
     ends = [start + tokens for _, start, tokens in batch.chunks]
@@ -67,7 +67,7 @@ def check_room(asked: Asked, batch: Batch) -> None:
         _refuse(asked, batch, f"it wants {-free} more KV blocks than there are for {steps}")
 
 
-def check_victims(asked: Asked, batch: Batch) -> None:
+def check_victims(asked: BatchQuestion, batch: Batch) -> None:
     """Every request to be preempted runs on this replica, and is named once."""
     victims: Any = batch.preempt
     if type(victims) is not tuple or any(type(one) is not int for one in victims):
@@ -77,13 +77,13 @@ def check_victims(asked: Asked, batch: Batch) -> None:
             _refuse(asked, batch, f"it preempts request {one}, which does not run, or twice")
 
 
-def left_lying(asked: Asked) -> NoReturn:
+def idle_with_work(asked: BatchQuestion) -> NoReturn:
     """The batcher has nothing to run though there is work, and nobody else's KV in the memory."""
     waits = f"{len(asked.running)} requests run and {len(asked.waiting)} wait on replica {asked.replica}"
     raise fault(asked.batcher, CHOOSE, f"left work lying: it answered None, and {waits}")
 
 
-def _check_begun(asked: Asked, batch: Batch, chunks: tuple[Chunk, ...]) -> None:
+def _check_begun(asked: BatchQuestion, batch: Batch, chunks: tuple[Chunk, ...]) -> None:
     """Prompts under way go on where they stand, each once."""
     for chunk in chunks:
         known: Any = asked.prefilling.get(chunk[0]) if _is_chunk(chunk) else None
@@ -96,14 +96,14 @@ def _check_begun(asked: Asked, batch: Batch, chunks: tuple[Chunk, ...]) -> None:
         _refuse(asked, batch, "it has two chunks of one request")
 
 
-def _check_admitted(asked: Asked, batch: Batch, chunk: Chunk, progress: Progress | None) -> None:
+def _check_admitted(asked: BatchQuestion, batch: Batch, chunk: Chunk, progress: Progress | None) -> None:
     """The next in the queue begins, at 0 or at what is stored of it."""
     if progress is None or not _is_chunk(chunk):
         _refuse(asked, batch, _wrong_chunk(chunk, None))
     request, start, tokens = chunk
     left = progress.known_tokens - start - tokens
     fits = tokens > 0 and left >= 0 and not (left and batch.max_steps > 1)
-    if progress.id != request or not fits or (start and not progress.comes_back):
+    if progress.id != request or not fits or (start and not progress.was_preempted):
         _refuse(asked, batch, _wrong_chunk(chunk, progress))
     if start:
         ledger = asked.ledger
@@ -113,7 +113,7 @@ def _check_admitted(asked: Asked, batch: Batch, chunk: Chunk, progress: Progress
             _refuse(asked, batch, f"{why}, and cannot begin at position {start}")
 
 
-def _refuse(asked: Asked, batch: Batch, why: str) -> NoReturn:
+def _refuse(asked: BatchQuestion, batch: Batch, why: str) -> NoReturn:
     raise refused(asked.batcher, CHOOSE, batch, f"{why} (replica {asked.replica})")
 
 
@@ -130,7 +130,7 @@ def _wrong_chunk(chunk: Any, progress: Progress | None) -> str:
         return f"the chunk {chunk} is of no request that waits or has a prompt under way"
     if progress.id != request:
         return f"request {progress.id} is before {request} in the queue"
-    where = "position 0, or what is stored" if progress.comes_back else f"position {progress.computed}"
+    where = "position 0, or what is stored" if progress.was_preempted else f"position {progress.computed}"
     left = progress.known_tokens - progress.computed
     return (
         f"the chunk {chunk} does not fit: request {request} goes on at {where}, once, with 1 to {left} "

@@ -4,9 +4,10 @@ It applies what a batcher chooses and does not know which batcher that is. docs/
 states and events.
 
 An arrival interrupts a run if it may change it; a pass is chosen after a report unless the run goes on.
-Requests whose KV comes from another replica (``adopt``) join decode steps in progress at their next boundary;
-any other run they interrupt. A replica that hands over (role prefill) runs prompts only: those it completes
-are ``outgoing``, and keep their memory until they are fetched. ``aside``: layers of others' prompts; first.
+Requests whose KV comes from another replica (``join_batch``) join decode steps in progress at their next
+boundary; any other run they interrupt. A replica that hands over (role prefill) runs prompts only: those it
+completes are ``outgoing``, and keep their memory until they are fetched. ``layer_pass``: layers of others'
+prompts; first.
 
 Under asynchronous scheduling a step is chosen while the one before it runs. So what happens during a step
 (an arrival, a finish) counts only from the second boundary after it: newcomers wait at the door, and those
@@ -16,12 +17,18 @@ who have finished keep seat and memory, for one step more. When nothing else can
 from collections import deque
 from collections.abc import Iterable, Sequence
 
-from serving.engine.batch_answers import Asked, check_batch, check_room, check_victims, left_lying
+from serving.engine.batch_answers import (
+    BatchQuestion,
+    check_batch,
+    check_blocks,
+    check_victims,
+    idle_with_work,
+)
 from serving.engine.kv_ledger import KvLedger
 from serving.engine.layer_pass import LayerPass
 from serving.engine.progress import EngineState, Progress
 from serving.protocols.batch import Batch, Batcher, ReplicaView, chosen
-from serving.vocabulary.actions import Action, Adopt, Chunk, Fail, Interrupt, Preempt, Run
+from serving.vocabulary.actions import Action, Chunk, Fail, Interrupt, JoinBatch, Preempt, Run
 from serving.vocabulary.events import Ran
 from serving.vocabulary.replica import Replica
 from serving.vocabulary.request import Request
@@ -35,10 +42,11 @@ class Engine:
     """One replica's queue, batch and memory."""
 
     __slots__ = (
-        "_chunks", "_decode_first", "_interruptible", "_newcomers", "_steps_left", "_stop", "adopted",
-        "aside", "asynchronous", "batcher", "checks", "coalesce", "door", "ended", "epoch", "handing_over",
-        "hands_over", "id", "joining", "ledger", "outgoing", "preemptions", "prefilling", "prompts_alone",
-        "replica", "running", "seats", "state", "view", "waiting",
+        "_arrival_queue", "_chunks", "_decode_first", "_interruptible", "_steps_left", "_stop",
+        "asynchronous", "attached", "batcher", "checks", "coalesce", "ended", "epoch", "handing_over",
+        "hands_over", "id", "joining", "layer_pass", "ledger", "max_num_seqs", "outgoing", "preemptions",
+        "prefilling", "prompts_alone", "replica", "running", "state", "unseen_arrivals", "view",
+        "waiting",
     )  # fmt: skip
 
     def __init__(
@@ -64,19 +72,19 @@ class Engine:
         blocks = replica.kv_blocks, replica.block_tokens, replica.watermark_blocks
         self.ledger = KvLedger(*blocks, replica.prefix_caching)
         self.waiting: deque[Progress] = deque()
-        self.door: deque[Progress] = deque()  # asynchronous: came since the last choice was made
+        self.unseen_arrivals: deque[Progress] = deque()  # asynchronous: came since the last choice was made
         self.ended: list[int] = []  # asynchronous: finished since then
-        self._newcomers = self.door if asynchronous and loaded else self.waiting
+        self._arrival_queue = self.unseen_arrivals if asynchronous and loaded else self.waiting
         self._stop = Interrupt(replica.id, "arrival", int(asynchronous))
         self.running: dict[int, Progress] = {}
         self.prefilling: dict[int, Progress] = {}
         self.hands_over = replica.role == "prefill"
         self.outgoing: deque[Progress] = deque()  # their prompts are computed, their KV waits here
-        self.adopted: list[Progress] = []  # their KV is here, they decode from the next pass on
+        self.attached: list[Progress] = []  # their KV is here, they decode from the next pass on
         self.joining: list[Sequence[Progress]] = []  # of these, who joins the run in progress
         self.checks = checks
-        self.seats = 1 << 30  # how many may decode here; a batcher has its own limit for who it admits
-        self.aside: LayerPass | None = None
+        self.max_num_seqs = 1 << 30  # how many may decode here; a batcher has its own limit for who it admits
+        self.layer_pass: LayerPass | None = None
         self.preemptions = 0
         self.prompts_alone = prompts_alone
         self.state: EngineState = _IDLE if loaded else _LOADING
@@ -94,7 +102,7 @@ class Engine:
             self.waiting.append(Progress(request))
             self._start_pass(actions)
             return
-        self._newcomers.append(Progress(request))
+        self._arrival_queue.append(Progress(request))
         if self._interruptible:
             self._interruptible = False
             self.state = _STOPPING
@@ -102,7 +110,7 @@ class Engine:
 
     def vacate(self) -> None:
         """The GPUs go to others; nothing may be left here."""
-        works = self.aside is not None or self.ledger.holders()
+        works = self.layer_pass is not None or self.ledger.holders()
         assert self.state in (_IDLE, _LOADING) and not works, "a replica at work was vacated"
         self.state = _VACANT
 
@@ -110,16 +118,16 @@ class Engine:
         """The GPUs are this replica's (again); it serves in ``role`` once it has its parameters."""
         assert self.state is _VACANT, "a replica was placed twice"
         self.state = _IDLE if loaded else _LOADING
-        self._newcomers = self.door if self.asynchronous and loaded else self.waiting
-        self.turn(role)
+        self._arrival_queue = self.unseen_arrivals if self.asynchronous and loaded else self.waiting
+        self.switch_role(role)
 
-    def turn(self, role: str) -> None:
+    def switch_role(self, role: str) -> None:
         """Serve in another role from the next pass on."""
         self.hands_over = role == "prefill"
 
-    def limit_decoding(self, most_requests: int) -> None:
+    def limit_decoding(self, max_num_seqs: int) -> None:
         """No more than so many decode here at once."""
-        self.seats = most_requests
+        self.max_num_seqs = max_num_seqs
 
     def handing_over_tokens(self) -> int:
         """Prompt tokens of the pass in progress that are computed to be handed over."""
@@ -131,18 +139,24 @@ class Engine:
         self.waiting.extend(map(Progress, requests))
         self._start_pass(actions)
 
-    def adopt(self, arrived: Sequence[Progress], actions: list[Action], fits: bool = True) -> None:
+    def join_batch(self, arrived: Sequence[Progress], actions: list[Action], fits: bool = True) -> None:
         """Attach these, and let them decode as soon as may be. fits: there is room for all they write."""
         assert self.state not in _GONE, "requests were attached to a lost replica, or to a seat"
-        self.adopted += arrived
+        self.attached += arrived
         if self.state is _IDLE:
             self._start_pass(actions)
         elif self.state is _RUNNING:
-            if self._chunks or self.aside is not None or not self.coalesce or self.hands_over or not fits:
+            if (
+                self._chunks
+                or self.layer_pass is not None
+                or not self.coalesce
+                or self.hands_over
+                or not fits
+            ):
                 self.cut_run(actions)
             else:
                 self.joining.append(arrived)
-                self._adopts(arrived, actions)
+                self._append_join(arrived, actions)
 
     def cut_run(self, actions: list[Action]) -> None:
         """End the run in progress at its next boundary."""
@@ -168,7 +182,7 @@ class Engine:
         if outgoing:
             self.outgoing += batch
         else:
-            self.adopted += batch
+            self.attached += batch
 
     def detach(self, batch: Iterable[Progress], keeps_kv: bool = False) -> None:
         """Outgoing requests leave with their KV; keeps_kv: their blocks stay reserved."""
@@ -184,11 +198,11 @@ class Engine:
     def withdraw(self) -> list[int]:
         """Who waits and has not begun here, from the head of the queue, is taken back."""
         gone = list[int]()
-        for queue in (self.waiting, self.door):
+        for queue in (self.waiting, self.unseen_arrivals):
             waiting = tuple(queue)
             queue.clear()
             for progress in waiting:
-                if progress.comes_back:
+                if progress.was_preempted:
                     queue.append(progress)
                 else:
                     gone.append(progress.id)
@@ -196,8 +210,8 @@ class Engine:
 
     def run_layers(self, one: LayerPass, actions: list[Action]) -> None:
         """Run this pass over some layers next, at once if nothing runs."""
-        assert self.aside is None, f"replica {self.id} has a pass over some layers already"
-        self.aside = one
+        assert self.layer_pass is None, f"replica {self.id} has a pass over some layers already"
+        self.layer_pass = one
         if self.state is _IDLE or self.state is _LOADING:
             self._begin_layers(actions)
         elif self.state is _RUNNING:
@@ -205,14 +219,16 @@ class Engine:
 
     def layers_ran(self) -> None:
         """That pass has been run: the engine is idle until somebody gives it work or it is ``freed``."""
-        assert self.aside is not None and self.aside.begun, "a replica reports layers that nobody asked for"
-        self.aside = None
+        assert self.layer_pass is not None and self.layer_pass.begun, (
+            "a replica reports layers that nobody asked for"
+        )
+        self.layer_pass = None
         if self.state is not _LOADING:
             self.state = _IDLE
 
     def _begin_layers(self, actions: list[Action]) -> None:
         """Nothing runs: the pass over some layers that was asked for begins."""
-        one = self.aside
+        one = self.layer_pass
         assert one is not None and not one.begun
         one.begun = True
         if self.state is not _LOADING:
@@ -220,8 +236,10 @@ class Engine:
         actions.append(Run(self.id, self.epoch, one.chunks, False, 1, True, one.reason, True, one.layers))
 
     def freed(self, actions: list[Action]) -> None:
-        """Memory was given back by others than a pass, or ``aside`` is over: what waited for it may run."""
-        if self.state is _IDLE and (self.waiting or self.running or self.adopted):
+        """Memory was given back by others than a pass, or ``layer_pass`` is over: what waited for it may
+        run.
+        """
+        if self.state is _IDLE and (self.waiting or self.running or self.attached):
             self._start_pass(actions)
 
     def ready(self, actions: list[Action]) -> None:
@@ -229,9 +247,9 @@ class Engine:
         if self.state is _LOST:
             return
         assert self.state is _LOADING, "a replica that has its parameters was loaded again"
-        self.state = _IDLE if self.aside is None else _RUNNING
-        self._newcomers = self.door if self.asynchronous else self.waiting
-        if self.waiting and self.aside is None:
+        self.state = _IDLE if self.layer_pass is None else _RUNNING
+        self._arrival_queue = self.unseen_arrivals if self.asynchronous else self.waiting
+        if self.waiting and self.layer_pass is None:
             self._start_pass(actions)
 
     def ran(self, event: Ran, actions: list[Action]) -> None:
@@ -258,10 +276,10 @@ class Engine:
         else:
             assert not finished, "a request finished without a step"
         if not event.running:
-            door = self.door
+            unseen_arrivals = self.unseen_arrivals
             # Those who came before the last step began are seen now.
-            while door and door[0].arrival_ns <= event.last_step_ns:
-                self.waiting.append(door.popleft())
+            while unseen_arrivals and unseen_arrivals[0].arrival_ns <= event.last_step_ns:
+                self.waiting.append(unseen_arrivals.popleft())
             self._start_pass(actions)
         else:
             assert self.running and left, "a run goes on with nobody in it"
@@ -272,26 +290,26 @@ class Engine:
             return []
         self.state = _LOST
         self.epoch += 1
-        self._chunks, self.aside = (), None
+        self._chunks, self.layer_pass = (), None
         self.joining.clear()
         self._interruptible = False
         self._release_ended()
-        failed = self._everybody_leaves()
+        failed = self._remove_all_requests()
         actions.extend(Fail(request, cause) for request in failed)
         return failed
 
-    def _everybody_leaves(self) -> list[int]:
+    def _remove_all_requests(self) -> list[int]:
         """All requests of a replica that is gone, ascending; it has none any more."""
-        others = (*self.waiting, *self.door, *self.outgoing, *self.adopted)
+        others = (*self.waiting, *self.unseen_arrivals, *self.outgoing, *self.attached)
         gone = sorted([*self.running, *(progress.id for progress in others)])
         for request in gone:
             self.ledger.release(request)
         for progress in self.waiting:
             self.ledger.forget(progress.id)
-        for held in (self.running, self.prefilling, self.waiting, self.door):
+        for held in (self.running, self.prefilling, self.waiting, self.unseen_arrivals):
             held.clear()
         self.outgoing.clear()
-        self.adopted.clear()
+        self.attached.clear()
         return gone
 
     def _joined(self, joins: tuple[int, ...], steps: int) -> int:
@@ -305,7 +323,7 @@ class Engine:
             ledger.steps_done += at - before
             before = at
             for progress in arrived:
-                self.adopted.remove(progress)
+                self.attached.remove(progress)
                 self.running[progress.id] = progress
                 ledger.start_decoding(progress.id, progress.known_tokens + 1)
         self.joining.clear()
@@ -351,24 +369,24 @@ class Engine:
     def _start_pass(self, actions: list[Action]) -> None:
         """Ask the batcher and apply its answer."""
         self._interruptible = False
-        if self.adopted:
-            self._let_in(actions)
-        if self.aside is not None:
+        if self.attached:
+            self._start_attached(actions)
+        if self.layer_pass is not None:
             self._begin_layers(actions)
             return
-        if not (self.running or self.waiting or self.door):
+        if not (self.running or self.waiting or self.unseen_arrivals):
             self.state = _IDLE
             self._steps_left = -1
             return
         batch = chosen(self.batcher, self.view)
         if batch is None or batch.preempt:
             batch = self._unusual(batch, actions)
-            if batch is None and self.adopted:  # the victims have left seats
+            if batch is None and self.attached:  # the victims have left seats
                 self._start_pass(actions)
                 return
             if batch is None:
                 if self.running or (self.waiting and not (self.outgoing or self.ledger.holders())):
-                    left_lying(self._asked())
+                    idle_with_work(self._asked())
                 self.state = _IDLE
                 self._steps_left = -1
                 return
@@ -378,9 +396,9 @@ class Engine:
         if chunks:
             self._admit(chunks, count)
         if self.checks:
-            check_room(self._asked(), batch)
+            check_blocks(self._asked(), batch)
         # What is known one step too late may change the next choice; who is adopted yet waits for a seat.
-        late = self.door or self.adopted or (self.ended and (self.waiting or not interruptible))
+        late = self.unseen_arrivals or self.attached or (self.ended and (self.waiting or not interruptible))
         if late or not self.coalesce or self.hands_over or (chunks and self.prompts_alone):
             max_steps, interruptible = 1, False
         self.state = _RUNNING
@@ -401,43 +419,43 @@ class Engine:
                 progress = self.waiting.popleft()
                 assert progress.id == request, "the queue is admitted in order"
                 self.running[request] = prefilling[request] = progress
-                if progress.comes_back:
+                if progress.was_preempted:
                     progress.computed = start
                     ledger.resume(request, start)
             assert progress.computed == start, "a chunk starts where the last one ended"
             ledger.reserve(request, start + tokens)
 
-    def _let_in(self, actions: list[Action]) -> None:
+    def _start_attached(self, actions: list[Action]) -> None:
         """Those who were adopted since the last pass decode with the others, as far as there are seats.
 
         An instance that turns to decoding may have computed more than it has seats for.
         """
-        free = self.seats - len(self.running) + len(self.ended)
-        entering = self.adopted[: max(0, free)]
+        free = self.max_num_seqs - len(self.running) + len(self.ended)
+        entering = self.attached[: max(0, free)]
         if not entering:
             return
-        del self.adopted[: len(entering)]
+        del self.attached[: len(entering)]
         for progress in entering:
             self.running[progress.id] = progress
             self.ledger.start_decoding(progress.id, progress.known_tokens + 1)
-        self._adopts(entering, actions)
+        self._append_join(entering, actions)
 
-    def _adopts(self, arrived: Sequence[Progress], actions: list[Action]) -> None:
+    def _append_join(self, arrived: Sequence[Progress], actions: list[Action]) -> None:
         """They decode from the next boundary on; during a run the next report tells which one that is."""
         ids = tuple([progress.id for progress in arrived])
-        actions.append(Adopt(self.id, ids, "their KV has come"))
+        actions.append(JoinBatch(self.id, ids, "their KV has come"))
 
-    def _asked(self) -> Asked:
+    def _asked(self) -> BatchQuestion:
         """What a batcher's answer is checked against."""
-        return Asked(self.id, self.batcher, self.running, self.prefilling, self.waiting, self.ledger)
+        return BatchQuestion(self.id, self.batcher, self.running, self.prefilling, self.waiting, self.ledger)
 
     def _unusual(self, batch: Batch | None, actions: list[Action]) -> Batch | None:
         """Take out the victims; when nothing is left that could run, choose again with all that is known."""
         batch = self._without_victims(batch, actions)
-        if batch is None and (self.ended or self.door):
+        if batch is None and (self.ended or self.unseen_arrivals):
             self._release_ended()
-            self.waiting.extend(self.door)
-            self.door.clear()
+            self.waiting.extend(self.unseen_arrivals)
+            self.unseen_arrivals.clear()
             batch = self._without_victims(chosen(self.batcher, self.view), actions)
         if batch is None and self.waiting and not (self.outgoing or self.ledger.holders()):
             # The last one gave way: it comes back at once.
@@ -469,7 +487,7 @@ class Engine:
                 stored = max(progress.known_tokens, context - 1 - self.asynchronous)
                 progress.known_tokens = context
             progress.computed = 0
-            progress.comes_back = True
+            progress.was_preempted = True
             ledger.preempt(request, stored)
             self.waiting.appendleft(progress)
             self.preemptions += 1

@@ -1,10 +1,10 @@
 """The paged KV memory of one replica, kept in O(1) per run instead of O(1) per token.
 
-A step counter ages every decoding request at once: one that joined with context c at counter s keeps
-``base = c - s`` and has context ``base + steps_done`` ever after. Context counts the token the next step
-feeds, so a request stores base + steps_done - 1 positions. Write base - 1 as ``block * whole - turn`` with
-turn in 0..block-1; then it holds ``whole + ceil((steps_done - turn) / block)`` blocks, and takes a new one in
-the steps whose counter is ``turn`` modulo the block size. A histogram over the turns therefore tells the
+A step counter ages every decoding request at once: one that joined with context c at counter s keeps ``base =
+c - s`` and has context ``base + steps_done`` ever after. Context counts the token the next step feeds, so a
+request stores base + steps_done - 1 positions. Write base - 1 as ``block * base_blocks - phase`` with turn in
+0..block-1; then it holds ``base_blocks + ceil((steps_done - phase) / block)`` blocks, and takes a new one in
+the steps whose counter is ``phase`` modulo the block size. A histogram over the turns therefore tells the
 blocks of everybody, and what any number of steps will take.
 
 The ledger counts blocks and knows none of them by what it holds. What does is ``_stored``, None when prefix
@@ -26,14 +26,14 @@ class KvLedger:
     """
 
     __slots__ = (
+        "_base_blocks",
         "_bases",
         "_counted_at",
         "_decoding_blocks",
         "_held",
+        "_phases",
         "_reserved",
         "_stored",
-        "_turns",
-        "_wholes",
         "block_tokens",
         "decoding",
         "steps_done",
@@ -51,8 +51,8 @@ class KvLedger:
         self.watermark_blocks = watermark_blocks
         self.steps_done = 0  # whoever runs decode steps adds them here
         self.decoding = 0
-        self._turns = [0] * block_tokens
-        self._wholes = 0  # sum of ``whole`` over the decoding requests
+        self._phases = [0] * block_tokens
+        self._base_blocks = 0  # sum of ``base_blocks`` over the decoding requests
         self._reserved = 0  # blocks of prompts in progress
         self._decoding_blocks, self._counted_at = 0, 0  # of those who decode, at that step; -1: not known
         self._held: dict[int, int] = {}
@@ -65,8 +65,8 @@ class KvLedger:
         steps = self.steps_done
         if steps != self._counted_at:  # asked for twice per pass, and the same both times
             block = self.block_tokens
-            taken = self.decoding * (steps // block) + sum(self._turns[: steps % block])
-            self._counted_at, self._decoding_blocks = steps, self._wholes + taken
+            taken = self.decoding * (steps // block) + sum(self._phases[: steps % block])
+            self._counted_at, self._decoding_blocks = steps, self._base_blocks + taken
         return self.total_blocks - self._reserved - self._decoding_blocks
 
     def blocks_for(self, tokens: int) -> int:
@@ -97,16 +97,16 @@ class KvLedger:
         block = self.block_tokens
         held = self._held.pop(request)
         self._bases[request] = base = context_tokens - self.steps_done
-        turn = (1 - base) % block
+        phase = (1 - base) % block
         self._reserved -= held
         self._counted_at = -1
-        self._wholes += (base - 1 + turn) // block
-        self._turns[turn] += 1
+        self._base_blocks += (base - 1 + phase) // block
+        self._phases[phase] += 1
         self.decoding += 1
 
     def step_blocks(self) -> int:
         """Blocks the next decode step takes."""
-        return self._turns[self.steps_done % self.block_tokens]
+        return self._phases[self.steps_done % self.block_tokens]
 
     def takes_block_next_step(self, request: int) -> bool:
         """Whether a decoding request needs a new block in the next step."""
@@ -144,12 +144,12 @@ class KvLedger:
         if rounds > 0:
             return rounds * block
         for step in range(block):
-            free -= self._turns[(self.steps_done + step) % block]
+            free -= self._phases[(self.steps_done + step) % block]
             if free < 0:
                 return step
         raise AssertionError("a round of steps takes one block per request, and fewer are free")
 
-    def has_room(self, joining: int, decode: bool, steps: int) -> bool:
+    def has_blocks(self, joining: int, decode: bool, steps: int) -> bool:
         """Whether so many steps surely have blocks: quickly, and False too where they are short by a few.
 
         ``joining`` more decode after the first step; in the first nobody does unless ``decode``.
@@ -158,15 +158,15 @@ class KvLedger:
         free = self.total_blocks - self._reserved
         free -= self._decoding_blocks if done == self._counted_at else free - self.free_blocks
         if decode:
-            free -= self._turns[done % block]
+            free -= self._phases[done % block]
         return free >= (self.decoding + joining) * ((steps + block - 2) // block)
 
     def blocks_of_steps(self, steps: int) -> int:
         """Blocks that those who decode take in the next steps."""
         block = self.block_tokens
         rounds, rest = divmod(steps, block)
-        turns = [self._turns[(self.steps_done + step) % block] for step in range(rest)]
-        return self.decoding * rounds + sum(turns)
+        phases = [self._phases[(self.steps_done + step) % block] for step in range(rest)]
+        return self.decoding * rounds + sum(phases)
 
     def resume(self, request: int, cached_tokens: int) -> None:
         """A request comes back and finds ``cached_tokens``; ``reserve`` then gives it all its blocks."""
@@ -204,13 +204,13 @@ class KvLedger:
             self._reserved -= held
             return held
         block = self.block_tokens
-        turn = (1 - base) % block
-        whole = (base - 1 + turn) // block
+        phase = (1 - base) % block
+        base_blocks = (base - 1 + phase) // block
         self._counted_at = -1
-        self._wholes -= whole
-        self._turns[turn] -= 1
+        self._base_blocks -= base_blocks
+        self._phases[phase] -= 1
         self.decoding -= 1
-        return whole + -(-(self.steps_done - turn) // block)
+        return base_blocks + -(-(self.steps_done - phase) // block)
 
     def holders(self) -> tuple[int, ...]:
         """Requests that hold blocks, for invariants and views."""

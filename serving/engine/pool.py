@@ -53,4 +53,4 @@ class EnginePool:
         if engine is not None:
             engine.place(role, loaded)
         else:
-            self.add(replica, loaded).turn(role)
+            self.add(replica, loaded).switch_role(role)

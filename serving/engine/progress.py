@@ -23,14 +23,14 @@ AT_WORK = (EngineState.RUNNING, EngineState.STOPPING)
 class Progress:
     """How far one request is; ``known_tokens`` (prompt and generated) stands still while it decodes.
 
-    ``comes_back``: it was here before, and something of it may still be stored.
+    ``was_preempted``: it was here before, and something of it may still be stored.
     """
 
-    __slots__ = ("arrival_ns", "comes_back", "computed", "id", "known_tokens")
+    __slots__ = ("arrival_ns", "computed", "id", "known_tokens", "was_preempted")
 
     def __init__(self, request: Request) -> None:
         self.id = request.id
         self.arrival_ns = request.arrival_ns
         self.known_tokens = request.prompt_tokens
         self.computed = 0
-        self.comes_back = False
+        self.was_preempted = False

@@ -41,9 +41,9 @@ def requests_at(engine: Engine) -> list[tuple[int, RequestState]]:
         )
         for request in engine.running
     ]
-    found += [(one.id, RequestState.WAITING) for one in (*engine.waiting, *engine.door)]
+    found += [(one.id, RequestState.WAITING) for one in (*engine.waiting, *engine.unseen_arrivals)]
     found += [(one.id, RequestState.OUTGOING) for one in engine.outgoing]
-    found += [(one.id, RequestState.ATTACHED) for one in engine.adopted]
+    found += [(one.id, RequestState.ATTACHED) for one in engine.attached]
     return found
 
 

@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from serving.engine.engine import Engine
 from serving.engine.progress import Progress
-from serving.kv.decode_room import DecodeRoom, HandOverRules
+from serving.kv.decode_capacity import DecodeCapacity, HandOverRules
 from serving.kv.moves import Move, MovePhase, Moves
 from serving.kv.pieces import Pieces
 from serving.kv.transfer_ids import TransferIds
@@ -34,8 +34,8 @@ class HandOvers:
     """The hand-overs of one model, and the room kept on its decode instances."""
 
     __slots__ = (
-        "_engines", "_ready", "_requests", "_room", "_self_computed", "demand_tokens", "migrating_tokens",
-        "moves",
+        "_decode_capacity", "_engines", "_ready", "_requests", "_self_computed", "demand_tokens",
+        "migrating_tokens", "moves",
     )  # fmt: skip
 
     def __init__(
@@ -49,7 +49,7 @@ class HandOvers:
         self._engines = engines
         self._requests = requests
         self._ready: deque[int] = deque()  # sources with something to send, the longest waiting first
-        self._room = DecodeRoom(rules, block_tokens)
+        self._decode_capacity = DecodeCapacity(rules, block_tokens)
         self.moves = Moves(engines, Pieces(engines, rules.kv_bytes_per_token), transfer_ids)
         # The sum of demands, and of the completed requests that no instance has room for yet.
         self.demand_tokens = 0
@@ -59,48 +59,55 @@ class HandOvers:
     @property
     def demands(self) -> dict[int, int]:
         """Tokens that room is kept for, by decode instance."""
-        return self._room.demands
+        return self._decode_capacity.demands
 
     @property
-    def demand_seats(self) -> int:
+    def demand_requests(self) -> int:
         """Requests whose tokens are in ``demand_tokens``."""
-        return len(self._room.needs) + self._self_computed
+        return len(self._decode_capacity.needs) + self._self_computed
 
     @property
-    def seats(self) -> dict[int, int]:
+    def reserved_requests(self) -> dict[int, int]:
         """Requests that room is kept for, by decode instance."""
-        return self._room.seats
+        return self._decode_capacity.reserved_requests
 
     @property
     def waiting(self) -> bool:
         """Whether completed requests wait for room."""
         return bool(self._ready)
 
-    def need_tokens(self, request: Request, room: int) -> int:
-        """Room that a request takes of an instance with so many tokens of it: ``DecodeRoom.need_tokens``."""
-        return self._room.need_tokens(request, room)
+    def need_tokens(self, request: Request, decode_capacity: int) -> int:
+        """Room that a request takes of an instance with so many tokens of it:
+        ``DecodeCapacity.need_tokens``.
+        """
+        return self._decode_capacity.need_tokens(request, decode_capacity)
 
     def open(self, replica: int) -> None:
         """A decode instance takes requests from now on."""
         engine = self._engines[replica]
-        engine.limit_decoding(self._room.most_requests)
-        self._room.open(replica, engine.replica.longest_request_tokens)
+        engine.limit_decoding(self._decode_capacity.max_num_seqs)
+        self._decode_capacity.open(replica, engine.replica.longest_request_tokens)
         if replica in self._ready:
             self._ready.remove(replica)
             self._mark_ready(replica)
 
     def close(self, replica: int) -> None:
         """It takes no new ones; what is on its way still comes."""
-        self._room.close(replica)
+        self._decode_capacity.close(replica)
 
     def completed(self, engine: Engine, earlier: int, actions: list[Action]) -> None:
         """A pass has completed prompts: all of ``engine.outgoing`` after the first ``earlier`` of them."""
-        outgoing, requests, source, room = engine.outgoing, self._requests, engine.id, self._room
+        outgoing, requests, source, decode_capacity = (
+            engine.outgoing,
+            self._requests,
+            engine.id,
+            self._decode_capacity,
+        )
         memory = engine.replica.longest_request_tokens
         for position in range(earlier, len(outgoing)):
             request = requests[outgoing[position].id]
             self.migrating_tokens += request.prompt_tokens
-            room.needs[request.id] = need = room.need_tokens(request, memory)
+            decode_capacity.needs[request.id] = need = decode_capacity.need_tokens(request, memory)
             self.demand_tokens += need
         if source not in self.moves.sending and source not in self._ready:
             self._mark_ready(source)
@@ -116,24 +123,24 @@ class HandOvers:
                 return
 
     def _begin(self, source: Engine, actions: list[Action]) -> bool:
-        if source.id in self._room.rooms:
+        if source.id in self._decode_capacity.capacities_tokens:
             self._keep_own(source, actions)
             return True
-        least = self._room.least()
+        least = self._decode_capacity.least()
         return least is not None and self._send(source, self.moves.unsent(source), least, actions)
 
     def _begin_at_pieces(self, actions: list[Action]) -> bool:
         """No decode instance fits the first source: try those whose memory is full of pieces."""
-        room, pieces = self._room, self.moves.pieces
+        decode_capacity, pieces = self._decode_capacity, self.moves.pieces
         for number in self._ready:
             source, groups = self._engines[number], dict[int, list[Progress]]()
             for progress in self.moves.unsent(source):
                 for piece in pieces.of(progress.id):
                     groups.setdefault(piece.replica, []).append(progress)
             for target, batch in groups.items():
-                if target not in room.rooms or target in room.receiving:
+                if target not in decode_capacity.capacities_tokens or target in decode_capacity.receiving:
                     continue
-                if self._send(source, batch, (target, room.demands[target]), actions):
+                if self._send(source, batch, (target, decode_capacity.demands[target]), actions):
                     self._ready.remove(number)
                     return True
         return False
@@ -144,22 +151,24 @@ class HandOvers:
         """The first of the waiting requests, to the target of least demand; False: it has no room for one."""
         target, demand = least
         engine = self._engines[target]
-        batch, demand = self._room.fitting_batch(waiting, engine, demand, self.moves.pieces)
+        batch, demand = self._decode_capacity.fitting_batch(waiting, engine, demand, self.moves.pieces)
         if not batch:
             return False
-        self._room.begin_batch(target, demand, len(batch))
+        self._decode_capacity.begin_batch(target, demand, len(batch))
         self.moves.begin(source, engine, tuple(batch), "least demand", actions)
         return True
 
     def _keep_own(self, source: Engine, actions: list[Action]) -> None:
         """An instance that decodes now keeps what it computed before, when pieces that lie elsewhere came."""
-        moves, needs = self.moves, self._room.needs
+        moves, needs = self.moves, self._decode_capacity.needs
         unsent = tuple(moves.unsent(source))
         here, groups = moves.by_sources(unsent)
-        self._room.change(source.id, sum([needs[progress.id] for progress in unsent]), len(unsent))
+        self._decode_capacity.change(source.id, sum([needs[progress.id] for progress in unsent]), len(unsent))
         freed = self._commit(moves.reserve(source, source, here))
         if here:
-            source.adopt(here, actions, self._room.fits(source.id, source.replica.longest_request_tokens))
+            source.join_batch(
+                here, actions, self._decode_capacity.fits(source.id, source.replica.longest_request_tokens)
+            )
         for group in groups:
             moves.begin(source, source, group, "its last layers ran there", actions)
         _freed(freed, actions)
@@ -180,9 +189,11 @@ class HandOvers:
             return None
         source, target = self._engines[move.source], self._engines[move.target]
         freed = self._commit(move)
-        target.adopt(move.batch, actions, self._room.fits(target.id, target.replica.longest_request_tokens))
+        target.join_batch(
+            move.batch, actions, self._decode_capacity.fits(target.id, target.replica.longest_request_tokens)
+        )
         if source is not target:
-            self._room.end_batch(target.id)
+            self._decode_capacity.end_batch(target.id)
             if self.moves.unsent(source):
                 self._mark_ready(source.id)
         source.freed(actions)
@@ -195,23 +206,23 @@ class HandOvers:
         self.migrating_tokens -= sum([progress.known_tokens for progress in move.batch])
         return self.moves.commit(move)
 
-    def has_room(self, engine: Engine, tokens: int, requests: int) -> bool:
+    def has_capacity(self, engine: Engine, tokens: int, requests: int) -> bool:
         """Whether a decode instance has memory and seats for so many more."""
-        return self._room.fits(engine.id, engine.replica.longest_request_tokens, tokens, requests)
+        return self._decode_capacity.fits(engine.id, engine.replica.longest_request_tokens, tokens, requests)
 
     def keep(self, replica: int, tokens: int, requests: int) -> None:
         """Room at a decode instance for what it computes itself; less if negative."""
         self.demand_tokens += tokens
         self._self_computed += requests
-        self._room.change(replica, tokens, requests)
+        self._decode_capacity.change(replica, tokens, requests)
 
     def departed(self, replica: int, request: int) -> None:
         """A request left a decode instance; who waits for room is looked at by ``match``."""
-        self.demand_tokens -= self._room.departed(replica, request)
+        self.demand_tokens -= self._decode_capacity.departed(replica, request)
 
     def batch_to(self, replica: int) -> list[int]:
         """The requests whose KV is on its way to an instance; what it keeps is outgoing there as well."""
-        if replica not in self._room.receiving and not self.moves.staying:
+        if replica not in self._decode_capacity.receiving and not self.moves.staying:
             return []
         return self.moves.requests_to(replica)
 
@@ -234,10 +245,10 @@ class HandOvers:
             self._drop_room(move)
         for number in homes:
             self._fail(self._engines[number], set(gone))
-        self._room.lost(replica)
+        self._decode_capacity.lost(replica)
         self.migrating_tokens -= sum([self._requests[request].prompt_tokens for request in unsent])
-        self.demand_tokens -= self._room.forget(kept)
-        self.demand_tokens -= self._room.forget(gone)
+        self.demand_tokens -= self._decode_capacity.forget(kept)
+        self.demand_tokens -= self._decode_capacity.forget(gone)
         freed = [*pieces.join(unsent), *pieces.join(gone)]
         for move in stopped:
             if move.source != replica:
@@ -256,10 +267,12 @@ class HandOvers:
 
     def _drop_room(self, move: Move) -> None:
         """A move was aborted: no room is kept for its batch any more."""
-        needs = self._room.needs
-        self._room.change(move.target, -sum([needs[request] for request in move.ids]), -len(move.batch))
+        needs = self._decode_capacity.needs
+        self._decode_capacity.change(
+            move.target, -sum([needs[request] for request in move.ids]), -len(move.batch)
+        )
         if not move.stays:
-            self._room.end_batch(move.target)
+            self._decode_capacity.end_batch(move.target)
 
     def _send_again(self, move: Move) -> None:
         """What is left at the source of an aborted move waits for room there."""
@@ -272,7 +285,7 @@ class HandOvers:
 
         It must not, either: its memory is full of it, and as the target of least demand it would stop them.
         """
-        if source in self._room.rooms:
+        if source in self._decode_capacity.capacities_tokens:
             self._ready.appendleft(source)
         else:
             self._ready.append(source)

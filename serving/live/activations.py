@@ -26,7 +26,7 @@ class Activations:
         size_bytes = batch.tokens * self._bytes_per_token
         actions.append(Send(transfer, "activations", ids, source, target, size_bytes, why))
 
-    def came(self, transfer: int) -> LiveBatch | None:
+    def activations_arrived(self, transfer: int) -> LiveBatch | None:
         """Whose this transfer was; None: nobody's, or of a batch that needs it no more."""
         return self._moving.pop(transfer, None)
 

@@ -52,7 +52,7 @@ class ColocatedLive:
     def end_own(self, actions: list[Action]) -> None:
         """Whole instances go on with their batches before others pull these: nothing need be sent."""
         for pair in list(self._scaling.pairs.values()):
-            if pair.whole:
+            if pair.fully_loaded:
                 self._scaling.work_of(pair, actions)
 
     def take_over(self, replica: int, batch: LiveBatch, reports: bool, actions: list[Action]) -> None:
@@ -61,7 +61,7 @@ class ColocatedLive:
         How much memory its residents have is known when it ``reports``, so that it is made to. One without
         room is asked again when it has more, or for another batch.
         """
-        engine, key = self._engines[replica], (batch.new, batch.number)
+        engine, key = self._engines[replica], (batch.target, batch.number)
         if self._refused.get(replica) == key:
             return
         if reports or engine.state is EngineState.IDLE:
@@ -71,7 +71,7 @@ class ColocatedLive:
             if idle:
                 self._refused[replica] = key
                 return
-        if engine.state is EngineState.RUNNING and engine.aside is None:
+        if engine.state is EngineState.RUNNING and engine.layer_pass is None:
             engine.cut_run(actions)  # it was to use memory that is now the batch's
 
     def work(self, actions: list[Action]) -> None:
@@ -85,11 +85,11 @@ class ColocatedLive:
 
     def ran(self, engine: Engine, event: Ran, actions: list[Action]) -> list[Engine]:
         """An instance has run its layers; those who finished leave. Returns who may have more memory now."""
-        new = self._scaling.ran(engine, event, actions)
+        target = self._scaling.ran(engine, event, actions)
         self._places.finished(event.finished)
         self.has_more(engine.id)
-        self.has_more(new.id)
-        return [engine, new]
+        self.has_more(target.id)
+        return [engine, target]
 
     def sent(self, event: Sent, actions: list[Action]) -> tuple[Engine, Engine] | None:
         """First layers' KV has come: (its source, where the requests decode); None: it has not."""
@@ -111,8 +111,8 @@ class ColocatedLive:
     def kv_tokens(self) -> int:
         """All the tokens that requests in batches may have, of those that are counted nowhere."""
         known = self._places.known
-        placeless = [one for one in self._scaling.requests if one.id not in known]
-        return sum([one.prompt_tokens + one.max_new_tokens for one in placeless])
+        unplaced_requests = [one for one in self._scaling.requests if one.id not in known]
+        return sum([one.prompt_tokens + one.max_new_tokens for one in unplaced_requests])
 
     @property
     def migrating_tokens(self) -> int:
@@ -141,7 +141,7 @@ def between_passes(engine: Engine, actions: list[Action]) -> None:
     Those who come to an instance with a queue of its own do not join a run: room is kept for none of them, so
     its steps were counted without theirs.
     """
-    if engine.state is EngineState.RUNNING and engine.aside is None and not engine.prefilling:
+    if engine.state is EngineState.RUNNING and engine.layer_pass is None and not engine.prefilling:
         engine.cut_run(actions)
     else:
         engine.freed(actions)

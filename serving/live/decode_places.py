@@ -23,9 +23,9 @@ class DecodePlaces:
     def place_of(self, batch: LiveBatch) -> int | None:
         """Where the last layers of a batch run, or will; None: not known."""
         if batch.where in ("claimed", "moving", "pulled"):
-            return batch.old
+            return batch.source
         if batch.where == "running" and batch.done == self._layers:
-            return batch.new
+            return batch.target
         return None
 
     def count(self, pairs: Iterable[LivePair]) -> None:

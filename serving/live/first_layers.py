@@ -1,6 +1,6 @@
 """KV of the first layers of live batches, for models whose instances do both: it follows the last layers.
 
-If the first layers ran on the new instance, their KV is sent to where the last ones ran, a move whose batch
+If the first layers ran on the target, their KV is sent to where the last ones ran, a move whose batch
 stays (``serving.kv.moves``): meanwhile the request is outgoing where it will decode, for its prompt is
 computed and its memory is kept. What becomes of it: docs/STATES.md.
 """

@@ -19,7 +19,7 @@ class LiveSetup:
 
     activation_bytes_per_token: what is sent when a batch changes hands (hidden size x 2, as the artefact of
     OSDI 2025 does). The rest is for instances that do both: kv_bytes_per_token of the model on all ranks
-    together; most_requests that decode on one. enabled: whether the policy may choose anybody.
+    together; max_num_seqs that decode on one. enabled: whether the policy may choose anybody.
     """
 
     policy: LivePolicy
@@ -27,7 +27,7 @@ class LiveSetup:
     activation_bytes_per_token: int
     prefill_tokens_per_s: float
     kv_bytes_per_token: int = 0
-    most_requests: int = 1 << 30
+    max_num_seqs: int = 1 << 30
     enabled: bool = True
 
 
@@ -62,7 +62,7 @@ class LiveHost(Protocol):
         """Take the next batch from the queue that the engine has memory for; empty: none."""
 
     def partners(self) -> list[int]:
-        """Serving instances that may run the layers a new one lacks."""
+        """Serving instances that may run the layers a target lacks."""
 
     def helpers(self) -> list[int]:
         """Those that may where there is no partner, the best first."""
@@ -71,10 +71,10 @@ class LiveHost(Protocol):
         """Whether an instance that runs no layers may run some now; ``pair``: its own, where it is new."""
 
     def holds(self, engine: Engine, requests: Iterable[Request]) -> bool:
-        """Whether an old instance has room for these."""
+        """Whether a source has room for these."""
 
     def keep(self, engine: Engine, requests: Iterable[Request]) -> None:
-        """An old instance has pulled these: if it decodes, room for their outputs is kept from now on."""
+        """A source has pulled these: if it decodes, room for their outputs is kept from now on."""
 
     def dropped(self, engine: Engine) -> None:
         """What it had pulled is not to be computed there any more."""

@@ -23,13 +23,13 @@ class LayerRuns:
     def begin(self, one: LivePass, pair: LivePair, actions: list[Action]) -> None:
         """An engine is told to run a pass for this pair."""
         batch = one.batch
-        if one.replica == batch.new and not pair.whole:
+        if one.replica == batch.target and not pair.fully_loaded:
             self._counts.passes += 1
             self._counts.layer_counts.add(pair.loaded)
             self._counts.requests += 0 if one.first else len(batch.requests)
         self._running[one.replica] = batch
         chunks = tuple([(request.id, 0, request.prompt_tokens) for request in batch.requests])
-        why = f"live: {pair.loaded} of {self._layers} layers are on {batch.new}"
+        why = f"live: {pair.loaded} of {self._layers} layers are on {batch.target}"
         self._engines[one.replica].run_layers(LayerPass(chunks, (one.first, one.last), why), actions)
 
     def ended(self, engine: Engine) -> LiveBatch:

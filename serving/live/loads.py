@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from serving.protocols.live import LiveTarget
 from serving.protocols.planning import Edge
-from serving.vocabulary.actions import Stop
+from serving.vocabulary.actions import Endpoint
 from serving.vocabulary.units import NS_PER_S
 
 
@@ -14,7 +14,7 @@ def live_targets(edges: Sequence[Edge], size_bytes: int) -> list[LiveTarget]:
     A chain is as slow as its slowest edge; whoever loads at a rate that nobody knows has no estimate.
     """
     feeding = {source for edge in edges for source in edge.sources}
-    load_ns: dict[Stop, int | None] = {}
+    load_ns: dict[Endpoint, int | None] = {}
     found = []
     for edge in edges:
         own_ns = _alone_ns(edge, size_bytes)

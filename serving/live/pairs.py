@@ -1,14 +1,14 @@
-"""A pair while its new instance loads: the new one and old ones share the layers of prefill batches.
+"""A pair while its target loads: the target and sources share the layers of prefill batches.
 
-Three steps (OSDI 2025, section 5.2). From its first layer on the new instance takes requests from the queue
-and runs the layers it has. An old one ends what it runs and then pulls the earliest batch that has a layer
-done, with its activations, and runs the rest. When everything is loaded the new one ends what it has begun,
+Three steps (OSDI 2025, section 5.2). From its first layer on the target takes requests from the queue
+and runs the layers it has. A source ends what it runs and then pulls the earliest batch that has a layer
+done, with its activations, and runs the rest. When everything is loaded the target ends what it has begun,
 and is an ordinary instance. Pairing is dynamic: the old one of a batch is whoever is idle first. A batch
-changes hands at a layer boundary only: an old one that finds the earliest batch running claims it, and waits
+changes hands at a layer boundary only: a source that finds the earliest batch running claims it, and waits
 for the layer to end, rather than take a later batch or prompts from the queue. docs/STATES.md has the tables
 of batches and pairs.
 
-A batch with a ``quota`` is planned: the new one runs so many layers of it, then an old one the others,
+A batch with a ``quota`` is planned: the target runs so many layers of it, then a source the others,
 planned batches in order; it is claimed in its last one. When everything is loaded quotas end.
 """
 
@@ -19,26 +19,26 @@ from typing import Literal
 from serving.vocabulary.request import Request
 
 Where = Literal["embedding", "waiting", "running", "claimed", "moving", "pulled", "over"]
-_NOBODY = -1
+_NO_REPLICA = -1
 
 
 class LiveBatch:
-    """Requests whose prompts are computed together; ``done`` layers, the first ``split`` on the new one.
+    """Requests whose prompts are computed together; ``done`` layers, the first ``split`` on the target.
 
     old: the instance that embeds, claims, pulls or has pulled it; -1 for none.
     """
 
-    __slots__ = ("done", "new", "number", "old", "quota", "requests", "split", "where")
+    __slots__ = ("done", "number", "quota", "requests", "source", "split", "target", "where")
 
     def __init__(
-        self, new: int, number: int, requests: tuple[Request, ...], quota: int | None = None
+        self, target: int, number: int, requests: tuple[Request, ...], quota: int | None = None
     ) -> None:
-        self.new = new
+        self.target = target
         self.number = number
         self.requests = requests
         self.quota = quota
         self.done = self.split = 0
-        self.old = _NOBODY
+        self.source = _NO_REPLICA
         self.where: Where = "waiting"
 
     @property
@@ -48,7 +48,7 @@ class LiveBatch:
 
     @property
     def left_new(self) -> bool:
-        """Whether the new instance has nothing of it: it was pulled with prompts alone."""
+        """Whether the target has nothing of it: it was pulled with prompts alone."""
         return self.where == "pulled" and not self.split
 
 
@@ -62,49 +62,50 @@ class LivePass:
     last: int
 
 
-# The next batch from the queue that the new instance has memory for, and its quota; empty: none.
+# The next batch from the queue that the target has memory for, and its quota; empty: none.
 Fetch = Callable[[], tuple[tuple[Request, ...], int | None]]
 
 
 class LivePair:
-    """The batches of one new instance. ``embeds``: it has the embedding, and needs nobody to begin a batch.
+    """The batches of one target. ``embeds``: it has the embedding, and needs nobody to begin a batch.
 
-    Facts are booked as they come; then ``pull`` is asked for old instances that are idle, and ``work``. A
+    Facts are booked as they come; then ``pull`` is asked for sources that are idle, and ``work``. A
     pass that is to be run is returned. Else the state of a batch says what is to be done: "moving", its
-    activations are to be sent from the new instance to the old; "embedding" with no ``old``, somebody is to
-    embed its prompts and send them (``came`` follows both); "over", its KV is computed.
+    activations are to be sent from the target to the old; "embedding" with no ``source``, somebody is to
+    embed its prompts and send them (``activations_arrived`` follows both); "over", its KV is computed.
     """
 
     __slots__ = (
-        "_layers", "_running", "batches", "begun", "embeds", "layer_counts", "loaded", "new", "stopped",
+        "_layers", "_running", "batches", "begun", "embeds", "layer_counts", "loaded", "stopped",
+        "target",
     )  # fmt: skip
 
-    def __init__(self, new: int, layers: int, embeds: bool = True) -> None:
-        self.new = new
+    def __init__(self, target: int, layers: int, embeds: bool = True) -> None:
+        self.target = target
         self.embeds = embeds
         self._layers = layers
         self.begun = 0  # batches
         self._running: dict[int, LiveBatch] = {}
         self.batches: list[LiveBatch] = []  # not over, in the order in which they came
         self.loaded = 0  # layers that its passes may use; how many are there is in Residency
-        self.stopped = False  # nothing more is loaded: what was begun is ended by old instances
-        self.layer_counts: set[int] = set()  # how many layers were there when a pass began on the new one
+        self.stopped = False  # nothing more is loaded: what was begun is ended by sources
+        self.layer_counts: set[int] = set()  # how many layers were there when a pass began on the target
 
     @property
-    def whole(self) -> bool:
-        """Whether the new instance has all layers."""
+    def fully_loaded(self) -> bool:
+        """Whether the target has all layers."""
         return self.loaded == self._layers
 
     @property
-    def ended_for_good(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether nothing is left to do together."""
-        return (self.whole or self.stopped) and not self.batches
+        return (self.fully_loaded or self.stopped) and not self.batches
 
-    def layers_came(self, loaded: int) -> None:
-        """So many layers are on the new instance."""
+    def layers_loaded(self, loaded: int) -> None:
+        """So many layers are on the target."""
         assert self.loaded <= loaded <= self._layers, "layers do not go away"
         self.loaded = loaded
-        if self.whole:
+        if self.fully_loaded:
             self._end_waits()
 
     def stop(self) -> None:
@@ -116,22 +117,22 @@ class LivePair:
         """Nobody waits for a quota, or for embedded prompts that are not on their way, any more."""
         for batch in self.batches:
             batch.quota = None
-            if batch.where == "embedding" and batch.old == _NOBODY:
+            if batch.where == "embedding" and batch.source == _NO_REPLICA:
                 batch.where = "waiting"
 
     def plan(self, batches: Sequence[tuple[Request, ...]], quotas: Sequence[int | None]) -> None:
-        """Take these batches now, the first so many layers of each for the new instance."""
+        """Take these batches now, the first so many layers of each for the target."""
         for requests, quota in zip(batches, quotas, strict=True):
             self._begin(requests, quota)
 
-    def came(self, batch: LiveBatch) -> LivePass | None:
+    def activations_arrived(self, batch: LiveBatch) -> LivePass | None:
         """The activations of a batch are where they are needed: the pass that they were sent for."""
         if batch.where == "embedding":
-            batch.where, batch.old = "waiting", _NOBODY
+            batch.where, batch.source = "waiting", _NO_REPLICA
             return None
         assert batch.where == "moving", f"activations of batch {batch.number} came, which is {batch.where}"
         batch.where = "pulled"
-        return self._run(batch.old, batch, self._layers)
+        return self._run(batch.source, batch, self._layers)
 
     def ended(self, replica: int) -> LiveBatch:
         """The pass of a batch on that instance has ended."""
@@ -146,17 +147,17 @@ class LivePair:
             batch.where = "waiting"
         return batch
 
-    def old_lost(self, old: int) -> list[LiveBatch]:
-        """An old instance is gone: what it had pulled goes on from the layers of the new one."""
-        self._running.pop(old, None)
-        back = [batch for batch in self.batches if batch.old == old]
+    def source_lost(self, source: int) -> list[LiveBatch]:
+        """A source is gone: what it had pulled goes on from the layers of the target."""
+        self._running.pop(source, None)
+        back = [batch for batch in self.batches if batch.source == source]
         for batch in back:
             if batch.where == "claimed":
-                batch.where, batch.old = "running", _NOBODY
+                batch.where, batch.source = "running", _NO_REPLICA
                 continue
-            embedding = batch.where == "embedding" and not (self.whole or self.stopped)
+            embedding = batch.where == "embedding" and not (self.fully_loaded or self.stopped)
             batch.where = "embedding" if embedding else "waiting"
-            batch.old, batch.done = _NOBODY, batch.split
+            batch.source, batch.done = _NO_REPLICA, batch.split
         return back
 
     def take_back(self, batch: LiveBatch) -> None:
@@ -179,18 +180,18 @@ class LivePair:
         return None
 
     def _is_due(self, batch: LiveBatch) -> bool:
-        """Whether an old one may take it, now or when the new one has ended its layer."""
-        if batch.where == "running" and self.whole:
+        """Whether a source may take it, now or when the target has ended its layer."""
+        if batch.where == "running" and self.fully_loaded:
             return False  # it is run to its end
         if self.stopped:
             return True
         if batch.quota is None:
-            return batch.done > 0 or self.whole  # a whole one needs nobody to begin
+            return batch.done > 0 or self.fully_loaded  # a whole one needs nobody to begin
         return batch.done >= batch.quota
 
-    def pull(self, old: int, batch: LiveBatch) -> LivePass | None:
+    def pull(self, source: int, batch: LiveBatch) -> LivePass | None:
         """An idle old instance takes what was offered: the pass that it runs at once, if one."""
-        batch.old = old
+        batch.source = source
         if batch.where == "running":
             batch.where = "claimed"
             return None
@@ -198,20 +199,24 @@ class LivePair:
             batch.where = "moving"
             return None
         batch.where = "pulled"  # its prompts are all there is
-        return self._run(old, batch, self._layers)
+        return self._run(source, batch, self._layers)
 
     @property
     def may_work(self) -> bool:
-        """Whether the new instance may run layers, as far as this pair knows."""
-        return not self.stopped and self.new not in self._running
+        """Whether the target may run layers, as far as this pair knows."""
+        return not self.stopped and self.target not in self._running
 
     def work(self, fetch: Fetch) -> LivePass | None:
         """One layer of the earliest batch that has one to run, or of a batch that is begun now.
 
-        For a new instance that ``may_work`` and is idle.
+        For a target that ``may_work`` and is idle.
         """
         while (found := self._next_pass()) is None:
-            if not self.loaded or self.whole or any(batch.where == "embedding" for batch in self.batches):
+            if (
+                not self.loaded
+                or self.fully_loaded
+                or any(batch.where == "embedding" for batch in self.batches)
+            ):
                 return None  # whole: what the queue has is for ordinary passes
             requests, quota = fetch()
             if not requests:
@@ -224,29 +229,29 @@ class LivePair:
             most = self.loaded if batch.quota is None else min(self.loaded, batch.quota)
             if batch.where == "waiting" and batch.done < most:
                 batch.where = "running"
-                return self._run(self.new, batch, self._layers if self.whole else batch.done + 1)
+                return self._run(self.target, batch, self._layers if self.fully_loaded else batch.done + 1)
         return None
 
     def _begin(self, requests: tuple[Request, ...], quota: int | None) -> None:
-        batch = LiveBatch(self.new, self.begun, requests, quota)
+        batch = LiveBatch(self.target, self.begun, requests, quota)
         self.begun += 1
         self.batches.append(batch)
-        if not (self.embeds or self.whole):
+        if not (self.embeds or self.fully_loaded):
             batch.where = "embedding"
 
     def not_embedded(self) -> list[LiveBatch]:
         """Batches whose prompts nobody embeds yet."""
-        return [batch for batch in self.batches if batch.where == "embedding" and batch.old == _NOBODY]
+        return [batch for batch in self.batches if batch.where == "embedding" and batch.source == _NO_REPLICA]
 
     def next_own(self) -> LiveBatch | None:
-        """The first batch that the new instance has yet to run layers of."""
+        """The first batch that the target has yet to run layers of."""
         return next((batch for batch in self.batches if batch.where in ("embedding", "waiting")), None)
 
     def _run(self, replica: int, batch: LiveBatch, last: int) -> LivePass:
         first, batch.done = batch.done, last
-        if replica == self.new:
+        if replica == self.target:
             batch.split = last
-            if not self.whole:
+            if not self.fully_loaded:
                 self.layer_counts.add(self.loaded)
         self._running[replica] = batch
         return LivePass(replica, batch, first, last)

@@ -1,4 +1,4 @@
-"""Asking a live scheduler how a new instance and the old ones share the layers of batches, and when."""
+"""Asking a live scheduler how a target and the sources share the layers of batches, and when."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from serving.vocabulary.units import NS_PER_S
 
 
 class LivePlans:
-    """By new instance: how fast it loads, and whether the answer it was to have ahead is there."""
+    """By target: how fast it loads, and whether the answer it was to have ahead is there."""
 
     __slots__ = ("_asked_ns", "_begun_ns", "_counts", "_layer_ns", "_setup")
 
@@ -25,43 +25,43 @@ class LivePlans:
         """Who is asked."""
         return self._setup.policy.scheduler
 
-    def begin(self, now_ns: int, new: int, load_ns: int | None) -> None:
+    def begin(self, now_ns: int, target: int, load_ns: int | None) -> None:
         """A load that takes so long, None if nobody knows. Who plans ahead is asked now."""
-        self._begun_ns[new] = now_ns
-        self._layer_ns[new] = (load_ns or 0) // self._setup.layers
+        self._begun_ns[target] = now_ns
+        self._layer_ns[target] = (load_ns or 0) // self._setup.layers
         if self.scheduler.ahead > 1:
-            self._asked_ns[new] = now_ns
+            self._asked_ns[target] = now_ns
 
-    def end(self, new: int) -> None:
+    def end(self, target: int) -> None:
         """Nothing more is asked for this instance."""
         for books in (self._begun_ns, self._layer_ns, self._asked_ns):
-            books.pop(new, None)
+            books.pop(target, None)
 
-    def layers_came(self, now_ns: int, new: int, layers: int) -> None:
+    def layers_loaded(self, now_ns: int, target: int, layers: int) -> None:
         """Where nobody knew the rate it is what was seen so far, the start-up included."""
-        if not self._layer_ns[new]:
-            self._layer_ns[new] = (now_ns - self._begun_ns[new]) // max(1, layers)
+        if not self._layer_ns[target]:
+            self._layer_ns[target] = (now_ns - self._begun_ns[target]) // max(1, layers)
 
-    def is_late(self, now_ns: int, new: int, layers: int) -> bool:
+    def is_late(self, now_ns: int, target: int, layers: int) -> bool:
         """Whether an answer asked for ahead is not there yet; what the first layer overlaps costs nothing."""
-        asked_ns = self._asked_ns.get(new)
+        asked_ns = self._asked_ns.get(target)
         late = asked_ns is not None and now_ns < asked_ns + self.scheduler.solve_ns
         self._counts.plans_late += late and layers == 1
         return late
 
-    def is_due(self, new: int) -> bool:
+    def is_due(self, target: int) -> bool:
         """Whether the answer asked for ahead is to be used now; true once."""
-        return self._asked_ns.pop(new, None) is not None
+        return self._asked_ns.pop(target, None) is not None
 
-    def quotas(self, new: int, loaded: int, batches: Sequence[tuple[Request, ...]]) -> list[int | None]:
-        """How many layers of each batch the new instance runs; None: as many as it comes to."""
+    def quotas(self, target: int, loaded: int, batches: Sequence[tuple[Request, ...]]) -> list[int | None]:
+        """How many layers of each batch the target runs; None: as many as it comes to."""
         setup, count = self._setup, self._setup.layers
         if not 1 <= loaded < count:
             return [None for _ in batches]
         per_ns = setup.prefill_tokens_per_s * count / NS_PER_S
         costs = [sum([request.prompt_tokens for request in batch]) / per_ns for batch in batches]
         batch_layer_ns = tuple([max(1, round(cost)) for cost in costs])
-        view = LiveView(count, max(1, self._layer_ns[new]), batch_layer_ns, loaded=loaded)
+        view = LiveView(count, max(1, self._layer_ns[target]), batch_layer_ns, loaded=loaded)
         found = self.scheduler.plan(view)
         self._counts.plans_refused += found.refused
         if found.rule != "split":

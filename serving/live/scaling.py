@@ -1,6 +1,6 @@
-"""The live pairs of one model: which new instances work while they load, and what becomes of their batches.
+"""The live pairs of one model: which targets work while they load, and what becomes of their batches.
 
-``LivePair`` decides about one new instance; here its decisions become passes, transfers and memory. What
+``LivePair`` decides about one target; here its decisions become passes, transfers and memory. What
 differs between models whose instances do both and models that hand over stands in their ``LiveHost``.
 """
 
@@ -23,7 +23,7 @@ from serving.vocabulary.request import Request
 
 
 class LiveScaling:
-    """All pairs of one model, by new instance."""
+    """All pairs of one model, by target."""
 
     __slots__ = (
         "_activations", "_busy", "_engines", "_host", "_load_ns", "_pieces", "_plans", "_runs", "_setup",
@@ -42,13 +42,13 @@ class LiveScaling:
         self._plans = LivePlans(setup, self.counts)
         self._load_ns: dict[int, int | None] = {}  # of instances that were chosen, until they begin
         self._runs = LayerRuns(engines, setup.layers, self.counts)
-        self._busy: set[int] = set()  # old instances that have pulled a batch
+        self._busy: set[int] = set()  # sources that have pulled a batch
 
     # New instances.
 
     @property
     def embeds(self) -> bool:
-        """Whether new instances have the embedding before their first layer."""
+        """Whether targets have the embedding before their first layer."""
         return self._setup.policy.embeds
 
     def choose(self, now_ns: int, targets: Iterable[LiveTarget]) -> tuple[int, ...]:
@@ -63,44 +63,46 @@ class LiveScaling:
         self._load_ns |= {one.replica: one.load_ns for one in shown if one.replica in chosen}
         return chosen
 
-    def begin(self, now_ns: int, new: int) -> None:
+    def begin(self, now_ns: int, target: int) -> None:
         """The parameters of a chosen instance are on their way."""
-        self._plans.begin(now_ns, new, self._load_ns.pop(new))
-        self.pairs[new] = LivePair(new, self._setup.layers, self._setup.policy.embeds)
+        self._plans.begin(now_ns, target, self._load_ns.pop(target))
+        self.pairs[target] = LivePair(target, self._setup.layers, self._setup.policy.embeds)
 
-    def layers_came(self, now_ns: int, new: int, layers: int, whole: bool, actions: list[Action]) -> None:
+    def layers_loaded(
+        self, now_ns: int, target: int, layers: int, fully_loaded: bool, actions: list[Action]
+    ) -> None:
         """So many layers are there. The caller then lets the service go on.
 
         Behind the last layer there is the head, without which no token is sampled: it is there when all is.
         """
-        pair, plans = self.pairs[new], self._plans
-        plans.layers_came(now_ns, new, layers)
-        if not whole:
+        pair, plans = self.pairs[target], self._plans
+        plans.layers_loaded(now_ns, target, layers)
+        if not fully_loaded:
             layers = min(layers, self._setup.layers - 1)
-            if plans.is_late(now_ns, new, layers):
+            if plans.is_late(now_ns, target, layers):
                 return
-        if plans.is_due(new):
+        if plans.is_due(target):
             self._plan(pair, layers, actions)
-        pair.layers_came(layers)
-        self._drop_if_over(pair)
+        pair.layers_loaded(layers)
+        self._remove_if_complete(pair)
 
-    def load_stopped(self, new: int) -> None:
+    def load_stopped(self, target: int) -> None:
         """Nothing more comes: others end what was begun."""
-        self.pairs[new].stop()
-        self._drop_if_over(self.pairs[new])
+        self.pairs[target].stop()
+        self._remove_if_complete(self.pairs[target])
 
-    def _drop_if_over(self, pair: LivePair) -> None:
-        if pair.ended_for_good and pair.new in self.pairs:
-            del self.pairs[pair.new]
-            self._plans.end(pair.new)
+    def _remove_if_complete(self, pair: LivePair) -> None:
+        if pair.is_complete and pair.target in self.pairs:
+            del self.pairs[pair.target]
+            self._plans.end(pair.target)
 
     def _plan(self, pair: LivePair, layers: int, actions: list[Action]) -> None:
         """Take the batches that wait, as many as were asked for, and divide their layers."""
-        engine, batches = self._engines[pair.new], list[tuple[Request, ...]]()
+        engine, batches = self._engines[pair.target], list[tuple[Request, ...]]()
         while len(batches) < self._plans.scheduler.ahead and (batch := self._take(engine, layers, actions)):
             batches.append(batch)
         if batches:
-            pair.plan(batches, self._plans.quotas(pair.new, layers, batches))
+            pair.plan(batches, self._plans.quotas(pair.target, layers, batches))
             self._embed(pair, actions)
 
     # Work.
@@ -108,7 +110,7 @@ class LiveScaling:
     def idle(self, replica: int) -> bool:
         """Whether the instance could run layers now."""
         engine = self._engines[replica]
-        if engine.aside is not None or replica in self._busy:
+        if engine.layer_pass is not None or replica in self._busy:
             return False
         return self._host.may_run_layers(engine, self.pairs.get(replica))
 
@@ -118,8 +120,8 @@ class LiveScaling:
             pass
 
     def work_of(self, pair: LivePair, actions: list[Action]) -> bool:
-        """The new instance of a pair runs what it can; returns whether it has taken requests."""
-        if not pair.may_work or not self.idle(pair.new):
+        """The target of a pair runs what it can; returns whether it has taken requests."""
+        if not pair.may_work or not self.idle(pair.target):
             return False
         begun = pair.begun
         self._embed(pair, actions)
@@ -128,11 +130,11 @@ class LiveScaling:
         return pair.begun > begun
 
     def _fetch(self, pair: LivePair, actions: list[Action]) -> tuple[tuple[Request, ...], int | None]:
-        """The next batch of the queue for a new instance, and its quota."""
-        batch = self._take(self._engines[pair.new], pair.loaded, actions)
+        """The next batch of the queue for a target, and its quota."""
+        batch = self._take(self._engines[pair.target], pair.loaded, actions)
         if not batch or self._plans.scheduler.ahead != 1:
             return batch, None
-        return batch, self._plans.quotas(pair.new, pair.loaded, [batch])[0]
+        return batch, self._plans.quotas(pair.target, pair.loaded, [batch])[0]
 
     def _take(self, engine: Engine, loaded: int, actions: list[Action]) -> tuple[Request, ...]:
         batch = tuple(self._host.fetch(engine))
@@ -143,56 +145,56 @@ class LiveScaling:
         return batch
 
     def _embed(self, pair: LivePair, actions: list[Action]) -> None:
-        """An old instance, where there is one, embeds the prompts of batches that nobody embeds."""
+        """A source, where there is one, embeds the prompts of batches that nobody embeds."""
         for batch in pair.not_embedded():
-            old = next(iter(self._host.partners() or self._host.helpers()), -1)
-            if old >= 0:
-                batch.old = old
-                self._activations.send(old, pair.new, batch, "embedded prompts", actions)
+            source = next(iter(self._host.partners() or self._host.helpers()), -1)
+            if source >= 0:
+                batch.source = source
+                self._activations.send(source, pair.target, batch, "embedded prompts", actions)
 
     def _run(self, one: LivePass | None, actions: list[Action]) -> None:
         if one is not None:
-            self._runs.begin(one, self.pairs[one.batch.new], actions)
+            self._runs.begin(one, self.pairs[one.batch.target], actions)
 
     def _send_on(self, batch: LiveBatch, actions: list[Action]) -> None:
         """Activations to the old instance that pulled the batch."""
-        self._activations.send(batch.new, batch.old, batch, f"{batch.done} layers done", actions)
+        self._activations.send(batch.target, batch.source, batch, f"{batch.done} layers done", actions)
 
     def pull(self, idle: set[int], actions: list[Action]) -> None:
-        """Idle instances take batches over; they are ``idle`` no longer. A new one first ends its own."""
-        for old in sorted(idle):
-            own = self.pairs.get(old)
+        """Idle instances take batches over; they are ``idle`` no longer. A target first ends its own."""
+        for source in sorted(idle):
+            own = self.pairs.get(source)
             if own is not None:
                 self.work_of(own, actions)
-            if self._runs.at(old) is not None or self._pull(old, actions):
-                idle.discard(old)
+            if self._runs.at(source) is not None or self._pull(source, actions):
+                idle.discard(source)
         if not self._host.partners():
             for helper in self._host.helpers():
                 if helper not in self._busy and not self._pull(helper, actions):
                     return
 
-    def offered(self, old: int) -> LiveBatch | None:
+    def offered(self, source: int) -> LiveBatch | None:
         """The earliest batch that this instance could pull, had it room."""
-        offers = [batch for pair in self.pairs.values() if pair.new != old and (batch := pair.offer())]
+        offers = [batch for pair in self.pairs.values() if pair.target != source and (batch := pair.offer())]
         return min(offers, key=lambda one: (one.requests[0].arrival_ns, one.requests[0].id), default=None)
 
-    def _pull(self, old: int, actions: list[Action]) -> bool:
-        engine = self._engines[old]
-        batch = None if engine.aside is not None else self.offered(old)
+    def _pull(self, source: int, actions: list[Action]) -> bool:
+        engine = self._engines[source]
+        batch = None if engine.layer_pass is not None else self.offered(source)
         if batch is None or not self._host.holds(engine, batch.requests):
             return False
-        self._busy.add(old)
+        self._busy.add(source)
         self._host.keep(engine, batch.requests)
-        why = f"pulled from {batch.new} with {batch.done} of {self._setup.layers} layers done"
+        why = f"pulled from {batch.target} with {batch.done} of {self._setup.layers} layers done"
         if batch.where == "running":
-            why = f"claimed from {batch.new}, which runs layer {batch.done} of {self._setup.layers}"
+            why = f"claimed from {batch.target}, which runs layer {batch.done} of {self._setup.layers}"
         for request in batch.requests:
             self._pieces.reserve(engine, request.id, request.prompt_tokens)
-            actions.append(Assign(request.id, old, why))
+            actions.append(Assign(request.id, source, why))
         if not batch.done:
-            self._release(self._engines[batch.new], batch.requests)
-            self._engines[batch.new].freed(actions)
-        self._run(self.pairs[batch.new].pull(old, batch), actions)
+            self._release(self._engines[batch.target], batch.requests)
+            self._engines[batch.target].freed(actions)
+        self._run(self.pairs[batch.target].pull(source, batch), actions)
         if batch.where == "moving":
             self._send_on(batch, actions)
         return True
@@ -202,51 +204,53 @@ class LiveScaling:
     def ran(self, engine: Engine, event: Ran, actions: list[Action]) -> Engine:
         """An instance has run its layers. The caller then lets the service go on, and the engine last.
 
-        Returns the new instance of the batch, which may have more memory now as well.
+        Returns the target of the batch, which may have more memory now as well.
         """
         batch = self._runs.ended(engine)
         self._busy.discard(engine.id)
         if batch.where == "over":  # it was lost meanwhile
             self._drop(engine, batch)
         else:
-            pair = self.pairs[batch.new]
+            pair = self.pairs[batch.target]
             ended = pair.ended(engine.id)
             if ended.where == "over":
                 self._computed(engine, ended, event.finished, actions)
             elif ended.where == "moving":
                 self._send_on(ended, actions)
-            self._drop_if_over(pair)
-        return self._engines[batch.new]
+            self._remove_if_complete(pair)
+        return self._engines[batch.target]
 
     def _computed(
         self, engine: Engine, batch: LiveBatch, finished: tuple[int, ...], actions: list[Action]
     ) -> None:
         """The KV of the batch is computed, on one instance or two; some ended with their first token."""
-        new, done = self._engines[batch.new], list[Progress]()
+        target, done = self._engines[batch.target], list[Progress]()
         first_layers = None
-        if engine is not new and batch.split:
-            first_layers = Piece(batch.new, LayerRange(0, batch.split))
+        if engine is not target and batch.split:
+            first_layers = Piece(batch.target, LayerRange(0, batch.split))
         for request in batch.requests:
             if request.id in finished:
                 self._release(engine, (request,))
                 if first_layers is not None:
-                    self._release(new, (request,))
+                    self._release(target, (request,))
                 continue
             progress = Progress(request)
             progress.computed = request.prompt_tokens
             done.append(progress)
         self._host.computed(engine, done, first_layers, batch.tokens, actions)
 
-    def came(self, event: Sent, actions: list[Action]) -> bool:
+    def activations_arrived(self, event: Sent, actions: list[Action]) -> bool:
         """Activations came, or are sent again if the world stopped them; False: it is another transfer."""
-        batch = self._activations.came(event.transfer)
+        batch = self._activations.activations_arrived(event.transfer)
         if batch is None:
             return False
         if event.cause:
-            source, target = (batch.old, batch.new) if batch.where == "embedding" else (batch.new, batch.old)
+            source, target = (
+                (batch.source, batch.target) if batch.where == "embedding" else (batch.target, batch.source)
+            )
             self._activations.send(source, target, batch, f"again, for {event.cause}", actions)
             return True
-        self._run(self.pairs[batch.new].came(batch), actions)
+        self._run(self.pairs[batch.target].activations_arrived(batch), actions)
         return True
 
     def lost(self, replica: int, actions: list[Action]) -> list[Request]:
@@ -255,33 +259,33 @@ class LiveScaling:
         running = self._runs.lost(replica)
         if running is not None:
             self._release(self._engines[replica], running.requests)
-        back = [batch for pair in self.pairs.values() for batch in pair.old_lost(replica)]
+        back = [batch for pair in self.pairs.values() for batch in pair.source_lost(replica)]
         pair = self.pairs.pop(replica, None)
         gone = [] if pair is None else list(pair.batches)
         self._activations.stop([*back, *gone], f"replica {replica} was lost", actions)
         for batch in (*back, *gone):
             self._release(self._engines[replica], batch.requests)
         for batch in gone:
-            if batch.old in self._busy and self._runs.at(batch.old) is None:
-                self._busy.discard(batch.old)
-                self._drop(self._engines[batch.old], batch)
+            if batch.source in self._busy and self._runs.at(batch.source) is None:
+                self._busy.discard(batch.source)
+                self._drop(self._engines[batch.source], batch)
             batch.where = "over"
         for batch in back:
             self._to_queue_if_unbegun(batch)
         return [request for batch in gone for request in batch.requests]
 
     def _drop(self, engine: Engine, batch: LiveBatch) -> None:
-        """An old instance keeps nothing for a batch any more."""
+        """A source keeps nothing for a batch any more."""
         self._release(engine, batch.requests)
         self._host.dropped(engine)
 
     def _to_queue_if_unbegun(self, batch: LiveBatch) -> None:
-        """A batch of prompts alone is back, and its new instance keeps no memory for it: to the queue."""
-        if batch.new in self.pairs and not batch.split and batch.where == "waiting":
-            self.pairs[batch.new].take_back(batch)
-            self._release(self._engines[batch.new], batch.requests)  # of one that was not pulled
+        """A batch of prompts alone is back, and its target keeps no memory for it: to the queue."""
+        if batch.target in self.pairs and not batch.split and batch.where == "waiting":
+            self.pairs[batch.target].take_back(batch)
+            self._release(self._engines[batch.target], batch.requests)  # of one that was not pulled
             self._host.give_back(batch.requests)
-            self._drop_if_over(self.pairs[batch.new])
+            self._remove_if_complete(self.pairs[batch.target])
 
     def _release(self, engine: Engine, requests: Iterable[Request]) -> None:
         self._pieces.release(engine, [request.id for request in requests])
@@ -289,13 +293,13 @@ class LiveScaling:
     # What is asked of it.
 
     def promised(self, replica: int) -> bool:
-        """Whether an old instance has pulled a batch."""
+        """Whether a source has pulled a batch."""
         return replica in self._busy
 
     def batches_of(self, replica: int) -> list[LiveBatch]:
         """Batches of this instance, begun or pulled."""
         found = [batch for pair in self.pairs.values() for batch in pair.batches]
-        return [one for one in found if replica in (one.new, one.old)]
+        return [one for one in found if replica in (one.target, one.source)]
 
     def outstanding(self, replica: int) -> int:
         """Requests in batches of this instance."""
@@ -303,7 +307,7 @@ class LiveScaling:
 
     def held(self, replica: int) -> list[int]:
         """Requests that this instance keeps memory for."""
-        own = [one for one in self.batches_of(replica) if one.old == replica or not one.left_new]
+        own = [one for one in self.batches_of(replica) if one.source == replica or not one.left_new]
         lost = self._runs.at(replica)
         if lost is not None and lost.where == "over":  # it runs, though its first layers are gone
             own.append(lost)

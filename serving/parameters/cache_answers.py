@@ -13,8 +13,8 @@ from serving.vocabulary.layers import Part
 
 _RELOADS: Final = "a list of Reload, to a host that there is, of a hosted part of a model, with a reason"
 HOSTS: Final = Question("hosts", "a list of hosts that there are, ascending, each once")
-MAY_LEAVE: Final = Question("may_leave", "True or False")
-BEFORE_LEAVING: Final = Question("before_leaving", f"None, or one of {_RELOADS}")
+MAY_LEAVE: Final = Question("may_release", "True or False")
+BEFORE_LEAVING: Final = Question("before_release", f"None, or one of {_RELOADS}")
 END: Final = Question("end", _RELOADS)
 LOST: Final = Question("lost", _RELOADS)
 LOST_HOST: Final = Question("lost_host", _RELOADS)
@@ -27,7 +27,7 @@ CACHES: Final = Question("caches", "its HostCaches")
 USAGE: Final = Question("usage", "its Usage")
 
 
-class AskedCopies:
+class CheckedCopies:
     """``Copies`` whose answers are checked: a wrong one raises PolicyError."""
 
     __slots__ = ("_copies", "_hosts", "_parts")
@@ -66,22 +66,22 @@ class AskedCopies:
         """A load begins; ``hosts`` are those of its targets."""
         ask(self._copies, BEGIN, load, hosts, now_ns)
 
-    def end(self, load: Load, hosts: Sequence[int], whole: bool, now_ns: int) -> list[Reload]:
+    def end(self, load: Load, hosts: Sequence[int], fully_loaded: bool, now_ns: int) -> list[Reload]:
         """Nothing of a load is under way any more; what must be reloaded instead."""
-        return self._reloads(END, ask(self._copies, END, load, hosts, whole, now_ns))
+        return self._reloads(END, ask(self._copies, END, load, hosts, fully_loaded, now_ns))
 
     def deployed(self, part: Part, replica: int, host: int, now_ns: int) -> None:
         """A replica has all parameters."""
         ask(self._copies, DEPLOYED, part, replica, host, now_ns)
 
-    def before_leaving(self, part: Part, replica: int, now_ns: int) -> Reload | None:
+    def before_release(self, part: Part, replica: int, now_ns: int) -> Reload | None:
         """What must be copied to a host before the replica may give up its parameters."""
         found: Any = ask(self._copies, BEFORE_LEAVING, part, replica, now_ns)
         if found is not None:
             self._check(BEFORE_LEAVING, found)
         return found  # type: ignore[no-any-return]
 
-    def may_leave(self, part: Part, replica: int) -> bool:
+    def may_release(self, part: Part, replica: int) -> bool:
         """Whether it may give them up now."""
         found: Any = ask(self._copies, MAY_LEAVE, part, replica)
         if type(found) is not bool:

@@ -34,8 +34,8 @@ class Copies(Protocol):
     def begin(self, load: Load, hosts: Sequence[int], now_ns: int) -> None:
         """A load begins; ``hosts`` are those of its targets."""
 
-    def end(self, load: Load, hosts: Sequence[int], whole: bool, now_ns: int) -> list[Reload]:
-        """Nothing of a load is under way any more; ``whole``: every target has everything.
+    def end(self, load: Load, hosts: Sequence[int], fully_loaded: bool, now_ns: int) -> list[Reload]:
+        """Nothing of a load is under way any more; ``fully_loaded``: every target has everything.
 
         What must be reloaded instead.
         """
@@ -43,10 +43,10 @@ class Copies(Protocol):
     def deployed(self, part: Part, replica: int, host: int, now_ns: int) -> None:
         """A replica has all parameters."""
 
-    def before_leaving(self, part: Part, replica: int, now_ns: int) -> Reload | None:
+    def before_release(self, part: Part, replica: int, now_ns: int) -> Reload | None:
         """What must be copied to a host before the replica may give up its parameters."""
 
-    def may_leave(self, part: Part, replica: int) -> bool:
+    def may_release(self, part: Part, replica: int) -> bool:
         """Whether it may give them up now."""
 
     def left(self, part: Part, replica: int, now_ns: int) -> None:
@@ -101,7 +101,7 @@ class PooledCopies:
                 self._reloads[load.part, host] = load.load
         self._note(now_ns)
 
-    def end(self, load: Load, hosts: Sequence[int], whole: bool, now_ns: int) -> list[Reload]:
+    def end(self, load: Load, hosts: Sequence[int], fully_loaded: bool, now_ns: int) -> list[Reload]:
         """What it read may go, what it brought counts."""
         part, reloads = load.part, list[Reload]()
         for kind, host in load.sources:
@@ -112,11 +112,11 @@ class PooledCopies:
                 continue  # the pool gave it up when its source was lost, and began another
             del self._reloads[part, host]
             if host in self.pool.places(part).coming:
-                if whole:
+                if fully_loaded:
                     self.pool.arrived(part, host, now_ns)
                 else:
                     reloads += self.pool.reload_failed(part, host, now_ns)
-        self._tidy(part)
+        self._drop_unneeded_copies(part)
         self._note(now_ns)
         return reloads
 
@@ -124,10 +124,10 @@ class PooledCopies:
         """Its replica counts as a place."""
         self.pool.deployed(part, replica, host)
         self._kept.discard(part)
-        self._tidy(part)
+        self._drop_unneeded_copies(part)
         self._note(now_ns)
 
-    def before_leaving(self, part: Part, replica: int, now_ns: int) -> Reload | None:
+    def before_release(self, part: Part, replica: int, now_ns: int) -> Reload | None:
         """The last copy goes to a host first."""
         if self.pool.is_last_copy(part, replica):
             self._kept.add(part)
@@ -135,7 +135,7 @@ class PooledCopies:
         self._note(now_ns)
         return reload
 
-    def may_leave(self, part: Part, replica: int) -> bool:
+    def may_release(self, part: Part, replica: int) -> bool:
         """Whether others have the parameters."""
         return self.pool.may_undeploy(part, replica)
 
@@ -161,7 +161,7 @@ class PooledCopies:
     def settle(self, now_ns: int) -> None:
         """What has ended by time is gone."""
 
-    def _tidy(self, part: Part) -> None:
+    def _drop_unneeded_copies(self, part: Part) -> None:
         """A deployed part needs no copy in a host's memory; one that is read or comes stays."""
         places = self.pool.places(part)
         if not self._drop or part in self._kept or not places.replicas or places.coming:
@@ -230,18 +230,18 @@ class CachedCopies:
         self._pinned[load.load] = pinned
         self._note(now_ns)
 
-    def end(self, load: Load, hosts: Sequence[int], whole: bool, now_ns: int) -> list[Reload]:
+    def end(self, load: Load, hosts: Sequence[int], fully_loaded: bool, now_ns: int) -> list[Reload]:
         """What it read may go, what it brought counts."""
         for host in self._pinned.pop(load.load):
             self.caches.unpin(host, load.part, now_ns)
             if not self.caches.holds(host, load.part):
                 continue  # the host is lost
             fetched = self._coming.get((load.part, host)) == load.load
-            if whole and (fetched or self._renewed):  # its time begins when it is there
+            if fully_loaded and (fetched or self._renewed):  # its time begins when it is there
                 self.caches.admit(host, load.part, self._sizes_bytes[load.part], now_ns)
             if fetched:
                 del self._coming[load.part, host]
-                if not whole:
+                if not fully_loaded:
                     self.caches.drop(host, load.part)
         self._note(now_ns)
         return []
@@ -249,11 +249,11 @@ class CachedCopies:
     def deployed(self, part: Part, replica: int, host: int, now_ns: int) -> None:
         """Its replica counts as a place."""
 
-    def before_leaving(self, part: Part, replica: int, now_ns: int) -> Reload | None:
+    def before_release(self, part: Part, replica: int, now_ns: int) -> Reload | None:
         """The last copy goes to a host first."""
         return None
 
-    def may_leave(self, part: Part, replica: int) -> bool:
+    def may_release(self, part: Part, replica: int) -> bool:
         """Whether others have the parameters."""
         return True
 

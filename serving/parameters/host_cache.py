@@ -28,7 +28,7 @@ class CacheRules:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class Evicted:
     """A copy that is gone, and why: ``ttl``, ``room`` or ``order``."""
 
     domain: int
@@ -100,7 +100,7 @@ class HostCaches:
         copy.pins -= 1
         copy.used_ns = now_ns
 
-    def admit(self, domain: int, part: Part, size_bytes: int, now_ns: int) -> list[Ended] | None:
+    def admit(self, domain: int, part: Part, size_bytes: int, now_ns: int) -> list[Evicted] | None:
         """Keep a copy, letting others go as needed; None, and nothing changed, when there is no room for it.
 
         A copy that is there already is renewed as if loaded now.
@@ -118,7 +118,7 @@ class HostCaches:
         self.used_bytes[domain] += size_bytes
         return ended
 
-    def drop(self, domain: int, part: Part) -> Ended:
+    def drop(self, domain: int, part: Part) -> Evicted:
         """Let a copy go by order, the last one too; it must not be pinned."""
         assert self._copies[domain][part].pins == 0, "a copy that is being read was dropped"
         return self._end(domain, part, "order")
@@ -130,7 +130,7 @@ class HostCaches:
             self._end(domain, part, "lost")
         return [part for part in parts if not self._domains_of.get(part)]
 
-    def expire(self, now_ns: int) -> list[Ended]:
+    def expire(self, now_ns: int) -> list[Evicted]:
         """End every copy whose time is over, by domain and part."""
         ended = []
         for domain, part in self._over(now_ns):
@@ -138,7 +138,7 @@ class HostCaches:
                 ended.append(self._end(domain, part, "ttl"))
         return ended
 
-    def ends_ns(self) -> list[int]:
+    def expiries_ns(self) -> list[int]:
         """When each copy ends, were it neither used nor kept as the last; none where copies stay for ever."""
         ttl_ns = self.rules.ttl_ns
         if ttl_ns is None:
@@ -187,7 +187,7 @@ class HostCaches:
     def _last(self, part: Part) -> bool:
         return self.rules.keep_one_copy and len(self._domains_of[part]) == 1
 
-    def _end(self, domain: int, part: Part, why: str) -> Ended:
+    def _end(self, domain: int, part: Part, why: str) -> Evicted:
         self.used_bytes[domain] -= self._copies[domain].pop(part).size_bytes
         self._domains_of[part].discard(domain)
-        return Ended(domain, part, why)
+        return Evicted(domain, part, why)

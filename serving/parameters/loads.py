@@ -7,7 +7,7 @@ load is forgotten when no target of it is under way.
 from collections.abc import Mapping, Sequence
 
 from serving.parameters.residency import Residency
-from serving.vocabulary.actions import Load, Stop
+from serving.vocabulary.actions import Endpoint, Load
 from serving.vocabulary.events import Loaded, LoadStopped
 
 UNDER_WAY, THERE, STOPPED = "under way", "there", "stopped"
@@ -33,14 +33,14 @@ class Loads:
         self.residency = Residency() if residency is None else residency
         self.in_flight: dict[int, LoadInFlight] = {}
         self.done = self.stopped = 0  # targets that got everything, targets that did not
-        self._busy: dict[Stop, int] = {}  # source -> how many loads under way have it
+        self._busy: dict[Endpoint, int] = {}  # source -> how many loads under way have it
         self._to: dict[int, LoadInFlight] = {}  # replica -> the load that is under way to it
 
     def begin(self, load: Load) -> None:
         """A load was asked for. It needs a source and at least one target, and an id of its own."""
         assert load.load not in self.in_flight, f"load {load.load} is under way already"
-        stops = (*load.sources, *load.targets)
-        assert load.sources and load.targets and len(set(stops)) == len(stops), (
+        endpoints = (*load.sources, *load.targets)
+        assert load.sources and load.targets and len(set(endpoints)) == len(endpoints), (
             f"load {load.load} needs sources and targets, each once"
         )
         flight = self.in_flight[load.load] = LoadInFlight(load)
@@ -54,7 +54,7 @@ class Loads:
                 )
             self.residency.begin((kind, number), flight.part)
 
-    def sending(self) -> Mapping[Stop, int]:
+    def sending(self) -> Mapping[Endpoint, int]:
         """How many loads under way each source has; kept up to date: what is returned changes with them."""
         return self._busy
 
@@ -62,15 +62,15 @@ class Loads:
         """The load that is under way to a replica."""
         return self._to.get(replica)
 
-    def loaded(self, event: Loaded) -> Stop | None:
+    def loaded(self, event: Loaded) -> Endpoint | None:
         """More layers are whole at a target; the target itself when everything is there."""
         flight = self._counted(event)
-        if not event.whole:
+        if not event.fully_loaded:
             return None
         self.done += 1
         return self._end(flight, event.target, THERE)
 
-    def ended_early(self, event: LoadStopped) -> Stop:
+    def ended_early(self, event: LoadStopped) -> Endpoint:
         """A target will get no more; returns it."""
         flight = self._counted(event)
         self.stopped += 1
@@ -86,25 +86,25 @@ class Loads:
         assert event.first == flight.part.first, (
             f"a report of load {event.load} from layer {event.first} on, and it begins at {flight.part.first}"
         )
-        whole = type(event) is Loaded and event.whole
-        self.residency.came(flight.load.targets[target], flight.part, event.layers, whole)
+        fully_loaded = type(event) is Loaded and event.fully_loaded
+        self.residency.came(flight.load.targets[target], flight.part, event.layers, fully_loaded)
         return flight
 
-    def _end(self, flight: LoadInFlight, target: int, state: str) -> Stop:
+    def _end(self, flight: LoadInFlight, target: int, state: str) -> Endpoint:
         load = flight.load
         flight.states[target] = state
-        stop = load.targets[target]
-        if stop[0] == "replica":
-            del self._to[stop[1]]
+        endpoint = load.targets[target]
+        if endpoint[0] == "replica":
+            del self._to[endpoint[1]]
         else:
-            self.residency.clear(stop)  # whether a copy in its memory stays is the caches' matter
+            self.residency.clear(endpoint)  # whether a copy in its memory stays is the caches' matter
         if UNDER_WAY not in flight.states:
             del self.in_flight[load.load]
             for source in load.sources:
                 self._busy[source] -= 1
                 if not self._busy[source]:
                     del self._busy[source]
-        return stop
+        return endpoint
 
 
 def replicas_of(loads: Sequence[Load]) -> set[int]:

@@ -11,12 +11,12 @@ it is not whole yet: whoever looks for a source asks the pool.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from serving.parameters.host_cache import Ended, HostCaches
-from serving.vocabulary.actions import Stop
+from serving.parameters.host_cache import Evicted, HostCaches
+from serving.vocabulary.actions import Endpoint
 from serving.vocabulary.errors import UserError
 from serving.vocabulary.layers import Part
 
-REMOTE: Stop = ("remote", 0)
+REMOTE: Endpoint = ("remote", 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +27,14 @@ class Reload:
     """
 
     part: Part
-    source: Stop
+    source: Endpoint
     domain: int
-    ended: tuple[Ended, ...]
+    ended: tuple[Evicted, ...]
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class CopyLocations:
     """Whole copies of a part, ascending: replicas, hosts' memory, SSDs. ``coming``: hosts one is sent to."""
 
     replicas: tuple[int, ...]
@@ -69,7 +69,8 @@ class ParameterPool:
         self._sizes_bytes = dict(sizes_bytes)
         self._ssds = {part: set((ssds or {}).get(part, ())) for part in sizes_bytes}
         self._replicas: dict[Part, dict[int, int]] = {part: {} for part in sizes_bytes}  # replica: its host
-        self._coming: dict[Part, dict[int, Stop]] = {part: {} for part in sizes_bytes}  # domain: the source
+        # Domain: the source
+        self._coming: dict[Part, dict[int, Endpoint]] = {part: {} for part in sizes_bytes}
         self._alive = set(range(len(caches.used_bytes)))
         self._remote = True  # until nothing could be loaded from there
 
@@ -77,12 +78,12 @@ class ParameterPool:
         """The hosted parts, by name."""
         return sorted(self._sizes_bytes)
 
-    def places(self, part: Part) -> Places:
+    def places(self, part: Part) -> CopyLocations:
         """Where the part is now."""
         coming = self._coming[part]
         domains = [domain for domain in self.caches.domains_of(part) if domain not in coming]
         replicas, ssds = sorted(self._replicas[part]), sorted(self._ssds[part])
-        return Places(tuple(replicas), tuple(domains), tuple(ssds), tuple(sorted(coming)))
+        return CopyLocations(tuple(replicas), tuple(domains), tuple(ssds), tuple(sorted(coming)))
 
     def spread(self, now_ns: int) -> list[tuple[Part, int]]:
         """One host copy of each part, there from the start: (part, domain) by part.
@@ -109,7 +110,7 @@ class ParameterPool:
         assert all(replica not in held for held in self._replicas.values()), f"replica {replica} is taken"
         self._replicas[part][replica] = domain
 
-    def drop_host_copies(self, part: Part) -> list[Ended]:
+    def drop_host_copies(self, part: Part) -> list[Evicted]:
         """Free the host memory of a part that a replica has; no load may be reading these copies."""
         places = self.places(part)
         assert places.replicas, f"no replica has {part}: its host copy stays"
@@ -206,12 +207,12 @@ class ParameterPool:
     def _reload(self, part: Part, now_ns: int) -> Reload | None:
         """From a host's own SSD to its memory if that fits, else from the remote store."""
         placed = self._admit(part, self._ssds[part], now_ns)
-        source: Stop = REMOTE if placed is None else ("ssd", placed[0])
+        source: Endpoint = REMOTE if placed is None else ("ssd", placed[0])
         if placed is None and self._remote:
             placed = self._admit(part, self._alive, now_ns)
         return self._begin(part, source, placed, "no copy is in memory", now_ns)
 
-    def _admit(self, part: Part, domains: set[int], now_ns: int) -> tuple[int, tuple[Ended, ...]] | None:
+    def _admit(self, part: Part, domains: set[int], now_ns: int) -> tuple[int, tuple[Evicted, ...]] | None:
         """Take room in one of these hosts, the one with the fewest bytes first: (host, copies that ended)."""
         for domain in sorted(domains, key=lambda domain: (self.caches.used_bytes[domain], domain)):
             ended = self.caches.admit(domain, part, self._sizes_bytes[part], now_ns)
@@ -220,7 +221,12 @@ class ParameterPool:
         return None
 
     def _begin(
-        self, part: Part, source: Stop, placed: tuple[int, tuple[Ended, ...]] | None, reason: str, now_ns: int
+        self,
+        part: Part,
+        source: Endpoint,
+        placed: tuple[int, tuple[Evicted, ...]] | None,
+        reason: str,
+        now_ns: int,
     ) -> Reload | None:
         if placed is None:
             return None
@@ -234,7 +240,7 @@ class ParameterPool:
         self.caches.unpin(domain, part, now_ns)
         self.caches.drop(domain, part)
 
-    def _forget_from(self, source: Stop, now_ns: int) -> None:
+    def _forget_from(self, source: Endpoint, now_ns: int) -> None:
         for part, coming in self._coming.items():
             for domain in [domain for domain, one in coming.items() if one == source]:
                 self._forget(part, domain, now_ns)

@@ -59,10 +59,10 @@ class LivePlan:
 
     rule: ``pull``: an idle source takes the earliest batch that has a finished layer and runs the rest of it;
     the target runs one layer of the earliest batch that can go on. ``split``: the target runs the first
-    ``target_layers`` of each batch, the source, batch after batch in order, the others. ``stop``: the target
-    waits until it is complete, then both take whole batches in order. target_layers: a forecast unless the
-    rule is ``split``. finish_ns: by batch, on the view's clock, if nothing else comes. refused: a split was
-    found, and not used for what its replay said.
+    ``target_layers`` of each batch, the source, batch after batch in order, the others. ``endpoint``: the
+    target waits until it is complete, then both take whole batches in order. target_layers: a forecast unless
+    the rule is ``split``. finish_ns: by batch, on the view's clock, if nothing else comes. refused: a split
+    was found, and not used for what its replay said.
     """
 
     rule: LiveRule

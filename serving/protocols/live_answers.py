@@ -17,7 +17,7 @@ AHEAD: Final = Question("ahead", "an int of 0 or more")
 SOLVE_NS: Final = Question("solve_ns", "an int of 0 or more")
 
 
-class AskedLivePolicy:
+class CheckedLivePolicy:
     """A live policy whose answers are checked; what it has for good is read once."""
 
     __slots__ = ("_policy", "embeds", "scheduler")
@@ -25,7 +25,7 @@ class AskedLivePolicy:
     def __init__(self, policy: LivePolicy) -> None:
         self._policy = policy
         self.embeds: bool = _read(policy, EMBEDS, bool)
-        self.scheduler: LiveScheduler = AskedLiveScheduler(_read(policy, SCHEDULER, object))
+        self.scheduler: LiveScheduler = CheckedLiveScheduler(_read(policy, SCHEDULER, object))
 
     def select(self, choice: LiveChoice) -> tuple[int, ...]:
         """Raises PolicyError."""
@@ -39,7 +39,7 @@ class AskedLivePolicy:
         return answer
 
 
-class AskedLiveScheduler:
+class CheckedLiveScheduler:
     """A live scheduler whose answers are checked; what it has for good is read once."""
 
     __slots__ = ("_scheduler", "ahead", "solve_ns")

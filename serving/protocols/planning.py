@@ -6,7 +6,7 @@ instance, weights still on the GPU, a neighbour over NVLink) is used before a pl
 
 from typing import Protocol
 
-from serving.vocabulary.actions import Shard, Stop
+from serving.vocabulary.actions import Endpoint, Shard
 from serving.vocabulary.fact import fact
 
 
@@ -35,7 +35,7 @@ class Source:
     loads: how many loads take parameters from it now.
     """
 
-    stop: Stop
+    endpoint: Endpoint
     ports: tuple[Port, ...]
     out_busy: bool = False
     loads: int = 0
@@ -69,8 +69,8 @@ class Edge:
     rate_bytes_per_s: of all parameters together. The shards' shares sum to 1.
     """
 
-    sources: tuple[Stop, ...]
-    targets: tuple[Stop, ...]
+    sources: tuple[Endpoint, ...]
+    targets: tuple[Endpoint, ...]
     rate_bytes_per_s: int
     shards: tuple[Shard, ...]
     reason: str

@@ -5,9 +5,9 @@ from typing import Any, Final, NoReturn, get_args
 
 from serving.protocols.planning import Edge
 from serving.protocols.policy_faults import Question, ask, refused, shown, wrong_reason
-from serving.protocols.provisioning import Provision, Provisioned, Provisioner, stop_of
+from serving.protocols.provisioning import Provision, Provisioned, Provisioner, endpoint_of
 from serving.protocols.scaling import Obstacle
-from serving.vocabulary.actions import Shard, Stop
+from serving.vocabulary.actions import Endpoint, Shard
 
 PROVISION: Final = Question(
     "provision",
@@ -17,10 +17,10 @@ PROVISION: Final = Question(
 )
 
 
-_Gpus = dict[Stop, tuple[int, ...]]
+_Gpus = dict[Endpoint, tuple[int, ...]]
 
 
-class AskedProvisioner:
+class CheckedProvisioner:
     """A provisioner whose answers are checked."""
 
     __slots__ = ("_provisioner",)
@@ -47,10 +47,10 @@ class AskedProvisioner:
             self._refuse(answer, wrong_reason(answer.reason))
         if answer.obstacle is not None and answer.obstacle not in get_args(Obstacle):
             self._refuse(answer, f"there is no obstacle {shown(answer.obstacle)}")
-        seats = {stop_of(seat): seat.gpus for seat in wanted.seats}
-        senders, started = _senders(wanted), set[Stop]()
+        slots = {endpoint_of(slot): slot.gpus for slot in wanted.slots}
+        senders, started = _senders(wanted), set[Endpoint]()
         for edge in answer.edges:
-            self._edge(edge, seats, senders | {stop: seats[stop] for stop in started})
+            self._edge(edge, slots, senders | {endpoint: slots[endpoint] for endpoint in started})
             for target in edge.targets:
                 if target in started:
                     self._refuse(answer, f"it starts {target} twice")
@@ -58,16 +58,16 @@ class AskedProvisioner:
         if len(started) > wanted.count:
             self._refuse(answer, f"it starts {len(started)} instances of {wanted.count} that are wanted")
 
-    def _edge(self, edge: Any, seats: _Gpus, senders: _Gpus) -> None:
+    def _edge(self, edge: Any, slots: _Gpus, senders: _Gpus) -> None:
         if type(edge) is not Edge:
             self._refuse(edge, f"an edge is no {type(edge).__name__}")
         for name in ("sources", "targets", "shards"):
             if type(getattr(edge, name)) is not tuple:
                 self._refuse(edge, f"the {name} of an edge are a tuple")
-        if not edge.sources or not edge.targets or not all(map(_is_stop, (*edge.sources, *edge.targets))):
+        if not edge.sources or not edge.targets or not all(map(_is_endpoint, (*edge.sources, *edge.targets))):
             self._refuse(edge, "an edge has a source and a target, each (kind, number)")
         for target in edge.targets:
-            if target not in seats:
+            if target not in slots:
                 self._refuse(edge, f"{target} is no free seat")
         for source in edge.sources:
             if source not in senders or source in edge.targets or edge.sources.count(source) > 1:
@@ -81,7 +81,7 @@ class AskedProvisioner:
         if edge.shards and not _add_up(edge.shards):
             self._refuse(edge, "shards are Shard of shares and rates above 0, and their shares sum to 1")
         giving = {gpu for source in edge.sources for gpu in senders[source]}
-        taking = {gpu for target in edge.targets for gpu in seats[target]}
+        taking = {gpu for target in edge.targets for gpu in slots[target]}
         for shard in edge.shards:
             if shard.source_gpu not in giving or shard.target_gpu not in taking:
                 self._refuse(
@@ -96,21 +96,26 @@ class AskedProvisioner:
 def _senders(wanted: Provision) -> _Gpus:
     """Stops that have the parameters, or get all of them from an earlier load, with their GPUs."""
     known = (*wanted.holders, *wanted.host_copies, *wanted.loading)
-    found: dict[Stop, tuple[int, ...]] = {
-        source.stop: tuple([port.gpu for port in source.ports]) for source in known
+    found: dict[Endpoint, tuple[int, ...]] = {
+        source.endpoint: tuple([port.gpu for port in source.ports]) for source in known
     }
-    for seat in wanted.seats:
-        if seat.cached:
-            found.setdefault(("host", seat.host), (-1,))
-        if "ssd" in wanted.stores and not seat.no_ssd:
-            found["ssd", seat.host] = (-1,)
+    for slot in wanted.slots:
+        if slot.cached:
+            found.setdefault(("host", slot.host), (-1,))
+        if "ssd" in wanted.stores and not slot.no_ssd:
+            found["ssd", slot.host] = (-1,)
     if "remote" in wanted.stores:
         found["remote", 0] = (-1,)
     return found
 
 
-def _is_stop(stop: Any) -> bool:
-    return type(stop) is tuple and len(stop) == 2 and type(stop[0]) is str and type(stop[1]) is int
+def _is_endpoint(endpoint: Any) -> bool:
+    return (
+        type(endpoint) is tuple
+        and len(endpoint) == 2
+        and type(endpoint[0]) is str
+        and type(endpoint[1]) is int
+    )
 
 
 def _add_up(shards: tuple[Any, ...]) -> bool:

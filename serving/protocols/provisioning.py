@@ -4,13 +4,13 @@ from typing import Protocol
 
 from serving.protocols.planning import Edge, Port, Source
 from serving.protocols.scaling import Obstacle
-from serving.vocabulary.actions import Stop
+from serving.vocabulary.actions import Endpoint
 from serving.vocabulary.fact import fact
 from serving.vocabulary.replica import Role
 
 
 @fact
-class Seat:
+class GpuSlot:
     """GPUs of one host that could become a replica: its number, and one port per GPU.
 
     cached: the host's memory has the parameters. The ports' domain is the seat's scale-up domain. no_ssd: the
@@ -27,7 +27,7 @@ class Seat:
 
 @fact
 class Provision:
-    """``count`` instances of a model are wanted on some of the free ``seats`` (by number).
+    """``count`` instances of a model are wanted on some of the free ``slots`` (by number).
 
     holders: replicas that have all parameters, those still serving elsewhere too. host_copies: hosts' memory
     that has them, with the ports of the host's NICs. stores: where else they are, nearest first: ``ssd`` of
@@ -38,7 +38,7 @@ class Provision:
     model: str
     role: Role
     count: int
-    seats: tuple[Seat, ...]
+    slots: tuple[GpuSlot, ...]
     holders: tuple[Source, ...]
     host_copies: tuple[Source, ...]
     stores: tuple[str, ...]
@@ -69,30 +69,30 @@ class Provisioner(Protocol):
         """Edges for at most ``wanted.count`` seats; fewer, or none, where nothing leads."""
 
 
-def stop_of(seat: Seat) -> Stop:
+def endpoint_of(slot: GpuSlot) -> Endpoint:
     """The seat as a stop of a load."""
-    return ("replica", seat.replica)
+    return ("replica", slot.replica)
 
 
 @fact
-class Missing:
+class MissingInstances:
     """``count`` instances of a request do not come, and why."""
 
     count: int
     obstacle: Obstacle
 
 
-def missing_of(wanted: Provision, answer: Provisioned) -> Missing | None:
+def missing_instances(wanted: Provision, answer: Provisioned) -> MissingInstances | None:
     """What an answer leaves undone; None: nothing."""
     started = sum(len(edge.targets) for edge in answer.edges)
     if started >= wanted.count:
         return None
-    if started >= len(wanted.seats):
-        return Missing(wanted.count - started, "no_gpu")
-    return Missing(wanted.count - started, answer.obstacle or _told_by(wanted))
+    if started >= len(wanted.slots):
+        return MissingInstances(wanted.count - started, "no_gpu")
+    return MissingInstances(wanted.count - started, answer.obstacle or _default_obstacle(wanted))
 
 
-def _told_by(wanted: Provision) -> Obstacle:
+def _default_obstacle(wanted: Provision) -> Obstacle:
     """The obstacle of an answer that names none."""
     sources = wanted.holders or wanted.host_copies or wanted.loading or wanted.stores
-    return "no_path" if sources or any(seat.cached for seat in wanted.seats) else "no_copy"
+    return "no_path" if sources or any(slot.cached for slot in wanted.slots) else "no_copy"

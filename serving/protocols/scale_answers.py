@@ -11,12 +11,13 @@ from serving.vocabulary.replica import Role
 
 Arbiter = Callable[[Sequence[ScalingView], str], ScaleDecision | None]
 
-ACTS: Final = ("cancel_drain", "revive", "mutate", "load", "drain", "short")
+ACTS: Final = ("cancel_drain", "revive", "mutate", "load", "drain", "shortage")
 SCALE: Final = Question(
     "scale",
     "a tuple of ScaleDecision, empty where nothing changes: each of the model and a role that is shown, act "
     f"{', '.join(ACTS[:-1])} or {ACTS[-1]}, count 1 or more and within the role's minimum and maximum, "
-    "instances empty for load and short and else as many as count, each once and in the state that the act "
+    "instances empty for load and shortage and else as many as count, each once and in the state that "
+    "the act "
     "is for, reason a str that is not empty",
 )
 CALM: Final = Question("calm", "None, or a Calm of three numbers")
@@ -28,7 +29,7 @@ ARBITRATE: Final = Question(
 _FROM: Final[dict[str, InstanceState]] = {"cancel_drain": "draining", "mutate": "serving", "drain": "serving"}
 
 
-class AskedScaler:
+class CheckedScaler:
     """A scaler whose answers are checked. ``calm`` and ``still_until_ns`` are None where it has none."""
 
     __slots__ = ("_scaler", "calm", "still_until_ns")
@@ -64,7 +65,7 @@ class AskedScaler:
         return answer
 
 
-def asked_arbiter(arbiter: Arbiter) -> Arbiter:
+def checked_arbiter(arbiter: Arbiter) -> Arbiter:
     """The same, its answers checked."""
 
     def arbitrate(views: Sequence[ScalingView], wanting: str) -> ScaleDecision | None:
@@ -114,7 +115,7 @@ class _Check:
             self._refuse(decision, f"a count is an int of 1 or more and not {shown(count)}")
         if type(decision.reason) is not str or not decision.reason:
             self._refuse(decision, wrong_reason(decision.reason))
-        self._instances(decision, () if act in ("load", "short") else self._there(act, role, decision))
+        self._instances(decision, () if act in ("load", "shortage") else self._there(act, role, decision))
         if act in ("load", "cancel_drain", "revive", "mutate"):
             self._growth[role] += count
         if act in ("drain", "mutate"):
@@ -135,7 +136,7 @@ class _Check:
         named: Any = decision.instances
         if type(named) is not tuple or any(type(one) is not int for one in named):
             self._refuse(decision, "instances is no tuple of ids")
-        if decision.act in ("load", "short"):
+        if decision.act in ("load", "shortage"):
             if named:
                 self._refuse(decision, f"{decision.act} names no instances")
             return

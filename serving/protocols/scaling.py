@@ -19,7 +19,7 @@ Act = Literal[
     "mutate",  # a prefill instance becomes a decode instance, with no transfer of parameters
     "load",  # new instances: placement chooses the GPUs, a planner the sources
     "drain",  # an instance takes nothing new and is reclaimed when it is empty
-    "short",  # wanted, but no GPUs are free: others may be asked to give some
+    "shortage",  # wanted, but no GPUs are free: others may be asked to give some
 ]
 
 Obstacle = Literal[
@@ -123,7 +123,7 @@ class ScalingView:
 class ScaleDecision:
     """One wish: ``count`` instances of a model for (or, draining, out of) ``role``.
 
-    ``instances`` names them where they exist already; it is empty for ``load`` and ``short``. The reason
+    ``instances`` names them where they exist already; it is empty for ``load`` and ``shortage``. The reason
     carries the numbers.
     """
 
@@ -139,7 +139,7 @@ class ScaleDecision:
 class ScaleEvent:
     """Something became of an instance (``replica`` -1: of none): a decision's act, or what came of it.
 
-    ``obstacle``: why instances that are wanted do not come; empty unless the act is ``short``.
+    ``obstacle``: why instances that are wanted do not come; empty unless the act is ``shortage``.
     """
 
     now_ns: int

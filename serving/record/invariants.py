@@ -69,7 +69,9 @@ def _check_work(engine: Engine, coming: set[int], order: list[int]) -> None:
     idle = state in (EngineState.IDLE, EngineState.LOST)
     # What is fetched by others waits here without work; what waits for its memory does, too.
     memory_held = engine.outgoing or coming
-    works = engine.running or engine.adopted or (engine.waiting and not memory_held) or engine.door
+    works = (
+        engine.running or engine.attached or (engine.waiting and not memory_held) or engine.unseen_arrivals
+    )
     _demand(10, not (idle and works), f"work conservation: replica {number} idles with requests")
     _demand(11, not (engine.hands_over and engine.ledger.decoding), f"prefill replica {number} decodes")
 
@@ -93,7 +95,7 @@ def _check_split(controller: Controller, service: Disaggregated) -> None:
     wanted = 0
     for engine in engines:
         room = engine.replica.longest_request_tokens
-        kept = [*coming[engine.id], *(one.id for one in engine.adopted)]
+        kept = [*coming[engine.id], *(one.id for one in engine.attached)]
         if engine not in prefill:
             kept += [*engine.running, *(one.id for one in engine.waiting)]
         demand = sum(hand_overs.need_tokens(requests[one], room) for one in kept)
@@ -101,9 +103,9 @@ def _check_split(controller: Controller, service: Disaggregated) -> None:
         demand += pulled_tokens
         found = hand_overs.demands.get(engine.id, 0)
         _demand(12, found == demand, f"room for {found} tokens is kept on replica {engine.id}, not {demand}")
-        seats, seated = hand_overs.seats.get(engine.id, 0), len(kept) + pulled
+        seats, seated = hand_overs.reserved_requests.get(engine.id, 0), len(kept) + pulled
         _demand(12, seats == seated, f"{seats} seats are kept on replica {engine.id}, not {seated}")
-        decoding, most = engine.ledger.decoding, engine.seats
+        decoding, most = engine.ledger.decoding, engine.max_num_seqs
         _demand(13, decoding <= most, f"{decoding} decode on replica {engine.id}, which has {most} seats")
         waiting = [one.id for one in engine.outgoing if one.id not in on_their_way]
         wanted += demand + sum(hand_overs.need_tokens(requests[one], room) for one in waiting)
@@ -148,13 +150,13 @@ def _check_deployment(controller: Controller, deployment: Deployment) -> None:
 
 def _check_layers(engine: Engine, residency: Residency) -> None:
     """What is run on it is there; one that serves may wait for the last of its layers (overlap)."""
-    stop, part = ("replica", engine.id), engine.replica.part
-    there = residency.layers(stop, part)
+    endpoint, part = ("replica", engine.id), engine.replica.part
+    there = residency.layers(endpoint, part)
     _demand(3, engine.state is EngineState.LOADING or there > 0, f"replica {engine.id} serves without layers")
-    if engine.aside is not None:
-        first, last = engine.aside.layers
+    if engine.layer_pass is not None:
+        first, last = engine.layer_pass.layers
         sentence = f"replica {engine.id} runs layers [{first}, {last}) and has {there} of {part}"
-        _demand(3, residency.has_layers(stop, part.model, first, last), sentence)
+        _demand(3, residency.has_layers(endpoint, part.model, first, last), sentence)
 
 
 def _demand(number: int, holds: bool, sentence: str) -> None:

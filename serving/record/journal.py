@@ -14,23 +14,23 @@ from typing import Any
 
 from serving.vocabulary.actions import (
     Action,
-    Adopt,
+    AllocateGpus,
     Assign,
+    Endpoint,
     Fail,
     Interrupt,
+    JoinBatch,
     Load,
-    Place,
     Preempt,
-    Reclaim,
     Reject,
+    ReleaseGpus,
     Run,
     Send,
     Shard,
     Span,
-    Stop,
     StopLoad,
     StopSend,
-    Turn,
+    SwitchRole,
     Wake,
 )
 from serving.vocabulary.events import (
@@ -87,8 +87,8 @@ def _truth(value: bool) -> str:
     return "true" if value else "false"
 
 
-def _stops(stops: Sequence[Stop]) -> str:
-    return ",".join([f"[{quoted(kind)},{number}]" for kind, number in stops])
+def _endpoints(endpoints: Sequence[Endpoint]) -> str:
+    return ",".join([f"[{quoted(kind)},{number}]" for kind, number in endpoints])
 
 
 def _numbers(numbers: Iterable[int]) -> str:
@@ -102,7 +102,7 @@ def _load(action: Load) -> str:
             for one in action.shards
         ]
     )
-    way = f"[{_stops(action.sources)}],[{_stops(action.targets)}],[{shards}]"
+    way = f"[{_endpoints(action.sources)}],[{_endpoints(action.targets)}],[{shards}]"
     how = f"{_truth(action.every_layer)},{_truth(action.cold)}"
     if action.layers is not None:
         how += f",{_truth(action.layers_first)},{_numbers(action.layers)}"
@@ -121,15 +121,15 @@ def _send(action: Send) -> str:
     return f'["send",{action.transfer},{quoted(action.what)},{way},{quoted(action.reason)}]'
 
 
-def _place(action: Place) -> str:
+def _place(action: AllocateGpus) -> str:
     where = f"{action.replica},{quoted(action.model)},{_numbers(action.gpus)}"
     how = f"{quoted(action.role)},{_truth(action.warm)}{_layers(action.layers)}"
-    return f'["place",{where},{how},{quoted(action.reason)}]'
+    return f'["allocategpus",{where},{how},{quoted(action.reason)}]'
 
 
-def _adopt(action: Adopt) -> str:
+def _adopt(action: JoinBatch) -> str:
     who = f"{action.replica},{_numbers(action.requests)}{_layers(action.layers)}"
-    return f'["adopt",{who},{quoted(action.reason)}]'
+    return f'["joinbatch",{who},{quoted(action.reason)}]'
 
 
 def _layers(layers: Span | None) -> str:
@@ -149,7 +149,7 @@ _EVENT_TEXT: dict[type, Callable[[Any], str]] = {
     LostLink: lambda e: f'["lostlink",{quoted(e.link)},{e.nic},{quoted(e.cause)}]',
     Closing: lambda e: f'["closing",{quoted(e.cause)}]',
     Opened: lambda e: '["opened"]',
-    Loaded: lambda e: f'["loaded",{e.load},{e.target},{e.layers},{_truth(e.whole)}{_first(e)}]',
+    Loaded: lambda e: f'["loaded",{e.load},{e.target},{e.layers},{_truth(e.fully_loaded)}{_first(e)}]',
     LoadStopped: lambda e: f'["loadstopped",{e.load},{e.target},{e.layers},{quoted(e.cause)}{_first(e)}]',
     Sent: lambda e: f'["sent",{e.transfer},{e.moved_bytes},{quoted(e.cause)}]',
     Woke: lambda e: '["woke"]',
@@ -165,10 +165,10 @@ _ACTION_TEXT: dict[type, Callable[[Any], str]] = {
     StopLoad: lambda a: f'["stopload",{a.load},{quoted(a.reason)}]',
     Send: _send,
     StopSend: lambda a: f'["stopsend",{a.transfer},{quoted(a.reason)}]',
-    Place: _place,
-    Turn: lambda a: f'["turn",{a.replica},{quoted(a.role)},{quoted(a.reason)}]',
-    Reclaim: lambda a: f'["reclaim",{a.replica},{quoted(a.reason)}]',
-    Adopt: _adopt,
+    AllocateGpus: _place,
+    SwitchRole: lambda a: f'["switchrole",{a.replica},{quoted(a.role)},{quoted(a.reason)}]',
+    ReleaseGpus: lambda a: f'["releasegpus",{a.replica},{quoted(a.reason)}]',
+    JoinBatch: _adopt,
     Wake: lambda a: f'["wake",{a.at_ns},{quoted(a.reason)}]',
 }
 
@@ -185,7 +185,7 @@ _DATA_EVENTS: dict[str, Any] = {
 ACTION_NAMES = frozenset([kind.__name__ for kind in _ACTION_TEXT])
 _ACTIONS: dict[str, Any] = {kind.__name__.lower(): kind for kind in _ACTION_TEXT}
 # How many fields come before those that are seldom set, and before the reason.
-_SELDOM = {"run": 6, "place": 5, "load": 7, "send": 6, "adopt": 2}
+_SELDOM = {"run": 6, "allocategpus": 5, "load": 7, "send": 6, "joinbatch": 2}
 
 
 def event_text(event: Event) -> str:
@@ -265,7 +265,7 @@ def footer_text(events: int, actions: int, digest: str) -> str:
     return json.dumps(footer, sort_keys=True, separators=(",", ":"))
 
 
-def whole(header: dict[str, object], lines: Sequence[str], actions: int) -> list[str]:
+def complete_journal(header: dict[str, object], lines: Sequence[str], actions: int) -> list[str]:
     """A complete journal from its event lines, for journals that are made in memory."""
     text = [header_text(header), *lines]
     return [*text, footer_text(len(lines), actions, digest_of(text))]

@@ -36,8 +36,8 @@ class Colocated:
     """One model. ``elastic``: it may be without instances for a while; else such a request is refused."""
 
     __slots__ = (
-        "_admission", "_common", "_dispatcher", "_engines", "_gives_back", "_longest", "_pairs",
-        "_queue_tokens", "_requests", "door", "elastic", "fleet", "live", "sharing",
+        "_admission", "_common", "_dispatcher", "_engines", "_longest", "_max_num_batched_tokens",
+        "_pairs", "_redispatches", "_requests", "elastic", "fleet", "live", "queue", "sharing",
     )  # fmt: skip
 
     def __init__(
@@ -48,19 +48,19 @@ class Colocated:
         dispatcher: Dispatcher,
         admission: Admission,
         prototype: Replica | None = None,
-        queue_tokens: int = 0,
+        max_num_batched_tokens: int = 0,
         transfer_ids: TransferIds | None = None,
         live: LiveSetup | None = None,
         queue: Queue | None = None,
     ) -> None:
         """``prototype``: what instances to come are like; None: there are none to come.
 
-        ``queue_tokens``: with a common queue an instance takes no more when so many prompt tokens wait there.
-        ``transfer_ids``: for the live part. ``queue`` None: common if elastic, else per instance and
-        what waits at a lost one fails with it. "per_instance": what waits at one that drains or is lost is
-        dispatched again.
+        ``max_num_batched_tokens``: with a common queue an instance takes no more when so many prompt tokens
+        wait there. ``transfer_ids``: for the live part. ``queue`` None: common if elastic, else per instance
+        and what waits at a lost one fails with it. "per_instance": what waits at one that drains or is lost
+        is dispatched again.
         """
-        self._queue_tokens = queue_tokens
+        self._max_num_batched_tokens = max_num_batched_tokens
         self.fleet = fleet
         self._engines = engines
         self._requests = requests
@@ -68,17 +68,17 @@ class Colocated:
         self._admission = admission
         self.elastic = prototype is not None
         self._common = queue == "common" or (queue is None and self.elastic)
-        self._gives_back = queue == "per_instance"
+        self._redispatches = queue == "per_instance"
         setup = never_live() if live is None else live
         assert self._common or not setup.enabled, "live instances take from a common queue"
         self._longest = prototype.longest_request_tokens if prototype is not None else 0
-        self.door: deque[Request] = deque()
+        self.queue: deque[Request] = deque()
         transfer_ids = TransferIds() if transfer_ids is None else transfer_ids
         moves = Moves(engines, Pieces(engines, setup.kv_bytes_per_token), transfer_ids)
         places = DecodePlaces(fleet, setup.layers)
         first_layers = FirstLayers(engines, moves, fleet, requests)
         host = ColocatedHost(
-            fleet, engines, self.door, queue_tokens, setup.most_requests, places, first_layers
+            fleet, engines, self.queue, max_num_batched_tokens, setup.max_num_seqs, places, first_layers
         )
         self.live = LiveScaling(setup, engines, host, moves)
         self._pairs = self.live.pairs
@@ -97,7 +97,7 @@ class Colocated:
     @property
     def backlog_tokens(self) -> int:
         """Prompt tokens not computed yet, wherever they wait."""
-        return backlog_tokens(self.door, self.live.requests, self.fleet, self._engines)
+        return backlog_tokens(self.queue, self.live.requests, self.fleet, self._engines)
 
     @property
     def kv_tokens(self) -> int:
@@ -116,7 +116,7 @@ class Colocated:
     @property
     def queued(self) -> int:
         """Requests that no instance has yet."""
-        return len(self.door)
+        return len(self.queue)
 
     def refusal(self, now_ns: int, request: Request) -> str | None:
         """Too long for an instance, no instance for ever, or turned away by the admission policy."""
@@ -131,18 +131,18 @@ class Colocated:
         """To the queue of an instance, by the dispatcher; to the door while a live instance loads."""
         fleet = self.fleet
         if self._pairs:
-            self.door.append(request)
+            self.queue.append(request)
             self.feed(actions)
             return
         if not fleet.replicas:
-            self.door.append(request)
+            self.queue.append(request)
             return
         replica, reason = dispatched(self._dispatcher, request, fleet)
         if self._common and not self._takes(replica):
-            # Nobody waits at the door while an instance would take it.
+            # Nobody waits in the common queue while an instance would take it.
             others = [other for other in fleet.alive() if self._takes(other)]
-            if self.door or not others:
-                self.door.append(request)
+            if self.queue or not others:
+                self.queue.append(request)
                 return
             replica, reason = others[0], f"the first with room, for {replica} has none"
         self._assign(request, replica, reason, actions)
@@ -155,8 +155,8 @@ class Colocated:
     def _takes(self, replica: int) -> bool:
         """Whether less than a pass waits in an instance's queue."""
         engine = self._engines[replica]
-        tokens = sum([progress.known_tokens for progress in (*engine.waiting, *engine.door)])
-        return tokens < self._queue_tokens
+        tokens = sum([progress.known_tokens for progress in (*engine.waiting, *engine.unseen_arrivals)])
+        return tokens < self._max_num_batched_tokens
 
     def feed(self, actions: list[Action], reporting: int = -1) -> None:
         """Whoever can work gets work: what live instances have begun goes first, and they begin more last.
@@ -166,8 +166,8 @@ class Colocated:
         if not self._pairs:
             for replica in self.partners() if self._common else ():
                 self._feed(replica, actions)
-            while self.door and self.fleet.replicas and not self._common:
-                request = self.door.popleft()
+            while self.queue and self.fleet.replicas and not self._common:
+                request = self.queue.popleft()
                 replica, reason = dispatched(self._dispatcher, request, self.fleet)
                 self._assign(request, replica, reason, actions)
             return
@@ -186,19 +186,19 @@ class Colocated:
             batch = live.offered(replica)
             if batch is not None:
                 live.take_over(replica, batch, replica == reporting, actions)
-            elif self.door:
+            elif self.queue:
                 self._take_pass(replica, actions)
         live.work(actions)
 
     def _take_pass(self, replica: int, actions: list[Action]) -> None:
-        """An instance without prompts of its own takes a pass of them from the door."""
+        """An instance without prompts of its own takes a pass of them from the queue."""
         engine, batch, tokens = self._engines[replica], list[Request](), 0
-        while self.door and tokens < self._queue_tokens:
-            request = self.door.popleft()
+        while self.queue and tokens < self._max_num_batched_tokens:
+            request = self.queue.popleft()
             tokens += request.prompt_tokens
             batch.append(request)
             self.fleet.assigned(replica, request)
-            actions.append(Assign(request.id, replica, f"from the door, {len(self.door)} stay"))
+            actions.append(Assign(request.id, replica, f"from the queue, {len(self.queue)} stay"))
         if engine.state is EngineState.IDLE:
             engine.take(batch, actions)
             return
@@ -206,14 +206,14 @@ class Colocated:
             engine.enqueue(request, actions)
 
     def _feed(self, replica: int, actions: list[Action]) -> None:
-        """An instance takes from the door what it has room for."""
-        while self.door and self._takes(replica):
-            self._assign(self.door.popleft(), replica, f"from the door, {len(self.door)} stay", actions)
+        """An instance takes from the queue what it has room for."""
+        while self.queue and self._takes(replica):
+            self._assign(self.queue.popleft(), replica, f"from the queue, {len(self.queue)} stay", actions)
 
     def ran(self, engine: Engine, event: Ran, actions: list[Action]) -> None:
         """The engine answers; those who finished leave."""
-        aside, finished = engine.aside, event.finished
-        if aside is not None and aside.begun:
+        layer_pass, finished = engine.layer_pass, event.finished
+        if layer_pass is not None and layer_pass.begun:
             self._ran_layers(engine, event, actions)
             return
         engine.ran(event, actions)
@@ -225,7 +225,7 @@ class Colocated:
                 self.sharing.has_more(engine.id)
         if self._pairs:
             self.feed(actions, engine.id)
-        elif self.door and event.replica in self.fleet:
+        elif self.queue and event.replica in self.fleet:
             self._feed(event.replica, actions)
 
     def _ran_layers(self, engine: Engine, event: Ran, actions: list[Action]) -> None:
@@ -236,7 +236,7 @@ class Colocated:
 
     def sent(self, event: Sent, actions: list[Action]) -> int | None:
         """First layers' KV has come: its requests decode. Returns where it lay: there is memory for more."""
-        if self.live.came(event, actions):
+        if self.live.activations_arrived(event, actions):
             self.feed(actions)
             return None
         ends = self.sharing.sent(event, actions)
@@ -249,7 +249,7 @@ class Colocated:
         return source.id
 
     def join(self, replica: Replica, role: Role, actions: list[Action]) -> None:
-        """An instance takes requests; those at the door go to it."""
+        """An instance takes requests; those in the common queue go to it."""
         assert role == "both", "a colocated model's instances do both"
         self.fleet.add(replica)
         self.feed(actions)
@@ -261,15 +261,15 @@ class Colocated:
     def leave(self, replica: int, actions: list[Action]) -> None:
         """An instance takes nothing new."""
         self.fleet.retire(replica)
-        if self._gives_back:
+        if self._redispatches:
             engine = self._engines[replica]
-            back = self._taken_back(engine)
+            back = self._withdraw_waiting(engine)
             if back and engine.state is EngineState.RUNNING:
                 engine.cut_run(actions)  # an arrival did not change it while somebody waited
-            self.door += back
+            self.queue += back
             self.feed(actions)
 
-    def _taken_back(self, engine: Engine) -> list[Request]:
+    def _withdraw_waiting(self, engine: Engine) -> list[Request]:
         """Those who wait at an instance and have not begun there."""
         back = [self._requests[id] for id in engine.withdraw()]
         for request in back:
@@ -291,8 +291,8 @@ class Colocated:
 
     def lose(self, engine: Engine, cause: str, actions: list[Action]) -> list[int]:
         """All it had fails, and what needs layers that only it had; others' batches go back."""
-        if self._gives_back:
-            self.door += self._taken_back(engine)
+        if self._redispatches:
+            self.queue += self._withdraw_waiting(engine)
         failed = engine.lose(actions, cause)
         for request in failed:
             self.fleet.departed(engine.id, self._requests[request])
@@ -302,12 +302,12 @@ class Colocated:
         if engine.id in self.fleet.members:  # it never was, if it was still loading
             self.fleet.lose(engine.id)
         if not self.elastic and not self.fleet.replicas:
-            stranded = [request.id for request in self.door]
-            self.door.clear()
+            stranded = [request.id for request in self.queue]
+            self.queue.clear()
             actions += [Fail(request, cause) for request in stranded]
             failed += stranded
         lives = self.live.enabled
-        if lives or self._gives_back:
+        if lives or self._redispatches:
             self.feed(actions)
         for replica in self.fleet.members if lives else ():
             freed(self._engines[replica], actions)

@@ -28,30 +28,31 @@ def backlog_tokens(
 
 
 class ColocatedHost:
-    """The common queue of a colocated model, ``door``, its instances as partners.
+    """The common queue of a colocated model, ``queue``, its instances as partners.
 
-    ``pass_tokens``: of a batch; ``most_requests``: that decode on one instance.
+    ``max_num_batched_tokens``: of a batch; ``max_num_seqs``: that decode on one instance.
     """
 
     __slots__ = (
-        "_door", "_engines", "_first_layers", "_fleet", "_most_requests", "_pass_tokens", "_places",
+        "_engines", "_first_layers", "_fleet", "_max_num_batched_tokens", "_most_requests", "_places",
+        "_queue",
     )  # fmt: skip
 
     def __init__(
         self,
         fleet: Fleet,
         engines: Mapping[int, Engine],
-        door: deque[Request],
-        pass_tokens: int,
-        most_requests: int,
+        queue: deque[Request],
+        max_num_batched_tokens: int,
+        max_num_seqs: int,
         places: DecodePlaces,
         first_layers: FirstLayers,
     ) -> None:
         self._fleet = fleet
         self._engines = engines
-        self._door = door
-        self._pass_tokens = pass_tokens
-        self._most_requests = most_requests
+        self._queue = queue
+        self._max_num_batched_tokens = max_num_batched_tokens
+        self._most_requests = max_num_seqs
         self._places = places
         self._first_layers = first_layers
 
@@ -62,29 +63,29 @@ class ColocatedHost:
 
     def backlog_tokens(self, batches: Iterable[Request]) -> int:
         """Prompt tokens not computed yet."""
-        return backlog_tokens(self._door, batches, self._fleet, self._engines)
+        return backlog_tokens(self._queue, batches, self._fleet, self._engines)
 
     def head_arrival_ns(self) -> int | None:
         """When the first request in the queue came."""
-        return self._door[0].arrival_ns if self._door else None
+        return self._queue[0].arrival_ns if self._queue else None
 
     def fetch(self, engine: Engine) -> list[Request]:
         """The next batch from the queue that the engine has memory for: a pass on a new instance."""
         ledger, batch = engine.ledger, list[Request]()
         tokens, free = 0, ledger.free_blocks - ledger.watermark_blocks
-        while self._door:
-            request = self._door[0]
+        while self._queue:
+            request = self._queue[0]
             tokens += request.prompt_tokens
             free -= ledger.blocks_for(request.prompt_tokens)
-            full = len(batch) == self._most_requests or (batch and tokens > self._pass_tokens)
+            full = len(batch) == self._most_requests or (batch and tokens > self._max_num_batched_tokens)
             if free < 0 or full:
                 break
-            batch.append(self._door.popleft())
+            batch.append(self._queue.popleft())
         return batch
 
     def give_back(self, requests: Iterable[Request]) -> None:
         """To the head of the queue."""
-        self._door.extendleft(reversed(list(requests)))
+        self._queue.extendleft(reversed(list(requests)))
 
     def partners(self) -> list[int]:
         """Instances that take requests."""
@@ -101,10 +102,10 @@ class ColocatedHost:
         """
         if engine.prefilling:
             return False
-        own = None if pair is None or not pair.whole else pair.next_own()
+        own = None if pair is None or not pair.fully_loaded else pair.next_own()
         if own is None:
             return True
-        decoding = len(engine.running) + len(engine.adopted) + len(engine.outgoing)
+        decoding = len(engine.running) + len(engine.attached) + len(engine.outgoing)
         return decoding + len(own.requests) <= self._most_requests
 
     def holds(self, engine: Engine, requests: Iterable[Request]) -> bool:

@@ -26,18 +26,18 @@ from serving.vocabulary.request import Request
 _IDLE = EngineState.IDLE
 _HEAD = "head of the queue"
 # What admission policies see: instances take from a common queue, so none of them has one of its own.
-_NOBODY = Fleet("", ())
+_EMPTY_FLEET = Fleet("", ())
 
 
 class Disaggregated:
     """One model served by prefill and decode instances.
 
-    ``batch_tokens``: prompt tokens of a prefill pass; a longer prompt runs alone.
+    ``max_num_batched_tokens``: prompt tokens of a prefill pass; a longer prompt runs alone.
     """
 
     __slots__ = (
-        "_admission", "_engines", "_idle", "_longest", "_most_decoding", "_pairs", "_requests",
-        "_turning", "decode", "hand_overs", "host", "live", "model", "prefill", "queue",
+        "_admission", "_engines", "_idle", "_longest", "_max_num_seqs", "_pairs", "_requests",
+        "_switching_to_decode", "decode", "hand_overs", "host", "live", "model", "prefill", "queue",
     )  # fmt: skip
 
     def __init__(
@@ -47,7 +47,7 @@ class Disaggregated:
         requests: Mapping[int, Request],
         admission: Admission,
         rules: HandOverRules,
-        batch_tokens: int,
+        max_num_batched_tokens: int,
         transfer_ids: TransferIds,
         live: LiveSetup | None = None,
     ) -> None:
@@ -56,13 +56,14 @@ class Disaggregated:
         self._engines = engines
         self._requests = requests
         self._admission = admission
-        self._most_decoding = rules.most_requests
+        self._max_num_seqs = rules.max_num_seqs
         self.hand_overs = HandOvers(engines, requests, rules, transfer_ids, prototype.block_tokens)
-        self.queue = PrefillQueue(batch_tokens)
+        self.queue = PrefillQueue(max_num_batched_tokens)
         self.prefill: set[int] = set()  # instances that take requests
         self.decode: set[int] = set()
         self._idle: set[int] = set()  # prefill instances that could take some now
-        self._turning: set[int] = set()  # those that will decode when they have computed what they have begun
+        # Those that will decode when they have computed what they have begun
+        self._switching_to_decode: set[int] = set()
         self.host = PrefillHost(self.model, self.queue, self.prefill, self.decode, self.hand_overs)
         setup = never_live() if live is None else live
         self.live = LiveScaling(setup, engines, self.host, self.hand_overs.moves)
@@ -84,8 +85,8 @@ class Disaggregated:
 
         Where seats are scarcer than tokens every request counts as its seat's part of the memory.
         """
-        tokens, seats = self.hand_overs.demand_tokens, self.hand_overs.demand_seats
-        return max(tokens, -(-seats * self._longest // self._most_decoding))
+        tokens, reserved_requests = self.hand_overs.demand_tokens, self.hand_overs.demand_requests
+        return max(tokens, -(-reserved_requests * self._longest // self._max_num_seqs))
 
     @property
     def migrating_tokens(self) -> int:
@@ -105,7 +106,7 @@ class Disaggregated:
         """Too long for an instance, or turned away by the admission policy."""
         if request.prompt_tokens + request.max_new_tokens > self._longest:
             return f"prompt + max_new_tokens exceed the {self._longest} KV tokens of a replica"
-        return refusal(self._admission, now_ns, request, _NOBODY)
+        return refusal(self._admission, now_ns, request, _EMPTY_FLEET)
 
     def arrived(self, request: Request, actions: list[Action]) -> None:
         """To the queue, and on if a prefill instance is idle."""
@@ -169,7 +170,7 @@ class Disaggregated:
     def ran(self, engine: Engine, event: Ran, actions: list[Action]) -> None:
         """Completed prompts are handed over, an idle prefill instance takes more, freed room is used."""
         hand_overs = self.hand_overs
-        if engine.aside is not None and engine.aside.begun:
+        if engine.layer_pass is not None and engine.layer_pass.begun:
             self._ran_layers(engine, event, actions)
             return
         if engine.handing_over:
@@ -177,7 +178,7 @@ class Disaggregated:
             if event.steps:
                 self.queue.backlog_tokens -= engine.handing_over_tokens()
             engine.ran(event, actions)
-            turns = engine.id in self._turning and not _begun_tokens(engine)
+            turns = engine.id in self._switching_to_decode and not _begun_tokens(engine)
             if turns:
                 self._opens(engine)
             if len(engine.outgoing) > earlier:
@@ -212,7 +213,7 @@ class Disaggregated:
 
     def sent(self, event: Sent, actions: list[Action]) -> int | None:
         """KV has come: it decodes there, and its old place, which is returned, has memory for more."""
-        if self.live.enabled and self.live.came(event, actions):
+        if self.live.enabled and self.live.activations_arrived(event, actions):
             self.feed(actions)
             return None
         source = self.hand_overs.sent(event, actions)
@@ -226,11 +227,11 @@ class Disaggregated:
         engine = self._engines[replica.id]
         if role == "decode":
             if engine.hands_over and _begun_tokens(engine):
-                self._turning.add(replica.id)
+                self._switching_to_decode.add(replica.id)
             else:
                 self._decodes(engine, actions)
             return
-        engine.turn(role)
+        engine.switch_role(role)
         self.prefill.add(replica.id)
         if engine.state is _IDLE and not self.live.promised(replica.id):
             self._idle.add(replica.id)
@@ -253,8 +254,8 @@ class Disaggregated:
             self.feed(actions)
 
     def _opens(self, engine: Engine) -> None:
-        self._turning.discard(engine.id)
-        engine.turn("decode")
+        self._switching_to_decode.discard(engine.id)
+        engine.switch_role("decode")
         self.decode.add(engine.id)
         self.hand_overs.open(engine.id)
 
@@ -262,14 +263,14 @@ class Disaggregated:
         """An instance takes nothing new; what it has computed is still fetched, what is sent to it comes."""
         self.prefill.discard(replica)
         self._idle.discard(replica)
-        self._turning.discard(replica)
+        self._switching_to_decode.discard(replica)
         self.decode.discard(replica)
         self.hand_overs.close(replica)
 
     def outstanding(self, replica: int) -> int:
         """Requests it computes or keeps, and those on their way to it."""
         engine = self._engines[replica]
-        held = len(engine.running) + len(engine.waiting) + len(engine.outgoing) + len(engine.adopted)
+        held = len(engine.running) + len(engine.waiting) + len(engine.outgoing) + len(engine.attached)
         held += len(self.hand_overs.batch_to(replica))
         if not self.live.enabled:
             return held  # else it may also keep KV of first layers until it is fetched
@@ -284,7 +285,7 @@ class Disaggregated:
         """What was sent to it is sent again elsewhere; what it had fails, and is returned."""
         self.leave(engine.id, actions)
         unsent = [progress.id for progress in engine.outgoing]
-        kept = [*unsent, *(one.id for one in engine.adopted)]
+        kept = [*unsent, *(one.id for one in engine.attached)]
         in_pass = engine.handing_over_tokens() if engine.handing_over else 0
         if engine.hands_over or in_pass:  # it may have turned to decoding during the pass
             self.queue.backlog_tokens -= _begun_tokens(engine) + in_pass

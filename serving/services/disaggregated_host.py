@@ -76,13 +76,13 @@ class PrefillHost:
         blocks = sum([ledger.blocks_for(request.prompt_tokens) for request in prompts])
         if blocks > ledger.free_blocks - ledger.watermark_blocks - ledger.step_blocks():
             return False
-        if engine.id not in self._decode or not self._hand_overs.seats[engine.id]:
+        if engine.id not in self._decode or not self._hand_overs.reserved_requests[engine.id]:
             return True  # an empty one never has more room
-        return self._hand_overs.has_room(engine, self._needs(engine, prompts), len(prompts))
+        return self._hand_overs.has_capacity(engine, self._needs(engine, prompts), len(prompts))
 
     def _needs(self, engine: Engine, requests: Iterable[Request]) -> int:
-        room, need_tokens = engine.replica.longest_request_tokens, self._hand_overs.need_tokens
-        return sum([need_tokens(request, room) for request in requests])
+        capacity_tokens, need_tokens = engine.replica.longest_request_tokens, self._hand_overs.need_tokens
+        return sum([need_tokens(request, capacity_tokens) for request in requests])
 
     def keep(self, engine: Engine, requests: Iterable[Request]) -> None:
         """As if their KV came: nothing else is sent into the room that they will take."""
@@ -97,9 +97,9 @@ class PrefillHost:
 
     def dropped(self, engine: Engine) -> None:
         """They need no room, or are completed and keep it themselves."""
-        tokens, seats = self._kept.pop(engine.id, (0, 0))
-        if seats:
-            self._hand_overs.keep(engine.id, -tokens, -seats)
+        tokens, reserved_requests = self._kept.pop(engine.id, (0, 0))
+        if reserved_requests:
+            self._hand_overs.keep(engine.id, -tokens, -reserved_requests)
 
     def computed(
         self,

@@ -8,15 +8,16 @@ from serving.vocabulary.request import Request
 
 
 class PrefillQueue:
-    """Requests that no instance has yet, in order of arrival. ``pass_tokens``: of prompts in a pass.
+    """Requests that no instance has yet, in order of arrival. ``max_num_batched_tokens``: of prompts in a
+    pass.
 
     ``backlog_tokens``: of all prompts that are not computed yet, those at instances too.
     """
 
-    __slots__ = ("_pass_tokens", "backlog_tokens", "requests")
+    __slots__ = ("_max_num_batched_tokens", "backlog_tokens", "requests")
 
-    def __init__(self, pass_tokens: int) -> None:
-        self._pass_tokens = pass_tokens
+    def __init__(self, max_num_batched_tokens: int) -> None:
+        self._max_num_batched_tokens = max_num_batched_tokens
         self.requests: deque[Request] = deque()
         self.backlog_tokens = 0
 
@@ -29,7 +30,7 @@ class PrefillQueue:
             request = waiting[0]
             tokens += request.prompt_tokens
             blocks -= ledger.blocks_for(request.prompt_tokens)
-            if blocks < 0 or (batch and tokens > self._pass_tokens):
+            if blocks < 0 or (batch and tokens > self._max_num_batched_tokens):
                 break
             batch.append(waiting.popleft())
         return batch

@@ -6,7 +6,7 @@ from serving.vocabulary.layers import Part
 # (request id, first KV position to compute, number of tokens): positions [start, start + tokens).
 Chunk = tuple[int, int, int]
 # (kind, number) of a place on the way of parameters: see Load.
-Stop = tuple[str, int]
+Endpoint = tuple[str, int]
 # [first, last) of layers, or of token positions. Where an action has no layers all of the model's are meant.
 Span = tuple[int, int]
 
@@ -37,7 +37,7 @@ class Run:
     that ``decode`` False leaves them out of the first one (prefill-first batching). More than one step with
     chunks only if they complete every prompt they touch. Steps in which requests finish are reported; the
     run then ends if ``until_finish``, and else goes on with those left, for as long as there are any. With
-    ``hand_over`` requests whose prompts it completes do not decode here: their KV waits for an ``Adopt``.
+    ``hand_over`` requests whose prompts it completes do not decode here: their KV waits for an ``JoinBatch``.
     With ``layers`` it is one step that runs layers [first, last) of whole prompts, which get a token only
     after the model's last one. It may run on a replica that has no more layers than these.
     """
@@ -83,7 +83,7 @@ class Fail:
 
 
 @fact
-class Place:
+class AllocateGpus:
     """From now on the GPUs are this replica's, which serves in ``role``: prefill, decode or both.
 
     A replica that comes back to its GPUs keeps its number. ``warm``: it has its parameters already.
@@ -100,7 +100,7 @@ class Place:
 
 
 @fact
-class Turn:
+class SwitchRole:
     """The replica serves in another role from now on; its parameters serve both."""
 
     replica: int
@@ -109,7 +109,7 @@ class Turn:
 
 
 @fact
-class Reclaim:
+class ReleaseGpus:
     """The replica's GPUs are free again. It holds no request; its parameters may be overwritten."""
 
     replica: int
@@ -145,8 +145,8 @@ class Load:
 
     load: int
     model: str
-    sources: tuple[Stop, ...]
-    targets: tuple[Stop, ...]
+    sources: tuple[Endpoint, ...]
+    targets: tuple[Endpoint, ...]
     shards: tuple[Shard, ...]
     every_layer: bool
     cold: bool
@@ -197,7 +197,7 @@ class StopSend:
 
 
 @fact
-class Adopt:
+class JoinBatch:
     """Requests whose KV is here now decode on this replica, from its next step on.
 
     A run in progress, which then is one without prompts, goes on with them and tells of it (``Ran.joins``).
@@ -225,13 +225,13 @@ Action = (
     | Interrupt
     | Preempt
     | Fail
-    | Place
-    | Turn
-    | Reclaim
+    | AllocateGpus
+    | SwitchRole
+    | ReleaseGpus
     | Load
     | StopLoad
     | Send
     | StopSend
-    | Adopt
+    | JoinBatch
     | Wake
 )

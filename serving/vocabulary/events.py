@@ -85,7 +85,9 @@ class Opened:
 
 @fact
 class Loaded:
-    """Layers [``first``, ``first`` + ``layers``) of a load are whole at a target; ``whole``: so is all of it.
+    """Layers [``first``, ``first`` + ``layers``) of a load are whole at a target; ``fully_loaded``: so is all
+    of
+    it.
 
     ``target`` counts over the load's targets; ``first`` is the first layer of the load.
     """
@@ -93,7 +95,7 @@ class Loaded:
     load: int
     target: int
     layers: int
-    whole: bool
+    fully_loaded: bool
     first: int = 0
 
 

@@ -12,19 +12,28 @@ from hwmodels.fabric.fabric import Fabric
 from hwmodels.fabric.flow import FlowSpec
 from hwmodels.loading.chain import Chain
 from hwmodels.loading.loader import load_loader
-from hwmodels.loading.plan import Send, Step
-from serving.vocabulary.actions import Action, Load, Place, Reclaim, Span, Stop, StopLoad, StopSend
-from serving.vocabulary.actions import Send as SendState
+from hwmodels.loading.plan import ChunkSend, LoadStep
+from serving.vocabulary.actions import (
+    Action,
+    AllocateGpus,
+    Endpoint,
+    Load,
+    ReleaseGpus,
+    Span,
+    StopLoad,
+    StopSend,
+)
+from serving.vocabulary.actions import Send as Send
 from serving.vocabulary.events import Event, Sent
 from serving.vocabulary.layers import Part
 from serving.vocabulary.units import NS_PER_S
-from simcore.data_plane.loading import SLACK_NS, Cutter, LoadRecord, LoadRun, whole_ns
+from simcore.data_plane.load_routes import ranks_of
+from simcore.data_plane.loading import SLACK_NS, Cutter, LoadRecord, LoadRun, rounded_up_ns
 from simcore.data_plane.outages import Outages
-from simcore.data_plane.places import Places
+from simcore.data_plane.replica_placement import ReplicaPlacement
 from simcore.data_plane.residency import Residency
 from simcore.data_plane.setup import DataPlaneSetup
-from simcore.data_plane.transfers import Transfers
-from simcore.data_plane.ways import ranks_of
+from simcore.data_plane.transfer_flows import TransferFlows
 
 _STORES: Final = {"host": "dram", "ssd": "ssd", "remote": "remote"}
 _BEGIN: Final = -1  # what a load waits for: its start-up; else the engine of that target
@@ -44,24 +53,24 @@ class DataPlane:
         contexts = len(topology.gpus) if setup.contexts is None else setup.contexts
         self.residency = Residency(setup.shapes)
         parts = [self._part(model, setup.layers_of.get(n)) for n, model in enumerate(setup.model_of)]
-        self.places = Places(parts, setup.gpus_of, setup.start_up, contexts, setup.connected)
+        self.placement = ReplicaPlacement(parts, setup.gpus_of, setup.start_up, contexts, setup.connected)
         for replica, part in enumerate(parts):
             self.residency.put(("replica", replica), part)
-        self._transfers = Transfers(topology, self.fabric, self.places, setup.shapes, setup.bundled)
+        self._transfers = TransferFlows(topology, self.fabric, self.placement, setup.shapes, setup.bundled)
         self._cutter = Cutter(setup.shapes)
         self._loads: dict[int, LoadRun] = {}
-        self._of_flow: dict[int, tuple[LoadRun, Send | None]] = {}  # flows of loads
-        self._coming: dict[Stop, dict[Part, tuple[LoadRun, int]]] = {}  # target -> load, its target
+        self._of_flow: dict[int, tuple[LoadRun, ChunkSend | None]] = {}  # flows of loads
+        self._coming: dict[Endpoint, dict[Part, tuple[LoadRun, int]]] = {}  # target -> load, its target
         self._layer_ready_ns: dict[int, tuple[int, ...]] = {}
         self._facts: list[Event] = []  # of now, not yet collected
         self.outages = Outages(
-            *(topology, self.fabric, self.places, self.residency, self._transfers, self._loads),
+            *(topology, self.fabric, self.placement, self.residency, self._transfers, self._loads),
             *(self._end_early, self._tell),
         )
 
     def carry_out(self, now_ns: int, action: Action) -> None:
         """Begin or stop what the action asks for."""
-        if type(action) is SendState:
+        if type(action) is Send:
             self.send(now_ns, action)
             return
         now_s = max(now_ns / NS_PER_S, self.fabric.now_s)
@@ -72,13 +81,13 @@ class DataPlane:
         elif type(action) is StopSend:
             sent = self._transfers.stop(now_s, action.transfer, action.reason)
             self._tell([] if sent is None else [sent])
-        elif type(action) is Place:
+        elif type(action) is AllocateGpus:
             self._place(action)
         else:
-            assert type(action) is Reclaim, f"{action} is nothing that moves"
-            self.places.reclaim(action, self._loads_of(("replica", action.replica)))
+            assert type(action) is ReleaseGpus, f"{action} is nothing that moves"
+            self.placement.release_gpus(action, self._loads_of(("replica", action.replica)))
 
-    def send(self, now_ns: int, action: SendState) -> None:
+    def send(self, now_ns: int, action: Send) -> None:
         """Begin a transfer."""
         now_s, at_s = now_ns / NS_PER_S, self.fabric.now_s
         try:
@@ -91,9 +100,9 @@ class DataPlane:
     def next_ns(self) -> int | None:
         """When something ends or may change next, in whole ns, rounded up; None: never by itself."""
         if self._facts:
-            return whole_ns(self.fabric.now_s)
+            return rounded_up_ns(self.fabric.now_s)
         next_s = self.fabric.next_completion_s()
-        return None if next_s == inf else whole_ns(next_s)
+        return None if next_s == inf else rounded_up_ns(next_s)
 
     def collect(self, now_ns: int) -> list[Event]:
         """The facts up to now, in order of time and then of begin.
@@ -101,7 +110,7 @@ class DataPlane:
         What follows an end begins at its exact time, though it is told of at the next whole ns.
         """
         fabric, of_flow = self.fabric, self._of_flow
-        # As whole_ns(next_s) <= now_ns, with less arithmetic.
+        # As rounded_up_ns(next_s) <= now_ns, with less arithmetic.
         while (next_s := fabric.next_completion_s()) * NS_PER_S - SLACK_NS <= now_ns:
             for flow in fabric.finished(next_s if next_s > fabric.now_s else fabric.now_s):
                 owner = of_flow.pop(flow, None) if of_flow else None
@@ -110,7 +119,7 @@ class DataPlane:
                     if fact is not None:
                         self._facts.append(fact)
                 else:
-                    self._load_went_on(*owner, flow, fabric.now_s)
+                    self._flow_ended(*owner, flow, fabric.now_s)
         facts, self._facts = self._facts, []
         return facts
 
@@ -128,9 +137,9 @@ class DataPlane:
 
     def require_layers(self, replica: int, layers: Span) -> None:
         """Refuse to run layers that are not there yet."""
-        stop, part = ("replica", replica), self.places.part_of[replica]
-        if not self.residency.has_layers(stop, part.model, *layers):
-            there = part.first + self.residency.layers_there(stop, part)
+        endpoint, part = ("replica", replica), self.placement.part_of[replica]
+        if not self.residency.has_layers(endpoint, part.model, *layers):
+            there = part.first + self.residency.layers_there(endpoint, part)
             raise AssertionError(
                 f"replica {replica} is to run layers {layers[0]} to {layers[1]}, and has {part.first} to "
                 f"{there}"
@@ -138,20 +147,20 @@ class DataPlane:
 
     def layers_there(self, replica: int) -> int:
         """How many layers a replica has, from the first that it is to hold on."""
-        return self.residency.layers_there(("replica", replica), self.places.part_of[replica])
+        return self.residency.layers_there(("replica", replica), self.placement.part_of[replica])
 
     def _part(self, model: str, layers: Span | None) -> Part:
         return Part(model, *((0, self.residency.layers_of(model)) if layers is None else layers))
 
-    def _place(self, action: Place) -> None:
+    def _place(self, action: AllocateGpus) -> None:
         """What was on the GPUs is overwritten, unless the replica comes back to its parameters."""
-        stop, part = ("replica", action.replica), self._part(action.model, action.layers)
-        self.places.place(action, part)
+        endpoint, part = ("replica", action.replica), self._part(action.model, action.layers)
+        self.placement.place(action, part)
         self._layer_ready_ns.pop(action.replica, None)
         if action.warm:
-            self.residency.put(stop, part)
+            self.residency.put(endpoint, part)
         else:
-            self.residency.clear(stop)
+            self.residency.clear(endpoint)
 
     def _tell(self, facts: Sequence[Event]) -> None:
         self._facts += facts
@@ -159,12 +168,12 @@ class DataPlane:
     def _load(self, now_s: float, action: Load) -> None:
         if self.outages and self.outages.refuses(action, self._part(action.model, action.layers)):
             return
-        self.places.begin(action)
+        self.placement.begin(action)
         setup, part = self._setup, self._part(action.model, action.layers)
         self._check(action, part)
         stores = [kind for kind, _ in action.sources if kind in _STORES]
         loader = load_loader(setup.loader, _STORES[stores[0]]) if stores else None
-        gpus_of = self.places.gpus_of
+        gpus_of = self.placement.gpus_of
         setup.shapes[action.model].require_tp(ranks_of(action, gpus_of))
         route = self.outages.way(action, gpus_of, loader, setup.bundled)
         if route is None:
@@ -173,45 +182,47 @@ class DataPlane:
         delay_s = loader.constant_s if loader is not None else 0.0
         after_s: dict[int, float] = {}
         if action.cold:
-            before_s, after_s = self.places.start_up(action)
+            before_s, after_s = self.placement.start_up(action)
             delay_s += before_s
         feeders = self._feeders_of(now_s, action, part)
         chain = Chain(units, route.hops, ends=route.ends, chunks=chunks)
         run = LoadRun(action, part, chain, self.residency, after_s, now_s, feeders, route.links)
         self._loads[action.load] = run
-        for target, stop in enumerate(action.targets):
-            self.residency.begin(stop, part)
-            self._coming.setdefault(stop, {})[part] = run, target
+        for target, endpoint in enumerate(action.targets):
+            self.residency.begin(endpoint, part)
+            self._coming.setdefault(endpoint, {})[part] = run, target
         self._wait(now_s, run, _BEGIN, delay_s)
 
     def _check(self, action: Load, part: Part) -> None:
         """Refuse a load that cannot be carried out."""
-        self.places.require_part(action, part)
-        for stop in action.targets:
-            for other, (run, _) in self._coming.get(stop, {}).items():
+        self.placement.require_part(action, part)
+        for endpoint in action.targets:
+            for other, (run, _) in self._coming.get(endpoint, {}).items():
                 assert not other.overlaps(part), (
-                    f"load {action.load} is to {stop}, where load {run.action.load} is under way"
+                    f"load {action.load} is to {endpoint}, where load {run.action.load} is under way"
                 )
         for kind, number in action.sources:
-            stop = kind, number
-            assert kind != "replica" or self.residency.has(stop, part) or self._comes_to(stop, part), (
+            endpoint = kind, number
+            assert (
+                kind != "replica" or self.residency.has(endpoint, part) or self._comes_to(endpoint, part)
+            ), (
                 f"load {action.load} has replica {number} as a source, which has no parameters: load it first"
-                if not self.residency.layers_there(stop, part)
+                if not self.residency.layers_there(endpoint, part)
                 else f"load {action.load} has replica {number} as a source, which has not all {part}"
             )
 
-    def _comes_to(self, stop: Stop, part: Part) -> list[tuple[LoadRun, int]]:
+    def _comes_to(self, endpoint: Endpoint, part: Part) -> list[tuple[LoadRun, int]]:
         """The loads under way that bring some of a part to a stop."""
-        return [run for other, run in self._coming.get(stop, {}).items() if other.overlaps(part)]
+        return [run for other, run in self._coming.get(endpoint, {}).items() if other.overlaps(part)]
 
     def _feeders_of(self, now_s: float, action: Load, part: Part) -> list[tuple[LoadRun, int]]:
         """Loads that still bring parameters to a source of this one, from now on chunk by chunk."""
-        for run in [run for stop in action.sources for run, _ in self._comes_to(stop, part)]:
+        for run in [run for endpoint in action.sources for run, _ in self._comes_to(endpoint, part)]:
             for step in self._by_chunks(now_s, run):
                 self._follow(now_s, run, step)
-        return [one for stop in action.sources for one in self._comes_to(stop, part)]
+        return [one for endpoint in action.sources for one in self._comes_to(endpoint, part)]
 
-    def _by_chunks(self, now_s: float, run: LoadRun) -> list[Step]:
+    def _by_chunks(self, now_s: float, run: LoadRun) -> list[LoadStep]:
         """What of a load moves as one flow moves chunk by chunk from now on; what is there already."""
         steps = []
         for send in run.chain.part():
@@ -221,29 +232,29 @@ class DataPlane:
         return steps
 
     def _wait(self, now_s: float, run: LoadRun, target: int, delay_s: float) -> None:
-        """A flow without links: time alone. It ends by ``_load_went_on`` like any other."""
+        """A flow without links: time alone. It ends by ``_flow_ended`` like any other."""
         flow = self.fabric.start(FlowSpec((), 0, latency_s=delay_s), now_s)
         run.waits[flow] = target
         self._of_flow[flow] = (run, None)
 
-    def _start(self, now_s: float, run: LoadRun, sends: Iterable[Send]) -> None:
+    def _start(self, now_s: float, run: LoadRun, sends: Iterable[ChunkSend]) -> None:
         for send in sends:
             flow = self.fabric.start(send.flow, now_s)
             run.flows[send.hop] = flow
             self._of_flow[flow] = (run, send)
 
-    def _load_went_on(self, run: LoadRun, send: Send | None, flow: int, now_s: float) -> None:
+    def _flow_ended(self, run: LoadRun, send: ChunkSend | None, flow: int, now_s: float) -> None:
         if send is None:
             waited_for = run.waits.pop(flow)
             if waited_for == _BEGIN:
                 self._start(now_s, run, run.begin())
             else:
-                self._whole(run, waited_for)
+                self._report_complete(run, waited_for)
             return
         del run.flows[send.hop]
         self._follow(now_s, run, run.chain.finished(send.hop, send.chunk))
 
-    def _follow(self, now_s: float, run: LoadRun, step: Step) -> None:
+    def _follow(self, now_s: float, run: LoadRun, step: LoadStep) -> None:
         """Flows that follow from an end, and what is told of it."""
         told = run.arrived(step, now_s)
         self._start(now_s, run, step.sends)
@@ -257,20 +268,20 @@ class DataPlane:
             elif run.ready_at_end_s.get(target):
                 self._wait(now_s, run, target, run.ready_at_end_s[target])
             else:
-                self._whole(run, target)
+                self._report_complete(run, target)
 
-    def _whole(self, run: LoadRun, target: int) -> None:
+    def _report_complete(self, run: LoadRun, target: int) -> None:
         kind, number = run.action.targets[target]
-        self._facts.append(run.whole(target))
+        self._facts.append(run.fully_loaded(target))
         self.residency.put(run.action.targets[target], run.part)
         self.records.append(run.record(target, self.fabric.now_s, True))
-        self._comes_no_more(run, target)
+        self._end_target(run, target)
         if run.action.every_layer and kind == "replica":
-            self._layer_ready_ns[number] = tuple([whole_ns(at_s) for at_s in run.layers_s[target]])
+            self._layer_ready_ns[number] = tuple([rounded_up_ns(at_s) for at_s in run.layers_s[target]])
         if not run.open:
             del self._loads[run.action.load]
 
-    def _comes_no_more(self, run: LoadRun, target: int) -> None:
+    def _end_target(self, run: LoadRun, target: int) -> None:
         """The load to this target is over; what is whole there stays."""
         coming = self._coming[run.action.targets[target]]
         del coming[run.part]
@@ -291,13 +302,13 @@ class DataPlane:
             del self._of_flow[flow]
         for target in sorted(run.open):
             self.records.append(run.record(target, self.fabric.now_s, False))
-            self._comes_no_more(run, target)
+            self._end_target(run, target)
         followers = [one for one in run.followers if one.open and one.needs(run)]
         self._facts += run.stopped(cause)
         for follower in followers:
             if follower.open:  # one of the others may have stopped it
                 self._end_early(now_s, follower, f"load {action.load} to its source stopped: {cause}")
 
-    def _loads_of(self, stop: Stop) -> list[int]:
+    def _loads_of(self, endpoint: Endpoint) -> list[int]:
         """The loads under way that have this stop."""
-        return [number for number, run in self._loads.items() if run.has_open(stop)]
+        return [number for number, run in self._loads.items() if run.has_open(endpoint)]

@@ -7,9 +7,9 @@ from typing import Final
 
 from hwmodels.llm_shape import LlmShape
 from hwmodels.loading.chain import Chain
-from hwmodels.loading.plan import Send, Step
-from hwmodels.loading.units import Chunk, Unit, cut_into_chunks, layers_first, model_units
-from serving.vocabulary.actions import Load, Stop
+from hwmodels.loading.plan import ChunkSend, LoadStep
+from hwmodels.loading.units import ParameterChunk, Unit, cut_into_chunks, layers_first, model_units
+from serving.vocabulary.actions import Endpoint, Load
 from serving.vocabulary.events import Loaded, LoadStopped
 from serving.vocabulary.layers import Part
 from serving.vocabulary.units import NS_PER_S
@@ -18,7 +18,7 @@ from simcore.data_plane.residency import Residency
 SLACK_NS: Final = 1e-3  # float noise of a time in seconds; a completion is reported at the next whole ns
 
 
-def whole_ns(at_s: float) -> int:
+def rounded_up_ns(at_s: float) -> int:
     """The nanosecond at which what happens at ``at_s`` is told."""
     return math.ceil(at_s * NS_PER_S - SLACK_NS)
 
@@ -33,21 +33,21 @@ class LoadRecord:
 
     load: int
     part: Part
-    target: Stop
+    target: Endpoint
     source: str
     size_bytes: int
     seconds: float
-    whole: bool
+    fully_loaded: bool
 
 
 @dataclass(slots=True, eq=False)
 class LoadRun:
     """A load of ``part`` under way. flows: hop -> the fabric's number of what moves there now.
 
-    ready_at_end_s: by target, from the last byte to its first step (the engine's own preparations). wished_s:
-    when the controller asked for it. feeders: the loads that still bring parameters to a source of this one,
-    with the target that it is there; followers: those that have a target of this one as a source. residency:
-    the book of what is where, in which what comes is written. links: that it crosses.
+    ready_at_end_s: by target, from the last byte to its first step (the engine's own preparations).
+    requested_s: when the controller asked for it. feeders: the loads that still bring parameters to a source
+    of this one, with the target that it is there; followers: those that have a target of this one as a
+    source. residency: the book of what is where, in which what comes is written. links: that it crosses.
     """
 
     action: Load
@@ -55,7 +55,7 @@ class LoadRun:
     chain: Chain
     residency: Residency
     ready_at_end_s: dict[int, float]
-    wished_s: float
+    requested_s: float
     feeders: list[tuple["LoadRun", int]]
     links: frozenset[int] = frozenset()
     followers: list["LoadRun"] = field(default_factory=list)
@@ -73,10 +73,10 @@ class LoadRun:
         for feeder, _ in self.feeders:
             feeder.followers.append(self)
 
-    def has_open(self, stop: Stop) -> bool:
+    def has_open(self, endpoint: Endpoint) -> bool:
         """Whether it reads from there, or still brings something there."""
         action = self.action
-        return stop in action.sources or stop in [action.targets[one] for one in self.open]
+        return endpoint in action.sources or endpoint in [action.targets[one] for one in self.open]
 
     def ready_chunks(self) -> int:
         """Chunks, from the first on, that every source has."""
@@ -91,25 +91,25 @@ class LoadRun:
         One that gets others, or in another order, passes on whole units, as far as they are the next here.
         """
         if feeder.part == self.part and feeder.action.layers_first == self.action.layers_first:
-            return feeder.chain.whole_chunks(target)
-        stop, own = feeder.action.targets[target], self.chain
+            return feeder.chain.complete_chunks(target)
+        endpoint, own = feeder.action.targets[target], self.chain
         ready = 0
         for chunk in own.chunks:
-            if not self.residency.has_unit(stop, self.part.model, own.units[chunk.unit]):
+            if not self.residency.has_unit(endpoint, self.part.model, own.units[chunk.unit]):
                 break
             ready += 1
         return ready
 
-    def begin(self) -> list[Send]:
+    def begin(self) -> list[ChunkSend]:
         """The start-up is over: what may move now."""
         self.begun = True
         return self.chain.begin(self.ready_chunks(), not (self.action.every_layer or self.followers))
 
-    def feed(self) -> list[Send]:
+    def feed(self) -> list[ChunkSend]:
         """More lies at the sources: what may move now."""
         return self.chain.feed(self.ready_chunks()) if self.begun else []
 
-    def arrived(self, step: Step, now_s: float) -> list[tuple[int, int]]:
+    def arrived(self, step: LoadStep, now_s: float) -> list[tuple[int, int]]:
         """(target, unit) for what ``step`` completes that is to be told: layers, and the last unit of all."""
         told = []
         for target, unit, layer in step.arrivals:
@@ -136,7 +136,7 @@ class LoadRun:
         layers = self._layers_in(unit + 1)
         return Loaded(self.action.load, target, layers, False, self.part.first)
 
-    def whole(self, target: int) -> Loaded:
+    def fully_loaded(self, target: int) -> Loaded:
         """What the controller is told of a target that has everything."""
         self.open.discard(target)
         return Loaded(self.action.load, target, len(self.part), True, self.part.first)
@@ -155,17 +155,17 @@ class LoadRun:
         self.open.clear()
         return stopped
 
-    def record(self, target: int, now_s: float, whole: bool) -> LoadRecord:
+    def record(self, target: int, now_s: float, fully_loaded: bool) -> LoadRecord:
         """What is kept of a target that gets no more."""
-        action, there = self.action, self.chain.chunks[: self.chain.whole_chunks(target)]
+        action, there = self.action, self.chain.chunks[: self.chain.complete_chunks(target)]
         return LoadRecord(
             action.load,
             self.part,
             action.targets[target],
             action.sources[0][0],
             sum([chunk.size_bytes for chunk in there]),
-            now_s - self.wished_s,
-            whole,
+            now_s - self.requested_s,
+            fully_loaded,
         )
 
 
@@ -176,9 +176,9 @@ class Cutter:
 
     def __init__(self, shapes: Mapping[str, LlmShape]) -> None:
         self._shapes = shapes
-        self._found: dict[tuple[Part, bool], tuple[tuple[Unit, ...], tuple[Chunk, ...]]] = {}
+        self._found: dict[tuple[Part, bool], tuple[tuple[Unit, ...], tuple[ParameterChunk, ...]]] = {}
 
-    def cut(self, part: Part, last_embedding: bool) -> tuple[tuple[Unit, ...], tuple[Chunk, ...]]:
+    def cut(self, part: Part, last_embedding: bool) -> tuple[tuple[Unit, ...], tuple[ParameterChunk, ...]]:
         """Those of a load; ``last_embedding``: it comes after the layers."""
         key = part, last_embedding
         found = self._found.get(key)

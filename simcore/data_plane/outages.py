@@ -6,16 +6,16 @@ from hwmodels.errors import HardwareError
 from hwmodels.fabric.fabric import Fabric
 from hwmodels.loading.loader import Loader
 from hwmodels.topology.topology import Topology
-from serving.vocabulary.actions import Load, Stop
+from serving.vocabulary.actions import Endpoint, Load
 from serving.vocabulary.events import Event, LoadStopped
 from serving.vocabulary.layers import Part
 from serving.vocabulary.units import NS_PER_S
-from simcore.data_plane.lanes import Way
+from simcore.data_plane.channels import LoadRoute
+from simcore.data_plane.load_routes import load_route
 from simcore.data_plane.loading import LoadRun
-from simcore.data_plane.places import Places
+from simcore.data_plane.replica_placement import ReplicaPlacement
 from simcore.data_plane.residency import Residency
-from simcore.data_plane.transfers import Transfers
-from simcore.data_plane.ways import way
+from simcore.data_plane.transfer_flows import TransferFlows
 
 
 class Outages:
@@ -34,16 +34,16 @@ class Outages:
         self,
         topology: Topology,
         fabric: Fabric,
-        places: Places,
+        placement: ReplicaPlacement,
         residency: Residency,
-        transfers: Transfers,
+        transfers: TransferFlows,
         loads: Mapping[int, LoadRun],
         end_early: Callable[[float, LoadRun, str], None],
         tell: Callable[[Sequence[Event]], None],
     ) -> None:
-        self.topology, self._fabric, self._places, self._residency = topology, fabric, places, residency
+        self.topology, self._fabric, self._places, self._residency = topology, fabric, placement, residency
         self._transfers, self._loads, self._end_early, self._tell = transfers, loads, end_early, tell
-        self._causes: dict[Stop, str] = {}
+        self._causes: dict[Endpoint, str] = {}
         self.given_up = 0
 
     def __len__(self) -> int:
@@ -57,11 +57,11 @@ class Outages:
         self._tell(self._transfers.lose(self._now_s(now_ns), replica, cause))
         self.lose_stop(now_ns, ("replica", replica), cause)
 
-    def lose_stop(self, now_ns: int, stop: Stop, cause: str) -> None:
+    def lose_stop(self, now_ns: int, endpoint: Endpoint, cause: str) -> None:
         """Nothing is loaded from there, or brought there, any more."""
-        self._causes[stop] = cause
+        self._causes[endpoint] = cause
         runs = self._loads.items()
-        self._give_up(now_ns, [number for number, run in runs if run.has_open(stop)], cause)
+        self._give_up(now_ns, [number for number, run in runs if run.has_open(endpoint)], cause)
 
     def lose_links(self, now_ns: int, topology: Topology, lost: frozenset[int], cause: str) -> None:
         """Loads that cross these links end, transfers take another way; ``topology`` is without them."""
@@ -84,10 +84,10 @@ class Outages:
 
     def way(
         self, load: Load, gpus_of: Mapping[int, tuple[int, ...]], loader: Loader | None, bundled: bool
-    ) -> Way | None:
+    ) -> LoadRoute | None:
         """The way of a load; None where nothing leads since something is lost, which is then told."""
         try:
-            return way(self.topology, load, gpus_of, loader, bundled)
+            return load_route(self.topology, load, gpus_of, loader, bundled)
         except HardwareError as error:
             if not self._causes:
                 raise
@@ -97,17 +97,26 @@ class Outages:
     def refuses(self, load: Load, part: Part) -> bool:
         """Whether a load cannot begin, for a stop of it is lost or got nothing, which is then told."""
         cause = next(
-            (self._causes[stop] for stop in (*load.sources, *load.targets) if stop in self._causes), None
+            (
+                self._causes[endpoint]
+                for endpoint in (*load.sources, *load.targets)
+                if endpoint in self._causes
+            ),
+            None,
         )
-        for stop in load.sources if cause is None else ():
-            if stop[0] == "replica" and not self._residency.has(stop, part) and not self._comes(stop, part):
-                cause = f"replica {stop[1]}, its source, got no parameters"
+        for endpoint in load.sources if cause is None else ():
+            if (
+                endpoint[0] == "replica"
+                and not self._residency.has(endpoint, part)
+                and not self._comes(endpoint, part)
+            ):
+                cause = f"replica {endpoint[1]}, its source, got no parameters"
         if cause is not None:
             self._refuse(load, cause)
         return cause is not None
 
-    def _comes(self, stop: Stop, part: Part) -> bool:
-        return any(run.has_open(stop) and run.part.overlaps(part) for run in self._loads.values())
+    def _comes(self, endpoint: Endpoint, part: Part) -> bool:
+        return any(run.has_open(endpoint) and run.part.overlaps(part) for run in self._loads.values())
 
     def _refuse(self, load: Load, cause: str) -> None:
         self.given_up += 1

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from hwmodels.llm_shape import LlmShape
 from hwmodels.loading.units import Unit
-from serving.vocabulary.actions import Stop
+from serving.vocabulary.actions import Endpoint
 from serving.vocabulary.layers import Part
 
 
@@ -18,55 +18,57 @@ class Residency:
 
     def __init__(self, shapes: Mapping[str, LlmShape]) -> None:
         self._layers = {name: shape.layers for name, shape in shapes.items()}
-        self._there: dict[Stop, dict[str, int]] = {}
+        self._there: dict[Endpoint, dict[str, int]] = {}
 
     def layers_of(self, model: str) -> int:
         """How many layers the model has."""
         return self._layers[model]
 
-    def put(self, stop: Stop, part: Part) -> None:
+    def put(self, endpoint: Endpoint, part: Part) -> None:
         """All of the part is there."""
-        units = self._there.setdefault(stop, {})
+        units = self._there.setdefault(endpoint, {})
         units[part.model] = units.get(part.model, 0) | self._units(part)
 
-    def came(self, stop: Stop, model: str, unit: Unit) -> None:
+    def came(self, endpoint: Endpoint, model: str, unit: Unit) -> None:
         """One more unit is whole there."""
-        units = self._there.setdefault(stop, {})
+        units = self._there.setdefault(endpoint, {})
         units[model] = units.get(model, 0) | self._bit(model, unit)
 
-    def begin(self, stop: Stop, part: Part) -> None:
+    def begin(self, endpoint: Endpoint, part: Part) -> None:
         """A load to this stop begins: what was there in part stays, what was there whole comes anew."""
-        if stop[0] != "replica" or self.has(stop, part):
-            self._there.setdefault(stop, {})[part.model] = self._found(stop, part.model) & ~self._units(part)
+        if endpoint[0] != "replica" or self.has(endpoint, part):
+            self._there.setdefault(endpoint, {})[part.model] = self._found(
+                endpoint, part.model
+            ) & ~self._units(part)
 
-    def clear(self, stop: Stop) -> None:
+    def clear(self, endpoint: Endpoint) -> None:
         """Nothing is there."""
-        self._there.pop(stop, None)
+        self._there.pop(endpoint, None)
 
-    def has(self, stop: Stop, part: Part) -> bool:
+    def has(self, endpoint: Endpoint, part: Part) -> bool:
         """Whether all of the part is there."""
         wanted = self._units(part)
-        return self._found(stop, part.model) & wanted == wanted
+        return self._found(endpoint, part.model) & wanted == wanted
 
-    def has_unit(self, stop: Stop, model: str, unit: Unit) -> bool:
+    def has_unit(self, endpoint: Endpoint, model: str, unit: Unit) -> bool:
         """Whether one unit is there."""
-        return self._found(stop, model) & self._bit(model, unit) != 0
+        return self._found(endpoint, model) & self._bit(model, unit) != 0
 
-    def has_layers(self, stop: Stop, model: str, first: int, last: int) -> bool:
+    def has_layers(self, endpoint: Endpoint, model: str, first: int, last: int) -> bool:
         """Whether layers [first, last) are there."""
         wanted = (1 << last - first) - 1
-        return self._found(stop, model) >> 1 + first & wanted == wanted
+        return self._found(endpoint, model) >> 1 + first & wanted == wanted
 
-    def layers_there(self, stop: Stop, part: Part) -> int:
+    def layers_there(self, endpoint: Endpoint, part: Part) -> int:
         """How many layers of the part, from its first on, are there."""
-        found, count = self._found(stop, part.model) >> 1 + part.first, 0
+        found, count = self._found(endpoint, part.model) >> 1 + part.first, 0
         while found & 1 and count < len(part):
             found >>= 1
             count += 1
         return count
 
-    def _found(self, stop: Stop, model: str) -> int:
-        there = self._there.get(stop)
+    def _found(self, endpoint: Endpoint, model: str) -> int:
+        there = self._there.get(endpoint)
         return 0 if there is None else there.get(model, 0)
 
     def _units(self, part: Part) -> int:

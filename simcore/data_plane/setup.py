@@ -15,9 +15,8 @@ class DataPlaneSetup:
 
     model_of, gpus_of: of each of them, from 0 on; layers_of: [first, last) of those that have not all.
     loader: a name of loaders.yaml. contexts: CUDA contexts made beforehand (None: one for every GPU);
-    connected: whether the GPUs of each replica have their connections. bundled: False makes every lane of a
-    load or transfer a flow of its own, also where they are
-    alike and share no link.
+    connected: whether the GPUs of each replica have their connections. bundled: False makes every channel of
+    a load or transfer a flow of its own, also where they are alike and share no link.
     """
 
     topology: Topology

@@ -1,50 +1,50 @@
-"""The lanes of a sharded load: who sends which part to whom, and how the targets exchange their parts."""
+"""The channels of a sharded load: who sends which part to whom, and how the targets exchange their parts."""
 
 from collections.abc import Mapping, Sequence
 
 from hwmodels.loading.plan import Hop
-from hwmodels.topology.link import Place, dram, gpu
+from hwmodels.topology.link import Location, dram, gpu
 from hwmodels.topology.topology import Topology
 from serving.vocabulary.actions import Load, Shard
-from simcore.data_plane.lanes import Stage
+from simcore.data_plane.channels import Stage
 
 _NO_SHARE = 1e-9  # what adding up shares may miss
-Ends = Sequence[Sequence[tuple[int, int]]]
+ChannelEnds = Sequence[Sequence[tuple[int, int]]]
 
 
-def sharded(
+def sharded_channels(
     topology: Topology, load: Load, gpus_of: Mapping[int, tuple[int, ...]], ranks: int, loader_rate: float
-) -> tuple[list[Stage], Ends]:
-    """(stages of lanes, per target the (stage, lane) that bring it something).
+) -> tuple[list[Stage], ChannelEnds]:
+    """(stages of channels, per target the (stage, channel) that bring it something).
 
-    One lane per shard. With several targets, those of their GPUs that have the same rank then gather around a
-    ring inside their scale-up domain: into each of them goes what it lacks. They gather a chunk when all its
-    parts are there, beside the next one. One GPU that sends a part to each of them inside its NVLink domain
-    sends everything once instead, and the switch copies. loader_rate: the most out of a host's memory.
+    One channel per shard. With several targets, those of their GPUs that have the same rank then gather
+    around a ring inside their scale-up domain: into each of them goes what it lacks. They gather a chunk when
+    all its parts are there, beside the next one. One GPU that sends a part to each of them inside its NVLink
+    domain sends everything once instead, and the switch copies. loader_rate: the most out of a host's memory.
     """
-    lanes, gathers = list[Hop](), list[Hop]()
+    channels, gathers = list[Hop](), list[Hop]()
     ends: list[list[tuple[int, int]]] = [[] for _ in load.targets]
     for rank, shards in enumerate(_by_rank(load, gpus_of, ranks)):
         group = [gpus_of[number][rank] for _, number in load.targets]
         if _is_broadcast(topology, shards, group):
             for own in ends:
-                own.append((0, len(lanes)))
-            lanes.append(_tree(topology, shards, group))
+                own.append((0, len(channels)))
+            channels.append(_tree(topology, shards, group))
             continue
-        parts, first = [0.0] * len(group), len(lanes)
+        parts, first = [0.0] * len(group), len(channels)
         for shard, place in zip(shards, _places(load, shards), strict=True):
             target = group.index(shard.target_gpu)
             parts[target] += shard.share
-            ends[target].append((0, len(lanes)))
+            ends[target].append((0, len(channels)))
             cap = shard.rate_bytes_per_s if place.kind == "gpu" else min(shard.rate_bytes_per_s, loader_rate)
             path = topology.path(place, gpu(shard.target_gpu), load.load)
-            lanes.append(_lane(topology, path, cap, (), shard.share))
-        after = tuple(range(first, len(lanes)))
+            channels.append(_channel(topology, path, cap, (), shard.share))
+        after = tuple(range(first, len(channels)))
         for target, source_gpu, lacking in _ring(topology, load, group, parts):
             ends[target].append((1, len(gathers)))
             path = topology.path(gpu(source_gpu), gpu(group[target]), load.load)
-            gathers.append(_lane(topology, path, float("inf"), after, lacking))
-    return ([lanes, gathers] if gathers else [lanes]), ends
+            gathers.append(_channel(topology, path, float("inf"), after, lacking))
+    return ([channels, gathers] if gathers else [channels]), ends
 
 
 def _by_rank(load: Load, gpus_of: Mapping[int, tuple[int, ...]], ranks: int) -> list[list[Shard]]:
@@ -72,7 +72,7 @@ def _by_rank(load: Load, gpus_of: Mapping[int, tuple[int, ...]], ranks: int) -> 
     return found
 
 
-def _places(load: Load, shards: Sequence[Shard]) -> list[Place]:
+def _places(load: Load, shards: Sequence[Shard]) -> list[Location]:
     """Where each shard comes from. Shards of several hosts' memory go to the hosts in order, in equal parts.
 
     (A shard does not name its host; the planner lays them in the order of the sources.)
@@ -103,7 +103,7 @@ def _tree(topology: Topology, shards: Sequence[Shard], group: Sequence[int]) -> 
     """Everything of a rank once out of the source and into each target."""
     path = topology.broadcast(shards[0].source_gpu, tuple(group))
     cap = sum([shard.rate_bytes_per_s for shard in shards])
-    return _lane(topology, path, cap, (), sum([shard.share for shard in shards]))
+    return _channel(topology, path, cap, (), sum([shard.share for shard in shards]))
 
 
 def _ring(
@@ -126,5 +126,7 @@ def _ring(
     ]
 
 
-def _lane(topology: Topology, path: tuple[int, ...], cap: float, after: tuple[int, ...], share: float) -> Hop:
+def _channel(
+    topology: Topology, path: tuple[int, ...], cap: float, after: tuple[int, ...], share: float
+) -> Hop:
     return Hop(path, cap_bytes_per_s=cap, latency_s=topology.latency_s(path), after=after, share=share)

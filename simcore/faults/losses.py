@@ -91,7 +91,7 @@ class Losses:
 
     def _placed(self) -> dict[int, tuple[int, ...]]:
         """The replicas there are, with their GPUs."""
-        return self._replicas if self._data_plane is None else self._data_plane.places.placed
+        return self._replicas if self._data_plane is None else self._data_plane.placement.placed
 
     def _lose_replica(self, now_ns: int, replica: int, cause: str) -> list[int]:
         if self._data_plane is None:

@@ -24,7 +24,7 @@ class Joins:
         self.before.append(_AT_END)
         self.waiting += requests
 
-    def told(self, steps: int) -> tuple[int, tuple[int, ...]]:
+    def finish_run(self, steps: int) -> tuple[int, tuple[int, ...]]:
         """The run's end after so many steps more: (steps since the last report, those before each join)."""
         steps += self.booked
         before = tuple([steps if one == _AT_END else one for one in self.before])

@@ -12,15 +12,15 @@ from serving.vocabulary.events import Ran
 from serving.vocabulary.recorder import Recorder
 from serving.vocabulary.units import FRACTION_BITS
 from simcore.replica.joins import Joins
-from simcore.replica.layer_pass import layer_pass_fixed
+from simcore.replica.layer_pass_cost import layer_pass_cost_fixed
 from simcore.replica.lifetime import Lifetime, after_prompts
 from simcore.replica.part_steps import PartSteps
-from simcore.replica.residents import Residents
+from simcore.replica.resident_requests import ResidentRequests
 from simcore.replica.segment import steps_to_reach
 from simcore.replica.step_times import StepTimes, later_piece
 
 
-class Machine(Residents):
+class Machine(ResidentRequests):
     """Executes runs for one replica. Times given to it never go back."""
 
     __slots__ = (
@@ -67,12 +67,12 @@ class Machine(Residents):
         if self._busy_since_ns < 0:
             self._busy_since_ns = now_ns
             self._start_fixed = now_ns << FRACTION_BITS
-            if self._decoding and not self._stalled:  # residents who were kept waiting for something
-                self._stalled.append([self._due_fixed, self._decoding])
+            if self._decoding and not self._delayed_groups:  # residents who were kept waiting for something
+                self._delayed_groups.append([self._due_fixed, self._decoding])
         self.run = run
         if run.layers is not None:
             self._left = self._first = self._slope = self._steps = 0
-            self._head = layer_pass_fixed(self._model_rows, run, self._layers, self._model_layers)
+            self._head = layer_pass_cost_fixed(self._model_rows, run, self._layers, self._model_layers)
             self._fix_due()
         elif run.chunks:
             self._left = run.max_steps - 1
@@ -123,8 +123,8 @@ class Machine(Residents):
         if steps:
             first, slope, decoding = self._first, self._slope, self._decoding
             last_step_fixed = self._due_fixed - first - slope * (steps - 1)
-            if self._stalled:
-                self._stalls.end_run(self._start_fixed + head, first, slope, steps, decoding)
+            if self._delayed_groups:
+                self._delayed.end_run(self._start_fixed + head, first, slope, steps, decoding)
             else:
                 self._gaps(first, slope, steps, decoding)
             self._steps_done += steps
@@ -141,7 +141,7 @@ class Machine(Residents):
         if self._joined:
             if self._joins.waiting:
                 self._take_in(self._joins.waiting, self._due_fixed)
-            steps, joins = self._joins.told(steps)
+            steps, joins = self._joins.finish_run(steps)
         if self._left and self._decoding and not (finished and run.until_finish):
             self._plan_decodes()
             # Nothing is chosen at its end.
@@ -177,13 +177,13 @@ class Machine(Residents):
         if life.end < 0:
             return
         life.generated = life.output_tokens - (life.end - self._steps_done)
-        stalled = self._stalled
+        delayed = self._delayed_groups
         life.last_token_fixed = (
-            self._stalls.leave(request, life.last_token_fixed) if stalled else self._due_fixed
+            self._delayed.leave(request, life.last_token_fixed) if delayed else self._due_fixed
         )
         self._leave(life)
 
-    def adopt(self, now_ns: int, requests: tuple[int, ...]) -> bool:
+    def join_batch(self, now_ns: int, requests: tuple[int, ...]) -> bool:
         """Requests that got their tokens elsewhere decode here from the next boundary on; their KV is here.
 
         Returns whether a run goes on with them. It is one without prompts, or will report before they join.
@@ -215,8 +215,8 @@ class Machine(Residents):
     def _pass(self, steps: int) -> None:
         """The first steps of the run are booked; it begins after them."""
         first, slope, decoding = self._first, self._slope, self._decoding
-        if self._stalled:
-            self._stalls.end_run(self._start_fixed, first, slope, steps, decoding)
+        if self._delayed_groups:
+            self._delayed.end_run(self._start_fixed, first, slope, steps, decoding)
         else:
             self._gaps(first, slope, steps, decoding)
         self._start_fixed += steps * first + slope * (steps * (steps - 1) >> 1)
@@ -236,14 +236,14 @@ class Machine(Residents):
         assert self._decoding, "a decode run without resident requests"
         steps, left = self._ends[0][0] - self._steps_done, self._left
         self._head = 0
-        largest = self._largest() if self._peaks else 0
+        largest = self._largest() if self._largest_context else 0
         self._plan_steps(self._decoding, self._context, largest, steps if steps < left else left)
 
     def _plan_chunks(self, run: Run) -> None:
         """The first step, and what the decode steps after it will cost until a request finishes."""
         decoding, context = self._decoding, self._context
         chunks, residents = run.chunks, decoding if run.decode else 0
-        largest = self._largest() if self._peaks else 0
+        largest = self._largest() if self._largest_context else 0
         spread = residents * largest - context if largest and residents else 0
         self._head = self._rows.mixed(residents, context, chunks, spread)
         steps = self._left
@@ -272,7 +272,7 @@ class Machine(Residents):
         With the first step, if there is one, the run is due at their end.
         """
         pieces = self._pieces(decoding)
-        if self._peaks:
+        if self._largest_context:
             spread = decoding * largest - context
             if spread:
                 context += self._rows.shift(decoding, spread)
@@ -293,8 +293,8 @@ class Machine(Residents):
         residents = self._decoding
         end_fixed = self._start_fixed + self._head
         if residents and run.decode:
-            if self._stalled:
-                self._stalls.end(end_fixed)
+            if self._delayed_groups:
+                self._delayed.end(end_fixed)
             else:
                 self._gaps(self._head, 0, 1, residents)
             self._steps_done += 1
@@ -307,4 +307,6 @@ class Machine(Residents):
                 if start + tokens == life.request.prompt_tokens + life.generated:
                     self._sample(life, end_fixed, finished, run.hand_over)
         if not run.decode and (residents or not run.hand_over):
-            self._stalls.passed_over(self._start_fixed, end_fixed, residents, self._decoding - residents)
+            self._delayed.residents_skipped(
+                self._start_fixed, end_fixed, residents, self._decoding - residents
+            )

@@ -127,7 +127,7 @@ def test_a_decision_that_cannot_be_carried_out_names_its_obstacle() -> None:
     """The pool keeps its one copy on host 0, whose only GPU is taken: nothing can load."""
     config = with_params(paired(base("one"), "pool", "host"), "cache", drop_when_deployed=False)
     summary = execute(prepare(config)).summary
-    events = [event for event in summary["scale_events"] if event["act"] == "short"]
+    events = [event for event in summary["scale_events"] if event["act"] == "shortage"]
     assert summary["loads"]["count"] == 0 and summary["instances"]["max"] == 2
     assert {event["obstacle"] for event in events} == {"no_copy"}, "no GPU is lacking"
     assert summary["shortages"] == {"no_gpu": 0, "no_copy": len(events), "no_path": 0}

@@ -112,7 +112,7 @@ def test_clusters_of_any_size_are_made_on_request(gpus: int) -> None:
         ("engine.kv_tokens=4096", "engine.kv_tokens", 4096),
         ("estimates=artefact", "estimates", "artefact"),
         ("system.instances.both_max=4", "system.instances.both_max", 4),
-        ("system.instances.keep_ms=5", "system.instances.keep_ms", 5.0),
+        ("system.instances.keep_parameters_ms=5", "system.instances.keep_parameters_ms", 5.0),
     ],
 )
 def test_values_are_typed(word: str, path: str, value: object) -> None:
@@ -302,10 +302,10 @@ def test_help_lists_every_parameter_a_policy_has() -> None:
     """As the user writes it, with its default; batchers' follow the engine and are not listed."""
     text = key_list("simulate")
     assert "system/admission=token_bucket: rate_per_s=VALUE burst=1" in text
-    assert "system/cache=ttl: ttl_s=30.0 since=load host_gb=null most_models=null" in text
+    assert "system/cache=ttl: ttl_s=30.0 since=load host_gb=null max_models=null" in text
     assert "prefill=[0.5,0.7]" in text and "ways=[]" in text and "${" not in text
     assert "models=zipf: count=16 " in text and "models=of_trace: count=16 shapes=null\n" in text
-    for size in ("split=false", "size=full", "prefill=null", "both_min=1", "monitor_ms=100.0"):
+    for size in ("split=false", "size=full", "prefill=null", "both_min=1", "monitor_period_ms=100.0"):
         assert f"system.instances.{size} " in text
     assert "models=zipf" not in key_list("realexec")
 

@@ -164,8 +164,8 @@ REFUSED: list[tuple[list[str], list[str]]] = [
         ["system.instances.decode_min=3", "system.instances.decode_max=2", *ELASTIC],
         ["decode_max=2", "larger"],
     ),
-    (["system.instances.monitor_ms=0", *ELASTIC], ["monitor_ms=0", "at least 0.001"]),
-    (["system.instances.keep_ms=-1", *ELASTIC], ["keep_ms=-1", "at least 0"]),
+    (["system.instances.monitor_period_ms=0", *ELASTIC], ["monitor_period_ms=0", "at least 0.001"]),
+    (["system.instances.keep_parameters_ms=-1", *ELASTIC], ["keep_parameters_ms=-1", "at least 0"]),
     (["system.instances.queue=mine"], ["queue=mine", "common, per_instance", "null"]),
     (["system.instances.queue=common", *SPLIT], ["queue=common", "split=true", "leave it out"]),
     (

@@ -13,7 +13,7 @@ from experiments.policy.watch import PolicyWatch, slow_policies
 from experiments.report.table import print_summary
 from experiments.run.simulate import execute, prepare
 from policies.dispatch import LeastOutstanding
-from serving.protocols.scale_answers import AskedScaler
+from serving.protocols.scale_answers import CheckedScaler
 from tests.worlds.faulty_policies import VIEW
 
 STATIC = [
@@ -67,7 +67,7 @@ def test_a_scaler_is_found_by_what_it_is_asked() -> None:
                 watch.look(now_s, sys._getframe())
             return ()
 
-    AskedScaler(Slow()).scale(VIEW)
+    CheckedScaler(Slow()).scale(VIEW)
     assert watch.slowest is not None and (watch.slowest.method, watch.slowest.at_ns) == ("scale", 0)
     assert watch.slowest.policy.endswith("Slow")
 
@@ -81,7 +81,7 @@ def test_the_thread_looks_where_the_loop_is() -> None:
             return ()
 
     with PolicyWatch() as watch:
-        AskedScaler(Sleeps()).scale(VIEW)
+        CheckedScaler(Sleeps()).scale(VIEW)
     assert watch.slowest is not None and watch.slowest.policy.endswith("Sleeps") and watch.slowest.ms > 0
 
 
@@ -100,5 +100,6 @@ def test_it_is_told_when_it_matters(share: float, looks: int, ms: float, told: s
     assert slow_policies(found).startswith(told) and bool(slow_policies(found)) == bool(told)
     console = Console(file=StringIO(), width=200)
     print_summary({"sim": {"policies": found}}, console)
-    assert (told in console.file.getvalue()) and bool(told) == ("slowest" in console.file.getvalue())  # type: ignore[attr-defined]
+    # Type: ignore[attr-defined]
+    assert (told in console.file.getvalue()) and bool(told) == ("slowest" in console.file.getvalue())
     assert slow_policies({}) == ""

@@ -34,7 +34,7 @@ def test_steps_begin_with_those_there_at_the_start_and_follow_every_change() -> 
         event(2, "load", "prefill", 3),
         event(4, "ready", "prefill", 3),
         event(5, "mutate", "decode", 3),
-        event(6, "short", "prefill", None),
+        event(6, "shortage", "prefill", None),
         event(6, "drain", "decode", 1),
         event(7, "cancel_drain", "decode", 1),
     ]
@@ -47,7 +47,7 @@ def test_steps_begin_with_those_there_at_the_start_and_follow_every_change() -> 
 
 def test_steps_from_nothing_and_back() -> None:
     events = [event(1, "load", "both", 0), event(3, "lost", "both", 0), event(4, "revive", "both", 0)]
-    x, y = instance_steps([*events, event(9, "reclaimed", "both", 0)], {"both": 0.7}, 10.0)["both"]
+    x, y = instance_steps([*events, event(9, "released", "both", 0)], {"both": 0.7}, 10.0)["both"]
     assert (x.tolist(), y.tolist()) == ([0, 1, 3, 4, 9], [0, 1, 0, 1, 0])
 
 
@@ -100,12 +100,12 @@ def test_the_page_says_why_and_what_it_cost(tmp_path: Path) -> None:
 
 
 def test_why_instances_did_not_come_is_said_by_obstacle(tmp_path: Path) -> None:
-    short = event(1, "short", "prefill", None) | {"obstacle": "no_copy"}
+    short = event(1, "shortage", "prefill", None) | {"obstacle": "no_copy"}
     told = elastic([short, short | {"obstacle": "no_gpu"}, short], shortages={"no_copy": 2, "no_gpu": 1})
     shown = "".join(page(tmp_path, columns(50), told).text.split())
     for words in (
-        "short, no_copy: GPUs were free, no copy of the parameters was found to load from 2",
-        "short, no_gpu: no GPUs were free 1",
+        "shortage, no_copy: GPUs were free, no copy of the parameters was found to load from 2",
+        "shortage, no_gpu: no GPUs were free 1",
     ):
         assert "".join(words.split()) in shown
     assert [line.split(":")[0] for line in shortages(told)] == [

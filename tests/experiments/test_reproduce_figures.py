@@ -268,7 +268,7 @@ def test_kv_is_held_from_the_first_token_to_the_last(requests: list[tuple[int, i
 def test_instances_over_time_follow_the_events() -> None:
     events = [
         {"t_s": 2.0, "act": "load", "role": "prefill"},
-        {"t_s": 6.0, "act": "reclaimed", "role": "prefill"},
+        {"t_s": 6.0, "act": "released", "role": "prefill"},
     ]
     summary = {
         "duration_s": 10.0,

@@ -107,7 +107,7 @@ def test_the_configuration_is_the_same_again(folder: Path, name: str) -> None:
         ("batcher", "engine.batcher=chunked_prefill"),
         ("batcher", "engine.max_num_batched_tokens=4096"),
         ("bucket", "system.admission.burst=4"),
-        ("elastic", "system.instances.monitor_ms=50"),
+        ("elastic", "system.instances.monitor_period_ms=50"),
         ("elastic", "system.scaler.ways=[revive]"),
         ("models", "models.count=12"),
         ("gamma", "trace.gap_cv=2"),

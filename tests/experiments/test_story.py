@@ -23,18 +23,18 @@ from policies.admission import AdmitAll
 from policies.batching import ChunkedPrefill
 from policies.dispatch import LeastOutstanding
 from serving.composition import compose
-from serving.record.journal import line, whole
+from serving.record.journal import complete_journal, line
 from serving.vocabulary.actions import (
     Action,
-    Adopt,
+    AllocateGpus,
+    JoinBatch,
     Load,
-    Place,
-    Reclaim,
+    ReleaseGpus,
     Run,
     Send,
     StopLoad,
     StopSend,
-    Turn,
+    SwitchRole,
 )
 from serving.vocabulary.errors import UserError
 from serving.vocabulary.events import Arrived, Event, Loaded, LoadStopped, Lost, Ran, Sent
@@ -60,7 +60,7 @@ def journal_of(rows: Iterable[tuple[int, Event, Iterable[Action]]]) -> list[str]
     answered = [(now_ns, event, tuple(actions)) for now_ns, event, actions in rows]
     lines = [line(*row) for row in answered]
     header = {"source": "real", "seed": 7, "carries_out": []}
-    return whole(header, lines, sum(len(actions) for _, _, actions in answered))
+    return complete_journal(header, lines, sum(len(actions) for _, _, actions in answered))
 
 
 def arrival(request: int, prompt_tokens: int, most: int = 14) -> Arrived:
@@ -276,7 +276,7 @@ LIFE: list[tuple[int, Event, list[Action]]] = [
         1 * S,
         arrival(5, 10),
         [
-            Place(1, "m", (4, 5), "prefill", False, "no room"),
+            AllocateGpus(1, "m", (4, 5), "prefill", False, "no room"),
             Load(3, "m", (("ssd", 0),), (("replica", 1), ("replica", 2)), (), True, True, "backlog of 9"),
             Run(0, 0, ((5, 0, 10), (6, 0, 4)), False, 1, True, "live", True, (0, 2)),
         ],
@@ -285,10 +285,10 @@ LIFE: list[tuple[int, Event, list[Action]]] = [
     (3 * S, Ran(0, 0, 1, ()), [ACTIVATIONS]),
     (4 * S, Sent(1, 3_000_000, ""), [Run(1, 0, ((5, 0, 10),), False, 1, True, "last", True, (2, 3))]),
     (5 * S, Loaded(3, 0, 4, True), []),
-    (6 * S, Ran(1, 0, 1, ()), [KV, Turn(1, "decode", "few prompts"), DECODES]),
-    (7 * S, Sent(0, 3_000_000, ""), [Adopt(1, (5, 6), "their KV has come")]),
+    (6 * S, Ran(1, 0, 1, ()), [KV, SwitchRole(1, "decode", "few prompts"), DECODES]),
+    (7 * S, Sent(0, 3_000_000, ""), [JoinBatch(1, (5, 6), "their KV has come")]),
     (8 * S, Ran(1, 0, 6, (5,), True, -1, (2,)), [COPY]),
-    (9 * S, Ran(1, 0, 3, ()), [Reclaim(1, "empty"), StopLoad(4, "over"), StopSend(0, "late")]),
+    (9 * S, Ran(1, 0, 3, ()), [ReleaseGpus(1, "empty"), StopLoad(4, "over"), StopSend(0, "late")]),
 ]  # fmt: skip
 
 
@@ -605,7 +605,7 @@ def test_an_instance_of_some_layers_and_what_is_sent_of_them() -> None:
             1 * S,
             arrival(5, 10),
             [
-                Place(1, "m", (4,), "both", False, "stage", (8, 16)),
+                AllocateGpus(1, "m", (4,), "both", False, "stage", (8, 16)),
                 Load(3, "m", (("ssd", 0),), (("replica", 1),), (), True, False, "stage", False, (8, 16)),
             ],
         ),

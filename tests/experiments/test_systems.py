@@ -14,7 +14,7 @@ import pytest
 from experiments.compose.compose import load_config
 from experiments.config.options import CONF_DIR
 from experiments.run.simulate import Prepared, Simulated, execute, prepare
-from serving.vocabulary.actions import Action, Load, Place, Run, Send, Turn
+from serving.vocabulary.actions import Action, AllocateGpus, Load, Run, Send, SwitchRole
 from serving.vocabulary.events import Event
 from tests.worlds.elastic_world import MS
 from tests.worlds.told_systems import both, wait
@@ -56,7 +56,7 @@ class Ran:
         for actions in self.lists:
             loads = [action for action in actions if isinstance(action, Load)]
             if loads:
-                role = {action.replica: action.role for action in actions if isinstance(action, Place)}
+                role = {action.replica: action.role for action in actions if isinstance(action, AllocateGpus)}
                 return [one for one in loads if role[one.targets[0][1]] == role[loads[0].targets[0][1]]]
         return []
 
@@ -81,7 +81,12 @@ def relays(one: Ran) -> bool:
 
 def from_own(one: Ran, kind: str) -> bool:
     """Whether each comes from that place of the target's host (of one GPU, so of the same number)."""
-    gpus = {action.replica: action.gpus for list in one.lists for action in list if isinstance(action, Place)}
+    gpus = {
+        action.replica: action.gpus
+        for list in one.lists
+        for action in list
+        if isinstance(action, AllocateGpus)
+    }
     return bool(one.first) and all(
         load.sources == ((kind, gpus[load.targets[0][1]][0]),) for load in one.first
     )
@@ -93,7 +98,7 @@ def cold_layers(one: Ran) -> bool:
 
 def works_while_loading(one: Ran) -> bool:
     """Whether layers run on an instance that was placed without parameters, before it has them all."""
-    cold = {action.replica for actions in one.lists for action in actions if isinstance(action, Place)}
+    cold = {action.replica for actions in one.lists for action in actions if isinstance(action, AllocateGpus)}
     runs = [action for actions in one.lists for action in actions if isinstance(action, Run)]
     return any(run.layers is not None and run.layers[0] == 0 and run.replica in cold for run in runs)
 
@@ -149,12 +154,12 @@ def test_a_multicast_is_chains_at_full_rate() -> None:
 def test_blitzscale_is_its_multicast_live_and_with_prefill_instances_that_turn() -> None:
     """The same requests, links and plans; the first scale-up is live at its tails only."""
     one, stopped = run("blitzscale", *BURST), run("blitz_multicast", *BURST)
-    assert one.kinds["Turn"] > 0 == stopped.kinds["Turn"]
+    assert one.kinds["SwitchRole"] > 0 == stopped.kinds["SwitchRole"]
     assert [load.sources for load in one.first] == [load.sources for load in stopped.first]
     feeding = {source for load in one.first for source in load.sources}
     live = [load for load in one.first if load.reason.endswith("; live")]
     assert live and not any(load.targets[0] in feeding for load in live)
-    turns = [action.role for actions in one.lists for action in actions if isinstance(action, Turn)]
+    turns = [action.role for actions in one.lists for action in actions if isinstance(action, SwitchRole)]
     assert set(turns) == {"decode"}
     gained = np.mean(stopped.done.columns["ttft_ms"]) - np.mean(one.done.columns["ttft_ms"])
     assert gained > 0

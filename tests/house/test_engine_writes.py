@@ -118,10 +118,10 @@ def test_nobody_else_writes_what_an_engine_holds() -> None:
 @pytest.mark.parametrize(
     ("line", "what"),
     [
-        ("engine.seats = 3", "engine.seats"),
+        ("engine.max_num_seqs = 3", "engine.max_num_seqs"),
         ("self._engines[replica].outgoing += batch", "self._engines[replica].outgoing"),
         ("del engine.running[request]", "engine.running[request]"),
-        ("engine.adopted.append(progress)", "engine.adopted.append"),
+        ("engine.attached.append(progress)", "engine.attached.append"),
         ("outgoing, tokens = source.outgoing, 0; outgoing.popleft()", "outgoing.popleft"),
         ("ledger = engine.ledger; ledger.release(request)", "ledger.release"),
         ("release = source.ledger.release", "source.ledger.release"),

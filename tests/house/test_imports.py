@@ -189,7 +189,7 @@ ROOMS = {
         "controller", "composition", "record",
     ),
     "simcore": (
-        "replica", "data_plane", "timers", "standstill", "capabilities", "faults", "cold", "simulation",
+        "replica", "data_plane", "timers", "stall_detection", "capabilities", "faults", "cold", "simulation",
     ),
     "policies": (
         "admission", "batching", "dispatch", "multicast", "provisioning", "scaling", "live",

@@ -63,7 +63,7 @@ def test_the_scaler_of_the_page_runs_and_replays(here: Path) -> None:
     assert summary["requests"]["finished"] == 300
     reasons = {event["reason"] for event in summary["scale_events"] if event["act"] == "load"}
     assert reasons and all(re.fullmatch(r"\d+ tokens want \d+ .*", reason) for reason in reasons)
-    assert {event["act"] for event in summary["scale_events"]} >= {"load", "ready", "drain", "reclaimed"}
+    assert {event["act"] for event in summary["scale_events"]} >= {"load", "ready", "drain", "released"}
     assert cli.run([*said[0][:-1], "system.scaler.tokens=0", "out=out/no"]) == 2
 
 

@@ -8,9 +8,9 @@ from hwmodels.catalogue import llm_names, load_llm
 from hwmodels.errors import HardwareError
 from hwmodels.loading.broadcast import broadcast
 from hwmodels.loading.chain import Chain
-from hwmodels.loading.plan import SOURCE, Hop, Progress, Step
+from hwmodels.loading.group_chain import Group, group_chain
+from hwmodels.loading.plan import SOURCE, ChunkProgress, Hop, LoadStep
 from hwmodels.loading.ranks import Ranks, tensor_parallel
-from hwmodels.loading.sharded import Group, sharded
 from hwmodels.loading.units import Unit, cut_into_chunks, model_units, shard, split
 from tests.worlds.load_play import Play, played
 
@@ -149,9 +149,9 @@ def test_together_a_last_hop_sends_what_there_is_as_one_flow_and_parts_when_aske
     chain = Chain(layers_of(8 * 10**9, 8), [Hop((0,), latency_s=0.25)])
     (send,) = chain.begin(6, together=True)
     assert (send.chunk, send.flow.size_bytes, send.flow.latency_s) == (0, 6e9, 0.25)
-    assert chain.part() == [send] and chain.whole_chunks(0) == 0
+    assert chain.part() == [send] and chain.complete_chunks(0) == 0
     step = chain.parted(0, 2.5e9)
-    assert [arrival.unit for arrival in step.arrivals] == [0, 1] and chain.whole_chunks(0) == 2
+    assert [arrival.unit for arrival in step.arrivals] == [0, 1] and chain.complete_chunks(0) == 2
     (rest,) = step.sends
     assert (rest.chunk, rest.flow.size_bytes, rest.flow.latency_s) == (2, 0.5e9, 0.0)
     assert chain.finished(0, 2).sends[0].flow.size_bytes == 1e9
@@ -202,36 +202,37 @@ def test_two_targets_behind_one_shared_link_take_twice_as_long() -> None:
     assert play.now_s == pytest.approx(16.0)
 
 
-@pytest.mark.parametrize("lanes", [1, 2, 4, 8])
-def test_shards_take_one_gth_and_the_gather_of_the_last_chunk(lanes: int) -> None:
+@pytest.mark.parametrize("channels", [1, 2, 4, 8])
+def test_shards_take_one_gth_and_the_gather_of_the_last_chunk(channels: int) -> None:
     units = layers_of(16 * 10**9, 32)
     nvlink = 200e9
     outs, ins = 100, 200
     gathers = tuple(
-        Hop((outs + lane, *(ins + other for other in range(lanes) if other != lane))) for lane in range(lanes)
+        Hop((outs + channel, *(ins + other for other in range(channels) if other != channel)))
+        for channel in range(channels)
     )
-    group = Group(tuple(Hop((lane,)) for lane in range(lanes)), gathers if lanes > 1 else ())
-    capacities = dict.fromkeys(range(lanes), 12.5e9)
-    capacities |= {base + lane: nvlink for lane in range(lanes) for base in (outs, ins)}
-    play = played(sharded(units, [group]), capacities)
-    # Each in-link takes the parts of the other lanes; lanes run in step, so all gathers do.
-    gather_s = 0.5e9 / lanes * (lanes - 1) / nvlink
-    assert play.now_s == pytest.approx(16e9 / lanes / 12.5e9 + gather_s, rel=1e-9)
+    group = Group(tuple(Hop((channel,)) for channel in range(channels)), gathers if channels > 1 else ())
+    capacities = dict.fromkeys(range(channels), 12.5e9)
+    capacities |= {base + channel: nvlink for channel in range(channels) for base in (outs, ins)}
+    play = played(group_chain(units, [group]), capacities)
+    # Each in-link takes the parts of the other channels; channels run in step, so all gathers do.
+    gather_s = 0.5e9 / channels * (channels - 1) / nvlink
+    assert play.now_s == pytest.approx(16e9 / channels / 12.5e9 + gather_s, rel=1e-9)
     assert sorted(play.arrivals) == [(0, unit) for unit in range(32)]
 
 
 def test_groups_in_a_chain_do_not_wait_for_the_gather() -> None:
-    units, lanes = layers_of(16 * 10**9, 32), 2
+    units, channels = layers_of(16 * 10**9, 32), 2
     groups = [
         Group(
-            tuple(Hop((10 * index + lane,)) for lane in range(lanes)),
-            tuple(Hop((10 * index + 5 + lane,)) for lane in range(lanes)),
+            tuple(Hop((10 * index + channel,)) for channel in range(channels)),
+            tuple(Hop((10 * index + 5 + channel,)) for channel in range(channels)),
         )
         for index in range(3)
     ]
-    capacities = {10 * index + lane: 1e9 for index in range(3) for lane in range(lanes)}
-    capacities |= {10 * index + 5 + lane: 1e10 for index in range(3) for lane in range(lanes)}
-    play = played(sharded(units, groups), capacities)
+    capacities = {10 * index + channel: 1e9 for index in range(3) for channel in range(channels)}
+    capacities |= {10 * index + 5 + channel: 1e10 for index in range(3) for channel in range(channels)}
+    play = played(group_chain(units, groups), capacities)
     for index in range(3):
         expected = 8.0 + index * 0.25 + 0.025
         assert play.arrivals[index, 31] == pytest.approx(expected, rel=1e-9)
@@ -263,16 +264,16 @@ def test_a_layer_of_a_tensor_parallel_instance_is_there_with_its_last_shard() ->
 
 
 def test_a_hop_after_several_waits_for_all_of_them() -> None:
-    """Lanes of a half each, of two rates; what they bring together goes on chunk by chunk."""
+    """Channels of a half each, of two rates; what they bring together goes on chunk by chunk."""
     units = layers_of(8 * 10**9, 8)
-    lanes = [Hop((lane,), after=SOURCE, share=0.5) for lane in range(2)]
-    chain = Chain(units, [*lanes, Hop((2,), after=(0, 1))], ends=[(0, 1), (2,)])
+    channels = [Hop((channel,), after=SOURCE, share=0.5) for channel in range(2)]
+    chain = Chain(units, [*channels, Hop((2,), after=(0, 1))], ends=[(0, 1), (2,)])
     play = played(chain, {0: 1e9, 1: 0.5e9, 2: 4e9})
     assert sorted(play.arrivals) == [(target, unit) for target in range(2) for unit in range(8)]
     for unit in range(8):
         assert play.arrivals[0, unit] == pytest.approx(1.0 + unit)
         assert play.arrivals[1, unit] == pytest.approx(1.25 + unit)
-    assert [chain.whole_chunks(target) for target in range(2)] == [8, 8]
+    assert [chain.complete_chunks(target) for target in range(2)] == [8, 8]
     assert play.moved_bytes == pytest.approx(16e9)
 
 
@@ -301,18 +302,18 @@ def test_what_plans_refuse() -> None:
         with pytest.raises(HardwareError, match="write an earlier one, or -1"):
             Chain(units, [Hop((0,), after=after)])
     with pytest.raises(HardwareError, match="write one for each"):
-        Chain(units, path(2), progress=[Progress()])
-    for progress in (Progress(2), Progress(1, 1.0), Progress(0, 11.0), Progress(-1)):
+        Chain(units, path(2), progress=[ChunkProgress()])
+    for progress in (ChunkProgress(2), ChunkProgress(1, 1.0), ChunkProgress(0, 11.0), ChunkProgress(-1)):
         with pytest.raises(HardwareError, match="with the same units and chunk_bytes"):
             Chain(units, path(1), progress=[progress])
     with pytest.raises(HardwareError, match="one chain for each shard"):
         Ranks([])
     with pytest.raises(HardwareError, match="give all the same"):
         Ranks([Chain(units, path(1)), Chain(layers_of(10, 2), path(1), rank=1)])
-    with pytest.raises(HardwareError, match=r"group 0 has 2 lanes and 0 gathers"):
-        sharded(units, [Group(tuple(path(2)))])
-    with pytest.raises(HardwareError, match="group 1 has 1 lanes"):
-        sharded(units, [Group(tuple(path(2)), tuple(path(2))), Group(tuple(path(1)))])
+    with pytest.raises(HardwareError, match=r"group 0 has 2 channels and 0 gathers"):
+        group_chain(units, [Group(tuple(path(2)))])
+    with pytest.raises(HardwareError, match="group 1 has 1 channels"):
+        group_chain(units, [Group(tuple(path(2)), tuple(path(2))), Group(tuple(path(1)))])
 
 
 def test_a_flow_that_was_not_sent_cannot_end() -> None:
@@ -372,7 +373,7 @@ def test_what_ends_after_the_stop_has_no_effect() -> None:
     chain = Chain(layers_of(10, 2), path(1))
     chain.begin()
     chain.drop_tail(0)
-    assert chain.finished(0, 0) == Step((), ())
+    assert chain.finished(0, 0) == LoadStep((), ())
     assert chain.missing(0).size_bytes == 10
     assert chain.drop_tail(0).aborts == ()
     chain.delivered(0, 3.0)

@@ -12,10 +12,10 @@ from hwmodels.fabric.flow import PARAMETERS
 from hwmodels.loading.loader import load_loader
 from hwmodels.loading.startup import StartUp
 from hwmodels.loading.units import cut_into_chunks, model_units
-from serving.vocabulary.actions import Action, Load, Shard, Stop, StopLoad
+from serving.vocabulary.actions import Action, Endpoint, Load, Shard, StopLoad
 from serving.vocabulary.events import Event, Loaded, LoadStopped
 from simcore.data_plane.data_plane import DataPlane, DataPlaneSetup
-from simcore.data_plane.ways import way
+from simcore.data_plane.load_routes import load_route
 from tests.worlds.data_planes import GBPS, NONE, ideal, load, told, whole
 
 SHAPE = load_llm("llama3_8b")
@@ -73,7 +73,7 @@ def edge(
     )
 
 
-def replicas(numbers: Sequence[int]) -> tuple[Stop, ...]:
+def replicas(numbers: Sequence[int]) -> tuple[Endpoint, ...]:
     return tuple(("replica", number) for number in numbers)
 
 
@@ -123,7 +123,7 @@ def test_who_comes_late_gets_at_once_what_is_there(share: float) -> None:
 
 
 def test_a_target_of_two_sources_gets_a_chunk_when_both_have_it() -> None:
-    """Replica 1 loads at half the rate of replica 3, which both feed replica 2 of two lanes."""
+    """Replica 1 loads at half the rate of replica 3, which both feed replica 2 of two channels."""
     gpus_of = [(0,), (8,), (16,), (9,), (1,)]
     data = plane("blitz_a", gpus_of)
     slow = load(("replica", 0), ("replica", 1), id=0)
@@ -133,7 +133,7 @@ def test_a_target_of_two_sources_gets_a_chunk_when_both_have_it() -> None:
     found = ends(data, slow, rival, replace(both, shards=halves))
     slow_s = 2 * MODEL_BYTES / NIC
     assert found[0] == [pytest.approx(slow_s, abs=NS)]
-    # Two lanes into one NIC: as fast as one.
+    # Two channels into one NIC: as fast as one.
     assert found[2] == [pytest.approx(slow_s + CHUNKS[-1] / NIC, abs=3 * NS)]
 
 
@@ -161,7 +161,7 @@ def test_equal_parts_and_then_all_gather(count: int, ranks: int) -> None:
 
 def test_without_nvlink_the_gather_shares_the_gpus_own_ports() -> None:
     """A quarter comes in over RDMA, three quarters over PCIe: both cross the GPU's port, which is twice as
-    fast as the NIC. So the gather of a chunk takes longer than its lanes, and sets the pace."""
+    fast as the NIC. So the gather of a chunk takes longer than its channels, and sets the pace."""
     gpus_of = instances(0, 4) + instances(1, 4)
     data = plane("blitz_b", gpus_of)
     found = ends(data, edge(gpus_of, range(4), range(4, 8)))
@@ -223,7 +223,7 @@ def test_without_nvlink_nothing_copies_so_the_parts_are_gathered() -> None:
 def test_shards_of_hosts_go_to_the_hosts_in_order() -> None:
     data = plane("blitz_a", [(8,), (9,)])
     shards = tuple(Shard(-1, target, 0.25, FREE) for target in (8, 8, 9, 9))
-    hosts: tuple[Stop, ...] = (("host", 0), ("host", 1))
+    hosts: tuple[Endpoint, ...] = (("host", 0), ("host", 1))
     (action,) = [Load(0, SHAPE.name, hosts, replicas([0, 1]), shards, False, False, "from memory")]
     ends(data, action)
     starts = data.topology.starts
@@ -269,7 +269,7 @@ def test_a_stop_spreads_to_those_who_wait_for_it_and_to_nobody_else() -> None:
     layers = [fact.layers for fact in stops(facts)]
     assert layers == sorted(layers, reverse=True) and 0 < layers[0] < 32
     assert list(whole(facts, 3)) == [0]
-    assert [record.whole for record in data.records] == [False, False, False, True]
+    assert [record.fully_loaded for record in data.records] == [False, False, False, True]
     for record, there in zip(data.records, layers):
         held = sum(unit.size_bytes for unit in UNITS[: there + 1])
         assert held <= record.size_bytes < held + UNITS[1].size_bytes
@@ -354,14 +354,14 @@ def test_replicas_of_different_sizes_share_no_load() -> None:
 
 
 def hops_of(cluster: str, action: Load, gpus_of: Sequence[tuple[int, ...]], bundled: bool = True) -> int:
-    return len(way(ideal(cluster), action, dict(enumerate(gpus_of)), None, bundled).hops)
+    return len(load_route(ideal(cluster), action, dict(enumerate(gpus_of)), None, bundled).hops)
 
 
 def test_lanes_that_share_nothing_are_one_flow_and_others_are_not() -> None:
     gpus_of = instances(0, 4, 2) + instances(1, 4, 2)
     action = edge(gpus_of, range(4), range(4, 8))
     assert (hops_of("blitz_a", action, gpus_of), hops_of("blitz_a", action, gpus_of, False)) == (2, 16)
-    # One source: its NICs carry four lanes each, which stay apart; the gathers share nothing.
+    # One source: its NICs carry four channels each, which stay apart; the gathers share nothing.
     from_one = edge(gpus_of, [0], range(4, 8))
     assert hops_of("blitz_a", from_one, gpus_of) == 8 + 1
     straight = load(("host", 0), ("replica", 0))

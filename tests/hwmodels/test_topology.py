@@ -8,7 +8,7 @@ import pytest
 
 from hwmodels.errors import HardwareError
 from hwmodels.topology.cluster_file import cluster_names, load_cluster, parse_cluster
-from hwmodels.topology.link import REMOTE, Place, dram, gpu, gpu_ssd, ssd
+from hwmodels.topology.link import REMOTE, Location, dram, gpu, gpu_ssd, ssd
 from hwmodels.topology.spec import at_efficiency, hosts_x_gpus, shared_pcie
 from hwmodels.topology.topology import Topology, build
 
@@ -166,7 +166,7 @@ def test_host_memory_is_on_the_path_where_it_has_a_rate() -> None:
     ],
 )
 def test_seconds_by_the_datasheet(
-    cluster: str, source: Place, target: Place, size_bytes: float, seconds: float
+    cluster: str, source: Location, target: Location, size_bytes: float, seconds: float
 ) -> None:
     found = shipped(cluster)
     assert ideal_s(found, found.path(source, target), size_bytes) == pytest.approx(seconds, rel=1e-12)
@@ -207,7 +207,7 @@ def test_who_shares_what() -> None:
     assert [vm.nic_of(index) for index in (0, 3, 4)] == [0, 0, 1]
     assert list(vm.gpus_on_nic(1)) == list(vm.gpus_of(1)) == [4, 5, 6, 7]
     shared = shipped("blitz_b_shared_pcie")
-    assert list(shared.gpus_on_switch(shared.seat(5).switch)) == [4, 5]
+    assert list(shared.gpus_on_switch(shared.site(5).switch)) == [4, 5]
     assert set(shared.path(dram(0), gpu(4))) & set(shared.path(dram(0), gpu(5))), "one uplink for two"
     assert not set(shared.path(dram(0), gpu(5))) & set(shared.path(dram(0), gpu(6)))
     assert not set(shared.path(dram(0), gpu(5))) & set(shared.path(gpu(5), dram(0))), "full duplex"
@@ -271,10 +271,10 @@ def test_changes_of_a_cluster_in_code() -> None:
         (REMOTE, gpu(0), "no remote 0"),
         (gpu_ssd(0), gpu(4), "no path of links from gpu_ssd 0 to gpu 4"),
         (dram(0), gpu_ssd(0), "write a GPU or host memory as target"),
-        (Place("disk", 0), gpu(0), "no place 'disk'; write one of gpu"),
+        (Location("disk", 0), gpu(0), "no place 'disk'; write one of gpu"),
     ],
 )
-def test_places_that_are_refused(source: Place, target: Place, said: str) -> None:
+def test_places_that_are_refused(source: Location, target: Location, said: str) -> None:
     with pytest.raises(HardwareError, match=said):
         small("ssd: {gbps: 8, source: x}").path(source, target)
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hwmodels.errors import HardwareError
 from hwmodels.topology.cluster_file import load_cluster
 from hwmodels.topology.cuts import narrowest
-from hwmodels.topology.link import REMOTE, Place, dram, gpu
+from hwmodels.topology.link import REMOTE, Location, dram, gpu
 from hwmodels.topology.spec import ClusterSpec, Leaves
 from hwmodels.topology.topology import Path, Topology, build
 from tests.worlds.drawn_clusters import places, specs
@@ -18,7 +18,7 @@ from tests.worlds.drawn_clusters import places, specs
 GBPS = 1e9 / 8
 
 
-def path_or_none(topology: Topology, source: Place, target: Place, spread: int = 0) -> Path | None:
+def path_or_none(topology: Topology, source: Location, target: Location, spread: int = 0) -> Path | None:
     try:
         return topology.path(source, target, spread)
     except HardwareError:
@@ -61,7 +61,7 @@ def test_where_one_way_leads_the_cut_is_its_narrowest_link(spec: ClusterSpec, da
     assert rate == pytest.approx(topology.rate_bytes_per_s(path), rel=1e-6)
 
 
-def halves(topology: Topology) -> tuple[list[Place], list[Place]]:
+def halves(topology: Topology) -> tuple[list[Location], list[Location]]:
     gpus = [gpu(index) for index in range(topology.spec.gpus)]
     return gpus[: len(gpus) // 2], gpus[len(gpus) // 2 :]
 

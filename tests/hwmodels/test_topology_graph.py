@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hwmodels.errors import HardwareError
 from hwmodels.topology.cluster_file import load_cluster
 from hwmodels.topology.graph import graph_of, node_of
-from hwmodels.topology.link import Place
+from hwmodels.topology.link import Location
 from hwmodels.topology.spec import ClusterSpec
 from hwmodels.topology.topology import Topology, build
 from tests.worlds.drawn_clusters import places, specs
@@ -19,7 +19,7 @@ from tests.worlds.drawn_clusters import places, specs
 END_KINDS = ("gpu", "dram", "ssd", "remote")
 
 
-def allowed(topology: Topology, source: Place, target: Place) -> "networkx.DiGraph[str]":
+def allowed(topology: Topology, source: Location, target: Location) -> "networkx.DiGraph[str]":
     """Without the places that pass nothing on, and without NICs that are not those of the ends.
 
     A host's memory may use any NIC of its host. What is stored reaches a GPU through its host's memory.
@@ -57,7 +57,7 @@ def walk(graph: "networkx.DiGraph[str]", start: str, path: tuple[int, ...]) -> s
     raise AssertionError
 
 
-def check(topology: Topology, source: Place, target: Place, spread: int) -> None:
+def check(topology: Topology, source: Location, target: Location, spread: int) -> None:
     graph = allowed(topology, source, target)
     try:
         path = topology.path(source, target, spread)
@@ -104,7 +104,7 @@ def test_groups_leaves_and_nics_split_the_gpus(spec: ClusterSpec) -> None:
     for index in range(spec.gpus):
         group = topology.scale_up_group(index)
         assert index in group and all(topology.scale_up_group(other) == group for other in group)
-        assert index in topology.gpus_on_switch(topology.seat(index).switch)
+        assert index in topology.gpus_on_switch(topology.site(index).switch)
         if spec.nic:
             assert index in topology.gpus_on_nic(topology.nic_of(index))
             assert 0 <= topology.leaf_of(index) < topology.counts.leaves

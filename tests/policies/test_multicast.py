@@ -323,7 +323,7 @@ def fig_11(case: ScaleUp, order: Order) -> list[tuple[list[int], list[int]]]:
         return item.ports[0].leaf
 
     def name(item: Source | Target) -> int:
-        return item.stop[1] if isinstance(item, Source) else item.replica
+        return item.endpoint[1] if isinstance(item, Source) else item.replica
 
     def total(items: Sequence[Source | Target]) -> int:
         return sum(rate(item) for item in items)
@@ -368,7 +368,7 @@ def test_the_planner_is_fig_11(case: ScaleUp, order: Order) -> None:
     running = [
         replace(one, ports=tuple(map(alone, one.ports)), out_busy=False)
         for one in case.sources
-        if one.stop[0] == "replica"
+        if one.endpoint[0] == "replica"
     ]
     new = [replace(one, ports=tuple(map(alone, one.ports))) for one in case.targets]
     plain = replace(case, sources=tuple(running), targets=tuple(new))
@@ -386,22 +386,22 @@ def test_every_target_once_and_never_more_than_asked(case: ScaleUp, planner: Pla
 @given(cases(), st.sampled_from(PLANNERS))
 def test_nobody_sends_what_it_has_not(case: ScaleUp, planner: Planner) -> None:
     plan = planner.plan(case)
-    there = {one.stop for one in case.sources}
+    there = {one.endpoint for one in case.sources}
     for edge in plan.edges:
         assert edge.sources and there.issuperset(edge.sources)
         there |= set(edge.targets)
-    heard = {one.stop for one in case.sources}
+    heard = {one.endpoint for one in case.sources}
     for chain in chains_of(plan):
         assert chain[0] in heard and len(chain) > 1 and heard.isdisjoint(chain[1:])
         heard |= set(chain)
-    assert sorted(n for _, n in heard - {one.stop for one in case.sources}) == sorted(plan.replicas)
+    assert sorted(n for _, n in heard - {one.endpoint for one in case.sources}) == sorted(plan.replicas)
 
 
 @given(cases(), st.sampled_from(PRUNING))
 def test_pruned_sources_send_only_if_there_is_no_other(case: ScaleUp, planner: Planner) -> None:
     used = {stop for edge in planner.plan(case).edges for stop in edge.sources}
-    free = {one.stop for one in case.sources if not one.out_busy}
-    busy = {one.stop for one in case.sources} - free
+    free = {one.endpoint for one in case.sources if not one.out_busy}
+    busy = {one.endpoint for one in case.sources} - free
     if free:
         assert not used & busy
     if any(kind == "replica" for kind, _ in free):

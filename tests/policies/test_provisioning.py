@@ -15,8 +15,15 @@ from policies.multicast.planner import MulticastPlanner, NaivePlanner, OneToOneP
 from policies.multicast.quality import scale_time_s
 from policies.provisioning import BinomialProvisioner, NetworkProvisioner, StoreProvisioner
 from serving.protocols.planning import Edge, Plan, Planner, Port, ScaleUp, Source, Target
-from serving.protocols.provisioning import Missing, Provision, Provisioned, Provisioner, Seat, missing_of
-from serving.vocabulary.actions import Shard, Stop
+from serving.protocols.provisioning import (
+    GpuSlot,
+    MissingInstances,
+    Provision,
+    Provisioned,
+    Provisioner,
+    missing_instances,
+)
+from serving.vocabulary.actions import Endpoint, Shard
 from tests.worlds.multicast_plans import (
     LAYER_24B,
     SIZE_24B,
@@ -49,15 +56,15 @@ PROVISIONERS: list[Provisioner] = [
 ]
 
 
-def seat(one: int, *ports: Port, at: int = 0, cached: bool = False) -> Seat:
+def seat(one: int, *ports: Port, at: int = 0, cached: bool = False) -> GpuSlot:
     """A seat of host ``at``, one GPU with a NIC and a domain of its own unless told."""
     found = ports or (port(one),)
-    return Seat(one, tuple(item.gpu for item in found), at, found, cached)
+    return GpuSlot(one, tuple(item.gpu for item in found), at, found, cached)
 
 
 def request(
     holders: Sequence[Source],
-    seats: Sequence[Seat],
+    seats: Sequence[GpuSlot],
     count: int | None = None,
     copies: Sequence[Source] = (),
     stores: tuple[str, ...] = STORES,
@@ -275,15 +282,21 @@ def test_what_is_missing_has_one_obstacle() -> None:
     no_seat, nowhere = request([source(0)], [], 2), request([], [seat(1)], stores=())
     two_of_three = request([source(0)], [seat(1), seat(2)], 3)
     for provisioner in PROVISIONERS:
-        assert missing_of(no_seat, provisioner.provision(no_seat)) == Missing(2, "no_gpu")
-        assert missing_of(nowhere, provisioner.provision(nowhere)) == Missing(1, "no_copy")
-    assert missing_of(two_of_three, BinomialProvisioner().provision(two_of_three)) == Missing(1, "no_gpu")
-    assert missing_of(two_of_three, Provisioned((), False, "mine")) == Missing(3, "no_path")
-    assert missing_of(nowhere, Provisioned((), False, "mine")) == Missing(1, "no_copy")
-    assert missing_of(nowhere, Provisioned((), False, "mine", "no_path")) == Missing(1, "no_path")
-    assert missing_of(request([], [seat(1)], 0), Provisioned((), False, "none wanted")) is None
+        assert missing_instances(no_seat, provisioner.provision(no_seat)) == MissingInstances(2, "no_gpu")
+        assert missing_instances(nowhere, provisioner.provision(nowhere)) == MissingInstances(1, "no_copy")
+    assert missing_instances(two_of_three, BinomialProvisioner().provision(two_of_three)) == MissingInstances(
+        1, "no_gpu"
+    )
+    assert missing_instances(two_of_three, Provisioned((), False, "mine")) == MissingInstances(3, "no_path")
+    assert missing_instances(nowhere, Provisioned((), False, "mine")) == MissingInstances(1, "no_copy")
+    assert missing_instances(nowhere, Provisioned((), False, "mine", "no_path")) == MissingInstances(
+        1, "no_path"
+    )
+    assert missing_instances(request([], [seat(1)], 0), Provisioned((), False, "none wanted")) is None
     elsewhere = request([], [seat(1)], stores=("ssd",))  # this one does not look there
-    assert missing_of(elsewhere, NetworkProvisioner().provision(elsewhere)) == Missing(1, "no_copy")
+    assert missing_instances(elsewhere, NetworkProvisioner().provision(elsewhere)) == MissingInstances(
+        1, "no_copy"
+    )
 
 
 @pytest.mark.parametrize(
@@ -320,7 +333,7 @@ def test_the_seat_that_starts_first_is_the_one_whose_host_has_it_in_memory() -> 
 def test_tiers_say_which_stores_count_and_in_which_order() -> None:
     seats = [seat(0), seat(1, cached=True)]
 
-    def senders(*tiers: str, stores: tuple[str, ...] = STORES) -> list[Stop]:
+    def senders(*tiers: str, stores: tuple[str, ...] = STORES) -> list[Endpoint]:
         answer = StoreProvisioner(tiers).provision(request([], seats, stores=stores))
         assert all(len(edge.sources) == len(edge.targets) == 1 for edge in answer.edges)
         return [edge.sources[0] for edge in answer.edges]
@@ -428,20 +441,20 @@ def test_every_seat_at_most_once_and_as_many_as_can_be(case: Provision, provisio
     answer = provisioner.provision(case)
     chosen = as_plan(answer).replicas
     assert len(set(chosen)) == len(chosen)
-    assert set(chosen) <= {one.replica for one in case.seats}
+    assert set(chosen) <= {one.replica for one in case.slots}
     if isinstance(provisioner, StoreProvisioner):
         return
     fed = case.holders or case.host_copies
-    assert len(chosen) == (min(case.count, len(case.seats)) if fed else 0)
+    assert len(chosen) == (min(case.count, len(case.slots)) if fed else 0)
     assert answer.reason.startswith(f"{len(chosen)} of {case.count} prefill instances: ")
 
 
 @given(requests(), st.sampled_from(PROVISIONERS))
 def test_nobody_sends_what_it_will_not_have(case: Provision, provisioner: Provisioner) -> None:
-    there: set[Stop] = {one.stop for one in (*case.holders, *case.host_copies)}
-    there |= {("ssd", one.host) for one in case.seats if "ssd" in case.stores}
+    there: set[Endpoint] = {one.endpoint for one in (*case.holders, *case.host_copies)}
+    there |= {("ssd", one.host) for one in case.slots if "ssd" in case.stores}
     there |= {("remote", 0)} if "remote" in case.stores else set()
-    at = {one.replica: one for one in case.seats}
+    at = {one.replica: one for one in case.slots}
     for edge in provisioner.provision(case).edges:
         assert edge.sources and there.issuperset(edge.sources)
         there |= set(edge.targets)
@@ -467,7 +480,7 @@ def test_the_order_of_the_request_means_nothing(case: Provision, provisioner: Pr
         return tuple(random.sample(what, len(what)))
 
     other = replace(
-        case, seats=mixed(case.seats), holders=mixed(case.holders), host_copies=mixed(case.host_copies)
+        case, slots=mixed(case.slots), holders=mixed(case.holders), host_copies=mixed(case.host_copies)
     )
     assert provisioner.provision(other) == provisioner.provision(case)
 
@@ -475,9 +488,9 @@ def test_the_order_of_the_request_means_nothing(case: Provision, provisioner: Pr
 @given(requests())
 def test_domains_of_holders_come_first_with_one_edge_each(case: Provision) -> None:
     held = {one.ports[0].domain for one in case.holders}
-    beside = {one.replica for one in case.seats if one.ports[0].domain in held}
-    domain = {one.replica: one.ports[0].domain for one in (*case.seats,)}
-    domain |= {one.stop[1]: one.ports[0].domain for one in case.holders}
+    beside = {one.replica for one in case.slots if one.ports[0].domain in held}
+    domain = {one.replica: one.ports[0].domain for one in (*case.slots,)}
+    domain |= {one.endpoint[1]: one.ports[0].domain for one in case.holders}
     answer = NetworkProvisioner().provision(case)
     near = [edge for edge in answer.edges if edge.reason.startswith("inside domain")]
     started = {number for edge in near for _, number in edge.targets}
@@ -493,8 +506,8 @@ def test_domains_of_holders_come_first_with_one_edge_each(case: Provision) -> No
 @given(requests())
 def test_busy_replicas_send_over_the_network_only_when_nothing_else_can(case: Provision) -> None:
     answer = NetworkProvisioner().provision(case)
-    busy = {one.stop for one in case.holders if one.out_busy}
-    free = {one.stop for one in (*case.holders, *case.host_copies) if not one.out_busy}
+    busy = {one.endpoint for one in case.holders if one.out_busy}
+    free = {one.endpoint for one in (*case.holders, *case.host_copies) if not one.out_busy}
     far = [edge for edge in answer.edges if not edge.reason.startswith("inside domain")]
     if free:
         assert not busy & {stop for edge in far for stop in edge.sources}
@@ -504,11 +517,11 @@ def test_busy_replicas_send_over_the_network_only_when_nothing_else_can(case: Pr
 
 @given(requests(), st.sampled_from(["multicast", "naive", "one_to_one"]))
 def test_over_the_network_alone_a_provisioner_is_its_planner(case: Provision, name: Any) -> None:
-    case = replace(case, seats=tuple(replace(one, cached=False) for one in case.seats))
+    case = replace(case, slots=tuple(replace(one, cached=False) for one in case.slots))
     planners: dict[str, Planner] = {
         "multicast": MulticastPlanner(), "naive": NaivePlanner(), "one_to_one": OneToOnePlanner()
     }  # fmt: skip
-    targets = tuple(Target(one.replica, one.ports) for one in case.seats)
+    targets = tuple(Target(one.replica, one.ports) for one in case.slots)
     tp = len(case.holders[0].ports if case.holders else targets[0].ports if targets else "1")
     plan = planners[name].plan(ScaleUp((*case.holders, *case.host_copies), targets, case.count, tp))
     assert NetworkProvisioner(name, scale_up_first=False).provision(case).edges == plan.edges
@@ -516,14 +529,14 @@ def test_over_the_network_alone_a_provisioner_is_its_planner(case: Provision, na
 
 @given(requests(), st.sampled_from([*NETWORK, BinomialProvisioner()]))
 def test_no_nic_is_asked_for_more_than_it_has(case: Provision, provisioner: Provisioner) -> None:
-    everywhere = [item for one in case.seats for item in one.ports]
+    everywhere = [item for one in case.slots for item in one.ports]
     everywhere += [item for one in case.holders for item in one.ports]
     nic_of = {item.gpu: item.nic for item in everywhere}
     out: defaultdict[int, float] = defaultdict(float)
     into: defaultdict[int, float] = defaultdict(float)
     for edge in provisioner.provision(case).edges:
         if edge.reason.startswith("inside domain"):
-            assert edge.rate_bytes_per_s == NVLINK * len(case.seats[0].ports)
+            assert edge.rate_bytes_per_s == NVLINK * len(case.slots[0].ports)
             continue
         for shard in edge.shards:
             into[nic_of[shard.target_gpu]] += shard.rate_bytes_per_s

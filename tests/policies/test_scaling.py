@@ -295,12 +295,12 @@ def test_prefill_is_served_first_when_gpus_are_few() -> None:
         ("revive", "prefill", 1, (50,)),
         ("load", "prefill", 2, ()),
         ("load", "decode", 2, ()),
-        ("short", "decode", 1, ()),
+        ("shortage", "decode", 1, ()),
     ]
     assert done(replace(view, spare=0)) == [
         ("revive", "prefill", 1, (50,)),
-        ("short", "prefill", 2, ()),
-        ("short", "decode", 3, ()),
+        ("shortage", "prefill", 2, ()),
+        ("shortage", "decode", 3, ()),
     ]
 
 
@@ -311,20 +311,20 @@ def test_decode_grows_by_prefill_instances_that_are_replaced() -> None:
     assert acts((first, second)) == [("mutate", "decode", 1, (0,)), ("load", "prefill", 1, ())]
     assert second.reason.startswith("replaces mutated instances; 21000 prompt tokens")
     assert done(view, replace(QUIET, ways=())) == [("load", "decode", 1, ())]
-    assert done(replace(view, spare=0)) == [("short", "decode", 1, ())], "no GPUs for the replacement"
+    assert done(replace(view, spare=0)) == [("shortage", "decode", 1, ())], "no GPUs for the replacement"
 
 
 def test_no_more_turn_to_decoding_than_free_gpus_replace_after_prefill_has_grown() -> None:
     view = a_view(a_role("prefill", 4), a_role("decode", 2), backlog=28_001, kv=300_000, spare=3)  # 5 to 6, 4
     mutated, loaded = ("mutate", "decode", 1, (0,)), ("load", "prefill", 3, ())
-    assert done(view) == [mutated, loaded, ("short", "decode", 1, ())]
+    assert done(view) == [mutated, loaded, ("shortage", "decode", 1, ())]
 
 
 def test_prefill_instances_that_are_not_needed_are_not_replaced() -> None:
     view = a_view(a_role("prefill", 4), a_role("decode", 2), backlog=15_000, kv=190_001, spare=0)
     assert done(view) == [("mutate", "decode", 1, (0,))], "15000 tokens keep 3 prefill instances busy"
     least = a_view(a_role("prefill", 4, minimum=4), a_role("decode", 2), backlog=15_000, kv=190_001, spare=0)
-    assert done(least) == [("short", "decode", 1, ())]
+    assert done(least) == [("shortage", "decode", 1, ())]
     at_once = replace(QUIET, down_after_ns=0)
     assert done(view, at_once) == [("mutate", "decode", 1, (0,))], "it is the one that would have gone"
 
@@ -450,7 +450,7 @@ def supply_after(view: ScalingView, decisions: tuple[ScaleDecision, ...], wanted
     """Supply per role once the decisions are carried out; ``wanted`` counts what is short as if it came."""
     supply: dict[str, int] = {role.role: role.supply for role in view.roles}
     for one in decisions:
-        supply[one.role] += {"drain": -1, "short": int(wanted)}.get(one.act, 1) * one.count
+        supply[one.role] += {"drain": -1, "shortage": int(wanted)}.get(one.act, 1) * one.count
         if one.act == "mutate":
             supply["prefill"] -= one.count
     return supply
@@ -473,7 +473,7 @@ def test_every_decision_can_be_carried_out(view: ScalingView, rules: ScalingRule
     taken = [id for one in decisions for id in one.instances]
     assert len(taken) == len(set(taken)), "no instance is asked for twice"
     for one in decisions:
-        assert one.count == len(one.instances) or (one.count > 0 and one.act in ("load", "short"))
+        assert one.count == len(one.instances) or (one.count > 0 and one.act in ("load", "shortage"))
         wanted = {
             "cancel_drain": (one.role, "draining"), "drain": (one.role, "serving"), "revive": None,
             "mutate": ("prefill", "serving"),

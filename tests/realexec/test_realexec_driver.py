@@ -25,20 +25,20 @@ from realexec.report import RunReport
 from realexec.verify import check_tokens
 from serving.vocabulary.actions import (
     Action,
-    Adopt,
+    AllocateGpus,
     Assign,
     Fail,
     Interrupt,
+    JoinBatch,
     Load,
-    Place,
     Preempt,
-    Reclaim,
     Reject,
+    ReleaseGpus,
     Run,
     Send,
     StopLoad,
     StopSend,
-    Turn,
+    SwitchRole,
     Wake,
 )
 from serving.vocabulary.errors import UserError
@@ -328,14 +328,14 @@ class Asks:
 
 
 BEYOND_WORKERS = [
-    Place(2, "tiny_llama", (2,), "both", False, "grow"),
-    Turn(0, "decode", "mutate"),
-    Reclaim(0, "empty"),
+    AllocateGpus(2, "tiny_llama", (2,), "both", False, "grow"),
+    SwitchRole(0, "decode", "mutate"),
+    ReleaseGpus(0, "empty"),
     Load(0, "tiny_llama", (("replica", 0),), (("replica", 1),), (), False, True, "grow"),
     StopLoad(0, "no longer"),
     Send(0, "kv", (0,), 0, 1, 8, "hand over"),
     StopSend(0, "no longer"),
-    Adopt(0, (0,), "its KV has come"),
+    JoinBatch(0, (0,), "its KV has come"),
     Wake(1, "load monitor"),
     Run(0, 0, ((0, 0, 4),), True, 1, True, "prefill", hand_over=True),
     Interrupt(0, "arrival", 1),

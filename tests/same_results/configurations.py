@@ -95,7 +95,8 @@ CONFIGURATIONS: Final[dict[str, str]] = {
     "many models, elastic": f"{MANY} cluster=blitz_b_4x2 system=blitzscale",
     "many models, to none, two shapes": (
         f"{MANY} cluster=blitz_b_4x2 system=serverlessllm models.shapes=llama3_8b+mistral_24b "
-        "system.instances.prefill_min=0 system.instances.decode_min=0 system.instances.keep_ms=2000"
+        "system.instances.prefill_min=0 system.instances.decode_min=0 "
+        "system.instances.keep_parameters_ms=2000"
     ),
     "split three to two, mean reserved": (
         f"{SURGE} system=distserve_full system.instances.prefill=3 system.instances.decode=2 "

@@ -31,9 +31,9 @@ FIELDS: Final[Mapping[str, Sequence[str]]] = {
     "interrupt": ("replica", "grace_steps"),
     "preempt": ("replica", "request"),
     "fail": ("request",),
-    "place": ("replica", "model", "gpus", "role", "warm", "layers"),
-    "turn": ("replica", "role"),
-    "reclaim": ("replica",),
+    "allocategpus": ("replica", "model", "gpus", "role", "warm", "layers"),
+    "switchrole": ("replica", "role"),
+    "releasegpus": ("replica",),
     "load": (
         "load",
         "model",
@@ -48,7 +48,7 @@ FIELDS: Final[Mapping[str, Sequence[str]]] = {
     "stopload": ("load",),
     "send": ("transfer", "what", "requests", "source", "target", "size_bytes", "layers", "positions"),
     "stopsend": ("transfer",),
-    "adopt": ("replica", "requests", "layers"),
+    "joinbatch": ("replica", "requests", "layers"),
     "wake": ("at_ns",),
 }
 

@@ -18,7 +18,8 @@ PASS_TOKENS = 16
 def static(queue: Queue | None, instances: int = 2, **more: int) -> Told:
     """Two instances that do both, 16 prompt tokens a pass, two seats."""
     more = {"max_num_seqs": 2, **more}
-    return Told(Setting(elastic=False, start={"both": instances}, queue=queue, **more))  # type: ignore[arg-type]
+    # Type: ignore[arg-type]
+    return Told(Setting(elastic=False, start={"both": instances}, queue=queue, **more))
 
 
 def backlog(told: Told, count: int = 8) -> list[int]:
@@ -122,7 +123,7 @@ def test_a_preempted_request_stays_where_its_tokens_are_known() -> None:
     for _ in range(6):
         if not engine.waiting:
             told.ran(0)
-    assert [one.id for one in engine.waiting if one.comes_back] == [2]
+    assert [one.id for one in engine.waiting if one.was_preempted] == [2]
     failed = told.lose(0)
     assert failed == [Fail(0, ""), Fail(2, "")]
 
@@ -141,7 +142,7 @@ def drawn(seed: int, queue: Queue) -> Drawn:
         queue=queue,
         kv_blocks=random.choice([8, 16, 40]),
         max_num_seqs=random.choice([1, 2, 4]),
-        batch_tokens=random.choice([8, 16]),
+        max_num_batched_tokens=random.choice([8, 16]),
         prefill_tokens_per_s=random.choice([20.0, 100.0]),
         whims=lambda: Whims(Random(seed)),
         period_ns=random.choice([10, 40]) * MS,
@@ -190,6 +191,6 @@ def test_the_drawn_cases_reach_what_they_are_for() -> None:
         for request, output_tokens in drawn(seed, "common").requests:
             world.arrive(request, output_tokens)
         world.run()
-        queued += any(isinstance(one, Assign) and "from the door" in one.reason for one in world.actions)
+        queued += any(isinstance(one, Assign) and "from the queue" in one.reason for one in world.actions)
         assert any(isinstance(one, Run) for one in world.actions)
     assert again > 2 and queued > 2

@@ -5,7 +5,7 @@ import pytest
 from experiments.build.copies import cached, everywhere, pooled
 from serving.parameters.copies import CachedCopies, PooledCopies
 from serving.parameters.parameter_pool import broken
-from serving.vocabulary.actions import Load, Stop
+from serving.vocabulary.actions import Endpoint, Load
 from serving.vocabulary.layers import Part
 from tests.worlds.parts import A, B
 
@@ -13,7 +13,7 @@ SIZES = {A: 100, B: 60}
 SECOND = 10**9
 
 
-def load(number: int, source: Stop, target: Stop, part: Part = A) -> Load:
+def load(number: int, source: Endpoint, target: Endpoint, part: Part = A) -> Load:
     return Load(number, part.model, (source,), (target,), (), False, False, "", layers=part.layers)
 
 
@@ -46,20 +46,20 @@ def test_a_deployed_model_leaves_host_memory_when_nobody_reads_it() -> None:
 def test_a_pool_may_keep_what_is_deployed() -> None:
     copies = pool(drop=False)
     copies.deployed(A, 5, 0, 1)
-    assert copies.hosts(A, 1) == [0] and copies.may_leave(A, 5)
+    assert copies.hosts(A, 1) == [0] and copies.may_release(A, 5)
 
 
 def test_the_last_copy_comes_back_before_it_leaves() -> None:
     copies = pool()
     copies.deployed(A, 5, 2, 1)
-    assert not copies.may_leave(A, 5)
-    reload = copies.before_leaving(A, 5, 2)
+    assert not copies.may_release(A, 5)
+    reload = copies.before_release(A, 5, 2)
     assert reload is not None and (reload.source, reload.domain) == (("replica", 5), 2)
-    assert copies.before_leaving(A, 5, 3) is None  # one is coming
+    assert copies.before_release(A, 5, 3) is None  # one is coming
     copies.begin(load(1, ("replica", 5), ("host", 2)), [2], 3)
-    assert not copies.may_leave(A, 5)
+    assert not copies.may_release(A, 5)
     copies.end(load(1, ("replica", 5), ("host", 2)), [2], True, 4)
-    assert copies.may_leave(A, 5)
+    assert copies.may_release(A, 5)
     copies.left(A, 5, 5)
     assert copies.hosts(A, 5) == [2] and broken(copies.pool) == []
 
@@ -68,18 +68,18 @@ def test_a_copy_that_does_not_come_back_is_asked_for_again() -> None:
     """The replica is still there, so nothing is in danger until it asks."""
     copies = pool()
     copies.deployed(A, 5, 2, 1)
-    copies.before_leaving(A, 5, 2)
+    copies.before_release(A, 5, 2)
     copies.begin(load(1, ("replica", 5), ("host", 2)), [2], 2)
     assert copies.end(load(1, ("replica", 5), ("host", 2)), [2], False, 3) == []
-    assert not copies.may_leave(A, 5)
-    again = copies.before_leaving(A, 5, 4)
+    assert not copies.may_release(A, 5)
+    again = copies.before_release(A, 5, 4)
     assert again is not None and again.source == ("replica", 5)
 
 
 def test_a_load_that_the_pool_gave_up_ends_without_harm() -> None:
     copies = pool()
     copies.deployed(A, 5, 2, 1)
-    copies.before_leaving(A, 5, 2)
+    copies.before_release(A, 5, 2)
     copies.begin(load(1, ("replica", 5), ("host", 2)), [2], 2)
     (reload,) = copies.lost(A, 5, 3)
     assert reload.source[0] == "ssd"
@@ -176,5 +176,5 @@ def test_all_caches_have_all_models_for_ever() -> None:
     copies = everywhere(SIZES, 2)
     copies.start([])
     assert copies.hosts(A, 10**18) == copies.hosts(B, 10**18) == [0, 1]
-    assert copies.usage.now == 320 and copies.may_leave(A, 0)
-    assert copies.before_leaving(A, 0, 0) is None and copies.lost(A, 0, 0) == []
+    assert copies.usage.now == 320 and copies.may_release(A, 0)
+    assert copies.before_release(A, 0, 0) is None and copies.lost(A, 0, 0) == []

@@ -8,7 +8,7 @@ import pytest
 
 from serving.record.invariants import InvariantError, check
 from serving.services.disaggregated import Disaggregated
-from serving.vocabulary.actions import Action, Adopt, Run, Send
+from serving.vocabulary.actions import Action, JoinBatch, Run, Send
 from serving.vocabulary.replica import Role
 from tests.worlds.drawn_elastic import Drawn, draw_requests, on_links, simulate
 from tests.worlds.elastic_world import MS, Setting, StepWorld, Told
@@ -20,7 +20,7 @@ ONE_AND_ONE: dict[Role, int] = {"prefill": 1, "decode": 1}
 def seated(seats: int, blocks: int, *needs: tuple[int, int]) -> Told:
     """One prefill and one decode instance when all that can be sent has come and nobody has finished."""
     setting = Setting(
-        elastic=False, start=ONE_AND_ONE, max_num_seqs=seats, kv_blocks=blocks, batch_tokens=400
+        elastic=False, start=ONE_AND_ONE, max_num_seqs=seats, kv_blocks=blocks, max_num_batched_tokens=400
     )
     told = Told(setting)
     actions = [action for id, (prompt, cap) in enumerate(needs) for action in told.arrive(id, prompt, cap)]
@@ -35,7 +35,7 @@ def seated(seats: int, blocks: int, *needs: tuple[int, int]) -> Told:
 def decoding(told: Told) -> int:
     """Requests that have been let in, in or to a run of the decode instance."""
     engine = told.controller.engines[1]
-    return len(engine.running) + len(engine.adopted)
+    return len(engine.running) + len(engine.attached)
 
 
 def test_as_many_decode_at_once_as_there_are_seats() -> None:
@@ -87,7 +87,9 @@ def test_one_without_a_seat_keeps_nobody_from_another() -> None:
 
 def full(prompts: int, cap: int) -> Told:
     """Two seats on replica 2, both taken. Replica 1 has computed so many prompts of 4 tokens, 0 nothing."""
-    told = Told(Setting(elastic=False, start={"prefill": 2, "decode": 1}, max_num_seqs=2, batch_tokens=64))
+    told = Told(
+        Setting(elastic=False, start={"prefill": 2, "decode": 1}, max_num_seqs=2, max_num_batched_tokens=64)
+    )
     told.arrive(0, 4, 8), told.arrive(1, 4, 8)
     told.ran(0), told.sent(0), told.ran(1), told.sent(1)
     told.arrive(2, 64, 0)  # so that replica 0 is busy
@@ -103,7 +105,9 @@ def run_to_the_end(told: Told, actions: list[Action], output_tokens: int) -> lis
     """Replica 1 decodes whatever it has computed; returns who was let in, in order."""
     engine, made, order = told.controller.engines[1], Counter[int](), list[int]()
     for _ in range(10_000):
-        order += [id for one in actions if isinstance(one, Adopt) and one.replica == 1 for id in one.requests]
+        order += [
+            id for one in actions if isinstance(one, JoinBatch) and one.replica == 1 for id in one.requests
+        ]
         assert len(engine.running) <= 2
         if not engine.running:
             return order
@@ -129,7 +133,7 @@ def test_invariant_12_names_seats_that_nobody_has() -> None:
     told = seated(4, 16, (1, 3))
     service = told.controller.services["m"]
     assert isinstance(service, Disaggregated)
-    service.hand_overs.seats[1] += 1
+    service.hand_overs.reserved_requests[1] += 1
     with pytest.raises(InvariantError, match="invariant 12: 2 seats"):
         check(told.controller)
 
@@ -137,7 +141,7 @@ def test_invariant_12_names_seats_that_nobody_has() -> None:
 def test_invariant_13_names_an_instance_that_decodes_more_than_it_has_seats_for() -> None:
     told = seated(4, 16, *[(1, 3)] * 3)
     told.ran(1)
-    told.controller.engines[1].seats = 2
+    told.controller.engines[1].max_num_seqs = 2
     with pytest.raises(InvariantError, match="invariant 13: 3 decode"):
         check(told.controller)
 

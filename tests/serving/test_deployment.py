@@ -6,7 +6,7 @@ import pytest
 
 from serving.engine.layer_pass import LayerPass
 from serving.record.invariants import InvariantError, check
-from serving.vocabulary.actions import Action, Fail, Load, Place, Reclaim, Send, StopLoad
+from serving.vocabulary.actions import Action, AllocateGpus, Fail, Load, ReleaseGpus, Send, StopLoad
 from serving.vocabulary.events import Loaded, LoadStopped, Lost
 from tests.worlds.elastic_world import MS, SIZE_BYTES, Setting, Told, bare
 from tests.worlds.told_systems import BOTH, WHOLE, both, load, place, prompt, wait
@@ -19,7 +19,7 @@ def stopped(told: Told, number: int, target: int = 0) -> list[Action]:
 def test_a_load_that_stops_gives_its_gpus_back_and_is_asked_for_again() -> None:
     told = both()
     told.arrive(0)
-    assert stopped(told, 0) == [Reclaim(0, "")]
+    assert stopped(told, 0) == [ReleaseGpus(0, "")]
     assert told.states == {}
     assert wait(told, 1) == [place(0), load(1, ("host", 0), 0)]
 
@@ -49,7 +49,7 @@ def test_a_load_from_a_lost_replica_stops_and_what_it_was_for_is_given_up() -> N
     assert Fail(0, "") in lost
     assert [one.load for one in lost if isinstance(one, StopLoad)] == [one.load for one in loads]
     for one in loads:
-        assert stopped(told, one.load)[0] == Reclaim(one.targets[0][1], "")
+        assert stopped(told, one.load)[0] == ReleaseGpus(one.targets[0][1], "")
 
 
 def test_the_last_copy_that_is_lost_comes_from_an_ssd() -> None:
@@ -88,14 +88,14 @@ def test_a_decode_instance_that_drains_goes_when_what_was_sent_to_it_does_not_co
     actions: list[Action] = []
     told.deployment.drains.drain(told.now_ns, 1, actions)
     assert actions == []
-    assert Reclaim(1, "") in told.lose(0)
+    assert ReleaseGpus(1, "") in told.lose(0)
     assert told.states == {2: ("decode", "serving")}
 
 
 def test_a_lost_replica_that_had_left_is_not_revived_and_its_gpus_serve_on() -> None:
     told = both(start=1, copies="ttl", park_ns=10_000 * MS)
     told.arrive(0), told.ran(0), told.ran(0, 0, steps=9)
-    assert wait(told, 5) == [Reclaim(0, "")]
+    assert wait(told, 5) == [ReleaseGpus(0, "")]
     assert told.lose(0) == []
     assert told.arrive(1)[0] == place(0)
 
@@ -128,7 +128,7 @@ def test_a_source_does_not_leave_while_it_is_read() -> None:
     actions: list[Action] = []
     told.deployment.drains.drain(told.now_ns, 0, actions)
     assert actions == [] and told.states[0] == ("both", "draining")
-    assert told.loaded(read.load) == [Reclaim(0, "")]
+    assert told.loaded(read.load) == [ReleaseGpus(0, "")]
 
 
 def test_the_last_copy_does_not_leave_where_no_host_has_room_for_it() -> None:
@@ -137,7 +137,7 @@ def test_the_last_copy_does_not_leave_where_no_host_has_room_for_it() -> None:
     told, actions = Told(room), list[Action]()
     told.deployment.drains.drain(1, 1, actions)
     (kept,) = [one for one in actions if isinstance(one, Load)]
-    assert kept.targets == (("host", 0),) and told.loaded(kept.load) == [Reclaim(1, "")]
+    assert kept.targets == (("host", 0),) and told.loaded(kept.load) == [ReleaseGpus(1, "")]
     told.deployment.lost_host(told.now_ns, 1, actions)
     actions.clear()
     told.deployment.drains.drain(told.now_ns, 0, actions)
@@ -157,14 +157,14 @@ def test_history_says_what_became_of_every_decision() -> None:
     told = both()
     told.arrive(0), told.loaded(0), told.ran(0), told.ran(0, 0, steps=9), wait(told, 5), told.loaded(1)
     assert [(one.act, one.replica) for one in told.deployment.log.events] == [
-        ("load", 0), ("ready", 0), ("drain", 0), ("reclaimed", 0),
+        ("load", 0), ("ready", 0), ("drain", 0), ("released", 0),
     ]  # fmt: skip
     assert all(one.reason for one in told.deployment.log.events)
 
 
 def test_a_new_place_is_cold_and_has_its_model() -> None:
     told = Told(Setting(models={"a": 1, "b": 2}, start=BOTH))
-    (placed,) = [one for one in told.arrive(0, model="b") if isinstance(one, Place)]
+    (placed,) = [one for one in told.arrive(0, model="b") if isinstance(one, AllocateGpus)]
     assert (placed.model, placed.gpus, placed.warm) == ("b", (2, 3), False)  # host 1 has its copy
 
 
@@ -188,7 +188,7 @@ def forget_its_layers(told: Told) -> None:
 def run_layers_that_are_not_there(told: Told) -> None:
     told.deployment.residency.begin(("replica", 1), WHOLE)
     told.deployment.residency.came(("replica", 1), WHOLE, 2, False)
-    told.controller.engines[1].aside = LayerPass(((0, 0, 4),), (2, 3), "test")
+    told.controller.engines[1].layer_pass = LayerPass(((0, 0, 4),), (2, 3), "test")
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from serving.protocols.provisioning import Provision, Provisioned
-from serving.vocabulary.actions import Assign, Load, Place, Reclaim, Wake
+from serving.vocabulary.actions import AllocateGpus, Assign, Load, ReleaseGpus, Wake
 from serving.vocabulary.replica import Role
 from serving.vocabulary.request import Request
 from tests.worlds.drawn_elastic import ROWS, Drawn, on_links, simulate
@@ -31,7 +31,7 @@ def test_to_zero_after_a_copy_has_come_back_to_host_memory() -> None:
     assert wait(told, 5) == [back]
     assert told.states == {0: ("both", "draining")}
     assert wait(told, 2) == []
-    assert told.loaded(1) == [Reclaim(0, "")]
+    assert told.loaded(1) == [ReleaseGpus(0, "")]
     assert told.states == {}
     assert told.arrive(1)[:2] == [place(0), load(2, ("host", 0), 0)]  # it keeps its number
 
@@ -44,11 +44,11 @@ def test_a_model_at_rest_asks_for_no_look_of_the_monitor() -> None:
 
 
 @pytest.mark.parametrize(("period", "answer"), [(3, place(0, warm=True)), (9, place(0))])
-def test_parameters_stay_on_gpus_that_were_given_back_for_a_while(period: int, answer: Place) -> None:
+def test_parameters_stay_on_gpus_that_were_given_back_for_a_while(period: int, answer: AllocateGpus) -> None:
     """Given back at 500 ms and kept for 500 ms."""
     told = both(start=1, copies="ttl", park_ns=500 * MS)
     told.arrive(0), told.ran(0), told.ran(0, 0, steps=9)
-    assert wait(told, 5) == [Reclaim(0, "")]
+    assert wait(told, 5) == [ReleaseGpus(0, "")]
     told.now_ns += period * 100 * MS
     first, second, *_ = told.arrive(1)
     assert first == answer
@@ -60,7 +60,7 @@ def test_a_draining_instance_takes_requests_again_when_they_come() -> None:
     told.arrive(0), told.arrive(1), told.ran(0), told.ran(1)
     assert wait(told, 3) == []
     told.ran(0, 0, steps=9)
-    assert wait(told, 9) == [Reclaim(0, "")]
+    assert wait(told, 9) == [ReleaseGpus(0, "")]
 
 
 def test_a_load_that_is_not_enough_at_once_grows_by_the_period() -> None:
@@ -68,9 +68,9 @@ def test_a_load_that_is_not_enough_at_once_grows_by_the_period() -> None:
     told = both(start=1, least=1, most=8, prefill_tokens_per_s=20.0)
     for id in range(5):
         told.arrive(id, 16, 10)
-    placed = [action.replica for action in wait(told, 1) if isinstance(action, Place)]
+    placed = [action.replica for action in wait(told, 1) if isinstance(action, AllocateGpus)]
     assert placed == [1, 2, 3]  # as many as there are GPUs
-    (last,) = [event for event in told.deployment.log.events if event.act == "short"]
+    (last,) = [event for event in told.deployment.log.events if event.act == "shortage"]
     assert last.replica == -1 and "find no free GPUs" in last.reason and last.obstacle == "no_gpu"
 
 
@@ -80,10 +80,10 @@ def test_a_model_that_is_short_takes_an_idle_instance_of_another() -> None:
     told = Told(setting)
     for id in range(3):
         told.arrive(id, 16, 10, "a")
-    assert wait(told, 1) == [Reclaim(1, "")]
-    (taken,) = [event for event in told.deployment.log.events if event.act in ("drain", "reclaimed")][:1]
+    assert wait(told, 1) == [ReleaseGpus(1, "")]
+    (taken,) = [event for event in told.deployment.log.events if event.act in ("drain", "released")][:1]
     assert (taken.model, taken.replica) == ("b", 1)
-    seat = [one for one in wait(told, 1) if isinstance(one, Place)]
+    seat = [one for one in wait(told, 1) if isinstance(one, AllocateGpus)]
     assert [(one.model, one.gpus) for one in seat] == [("a", (1,))]
 
 
@@ -111,9 +111,9 @@ def test_where_gpus_are_free_and_nothing_leads_there_no_other_model_is_asked(
     wait(told, 3)
     short = [event for event in told.deployment.log.events if event.model == "a"]
     assert [(one.act, one.role, one.obstacle) for one in short] == [
-        ("short", "prefill", "no_path"),  # for two GPUs are free
-        ("short", "prefill", "no_path"),
-        ("short", "decode", "no_path"),
+        ("shortage", "prefill", "no_path"),  # for two GPUs are free
+        ("shortage", "prefill", "no_path"),
+        ("shortage", "decode", "no_path"),
     ]
     assert "find no way from a copy of the parameters to free GPUs; " in short[0].reason
 
@@ -121,7 +121,7 @@ def test_where_gpus_are_free_and_nothing_leads_there_no_other_model_is_asked(
 def test_a_split_model_wakes_both_its_roles_at_once() -> None:
     told = Told(Setting(start=NONE))
     actions = told.arrive(0)
-    assert [(one.replica, one.role) for one in actions if isinstance(one, Place)] == [
+    assert [(one.replica, one.role) for one in actions if isinstance(one, AllocateGpus)] == [
         (0, "prefill"), (1, "decode"),
     ]  # fmt: skip
     told.loaded(0), told.ran(0)

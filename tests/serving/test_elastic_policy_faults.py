@@ -10,15 +10,15 @@ from experiments.build.copies import pooled
 from policies.live.live_scaling import LiveScaling
 from policies.live.zigzag import BestEffort, IlpFree
 from policies.provisioning import StoreProvisioner
-from serving.parameters.cache_answers import AskedCopies
-from serving.parameters.host_cache import Ended
+from serving.parameters.cache_answers import CheckedCopies
+from serving.parameters.host_cache import Evicted
 from serving.parameters.parameter_pool import Reload
 from serving.protocols.live import LiveChoice, LivePlan, LiveTarget, LiveView
-from serving.protocols.live_answers import AskedLivePolicy, AskedLiveScheduler
+from serving.protocols.live_answers import CheckedLivePolicy, CheckedLiveScheduler
 from serving.protocols.planning import Edge, Source
-from serving.protocols.provision_answers import AskedProvisioner
-from serving.protocols.provisioning import Provision, Provisioned, Seat
-from serving.protocols.scale_answers import AskedScaler, asked_arbiter
+from serving.protocols.provision_answers import CheckedProvisioner
+from serving.protocols.provisioning import GpuSlot, Provision, Provisioned
+from serving.protocols.scale_answers import CheckedScaler, checked_arbiter
 from serving.protocols.scaling import Calm, ScaleDecision
 from serving.vocabulary.errors import PolicyError
 from tests.worlds.elastic_world import Setting, Told
@@ -37,7 +37,7 @@ class Says:
             raise self.answer
         return self.answer
 
-    calm = still_until_ns = provision = select = plan = hosts = end = before_leaving = may_leave = scale
+    calm = still_until_ns = provision = select = plan = hosts = end = before_release = may_release = scale
     __call__ = scale
     ahead = solve_ns = 0
     embeds = True
@@ -88,27 +88,27 @@ SCALES = [
 @pytest.mark.parametrize(("answer", "words"), SCALES)
 def test_a_scalers_fault(answer: Any, words: str) -> None:
     with pytest.raises(PolicyError, match="Says, method scale, outside of events") as told:
-        AskedScaler(Says(answer)).scale(VIEW)
+        CheckedScaler(Says(answer)).scale(VIEW)
     assert words in str(told.value) and "; it may answer a tuple of ScaleDecision" in str(told.value)
 
 
 def test_what_a_scaler_may_answer() -> None:
     fine = (
         decision("cancel_drain", "prefill", 1, 2), decision("mutate", "decode", 1, 0),
-        decision("load", "prefill", 1), decision("short", "decode", 9), decision("drain", "prefill", 1, 1),
+        decision("load", "prefill", 1), decision("shortage", "decode", 9), decision("drain", "prefill", 1, 1),
     )  # fmt: skip
-    assert AskedScaler(Says(fine)).scale(VIEW) == fine
-    assert AskedScaler(Says((decision("revive", "decode", 1, 7),))).scale(VIEW)
-    assert AskedScaler(StoreProvisioner()).calm is None  # type: ignore[arg-type]
+    assert CheckedScaler(Says(fine)).scale(VIEW) == fine
+    assert CheckedScaler(Says((decision("revive", "decode", 1, 7),))).scale(VIEW)
+    assert CheckedScaler(StoreProvisioner()).calm is None  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("answer", [0, Calm(1, float("nan"), 1), Calm(True, 1, 1), OSError()])
 def test_a_calm_or_a_time_that_is_none(answer: Any) -> None:
-    calm = AskedScaler(Says(answer)).calm
+    calm = CheckedScaler(Says(answer)).calm
     assert calm is not None
     with pytest.raises(PolicyError, match="Says, method calm,"):
         calm(VIEW)
-    still = AskedScaler(Says(1.0)).still_until_ns
+    still = CheckedScaler(Says(1.0)).still_until_ns
     assert still is not None
     with pytest.raises(PolicyError, match=r"Says, method still_until_ns, .* that is a float"):
         still(VIEW)
@@ -126,11 +126,11 @@ def test_a_calm_or_a_time_that_is_none(answer: Any) -> None:
 )
 def test_an_arbiters_fault(answer: Any, words: str) -> None:
     with pytest.raises(PolicyError, match="Says, method __call__,") as told:
-        asked_arbiter(Says(answer))([VIEW], "other")
+        checked_arbiter(Says(answer))([VIEW], "other")
     assert words in str(told.value)
 
 
-SEATS = (Seat(3, (0,), 0, (), False), Seat(4, (1,), 0, (), True))
+SEATS = (GpuSlot(3, (0,), 0, (), False), GpuSlot(4, (1,), 0, (), True))
 WANTED = Provision("m", "prefill", 1, SEATS, (Source(("replica", 1), ()),), (), ("ssd",), 0)
 EDGE = Edge((("ssd", 0),), (("replica", 3),), 0, (), "from its own disk")
 
@@ -164,9 +164,9 @@ PROVISIONS = [
 @pytest.mark.parametrize(("answer", "words"), PROVISIONS)
 def test_a_provisioners_fault(answer: Any, words: str) -> None:
     with pytest.raises(PolicyError, match="Says, method provision,") as told:
-        AskedProvisioner(Says(answer)).provision(WANTED)
+        CheckedProvisioner(Says(answer)).provision(WANTED)
     assert words in str(told.value)
-    assert AskedProvisioner(Says(provisioned(EDGE))).provision(WANTED) == provisioned(EDGE)
+    assert CheckedProvisioner(Says(provisioned(EDGE))).provision(WANTED) == provisioned(EDGE)
 
 
 CHOICE = LiveChoice((LiveTarget(3, None, True),), 0, 0, 1, 0)
@@ -175,20 +175,20 @@ CHOICE = LiveChoice((LiveTarget(3, None, True),), 0, 0, 1, 0)
 @pytest.mark.parametrize("answer", [None, [3], (True,), (3.0,), (4,), (3, 3), SystemExit(0)])
 def test_a_live_policys_fault(answer: Any) -> None:
     with pytest.raises(PolicyError, match=r"Says, method select, .*; it may answer a tuple of replica ids"):
-        AskedLivePolicy(Says(answer)).select(CHOICE)
-    assert AskedLivePolicy(Says((3,))).select(CHOICE) == (3,)
+        CheckedLivePolicy(Says(answer)).select(CHOICE)
+    assert CheckedLivePolicy(Says((3,))).select(CHOICE) == (3,)
 
 
 def test_what_a_live_policy_has_is_checked_before_it_is_asked() -> None:
     with pytest.raises(PolicyError, match=r"LiveScaling, method embeds, .* that is a str"):
         policy = LiveScaling(BestEffort(), 0)
         policy.embeds = "yes"  # type: ignore[assignment]
-        AskedLivePolicy(policy)
+        CheckedLivePolicy(policy)
     for ahead, words in ((-1, "below 0"), (1.0, "a float"), (True, "a bool")):
         scheduler: Any = BestEffort()
         scheduler.ahead = ahead
         with pytest.raises(PolicyError, match=f"BestEffort, method ahead, .* that is {words}"):
-            AskedLiveScheduler(scheduler)
+            CheckedLiveScheduler(scheduler)
 
 
 SHOWN = LiveView(4, 10, (5, 5))
@@ -211,26 +211,26 @@ def test_a_live_schedulers_fault(answer: Any) -> None:
     with pytest.raises(
         PolicyError, match=r"Says, method plan, .*; it may answer a LivePlan: rule pull or split"
     ):
-        AskedLiveScheduler(Says(answer)).plan(SHOWN)
+        CheckedLiveScheduler(Says(answer)).plan(SHOWN)
 
 
 @pytest.mark.parametrize(
     ("method", "arguments", "answers"),
     [
         ("hosts", (A, 0), [(0,), [2], [-1], [1, 0], [0, 0], [True], KeyError("m")]),
-        ("may_leave", (A, 1), [None, 1, SystemExit(0)]),
-        ("before_leaving", (A, 1, 0), [0, Reload(A, ("ssd", 0), 2, (), "x")]),
+        ("may_release", (A, 1), [None, 1, SystemExit(0)]),
+        ("before_release", (A, 1, 0), [0, Reload(A, ("ssd", 0), 2, (), "x")]),
         ("end", (None, (), True, 0), [None, ["m"], [Reload(A, ("ssd", 0), 0, (), "")]]),
-        ("end", (None, (), True, 0), [[Reload(B, ("ssd", 0), 0, (Ended(0, A, "ttl"),), "x")]]),
+        ("end", (None, (), True, 0), [[Reload(B, ("ssd", 0), 0, (Evicted(0, A, "ttl"),), "x")]]),
     ],
 )
 def test_a_cache_policys_fault(method: str, arguments: tuple[Any, ...], answers: list[Any]) -> None:
     for answer in answers:
         with pytest.raises(PolicyError, match=f"Says, method {method}, "):
-            getattr(AskedCopies(Says(answer), 2, [A]), method)(*arguments)  # type: ignore[arg-type]
+            getattr(CheckedCopies(Says(answer), 2, [A]), method)(*arguments)  # type: ignore[arg-type]
     with pytest.raises(PolicyError, match=r"Says, method deployed, .* raised AttributeError"):
-        AskedCopies(Says(0), 2, [A]).deployed(A, 0, 0, 0)  # type: ignore[arg-type]
-    assert AskedCopies(pooled({A: 1}, 2), 2, [A]).hosts(A, 0) == []
+        CheckedCopies(Says(0), 2, [A]).deployed(A, 0, 0, 0)  # type: ignore[arg-type]
+    assert CheckedCopies(pooled({A: 1}, 2), 2, [A]).hosts(A, 0) == []
 
 
 @pytest.mark.parametrize(

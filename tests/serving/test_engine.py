@@ -11,7 +11,7 @@ from policies.batching import PrefillFirst
 from serving.engine.layer_pass import LayerPass
 from serving.engine.progress import EngineState, Progress
 from serving.engine.request_state import RequestState, state_of
-from serving.vocabulary.actions import Action, Adopt, Fail, Interrupt, Run
+from serving.vocabulary.actions import Action, Fail, Interrupt, JoinBatch, Run
 from serving.vocabulary.events import Ran
 from serving.vocabulary.request import Request
 from tests.worlds.engine_script import (
@@ -343,17 +343,17 @@ def test_who_waits_for_parameters_is_served_when_they_are_there(asynchronous: bo
     assert isinstance(run, Run) and run.chunks == ((0, 0, 5), (1, 0, 2))
     if asynchronous:
         script.arrive(2, 2)
-        assert [waiting.id for waiting in script.engine.door] == [2]
+        assert [waiting.id for waiting in script.engine.unseen_arrivals] == [2]
 
 
-@pytest.mark.parametrize(("fits", "answer"), [(True, Adopt), (False, Interrupt)])
+@pytest.mark.parametrize(("fits", "answer"), [(True, JoinBatch), (False, Interrupt)])
 def test_one_whose_memory_may_not_last_joins_no_run_in_progress(fits: bool, answer: type) -> None:
     script, actions = Script(PrefillFirst(4, 8)), list[Action]()
     script.arrive(0, 4), script.ran(1)
     progress = Progress(Request(1, 0, 4, 30, "m"))
     progress.computed = 4
     script.engine.reserve(1, 4)
-    script.engine.adopt([progress], actions, fits)
+    script.engine.join_batch([progress], actions, fits)
     assert [type(action) for action in actions] == [answer]
 
 

@@ -4,7 +4,17 @@ import pytest
 
 from serving.kv.handover import HandOverRules, HandOvers
 from serving.kv.transfer_ids import TransferIds
-from serving.vocabulary.actions import Adopt, Assign, Fail, Interrupt, Preempt, Run, Send, StopSend, Turn
+from serving.vocabulary.actions import (
+    Assign,
+    Fail,
+    Interrupt,
+    JoinBatch,
+    Preempt,
+    Run,
+    Send,
+    StopSend,
+    SwitchRole,
+)
 from serving.vocabulary.events import Arrived, Ran
 from serving.vocabulary.request import Request
 from tests.worlds.elastic_world import Setting, Told
@@ -19,7 +29,7 @@ def test_a_request_goes_from_prefill_to_decode() -> None:
     told = static()
     assert told.arrive(0, prompt=6) == [Assign(0, 0, ""), prompts(0, (0, 6))]
     assert told.ran(0) == [send(0, (0,), 0, 1, 6)]
-    assert told.sent(0) == [Adopt(1, (0,), ""), decodes(1, 56)]
+    assert told.sent(0) == [JoinBatch(1, (0,), ""), decodes(1, 56)]
     assert told.ran(1, 0, steps=9) == []
     assert (told.controller.finished, told.controller.requests) == (1, {})
 
@@ -38,8 +48,8 @@ def test_one_batch_leaves_and_one_comes_at_a_time() -> None:
     assert told.arrive(2) == [Assign(2, 0, ""), prompts(0, (2, 6))]
     assert told.ran(0) == []  # its link is busy, and so is the only target
     assert told.ran(1) == []
-    assert told.sent(0) == [Adopt(2, (0,), ""), decodes(2, 56), send(1, (1,), 1, 2, 6)]
-    assert told.sent(1) == [Adopt(2, (1,), ""), send(2, (2,), 0, 2, 6)]
+    assert told.sent(0) == [JoinBatch(2, (0,), ""), decodes(2, 56), send(1, (1,), 1, 2, 6)]
+    assert told.sent(1) == [JoinBatch(2, (1,), ""), send(2, (2,), 0, 2, 6)]
     assert told.controller.services["m"].migrating_tokens == 6
 
 
@@ -59,9 +69,9 @@ def test_full_decode_stops_prefill_which_goes_on_when_there_is_room() -> None:
     for id in range(8):
         told.arrive(id, prompt=16, cap=16)
     assert told.ran(0) == [send(0, (0,), 0, 1, 16), Assign(1, 0, ""), prompts(0, (1, 16))]
-    assert told.sent(0) == [Adopt(1, (0,), ""), decodes(1, 48)]
+    assert told.sent(0) == [JoinBatch(1, (0,), ""), decodes(1, 48)]
     assert told.ran(0) == [send(1, (1,), 0, 1, 16), Assign(2, 0, ""), prompts(0, (2, 16))]
-    assert told.sent(1) == [Adopt(1, (1,), "")]
+    assert told.sent(1) == [JoinBatch(1, (1,), "")]
     for id in (3, 4, 5):
         assert told.ran(0) == [Assign(id, 0, ""), prompts(0, (id, 16))]
     assert told.ran(0) == []  # 2, 3, 4 and 5 fill its memory, 6 and 7 stay in the queue
@@ -69,7 +79,7 @@ def test_full_decode_stops_prefill_which_goes_on_when_there_is_room() -> None:
     # Request 1 joined after the first of these steps; the run goes on without request 0.
     assert told.fact(Ran(1, 0, 3, (0,), True, -1, (1,))) == [send(2, (2,), 0, 1, 16)]
     assert told.controller.engines[1].ledger.context_tokens(1) == 16 + 1 + 2
-    assert told.sent(2) == [Adopt(1, (2,), ""), Assign(6, 0, ""), prompts(0, (6, 16))]
+    assert told.sent(2) == [JoinBatch(1, (2,), ""), Assign(6, 0, ""), prompts(0, (6, 16))]
 
 
 def test_step_by_step_who_comes_takes_part_from_the_next_step() -> None:
@@ -77,7 +87,7 @@ def test_step_by_step_who_comes_takes_part_from_the_next_step() -> None:
     told.arrive(0), told.arrive(1)
     told.ran(0), told.sent(0), told.ran(0)
     assert told.sent(1) == [Interrupt(1, "")]
-    assert told.ran(1) == [Adopt(1, (1,), ""), decodes(1, 1, False)]
+    assert told.ran(1) == [JoinBatch(1, (1,), ""), decodes(1, 1, False)]
 
 
 def test_room_is_kept_in_whole_blocks_so_that_nobody_is_preempted() -> None:
@@ -96,7 +106,7 @@ def test_an_instance_that_turns_keeps_what_it_has_computed() -> None:
     told = static(prefill=2)
     told.arrive(0, prompt=16, cap=48), told.arrive(1), told.ran(0), told.sent(0)
     assert told.ran(1) == []  # the decode instance is full
-    assert turn(told, 1) == [Turn(1, "decode", ""), Adopt(1, (1,), ""), decodes(1, 56)]
+    assert turn(told, 1) == [SwitchRole(1, "decode", ""), JoinBatch(1, (1,), ""), decodes(1, 56)]
     assert told.controller.services["m"].migrating_tokens == 0
 
 
@@ -106,7 +116,7 @@ def test_what_an_instance_keeps_does_not_wait_behind_others() -> None:
     told.arrive(9, prompt=16, cap=48), told.arrive(8, prompt=16, cap=48), told.ran(0), told.sent(0)
     told.arrive(0, prompt=16, cap=48)
     assert told.ran(0) == told.ran(1) == []
-    assert turn(told, 1) == [Turn(1, "decode", ""), Adopt(1, (8,), ""), decodes(1, 48)]
+    assert turn(told, 1) == [SwitchRole(1, "decode", ""), JoinBatch(1, (8,), ""), decodes(1, 48)]
 
 
 def test_an_instance_that_turns_computes_the_prompts_it_has_begun_as_prefill() -> None:
@@ -116,16 +126,16 @@ def test_an_instance_that_turns_computes_the_prompts_it_has_begun_as_prefill() -
         told.arrive(id, prompt=3, cap=5)
     taken = [Assign(1, 0, ""), Assign(2, 0, ""), Assign(3, 0, "")]
     assert told.ran(0) == [send(0, (8,), 0, 2, 3), *taken, prompts(0, (1, 3), (2, 3))]
-    assert turn(told, 0) == [Turn(0, "decode", "")]
+    assert turn(told, 0) == [SwitchRole(0, "decode", "")]
     assert told.ran(0) == [prompts(0, (3, 3))]
     assert told.ran(0) == []  # what it sends is still on its way
     assert told.sent(0) == [
-        Adopt(2, (8,), ""),
+        JoinBatch(2, (8,), ""),
         decodes(2, 60),
-        Adopt(0, (1, 2), ""),
+        JoinBatch(0, (1, 2), ""),
         decodes(0, 1, False),
     ]
-    assert told.ran(0, 1) == [Adopt(0, (3,), ""), decodes(0, 28, False)]  # it has two seats
+    assert told.ran(0, 1) == [JoinBatch(0, (3,), ""), decodes(0, 28, False)]  # it has two seats
     service = told.controller.services["m"]
     assert (service.backlog_tokens, service.migrating_tokens) == (3, 0)  # request 9 runs on replica 1
 
@@ -167,7 +177,7 @@ def test_at_the_source_target_lost_stays() -> None:
 
 
 def test_on_its_way_sent_decodes_at_the_target() -> None:
-    assert on_its_way().sent(0) == [Adopt(2, (0,), ""), decodes(2, 56)]
+    assert on_its_way().sent(0) == [JoinBatch(2, (0,), ""), decodes(2, 56)]
 
 
 def test_on_its_way_source_lost_fails_and_its_room_is_free() -> None:
@@ -182,7 +192,7 @@ def test_on_its_way_target_lost_is_sent_again() -> None:
     told = on_its_way()
     assert told.lose(2) == [StopSend(0, ""), send(1, (0,), 0, 3, 6)]
     assert told.sent(0) == []
-    assert told.sent(1) == [Adopt(3, (0,), ""), decodes(3, 56)]
+    assert told.sent(1) == [JoinBatch(3, (0,), ""), decodes(3, 56)]
 
 
 def test_what_has_come_cannot_come_again() -> None:
@@ -200,7 +210,7 @@ def test_completed_while_another_batch_is_sent_waits() -> None:
     told = on_its_way()
     told.arrive(1)
     assert told.ran(0) == []
-    assert told.sent(0) == [Adopt(2, (0,), ""), decodes(2, 56), send(1, (1,), 0, 3, 6)]
+    assert told.sent(0) == [JoinBatch(2, (0,), ""), decodes(2, 56), send(1, (1,), 0, 3, 6)]
 
 
 def test_who_was_preempted_for_room_goes_on_when_what_was_to_come_does_not() -> None:

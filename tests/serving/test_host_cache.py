@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.parameters.host_cache import CacheRules, Ended, HostCaches
+from serving.parameters.host_cache import CacheRules, Evicted, HostCaches
 from serving.vocabulary.layers import Part
 from tests.worlds.parts import PARTS, A, B, C, D, E
 
@@ -19,7 +19,7 @@ def test_hits_and_misses_are_counted_and_a_hit_is_a_use() -> None:
     assert (caches.hits, caches.misses) == (1, 2)
     assert caches.next_expiry_ns() == 50 * S
     assert caches.expire(50 * S - 1) == []
-    assert caches.expire(50 * S) == [Ended(0, A, "ttl")]
+    assert caches.expire(50 * S) == [Evicted(0, A, "ttl")]
     assert caches.used_bytes == [0, 0] and caches.domains_of(A) == []
 
 
@@ -27,7 +27,7 @@ def test_time_since_load_is_not_renewed_by_use() -> None:
     caches = HostCaches(1, CacheRules(100, ttl_ns=30 * S, since="load"))
     caches.admit(0, A, 40, 0)
     caches.look_up(0, A, 29 * S)
-    assert caches.expire(30 * S) == [Ended(0, A, "ttl")]
+    assert caches.expire(30 * S) == [Evicted(0, A, "ttl")]
     caches.admit(0, A, 40, 40 * S)
     caches.admit(0, A, 40, 50 * S)  # loaded again
     assert caches.expire(79 * S) == [] and caches.next_expiry_ns() == 80 * S
@@ -38,7 +38,7 @@ def test_room_is_made_by_the_least_recently_used() -> None:
     for at, model in enumerate((A, B, C)):
         caches.admit(0, model, 30, at)
     caches.look_up(0, A, 5)
-    assert caches.admit(0, D, 40, 6) == [Ended(0, B, "room")]
+    assert caches.admit(0, D, 40, 6) == [Evicted(0, B, "room")]
     assert caches.parts_in(0) == [A, C, D] and caches.used_bytes == [100]
     assert caches.admit(0, E, 101, 7) is None
     assert caches.parts_in(0) == [A, C, D]
@@ -53,7 +53,7 @@ def test_a_copy_that_is_read_does_not_end() -> None:
     with pytest.raises(AssertionError, match="being read"):
         caches.drop(0, A)
     caches.unpin(0, A, 10 * S)
-    assert caches.admit(0, B, 40, 10 * S) == [Ended(0, A, "room")]
+    assert caches.admit(0, B, 40, 10 * S) == [Evicted(0, A, "room")]
     with pytest.raises(AssertionError, match="more often"):
         caches.unpin(0, B, 10 * S)
 
@@ -62,10 +62,10 @@ def test_the_last_copy_ends_by_order_only() -> None:
     caches = HostCaches(2, CacheRules(50, ttl_ns=S, keep_one_copy=True))
     caches.admit(0, A, 40, 0)
     caches.admit(1, A, 40, 0)
-    assert caches.expire(5 * S) == [Ended(0, A, "ttl")]
+    assert caches.expire(5 * S) == [Evicted(0, A, "ttl")]
     assert caches.expire(9 * S) == [] and caches.next_expiry_ns() is None
     assert caches.admit(1, B, 40, 9 * S) is None and caches.admit(0, B, 40, 9 * S) == []
-    assert caches.drop(1, A) == Ended(1, A, "order")
+    assert caches.drop(1, A) == Evicted(1, A, "order")
 
 
 def test_a_lost_host_tells_which_models_are_nowhere() -> None:

@@ -14,7 +14,7 @@ def instances(gpus: int = 1) -> Instances:
 
 def in_state(state: str) -> Instances:
     found = instances()
-    found.free_seats("m")
+    found.free_slots("m")
     if state != "none":
         found.place(0, "prefill", "loading" if state == "loading" else "serving")
     if state == "draining":
@@ -31,29 +31,29 @@ def test_a_refusal_names_the_replica_and_its_state() -> None:
 
 def test_a_turn_moves_the_supply_from_role_to_role() -> None:
     found = in_state("serving")
-    found.turn(0, "decode")
+    found.switch_role(0, "decode")
     assert (found.supply("m", "prefill"), found.supply("m", "decode")) == (0, 1)
     with pytest.raises(AssertionError, match="cannot change its role"):
-        in_state("loading").turn(0, "decode")
+        in_state("loading").switch_role(0, "decode")
 
 
 def test_a_seat_is_within_a_host_and_keeps_its_number() -> None:
     found = instances(gpus=2)
-    assert [(seat.id, seat.gpus) for seat in found.free_seats("m")] == [(0, (0, 1)), (1, (2, 3))]
+    assert [(seat.id, seat.gpus) for seat in found.free_slots("m")] == [(0, (0, 1)), (1, (2, 3))]
     found.place(1, "decode", "serving")
-    assert [seat.id for seat in found.free_seats("m")] == [0]
+    assert [seat.id for seat in found.free_slots("m")] == [0]
     found.free(1)
-    assert [seat.id for seat in found.free_seats("m")] == [0, 1]
+    assert [seat.id for seat in found.free_slots("m")] == [0, 1]
 
 
 def test_models_share_gpus_and_not_numbers() -> None:
     setting = Setting(models={"a": 1, "b": 2})
     prototypes = {name: setting.prototype(name) for name in "ab"}
     found = Instances(setting.cluster(), prototypes, [])
-    assert [seat.id for seat in found.free_seats("a")] == [0, 1, 2, 3]
-    assert [seat.gpus for seat in found.free_seats("b")] == [(0, 1), (2, 3)]
+    assert [seat.id for seat in found.free_slots("a")] == [0, 1, 2, 3]
+    assert [seat.gpus for seat in found.free_slots("b")] == [(0, 1), (2, 3)]
     found.place(1, "both", "serving")
-    assert [seat.gpus for seat in found.free_seats("b")] == [(2, 3)]
+    assert [seat.gpus for seat in found.free_slots("b")] == [(2, 3)]
     assert (found.spare("a", 0), found.spare("b", 0)) == (3, 1)
 
 
@@ -76,7 +76,7 @@ def test_what_is_parked_can_be_revived_until_its_time_or_until_others_come() -> 
 def test_gpus_of_a_lost_replica_are_never_free_again(state: str) -> None:
     found = in_state(state)
     found.lost(0)
-    assert [seat.gpus for seat in found.free_seats("m")] == [(1,), (2,), (3,)]
+    assert [seat.gpus for seat in found.free_slots("m")] == [(1,), (2,), (3,)]
     assert found.spare("m", 0) == 3
 
 
@@ -88,13 +88,13 @@ def test_a_lost_host_has_no_seats_and_nothing_parked() -> None:
         found.lost_host(0)
     found.lost(1)
     found.lost_host(0)
-    assert [seat.gpus for seat in found.free_seats("m")] == [(2,), (3,)]
+    assert [seat.gpus for seat in found.free_slots("m")] == [(2,), (3,)]
     assert (found.parked("m", 1), found.spare("m", 1)) == ((), 2)
 
 
 def test_instances_by_role_in_order() -> None:
     found = instances()
-    found.free_seats("m")
+    found.free_slots("m")
     roles: dict[int, Role] = {2: "decode", 0: "prefill", 1: "decode"}
     for number, role in roles.items():
         found.place(number, role, "serving")

@@ -15,6 +15,7 @@ from experiments.results.journal_file import JournalFile, header_fields
 from serving.record.journal import (
     FORMAT,
     action_text,
+    complete_journal,
     digest_of,
     event_text,
     footer_text,
@@ -22,26 +23,25 @@ from serving.record.journal import (
     line,
     parse_action,
     parse_event,
-    whole,
 )
 from serving.record.journal_lines import carries_out, read_header
 from serving.vocabulary.actions import (
     Action,
-    Adopt,
+    AllocateGpus,
     Assign,
     Fail,
     Interrupt,
+    JoinBatch,
     Load,
-    Place,
     Preempt,
-    Reclaim,
     Reject,
+    ReleaseGpus,
     Run,
     Send,
     Shard,
     StopLoad,
     StopSend,
-    Turn,
+    SwitchRole,
     Wake,
 )
 from serving.vocabulary.errors import UserError
@@ -103,9 +103,9 @@ actions = st.one_of(
     st.builds(Interrupt, numbers, words, numbers),
     st.builds(Preempt, numbers, numbers, words),
     st.builds(Fail, numbers, words),
-    st.builds(Place, numbers, words, ids, words, st.booleans(), words, spans),
-    st.builds(Turn, numbers, words, words),
-    st.builds(Reclaim, numbers, words),
+    st.builds(AllocateGpus, numbers, words, ids, words, st.booleans(), words, spans),
+    st.builds(SwitchRole, numbers, words, words),
+    st.builds(ReleaseGpus, numbers, words),
     st.builds(
         Load, numbers, words, stops, stops, shards, st.booleans(), st.booleans(), words, st.booleans(), spans
     ),
@@ -115,7 +115,7 @@ actions = st.one_of(
         st.lists(st.tuples(numbers, numbers), max_size=3).map(tuple),
     ),
     st.builds(StopSend, numbers, words),
-    st.builds(Adopt, numbers, ids, words, spans),
+    st.builds(JoinBatch, numbers, ids, words, spans),
     st.builds(Wake, numbers, words),
 )  # fmt: skip
 
@@ -132,7 +132,7 @@ def as_json(fact: Event | Action) -> list[Any]:
     elif isinstance(fact, Loaded | LoadStopped):
         *most, first = fields
         fields = (*most, *([first] if first else []))
-    elif isinstance(fact, Run | Load | Send | Place | Adopt):
+    elif isinstance(fact, Run | Load | Send | AllocateGpus | JoinBatch):
         # What is seldom set stands before the reason, up to the last that is set.
         reason = [one.name for one in dataclass_fields(fact)].index("reason")
         seldom = list(fields[reason + 1 :])
@@ -151,8 +151,21 @@ def test_the_strategies_know_every_event_and_action() -> None:
     assert get_args(Event) == (
         *(Arrived, Ran, Lost, LostHost, LostSsd, LostLink, Closing, Opened, Loaded, LoadStopped, Sent, Woke),
     )
-    known = {Assign, Reject, Run, Interrupt, Preempt, Fail, Place, Turn, Reclaim, Load, StopLoad, Send}
-    assert set(get_args(Action)) == known | {StopSend, Adopt, Wake}
+    known = {
+        Assign,
+        Reject,
+        Run,
+        Interrupt,
+        Preempt,
+        Fail,
+        AllocateGpus,
+        SwitchRole,
+        ReleaseGpus,
+        Load,
+        StopLoad,
+        Send,
+    }
+    assert set(get_args(Action)) == known | {StopSend, JoinBatch, Wake}
 
 
 @given(event=events)
@@ -283,7 +296,7 @@ def test_a_journal_file_has_header_lines_and_footer(tmp_path: Path) -> None:
         '[6,["lost",0,"gone"],[]]',
     ]
     assert (footer, end) == (footer_text(2, 2, digest_of(lines)), "")
-    assert [*lines, footer] == whole({"seed": 1}, lines[1:], 2)
+    assert [*lines, footer] == complete_journal({"seed": 1}, lines[1:], 2)
 
 
 @pytest.mark.parametrize("events", [0, 1, 2046, 2047, 2048, 2049, 5000])
@@ -361,7 +374,7 @@ def test_every_driver_declares_what_it_carries_out() -> None:
     every = set(get_args(Action))
     assert simulated(data_plane=True) == every
     assert simulated(data_plane=False) == {
-        *(Assign, Reject, Fail, Run, Interrupt, Preempt, Adopt, Turn, Wake),
+        *(Assign, Reject, Fail, Run, Interrupt, Preempt, JoinBatch, SwitchRole, Wake),
     }
     assert {Assign, Reject, Run, Interrupt, Preempt, Fail} == CARRIES_OUT
     fields = header_fields("simulated", 1, "", estimates_of(), CARRIES_OUT)

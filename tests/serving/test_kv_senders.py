@@ -21,7 +21,7 @@ class Shown:
 
     def busy(self) -> dict[int, bool]:
         assert self.last is not None
-        return {source.stop[1]: source.out_busy for source in self.last.holders}
+        return {source.endpoint[1]: source.out_busy for source in self.last.holders}
 
 
 def world() -> tuple[Told, Shown]:
@@ -32,7 +32,7 @@ def world() -> tuple[Told, Shown]:
             bounds={"prefill": (1, 3), "decode": (1, 1)},
             prefill_tokens_per_s=60.0,
             provision="multicast",
-            batch_tokens=8,
+            max_num_batched_tokens=8,
         )
     )
     shown = told.deployment._provisioner = Shown(told.deployment._provisioner)

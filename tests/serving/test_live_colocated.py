@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from policies.live.live_scaling import LiveScaling
 from policies.live.zigzag import StopTheWorld
-from serving.vocabulary.actions import Adopt, Run, Send
+from serving.vocabulary.actions import JoinBatch, Run, Send
 from tests.worlds.drawn_elastic import (
     Drawn,
     assert_repeats_and_replays,
@@ -76,7 +76,7 @@ def test_a_part_is_sent_once_to_where_the_last_layers_ran(case: Drawn, seed: int
         parts = [KV_BYTES_PER_TOKEN * world.prompts[one] * first[one][1] // LAYERS for one in one.requests]
         assert one.size_bytes == sum(parts)
     for action in world.actions:
-        if isinstance(action, Adopt):
+        if isinstance(action, JoinBatch):
             for request in action.requests:
                 assert action.replica == last[request]
                 assert (request in sent) == (first[request][0] != last[request])
@@ -91,7 +91,7 @@ def test_invariants_hold_whoever_is_lost(case: Drawn, seed: int, data: st.DataOb
     world = with_losses(case, seed, data)
     instances = world.controller.elastic.deployment.instances
     for model in {world.controller.requests[request].model for request in world.outputs}:
-        assert not instances.supply(model, "both") and not instances.free_seats(model)
+        assert not instances.supply(model, "both") and not instances.free_slots(model)
 
 
 def test_switched_off_it_is_the_system_without_it() -> None:

@@ -16,7 +16,7 @@ from tests.worlds.tall_live import Seen, Spied, asked, slow, tall
 def test_a_planned_batch_whose_load_stops_is_ended_by_an_old_one() -> None:
     ticks = Ticks(4, [1], 5)
     ticks.pair.plan([(ticks.queue.pop(0),)], [4])
-    ticks.pair.layers_came(1), ticks.work(), ticks.due.clear(), ticks.ended(NEW)
+    ticks.pair.layers_loaded(1), ticks.work(), ticks.due.clear(), ticks.ended(NEW)
     ticks.pair.stopped = True
     assert ticks.pair.offer() is ticks.pair.batches[0]
 
@@ -24,14 +24,14 @@ def test_a_planned_batch_whose_load_stops_is_ended_by_an_old_one() -> None:
 def test_a_whole_one_does_not_keep_batches_that_idle_old_ones_could_run() -> None:
     ticks = Ticks(4, [1, 1], 5)
     ticks.pair.plan([(ticks.queue.pop(0),), (ticks.queue.pop(0),)], [1, 1])
-    ticks.pair.layers_came(4), ticks.work()
+    ticks.pair.layers_loaded(4), ticks.work()
     assert ticks.pair.offer() is ticks.pair.batches[1]
 
 
 def test_one_that_cannot_embed_does_not_take_the_whole_queue() -> None:
     ticks = Ticks(4, [1] * 7, 5)
     ticks.pair.embeds = False
-    ticks.pair.layers_came(1), ticks.work()  # embedded prompts are on their way
+    ticks.pair.layers_loaded(1), ticks.work()  # embedded prompts are on their way
     assert len(ticks.pair.batches) <= 2
 
 
@@ -53,8 +53,8 @@ def test_a_helper_is_asked_again_when_a_finish_frees_its_room() -> None:
 def test_a_batch_whose_embedder_is_lost_is_embedded_again() -> None:
     ticks = Ticks(4, [1], 5)
     ticks.pair.embeds = False
-    ticks.pair.layers_came(1), ticks.work()
-    ticks.pair.old_lost(OLD), ticks.work()
+    ticks.pair.layers_loaded(1), ticks.work()
+    ticks.pair.source_lost(OLD), ticks.work()
     assert ticks.pair.batches[0].where == "embedding"
 
 

@@ -68,15 +68,15 @@ def test_an_old_instance_embeds_for_one_that_cannot() -> None:
 
 def test_what_a_lost_old_instance_had_pulled_goes_on_from_the_new_one() -> None:
     ticks = Ticks(4, [1, 1], 5)
-    ticks.pair.layers_came(1)
+    ticks.pair.layers_loaded(1)
     ticks.work()
     ticks.due.clear()
     ticks.ended(NEW)
     ticks.pull(ticks.pair.batches[0])
     ticks.deliver()
     assert [ticks.pair.batches[0].where, ticks.pair.batches[0].done] == ["pulled", 4]
-    (back,) = ticks.pair.old_lost(OLD)
-    assert [back.where, back.done, back.old] == ["waiting", 1, -1]
+    (back,) = ticks.pair.source_lost(OLD)
+    assert [back.where, back.done, back.source] == ["waiting", 1, -1]
     ticks.due.clear()
     ticks.pulls = False
     assert ticks.play() == [16, 17]
@@ -87,7 +87,7 @@ def begun(layers: int = 4, quota: int | None = None) -> Ticks:
     ticks = Ticks(layers, [1, 1], 5)
     if quota is not None:
         ticks.pair.plan([(ticks.queue.pop(0),), (ticks.queue.pop(0),)], [quota, quota])
-    ticks.pair.layers_came(1)
+    ticks.pair.layers_loaded(1)
     ticks.work()
     return ticks
 
@@ -97,7 +97,7 @@ def test_an_idle_old_instance_claims_the_batch_that_runs_and_gets_it_when_its_la
     first = ticks.pair.offer()
     assert first is not None and (first.where, first.number) == ("running", 0)
     ticks.pull(first)
-    assert (first.where, first.old, ticks.sent) == ("claimed", OLD, [])
+    assert (first.where, first.source, ticks.sent) == ("claimed", OLD, [])
     assert ticks.pair.offer() is None, "a second old one finds nothing begun"
     ticks.due.clear(), ticks.ended(NEW)
     assert (first.where, ticks.sent) == ("moving", [first])
@@ -108,8 +108,8 @@ def test_an_idle_old_instance_claims_the_batch_that_runs_and_gets_it_when_its_la
 def test_a_claimed_batch_goes_to_another_when_who_claimed_it_is_lost() -> None:
     ticks = begun()
     ticks.pull(ticks.pair.batches[0])
-    (back,) = ticks.pair.old_lost(OLD)
-    assert (back.where, back.old, back.done) == ("running", -1, 1)
+    (back,) = ticks.pair.source_lost(OLD)
+    assert (back.where, back.source, back.done) == ("running", -1, 1)
     assert ticks.pair.offer() is back
     ticks.due.clear(), ticks.ended(NEW)
     assert back.where == "waiting" and ticks.pair.offer() is back
@@ -120,7 +120,7 @@ def test_a_planned_batch_is_claimed_in_the_last_layer_of_its_quota() -> None:
     assert ticks.pair.offer() is None, "its second layer comes later, and the next batch after it"
     ticks.due.clear(), ticks.ended(NEW)
     assert ticks.pair.offer() is None
-    ticks.pair.layers_came(2), ticks.work()
+    ticks.pair.layers_loaded(2), ticks.work()
     assert ticks.pair.offer() is ticks.pair.batches[0]
     ticks.pull(ticks.pair.batches[0])
     assert ticks.pair.offer() is None, "planned batches go in order"
@@ -128,7 +128,7 @@ def test_a_planned_batch_is_claimed_in_the_last_layer_of_its_quota() -> None:
 
 def test_nobody_waits_for_what_a_whole_instance_runs_to_its_end() -> None:
     ticks = begun()
-    ticks.pair.layers_came(4)
+    ticks.pair.layers_loaded(4)
     assert ticks.pair.offer() is None
     ticks.due.clear(), ticks.ended(NEW)
     ticks.work()
@@ -150,11 +150,11 @@ class Busy(Ticks):
 
 def test_layers_do_not_go_away() -> None:
     ticks = Busy(4, [1], 1)
-    ticks.pair.layers_came(3)
+    ticks.pair.layers_loaded(3)
     for loaded in (2, 5):
         with pytest.raises(AssertionError, match="layers do not go away"):
-            ticks.pair.layers_came(loaded)
-    assert [ticks.pair.whole, ticks.pair.ended_for_good] == [False, False]
+            ticks.pair.layers_loaded(loaded)
+    assert [ticks.pair.fully_loaded, ticks.pair.is_complete] == [False, False]
 
 
 def test_nothing_runs_on_more_layers_than_there_are() -> None:

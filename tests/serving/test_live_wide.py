@@ -24,8 +24,8 @@ from serving.live.host import LiveCounts, LiveSetup
 from serving.live.plans import LivePlans
 from serving.protocols.batch import Batcher, ReplicaView
 from serving.protocols.live import LiveChoice, LivePlan, LiveView
-from serving.protocols.live_answers import AskedLivePolicy
-from serving.vocabulary.actions import Action, Adopt, Interrupt
+from serving.protocols.live_answers import CheckedLivePolicy
+from serving.vocabulary.actions import Action, Interrupt, JoinBatch
 from serving.vocabulary.errors import PolicyError, UserError
 from serving.vocabulary.events import Woke
 from serving.vocabulary.layers import LayerRange
@@ -77,7 +77,7 @@ def test_wide_worlds_serve_everybody_once_and_leave_nothing() -> None:
     if EXPLORED:
         return  # the fixed ones are chosen for what they reach
     assert min(found[kind] for kind in ("split", "both", "live split", "live both")) >= 5, found
-    wanted = ("Turn", "Preempt", "Reject", "Reclaim", "activations", "Adopt", "Wake")
+    wanted = ("SwitchRole", "Preempt", "Reject", "ReleaseGpus", "activations", "JoinBatch", "Wake")
     assert min(found[kind] for kind in wanted) >= 5, found
 
 
@@ -128,7 +128,7 @@ def colocated_case(random: Random) -> LiveCase:
         bounds={"both": (count, most)},
         kv_blocks=random.choice([8, 16, 16, 40]),
         provision=random.choice(["multicast", "one_to_one"]),
-        batch_tokens=random.choice([8, 16]),
+        max_num_batched_tokens=random.choice([8, 16]),
         max_num_seqs=random.choice([2, 4, 8]),
         whims=None,
         live=lambda: policy(Random(seed)),
@@ -191,7 +191,7 @@ class Coalescing(Rig):
             engine.coalesce = True
 
     def answer(self, actions: list[Action], stepped: int = -1) -> list[Action]:
-        self.told = [one for one in actions if isinstance(one, Adopt | Interrupt)]
+        self.told = [one for one in actions if isinstance(one, JoinBatch | Interrupt)]
         return super().answer(actions, stepped)
 
 
@@ -202,7 +202,7 @@ def test_one_that_keeps_more_than_its_memory_reports_when_kv_comes(kv_blocks: in
     """
     rig = Coalescing(kv_blocks)
     rig.computed(0, (1, 8, None), (2, 8, (1, 1)), output=40)
-    rig.turn(0)
+    rig.switch_role(0)
     assert rig.engines[0].running.keys() == {1}, "it decodes what it has, before the other has come"
     assert rig.hand_overs.demands == {0: 96}
     rig.sent(0)
@@ -210,7 +210,7 @@ def test_one_that_keeps_more_than_its_memory_reports_when_kv_comes(kv_blocks: in
     if 4 * kv_blocks < 96:
         assert answer == Interrupt(0, "arrival", 0)
     else:
-        assert isinstance(answer, Adopt) and answer.requests == (2,)
+        assert isinstance(answer, JoinBatch) and answer.requests == (2,)
 
 
 # Combinations and answers that are refused
@@ -248,7 +248,7 @@ class Splits:
 
 def quotas(*target_layers: int) -> list[int | None]:
     """Of one batch of four layers, by a scheduler that answers so."""
-    policy = AskedLivePolicy(LiveScaling(Splits(*target_layers), 0))
+    policy = CheckedLivePolicy(LiveScaling(Splits(*target_layers), 0))
     plans = LivePlans(LiveSetup(policy, 4, 2, 1000.0), LiveCounts())
     plans.begin(0, 7, 400 * MS)
     return plans.quotas(7, 1, [(Request(0, 0, 4, 4, "m"),)])

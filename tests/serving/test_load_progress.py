@@ -9,7 +9,7 @@ from serving.elastic.load_progress import LoadProgress
 from serving.elastic.placement import Placement
 from serving.elastic.scale_log import ScaleLog
 from serving.elastic.setup import ModelLimits
-from serving.parameters.cache_answers import AskedCopies
+from serving.parameters.cache_answers import CheckedCopies
 from serving.parameters.residency import Residency
 from serving.protocols.planning import Edge
 from serving.vocabulary.actions import Action, Load, StopLoad
@@ -27,10 +27,10 @@ class Alone:
         setting = Setting()
         prototypes = {"m": setting.prototype("m")}
         books = COPIES["pool"](sizes_bytes={WHOLE: SIZE_BYTES}, hosts=2, host_gb=None)
-        copies = AskedCopies(books, 2, [WHOLE])
+        copies = CheckedCopies(books, 2, [WHOLE])
         copies.start([])
         self.instances = Instances(setting.cluster(), prototypes, [])
-        self.instances.free_seats("m")
+        self.instances.free_slots("m")
         self.instances.place(0, role, "loading")
         book, cluster = Residency(), setting.cluster()
         placement = Placement(self.instances, cluster, 0, {}, {}, lambda *_: None, ScaleLog(), book)

@@ -9,7 +9,7 @@ from serving.composition import compose
 from serving.engine.progress import EngineState
 from serving.parameters.loads import Loads, replicas_of
 from serving.record import invariants
-from serving.vocabulary.actions import Action, Assign, Load, Run, Shard, Stop
+from serving.vocabulary.actions import Action, Assign, Endpoint, Load, Run, Shard
 from serving.vocabulary.events import Arrived, Event, Loaded, LoadStopped, Lost, Opened
 from serving.vocabulary.layers import LayerRange, Part
 from serving.vocabulary.replica import Replica
@@ -95,7 +95,9 @@ def test_layers_that_were_whole_stay_whole() -> None:
         ((("ssd", 0),) * 2, (("host", 0),)),
     ],
 )
-def test_a_load_needs_sources_and_targets(sources: tuple[Stop, ...], targets: tuple[Stop, ...]) -> None:
+def test_a_load_needs_sources_and_targets(
+    sources: tuple[Endpoint, ...], targets: tuple[Endpoint, ...]
+) -> None:
     with pytest.raises(AssertionError, match="load 1 needs sources and targets, each once"):
         Loads().begin(Load(1, "m", sources, targets, (), False, False, "", layers=(0, 4)))
     with pytest.raises(AssertionError, match="under way already"):

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.parameters.host_cache import CacheRules, Ended, HostCaches
+from serving.parameters.host_cache import CacheRules, Evicted, HostCaches
 from serving.parameters.parameter_pool import REMOTE, ParameterPool, Reload, broken
 from serving.vocabulary.errors import UserError
 from serving.vocabulary.layers import Part
@@ -77,7 +77,7 @@ def test_a_deployed_model_frees_its_host_memory() -> None:
     with pytest.raises(AssertionError, match=r"no replica has layers \[0, 8\)"):
         pool.drop_host_copies(A)
     pool.deployed(A, 7, 1)
-    assert pool.drop_host_copies(A) == [Ended(0, A, "order")]
+    assert pool.drop_host_copies(A) == [Evicted(0, A, "order")]
     assert pool.places(A).replicas == (7,) and pool.caches.used_bytes == [0, 0]
     assert broken(pool) == []
 
@@ -116,7 +116,7 @@ def test_the_last_replica_goes_after_a_host_copy_has_come_back() -> None:
     pool.undeploy(A, 7)
     assert pool.places(A).domains == (1,) and broken(pool) == []
     pool.deployed(A, 8, 0)
-    assert pool.drop_host_copies(A) == [Ended(1, A, "order")], "a copy that is whole is not pinned"
+    assert pool.drop_host_copies(A) == [Evicted(1, A, "order")], "a copy that is whole is not pinned"
 
 
 def test_a_replica_that_a_reload_reads_stays_even_if_it_is_not_the_last() -> None:
@@ -144,7 +144,7 @@ def test_copies_that_make_room_are_named() -> None:
         pool.caches.admit(domain, B, 80, 0)
     pool.deployed(A, 7, 1)
     reload = pool.bring_back(A, 7, 0)
-    assert reload is not None and reload.ended == (Ended(1, B, "room"),)
+    assert reload is not None and reload.ended == (Evicted(1, B, "room"),)
     assert broken(pool) == []
 
 

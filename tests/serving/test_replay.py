@@ -18,7 +18,7 @@ from policies.dispatch import LeastOutstanding
 from serving.composition import compose
 from serving.controller import Controller
 from serving.protocols.batch import Batcher
-from serving.record.journal import FORMAT, line, whole
+from serving.record.journal import FORMAT, complete_journal, line
 from serving.record.replay import ReplayReport, replay
 from serving.vocabulary.errors import UserError
 from serving.vocabulary.events import Arrived, Event, Lost, Ran
@@ -58,7 +58,7 @@ Journal = list[str]
 
 def journal_of(lines: Journal) -> Journal:
     actions = sum(len(json.loads(text)[2]) for text in lines)
-    return whole({"source": "test", "carries_out": []}, lines, actions)
+    return complete_journal({"source": "test", "carries_out": []}, lines, actions)
 
 
 @cache

@@ -6,17 +6,17 @@ from hypothesis import strategies as st
 
 from serving.parameters.loads import Loads
 from serving.parameters.residency import Residency
-from serving.vocabulary.actions import Load, Stop
+from serving.vocabulary.actions import Endpoint, Load
 from serving.vocabulary.events import Loaded, LoadStopped
 from serving.vocabulary.layers import Part
 from tests.worlds.elastic_world import MS, Setting, Told
 from tests.worlds.told_systems import BOTH, WHOLE, both
 
 STAGE = Part("m", 8, 16)
-HERE: Stop = ("replica", 3)
+HERE: Endpoint = ("replica", 3)
 
 
-def loads(part: Part = STAGE, target: Stop = HERE) -> Loads:
+def loads(part: Part = STAGE, target: Endpoint = HERE) -> Loads:
     found = Loads()
     found.begin(Load(0, part.model, (("ssd", 0),), (target,), (), True, True, "", layers=part.layers))
     return found

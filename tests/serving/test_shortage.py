@@ -7,7 +7,7 @@ import pytest
 
 from policies.scaling.load_monitor import LoadMonitor, load_monitor
 from serving.elastic.shortage import Shortage
-from serving.protocols.provisioning import Missing
+from serving.protocols.provisioning import MissingInstances
 from serving.protocols.scaling import ScaleDecision, Scaler, ScalingView
 from serving.vocabulary.request import Request
 from tests.worlds.elastic_world import MS, Setting, StepWorld
@@ -65,7 +65,8 @@ def world_of(scaler: Callable[[], Scaler], models: int, seed: int, split: bool =
 @pytest.mark.parametrize("seed", range(8))
 def test_a_scaler_asked_every_period_decides_the_same(seed: int, split: bool) -> None:
     worlds = [
-        world_of(lambda kind=kind: kind(load_monitor(ways=(), prescale_from=0)), 9, seed, split)  # type: ignore[misc]
+        # Type: ignore[misc]
+        world_of(lambda kind=kind: kind(load_monitor(ways=(), prescale_from=0)), 9, seed, split)
         for kind in (AskedAlways, Counted)
     ]
     for world in worlds:
@@ -100,30 +101,32 @@ def test_the_starved_are_asked_by_name_between_the_others_while_there_is_somethi
     for name in ("d", "a", "e"):
         shortage.starve(name)
 
-    def can_get(model: str) -> bool:
+    def gpus_obtainable(model: str) -> bool:
         return model != "a"  # too large for what is free
 
     got = []
-    for model in shortage.in_turn(["b", "c", "f"], lambda: left[0] > 0, can_get):
+    for model in shortage.in_turn(["b", "c", "f"], lambda: left[0] > 0, gpus_obtainable):
         got.append(model)
         if shortage.wake(model):
             left[0] -= 1
     assert got == ["b", "c", "d", "e", "f"] and shortage.starved == ["a"]
-    assert list(shortage.in_turn(["b"], lambda: False, can_get)) == ["b"]
+    assert list(shortage.in_turn(["b"], lambda: False, gpus_obtainable)) == ["b"]
     assert not shortage.wake("d")
 
 
 def test_a_shortage_is_news_once_per_count() -> None:
-    short = ScaleDecision("short", "m", "prefill", 1, (), "why")
+    short = ScaleDecision("shortage", "m", "prefill", 1, (), "why")
     load = ScaleDecision("load", "m", "prefill", 1, (), "why")
     shortage = Shortage()
-    news = [shortage.is_news(short, Missing(count, "no_gpu")) for count in (1, 1, 2, 2, 1)]
+    news = [shortage.is_new_shortage(short, MissingInstances(count, "no_gpu")) for count in (1, 1, 2, 2, 1)]
     assert news == [True, False, True, False, True]
     shortage.update("m", (short,))
-    assert not shortage.is_news(short, Missing(1, "no_gpu"))
+    assert not shortage.is_new_shortage(short, MissingInstances(1, "no_gpu"))
     shortage.update("m", ())
-    assert shortage.is_news(short, Missing(1, "no_gpu"))
-    assert shortage.obstacle_of_loads("m") is None and shortage.is_news(load, Missing(1, "no_copy"))
+    assert shortage.is_new_shortage(short, MissingInstances(1, "no_gpu"))
+    assert shortage.obstacle_of_loads("m") is None and shortage.is_new_shortage(
+        load, MissingInstances(1, "no_copy")
+    )
     assert shortage.obstacle_of_loads("m") == "no_copy"
     shortage.ended(load)
     assert shortage.obstacle_of_loads("m") is None

@@ -8,20 +8,20 @@ from hypothesis import strategies as st
 
 from serving.engine.engine import Engine
 from serving.engine.progress import EngineState, Progress
-from serving.kv.decode_room import DecodeRoom
+from serving.kv.decode_capacity import DecodeCapacity
 from serving.kv.handover import HandOverRules
 from serving.kv.moves import Moves, StageSend
 from serving.kv.pieces import Piece, Pieces
 from serving.kv.transfer_ids import TransferIds
-from serving.vocabulary.actions import Action, Adopt, StopSend
+from serving.vocabulary.actions import Action, JoinBatch, StopSend
 from serving.vocabulary.layers import LayerRange
 from serving.vocabulary.replica import Role
 from serving.vocabulary.request import Request
 from tests.worlds.kv_rig import KV_BYTES, LAYERS, Prompt, Rig, send
 
 
-def adopt(replica: int, *requests: int) -> Adopt:
-    return Adopt(replica, requests, "")
+def adopt(replica: int, *requests: int) -> JoinBatch:
+    return JoinBatch(replica, requests, "")
 
 
 def stop(transfer: int) -> StopSend:
@@ -107,7 +107,7 @@ def test_a_giver_sends_several_parts_at_a_time_and_a_batch_of_its_own() -> None:
 def test_a_target_sends_itself_nothing_and_keeps_the_memory_it_has() -> None:
     rig = Rig(["prefill", "prefill", "prefill"])
     rig.computed(0, (1, 8, (1, 1)), (2, 8, (2, 1)))
-    assert rig.turn(1) == [send(0, (1, 2), 0, 1, 48 + 48), send(1, (2,), 2, 1, 16)]
+    assert rig.switch_role(1) == [send(0, (1, 2), 0, 1, 48 + 48), send(1, (2,), 2, 1, 16)]
     assert free(rig) == [12, 12, 14]
     assert rig.sent(0) == (None, [])
     assert rig.sent(1) == (0, [adopt(1, 1, 2)])
@@ -119,7 +119,7 @@ def test_a_target_full_of_its_own_parts_takes_those_requests_first() -> None:
     rig = Rig(["prefill", "prefill", "prefill"])
     rig.computed(0, (1, 12, None), (2, 28, (1, 2))), rig.computed(2, (3, 28, (1, 2)))
     assert free(rig) == [6, 2, 9]
-    assert rig.turn(1) == [send(0, (2,), 0, 1, 112)]
+    assert rig.switch_role(1) == [send(0, (2,), 0, 1, 112)]
     assert rig.sent(0) == (0, [adopt(1, 2), send(1, (3,), 2, 1, 112)])
     assert [one.id for one in rig.engines[0].outgoing] == [1]
     rig.sent(1), rig.step(1)
@@ -130,7 +130,7 @@ def test_parts_count_as_room_that_is_kept() -> None:
     """Replica 1 has 64 tokens of room and a part of 28; 40 are wanted."""
     rig = Rig(["prefill", "prefill", "prefill", "decode"])
     rig.computed(0, (1, 28, (1, 1)))
-    assert rig.turn(1) == rig.computed(2, (2, 4, None), output=36) == []
+    assert rig.switch_role(1) == rig.computed(2, (2, 4, None), output=36) == []
     assert rig.sent(0) == (None, [])
     assert rig.sent(1) == (0, [adopt(3, 1), send(2, (2,), 2, 1, 32)])
 
@@ -139,7 +139,7 @@ def test_where_nobody_decodes_one_goes_to_its_part_without_room() -> None:
     """Parts of 32 and 28 tokens of 64; the requests need 52 and 48."""
     rig = Rig(["prefill", "prefill"])
     rig.computed(0, (1, 32, (1, 1)), (2, 28, (1, 1)), output=20)
-    assert rig.turn(1) == [send(0, (1,), 0, 1, 192)]
+    assert rig.switch_role(1) == [send(0, (1,), 0, 1, 192)]
     assert rig.sent(0) == (0, [adopt(1, 1)])
     assert rig.step(1, finished=(1,)) == [send(1, (2,), 0, 1, 168)]
 
@@ -169,7 +169,7 @@ def test_a_part_of_no_bytes_need_not_be_fetched() -> None:
     assert rig.hand_overs.migrating_tokens == 4
     rig = Rig(["prefill", "prefill"], kv_bytes=1)
     rig.computed(0, (1, 1, (1, 3)))
-    assert rig.turn(0) == [adopt(0, 1)]
+    assert rig.switch_role(0) == [adopt(0, 1)]
     assert free(rig)[1] == 16
 
 
@@ -189,7 +189,7 @@ def test_what_it_had_computed_before_it_turned_is_fetched_in_its_turn() -> None:
     rig = Rig(["prefill", "prefill", "decode"])
     assert rig.computed(0, (1, 4, None)) == [send(0, (1,), 0, 2, 32)]
     assert rig.computed(0, (2, 4, (1, 2))) == []  # its link is busy
-    assert rig.turn(0) == []
+    assert rig.switch_role(0) == []
     assert rig.sent(0) == (0, [adopt(2, 1), send(1, (2,), 1, 0, 16)])
     assert rig.sent(1) == (0, [adopt(0, 2)])
 
@@ -221,7 +221,7 @@ def test_at_the_source_source_lost_fails_and_the_giver_is_free() -> None:
 
 def test_at_the_source_target_lost_stays() -> None:
     rig = at_source()
-    rig.turn(2)
+    rig.switch_role(2)
     rig.sent(0), rig.sent(1)
     rig.computed(0, (3, 62, (1, 1)))
     assert rig.lose(2) == ([1, 2], [])
@@ -232,14 +232,14 @@ def test_at_the_source_target_lost_stays() -> None:
 def test_at_the_source_giver_lost_fails_and_who_is_not_split_stays() -> None:
     rig = at_source()
     assert rig.lose(1) == ([1], [])
-    assert rig.turn(2) == [send(0, (2,), 0, 2, 32)]
+    assert rig.switch_role(2) == [send(0, (2,), 0, 2, 32)]
 
 
 def test_a_source_with_nothing_left_stops_nobody() -> None:
     rig = Rig(["prefill", "prefill", "prefill", "prefill"])
     rig.computed(0, (1, 4, (1, 1))), rig.computed(2, (2, 4, None))
     assert rig.lose(1) == ([1], [])
-    assert rig.turn(3) == [send(0, (2,), 2, 3, 32)]
+    assert rig.switch_role(3) == [send(0, (2,), 2, 3, 32)]
 
 
 # On its way
@@ -295,15 +295,15 @@ def test_when_all_of_a_batch_fails_with_its_giver_the_target_takes_others() -> N
 def test_a_target_that_was_the_giver_takes_its_requests_with_it() -> None:
     rig = Rig(["prefill", "prefill", "prefill", "prefill"])
     rig.computed(0, (1, 4, (1, 1)), (2, 4, None), (3, 4, (2, 1)))
-    rig.turn(1)
+    rig.switch_role(1)
     assert rig.lose(1) == ([1], [stop(0), stop(1)])
-    assert rig.turn(3) == [send(2, (2, 3), 0, 3, 32 + 24), send(3, (3,), 2, 3, 8)]
+    assert rig.switch_role(3) == [send(2, (2, 3), 0, 3, 32 + 24), send(3, (3,), 2, 3, 8)]
 
 
 def test_a_target_that_is_a_giver_too_still_has_its_part_when_another_giver_is_lost() -> None:
     rig = Rig(["prefill", "prefill", "prefill"])
     rig.computed(0, (1, 8, (1, 1)), (2, 8, (2, 1)))
-    rig.turn(1)
+    rig.switch_role(1)
     assert rig.lose(2) == ([2], [stop(0), stop(1), send(2, (1,), 0, 1, 48)])
     assert free(rig)[:2] == [14, 14]
     rig.close(1)
@@ -314,11 +314,11 @@ def test_a_target_that_is_a_giver_too_still_has_its_part_when_another_giver_is_l
 def test_it_has_its_part_too_when_it_is_not_sent_to_again() -> None:
     rig = Rig(["prefill", "prefill", "prefill", "prefill"])
     rig.computed(0, (1, 8, (1, 1)), (2, 8, (2, 1)))
-    rig.turn(1)
+    rig.switch_role(1)
     rig.close(1)
     assert rig.lose(2) == ([2], [stop(0), stop(1)])
     assert free(rig)[:2] == [14, 14]
-    assert rig.turn(3) == [send(2, (1,), 0, 3, 48), send(3, (1,), 1, 3, 16)]
+    assert rig.switch_role(3) == [send(2, (1,), 0, 3, 48), send(3, (1,), 1, 3, 16)]
 
 
 # Kept, and come
@@ -363,12 +363,12 @@ def test_nothing_is_remembered_of_what_is_over() -> None:
         moves.abort(move, "", actions)
     assert (moves.staying, moves.sending, moves.all()) == (set(), set(), [])
     assert actions[2:] == [StopSend(0, ""), StopSend(1, "")]
-    room = DecodeRoom(HandOverRules(1, 8), 4)
+    room = DecodeCapacity(HandOverRules(1, 8), 4)
     room.open(1, 64)
     room.begin_batch(1, 8, 1)
     room.close(1)
     room.lost(1)
-    assert (room.least(), room.demands, room.seats, room.receiving) == (None, {}, {}, set())
+    assert (room.least(), room.demands, room.reserved_requests, room.receiving) == (None, {}, {}, set())
 
 
 def test_a_piece_is_not_at_its_home_and_has_neither_none_nor_all_of_the_layers() -> None:
@@ -416,7 +416,7 @@ class Chance:
         return [number for number, one in self.rig.engines.items() if one.state is not EngineState.LOST]
 
     def act(self) -> None:
-        kind = self.random.choice(["compute"] * 4 + ["come"] * 4 + ["step"] * 4 + ["turn", "close"])
+        kind = self.random.choice(["compute"] * 4 + ["come"] * 4 + ["step"] * 4 + ["switch_role", "close"])
         getattr(self, kind)()
 
     def compute(self) -> None:
@@ -455,10 +455,10 @@ class Chance:
         most = request.prompt_tokens + request.max_new_tokens
         return engine.ledger.context_tokens(id) + 1 >= most or self.random.random() < 0.3
 
-    def turn(self) -> None:
+    def switch_role(self) -> None:
         number = self.random.choice(self.alive)
         if number in self.rig.closed:
-            self.rig.turn(number)
+            self.rig.switch_role(number)
 
     def close(self) -> None:
         self.rig.close(self.random.choice(self.alive))
@@ -477,7 +477,7 @@ def test_sums_hold_whatever_is_lost_and_nobody_waits_for_ever(seed: int, losses:
             chance.lose()
         chance.act()
     if all(number in rig.closed for number in chance.alive):
-        rig.turn(chance.random.choice(chance.alive))
+        rig.switch_role(chance.random.choice(chance.alive))
     for _ in range(400):
         if not rig.requests:
             break

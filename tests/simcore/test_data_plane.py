@@ -18,7 +18,7 @@ from policies.batching import ChunkedPrefill
 from policies.dispatch import LeastOutstanding
 from serving.composition import compose
 from serving.record import invariants
-from serving.vocabulary.actions import Action, Load, Place, Reclaim, Send, StopLoad, StopSend
+from serving.vocabulary.actions import Action, AllocateGpus, Load, ReleaseGpus, Send, StopLoad, StopSend
 from serving.vocabulary.events import Event, Loaded, LoadStopped, Sent
 from serving.vocabulary.layers import LayerRange
 from serving.vocabulary.replica import Replica
@@ -48,7 +48,7 @@ def test_every_layer_is_told_in_order_when_asked_for() -> None:
     facts = told(plane(), (0, load(("host", 0), ("replica", 0), every_layer=True)))
     layers = [fact.layers for _, fact in facts if isinstance(fact, Loaded)]
     assert layers == [*range(1, 33), 32]
-    assert [fact.whole for _, fact in facts if isinstance(fact, Loaded)] == [False] * 32 + [True]
+    assert [fact.fully_loaded for _, fact in facts if isinstance(fact, Loaded)] == [False] * 32 + [True]
     times = [at_s for at_s, _ in facts]
     assert times == sorted(times) and times[0] > 0
 
@@ -203,7 +203,7 @@ def test_a_load_that_gets_a_follower_goes_on_chunk_by_chunk(joins_s: float) -> N
         first = load(("host", 0), ("replica", 0), id=0, every_layer=every_layer)
         then = load(("replica", 0), ("replica", 2), id=1)
         facts = told(plane(), (0, first), (joins_s, then))
-        return [(at_s, fact) for at_s, fact in facts if isinstance(fact, Loaded) and fact.whole]
+        return [(at_s, fact) for at_s, fact in facts if isinstance(fact, Loaded) and fact.fully_loaded]
 
     quiet, watched = chain(False), chain(True)
     assert [fact for _, fact in quiet] == [fact for _, fact in watched] and len(quiet) == 2
@@ -246,7 +246,7 @@ def test_every_layer_comes_sooner_by_the_embedding_and_all_at_the_same_time() ->
     embedding_s = UNITS[0].size_bytes / (128 * GBPS)
     for (then_s, fact), (early_s, _) in zip(then, early, strict=True):
         assert isinstance(fact, Loaded)
-        assert then_s - early_s == pytest.approx(0 if fact.whole else embedding_s, abs=3e-9)
+        assert then_s - early_s == pytest.approx(0 if fact.fully_loaded else embedding_s, abs=3e-9)
 
 
 def test_both_orders_may_be_under_way_at_once() -> None:
@@ -289,7 +289,7 @@ def test_a_source_under_way_passes_on_what_comes_next_in_the_order_of_its_target
 
 def test_the_layers_of_a_replica_that_was_placed_cold_are_counted() -> None:
     data = plane(gpus_of=[])
-    data.carry_out(0, Place(0, SHAPE.name, (0,), "both", False, "test"))
+    data.carry_out(0, AllocateGpus(0, SHAPE.name, (0,), "both", False, "test"))
     assert data.layers_of(SHAPE.name) == 32 and data.layers_there(0) == 0
     one = replace(load(("host", 0), ("replica", 0), every_layer=True), layers_first=True)
     seen = []
@@ -304,6 +304,6 @@ def test_the_layers_of_a_replica_that_was_placed_cold_are_counted() -> None:
     assert data.layers_there(0) == 5, "though it is sent once more"
     told(data)
     assert data.layers_there(0) == 32
-    data.carry_out(10**12, Reclaim(0, "test"))
-    data.carry_out(10**12, Place(0, SHAPE.name, (0,), "both", False, "test"))
+    data.carry_out(10**12, ReleaseGpus(0, "test"))
+    data.carry_out(10**12, AllocateGpus(0, SHAPE.name, (0,), "both", False, "test"))
     assert data.layers_there(0) == 0

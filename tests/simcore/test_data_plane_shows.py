@@ -35,9 +35,9 @@ from hwmodels.catalogue import load_llm
 from hwmodels.fabric.flow import KV, PARAMETERS
 from hwmodels.loading.broadcast import broadcast
 from hwmodels.loading.chain import Chain
+from hwmodels.loading.group_chain import Group, group_chain
 from hwmodels.loading.plan import Hop
 from hwmodels.loading.ranks import Ranks
-from hwmodels.loading.sharded import Group, sharded
 from hwmodels.loading.units import Unit, cut_into_chunks, model_units, shard
 from hwmodels.topology.cluster_file import load_cluster
 from hwmodels.topology.link import dram, gpu, gpu_ssd
@@ -55,8 +55,8 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "DATA_PLANE.md"
 
 def alone_s(topology: Topology, plan: Chain | Ranks) -> float:
     """Seconds until everything is everywhere."""
-    (places,) = play(topology, [plan])
-    return max(places.values())
+    (placement,) = play(topology, [plan])
+    return max(placement.values())
 
 
 # Figure 21 of BlitzScale
@@ -211,7 +211,7 @@ def test_neighbours_on_a_pcie_switch_get_half_each_and_one_alone_gets_all() -> N
 def test_the_two_directions_do_not_meet(cluster: str) -> None:
     topology = exact(load_cluster(cluster))
     there, back = (Chain(UNITS, [hop(topology, gpu(one), gpu(other))]) for one, other in ((0, 8), (8, 0)))
-    times = [at_s for places in play(topology, [there, back]) for at_s in places.values()]
+    times = [at_s for placement in play(topology, [there, back]) for at_s in placement.values()]
     assert times == [pytest.approx(MODEL_BYTES / (100 * GBPS), rel=1e-9)] * 2
 
 
@@ -219,14 +219,16 @@ def test_the_two_directions_do_not_meet(cluster: str) -> None:
 def test_shards_of_a_group_take_one_gth(count: int) -> None:
     topology = exact(load_cluster("blitz_a"))
     group = range(8, 8 + count)
-    lanes = tuple(hop(topology, gpu(one - 8), gpu(one)) for one in group)
+    channels = tuple(hop(topology, gpu(one - 8), gpu(one)) for one in group)
     others = [tuple(other for other in group if other != one) for one in group]
     gathers = tuple(
         Hop(topology.broadcast(one, rest)) for one, rest in zip(group, others, strict=True) if rest
     )
     gather_s = cut_into_chunks(UNITS)[-1].size_bytes / count * (count - 1) / (1600 * GBPS)
     expected_s = MODEL_BYTES / count / (100 * GBPS) + gather_s
-    assert alone_s(topology, sharded(UNITS, [Group(lanes, gathers)])) == pytest.approx(expected_s, rel=1e-6)
+    assert alone_s(topology, group_chain(UNITS, [Group(channels, gathers)])) == pytest.approx(
+        expected_s, rel=1e-6
+    )
     assert gather_s < 2e-3
 
 
@@ -259,7 +261,7 @@ def across(topology: Topology, spreads: list[int]) -> tuple[list[str], list[floa
     paths = [topology.path(gpu(one), gpu(one + 8), spread) for one, spread in enumerate(spreads)]
     second = [Unit("layer 0", 0, round(100 * GBPS))]
     found = play(topology, [Chain(second, [Hop(path)]) for path in paths])
-    return [spine_of(topology, path) for path in paths], [places[0] for places in found]
+    return [spine_of(topology, path) for path in paths], [placement[0] for placement in found]
 
 
 def test_flows_share_the_uplink_that_the_hash_gave_them(tmp_path: Path) -> None:
@@ -299,7 +301,7 @@ def test_below_one_leaf_nothing_is_oversubscribed(tmp_path: Path) -> None:
     topology = own(tmp_path)
     second = [Unit("layer 0", 0, round(100 * GBPS))]
     plans = [Chain(second, [hop(topology, gpu(one), gpu((one + 4) % 8))]) for one in range(8)]
-    assert [places[0] for places in play(topology, plans)] == [pytest.approx(1.0)] * 8
+    assert [placement[0] for placement in play(topology, plans)] == [pytest.approx(1.0)] * 8
 
 
 # Conservation through the actions
@@ -340,7 +342,7 @@ def test_bytes_are_conserved_whatever_is_stopped(
         held = sum(unit.size_bytes for unit in UNITS[: layers + 1]) if layers else 0
         carried = data.fabric.carried_bytes(into, PARAMETERS)
         assert held <= carried + 1 and carried <= MODEL_BYTES + 1
-        if any(fact.whole for fact in told_of):
+        if any(fact.fully_loaded for fact in told_of):
             assert carried == pytest.approx(MODEL_BYTES, abs=1)
     for index, link in enumerate(topology.links):
         total = data.fabric.carried_bytes(index, KV) + data.fabric.carried_bytes(index, PARAMETERS)

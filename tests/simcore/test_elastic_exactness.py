@@ -60,7 +60,7 @@ def test_invariants_hold_whatever_is_lost(case: Drawn, seed: int, data: st.DataO
     instances = world.controller.elastic.deployment.instances
     for model in {world.controller.requests[request].model for request in world.outputs}:
         assert not all(instances.supply(model, role) for role in case.setting.start)
-        assert not instances.free_seats(model)
+        assert not instances.free_slots(model)
 
 
 @pytest.mark.drawn
@@ -102,6 +102,6 @@ def test_the_drawn_cases_reach_what_they_are_for(seed: int) -> None:
         acts |= {event.act for event in world.controller.elastic.deployment.log.events}
         acts |= {type(action).__name__ for action in world.actions}
     assert acts >= {
-        "cancel_drain", "revive", "mutate", "load", "drain", "short", "ready", "reclaimed",
-        "Send", "Adopt", "Preempt", "Turn", "Place", "Reclaim", "Load", "Wake",
+        "cancel_drain", "revive", "mutate", "load", "drain", "shortage", "ready", "released",
+        "Send", "JoinBatch", "Preempt", "SwitchRole", "AllocateGpus", "ReleaseGpus", "Load", "Wake",
     }  # fmt: skip

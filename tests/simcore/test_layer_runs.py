@@ -9,7 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hwmodels.loading.units import model_units
-from serving.vocabulary.actions import Action, Adopt, Assign, Chunk, Interrupt, Load, Place, Reject, Run, Send
+from serving.vocabulary.actions import (
+    Action,
+    AllocateGpus,
+    Assign,
+    Chunk,
+    Interrupt,
+    JoinBatch,
+    Load,
+    Reject,
+    Run,
+    Send,
+)
 from serving.vocabulary.events import Arrived, Event, Loaded, Opened, Ran, Sent
 from serving.vocabulary.request import Request
 from simcore.replica.lifetime import Lifetime
@@ -125,7 +136,7 @@ def test_across_two_machines_every_change_rounds_down_by_less_than_a_ns(
     fresh.lives[0] = life
     fresh.machines[0] = Machine(0, rows, fresh.lives, fresh.seen, layers)
     fresh.now_ns = cut.now_ns
-    fresh.machines[0].adopt(fresh.now_ns, (0,))
+    fresh.machines[0].join_batch(fresh.now_ns, (0,))
     fresh.run(decodes(10))
     assert fresh.seen.done[0][1:3] == (output, cut.now_ns)
 
@@ -254,7 +265,7 @@ class Script:
 
 PROMPT = 20
 CHUNKS = ((0, 0, PROMPT),)
-PLACE = Place(1, SHAPE.name, (1,), "both", False, "test")
+PLACE = AllocateGpus(1, SHAPE.name, (1,), "both", False, "test")
 SEND = Send(0, "activations", (0,), 1, 0, 10**6, "test")
 WHOLE = Loaded(0, 0, L, True)
 
@@ -271,7 +282,8 @@ def world(
     script, seen = Script(answer), Collected()
     data = plane(gpus_of=[(0,)])
     request = Request(0, 0, PROMPT, 8, SHAPE.name)
-    simulation = Simulation(script, [(request, output)], [rows], seen, None, data, {SHAPE.name: rows})  # type: ignore[arg-type]
+    # Type: ignore[arg-type]
+    simulation = Simulation(script, [(request, output)], [rows], seen, None, data, {SHAPE.name: rows})
     simulation.run()
     return script, seen
 
@@ -286,7 +298,7 @@ def test_a_cold_replica_runs_the_layers_it_has_and_sends_on(what: str) -> None:
                 return [PLACE, loading()]
             case Arrived():
                 return [Assign(0, 1, "test")]
-            case Loaded(layers=3, whole=False):
+            case Loaded(layers=3, fully_loaded=False):
                 return [part(CHUNKS, (0, 3), replica=1)]
             case Ran(replica=1):
                 return [sends]
@@ -316,9 +328,9 @@ def test_nothing_is_held_when_all_is_there_during_a_run_of_layers() -> None:
         match event:
             case Opened():
                 return [PLACE, loading()]
-            case Loaded(layers=1, whole=False):
+            case Loaded(layers=1, fully_loaded=False):
                 return [part(CHUNKS, (0, 1), replica=1)]
-            case Loaded(whole=True):
+            case Loaded(fully_loaded=True):
                 return [Interrupt(1, "test")]
             case Ran(finished=()):
                 return [part(CHUNKS, None, replica=1)]
@@ -339,7 +351,7 @@ def test_an_ordinary_run_on_a_cold_replica_still_waits_and_its_residents_too() -
         match event:
             case Opened():
                 return [PLACE, loading()]
-            case Loaded(layers=layers, whole=False) if layers == L:
+            case Loaded(layers=layers, fully_loaded=False) if layers == L:
                 return [part(CHUNKS, (0, L), replica=1)]
             case Ran(finished=(), replica=1):
                 return [replace(decodes(1), replica=1)]
@@ -347,10 +359,10 @@ def test_an_ordinary_run_on_a_cold_replica_still_waits_and_its_residents_too() -
 
     fast = ToyRows(intercept=10 * NS, per_sequence=0, slope=0, mixed_intercept=1000 * NS, per_token=0)
     script, seen = world(answer, fast, output=2)
-    begun_ns, whole_ns = script.when(Loaded(0, 0, L, False)), script.when(WHOLE)
+    begun_ns, rounded_up_ns = script.when(Loaded(0, 0, L, False)), script.when(WHOLE)
     (_, _, first_token_ns, finish_ns, _) = seen.done[0]
-    assert first_token_ns == begun_ns + 1000 < whole_ns
-    assert whole_ns <= finish_ns <= whole_ns + 10
+    assert first_token_ns == begun_ns + 1000 < rounded_up_ns
+    assert rounded_up_ns <= finish_ns <= rounded_up_ns + 10
     assert [gap >> 24 for gap in seen.all_gaps] == [finish_ns - first_token_ns]
 
 
@@ -378,7 +390,7 @@ def test_layers_that_are_not_there_are_not_run() -> None:
         match event:
             case Opened():
                 return [PLACE, loading()]
-            case Loaded(layers=2, whole=False):
+            case Loaded(layers=2, fully_loaded=False):
                 return [part(CHUNKS, (0, 3), replica=1)]
         return [Reject(0, "test")] if isinstance(event, Arrived) else []
 
@@ -391,14 +403,14 @@ def test_what_a_replica_of_parts_hands_over_decodes_elsewhere() -> None:
         match event:
             case Opened():
                 return [PLACE, loading()]
-            case Loaded(layers=5, whole=False):
+            case Loaded(layers=5, fully_loaded=False):
                 return [part(CHUNKS, (0, 5), replica=1)]
             case Ran(replica=1):
                 return [SEND]
             case Sent(transfer=0):
                 return [part(CHUNKS, (5, L), hand_over=True)]
             case Ran(replica=0, finished=()):
-                return [Adopt(0, (0,), "test"), decodes(8)]
+                return [JoinBatch(0, (0,), "test"), decodes(8)]
         return []
 
     _, seen = world(answer, ROWS, output=3)

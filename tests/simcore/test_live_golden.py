@@ -8,7 +8,7 @@ from experiments.reproduce.one_pair import play
 from hwmodels.loading.startup import load_start_up
 from policies.live.zigzag_replay import best_effort, ilp_free
 from serving.protocols.live import LiveView
-from serving.vocabulary.actions import Action, Load, Place, Reclaim, Run
+from serving.vocabulary.actions import Action, AllocateGpus, Load, ReleaseGpus, Run
 from serving.vocabulary.events import Event, Loaded, Opened, Ran
 from serving.vocabulary.request import Request
 from simcore.data_plane.data_plane import DataPlane, DataPlaneSetup
@@ -60,9 +60,9 @@ class Script:
     def handle(self, now_ns: int, event: Event) -> list[Action]:
         self.told.append((now_ns, event))
         if type(event) is Opened:
-            place = Place(0, "m", (0,), "prefill", False, "")
+            place = AllocateGpus(0, "m", (0,), "prefill", False, "")
             load = Load(0, "m", (("replica", 1),), (("replica", 0),), (), True, False, "")
-            return [Reclaim(0, ""), place, load]
+            return [ReleaseGpus(0, ""), place, load]
         if type(event) is Loaded and event.layers == 1:
             return [self.prompt(0, 0, (0, 1)), self.prompt(1, 1, None)]
         if type(event) is Ran and event.replica == 0:

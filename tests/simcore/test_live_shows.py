@@ -13,7 +13,7 @@ from policies.live.zigzag import BestEffort, IlpFree, StopTheWorld
 from policies.live.zigzag_ilp import front_greedy
 from policies.provisioning import NetworkProvisioner
 from serving.protocols.live import LivePlan, LiveView
-from serving.vocabulary.actions import Fail, Load, Run, Send, Turn
+from serving.vocabulary.actions import Fail, Load, Run, Send, SwitchRole
 from serving.vocabulary.events import Loaded, Woke
 from tests.worlds import elastic_world
 from tests.worlds.drawn_elastic import Drawn
@@ -181,7 +181,7 @@ def test_without_prefill_instances_layers_run_between_steps_of_one_that_decodes(
             now_ns
             for now_ns, _, actions in seen.lines
             for one in actions
-            if one[:3] == ["adopt", old, [request]]
+            if one[:3] == ["joinbatch", old, [request]]
         ]
         assert token_ns < sent_ns[sends[request][1]] <= adopted[0]
     # Those who decode wait for the pass, and for nothing else.
@@ -203,7 +203,7 @@ def test_the_place_of_one_that_decodes_now_is_taken_by_a_live_one_in_the_same_de
         told.arrive(number, prompt=6, cap=26)
     told.ran(0), told.ran(1)
     begun = told.controller.handle(100 * MS, Woke())
-    assert [one for one in begun if isinstance(one, Turn)] == [Turn(0, "decode", begun[0].reason)]
+    assert [one for one in begun if isinstance(one, SwitchRole)] == [SwitchRole(0, "decode", begun[0].reason)]
     (load,) = [one for one in begun if isinstance(one, Load)]
     assert (load.targets, load.every_layer) == ((("replica", 3),), True)
     assert load.reason.startswith("replaces mutated instances") and load.reason.endswith("; live")
@@ -219,7 +219,8 @@ def test_the_place_of_one_that_decodes_now_is_taken_by_a_live_one_in_the_same_de
 def layers_of(actions: list[Any]) -> list[tuple[int, tuple[int, int], list[int]]]:
     """(replica, layers, requests) of the passes over some layers among the actions."""
     runs = [one for one in actions if isinstance(one, Run) and one.layers is not None]
-    return [(one.replica, one.layers, [chunk[0] for chunk in one.chunks]) for one in runs]  # type: ignore[misc]
+    # Type: ignore[misc]
+    return [(one.replica, one.layers, [chunk[0] for chunk in one.chunks]) for one in runs]
 
 
 # Plans of the integer program.
@@ -236,9 +237,9 @@ def planned(scheduler: Spied, load_layers: int = 12, count: int = 140, head: int
 
 def on_new(seen: Seen) -> dict[int, int]:
     """Request -> how many layers the new instance ran of it while it loaded."""
-    whole_ns, found = seen.layers_ns()[LAYERS], Counter[int]()
+    rounded_up_ns, found = seen.layers_ns()[LAYERS], Counter[int]()
     for now_ns, replica, (first, last), ids in seen.passes():
-        if replica == 2 and now_ns < whole_ns:
+        if replica == 2 and now_ns < rounded_up_ns:
             found[ids[0]] += last - first
     return found
 
@@ -289,11 +290,11 @@ class Ones(Spied):
 def test_when_everything_is_loaded_the_new_instance_ends_what_it_has_begun() -> None:
     """Six batches are planned and loaded in the time of one: quotas end, or an old one would run them all."""
     seen = planned(Ones(ahead=6, solve_ns=0), load_layers=1)
-    whole_ns = seen.layers_ns()[LAYERS]
+    rounded_up_ns = seen.layers_ns()[LAYERS]
     rest = [
         (now_ns, ids) for now_ns, replica, layers, ids in seen.passes() if (replica, layers) == (2, (1, 8))
     ]
-    assert len(rest) >= 2 and all(now_ns >= whole_ns for now_ns, _ in rest)
+    assert len(rest) >= 2 and all(now_ns >= rounded_up_ns for now_ns, _ in rest)
 
 
 def test_a_plan_that_takes_longer_than_the_first_layer_is_late_and_made_for_what_is_there_then() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from experiments.results.data_plane_summary import data_plane_summary
 from hwmodels.loading.startup import StartUp
-from serving.vocabulary.actions import Action, Load, Place, Reclaim, Send, StopLoad
+from serving.vocabulary.actions import Action, AllocateGpus, Load, ReleaseGpus, Send, StopLoad
 from serving.vocabulary.events import Loaded, Sent
 from simcore.data_plane.data_plane import DataPlane
 from tests.worlds.data_planes import GBPS, MODEL_BYTES, SHAPE, UNITS, load, plane, told, whole
@@ -16,8 +16,8 @@ PCIE_S = MODEL_BYTES / (128 * GBPS)
 START = StartUp(1.0, 0.5, 0.0, 0.0, "test")
 
 
-def place(replica: int, *gpus: int, warm: bool = False) -> Place:
-    return Place(replica, SHAPE.name, gpus, "both", warm, "test")
+def place(replica: int, *gpus: int, warm: bool = False) -> AllocateGpus:
+    return AllocateGpus(replica, SHAPE.name, gpus, "both", warm, "test")
 
 
 def cold(replica: int, id: int) -> Load:
@@ -30,7 +30,7 @@ def test_a_replica_that_is_placed_later_loads_sends_and_comes_back() -> None:
     facts = told(data, (0.0, place(7, 1)), (0.0, load(("host", 0), ("replica", 7))), (5.0, kv))
     assert whole(facts) == {0: pytest.approx(PCIE_S, abs=1e-8)}
     assert facts[-1][1] == Sent(0, kv.size_bytes, "") and facts[-1][0] == pytest.approx(5 + PCIE_S / 2)
-    data.carry_out(10**10, Reclaim(7, "idle"))
+    data.carry_out(10**10, ReleaseGpus(7, "idle"))
     with pytest.raises(AssertionError, match="replica 7, which does not exist"):
         data.carry_out(10**10, load(("host", 0), ("replica", 7), id=1))
     with pytest.raises(
@@ -65,13 +65,13 @@ def test_contexts_go_back_to_the_pool_and_are_taken_again() -> None:
     facts = told(data, *((0.0, cold(number, number)) for number in (0, 1)))
     assert whole(facts, 0)[0] == pytest.approx(1.0 + half_s, rel=1e-3)
     assert whole(facts, 1)[0] == pytest.approx(1.5 + half_s, rel=1e-3)
-    assert data.places.contexts_ready == 0
-    data.carry_out(10**10, Reclaim(0, "idle"))
-    assert data.places.contexts_ready == 2
-    data.carry_out(10**10, Reclaim(1, "idle"))
-    assert data.places.contexts_ready == 2, "the pool is full, so these are destroyed"
+    assert data.placement.contexts_ready == 0
+    data.carry_out(10**10, ReleaseGpus(0, "idle"))
+    assert data.placement.contexts_ready == 2
+    data.carry_out(10**10, ReleaseGpus(1, "idle"))
+    assert data.placement.contexts_ready == 2, "the pool is full, so these are destroyed"
     data.carry_out(10**10, place(0, 0, 1, warm=True))
-    assert data.places.contexts_ready == 0
+    assert data.placement.contexts_ready == 0
     data.carry_out(10**10, place(1, 2, 3))
     facts = told(data, (10.0, cold(1, 2)))
     assert whole(facts, 2)[0] == pytest.approx(11.5 + half_s, rel=1e-3)
@@ -87,11 +87,11 @@ def busy_plane() -> DataPlane:
 def test_gpus_are_not_reclaimed_under_a_load(replica: int) -> None:
     data = busy_plane()
     with pytest.raises(AssertionError, match=f"replica {replica} is reclaimed while load 5 needs it"):
-        data.carry_out(10, Reclaim(replica, "idle"))
+        data.carry_out(10, ReleaseGpus(replica, "idle"))
     data.carry_out(10, StopLoad(5, "enough"))
-    data.carry_out(10, Reclaim(replica, "idle"))
+    data.carry_out(10, ReleaseGpus(replica, "idle"))
     with pytest.raises(AssertionError, match="was never placed"):
-        data.carry_out(10, Reclaim(replica, "idle"))
+        data.carry_out(10, ReleaseGpus(replica, "idle"))
 
 
 def test_when_each_layer_was_there_is_known_once_all_are() -> None:
@@ -106,9 +106,11 @@ def test_when_each_layer_was_there_is_known_once_all_are() -> None:
             expected.append(math.ceil((begins_s + before / (128 * GBPS)) * 1e9 - 1e-3))
     ready_ns = data.layer_ready_ns(1)
     assert ready_ns == pytest.approx(expected, abs=1) and len(ready_ns) == 32
-    told_ns = [round(at_s * 1e9) for at_s, fact in facts if isinstance(fact, Loaded) and not fact.whole]
+    told_ns = [
+        round(at_s * 1e9) for at_s, fact in facts if isinstance(fact, Loaded) and not fact.fully_loaded
+    ]
     assert list(ready_ns) == told_ns
-    data.carry_out(2 * 10**9, Reclaim(1, "idle"))
+    data.carry_out(2 * 10**9, ReleaseGpus(1, "idle"))
     assert data.layer_ready_ns(1) == ready_ns
     data.carry_out(2 * 10**9, place(1, 1))
     with pytest.raises(KeyError):
@@ -119,7 +121,7 @@ def test_a_replica_that_is_placed_again_has_no_layers_of_its_last_load() -> None
     data = plane(gpus_of=[(0,)])
     told(data, (0.0, place(7, 1)), (0.0, load(("host", 0), ("replica", 7))))
     assert data.layers_there(7) == SHAPE.layers
-    data.carry_out(10**10, Reclaim(7, "idle"))
+    data.carry_out(10**10, ReleaseGpus(7, "idle"))
     data.carry_out(10**10, place(7, 1))
     assert data.layers_there(7) == 0
 
@@ -140,7 +142,7 @@ def test_records_say_what_came_from_where() -> None:
         (3.0 + 0.5 * MODEL_BYTES / (10 * GBPS), StopLoad(2, "enough")),
     ]
     told(data, *actions)
-    kinds = [(record.load, record.target, record.source, record.whole) for record in data.records]
+    kinds = [(record.load, record.target, record.source, record.fully_loaded) for record in data.records]
     assert kinds == [
         (0, ("replica", 1), "host", True),
         (1, ("replica", 0), "replica", True),

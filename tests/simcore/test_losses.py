@@ -6,7 +6,7 @@ import pytest
 
 from hwmodels.topology.cables import cables_of
 from hwmodels.topology.damage import damaged
-from serving.vocabulary.actions import Action, Assign, Load, Place, Run, Send, Stop, Wake
+from serving.vocabulary.actions import Action, AllocateGpus, Assign, Endpoint, Load, Run, Send, Wake
 from serving.vocabulary.errors import UserError
 from serving.vocabulary.events import Event, Loaded, LoadStopped, Opened, Sent
 from simcore.capabilities import SERVING, Masked
@@ -39,8 +39,8 @@ def all_of(data: DataPlane, until_ns: int = 1000 * S) -> list[Event]:
     return found
 
 
-def cold(data: DataPlane, replica: int, source: Stop, id: int) -> Load:
-    data.carry_out(0, Place(replica, "llama3_8b", (replica,), "both", False, ""))
+def cold(data: DataPlane, replica: int, source: Endpoint, id: int) -> Load:
+    data.carry_out(0, AllocateGpus(replica, "llama3_8b", (replica,), "both", False, ""))
     return load(source, ("replica", replica), id)
 
 
@@ -54,7 +54,7 @@ def test_what_is_on_its_way_to_a_lost_replica_ends_and_what_follows_is_refused()
     assert isinstance(first, Sent) and first.transfer == 0 and 0 < first.moved_bytes < KV_BYTES
     assert first.cause == "gone"
     assert others == [Sent(2, 0, "replica 2 is lost"), Sent(1, KV_BYTES, "")]
-    assert 2 not in data.places.placed and data.fabric.next_completion_s() == float("inf")
+    assert 2 not in data.placement.placed and data.fabric.next_completion_s() == float("inf")
 
 
 def test_a_transfer_over_a_lost_nic_takes_the_next_one_and_comes_whole() -> None:
@@ -92,7 +92,7 @@ def test_loads_that_need_what_is_lost_stop_and_new_ones_are_refused() -> None:
     facts = all_of(data)
     stopped = [fact for fact in facts if isinstance(fact, LoadStopped)]
     assert [(one.load, one.cause) for one in stopped] == [(0, "its SSD failed"), (2, "its SSD failed")]
-    assert [fact.load for fact in facts if isinstance(fact, Loaded) and fact.whole] == [1]
+    assert [fact.load for fact in facts if isinstance(fact, Loaded) and fact.fully_loaded] == [1]
     assert data.outages.given_up == 2
 
 

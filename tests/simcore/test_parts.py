@@ -9,7 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hwmodels.loading.units import model_units
-from serving.vocabulary.actions import Action, Assign, Load, Place, Reject, Run, Send, Span, Stop, StopLoad
+from serving.vocabulary.actions import (
+    Action,
+    AllocateGpus,
+    Assign,
+    Endpoint,
+    Load,
+    Reject,
+    Run,
+    Send,
+    Span,
+    StopLoad,
+)
 from serving.vocabulary.events import Arrived, Event, Loaded, LoadStopped, Opened, Ran, Sent
 from serving.vocabulary.layers import Part
 from serving.vocabulary.request import Request
@@ -36,11 +47,11 @@ def part_bytes(first: int, last: int) -> int:
     return sum(unit.size_bytes for unit in model_units(SHAPE, layers=range(first, last)))
 
 
-def place(replica: int, gpu: int, layers: Span, warm: bool = False) -> Place:
-    return Place(replica, SHAPE.name, (gpu,), "both", warm, "test", layers)
+def place(replica: int, gpu: int, layers: Span, warm: bool = False) -> AllocateGpus:
+    return AllocateGpus(replica, SHAPE.name, (gpu,), "both", warm, "test", layers)
 
 
-def loads(layers: Span, source: Stop, target: int, id: int = 0, first: bool = False) -> Load:
+def loads(layers: Span, source: Endpoint, target: int, id: int = 0, first: bool = False) -> Load:
     return replace(load(source, ("replica", target), id, True), layers=layers, layers_first=first)
 
 
@@ -219,14 +230,14 @@ def test_the_parts_of_a_step_add_up_to_the_whole_step(cuts: set[int], n: int, co
 class Script:
     """A controller that answers each kind of event as written down."""
 
-    def __init__(self, *places: Action, answers: dict[type, list[list[Action]]]) -> None:
-        self.places, self.answers = places, answers
+    def __init__(self, *placement: Action, answers: dict[type, list[list[Action]]]) -> None:
+        self.placement, self.answers = placement, answers
         self.told: list[tuple[int, Event]] = []
 
     def handle(self, now_ns: int, event: Event) -> Sequence[Action]:
         self.told.append((now_ns, event))
         if type(event) is Opened:
-            return self.places
+            return self.placement
         left = self.answers.get(type(event), [])
         return left.pop(0) if left else []
 
@@ -238,7 +249,8 @@ def runs(replica: int, layers: Span | None = None, steps: int = 1) -> Run:
 def world(script: Script, output: int = 1) -> Collected:
     seen, data = Collected(), plane(gpus_of=[])
     request = Request(0, 0, PROMPT, 8, SHAPE.name)
-    simulation = Simulation(script, [(request, output)], [], seen, None, data, {SHAPE.name: ROWS})  # type: ignore[arg-type]
+    # Type: ignore[arg-type]
+    simulation = Simulation(script, [(request, output)], [], seen, None, data, {SHAPE.name: ROWS})
     simulation.run()
     return seen
 

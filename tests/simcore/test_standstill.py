@@ -12,11 +12,11 @@ import pytest
 from experiments.compose.compose import load_config
 from experiments.run.simulate import execute, prepare
 from serving.elastic.elastic import Elastic
-from serving.elastic.stillness import changes_of, ends_ns_of
+from serving.elastic.pending_changes import change_counts, expiry_times_ns
 from serving.vocabulary.actions import Action
 from serving.vocabulary.errors import UserError
 from serving.vocabulary.events import Event, Woke
-from simcore.standstill import LOOKS, PATIENCE_NS, Standstill
+from simcore.stall_detection import LOOKS, PATIENCE_NS, StallDetector
 from tests.worlds.elastic_world import MS, Whims
 from tests.worlds.wide_world import PATIENCE_NS as WORLD_PATIENCE_NS
 from tests.worlds.wide_world import WideWorld, draw_requests, draw_setting
@@ -31,10 +31,10 @@ class Judged(WideWorld):
     ``looks_after``: how often was looked since, with nothing else due.
     """
 
-    ends_ns_of: Ends = staticmethod(ends_ns_of)
+    expiry_times_ns: Ends = staticmethod(expiry_times_ns)
 
     def watch(self) -> None:
-        self.still = Standstill(self.controller.elastic, self.ends_ns_of)
+        self.still = StallDetector(self.controller.elastic, self.expiry_times_ns)
         self.over_ns: int | None = None
         self.last_ns = self.events = self.looks_after = 0
 
@@ -43,14 +43,14 @@ class Judged(WideWorld):
         if isinstance(event, Woke):
             alone = not self._due
             self.looks_after += alone
-            if self.over_ns is None and self.still.is_over(self.now_ns, self.events, alone):
+            if self.over_ns is None and self.still.is_stalled(self.now_ns, self.events, alone):
                 self.over_ns = self.now_ns
         else:
             self.last_ns, self.looks_after = self.now_ns, 0
         self.events += 1
-        before = changes_of(elastic)
+        before = change_counts(elastic)
         super().tell(event)
-        if changes_of(elastic) != before:
+        if change_counts(elastic) != before:
             self.last_ns, self.looks_after = self.now_ns, 0
 
 
@@ -103,7 +103,7 @@ def test_a_world_that_cannot_move_is_told_of(seed: int) -> None:
 
 
 def test_without_what_changes_by_time_these_worlds_are_misjudged(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Judged, "ends_ns_of", staticmethod(lambda elastic: []))
+    monkeypatch.setattr(Judged, "expiry_times_ns", staticmethod(lambda elastic: []))
     assert not any(is_right(judged(seed)) for seed in MOVE_LATER[:4])
 
 
@@ -118,11 +118,11 @@ def verdicts(
     looks: int,
     period_ns: int = MS,
     alone: bool = True,
-    ends_ns_of: Ends = ends_ns_of,
+    expiry_times_ns: Ends = expiry_times_ns,
 ) -> list[bool]:
     """At so many looks of a world in which nothing happens."""
-    still = Standstill(elastic, ends_ns_of)
-    return [still.is_over(look * period_ns, look, alone) for look in range(looks)]
+    still = StallDetector(elastic, expiry_times_ns)
+    return [still.is_stalled(look * period_ns, look, alone) for look in range(looks)]
 
 
 def test_nothing_that_changes_by_time_takes_a_few_looks_at_any_period() -> None:
@@ -137,7 +137,7 @@ def test_other_events_that_are_due_may_change_it() -> None:
 @pytest.mark.parametrize("known", [True, False])
 def test_what_ends_is_waited_for_where_it_is_known(known: bool) -> None:
     ends_ns = [20 * MS, 3 * MS, PATIENCE_NS * 2] if known else None
-    found = verdicts(elastic_of(), 60, ends_ns_of=lambda elastic: ends_ns)
+    found = verdicts(elastic_of(), 60, expiry_times_ns=lambda elastic: ends_ns)
     assert found.index(True) == 20 + LOOKS if known else not any(found)
 
 
@@ -147,13 +147,13 @@ def test_a_scaler_that_does_not_say_until_when_its_answers_hold_has_an_hour() ->
 
 
 def test_events_between_looks_begin_the_wait_anew() -> None:
-    still = Standstill()
-    assert not still.is_over(5, 3, True)
-    assert not still.is_over(5 + PATIENCE_NS, 4, True)  # for an hour, and no longer
-    assert still.is_over(6 + PATIENCE_NS, 5, True)
-    assert not still.is_over(7 + PATIENCE_NS, 7, True)  # something else was handled between
-    assert not still.is_over(7 + 2 * PATIENCE_NS, 8, True)
-    assert still.is_over(8 + 2 * PATIENCE_NS, 9, True)
+    still = StallDetector()
+    assert not still.is_stalled(5, 3, True)
+    assert not still.is_stalled(5 + PATIENCE_NS, 4, True)  # for an hour, and no longer
+    assert still.is_stalled(6 + PATIENCE_NS, 5, True)
+    assert not still.is_stalled(7 + PATIENCE_NS, 7, True)  # something else was handled between
+    assert not still.is_stalled(7 + 2 * PATIENCE_NS, 8, True)
+    assert still.is_stalled(8 + 2 * PATIENCE_NS, 9, True)
 
 
 def test_a_run_whose_requests_nobody_will_ever_serve_says_so_at_once() -> None:
@@ -161,7 +161,8 @@ def test_a_run_whose_requests_nobody_will_ever_serve_says_so_at_once() -> None:
     words = (
         "system=blitz_multicast", "cluster=blitz_a_1x2", "models=zipf", "models.count=4",
         "models.shapes=llama3_8b", "system.instances.prefill_min=0", "system.instances.decode_min=0",
-        "system.instances.monitor_ms=1", "trace=azure_conv_like", "trace.rate_per_s=20", "trace.limit=20",
+        "system.instances.monitor_period_ms=1", "trace=azure_conv_like", "trace.rate_per_s=20",
+        "trace.limit=20",
         "out=unused",
     )  # fmt: skip
     prepared = prepare(load_config([*words], "simulate"))

@@ -3,10 +3,10 @@
 TITLE = "Engine"
 WHERE = "serving/engine/engine.py"
 STATES = ("idle", "running", "stopping", "loading", "lost", "vacant")
-EVENTS = ("enqueue", "adopt", "ran, over", "ran, goes on", "ready", "lose", "vacate", "place")
+EVENTS = ("enqueue", "join_batch", "ran, over", "ran, goes on", "ready", "lose", "vacate", "place")
 CELLS = {
     ("idle", "enqueue"): "Run: running",
-    ("idle", "adopt"): "Adopt, Run: running",
+    ("idle", "join_batch"): "JoinBatch, Run: running",
     ("idle", "ran, over"): "refused",
     ("idle", "ran, goes on"): "refused",
     ("idle", "ready"): "refused",
@@ -14,7 +14,7 @@ CELLS = {
     ("idle", "vacate"): "vacant",
     ("idle", "place"): "refused",
     ("running", "enqueue"): "Interrupt: stopping",
-    ("running", "adopt"): "Adopt: running",
+    ("running", "join_batch"): "JoinBatch: running",
     ("running", "ran, over"): "Run: running",
     ("running", "ran, goes on"): "running",
     ("running", "ready"): "refused",
@@ -22,7 +22,7 @@ CELLS = {
     ("running", "vacate"): "refused",
     ("running", "place"): "refused",
     ("stopping", "enqueue"): "stopping",
-    ("stopping", "adopt"): "stopping",
+    ("stopping", "join_batch"): "stopping",
     ("stopping", "ran, over"): "Run: running",
     ("stopping", "ran, goes on"): "stopping",
     ("stopping", "ready"): "refused",
@@ -30,7 +30,7 @@ CELLS = {
     ("stopping", "vacate"): "refused",
     ("stopping", "place"): "refused",
     ("loading", "enqueue"): "loading",
-    ("loading", "adopt"): "loading",
+    ("loading", "join_batch"): "loading",
     ("loading", "ran, over"): "refused",
     ("loading", "ran, goes on"): "refused",
     ("loading", "ready"): "idle",
@@ -38,7 +38,7 @@ CELLS = {
     ("loading", "vacate"): "vacant",
     ("loading", "place"): "refused",
     ("lost", "enqueue"): "refused",
-    ("lost", "adopt"): "refused",
+    ("lost", "join_batch"): "refused",
     ("lost", "ran, over"): "lost",
     ("lost", "ran, goes on"): "lost",
     ("lost", "ready"): "lost",
@@ -46,7 +46,7 @@ CELLS = {
     ("lost", "vacate"): "refused",
     ("lost", "place"): "refused",
     ("vacant", "enqueue"): "refused",
-    ("vacant", "adopt"): "refused",
+    ("vacant", "join_batch"): "refused",
     ("vacant", "ran, over"): "refused",
     ("vacant", "ran, goes on"): "refused",
     ("vacant", "ready"): "refused",

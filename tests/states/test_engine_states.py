@@ -10,9 +10,9 @@ from tests.worlds.engine_script import INTERRUPT, Script, adopted, chunk_run, ch
 # The whole actions of cells that have some; every other cell is answered with none.
 ACTIONS: dict[tuple[str, str], list[Action]] = {
     ("idle", "enqueue"): [chunk_run((2, 0, 3), max_steps=61)],
-    ("idle", "adopt"): [adopted(3), decode_run(15 * 4)],
+    ("idle", "join_batch"): [adopted(3), decode_run(15 * 4)],
     ("running", "enqueue"): [INTERRUPT],
-    ("running", "adopt"): [adopted(3)],
+    ("running", "join_batch"): [adopted(3)],
     ("running", "ran, over"): [decode_run(13 * 4)],
     ("running", "lose"): [Fail(0, "host gone")],
     ("stopping", "ran, over"): [chunk_run((1, 0, 2), max_steps=1 + 12 // 2 * 4)],
@@ -21,7 +21,7 @@ ACTIONS: dict[tuple[str, str], list[Action]] = {
 # What the refusal says.
 REFUSALS = {
     "enqueue": "lost replica, or to a seat",
-    "adopt": "lost replica, or to a seat",
+    "join_batch": "lost replica, or to a seat",
     "ran, over": "nobody asked for",
     "ran, goes on": "nobody asked for",
     "ready": "loaded again",
@@ -50,8 +50,8 @@ def script_in(state: EngineState) -> Script:
 def told(script: Script, event: str) -> list[Action]:
     if event == "enqueue":
         return script.arrive(2, 3)
-    if event == "adopt":
-        return script.adopt(3, 4)
+    if event == "join_batch":
+        return script.join_batch(3, 4)
     if event.startswith("ran"):
         return script.ran(1, goes_on=event.endswith("goes on"), epoch=0)
     if event == "lose":

@@ -59,7 +59,7 @@ class Case:
         self.arrive(FIRST)
         live.choose(0, [LiveTarget(NEW, 1000, True)])
         live.begin(0, NEW)
-        live.layers_came(0, NEW, 1, False, [])
+        live.layers_loaded(0, NEW, 1, False, [])
         self.arrive(SECOND)
         self.ran(NEW)
         self.activations = self.ran(SERVING)
@@ -70,8 +70,8 @@ class Case:
         assert [(one.what, one.source, one.target) for one in again] == [("activations", NEW, SERVING)]
         self.ended(self.activations + 1)
         self.ran(SERVING)  # a decode step of request 0
-        aside = self.engines[SERVING].aside
-        assert aside is not None and aside.begun and aside.layers == (1, LAYERS)
+        layer_pass = self.engines[SERVING].layer_pass
+        assert layer_pass is not None and layer_pass.begun and layer_pass.layers == (1, LAYERS)
 
     def arrive(self, number: int) -> None:
         request = self.requests[number] = Request(number, number, PROMPT, 10, "m")
@@ -109,7 +109,7 @@ class Case:
     def outcome(self, actions: list[Action]) -> str:
         live, engine = self.service.live, self.engines[SERVING]
         waits = SECOND in [one.id for one in engine.outgoing]
-        decodes = SECOND in [*engine.running, *(one.id for one in engine.adopted)]
+        decodes = SECOND in [*engine.running, *(one.id for one in engine.attached)]
         goes_on = SECOND in [one.id for one in live.requests]
         fails = Fail(SECOND, "gone") in actions
         assert waits + decodes + goes_on + fails == 1, actions

@@ -56,7 +56,7 @@ class Case:
         engines, moves = self.rig.engines, self.rig.hand_overs.moves
         waits = 7 in [one.id for one in engines[SOURCE].outgoing]
         moving = any(7 in move.ids for move in moves.all())
-        decodes = 7 in [*engines[self.target].running, *(one.id for one in engines[self.target].adopted)]
+        decodes = 7 in [*engines[self.target].running, *(one.id for one in engines[self.target].attached)]
         assert (7 in failed) + waits + decodes == 1
         assert waits or not moving
         again = any(isinstance(one, Send) and 7 in one.requests for one in actions)
@@ -97,4 +97,4 @@ def test_a_target_that_is_lost_after_its_flows_have_ended_is_not_sent_to_again()
     assert again == Send(1, "kv", (7,), 0, 2, 32, "")
     assert case.rig.lose(TARGET) == ([], [StopSend(1, "")])
     assert case.ended(1, "stopped") == []
-    assert case.rig.turn(PIECE) == [Send(2, "kv", (7,), 0, 1, 32, "")]
+    assert case.rig.switch_role(PIECE) == [Send(2, "kv", (7,), 0, 1, 32, "")]

@@ -13,7 +13,7 @@ PLAYS: dict[str, Callable[[Instances], object]] = {
     "loaded": lambda one: one.loaded(0),
     "drain": lambda one: one.drain(0),
     "cancel drain": lambda one: one.cancel_drain(0),
-    "turn": lambda one: one.turn(0, "decode"),
+    "turn": lambda one: one.switch_role(0, "decode"),
     "free": lambda one: one.free(0),
     "lost": lambda one: one.lost(0),
 }
@@ -23,7 +23,7 @@ def in_state(state: str) -> Instances:
     """Replica 0 of four that there are GPUs for."""
     setting = Setting()
     found = Instances(setting.cluster(), {"m": setting.prototype("m")}, [])
-    found.free_seats("m")
+    found.free_slots("m")
     if state != "none":
         found.place(0, "prefill", "loading" if state == "loading" else "serving")
     if state == "draining":
@@ -32,7 +32,7 @@ def in_state(state: str) -> Instances:
 
 
 def outcome(found: Instances) -> str:
-    free = 0 in [seat.id for seat in found.free_seats("m")]
+    free = 0 in [seat.id for seat in found.free_slots("m")]
     if 0 not in found.live:
         return f"none, its GPUs are {'free' if free else 'gone'}"
     assert not free

@@ -19,12 +19,12 @@ class Case:
     def __init__(self, state: str) -> None:
         self.pair = LivePair(NEW, LAYERS, embeds=state != "embedding")
         self.passed: LivePass | None = None
-        self.pair.layers_came(1)
+        self.pair.layers_loaded(1)
         queue = [(Request(0, 0, 8, 4, "m"),)]
         self.pair.work(lambda: (queue.pop(), None) if queue else nothing())
         (self.batch,) = self.pair.batches
         if state == "embedding":
-            self.batch.old = OLD
+            self.batch.source = OLD
         else:
             self.pair.ended(NEW)
             self.go_on_to(state)
@@ -32,19 +32,19 @@ class Case:
 
     def go_on_to(self, state: str) -> None:
         if state in ("running", "claimed"):
-            self.pair.layers_came(2)
+            self.pair.layers_loaded(2)
             self.pair.work(nothing)
         if state in ("claimed", "moving", "pulled", "over"):
             self.pair.pull(OLD, self.batch)
         if state in ("pulled", "over"):
-            self.pair.came(self.batch)
+            self.pair.activations_arrived(self.batch)
         if state == "over":
             self.pair.ended(OLD)
 
     def play(self, event: str) -> str:
         """The state after it, and which layers are to be run; "-": nothing happens, or it cannot come."""
         before, pair, batch = self.batch.where, self.pair, self.batch
-        old = batch.old
+        old = batch.source
         try:
             getattr(self, "_" + event.replace(" ", "_"))(pair, batch)
         except AssertionError:
@@ -54,13 +54,13 @@ class Case:
             layers = (self.passed.first, self.passed.last)
             words = {(1, 2): "one layer", (1, LAYERS): "all other layers"}
             return f"{batch.where}, {words[layers]}"
-        if batch.where == "embedding" and batch.old != old:
+        if batch.where == "embedding" and batch.source != old:
             assert pair.not_embedded() == [batch]
             return "embedding, another is asked"
         return "-" if batch.where == before else batch.where
 
     def _new_instance_is_idle(self, pair: LivePair, batch: LiveBatch) -> None:
-        pair.layers_came(2)
+        pair.layers_loaded(2)
         if pair.may_work:
             self.passed = pair.work(nothing)
 
@@ -69,19 +69,19 @@ class Case:
             self.passed = pair.pull(OLD, batch)
 
     def _activations_came(self, pair: LivePair, batch: LiveBatch) -> None:
-        self.passed = pair.came(batch)
+        self.passed = pair.activations_arrived(batch)
 
     def _pass_ended(self, pair: LivePair, batch: LiveBatch) -> None:
         if batch.where != "pulled":  # an old instance runs all other layers at once
             pair.ended(NEW)
 
     def _old_instance_lost(self, pair: LivePair, batch: LiveBatch) -> None:
-        concerned = [batch] if batch.old == OLD and batch in pair.batches else []
-        assert pair.old_lost(OLD) == concerned
+        concerned = [batch] if batch.source == OLD and batch in pair.batches else []
+        assert pair.source_lost(OLD) == concerned
 
     def _pass_over_the_last_layer_ended(self, pair: LivePair, batch: LiveBatch) -> None:
         if batch.where == "running":  # the new instance has them all by now, and ends what it has begun
-            pair.layers_came(LAYERS)
+            pair.layers_loaded(LAYERS)
             assert pair.offer() is None
             pair.ended(NEW)
             pair.work(nothing)

@@ -12,14 +12,14 @@ LAYERS, OLD, NEW = 4, 0, 1
 def in_state(state: str) -> LivePair:
     """One batch, of which an old instance runs the last layers."""
     pair = LivePair(NEW, LAYERS)
-    pair.layers_came(1)
+    pair.layers_loaded(1)
     queue = [(Request(0, 0, 8, 4, "m"),)]
     pair.work(lambda: (queue.pop(), None))
     pair.pull(OLD, pair.batches[0])
-    pair.came(pair.ended(NEW))
-    pair.layers_came(2)
+    pair.activations_arrived(pair.ended(NEW))
+    pair.layers_loaded(2)
     if state == "whole":
-        pair.layers_came(LAYERS)
+        pair.layers_loaded(LAYERS)
     elif state == "stopped":
         pair.stop()
     assert state_of(pair) == state
@@ -27,9 +27,9 @@ def in_state(state: str) -> LivePair:
 
 
 def state_of(pair: LivePair) -> str:
-    if pair.ended_for_good:
+    if pair.is_complete:
         return "ended"
-    return "stopped" if pair.stopped else "whole" if pair.whole else "loading"
+    return "stopped" if pair.stopped else "whole" if pair.fully_loaded else "loading"
 
 
 def idle(pair: LivePair) -> str:
@@ -43,9 +43,9 @@ def idle(pair: LivePair) -> str:
 def play(pair: LivePair, event: str) -> str:
     try:
         if event == "more layers came":
-            pair.layers_came(3)
+            pair.layers_loaded(3)
         elif event == "all layers came":
-            pair.layers_came(LAYERS)
+            pair.layers_loaded(LAYERS)
         elif event == "load stopped":
             pair.stop()
         elif event == "last batch is over":

@@ -43,7 +43,7 @@ class Case:
         self.told = Told(setting)
         self.told.arrive(BUSY, model="o")
         self.told.lose(0)
-        looks = {"at rest": ("", False), "calm": ("", True), "starved": ("short", True)}
+        looks = {"at rest": ("", False), "calm": ("", True), "starved": ("shortage", True)}
         if state in looks:
             self.look(*looks[state])
         assert self.state == state
@@ -74,7 +74,7 @@ class Case:
             self.told.deployment.drains.drain(self.told.now_ns, 1, [])
             actions = self.look("load", True)
         else:
-            actions = self.look("short" if "wanted, no GPU" in event else "", "no load" not in event)
+            actions = self.look("shortage" if "wanted, no GPU" in event else "", "no load" not in event)
         words = ["asked"] * (self.scaler.asked > asked)
         words += ["loads"] * any(isinstance(action, Load) for action in actions)
         return f"{', '.join(words)}: {self.state}" if words else self.state

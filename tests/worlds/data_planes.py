@@ -9,7 +9,7 @@ from hwmodels.loading.units import model_units
 from hwmodels.topology.cluster_file import load_cluster
 from hwmodels.topology.spec import at_efficiency
 from hwmodels.topology.topology import Topology, build
-from serving.vocabulary.actions import Action, Load, Stop
+from serving.vocabulary.actions import Action, Endpoint, Load
 from serving.vocabulary.events import Event, Loaded
 from simcore.data_plane.data_plane import DataPlane, DataPlaneSetup
 
@@ -37,7 +37,9 @@ def plane(
     return DataPlane(setup)
 
 
-def load(source: Stop, target: Stop, id: int = 0, every_layer: bool = False, cold: bool = False) -> Load:
+def load(
+    source: Endpoint, target: Endpoint, id: int = 0, every_layer: bool = False, cold: bool = False
+) -> Load:
     return Load(id, SHAPE.name, (source,), (target,), (), every_layer, cold, "test")
 
 
@@ -58,4 +60,6 @@ def told(data: DataPlane, *actions: tuple[float, Action]) -> list[tuple[float, E
 
 def whole(facts: list[tuple[float, Event]], load: int = 0) -> dict[int, float]:
     """target -> when everything was there."""
-    return {f.target: at_s for at_s, f in facts if isinstance(f, Loaded) and f.whole and f.load == load}
+    return {
+        f.target: at_s for at_s, f in facts if isinstance(f, Loaded) and f.fully_loaded and f.load == load
+    }

@@ -3,7 +3,7 @@
 from hypothesis import strategies as st
 
 from hwmodels.topology.classes import DEFAULT_CLASSES
-from hwmodels.topology.link import REMOTE, Place, dram, gpu
+from hwmodels.topology.link import REMOTE, Location, dram, gpu
 from hwmodels.topology.spec import ClusterSpec, Leaves, Rate
 from hwmodels.topology.topology import Topology
 
@@ -43,7 +43,7 @@ def specs(draw: st.DrawFn) -> ClusterSpec:
     )  # fmt: skip
 
 
-def places(topology: Topology) -> list[Place]:
+def places(topology: Topology) -> list[Location]:
     spec = topology.spec
     found = [gpu(index) for index in range(spec.gpus)] + [dram(host) for host in range(spec.hosts)]
     found += [topology.ssd_of(index) for index in range(spec.gpus)] if spec.ssd else []

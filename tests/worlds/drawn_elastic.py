@@ -12,7 +12,7 @@ from hwmodels.loading.startup import load_start_up
 from hwmodels.topology.cluster_file import load_cluster
 from hwmodels.topology.topology import Topology, build
 from serving.controller import Controller
-from serving.record.journal import whole
+from serving.record.journal import complete_journal
 from serving.record.replay import replay
 from serving.vocabulary.request import Request
 from simcore.data_plane.data_plane import DataPlane, DataPlaneSetup
@@ -73,7 +73,7 @@ def draw_setting(random: Random) -> Setting:
         whims=whims,
         kv_blocks=random.choice([8, 16, 40]),
         max_num_seqs=random.choice([2, 4, 8]),
-        batch_tokens=random.choice([8, 16]),
+        max_num_batched_tokens=random.choice([8, 16]),
         park_ns=random.choice([0, 300 * MS]),
         prefill_tokens_per_s=random.choice([20.0, 100.0, 1000.0]),
         pass_ns=random.choice([0, 200 * MS]),
@@ -135,7 +135,7 @@ def on_links(case: Drawn) -> Drawn:
 
 
 def journal_of(lines: list[str]) -> list[str]:
-    return whole(
+    return complete_journal(
         {"source": "test", "carries_out": []}, lines, sum(len(json.loads(text)[2]) for text in lines)
     )
 
@@ -145,7 +145,17 @@ def but_for_steps(lines: list[str]) -> list[Any]:
 
     Not when requests are told to join: step by step that is at a boundary, else when their KV comes.
     """
-    kinds = ("assign", "reject", "load", "send", "place", "turn", "reclaim", "wake", "preempt")
+    kinds = (
+        "assign",
+        "reject",
+        "load",
+        "send",
+        "allocategpus",
+        "switchrole",
+        "releasegpus",
+        "wake",
+        "preempt",
+    )
     return [
         (now_ns, action)
         for now_ns, _, actions in map(json.loads, lines)

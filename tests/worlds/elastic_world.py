@@ -31,10 +31,10 @@ from serving.record.invariants import check
 from serving.services.colocated import Queue
 from serving.vocabulary.actions import (
     Action,
-    Adopt,
+    AllocateGpus,
     Fail,
+    JoinBatch,
     Load,
-    Place,
     Preempt,
     Reject,
     Run,
@@ -85,7 +85,7 @@ class Setting:
     kv_blocks: int = 16
     block_tokens: int = 4
     max_num_seqs: int = 8
-    batch_tokens: int = 16
+    max_num_batched_tokens: int = 16
     period_ns: int = 100 * MS
     park_ns: int = 0
     prefill_tokens_per_s: float = 1000.0
@@ -137,10 +137,10 @@ class Setting:
         return compose(
             placed,
             LeastOutstanding(),
-            lambda _: PrefillFirst(self.max_num_seqs, self.batch_tokens),
+            lambda _: PrefillFirst(self.max_num_seqs, self.max_num_batched_tokens),
             AdmitAll(),
             EngineOptions(self.coalesce),
-            ServiceOptions(rules if self.split else {}, self.batch_tokens, self.queue),
+            ServiceOptions(rules if self.split else {}, self.max_num_batched_tokens, self.queue),
             elastic=self._elastic() if self.elastic else None,
         )
 
@@ -204,13 +204,13 @@ class Whims:
             elif parked and (needed or whim < 0.4):
                 decide("revive", role.role, parked.pop())
             elif needed or whim < 0.5:
-                decide("load" if spare > 0 else "short", role.role)
+                decide("load" if spare > 0 else "shortage", role.role)
                 spare -= 1
             elif serving and whim < 0.7:
                 others = [other for other in view.roles if other.role == "decode"]
                 mutates = role.role == "prefill" and others and self._random.random() < 0.5
                 decide("mutate" if mutates else "drain", "decode" if mutates else role.role, serving[-1])
-        order = ("cancel_drain", "revive", "mutate", "load", "short", "drain")
+        order = ("cancel_drain", "revive", "mutate", "load", "shortage", "drain")
         return tuple(sorted(made, key=lambda one: order.index(one.act)))
 
 
@@ -351,9 +351,9 @@ class StepWorld:
         for action in actions:
             if isinstance(action, Run):
                 self._run(action)
-            elif isinstance(action, Adopt):
+            elif isinstance(action, JoinBatch):
                 self.decoding.setdefault(action.replica, set()).update(action.requests)
-            elif isinstance(action, Place):
+            elif isinstance(action, AllocateGpus):
                 self.alive[action.replica] = True  # one that was lost for good is never placed again
             elif isinstance(action, Preempt):
                 self.decoding[action.replica].discard(action.request)
@@ -411,7 +411,8 @@ class StepWorld:
         for layers in range(1, LAYERS) if load.every_layer else ():
             for target in range(len(load.targets)):
                 soon_ns = self.now_ns + span_ns * layers // LAYERS
-                self.at(soon_ns, lambda target=target, layers=layers: self._layer(load, target, layers))  # type: ignore[misc]
+                # Type: ignore[misc]
+                self.at(soon_ns, lambda target=target, layers=layers: self._layer(load, target, layers))
         for target in range(len(load.targets)):
             self.at(at_ns, lambda target=target: self._whole(load, target))  # type: ignore[misc]
 

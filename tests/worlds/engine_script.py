@@ -4,7 +4,7 @@ from policies.batching import ChunkedPrefill
 from serving.engine.engine import Engine
 from serving.engine.progress import Progress
 from serving.protocols.batch import Batcher
-from serving.vocabulary.actions import Action, Adopt, Chunk, Interrupt, Preempt, Run
+from serving.vocabulary.actions import Action, Chunk, Interrupt, JoinBatch, Preempt, Run
 from serving.vocabulary.events import Ran
 from serving.vocabulary.layers import LayerRange
 from serving.vocabulary.replica import Replica
@@ -51,12 +51,12 @@ class Script:
         actions: list[Action] = []
         return self.engine.lose(actions, cause), actions
 
-    def adopt(self, request: int, prompt_tokens: int) -> list[Action]:
+    def join_batch(self, request: int, prompt_tokens: int) -> list[Action]:
         """The KV of a prompt that was computed elsewhere has come."""
         actions, progress = list[Action](), Progress(Request(request, 0, prompt_tokens, 30, "m"))
         progress.computed = prompt_tokens
         self.engine.reserve(request, prompt_tokens)
-        self.engine.adopt([progress], actions)
+        self.engine.join_batch([progress], actions)
         return actions
 
     def queue(self) -> list[int]:
@@ -96,8 +96,8 @@ def preempt(request: int) -> Preempt:
     return Preempt(ID, request, "no free KV block")
 
 
-def adopted(*requests: int) -> Adopt:
-    return Adopt(ID, requests, "their KV has come")
+def adopted(*requests: int) -> JoinBatch:
+    return JoinBatch(ID, requests, "their KV has come")
 
 
 ONE_MORE = run((), True, 1, None, "decode after preemption")

@@ -21,7 +21,7 @@ from hwmodels.topology.cluster_file import load_cluster
 from hwmodels.topology.topology import build as topology_of
 from serving.controller import Controller
 from serving.record.invariants import check
-from serving.record.journal import line, whole
+from serving.record.journal import complete_journal, line
 from serving.record.replay import replay
 from serving.vocabulary.actions import Action
 from serving.vocabulary.events import Event
@@ -186,7 +186,7 @@ def _arrivals(prepared: Prepared) -> list[tuple[Request, int]]:
 def _replays(played: Played, prepared: Prepared) -> None:
     header: dict[str, Any] = {"source": "test", "carries_out": []}
     checked = played.checked
-    text = [f"{one}\n" for one in whole(header, checked.lines, checked.actions)]
+    text = [f"{one}\n" for one in complete_journal(header, checked.lines, checked.actions)]
     report = replay(text, _controller(replace(prepared)))
     assert (report.different, report.cut) == (0, None), report.first_difference
     json.loads(checked.lines[-1])

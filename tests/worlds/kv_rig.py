@@ -9,7 +9,7 @@ from serving.engine.progress import EngineState, Progress
 from serving.kv.handover import HandOverRules, HandOvers
 from serving.kv.pieces import Piece
 from serving.kv.transfer_ids import TransferIds
-from serving.vocabulary.actions import Action, Adopt, Preempt, Run, Send, StopSend
+from serving.vocabulary.actions import Action, JoinBatch, Preempt, Run, Send, StopSend
 from serving.vocabulary.events import Ran, Sent
 from serving.vocabulary.layers import LayerRange
 from serving.vocabulary.replica import Replica, Role
@@ -88,10 +88,10 @@ class Rig:
         source = self.hand_overs.sent(Sent(number, 0, cause), actions)
         return source, self.answer(actions)
 
-    def turn(self, replica: int) -> list[Action]:
+    def switch_role(self, replica: int) -> list[Action]:
         """It decodes from now on."""
         actions: list[Action] = []
-        self.engines[replica].turn("decode")
+        self.engines[replica].switch_role("decode")
         self.closed.discard(replica)
         self.hand_overs.open(replica)
         self.hand_overs.match(actions)
@@ -107,7 +107,7 @@ class Rig:
         hand_overs = self.hand_overs
         hand_overs.close(replica)
         unsent = [one.id for one in engine.outgoing]
-        kept = [*unsent, *(one.id for one in engine.adopted), *engine.running]
+        kept = [*unsent, *(one.id for one in engine.attached), *engine.running]
         kept += [one.id for one in engine.waiting]
         failed = engine.lose([], "gone")
         failed += hand_overs.lost(replica, unsent, kept, actions)
@@ -144,7 +144,7 @@ class Rig:
             if given and engine.state is not EngineState.LOST:
                 assert engine.told_free >= self.free[number], "it may have waited for this memory"
             engine.told_free = 0
-        return bare([one for one in actions if isinstance(one, Send | StopSend | Adopt)])
+        return bare([one for one in actions if isinstance(one, Send | StopSend | JoinBatch)])
 
     def check_bytes(self, sends: list[Send]) -> None:
         """All of what is handed over is sent, but what the target has itself; of what is kept the rest."""
@@ -167,11 +167,11 @@ class Rig:
         for number, engine in self.engines.items():
             room, coming = engine.replica.longest_request_tokens, hand_overs.batch_to(number)
             outgoing = [one.id for one in engine.outgoing]
-            decoding = [*engine.running, *(one.id for one in (*engine.waiting, *engine.adopted))]
+            decoding = [*engine.running, *(one.id for one in (*engine.waiting, *engine.attached))]
             unsent += sum(one.known_tokens for one in engine.outgoing)
             kept = sum(hand_overs.need_tokens(self.requests[one], room) for one in {*coming, *decoding})
             assert hand_overs.demands.get(number, 0) == kept
-            assert hand_overs.seats.get(number, 0) == len({*coming, *decoding})
+            assert hand_overs.reserved_requests.get(number, 0) == len({*coming, *decoding})
             waiting = [one for one in outgoing if one not in under_way]
             demand += kept + sum(hand_overs.need_tokens(self.requests[one], room) for one in waiting)
             holders = {*outgoing, *coming, *decoding, *self.pieces.at(number)}

@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 
 from hwmodels.fabric.flow import FlowSpec
 from hwmodels.loading.chain import Chain
-from hwmodels.loading.plan import Send, Step
+from hwmodels.loading.plan import ChunkSend, LoadStep
 from hwmodels.loading.ranks import Ranks
 
 
 @dataclass
 class Flow:
-    send: Send
+    send: ChunkSend
     left: float
     waits_s: float
 
@@ -30,7 +30,7 @@ class Play:
     arrivals: dict[tuple[int, int], float] = field(default_factory=dict)
     moved_bytes: float = 0.0
 
-    def add(self, sends: Sequence[Send]) -> None:
+    def add(self, sends: Sequence[ChunkSend]) -> None:
         self.flows += [Flow(send, send.flow.size_bytes, send.flow.latency_s) for send in sends]
 
     def rates(self) -> list[float]:
@@ -60,7 +60,7 @@ class Play:
             self.end(plan, self.flows.pop(first).send)
         return self.now_s
 
-    def end(self, plan: Chain | Ranks, send: Send) -> None:
+    def end(self, plan: Chain | Ranks, send: ChunkSend) -> None:
         self.moved_bytes += send.flow.size_bytes
         step = told(plan, send)
         self.add(step.sends)
@@ -68,7 +68,7 @@ class Play:
             assert (arrival.hop, arrival.unit) not in self.arrivals
             self.arrivals[arrival.hop, arrival.unit] = self.now_s
 
-    def abort(self, aborts: Sequence[Send]) -> dict[tuple[int, int], float]:
+    def abort(self, aborts: Sequence[ChunkSend]) -> dict[tuple[int, int], float]:
         """(rank, hop) -> bytes that had arrived."""
         keys = {(send.rank, send.hop, send.chunk) for send in aborts}
         ending = [flow for flow in self.flows if (flow.send.rank, flow.send.hop, flow.send.chunk) in keys]
@@ -80,7 +80,7 @@ class Play:
         }
 
 
-def told(plan: Chain | Ranks, send: Send) -> Step:
+def told(plan: Chain | Ranks, send: ChunkSend) -> LoadStep:
     if isinstance(plan, Ranks):
         return plan.finished(send.rank, send.hop, send.chunk)
     return plan.finished(send.hop, send.chunk)

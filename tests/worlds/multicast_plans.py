@@ -1,7 +1,7 @@
 """Holders, seats and plans of a multicast, in short."""
 
 from serving.protocols.planning import Plan, Port, Source
-from serving.vocabulary.actions import Stop
+from serving.vocabulary.actions import Endpoint
 
 GB = 1_000_000_000
 B = 12_500_000_000  # 100 Gbps
@@ -25,13 +25,13 @@ def arrows(plan: Plan) -> list[tuple[list[int], list[int]]]:
     return [([number for _, number in edge.sources], [n for _, n in edge.targets]) for edge in plan.edges]
 
 
-def chains_of(plan: Plan) -> tuple[tuple[Stop, ...], ...]:
+def chains_of(plan: Plan) -> tuple[tuple[Endpoint, ...], ...]:
     """Who hears from whom, as the papers draw it: each chain begins at a source or at a stop of one before.
 
     Sources and targets of an edge are matched in order.
     """
-    chains: list[list[Stop]] = []
-    tails: dict[Stop, list[Stop]] = {}
+    chains: list[list[Endpoint]] = []
+    tails: dict[Endpoint, list[Endpoint]] = {}
     for edge in plan.edges:
         for position, taker in enumerate(edge.targets):
             giver = edge.sources[position * len(edge.sources) // len(edge.targets)]

@@ -114,7 +114,7 @@ class _Replica:
     contents: dict[int, tuple[int, int]] = field(default_factory=dict)
     # Asynchronous scheduling: came, and finished, too late for the next choice. Those who finished are still
     # in ``running``.
-    door: list[_Request] = field(default_factory=list)
+    queue: list[_Request] = field(default_factory=list)
     ended: list[_Request] = field(default_factory=list)
     start_ns: int = 0
     step: list[tuple[_Request, int]] | None = None  # what is computed now; None when idle
@@ -159,7 +159,7 @@ def _arrive(case: Case, replicas: list[_Replica], request: _Request, log: list[L
     request.replica = replica.id
     replica.accepted += 1
     if replica.step is not None and case.asynchronous:
-        replica.door.append(request)
+        replica.queue.append(request)
         return
     replica.waiting.append(request)
     if replica.step is None:
@@ -182,11 +182,11 @@ def _complete(case: Case, replica: _Replica, log: list[LoggedStep]) -> None:
                 replica.finished += 1
     if not case.asynchronous:
         _let_go(replica)
-    while replica.door and case.requests[replica.door[0].id][0] <= replica.start_ns:
-        replica.waiting.append(replica.door.pop(0))
+    while replica.queue and case.requests[replica.queue[0].id][0] <= replica.start_ns:
+        replica.waiting.append(replica.queue.pop(0))
     replica.step = None
     _check_blocks(case, replica)
-    if replica.running or replica.waiting or replica.door:
+    if replica.running or replica.waiting or replica.queue:
         _start(case, replica, replica.end_ns, replica.remainder, log)
 
 
@@ -203,11 +203,11 @@ def _start(case: Case, replica: _Replica, now_ns: int, remainder: int, log: list
     preempted: list[int] = []
     schedule = _schedule_chunked if case.batcher == "chunked" else _schedule_prefill_first
     step = schedule(case, replica, preempted)
-    if not step and (replica.ended or replica.door):
+    if not step and (replica.ended or replica.queue):
         # Nothing could be chosen while the last step ran: what happened in it is known by now.
         _let_go(replica)
-        replica.waiting += replica.door
-        replica.door = []
+        replica.waiting += replica.queue
+        replica.queue = []
         if not replica.running and not replica.waiting:
             return
         again: list[int] = []
@@ -373,7 +373,7 @@ def _find_blocks(case: Case, replica: _Replica, request: _Request) -> list[int]:
 def _check_blocks(case: Case, replica: _Replica) -> None:
     """Every block is in exactly one place, and everyone holds exactly what its computed positions need."""
     places = list(replica.free)
-    for request in replica.running + replica.waiting + replica.door:
+    for request in replica.running + replica.waiting + replica.queue:
         places.extend(request.held)
         assert len(request.held) == case.blocks(request.computed)
     assert sorted(places) == list(range(case.total_blocks)), "a KV block was lost or is held twice"

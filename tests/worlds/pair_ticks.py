@@ -29,7 +29,7 @@ class Ticks:
 
     def embed(self) -> None:
         for batch in self.pair.not_embedded():
-            batch.old = OLD
+            batch.source = OLD
             self.sent.append(batch)
 
     def run(self, one: LivePass | None) -> None:
@@ -58,28 +58,28 @@ class Ticks:
 
     def deliver(self) -> None:
         while self.sent:
-            self.run(self.pair.came(self.sent.pop()))
+            self.run(self.pair.activations_arrived(self.sent.pop()))
 
     def play(self) -> list[int]:
         """Finish times by batch. What ends at a tick is booked before anything begins."""
         wanted = len(self.queue) + len(self.pair.batches)
         while len(self.finish) < wanted:
             assert self.now < 10_000, "the pair stands still"
-            self.pair.layers_came(min(self.layers, 1 + self.now // self.load))
+            self.pair.layers_loaded(min(self.layers, 1 + self.now // self.load))
             for replica in [replica for replica in (OLD, NEW) if self.due.get(replica) == self.now]:
                 del self.due[replica]
                 if replica == NEW and self.ordinary is not None:
                     self.finish[self.ordinary], self.ordinary = self.now, None
                 else:
                     self.ended(replica)
-            promised = any(batch.old == OLD for batch in self.pair.batches)
+            promised = any(batch.source == OLD for batch in self.pair.batches)
             if self.pulls and self.idle(OLD) and not promised and (offered := self.pair.offer()):
                 self.pull(offered)
                 self.deliver()
             self.work()
             self.deliver()
             self.work()
-            if self.pair.ended_for_good and self.queue and self.idle(NEW):
+            if self.pair.is_complete and self.queue and self.idle(NEW):
                 self.ordinary = self.queue[0].id
                 self.due[NEW] = self.now + self.layers * self.queue.pop(0).prompt_tokens
             self.now += 1

@@ -5,7 +5,7 @@ from typing import Any
 from policies.live.live_scaling import LiveScaling
 from policies.live.zigzag import IlpFree
 from serving.protocols.scaling import Act, ScaleDecision, ScalingView
-from serving.vocabulary.actions import Load, Place
+from serving.vocabulary.actions import AllocateGpus, Load
 from serving.vocabulary.events import Woke
 from tests.worlds.elastic_world import MS, Setting, Told
 
@@ -41,7 +41,7 @@ def scripted(*answers: Any, prefill: int = 1, **more: Any) -> list[list[tuple[st
             told.arrive(number, prompt=16)
         told.now_ns = period * 100 * MS
         actions = told.controller.handle(told.now_ns, Woke())
-        roles = {one.replica: one.role for one in actions if isinstance(one, Place)}
+        roles = {one.replica: one.role for one in actions if isinstance(one, AllocateGpus)}
         every = [one for one in actions if isinstance(one, Load)]
         found.append([(roles[load.targets[0][1]], load.every_layer) for load in every])
     return found

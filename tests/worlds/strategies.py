@@ -14,7 +14,9 @@ SUB_NS, FEW_NS, GPU_NS = 0, 5, 7_000_000
 
 @st.composite
 def toy_rows(draw: st.DrawFn, step_ns: int, whole: bool, constant: bool) -> ToyRows:
-    """Rows whose steps take about ``step_ns``: ``whole`` ns or odd fractions, all alike if ``constant``."""
+    """Rows whose steps take about ``step_ns``: ``fully_loaded`` ns or odd fractions, all alike if
+    ``constant``.
+    """
     if constant:
         # A step with chunks and decodes costs two of these: still on the grid of arrivals.
         return ToyRows(step_ns * NS, 0, 0, step_ns * NS, 0)

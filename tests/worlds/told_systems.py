@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from serving.record.invariants import check
-from serving.vocabulary.actions import Action, Load, Place, Run, Send, Turn, Wake
+from serving.vocabulary.actions import Action, AllocateGpus, Load, Run, Send, SwitchRole, Wake
 from serving.vocabulary.layers import Part
 from serving.vocabulary.replica import Role
 from tests.worlds.elastic_world import KV_BYTES_PER_TOKEN, LAYERS, MS, Setting, Told, bare
@@ -29,8 +29,8 @@ def send(transfer: int, requests: tuple[int, ...], source: int, target: int, tok
 
 
 def turn(told: Told, number: int) -> list[Action]:
-    """As ``Placement.turn``, of which a static system has none."""
-    actions: list[Action] = [Turn(number, "decode", "")]
+    """As ``Placement.switch_role``, of which a static system has none."""
+    actions: list[Action] = [SwitchRole(number, "decode", "")]
     service, engine = told.controller.services["m"], told.controller.engines[number]
     service.leave(number, actions)
     service.join(engine.replica, "decode", actions)
@@ -49,8 +49,8 @@ def load(number: int, source: tuple[str, int], replica: int) -> Load:
     return Load(number, "m", (source,), (("replica", replica),), (), False, True, "", layers=WHOLE.layers)
 
 
-def place(replica: int, role: str = "both", warm: bool = False) -> Place:
-    return Place(replica, "m", (replica,), role, warm, "", WHOLE.layers)
+def place(replica: int, role: str = "both", warm: bool = False) -> AllocateGpus:
+    return AllocateGpus(replica, "m", (replica,), role, warm, "", WHOLE.layers)
 
 
 def prompt(replica: int, request: int, tokens: int = 6) -> Run:

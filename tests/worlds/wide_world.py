@@ -13,7 +13,7 @@ from serving.engine.progress import EngineState
 from serving.protocols.live import LivePolicy, LiveScheduler
 from serving.services.colocated import Colocated
 from serving.services.disaggregated import Disaggregated
-from serving.vocabulary.actions import Action, Load, Place, Preempt, Reclaim, Run, Send
+from serving.vocabulary.actions import Action, AllocateGpus, Load, Preempt, ReleaseGpus, Run, Send
 from serving.vocabulary.events import Event, Loaded, Lost, Ran
 from serving.vocabulary.request import Request
 from tests.worlds.elastic_world import MS, SIZE_BYTES, Setting, StepWorld, Whims
@@ -53,7 +53,7 @@ class WideWorld(StepWorld):
 
         super().__init__(setting, span_ns)
         self.loses = loses
-        self.whole = set(self.controller.engines)  # replicas that have all parameters
+        self.fully_loaded = set(self.controller.engines)  # replicas that have all parameters
         self.came: dict[int, int] = {}  # layers that a replica has while it loads
         self.at_work: set[int] = set()
         self.computed: dict[int, list[tuple[int, int, int]]] = {}
@@ -65,8 +65,8 @@ class WideWorld(StepWorld):
             kind, number = self.loads[event.load][0].targets[event.target]
             if kind == "replica":
                 self.came[number] = event.layers
-                if event.whole:
-                    self.whole.add(number)
+                if event.fully_loaded:
+                    self.fully_loaded.add(number)
         elif isinstance(event, Ran | Lost):
             self.at_work.discard(event.replica)
             self.finished += event.finished if isinstance(event, Ran) else ()
@@ -74,12 +74,12 @@ class WideWorld(StepWorld):
 
     def carry_out(self, actions: list[Action]) -> None:
         for action in actions:
-            if isinstance(action, Place | Reclaim):
+            if isinstance(action, AllocateGpus | ReleaseGpus):
                 assert action.replica not in self.at_work, "an instance comes or goes while it runs"
-                self.whole.discard(action.replica)
+                self.fully_loaded.discard(action.replica)
                 self.came.pop(action.replica, None)
-                if isinstance(action, Place) and action.warm:
-                    self.whole.add(action.replica)
+                if isinstance(action, AllocateGpus) and action.warm:
+                    self.fully_loaded.add(action.replica)
             elif isinstance(action, Send):
                 self._check_send(action)
             elif isinstance(action, Load):
@@ -94,7 +94,9 @@ class WideWorld(StepWorld):
         assert self.controller.engines[number].state not in GONE
         self.at_work.add(number)
         if layers is None:
-            assert number in self.whole or self.setting.provision == "pipelined", "it has not all parameters"
+            assert number in self.fully_loaded or self.setting.provision == "pipelined", (
+                "it has not all parameters"
+            )
             for request, start, _ in run.chunks:
                 again = self.loses or request in self.preempted
                 if start == 0:
@@ -106,7 +108,7 @@ class WideWorld(StepWorld):
 
     def _check_layers(self, run: Run, first: int, last: int) -> None:
         """A pass over layers it has, from where the last pass of its prompts ended."""
-        if run.replica not in self.whole:
+        if run.replica not in self.fully_loaded:
             assert last <= self.came.get(run.replica, 0), "it has not these layers"
             assert last < self.setting.layers, "it has not the head, which comes with the last layer"
         for request, start, tokens in run.chunks:
@@ -145,9 +147,11 @@ class WideWorld(StepWorld):
         for layers in range(1, count + 1) if load.every_layer else ():
             for target in range(len(load.targets)):
                 soon_ns = self.now_ns + span_ns * layers // (count + 1)
-                self.at(soon_ns, lambda target=target, layers=layers: self._layer(load, target, layers))  # type: ignore[misc]
+                # Type: ignore[misc]
+                self.at(soon_ns, lambda target=target, layers=layers: self._layer(load, target, layers))
         for target in range(len(load.targets)):
-            self.at(self.now_ns + span_ns, lambda target=target: self._whole(load, target))  # type: ignore[misc]
+            # Type: ignore[misc]
+            self.at(self.now_ns + span_ns, lambda target=target: self._whole(load, target))
 
     # The end.
 
@@ -169,7 +173,7 @@ class WideWorld(StepWorld):
         instances = self.controller.elastic.deployment.instances
         loads = any(one.state == "loading" for one in instances.live.values())
         served = all(instances.supply(model, role) for role in self.setting.start)
-        return (self.setting.whims is not None and loads) or not (served or instances.free_seats(model))
+        return (self.setting.whims is not None and loads) or not (served or instances.free_slots(model))
 
     def _assert_empty(self) -> None:
         for engine in self.controller.engines.values():
@@ -242,7 +246,7 @@ def draw_setting(random: Random) -> WideSetting:
         live=(lambda: draw_live(Random(seed))) if live else None,
         ways=tuple(way for way in ("cancel_drain", "revive", "mutate") if random.random() < 0.7),
         host_gb=random.choice([None, None, all_gb, 2 * all_gb]) if copies == "pool" else None,
-        max_num_seqs=random.choice([1, 2, 4, 8]), batch_tokens=random.choice([1, 8, 16]),
+        max_num_seqs=random.choice([1, 2, 4, 8]), max_num_batched_tokens=random.choice([1, 8, 16]),
         period_ns=random.choice([7 * MS, 50 * MS, 100 * MS, 100 * MS]), park_ns=random.choice([0, 300 * MS]),
         prefill_tokens_per_s=random.choice([20.0, 20.0, 100.0]), pass_ns=random.choice([0, 200 * MS]),
         kv_tokens_per_s=random.choice([1e6, 100.0]), scale_up_bytes_per_s=random.choice([0, 1000]),

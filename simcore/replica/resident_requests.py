@@ -5,20 +5,20 @@ from heapq import heapify, heappop, heappush
 
 from serving.vocabulary.recorder import Recorder
 from serving.vocabulary.units import FRACTION_BITS
+from simcore.replica.delayed_tokens import DelayedTokens
+from simcore.replica.largest_context import NO_REQUEST, LargestContext
 from simcore.replica.lifetime import Lifetime
-from simcore.replica.peaks import NOBODY, Peaks
-from simcore.replica.stalls import Stalls
 
 
-class Residents:
+class ResidentRequests:
     """What a machine knows of its requests. It extends this: a part of its own would cost every event a look.
 
     ``skewed``: whether step times want the largest context.
     """
 
     __slots__ = (
-        "_context", "_decoding", "_ends", "_gaps", "_lives", "_peaks", "_recorder", "_stalled", "_stalls",
-        "_steps_done", "id",
+        "_context", "_decoding", "_delayed", "_delayed_groups", "_ends", "_gaps", "_largest_context",
+        "_lives", "_recorder", "_steps_done", "id",
     )  # fmt: skip
 
     def __init__(self, id: int, lives: dict[int, Lifetime], recorder: Recorder, skewed: bool) -> None:
@@ -30,12 +30,12 @@ class Residents:
         self._decoding = self._context = 0
         self._ends: list[tuple[int, int]] = []  # a heap of (step counter, request)
         self._steps_done = 0
-        self._stalls = Stalls(recorder.gaps)
-        self._stalled = self._stalls.groups  # one look less on the hot path
-        self._peaks = Peaks() if skewed else None
+        self._delayed = DelayedTokens(recorder.gaps)
+        self._delayed_groups = self._delayed.groups  # one look less on the hot path
+        self._largest_context = LargestContext() if skewed else None
 
     def _take_in(self, requests: Iterable[int], boundary_fixed: int) -> None:
-        lives, join = self._lives, self._stalls.join
+        lives, join = self._lives, self._delayed.join
         for request in requests:
             life = lives[request]
             join(request, life.last_token_fixed, boundary_fixed, self._decoding)
@@ -46,8 +46,8 @@ class Residents:
         request = life.request
         life.end = end = self._steps_done + life.output_tokens - life.generated
         heappush(self._ends, (end, request.id))
-        if self._peaks:
-            self._peaks.join(life, not self._decoding)
+        if self._largest_context:
+            self._largest_context.join(life, not self._decoding)
         self._decoding += 1
         self._context += request.prompt_tokens + life.generated
 
@@ -57,18 +57,18 @@ class Residents:
         self._ends.remove((life.end, request.id))
         heapify(self._ends)
         life.end = -1
-        if self._peaks and self._peaks.owner == request.id:
-            self._peaks.owner = NOBODY
+        if self._largest_context and self._largest_context.owner == request.id:
+            self._largest_context.owner = NO_REQUEST
         self._decoding -= 1
         self._context -= request.prompt_tokens + life.generated
 
     def _largest(self) -> int:
         """The largest context of the residents, 0 without any."""
-        peaks = self._peaks
-        assert peaks is not None
-        if peaks.owner != NOBODY:
-            return self._steps_done - peaks.offset
-        return peaks.largest(self._steps_done, self._ends, self._lives)
+        largest_context = self._largest_context
+        assert largest_context is not None
+        if largest_context.owner != NO_REQUEST:
+            return self._steps_done - largest_context.offset
+        return largest_context.largest(self._steps_done, self._ends, self._lives)
 
     def _sample(self, life: Lifetime, token_fixed: int, finished: list[int], hand_over: bool) -> None:
         """A prompt is computed: its request gets a token and decodes from the next step on, here or not."""
@@ -86,15 +86,15 @@ class Residents:
 
     def _finish_decodes(self, finished: list[int], now_ns: int) -> None:
         """Who has all tokens leaves."""
-        ends, lives, done, peaks = self._ends, self._lives, self._steps_done, self._peaks
+        ends, lives, done, largest_context = self._ends, self._lives, self._steps_done, self._largest_context
         while ends and ends[0][0] <= done:
             request = heappop(ends)[1]
             life = lives[request]
             self._decoding -= 1
             self._context -= life.request.prompt_tokens + life.output_tokens
             self._finish(life, now_ns)
-            if peaks and peaks.owner == request:
-                peaks.owner = NOBODY
+            if largest_context and largest_context.owner == request:
+                largest_context.owner = NO_REQUEST
             finished.append(request)
 
     def _finish(self, life: Lifetime, now_ns: int) -> None:

@@ -6,31 +6,32 @@ from dataclasses import replace
 from hwmodels.errors import HardwareError
 from hwmodels.loading.loader import Loader
 from hwmodels.loading.plan import Hop
-from hwmodels.topology.link import REMOTE, Place, dram, gpu, gpu_ssd, ssd
+from hwmodels.topology.link import REMOTE, Location, dram, gpu, gpu_ssd, ssd
 from hwmodels.topology.topology import Topology
-from serving.vocabulary.actions import Load, Stop
-from simcore.data_plane.lanes import Way, joined
-from simcore.data_plane.shards import sharded
+from serving.vocabulary.actions import Endpoint, Load
+from simcore.data_plane.channels import LoadRoute, merged_stages
+from simcore.data_plane.shards import sharded_channels
 
 
-def way(
+def load_route(
     topology: Topology,
     load: Load,
     gpus_of: Mapping[int, tuple[int, ...]],
     loader: Loader | None,
     bundled: bool = True,
-) -> Way:
-    """With shards as ``sharded`` says; else rank to same rank, and through a host's memory from a store.
+) -> LoadRoute:
+    """With shards as ``sharded_channels`` says; else rank to same rank, and through a host's memory from a
+    store.
 
     From storage to a GPU is through its host's memory, which takes a hop of its own. gpus_of: of each
     replica, rank by rank. loader: whose rate caps the hops out of a store or a host's memory (None: the
-    path's alone). bundled: False keeps every lane a flow of its own. Raises HardwareError where nothing
+    path's alone). bundled: False keeps every channel a flow of its own. Raises HardwareError where nothing
     leads.
     """
     ranks = ranks_of(load, gpus_of)
     if load.shards:
         cap = loader.rate_bytes_per_s if loader is not None else float("inf")
-        return joined(*sharded(topology, load, gpus_of, ranks, cap), bundled)
+        return merged_stages(*sharded_channels(topology, load, gpus_of, ranks, cap), bundled)
     assert len(load.sources) == len(load.targets) == 1, (
         f"load {load.load} has {len(load.sources)} sources and {len(load.targets)} targets without shards: "
         "write shards, or one of each"
@@ -40,32 +41,32 @@ def way(
     for rank in range(ranks):
         start, end = _place(topology, source, gpus_of, rank, target), _end(target, gpus_of, rank)
         between = dram(topology.host_of(end)) if source[0] in ("ssd", "remote") else end
-        first.append(_lane(topology, start, between, load.load, ranks))
+        first.append(_channel(topology, start, between, load.load, ranks))
         if between != end:
-            then.append(replace(_lane(topology, between, end, load.load, ranks), after=(rank,)))
+            then.append(replace(_channel(topology, between, end, load.load, ranks), after=(rank,)))
     if loader is not None and source[0] != "replica":
-        first = [replace(lane, cap_bytes_per_s=loader.rate_bytes_per_s) for lane in first]
+        first = [replace(channel, cap_bytes_per_s=loader.rate_bytes_per_s) for channel in first]
     stages = [first, then] if then else [first]
-    return joined(stages, [[(len(stages) - 1, rank) for rank in range(ranks)]], bundled)
+    return merged_stages(stages, [[(len(stages) - 1, rank) for rank in range(ranks)]], bundled)
 
 
 def ranks_of(load: Load, gpus_of: Mapping[int, tuple[int, ...]]) -> int:
     """GPUs of each replica in a load, 1 where it is between stores and hosts."""
-    stops = (*load.sources, *load.targets)
-    sizes = {len(gpus_of[number]) for kind, number in stops if kind == "replica"} or {1}
+    endpoints = (*load.sources, *load.targets)
+    sizes = {len(gpus_of[number]) for kind, number in endpoints if kind == "replica"} or {1}
     assert len(sizes) == 1, (
         f"load {load.load}: replicas of different sizes share no load, their shards differ"
     )
     return sizes.pop()
 
 
-def _lane(topology: Topology, source: Place, target: Place, spread: int, ranks: int) -> Hop:
+def _channel(topology: Topology, source: Location, target: Location, spread: int, ranks: int) -> Hop:
     path = topology.path(source, target, spread)
     return Hop(path, latency_s=topology.latency_s(path), after=(), share=1 / ranks)
 
 
-def _end(stop: Stop, gpus_of: Mapping[int, tuple[int, ...]], rank: int) -> Place:
-    kind, number = stop
+def _end(endpoint: Endpoint, gpus_of: Mapping[int, tuple[int, ...]], rank: int) -> Location:
+    kind, number = endpoint
     assert kind in ("replica", "host"), (
         f"parameters are kept on a replica or in a host's memory, not in {kind}"
     )
@@ -73,14 +74,18 @@ def _end(stop: Stop, gpus_of: Mapping[int, tuple[int, ...]], rank: int) -> Place
 
 
 def _place(
-    topology: Topology, stop: Stop, gpus_of: Mapping[int, tuple[int, ...]], rank: int, towards: Stop
-) -> Place:
+    topology: Topology,
+    endpoint: Endpoint,
+    gpus_of: Mapping[int, tuple[int, ...]],
+    rank: int,
+    towards: Endpoint,
+) -> Location:
     """Where a source's bytes of this rank lie. A GPU's own SSD is that of the GPU it leads to."""
-    kind, number = stop
+    kind, number = endpoint
     if kind == "remote":
         return REMOTE
     if kind != "ssd":
-        return _end(stop, gpus_of, rank)
+        return _end(endpoint, gpus_of, rank)
     if topology.spec.ssd_per != "gpu":
         return ssd(number)
     own = topology.gpus_of(number)
@@ -90,6 +95,6 @@ def _place(
     if target not in own:
         raise HardwareError(
             f"GPU {target} cannot load from the SSDs of host {number}: name the host it is in,"
-            f" {topology.seat(target).host}"
+            f" {topology.site(target).host}"
         )
     return gpu_ssd(target)

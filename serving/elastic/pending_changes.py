@@ -3,13 +3,13 @@
 from serving.elastic.elastic import Elastic
 
 
-def changes_of(elastic: Elastic) -> tuple[int, int]:
+def change_counts(elastic: Elastic) -> tuple[int, int]:
     """Another one whenever a decision was carried out, or an instance changed."""
     deployment = elastic.deployment
     return len(deployment.log.events), sum(deployment.instances.changes.values())
 
 
-def ends_ns_of(elastic: Elastic) -> list[int] | None:
+def expiry_times_ns(elastic: Elastic) -> list[int] | None:
     """When that ends which changes by time alone: copies in host memory, parameters on free GPUs, answers.
 
     None where the scaler does not say until when its answers hold. What ends first may be in the past.
@@ -18,4 +18,8 @@ def ends_ns_of(elastic: Elastic) -> list[int] | None:
     if answers_ns is None:
         return None
     deployment = elastic.deployment
-    return [*answers_ns, *deployment.asked_copies.caches.ends_ns(), *deployment.instances.parked_until_ns()]
+    return [
+        *answers_ns,
+        *deployment.checked_copies.caches.expiries_ns(),
+        *deployment.instances.parked_until_ns(),
+    ]

@@ -9,22 +9,22 @@ from typing import Final
 
 from simcore.replica.lifetime import Lifetime
 
-NOBODY: Final = -1
+NO_REQUEST: Final = -1
 
 
-class Peaks:
+class LargestContext:
     """``offset``: step counter less the largest context; right while ``owner`` is somebody."""
 
     __slots__ = ("offset", "owner")
 
     def __init__(self) -> None:
-        self.owner = NOBODY
+        self.owner = NO_REQUEST
         self.offset = 0
 
     def join(self, life: Lifetime, alone: bool) -> None:
         """A request decodes from the next step on, ``alone`` if nobody else does; its ``end`` is known."""
         offset = life.end - life.request.prompt_tokens - life.output_tokens
-        if alone or (self.owner != NOBODY and offset < self.offset):
+        if alone or (self.owner != NO_REQUEST and offset < self.offset):
             self.owner, self.offset = life.request.id, offset
 
     def largest(self, steps_done: int, ends: Iterable[tuple[int, int]], lives: Mapping[int, Lifetime]) -> int:
@@ -32,7 +32,7 @@ class Peaks:
 
         ``ends``: (step counter of the end, request) of the residents.
         """
-        if self.owner == NOBODY:
+        if self.owner == NO_REQUEST:
             offset = steps_done
             for end, request in ends:
                 life = lives[request]
@@ -40,6 +40,6 @@ class Peaks:
                 if own < offset:
                     self.owner, offset = request, own
             self.offset = offset
-            if self.owner == NOBODY:
+            if self.owner == NO_REQUEST:
                 return 0
         return steps_done - self.offset

@@ -17,47 +17,47 @@ if TYPE_CHECKING:
 
 @fact
 class HandOverRules:
-    """kv_bytes_per_token: of the model on all ranks together. most_requests: that decode on one instance."""
+    """kv_bytes_per_token: of the model on all ranks together. max_num_seqs: that decode on one instance."""
 
     kv_bytes_per_token: int
-    most_requests: int
+    max_num_seqs: int
 
 
-class DecodeRoom:
+class DecodeCapacity:
     """Eligible decode targets, by demand: tokens that room is kept for. Each receives one batch at a time.
 
-    A request takes tokens and one of ``most_requests`` seats. Without a free seat an instance is no target.
+    A request takes tokens and one of ``max_num_seqs`` seats. Without a free seat an instance is no target.
     """
 
     __slots__ = (
-        "_block_tokens", "_listed", "_open", "demands", "most_requests", "needs", "receiving", "rooms",
-        "seats",
+        "_block_tokens", "_eligible_count", "_open", "capacities_tokens", "demands", "max_num_seqs",
+        "needs", "receiving", "reserved_requests",
     )  # fmt: skip
 
     def __init__(self, rules: HandOverRules, block_tokens: int) -> None:
         self._block_tokens = block_tokens
-        self.most_requests = rules.most_requests
+        self.max_num_seqs = rules.max_num_seqs
         self._open = LeastIndex({})  # eligible targets now, by demand
-        self._listed = 0  # how many those are
+        self._eligible_count = 0  # how many those are
         self.receiving: set[int] = set()  # instances that a batch is on its way to
-        self.rooms: dict[int, int] = {}  # of each decode instance that takes requests, in tokens
+        self.capacities_tokens: dict[int, int] = {}  # of each decode instance that takes requests, in tokens
         self.demands: dict[int, int] = {}  # decode instance -> tokens that room is kept for
-        self.seats: dict[int, int] = {}  # decode instance -> requests that room is kept for
+        self.reserved_requests: dict[int, int] = {}  # decode instance -> requests that room is kept for
         self.needs: dict[int, int] = {}  # request -> tokens of room, from when its prompt is computed
 
-    def open(self, replica: int, room: int) -> None:
+    def open(self, replica: int, capacity_tokens: int) -> None:
         """A decode instance with so many tokens of memory takes requests from now on."""
-        self.rooms[replica] = room
+        self.capacities_tokens[replica] = capacity_tokens
         self.demands.setdefault(replica, 0)
-        self.seats.setdefault(replica, 0)
-        self._list(replica)
+        self.reserved_requests.setdefault(replica, 0)
+        self._add_target(replica)
 
     def close(self, replica: int) -> None:
         """It is no target any more; what is on its way still comes."""
-        self._unlist(replica)
-        self.rooms.pop(replica, None)
+        self._remove_target(replica)
+        self.capacities_tokens.pop(replica, None)
 
-    def need_tokens(self, request: Request, room: int) -> int:
+    def need_tokens(self, request: Request, capacity_tokens: int) -> int:
         """Room that a request takes: prompt and reserved output.
 
         Whole blocks, for the last one is not shared: else the memory may be short of what was kept.
@@ -65,31 +65,34 @@ class DecodeRoom:
         block = self._block_tokens
         tokens = request.prompt_tokens + (request.reserved_tokens or request.max_new_tokens)
         need = -(-tokens // block) * block
-        return need if need < room else room
+        return need if need < capacity_tokens else capacity_tokens
 
-    def fits(self, replica: int, room: int, tokens: int = 0, requests: int = 0) -> bool:
+    def fits(self, replica: int, capacity_tokens: int, tokens: int = 0, requests: int = 0) -> bool:
         """Whether it has memory and seats for all that it keeps room for, and for so many more.
 
         An instance that turned to decoding may keep more than it has.
         """
-        if self.seats.get(replica, 0) + requests > self.most_requests:
+        if self.reserved_requests.get(replica, 0) + requests > self.max_num_seqs:
             return False
-        return self.demands.get(replica, 0) + tokens <= room
+        return self.demands.get(replica, 0) + tokens <= capacity_tokens
 
     def least(self) -> tuple[int, int] | None:
         """(instance, demand) of the eligible target of least demand; None without one."""
-        return self._open.least() if self._listed else None
+        return self._open.least() if self._eligible_count else None
 
     def fitting_batch(
         self, waiting: Sequence[Progress], target: Engine, demand: int, pieces: Pieces
     ) -> tuple[list[Progress], int]:
         """The head of the queue, as far as the target has seats and memory for it; its demand with that."""
         ledger, needs, split = target.ledger, self.needs, len(pieces) > 0
-        room, seats = self.rooms[target.id], self.most_requests - self.seats[target.id]
+        capacity_tokens, free_requests = (
+            self.capacities_tokens[target.id],
+            self.max_num_seqs - self.reserved_requests[target.id],
+        )
         # What the step under way takes is counted too: room may be kept for less than is written.
         blocks, block = ledger.free_blocks - ledger.step_blocks(), ledger.block_tokens
         if split:
-            room -= block * pieces.held_blocks(target.id)
+            capacity_tokens -= block * pieces.held_blocks(target.id)
         batch: list[Progress] = []
         for progress in waiting:
             need = needs[progress.id]
@@ -97,10 +100,10 @@ class DecodeRoom:
             forced = False
             if split and pieces.has_one(progress.id, target.id):
                 held = ledger.held_blocks(progress.id)
-                blocks, room = blocks + held, room + block * held
+                blocks, capacity_tokens = blocks + held, capacity_tokens + block * held
                 # Where no request decodes none will make room: waiting would never end.
-                forced = not (batch or target.running or target.adopted)
-            if (demand + need > room or blocks < 0 or len(batch) >= seats) and not forced:
+                forced = not (batch or target.running or target.attached)
+            if (demand + need > capacity_tokens or blocks < 0 or len(batch) >= free_requests) and not forced:
                 break
             demand += need
             batch.append(progress)
@@ -108,28 +111,28 @@ class DecodeRoom:
 
     def begin_batch(self, replica: int, demand: int, requests: int) -> None:
         """A batch of so many requests is on its way to it, with which it has this demand."""
-        self._unlist(replica)
+        self._remove_target(replica)
         self.demands[replica] = demand
-        self.seats[replica] += requests
+        self.reserved_requests[replica] += requests
         self.receiving.add(replica)
 
     def end_batch(self, replica: int) -> None:
         """The batch has come, or will not: the next may be sent."""
         self.receiving.discard(replica)
-        self._list(replica)
+        self._add_target(replica)
 
     def change(self, replica: int, tokens: int, requests: int) -> None:
         """Room for so many requests and tokens more is kept there, for less if negative."""
-        demands, seats = self.demands, self.seats
-        before, taken, most = demands[replica], seats[replica], self.most_requests
+        demands, reserved_requests = self.demands, self.reserved_requests
+        before, taken, most = demands[replica], reserved_requests[replica], self.max_num_seqs
         if taken < most and taken + requests < most:
-            demands[replica], seats[replica] = before + tokens, taken + requests
-            if replica in self.rooms and replica not in self.receiving:
+            demands[replica], reserved_requests[replica] = before + tokens, taken + requests
+            if replica in self.capacities_tokens and replica not in self.receiving:
                 self._open.move(replica, before, before + tokens)
             return
-        self._unlist(replica)
-        demands[replica], seats[replica] = before + tokens, taken + requests
-        self._list(replica)
+        self._remove_target(replica)
+        demands[replica], reserved_requests[replica] = before + tokens, taken + requests
+        self._add_target(replica)
 
     def departed(self, replica: int, request: int) -> int:
         """A request left a decode instance; returns the tokens it needed."""
@@ -145,21 +148,21 @@ class DecodeRoom:
         """A closed instance is gone."""
         self.receiving.discard(replica)
         self.demands.pop(replica, None)
-        self.seats.pop(replica, None)
+        self.reserved_requests.pop(replica, None)
 
     def _eligible(self, replica: int) -> bool:
-        if replica not in self.rooms or replica in self.receiving:
+        if replica not in self.capacities_tokens or replica in self.receiving:
             return False
-        return self.seats[replica] < self.most_requests
+        return self.reserved_requests[replica] < self.max_num_seqs
 
-    def _list(self, replica: int) -> None:
+    def _add_target(self, replica: int) -> None:
         """After a change: it is among the eligible targets if it is one now."""
         if self._eligible(replica):
             self._open.add(replica, self.demands[replica])
-            self._listed += 1
+            self._eligible_count += 1
 
-    def _unlist(self, replica: int) -> None:
+    def _remove_target(self, replica: int) -> None:
         """Before a change."""
         if self._eligible(replica):
             self._open.remove(replica, self.demands[replica])
-            self._listed -= 1
+            self._eligible_count -= 1

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from serving.elastic.elastic import Elastic
-from serving.elastic.stillness import changes_of, ends_ns_of
+from serving.elastic.pending_changes import change_counts, expiry_times_ns
 from serving.vocabulary.errors import UserError
 from serving.vocabulary.units import NS_PER_S
 from simcore.replica.lifetime import Lifetime
@@ -15,7 +15,7 @@ LOOKS: Final = 4
 """So many looks without change tell what will change by itself, as many after it that nothing came of it."""
 
 
-class Standstill:
+class StallDetector:
     """Since when only looks have been handled, and whether anything can still come of them.
 
     Between looks time alone changes what policies see: copies in host memory and parameters on free GPUs end,
@@ -23,17 +23,18 @@ class Standstill:
     """
 
     __slots__ = (
-        "_elastic", "_ends_ns_of", "_events", "_looks", "_past", "_settled_ns", "_since_ns", "_state",
+        "_elastic", "_events", "_expiry_times_ns", "_looks", "_past", "_settled_ns", "_since_ns",
+        "_state",
     )  # fmt: skip
 
     def __init__(
         self,
         elastic: Elastic | None = None,
-        ends_ns_of: Callable[[Elastic], list[int] | None] = ends_ns_of,
+        expiry_times_ns: Callable[[Elastic], list[int] | None] = expiry_times_ns,
     ) -> None:
-        """``ends_ns_of``: when what time alone ends does so; None: nobody knows."""
+        """``expiry_times_ns``: when what time alone ends does so; None: nobody knows."""
         self._elastic = elastic
-        self._ends_ns_of = ends_ns_of
+        self._expiry_times_ns = expiry_times_ns
         self._events = -1
         self._since_ns = 0
         self._looks = 0  # without change, while no other event was due
@@ -41,7 +42,7 @@ class Standstill:
         self._settled_ns: int | None = 0  # when that will be; None: nobody knows
         self._state = (0, 0)
 
-    def is_over(self, now_ns: int, events: int, alone: bool) -> bool:
+    def is_stalled(self, now_ns: int, events: int, alone: bool) -> bool:
         """At a look. ``events``: handled before it, looks included; ``alone``: no other event is due."""
         if events != self._events + 1:
             self._since_ns = now_ns
@@ -55,14 +56,14 @@ class Standstill:
         return self._is_settled(now_ns, self._elastic)
 
     def _is_settled(self, now_ns: int, elastic: Elastic) -> bool:
-        state = changes_of(elastic)
+        state = change_counts(elastic)
         if self._looks == 0 or state != self._state:
             self._state, self._looks, self._past, self._settled_ns = state, 0, 0, now_ns
         self._looks += 1
         if self._settled_ns is None:
             return False
         if self._looks <= LOOKS:
-            ends_ns, last_ns = self._ends_ns_of(elastic), now_ns + PATIENCE_NS
+            ends_ns, last_ns = self._expiry_times_ns(elastic), now_ns + PATIENCE_NS
             if ends_ns is not None:
                 ends_ns = [end_ns for end_ns in ends_ns if end_ns <= last_ns]
             self._settled_ns = None if ends_ns is None else max(self._settled_ns, *ends_ns, now_ns)
@@ -71,7 +72,7 @@ class Standstill:
         return self._past >= LOOKS
 
 
-def standstill(lives: Mapping[int, Lifetime]) -> UserError:
+def stall_error(lives: Mapping[int, Lifetime]) -> UserError:
     """What is said of requests that nobody will ever serve."""
     first = next(iter(lives.values())).request
     return UserError(

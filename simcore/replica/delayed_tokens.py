@@ -8,7 +8,7 @@ pass wait from then on.
 from collections.abc import Callable
 
 
-class Stalls:
+class DelayedTokens:
     """Groups of [time of last token in fixed point, requests], the longest waiting first; empty when all
     residents got a token in the last step."""
 
@@ -19,7 +19,7 @@ class Stalls:
         self.groups: list[list[int]] = []
         self._own: dict[int, int] = {}  # who came from elsewhere and got no token here yet: its last one
 
-    def passed_over(self, start_fixed: int, end_fixed: int, residents: int, joined: int) -> None:
+    def residents_skipped(self, start_fixed: int, end_fixed: int, residents: int, joined: int) -> None:
         """A pass from start to end left ``residents`` out, and gave ``joined`` others a token at its end."""
         if residents and not self.groups:
             self.groups.append([start_fixed, residents])

@@ -15,26 +15,26 @@ from hwmodels.topology.link import gpu
 from hwmodels.topology.topology import Topology
 from serving.vocabulary.actions import Send
 from serving.vocabulary.events import Sent
-from simcore.data_plane.lanes import as_one, bundles
-from simcore.data_plane.places import Places
+from simcore.data_plane.channels import bundles, merged
+from simcore.data_plane.replica_placement import ReplicaPlacement
 
-# A flow of any size, the share of a transfer that it carries, how many lanes move as this one.
-_Lanes = list[tuple[FlowSpec, float, int]]
+# A flow of any size, the share of a transfer that it carries, how many channels move as this one.
+_Channels = list[tuple[FlowSpec, float, int]]
 
 
 @dataclass(slots=True)
 class _Transfer:
-    """flows: the fabric's number -> bytes of a lane, how many lanes it stands for."""
+    """flows: the fabric's number -> bytes of a channel, how many channels it stands for."""
 
     action: Send
     flows: dict[int, tuple[float, int]]
 
 
-class Transfers:
+class TransferFlows:
     """All transfers under way, by id."""
 
     __slots__ = (
-        "_bundled", "_fabric", "_lanes", "_of_flow", "_places", "_shapes", "_spines", "_topology",
+        "_bundled", "_channels", "_fabric", "_of_flow", "_placement", "_shapes", "_spines", "_topology",
         "_under_way",
     )  # fmt: skip
 
@@ -42,28 +42,28 @@ class Transfers:
         self,
         topology: Topology,
         fabric: Fabric,
-        places: Places,
+        placement: ReplicaPlacement,
         shapes: Mapping[str, LlmShape],
         bundled: bool,
     ) -> None:
-        self._topology, self._fabric, self._places, self._shapes = topology, fabric, places, shapes
+        self._topology, self._fabric, self._placement, self._shapes = topology, fabric, placement, shapes
         self._bundled = bundled
         self._spines = topology.counts.up_spines
         self._under_way: dict[int, _Transfer] = {}
         self._of_flow: dict[int, _Transfer] = {}
-        self._lanes: dict[tuple[str, str, int, int], _Lanes] = {}
+        self._channels: dict[tuple[str, str, int, int], _Channels] = {}
 
     def begin(self, now_s: float, action: Send) -> None:
         """The bytes leave now, one flow for each pair of ranks or for several that are alike."""
         number, sent_bytes = action.transfer, action.size_bytes
         assert number not in self._under_way, f"transfer {number} is under way already"
         if action.layers is not None or action.positions:
-            self._places.require_ends(action)
-        lanes = self._lanes_of(action)
+            self._placement.require_ends(action)
+        channels = self._channels_of(action)
         flows: dict[int, tuple[float, int]] = {}
         transfer = self._under_way[number] = _Transfer(action, flows)
         start, of_flow = self._fabric.start, self._of_flow
-        for spec, share, count in lanes:
+        for spec, share, count in channels:
             size_bytes = sent_bytes * share
             flow = start(spec, now_s, size_bytes)
             flows[flow] = size_bytes, count
@@ -101,7 +101,7 @@ class Transfers:
 
     def lose(self, now_s: float, replica: int, cause: str) -> list[Sent]:
         """What is on its way to or from a replica that is lost ends."""
-        self._lanes.clear()
+        self._channels.clear()
         own = [
             number
             for number, transfer in self._under_way.items()
@@ -117,47 +117,47 @@ class Transfers:
         hit = [
             transfer
             for transfer in self._under_way.values()
-            if any(not links.isdisjoint(spec.links) for spec, _, _ in self._lanes_of(transfer.action))
+            if any(not links.isdisjoint(spec.links) for spec, _, _ in self._channels_of(transfer.action))
         ]
         self._topology = topology
-        self._lanes.clear()
+        self._channels.clear()
         given_up: list[Sent] = []
         for transfer in hit:
             left_bytes = self._abort(now_s, transfer)
             try:
-                lanes = self._lanes_of(transfer.action)
+                channels = self._channels_of(transfer.action)
             except HardwareError:
                 del self._under_way[transfer.action.transfer]
                 given_up.append(self._given_up(transfer, left_bytes, cause))
                 continue
-            for spec, share, count in lanes:
+            for spec, share, count in channels:
                 flow = self._fabric.start(spec, now_s, left_bytes * share)
                 transfer.flows[flow] = left_bytes * share, count
                 self._of_flow[flow] = transfer
         return given_up
 
-    def _lanes_of(self, action: Send) -> _Lanes:
+    def _channels_of(self, action: Send) -> _Channels:
         """Kept between two replicas, unless the number of the transfer picks a spine."""
         if self._spines > 1:
-            return self._make_lanes(action, action.transfer)
+            return self._make_channels(action, action.transfer)
         source = action.source
-        key = action.what, self._places.part_of[source].model, source, action.target
-        found = self._lanes.get(key)
+        key = action.what, self._placement.part_of[source].model, source, action.target
+        found = self._channels.get(key)
         if found is None:
-            found = self._lanes[key] = self._make_lanes(action, 0)
+            found = self._channels[key] = self._make_channels(action, 0)
         return found
 
-    def _make_lanes(self, action: Send, spread: int) -> _Lanes:
-        topology, lanes = self._topology, list[Hop]()
+    def _make_channels(self, action: Send, spread: int) -> _Channels:
+        topology, channels = self._topology, list[Hop]()
         for end in (action.source, action.target):
-            if end in self._places.lost:
+            if end in self._placement.lost:
                 raise HardwareError(f"replica {end} is lost")
         kind = KV if action.what == "kv" else ACTIVATIONS
         for out, to, share in self._shares(action):
             path = topology.path(gpu(out), gpu(to), spread)
-            lanes.append(Hop(path, latency_s=topology.latency_s(path), share=float(share)))
-        groups = bundles(lanes) if self._bundled else [[lane] for lane in range(len(lanes))]
-        hops = [(as_one([lanes[lane] for lane in group]), len(group)) for group in groups]
+            channels.append(Hop(path, latency_s=topology.latency_s(path), share=float(share)))
+        groups = bundles(channels) if self._bundled else [[channel] for channel in range(len(channels))]
+        hops = [(merged([channels[channel] for channel in group]), len(group)) for group in groups]
         return [(hop.flow(0.0, kind), hop.share, count) for hop, count in hops]
 
     def _shares(self, action: Send) -> list[tuple[int, int, Fraction]]:
@@ -165,10 +165,10 @@ class Transfers:
 
         That the ranks then gather the activations over their scale-up links is not timed.
         """
-        source, target = self._places.gpus_of[action.source], self._places.gpus_of[action.target]
+        source, target = self._placement.gpus_of[action.source], self._placement.gpus_of[action.target]
         if action.what != "kv":
             parts = range(len(target))
             return [(source[part % len(source)], target[part], Fraction(1, len(target))) for part in parts]
-        shape = self._shapes[self._places.part_of[action.source].model]
+        shape = self._shapes[self._placement.part_of[action.source].model]
         shares = reshard(shape, len(source), len(target))
         return [(source[one.source_rank], target[one.target_rank], one.share) for one in shares]

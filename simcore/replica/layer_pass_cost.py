@@ -5,7 +5,7 @@ from simcore.replica.part_steps import layers_fixed
 from simcore.replica.step_times import StepTimes
 
 
-def layer_pass_fixed(rows: StepTimes, run: Run, own: Span, model_layers: int) -> int:
+def layer_pass_cost_fixed(rows: StepTimes, run: Run, own: Span, model_layers: int) -> int:
     """Fixed-point cost of the one step of a ``run`` with layers, on a replica that is to hold layers ``own``.
 
     ``rows`` are those of a replica with all ``model_layers``.

@@ -3,12 +3,12 @@
 from collections.abc import Iterable, Sequence
 
 from hwmodels.loading.startup import ConnectionPool, ContextPool, StartUp, StartUpTimes, start
-from serving.vocabulary.actions import Load, Place, Reclaim, Send
+from serving.vocabulary.actions import AllocateGpus, Load, ReleaseGpus, Send
 from serving.vocabulary.layers import Part
 
 
-class Places:
-    """Replicas from ``Place`` to ``Reclaim``.
+class ReplicaPlacement:
+    """Replicas from ``AllocateGpus`` to ``ReleaseGpus``.
 
     part_of, gpus_of: of those that exist at the start. contexts: CUDA contexts that are kept ready, from the
     start on; connected: whether the GPUs of each of them have their connections.
@@ -37,7 +37,7 @@ class Places:
         """CUDA contexts that nobody has."""
         return self._contexts.ready
 
-    def place(self, action: Place, part: Part) -> None:
+    def place(self, action: AllocateGpus, part: Part) -> None:
         """The GPUs are the replica's, which is to hold a part of a model."""
         number = action.replica
         known = self.gpus_of.setdefault(number, action.gpus)
@@ -63,7 +63,7 @@ class Places:
         self._there.discard(replica)
         self.lost.add(replica)
 
-    def reclaim(self, action: Reclaim, busy: Iterable[int]) -> None:
+    def release_gpus(self, action: ReleaseGpus, busy: Iterable[int]) -> None:
         """The replica leaves its GPUs. busy: loads to or from it, of which there must be none."""
         number = action.replica
         assert number in self._there, f"replica {number} is reclaimed, but was never placed"

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from hwmodels.errors import HardwareError
 from hwmodels.topology.layout import Counts, Starts
-from hwmodels.topology.link import Place, gpu_ssd, ssd
+from hwmodels.topology.link import Location, gpu_ssd, ssd
 from hwmodels.topology.spec import ClusterSpec
 
 Path = tuple[int, ...]
@@ -12,7 +12,7 @@ Path = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class GpuSeat:
+class GpuSite:
     """Where a GPU sits; all numbers count over the cluster, -1 where there is none.
 
     switch: the PCIe switch it shares with its neighbours (its own if it shares none). domain: of NVLink.
@@ -30,11 +30,11 @@ class GpuSeat:
 
 
 @dataclass(frozen=True, slots=True)
-class Seats:
+class GpuSites:
     """The places of a cluster, as the routes over its links need them."""
 
     spec: ClusterSpec
-    gpus: tuple[GpuSeat, ...]
+    gpus: tuple[GpuSite, ...]
     counts: Counts
     starts: Starts
 
@@ -43,7 +43,7 @@ class Seats:
         """The numbers of the hosts."""
         return range(self.spec.hosts)
 
-    def seat(self, gpu: int) -> GpuSeat:
+    def site(self, gpu: int) -> GpuSite:
         """Where a GPU sits; HardwareError if there is none of that number."""
         if not 0 <= gpu < len(self.gpus):
             raise HardwareError(f"{self.spec.name}: there is no GPU {gpu}; write 0 to {len(self.gpus) - 1}")
@@ -52,7 +52,7 @@ class Seats:
     def scale_up_group(self, gpu: int) -> range:
         """The GPUs that ``gpu`` reaches without a network, itself too: its NVLink domain, else its host's."""
         size = self.spec.domain_gpus or self.spec.gpus_per_host
-        first = self.seat(gpu).gpu // size * size
+        first = self.site(gpu).gpu // size * size
         return range(first, min(first + size, self.spec.gpus))
 
     def gpus_of(self, host: int) -> range:
@@ -61,11 +61,11 @@ class Seats:
 
     def leaf_of(self, gpu: int) -> int:
         """The leaf switch of the GPU's NIC; -1 without network."""
-        return self.seat(gpu).leaf
+        return self.site(gpu).leaf
 
     def nic_of(self, gpu: int) -> int:
         """The GPU's NIC; -1 without network."""
-        return self.seat(gpu).nic
+        return self.site(gpu).nic
 
     def gpus_on_nic(self, nic: int) -> range:
         """The GPUs that share a NIC."""
@@ -79,29 +79,29 @@ class Seats:
         """The leaf switch that a NIC is on."""
         return _leaf_of_nic(nic, self.spec, self.counts)
 
-    def ssd_of(self, gpu: int) -> Place:
+    def ssd_of(self, gpu: int) -> Location:
         """The SSD place that ``gpu`` loads from; HardwareError in a cluster without."""
         if self.spec.ssd is None:
             raise HardwareError(f"{self.spec.file}: there is no ssd; write one, or load from elsewhere")
-        return gpu_ssd(self.seat(gpu).gpu) if self.spec.ssd_per == "gpu" else ssd(self.seat(gpu).host)
+        return gpu_ssd(self.site(gpu).gpu) if self.spec.ssd_per == "gpu" else ssd(self.site(gpu).host)
 
-    def host_of(self, place: Place) -> int:
+    def host_of(self, place: Location) -> int:
         """The host of a place; -1 for the remote store."""
         if place.kind in ("gpu", "gpu_ssd"):
             return place.number // self.spec.gpus_per_host
         return -1 if place.kind == "remote" else place.number
 
 
-def seats_of(spec: ClusterSpec, counts: Counts, starts: Starts) -> tuple[GpuSeat, ...]:
+def gpu_sites_of(spec: ClusterSpec, counts: Counts, starts: Starts) -> tuple[GpuSite, ...]:
     """Every GPU of the cluster written out."""
-    return tuple(_seat_of(gpu, spec, counts, starts) for gpu in range(spec.gpus))
+    return tuple(_site_of(gpu, spec, counts, starts) for gpu in range(spec.gpus))
 
 
-def _seat_of(gpu: int, spec: ClusterSpec, counts: Counts, starts: Starts) -> GpuSeat:
+def _site_of(gpu: int, spec: ClusterSpec, counts: Counts, starts: Starts) -> GpuSite:
     nic = gpu // spec.gpus_per_nic if spec.nic else -1
     switch = gpu // spec.pcie_shared_by
     up, down = (starts.pcie_out + gpu,), (starts.pcie_in + gpu,)
-    return GpuSeat(
+    return GpuSite(
         gpu=gpu,
         host=gpu // spec.gpus_per_host,
         switch=switch,

@@ -1,0 +1,79 @@
+"""Channels: parts of one thing that move side by side, and which of them move as one flow.
+
+Channels that share no link with another and are alike in all else are one flow over the links of all of them,
+each of which carries one channel's bytes. The slowest of them sets the pace.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from hwmodels.loading.plan import Hop
+
+Stage = Sequence[Hop]
+"""Channels that begin at the same places; ``Hop.after`` counts over the channels of the stage before."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadRoute:
+    """hops: of a ``Chain``. ends: per target the hops that bring it something."""
+
+    hops: tuple[Hop, ...]
+    ends: tuple[tuple[int, ...], ...]
+
+    @property
+    def links(self) -> frozenset[int]:
+        """All that it crosses."""
+        return frozenset([link for hop in self.hops for link in hop.links])
+
+
+def merged_stages(
+    stages: Sequence[Stage], ends: Sequence[Sequence[tuple[int, int]]], bundled: bool
+) -> LoadRoute:
+    """The stages' channels as hops. ends: per target the (stage, channel) that bring it something."""
+    hops: list[Hop] = []
+    numbers: list[dict[int, int]] = []  # per stage: channel -> hop
+    for stage, channels in enumerate(stages):
+        own: dict[int, int] = {}
+        for members in bundles(channels) if bundled else [[channel] for channel in range(len(channels))]:
+            own.update(dict.fromkeys(members, len(hops)))
+            hop = merged([channels[channel] for channel in members])
+            before = {numbers[stage - 1][channel] for channel in _after(channels, members)}
+            hops.append(replace(hop, after=tuple(sorted(before))))
+        numbers.append(own)
+    needs = [tuple(sorted({numbers[stage][channel] for stage, channel in one})) for one in ends]
+    return LoadRoute(tuple(hops), tuple(needs))
+
+
+def bundles(channels: Stage) -> list[list[int]]:
+    """The channels by number, those that move as one flow together."""
+    users = Counter([link for channel in channels for link in channel.links])
+    groups: dict[object, list[int]] = {}
+    for number, channel in enumerate(channels):
+        alone = len(channels) == 1 or not channel.links or any(users[link] > 1 for link in channel.links)
+        groups.setdefault(number if alone else _likeness(channel), []).append(number)
+    return list(groups.values())
+
+
+def merged(channels: Stage) -> Hop:
+    """One hop over the links of all these channels."""
+    if len(channels) == 1:
+        return channels[0]
+    return replace(channels[0], links=tuple([link for channel in channels for link in channel.links]))
+
+
+def _likeness(channel: Hop) -> tuple[object, ...]:
+    """Equal for channels that may be one flow; shares and caps that differ by rounding only count as
+    equal.
+    """
+    share, cap = f"{channel.share:.12g}", f"{channel.cap_bytes_per_s:.12g}"
+    return share, cap, channel.latency_s, channel.weight, channel.priority
+
+
+def _after(channels: Stage, members: Sequence[int]) -> set[int]:
+    found: set[int] = set()
+    for member in members:
+        after = channels[member].after
+        assert isinstance(after, tuple), "a channel names the channels before it"
+        found.update(after)
+    return found
