@@ -109,10 +109,8 @@ class Simulation:
         self._collecting = False
         self._data_timer = Timer(self._env, DATA_RANK, self._data)
         self._monitor_timer = Timer(self._env, MONITOR_RANK, self._woke)
-        self.losses: Losses | None = None
         self._fault_timer = Timer(self._env, FAULT_RANK, self._fault)
-        if faults is not None:
-            self.losses = Losses(faults, data_plane, self._cut_off, self._handle)
+        self.losses = None if faults is None else Losses(faults, data_plane, self._cut_off, self._handle)
         self._arrival = Timer(self._env, ARRIVAL_RANK, lambda _: None)
         self._arrival.calls(self._arrive)  # one at a time, so nothing is pending
 

@@ -116,7 +116,7 @@ REFUSED = [
     ("driver.carries_out=[run,assign]", "system=vllm may ask for Interrupt, Preempt, Reject"),
     (
         "system=blitzscale driver.carries_out=realexec",
-        "may ask for Adopt, Load, Place, Reclaim, Send, Turn, Wake",
+        "may ask for AllocateGpus, JoinBatch, Load, ReleaseGpus, Send, SwitchRole, Wake",
     ),
     ("faults=one_replica driver.carries_out=[run,assign,reject,interrupt,preempt]", "may ask for Fail,"),
 ]
