@@ -12,7 +12,7 @@ CELLS = {
     ("its last layers run", "the transfer ended"): "-",
     ("its last layers run", "the world stopped the transfer"): "-",
     ("its last layers run", "source of the first layers lost"): "fails",
-    ("its last layers run", "instance of the last layers lost"): "its new instance goes on with it",
+    ("its last layers run", "instance of the last layers lost"): "its target goes on with it",
     ("its first layers' KV is on its way", "the last layers ran"): "refused",
     ("its first layers' KV is on its way", "the transfer ended"): "decodes",
     ("its first layers' KV is on its way", "the world stopped the transfer"): "sent again",

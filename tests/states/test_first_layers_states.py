@@ -119,7 +119,7 @@ class Case:
         if waits:
             again = any(isinstance(one, Send) for one in actions) and self.transfer >= 0
             return "sent again" if again else STATES[1]
-        words = {"decodes": decodes, "its new instance goes on with it": goes_on, "fails": fails}
+        words = {"decodes": decodes, "its target goes on with it": goes_on, "fails": fails}
         return next(word for word, holds in words.items() if holds) + stopped
 
 

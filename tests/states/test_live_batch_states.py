@@ -1,4 +1,4 @@
-"""Every cell of the table of live batches is played on one pair: instance 1 loads, instance 0 is old."""
+"""Every cell of the table of live batches is played on one pair: instance 1 loads, instance 0 has all."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from serving.live.pairs import LiveBatch, LivePair, LivePass
 from serving.vocabulary.request import Request
 from tests.states.live_batch_states import CELLS, STATES
 
-LAYERS, OLD, NEW = 4, 0, 1
+LAYERS, SOURCE, TARGET = 4, 0, 1
 
 
 def nothing() -> tuple[tuple[Request, ...], int | None]:
@@ -17,16 +17,16 @@ class Case:
     """One batch in a state; the first layer of it has been run, but for one that is embedded."""
 
     def __init__(self, state: str) -> None:
-        self.pair = LivePair(NEW, LAYERS, embeds=state != "embedding")
+        self.pair = LivePair(TARGET, LAYERS, embeds=state != "embedding")
         self.passed: LivePass | None = None
         self.pair.layers_loaded(1)
         queue = [(Request(0, 0, 8, 4, "m"),)]
         self.pair.work(lambda: (queue.pop(), None) if queue else nothing())
         (self.batch,) = self.pair.batches
         if state == "embedding":
-            self.batch.source = OLD
+            self.batch.source = SOURCE
         else:
-            self.pair.ended(NEW)
+            self.pair.ended(TARGET)
             self.go_on_to(state)
         assert self.batch.where == state
 
@@ -35,16 +35,16 @@ class Case:
             self.pair.layers_loaded(2)
             self.pair.work(nothing)
         if state in ("claimed", "moving", "pulled", "over"):
-            self.pair.pull(OLD, self.batch)
+            self.pair.pull(SOURCE, self.batch)
         if state in ("pulled", "over"):
             self.pair.activations_arrived(self.batch)
         if state == "over":
-            self.pair.ended(OLD)
+            self.pair.ended(SOURCE)
 
     def play(self, event: str) -> str:
         """The state after it, and which layers are to be run; "-": nothing happens, or it cannot come."""
         before, pair, batch = self.batch.where, self.pair, self.batch
-        old = batch.source
+        source = batch.source
         try:
             getattr(self, "_" + event.replace(" ", "_"))(pair, batch)
         except AssertionError:
@@ -54,39 +54,39 @@ class Case:
             layers = (self.passed.first, self.passed.last)
             words = {(1, 2): "one layer", (1, LAYERS): "all other layers"}
             return f"{batch.where}, {words[layers]}"
-        if batch.where == "embedding" and batch.source != old:
+        if batch.where == "embedding" and batch.source != source:
             assert pair.not_embedded() == [batch]
             return "embedding, another is asked"
         return "-" if batch.where == before else batch.where
 
-    def _new_instance_is_idle(self, pair: LivePair, batch: LiveBatch) -> None:
+    def _target_is_idle(self, pair: LivePair, batch: LiveBatch) -> None:
         pair.layers_loaded(2)
         if pair.may_work:
             self.passed = pair.work(nothing)
 
-    def _idle_old_instance_pulls(self, pair: LivePair, batch: LiveBatch) -> None:
+    def _idle_source_pulls(self, pair: LivePair, batch: LiveBatch) -> None:
         if pair.offer() is batch:
-            self.passed = pair.pull(OLD, batch)
+            self.passed = pair.pull(SOURCE, batch)
 
     def _activations_came(self, pair: LivePair, batch: LiveBatch) -> None:
         self.passed = pair.activations_arrived(batch)
 
     def _pass_ended(self, pair: LivePair, batch: LiveBatch) -> None:
-        if batch.where != "pulled":  # an old instance runs all other layers at once
-            pair.ended(NEW)
+        if batch.where != "pulled":  # a source runs all other layers at once
+            pair.ended(TARGET)
 
-    def _old_instance_lost(self, pair: LivePair, batch: LiveBatch) -> None:
-        concerned = [batch] if batch.source == OLD and batch in pair.batches else []
-        assert pair.source_lost(OLD) == concerned
+    def _source_lost(self, pair: LivePair, batch: LiveBatch) -> None:
+        concerned = [batch] if batch.source == SOURCE and batch in pair.batches else []
+        assert pair.source_lost(SOURCE) == concerned
 
     def _pass_over_the_last_layer_ended(self, pair: LivePair, batch: LiveBatch) -> None:
-        if batch.where == "running":  # the new instance has them all by now, and ends what it has begun
+        if batch.where == "running":  # the target has them all by now, and ends what it has begun
             pair.layers_loaded(LAYERS)
             assert pair.offer() is None
-            pair.ended(NEW)
+            pair.ended(TARGET)
             pair.work(nothing)
-        if batch.where != "claimed":  # the new instance has not the last layer
-            pair.ended(OLD if batch.where == "pulled" else NEW)
+        if batch.where != "claimed":  # the target has not the last layer
+            pair.ended(SOURCE if batch.where == "pulled" else TARGET)
 
 
 @pytest.mark.parametrize(("state", "event"), CELLS)

@@ -6,17 +6,17 @@ from serving.live.pairs import LivePair
 from serving.vocabulary.request import Request
 from tests.states.live_pair_states import CELLS
 
-LAYERS, OLD, NEW = 4, 0, 1
+LAYERS, SOURCE, TARGET = 4, 0, 1
 
 
 def in_state(state: str) -> LivePair:
-    """One batch, of which an old instance runs the last layers."""
-    pair = LivePair(NEW, LAYERS)
+    """One batch, of which a source runs the last layers."""
+    pair = LivePair(TARGET, LAYERS)
     pair.layers_loaded(1)
     queue = [(Request(0, 0, 8, 4, "m"),)]
     pair.work(lambda: (queue.pop(), None))
-    pair.pull(OLD, pair.batches[0])
-    pair.activations_arrived(pair.ended(NEW))
+    pair.pull(SOURCE, pair.batches[0])
+    pair.activations_arrived(pair.ended(TARGET))
     pair.layers_loaded(2)
     if state == "whole":
         pair.layers_loaded(LAYERS)
@@ -49,7 +49,7 @@ def play(pair: LivePair, event: str) -> str:
         elif event == "load stopped":
             pair.stop()
         elif event == "last batch is over":
-            pair.ended(OLD)
+            pair.ended(SOURCE)
         else:
             return idle(pair)
     except AssertionError:
