@@ -53,6 +53,7 @@ class RankTimes:
 
 
 NO_TIME = RankTimes((Stretch(0, 0.0, 0.0),), "none")
+NO_ALL_REDUCE = StepAllReduce(NO_TIME.stretches)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,8 @@ class AllReduce:
 
     def of_step(self, llm: LlmShape, tp: int) -> StepAllReduce:
         """All of a step of ``llm``, over its tokens."""
+        if tp == 1:
+            return NO_ALL_REDUCE
         times = ALL_REDUCES_PER_LAYER * llm.layers
         token_bytes = llm.hidden * llm.bytes_per_parameter
         return StepAllReduce(

@@ -5,7 +5,7 @@ With declared shares it is the datasheet rung; hwmodels.roofline_fit finds the s
 
 from dataclasses import dataclass
 
-from hwmodels.all_reduce import AllReduce, RankTimes, StepAllReduce
+from hwmodels.all_reduce import NO_ALL_REDUCE, AllReduce, RankTimes, StepAllReduce
 from hwmodels.errors import HardwareError
 from hwmodels.gpu import Gpu
 from hwmodels.llm_shape import LlmShape
@@ -85,14 +85,15 @@ class RooflineStepModel:
         """The head runs on the last token of each sequence only; all-reduces overlap nothing."""
         tokens = prefill_tokens + decode_sequences
         sequences = prefill_sequences + decode_sequences
-        all_reduce_s, all_reduce_s_per_token = self.all_reduce.line(tokens)
-        return (
+        alone_s = (
             self.step_s
             + max(self.layers_weight_read_s, self.layers_compute_s_per_token * tokens)
             + max(self.head_weight_read_s, self.head_compute_s_per_sequence * sequences)
-            + all_reduce_s
-            + all_reduce_s_per_token * tokens
         )
+        if self.all_reduce is NO_ALL_REDUCE:  # asked for every prompt of a simulation
+            return alone_s
+        all_reduce_s, all_reduce_s_per_token = self.all_reduce.line(tokens)
+        return alone_s + all_reduce_s + all_reduce_s_per_token * tokens
 
     def decode_attention(self, decode_sequences: int) -> tuple[Piece, ...]:
         """Reading the stored KV once, at the memory's rate."""

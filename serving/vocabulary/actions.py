@@ -1,7 +1,7 @@
 """Actions are wishes the controller hands to a world. Deltas only: what a replica holds is implicit."""
 
 from serving.vocabulary.fact import fact
-from serving.vocabulary.layers import Part
+from serving.vocabulary.layers import Part, part_of
 
 # (request id, first KV position to compute, number of tokens): positions [start, start + tokens).
 Chunk = tuple[int, int, int]
@@ -158,7 +158,7 @@ class Load:
     def part(self) -> Part:
         """What is brought; whoever asks for it has said which layers."""
         assert self.layers is not None, f"load {self.load} does not say which layers of {self.model}"
-        return Part(self.model, *self.layers)
+        return part_of(self.model, *self.layers)
 
 
 @fact

@@ -1,6 +1,7 @@
 """Layer ranges and parts: the nouns behind instances, loads, copies, live-scaling targets and stages."""
 
 from dataclasses import dataclass
+from functools import cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,3 +55,9 @@ class Part:
     def overlaps(self, other: "Part") -> bool:
         """Whether a layer is in both."""
         return self.model == other.model and self.first < other.last and other.first < self.last
+
+
+@cache
+def part_of(model: str, first: int, last: int) -> Part:
+    """The part, the same object each time: looking it up among others then compares no fields."""
+    return Part(model, first, last)

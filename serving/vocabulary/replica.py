@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from serving.vocabulary.layers import LayerRange, Part
+from serving.vocabulary.layers import LayerRange, Part, part_of
 
 Role = Literal["prefill", "decode", "both"]
 
@@ -28,7 +28,7 @@ class Replica:
     @property
     def part(self) -> Part:
         """What of a model it is to hold; ``serving.parameters.residency`` says how far that has come."""
-        return Part(self.model, self.layers.first, self.layers.last)
+        return part_of(self.model, self.layers.first, self.layers.last)
 
     @property
     def longest_request_tokens(self) -> int:
