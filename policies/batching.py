@@ -224,7 +224,7 @@ class PrefillFirst:
         return Batch((), chunks, 0, False, 1, False, "prefill again")
 
     def _prompts(self, view: ReplicaView, seats: int) -> tuple[tuple[Chunk, ...], int]:
-        """As many whole prompts as seats, tokens and memory allow, and the free blocks they leave."""
+        """At most ``seats`` whole prompts, as tokens and memory allow, and the free blocks they leave."""
         chunks: list[Chunk] = []
         kv = view.kv
         room = kv.free_blocks - kv.watermark_blocks

@@ -1,4 +1,4 @@
-"""Which free seats become instances, and from where they load: the network, stores, a doubling multicast."""
+"""Which free slots become instances, and from where they load: the network, stores, a doubling multicast."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -22,7 +22,7 @@ TIERS = ("host", "ssd", "remote")
 class NetworkProvisioner:
     """Instances load from instances (BlitzScale and its ablations).
 
-    With ``scale_up_first`` seats beside a holder come first: it sends over the links of its scale-up domain.
+    With ``scale_up_first`` slots beside a holder come first: it sends over the links of its scale-up domain.
     The ``planner`` finds sources over the network for the others; instances that load beside a holder forward
     what they get. Only when no replica can send does a host's memory, to its own GPUs before others'.
     ``order`` and ``grouping`` are the planner's; ``one_to_one`` has neither.
@@ -47,7 +47,7 @@ class NetworkProvisioner:
         self._scale_up_first = scale_up_first
 
     def provision(self, wanted: Provision) -> Provisioned:
-        """Beside a holder, then as planned, ties in the order of the seats' numbers."""
+        """Beside a holder, then as planned, ties in the order of the slots' numbers."""
         draft = _Draft(wanted)
         if self._scale_up_first and wanted.scale_up_bytes_per_s:
             draft.add("beside a holder", _beside_holders(wanted, draft, self._prunes))
@@ -71,8 +71,8 @@ class NetworkProvisioner:
 class StoreProvisioner:
     """Instances load from where their host finds the parameters (ServerlessLLM, AllCache, PipeSwitch).
 
-    Locality-aware: the start time of a seat is estimated by the first of ``tiers`` (of ``host``, its host's
-    memory, ``ssd``, ``remote``) that has the model; the earliest start, ties by number. A seat for which none
+    Locality-aware: the start time of a slot is estimated by the first of ``tiers`` (of ``host``, its host's
+    memory, ``ssd``, ``remote``) that has the model; the earliest start, ties by number. A slot for which none
     of them has it loads from the remote store, if there is one. With ``host`` alone and a copy on every host
     this is AllCache; with ``overlap``, which runs the first batch while layers arrive, PipeSwitch.
     Edges have one source, one target, no shards and no rate of their own.
@@ -88,7 +88,7 @@ class StoreProvisioner:
         self._overlap = overlap
 
     def provision(self, wanted: Provision) -> Provisioned:
-        """The seats that start earliest, each from its nearest tier."""
+        """The slots that start earliest, each from its nearest tier."""
         draft = _Draft(wanted)
         tiers = self._tiers if "remote" in self._tiers else [*self._tiers, "remote"]
         for position, tier in enumerate(tiers):
@@ -114,7 +114,7 @@ class BinomialProvisioner:
     """
 
     def provision(self, wanted: Provision) -> Provisioned:
-        """The first seats by number, served in rounds by running replicas, or by host copies without any."""
+        """The first slots by number, served in rounds by running replicas, or by host copies without any."""
         draft = _Draft(wanted)
         targets = [Target(slot.replica, slot.ports) for slot in draft.slots[: draft.left]]
         if not targets:
@@ -138,7 +138,7 @@ class BinomialProvisioner:
 
 
 class _Draft:
-    """A provision under way: the seats still free, how many are still wanted, which replicas load already."""
+    """A provision under way: the slots still free, how many are still wanted, which replicas load already."""
 
     def __init__(self, wanted: Provision) -> None:
         self.wanted = wanted
@@ -149,7 +149,7 @@ class _Draft:
         self._parts: list[str] = []
 
     def add(self, how: str, edges: Sequence[Edge]) -> None:
-        """These seats are taken; ``how`` goes on after their number."""
+        """These slots are taken; ``how`` goes on after their number."""
         taken = {endpoint for edge in edges for endpoint in edge.targets}
         if not taken:
             return
@@ -164,7 +164,7 @@ class _Draft:
         self._parts.append(f"{len(started)} {how}")
 
     def provisioned(self, overlap: bool, obstacle: Obstacle) -> Provisioned:
-        """The edges so far; ``obstacle``: why seats stay free that are still wanted."""
+        """The edges so far; ``obstacle``: why slots stay free that are still wanted."""
         wanted = self.wanted
         parts = list(self._parts)
         if self.left:
@@ -175,9 +175,9 @@ class _Draft:
 
 
 def _beside_holders(wanted: Provision, draft: _Draft, relays: bool) -> list[Edge]:
-    """One edge per scale-up domain with a holder and free seats, the seats by number.
+    """One edge per scale-up domain with a holder and free slots, the slots by number.
 
-    The holder's GPUs send a part to each seat, which exchange them: all together get what one link carries.
+    The holder's GPUs send a part to each slot, which exchange them: all together get what one link carries.
     A holder whose out-links are free sends. relays: as over the network, then a replica that loads, and
     of the busy ones the one with the fewest loads; without, these send only where no holder exists.
     """
@@ -227,13 +227,13 @@ def _from_own_hosts(draft: _Draft) -> list[Edge]:
 
 
 def _stored(slot: GpuSlot, tier: str, why: str) -> Edge:
-    """A seat's load from a store, at whatever rate that has."""
+    """A slot's load from a store, at whatever rate that has."""
     place = 0 if tier == "remote" else slot.host
     return Edge(((tier, place),), (endpoint_of(slot),), 0, (), f"{tier} {place}: {why}")
 
 
 def _doubled(standing: Iterable[Holder], takers: Sequence[Holder]) -> list[tuple[Holder, Holder, int]]:
-    """(giver, taker, round from 1): those served first give again first, the takers in order."""
+    """(source, target, round from 1): targets served first send first in the next round, targets in order."""
     hops: list[tuple[Holder, Holder, int]] = []
     givers, turn = list(standing), 0
     while givers and len(hops) < len(takers):

@@ -37,7 +37,7 @@ class Controller(Protocol):
 
 
 class Journal(Protocol):
-    """Whoever wants to replay the run."""
+    """Where the run is written so that it can be replayed."""
 
     def write(self, now_ns: int, event: Event, actions: Sequence[Action]) -> None:
         """Called once per handled event, in order."""

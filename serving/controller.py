@@ -15,7 +15,7 @@ _IDLE = EngineState.IDLE
 
 
 class Controller:
-    """Engines, the service of every model and the front door behind one method.
+    """Engines, and the service of every model, behind one method.
 
     ``serving.composition`` puts one together. ``requests``: in flight; ``transfer_ids``: over all services;
     ``elastic``: brings parameters to replicas, and may add and remove some.

@@ -1,8 +1,8 @@
 """The SimPy driver: it turns arrivals and due runs into events, and carries out the controller's actions.
 
 Same-time order is (time, kind rank, replica id): the opening, arrivals in trace order, what arrived on the
-data plane, the load monitor's period, then completions by replica, of those that still load last: so it is
-known who is idle and takes their layers over before they begin another.
+data plane, the load monitor's period, then completions by replica, of those that still load last: so before
+these begin another pass it is known which instances are idle and may take over layers from them.
 """
 
 from array import array
@@ -194,7 +194,7 @@ class Simulation:
             self.losses.due(now_ns)
             if self._data_plane is not None:
                 self._await_data(now_ns)
-            if self._env.peek() != inf:  # else nobody is served any more, whatever else is lost
+            if self._env.peek() != inf:  # else no request is served any more, whatever else is lost
                 self._await_fault()
 
     def _cut_off(self, now_ns: int, replica: int) -> None:
@@ -218,7 +218,7 @@ class Simulation:
             self._data_timer.at(due_ns if due_ns > now_ns else now_ns)
 
     def _woke(self, now_ns: int) -> None:
-        """A period of the load monitor is over; after the last request nobody looks any more."""
+        """A period of the load monitor is over; after the last request there are no more looks."""
         if self._next is None and not self._lives:
             return
         ends = self._next is None and not self._moves()

@@ -1,4 +1,4 @@
-"""Notices a world in which nothing happens any more but looks of the load monitor."""
+"""Notices a world in which only looks of the load monitor happen any more."""
 
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -12,14 +12,15 @@ from simcore.replica.lifetime import Lifetime
 PATIENCE_NS: Final = 3600 * NS_PER_S
 """How long a scaler that does not say until when its answers hold may do nothing."""
 LOOKS: Final = 4
-"""So many looks without change tell what will change by itself, as many after it that nothing came of it."""
+"""A stall takes twice so many looks without change. The first half finds the latest time at which something
+changes by itself (``expiry_times_ns``); the second half is counted after that time."""
 
 
 class StallDetector:
     """Since when only looks have been handled, and whether anything can still come of them.
 
     Between looks time alone changes what policies see: copies in host memory and parameters on free GPUs end,
-    and a scaler waits before it lets an instance go. ``elastic`` knows when; None: nobody does.
+    and a scaler waits before it lets an instance go. ``elastic`` knows when; None: it is not known.
     """
 
     __slots__ = (
@@ -32,14 +33,14 @@ class StallDetector:
         elastic: Elastic | None = None,
         expiry_times_ns: Callable[[Elastic], list[int] | None] = expiry_times_ns,
     ) -> None:
-        """``expiry_times_ns``: when what time alone ends does so; None: nobody knows."""
+        """``expiry_times_ns``: when what ends by time alone does so; None: not known."""
         self._elastic = elastic
         self._expiry_times_ns = expiry_times_ns
         self._events = -1
         self._since_ns = 0
         self._looks = 0  # without change, while no other event was due
         self._past = 0  # of them, after all that changes by itself has
-        self._settled_ns: int | None = 0  # when that will be; None: nobody knows
+        self._settled_ns: int | None = 0  # when that will be; None: not known
         self._state = (0, 0)
 
     def is_stalled(self, now_ns: int, events: int, alone: bool) -> bool:
@@ -73,7 +74,7 @@ class StallDetector:
 
 
 def stall_error(lives: Mapping[int, Lifetime]) -> UserError:
-    """What is said of requests that nobody will ever serve."""
+    """What is said of requests that will never be served."""
     first = next(iter(lives.values())).request
     return UserError(
         f"the world stands still with {len(lives)} requests that nobody will serve, request {first.id} of "

@@ -11,7 +11,7 @@ from simpy import Environment, Event
 def run_all(env: Environment) -> None:
     """What ``env.run()`` does where all events are timers', without calls of its own for each of them.
 
-    None of them fails, nobody stops the world, and their callbacks stay as they are.
+    None of them fails, nothing stops the world, and their callbacks stay as they are.
     """
     world: Any = env
     queue = world._queue

@@ -40,7 +40,7 @@ def cached(
     """ServerlessLLM's caches: what a host loads stays ``ttl_s`` seconds.
 
     ``since``: its last ``load`` (from here to a GPU or from the store), its last ``use`` (loads are the only
-    ones, so it differs while one is under way) or its ``fetch`` from the store, whoever reads it later.
+    ones, so it differs while one is under way) or its ``fetch`` from the store, for whatever use.
     ``host_gb``: memory of one host for copies; ``max_models``: or room for so many of the largest model.
     """
     if since not in ("load", "use", "fetch"):

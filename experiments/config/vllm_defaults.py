@@ -1,4 +1,4 @@
-"""How many sequences and tokens a step of vLLM may have when nobody says: it looks at the GPU and the usage.
+"""How many sequences and tokens a step of vLLM may have when they are not set: by GPU and usage.
 
 The rule of vLLM 0.19.0, ``EngineArgs.get_batch_defaults`` (vllm/engine/arg_utils.py), for GPUs.
 """

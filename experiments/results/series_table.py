@@ -86,7 +86,7 @@ class Stays:
 def series_of(
     sink: SeriesSink, columns: dict[str, NDArray[np.generic]], end_s: float
 ) -> dict[str, NDArray[np.generic] | Names]:
-    """One row per instant and engine, in this order; engine -1 is who waits before any engine has it.
+    """One row per instant and engine, in this order; engine -1 is for requests that no engine has yet.
 
     ``columns`` of the requests get ``scheduled_ns``, when the first step of each began.
     """

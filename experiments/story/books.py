@@ -152,7 +152,7 @@ def _ran(books: Books, now_ns: int, event: Ran) -> None:
 
 
 def _join(books: Books, bench: Bench, event: Ran) -> dict[int, int]:
-    """Who was adopted during the run took part from some of its steps on."""
+    """Requests that joined during the run took part from some of its steps on."""
     before, joined = 0, dict[int, int]()
     for at, requests in zip(event.joins, bench.joins):
         bench.steps += at - before

@@ -54,7 +54,7 @@ class ContextPool:
 
     @property
     def ready(self) -> int:
-        """Contexts that nobody has."""
+        """Contexts that are ready and in no use."""
         return self._ready
 
     def take(self, make_s: float) -> float:

@@ -139,7 +139,7 @@ def _usable(ports: Sequence[Port]) -> int:
 def sharded(givers: Sequence[Holder], takers: Sequence[Holder]) -> tuple[int, tuple[Shard, ...]]:
     """Line 9: (bytes/s of the whole, shards), rank by rank, each side's shares as its GPUs' rates.
 
-    The slowest rank sets the pace. Between equal GPUs rank r of the i-th giver sends to rank r of the i-th
+    The slowest rank sets the pace. Between equal GPUs rank r of the i-th source sends to rank r of the i-th
     taker; otherwise a GPU may meet several on the other side.
     """
     ranks = len(takers[0].lanes)

@@ -66,7 +66,7 @@ class Deployment:
         self.drains = Drains(placement, self._progress, copies)
 
     def start(self, now_ns: int, decision: ScaleDecision, actions: list[Action]) -> MissingInstances | None:
-        """Occupy seats and begin the loads that the provisioner chose; what does not come."""
+        """Occupy slots and begin the loads that the provisioner chose; returns what cannot be started."""
         model, part = decision.model, self.instances.part_of(decision.model)
         wanted = provision_for(
             model,
@@ -173,11 +173,11 @@ class Deployment:
         self._progress.reload(now_ns, self.checked_copies.lost_host(host, now_ns), actions)
 
     def lost_ssd(self, now_ns: int, event: LostSsd, actions: list[Action]) -> None:
-        """Nobody plans to read from it any more; the world tells of the loads that did."""
+        """No load is planned from it any more; the world reports the loads from it that stopped."""
         self.cluster = self.cluster.without_ssd(event.host)
 
     def lost_link(self, now_ns: int, event: LostLink, actions: list[Action]) -> None:
-        """Who was behind a lost NIC is planned with behind the next one of its host."""
+        """GPUs behind a lost NIC are planned with behind the next one of their host."""
         self.cluster = self.cluster.without_nic(event.nic)
 
     def switch_role(self, number: int, role: Role, reason: str, actions: list[Action]) -> None:

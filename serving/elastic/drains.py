@@ -1,4 +1,4 @@
-"""Instances that are to go: they take nothing new, and leave when they are empty and nobody needs them."""
+"""Instances that are to go: they take nothing new, and leave when they are empty and no load needs them."""
 
 from serving.elastic.load_progress import LoadProgress
 from serving.elastic.placement import Placement
@@ -38,7 +38,7 @@ class Drains:
             self._placement.vacate(now_ns, number, reason, actions)
 
     def release_gpus(self, now_ns: int, number: int, actions: list[Action]) -> None:
-        """Free the GPUs of a drained instance, when it is empty and nobody needs its parameters."""
+        """Free the GPUs of a drained instance, when it is empty and its parameters are not needed."""
         instance = self._placement.instances.live[number]
         part = instance.replica.part
         if self._placement.service_of(number).outstanding(number):

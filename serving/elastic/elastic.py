@@ -178,7 +178,7 @@ class Elastic:
         return [last.until_ns for last in self._still.values()]
 
     def _any_gpus_obtainable(self, now_ns: int) -> bool:
-        """Whether any model could be given GPUs, by nobody or by another model."""
+        """Whether any model could be given GPUs: free ones, or those of an idle instance of another."""
         return self.deployment.instances.has_free() or bool(self._idle(now_ns))
 
     def _gpus_obtainable(self, now_ns: int, model: str) -> bool:
@@ -229,7 +229,9 @@ class Elastic:
         )
 
     def _is_calm(self, view: ScalingView) -> bool:
-        """Whether the scaler lets the model be until a load is above some bound, which is kept."""
+        """Whether the scaler names bounds below which it would change nothing (``CalmScaler``).
+
+        They are kept in ``_calm``: the model is not looked at until one of its loads is above its bound."""
         calm = None if self._scaler.calm is None else self._scaler.calm(view)
         if calm is None:
             self._calm.pop(view.model, None)

@@ -53,7 +53,7 @@ class FixedReplicas:
         self._loads.ended_early(event)
 
     def _part_lost(self, now_ns: int, event: LostHost | LostSsd | LostLink, actions: list[Action]) -> None:
-        """Nothing follows: nobody plans anything."""
+        """Nothing follows: nothing is planned."""
 
     def _woke(self, now_ns: int, event: Woke, actions: list[Action]) -> None:
         raise AssertionError("nobody asked to be woken")
@@ -65,4 +65,4 @@ class FixedReplicas:
         """Nothing follows."""
 
     def lost(self, now_ns: int, replica: int, cause: str, actions: list[Action]) -> None:
-        """Nothing follows: others serve, or nobody."""
+        """Nothing follows: the replicas that are left serve."""

@@ -1,8 +1,8 @@
-"""Which GPUs belong to which instance: seats, their occupation, and the state of every instance.
+"""Which GPUs belong to which instance: slots, their occupation, and the state of every instance.
 
-A seat is a group of GPUs of one host that could serve a model; it gets a replica number when it is first
-looked at and keeps it, so a replica that comes back has its old number. docs/STATES.md has the table of
-states and events of an instance.
+A slot is a group of GPUs of one host that could serve a model; it gets a replica number when it is first
+looked at and keeps it, so a replica that is started there again has the same number. docs/STATES.md has the
+table of states and events of an instance.
 """
 
 from collections import Counter
@@ -84,7 +84,7 @@ class Instances:
         return len(self._prototypes[model].gpus)
 
     def free_slots(self, model: str) -> list[Replica]:
-        """The seats of a model whose GPUs all are free, in index order."""
+        """The slots of a model whose GPUs all are free, in index order."""
         size = self.gpus_per_instance(model)
         return [self._slot(model, first, size) for first in sorted(self._free_of(size))]
 
@@ -128,7 +128,7 @@ class Instances:
         return self.slots[number]
 
     def spare(self, model: str, now_ns: int) -> int:
-        """How many seats are free, those of parked instances not counted."""
+        """How many slots are free, those of parked instances not counted."""
         free = len(self._free_of(self.gpus_per_instance(model)))
         return free - len(self.parked(model, now_ns)) if self._parked else free
 
@@ -146,7 +146,7 @@ class Instances:
         return list(self._parked.values())
 
     def place(self, number: int, role: Role, state: InstanceState) -> Instance:
-        """GPUs become this seat's own; whatever was parked on them is overwritten."""
+        """The slot's GPUs are this replica's; parameters that were parked on them are overwritten."""
         slot = self.slots[number]
         taken = set(slot.gpus)
         for other in [other for other in self._parked if taken & set(self.slots[other].gpus)]:

@@ -107,7 +107,7 @@ class LoadProgress:
         return True
 
     def stop(self, endpoint: Endpoint, reason: str, actions: list[Action]) -> None:
-        """Loads that have a lost stop on their way go nowhere; the world tells when each has ended."""
+        """Stop the loads that have a lost endpoint on their way; the world reports when each has ended."""
         for flight in self.loads.in_flight.values():
             load = flight.load
             missing = [target for target, state in zip(load.targets, flight.states) if state is UNDER_WAY]

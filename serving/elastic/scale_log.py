@@ -18,7 +18,7 @@ class ScaleLog:
         self.events.append(event)
 
     def happened(self, now_ns: int, act: str, instance: Instance, reason: str) -> None:
-        """Something that nobody decides about became of an instance."""
+        """An instance changed without a decision (its load ended, its GPUs were freed or lost)."""
         replica = instance.replica
         self.events.append(ScaleEvent(now_ns, act, replica.model, instance.role, replica.id, reason))
 

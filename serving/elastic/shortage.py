@@ -19,7 +19,7 @@ class Shortage:
 
     def __init__(self) -> None:
         self.starved: list[str] = []
-        # Model -> (role, act) -> what it was told
+        # Model -> (role, act) -> the shortage recorded last: the same one is not recorded every period
         self._recorded: dict[str, dict[tuple[str, str], MissingInstances]] = {}
 
     def is_new_shortage(self, decision: ScaleDecision, missing: MissingInstances) -> bool:

@@ -1,4 +1,4 @@
-"""What a provisioner is shown: free seats, and who has the parameters with what bandwidth to spare."""
+"""What a provisioner is shown: free slots, and who has the parameters with what bandwidth to spare."""
 
 from collections.abc import Collection, Mapping, Sequence
 
@@ -24,8 +24,8 @@ def provision_for(
     """The request for ``count`` instances.
 
     host_copies: hosts whose memory has the parameters. A replica that still loads can pass on what it gets
-    (chains grow at their tails). A stop that parameters leave now is busy, and so is one of ``kv_senders``,
-    which KV leaves now.
+    (chains grow at their tails). An endpoint that parameters leave now is busy, and so is one of
+    ``kv_senders``, which KV leaves now.
     """
     sending = loads.sending()
     prefilling = _prefilling(instances, cluster)

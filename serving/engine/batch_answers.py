@@ -78,7 +78,7 @@ def check_victims(asked: BatchQuestion, batch: Batch) -> None:
 
 
 def idle_with_work(asked: BatchQuestion) -> NoReturn:
-    """The batcher has nothing to run though there is work, and nobody else's KV in the memory."""
+    """The batcher has nothing to run though there is work, and no other KV in the memory."""
     waits = f"{len(asked.running)} requests run and {len(asked.waiting)} wait on replica {asked.replica}"
     raise fault(asked.batcher, CHOOSE, f"left work lying: it answered None, and {waits}")
 
@@ -122,7 +122,7 @@ def _is_chunk(chunk: object) -> bool:
 
 
 def _wrong_chunk(chunk: Any, progress: Progress | None) -> str:
-    """``progress``: whose prompt it would be a part of; None: nobody's."""
+    """``progress``: the request whose prompt it would be a part of; None: of none."""
     if not _is_chunk(chunk):
         return f"the chunk {shown(chunk)} is not (request, first position, tokens), a tuple of three ints"
     request = chunk[0]

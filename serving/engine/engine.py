@@ -6,12 +6,13 @@ states and events.
 An arrival interrupts a run if it may change it; a pass is chosen after a report unless the run goes on.
 Requests whose KV comes from another replica (``join_batch``) join decode steps in progress at their next
 boundary; any other run they interrupt. A replica that hands over (role prefill) runs prompts only: those it
-completes are ``outgoing``, and keep their memory until they are fetched. ``layer_pass``: layers of others'
-prompts; first.
+completes are ``outgoing``, and keep their memory until they are fetched. ``layer_pass``: a pass over some
+layers of prompts of a live pair (``serving.live``); it is run before the next pass of its own.
 
 Under asynchronous scheduling a step is chosen while the one before it runs. So what happens during a step
-(an arrival, a finish) counts only from the second boundary after it: newcomers wait at the door, and those
-who have finished keep seat and memory, for one step more. When nothing else can run, both count at once.
+(an arrival, a finish) counts only from the second boundary after it: for one step more, requests that arrive
+wait in ``unseen_arrivals``, and those that have finished keep their blocks and count against
+``max_num_seqs``. When nothing else can run, both are seen at once.
 """
 
 from collections import deque
@@ -97,7 +98,7 @@ class Engine:
 
     def enqueue(self, request: Request, actions: list[Action]) -> None:
         """A request was assigned to this replica."""
-        assert self.state not in _GONE, "the front door dispatched to a lost replica, or to a seat"
+        assert self.state not in _GONE, "a request was dispatched to a lost or vacant replica"
         if self.state is _IDLE:
             self.waiting.append(Progress(request))
             self._start_pass(actions)
@@ -141,7 +142,7 @@ class Engine:
 
     def join_batch(self, arrived: Sequence[Progress], actions: list[Action], fits: bool = True) -> None:
         """Attach these, and let them decode as soon as may be. fits: there is room for all they write."""
-        assert self.state not in _GONE, "requests were attached to a lost replica, or to a seat"
+        assert self.state not in _GONE, "requests were attached to a lost or vacant replica"
         self.attached += arrived
         if self.state is _IDLE:
             self._start_pass(actions)
@@ -178,7 +179,7 @@ class Engine:
 
         outgoing: they wait here before that, until their KV is fetched or all of it is here.
         """
-        assert self.state not in _GONE, "requests were attached to a lost replica, or to a seat"
+        assert self.state not in _GONE, "requests were attached to a lost or vacant replica"
         if outgoing:
             self.outgoing += batch
         else:
@@ -196,7 +197,7 @@ class Engine:
                 ledger.release(progress.id)
 
     def withdraw(self) -> list[int]:
-        """Who waits and has not begun here, from the head of the queue, is taken back."""
+        """Take back the requests that wait and have not begun here, from the head of the queue on."""
         gone = list[int]()
         for queue in (self.waiting, self.unseen_arrivals):
             waiting = tuple(queue)
@@ -218,7 +219,7 @@ class Engine:
             self.cut_run(actions)
 
     def layers_ran(self) -> None:
-        """That pass has been run: the engine is idle until somebody gives it work or it is ``freed``."""
+        """That pass has been run: the engine is idle until it is given work or ``freed``."""
         assert self.layer_pass is not None and self.layer_pass.begun, (
             "a replica reports layers that nobody asked for"
         )
@@ -243,7 +244,7 @@ class Engine:
             self._start_pass(actions)
 
     def ready(self, actions: list[Action]) -> None:
-        """All parameters are there: serve who has waited for them."""
+        """All parameters are there: serve the requests that have waited for them."""
         if self.state is _LOST:
             return
         assert self.state is _LOADING, "a replica that has its parameters was loaded again"
@@ -313,9 +314,9 @@ class Engine:
         return gone
 
     def _joined(self, joins: tuple[int, ...], steps: int) -> int:
-        """Who joined took part in some of these steps; returns how many were left when the last began to.
+        """Requests that joined ran in some of these steps; returns how many steps the last of them ran in.
 
-        joins: for each time that somebody was told to, steps before.
+        joins: for each ``JoinBatch``, how many steps had run before it took effect.
         """
         before, ledger = 0, self.ledger
         for at, arrived in zip(joins, self.joining, strict=True):
@@ -381,7 +382,7 @@ class Engine:
         batch = chosen(self.batcher, self.view)
         if batch is None or batch.preempt:
             batch = self._unusual(batch, actions)
-            if batch is None and self.attached:  # the victims have left seats
+            if batch is None and self.attached:  # in the place of the victims others may decode
                 self._start_pass(actions)
                 return
             if batch is None:
@@ -397,7 +398,8 @@ class Engine:
             self._admit(chunks, count)
         if self.checks:
             check_blocks(self._asked(), batch)
-        # What is known one step too late may change the next choice; who is adopted yet waits for a seat.
+        # One step at a time while the batcher's next answer may change: arrivals or finishes that it has not
+        # seen yet, or attached requests that wait because ``max_num_seqs`` decode.
         late = self.unseen_arrivals or self.attached or (self.ended and (self.waiting or not interruptible))
         if late or not self.coalesce or self.hands_over or (chunks and self.prompts_alone):
             max_steps, interruptible = 1, False
@@ -426,9 +428,9 @@ class Engine:
             ledger.reserve(request, start + tokens)
 
     def _start_attached(self, actions: list[Action]) -> None:
-        """Those who were adopted since the last pass decode with the others, as far as there are seats.
+        """Requests attached since the last pass decode with the others, at most ``max_num_seqs`` in all.
 
-        An instance that turns to decoding may have computed more than it has seats for.
+        The rest stays in ``attached``: an instance that turns to decoding may have computed more.
         """
         free = self.max_num_seqs - len(self.running) + len(self.ended)
         entering = self.attached[: max(0, free)]
@@ -458,12 +460,12 @@ class Engine:
             self.unseen_arrivals.clear()
             batch = self._without_victims(chosen(self.batcher, self.view), actions)
         if batch is None and self.waiting and not (self.outgoing or self.ledger.holders()):
-            # The last one gave way: it comes back at once.
+            # The last request that ran was preempted, so all memory is free: it is admitted again at once.
             batch = self._without_victims(chosen(self.batcher, self.view), actions)
         return batch
 
     def _without_victims(self, batch: Batch | None, actions: list[Action]) -> Batch | None:
-        """The batch, None when its victims leave nobody to run."""
+        """The batch, None when nothing can run without its victims."""
         if batch is not None and batch.preempt:
             check_victims(self._asked(), batch)
             self._preempt(batch.preempt, actions)

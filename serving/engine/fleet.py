@@ -19,7 +19,7 @@ Signal = Literal[
 
 
 class Fleet:
-    """Alive replicas of one model. An order is kept only for signals somebody asked for."""
+    """Alive replicas of one model. An order is kept only for signals that were asked for."""
 
     __slots__ = (
         "_alive",

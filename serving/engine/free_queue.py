@@ -1,9 +1,9 @@
 """The queue of free KV blocks, first in first out, counted instead of listed.
 
 A block that is given back keeps what it holds until it is handed out again. So a preempted request finds the
-beginning of its KV still there when it comes back soon: its blocks were queued last one first, and those
-behind in the queue are still whole. Used when prefix caching is on (vLLM v1, block_pool.py: free blocks are
-appended, taken from the front, and taken out of the middle when a request finds its own).
+beginning of its KV still there when it is admitted again soon: its blocks were queued last one first, and
+those behind in the queue are still whole. Used when prefix caching is on (vLLM v1, block_pool.py: free blocks
+are appended, taken from the front, and taken out of the middle when a request finds its own).
 """
 
 
@@ -30,7 +30,7 @@ class FreeQueue:
         self._spans: dict[int, _Span] = {}
 
     def give_back(self, blocks: int) -> None:
-        """Blocks that nobody will look for."""
+        """Blocks whose content no request will look for."""
         self._returned += blocks
 
     def leave(self, request: int, held_blocks: int, full_blocks: int) -> None:

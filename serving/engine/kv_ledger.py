@@ -22,7 +22,7 @@ from serving.engine.free_queue import FreeQueue
 class KvLedger:
     """Blocks held per request; ``watermark_blocks`` stay free when a new request is admitted.
 
-    With ``prefix_caching`` a preempted request finds what nobody has taken of its blocks in the meantime.
+    With ``prefix_caching`` a preempted request finds those of its blocks again that no other has taken.
     """
 
     __slots__ = (
@@ -49,7 +49,7 @@ class KvLedger:
         self.total_blocks = total_blocks
         self.block_tokens = block_tokens
         self.watermark_blocks = watermark_blocks
-        self.steps_done = 0  # whoever runs decode steps adds them here
+        self.steps_done = 0  # the engine adds the steps that were run
         self.decoding = 0
         self._phases = [0] * block_tokens
         self._base_blocks = 0  # sum of ``base_blocks`` over the decoding requests
@@ -61,7 +61,7 @@ class KvLedger:
 
     @property
     def free_blocks(self) -> int:
-        """Blocks nobody holds."""
+        """Blocks that no request holds."""
         steps = self.steps_done
         if steps != self._counted_at:  # asked for twice per pass, and the same both times
             block = self.block_tokens
@@ -152,7 +152,7 @@ class KvLedger:
     def has_blocks(self, joining: int, decode: bool, steps: int) -> bool:
         """Whether so many steps surely have blocks: quickly, and False too where they are short by a few.
 
-        ``joining`` more decode after the first step; in the first nobody does unless ``decode``.
+        ``joining`` more decode after the first step; in the first no request does unless ``decode``.
         """
         block, done = self.block_tokens, self.steps_done
         free = self.total_blocks - self._reserved
@@ -169,7 +169,7 @@ class KvLedger:
         return self.decoding * rounds + sum(phases)
 
     def resume(self, request: int, cached_tokens: int) -> None:
-        """A request comes back and finds ``cached_tokens``; ``reserve`` then gives it all its blocks."""
+        """A preempted request is admitted again and finds ``cached_tokens``; ``reserve`` follows."""
         if self._stored is not None and self._stored.remembers(request):
             self._stored.find(request, cached_tokens // self.block_tokens)
 
@@ -192,7 +192,7 @@ class KvLedger:
             stored.give_back(held)
 
     def forget(self, request: int) -> None:
-        """A request that waits is gone for good: nobody will ask for what it left."""
+        """A request that waits is gone for good: no request will look for the blocks that it left."""
         if self._stored is not None:
             self._stored.forget(request)
 

@@ -7,8 +7,8 @@ from heapq import heapify, heappop, heappush
 class LeastIndex:
     """Members ordered by an integer load. Ties go to the lowest id.
 
-    For each load a bit mask of the members that have it, and a heap of the loads. A load that nobody has any
-    more is dropped when it surfaces, or when the heap has grown to several times the group.
+    For each load a bit mask of the members that have it, and a heap of the loads. A load that no member has
+    any more is dropped when it surfaces, or when the heap has grown to several times the group.
     """
 
     __slots__ = ("_heap", "_limit", "_masks")

@@ -12,7 +12,7 @@ from serving.engine.engine import Engine
 class RequestState(IntEnum):
     """``ABSENT``: nothing of it is here; ``RESERVED``: blocks are kept for its KV, and it is not attached.
 
-    A ``FINISHED`` one keeps seat and blocks for one step more (asynchronous scheduling). ``OUTGOING``: its
+    A ``FINISHED`` one keeps its blocks for one step more (asynchronous scheduling). ``OUTGOING``: its
     prompt is computed, and it waits for its KV to be fetched or completed; ``ATTACHED``: its KV is here, and
     it decodes from the next pass on, or joined the run in progress.
     """

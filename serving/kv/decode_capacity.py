@@ -26,7 +26,7 @@ class HandOverRules:
 class DecodeCapacity:
     """Eligible decode targets, by demand: tokens that room is kept for. Each receives one batch at a time.
 
-    A request takes tokens and one of ``max_num_seqs`` seats. Without a free seat an instance is no target.
+    An instance that keeps room for ``max_num_seqs`` requests is no target. Blocks are another book: KvLedger.
     """
 
     __slots__ = (
@@ -68,7 +68,7 @@ class DecodeCapacity:
         return need if need < capacity_tokens else capacity_tokens
 
     def fits(self, replica: int, capacity_tokens: int, tokens: int = 0, requests: int = 0) -> bool:
-        """Whether it has memory and seats for all that it keeps room for, and for so many more.
+        """Whether its memory and ``max_num_seqs`` are enough for all that it keeps room for and so many more.
 
         An instance that turned to decoding may keep more than it has.
         """
@@ -83,7 +83,7 @@ class DecodeCapacity:
     def fitting_batch(
         self, waiting: Sequence[Progress], target: Engine, demand: int, pieces: Pieces
     ) -> tuple[list[Progress], int]:
-        """The head of the queue, as far as the target has seats and memory for it; its demand with that."""
+        """The head of the queue, as far as the target's memory and ``max_num_seqs`` allow; the demand."""
         ledger, needs, split = target.ledger, self.needs, len(pieces) > 0
         capacity_tokens, free_requests = (
             self.capacities_tokens[target.id],

@@ -1,13 +1,15 @@
 """KV goes from prefill to decode instances of one model: which requests are handed over to whom, and when.
 
 A prefill instance sends what it has completed as one batch at a time, a decode instance takes in one at a
-time. A seat for a request, and room for all the tokens it may have, are kept from the moment its KV is sent;
-that memory is taken, and the source's given back, when the KV has come (OSDI 2025's artefact does the same).
+time. Two books are kept of a target. ``DecodeCapacity`` admits: from the moment its KV is sent a request
+counts with all the tokens that it may have, and against ``max_num_seqs``. ``KvLedger`` has the blocks: those
+for the KV that is sent are taken at the target before the send (``Moves.reserve``), those for later tokens as
+it decodes. The source gives its blocks back when the KV has come (OSDI 2025's artefact does the same).
 
-Each batch is a move (``serving.kv.moves``). Pieces of its KV may lie at other instances
+Each batch is a move (``serving.kv.moves``). Pieces of its KV may be at other instances
 (``serving.kv.pieces``): they go to the target with the rest. An instance that keeps what it computed fetches
 such pieces first, several at a time and beside a batch that is sent to it. An instance may send several
-pieces at a time. Pieces that lie at a decode instance count as room that it keeps. What becomes of a request
+pieces at a time. Pieces that are at a decode instance count as room that it keeps. What becomes of a request
 when instances are lost: docs/STATES.md.
 """
 
@@ -159,7 +161,7 @@ class HandOvers:
         return True
 
     def _keep_own(self, source: Engine, actions: list[Action]) -> None:
-        """An instance that decodes now keeps what it computed before, when pieces that lie elsewhere came."""
+        """An instance that decodes now keeps what it computed before, once its pieces elsewhere have come."""
         moves, needs = self.moves, self._decode_capacity.needs
         unsent = tuple(moves.unsent(source))
         here, groups = moves.by_sources(unsent)
@@ -207,7 +209,7 @@ class HandOvers:
         return self.moves.commit(move)
 
     def has_capacity(self, engine: Engine, tokens: int, requests: int) -> bool:
-        """Whether a decode instance has memory and seats for so many more."""
+        """Whether a decode instance has memory for so many more, within ``max_num_seqs``."""
         return self._decode_capacity.fits(engine.id, engine.replica.longest_request_tokens, tokens, requests)
 
     def keep(self, replica: int, tokens: int, requests: int) -> None:
@@ -217,7 +219,7 @@ class HandOvers:
         self._decode_capacity.change(replica, tokens, requests)
 
     def departed(self, replica: int, request: int) -> None:
-        """A request left a decode instance; who waits for room is looked at by ``match``."""
+        """A request left a decode instance; ``match`` then sends those that wait for room."""
         self.demand_tokens -= self._decode_capacity.departed(replica, request)
 
     def batch_to(self, replica: int) -> list[int]:

@@ -1,10 +1,10 @@
-"""Moves: the KV of a batch goes from its source, and from where pieces of it lie, to the target.
+"""Moves: the KV of a batch goes from its source, and from where pieces of it are, to the target.
 
 A move reserves blocks at the target, sends in one or several stages, and commits: the source and the pieces
 give their blocks back. Before that it may be aborted: what is on the wire is stopped (``StopSend``), the
 target gives its blocks back, and the KV is where it was. A stage is a set of sends that begin together; it
 has ended when all of them have. Where source and target are the same, the batch stays, and only the pieces
-that lie elsewhere are sent. docs/STATES.md has the table of states and events.
+that are elsewhere are sent. docs/STATES.md has the table of states and events.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -126,7 +126,7 @@ class Moves:
     def commit(self, move: Move) -> list[Engine]:
         """All KV is at the target: the batch leaves the source, and pieces their replicas.
 
-        Returns the engines where pieces lay. The caller attaches the batch to the target.
+        Returns the engines where pieces were. The caller attaches the batch to the target.
         """
         assert move.phase is _RESERVED, "a move is committed once, when nothing is on the wire"
         self._end(move, _COMMITTED)
@@ -136,7 +136,7 @@ class Moves:
     def abort(self, move: Move, reason: str, actions: list[Action]) -> None:
         """The batch does not come: it waits at the source again, and the target keeps no blocks for it.
 
-        Pieces that lie at the target stay there.
+        Pieces that are at the target stay there.
         """
         assert move.phase is _RESERVED or move.phase is _SENDING, "a move that is over cannot be aborted"
         for transfer in move.transfers:
@@ -215,7 +215,7 @@ class Moves:
         return [request for move in self._moves if move.target == target for request in move.ids]
 
     def with_part_in(self, replica: int) -> list[Move]:
-        """Moves that need a replica: as source, as target, or for a piece that lies there."""
+        """Moves that need a replica: as source, as target, or for a piece that is there."""
         has_one = self.pieces.has_one
         return [
             move

@@ -2,7 +2,7 @@
 
 While an instance loads its parameters it may compute the first k of a prompt's L layers; the other layers run
 where the request is attached, its home. Each replica has the KV of the layers that it computed, in blocks of
-its own. A request without a record lies whole on its home: nothing is written of it here.
+its own. Of a request without a record all KV is at its home.
 
 Outside the engine blocks are reserved and released here, for pieces and for batches that are computed by
 layers (``serving.live``), and in ``serving.kv.moves``, for KV on its way; nowhere else.
@@ -55,7 +55,7 @@ class Pieces:
         return () if record is None else record[1]
 
     def has_one(self, request: int, replica: int) -> bool:
-        """Whether a piece of this request lies at that replica."""
+        """Whether a piece of this request is at that replica."""
         return any(piece.replica == replica for piece in self.of(request))
 
     def at(self, replica: int) -> list[int]:

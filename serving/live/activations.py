@@ -27,7 +27,7 @@ class Activations:
         actions.append(Send(transfer, "activations", ids, source, target, size_bytes, why))
 
     def activations_arrived(self, transfer: int) -> LiveBatch | None:
-        """Whose this transfer was; None: nobody's, or of a batch that needs it no more."""
+        """The batch of this transfer; None: of no batch, or of one that needs it no more."""
         return self._moving.pop(transfer, None)
 
     def stop(self, batches: Container[LiveBatch], reason: str, actions: list[Action]) -> None:

@@ -84,7 +84,7 @@ class ColocatedLive:
         self._refused.pop(replica, None)
 
     def ran(self, engine: Engine, event: Ran, actions: list[Action]) -> list[Engine]:
-        """An instance has run its layers; those who finished leave. Returns who may have more memory now."""
+        """An instance has run its layers; finished requests leave. Returns engines with more memory."""
         target = self._scaling.ran(engine, event, actions)
         self._places.finished(event.finished)
         self.has_more(engine.id)
@@ -138,8 +138,8 @@ class ColocatedLive:
 def between_passes(engine: Engine, actions: list[Action]) -> None:
     """Its next pass is chosen anew: now if it is idle, else when the step under way has ended.
 
-    Those who come to an instance with a queue of its own do not join a run: room is kept for none of them, so
-    its steps were counted without theirs.
+    Requests whose KV comes to an instance with a queue of its own do not join a run: no room was kept for
+    them, so the run's steps were counted without their tokens.
     """
     if engine.state is EngineState.RUNNING and engine.layer_pass is None and not engine.prefilling:
         engine.cut_run(actions)
@@ -148,6 +148,6 @@ def between_passes(engine: Engine, actions: list[Action]) -> None:
 
 
 def freed(engine: Engine, actions: list[Action]) -> None:
-    """Memory was given back: if somebody waits for it a pass is chosen anew."""
+    """Memory was given back: if a request waits for it a pass is chosen anew."""
     if engine.waiting or engine.state is EngineState.IDLE:
         between_passes(engine, actions)

@@ -94,5 +94,5 @@ class FirstLayers:
         return sum([one.known_tokens for move in self._moves.all() for one in move.batch])
 
     def at(self, replica: int) -> list[int]:
-        """Requests whose first layers' KV lies at a replica and is on its way from there."""
+        """Requests whose first layers' KV is at a replica and is on its way from there."""
         return self._moves.pieces.at(replica)

@@ -19,7 +19,7 @@ class LiveSetup:
 
     activation_bytes_per_token: what is sent when a batch changes hands (hidden size x 2, as the artefact of
     OSDI 2025 does). The rest is for instances that do both: kv_bytes_per_token of the model on all ranks
-    together; max_num_seqs that decode on one. enabled: whether the policy may choose anybody.
+    together; max_num_seqs that decode on one. enabled: whether the policy may choose any instance.
     """
 
     policy: LivePolicy

@@ -11,7 +11,7 @@ from serving.vocabulary.units import NS_PER_S
 def live_targets(edges: Sequence[Edge], size_bytes: int) -> list[LiveTarget]:
     """The replicas that the edges start, in their order. size_bytes: of all parameters.
 
-    A chain is as slow as its slowest edge; whoever loads at a rate that nobody knows has no estimate.
+    A chain is as slow as its slowest edge; a load at a rate that is not known has no estimate.
     """
     feeding = {source for edge in edges for source in edge.sources}
     load_ns: dict[Endpoint, int | None] = {}

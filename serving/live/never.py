@@ -1,11 +1,11 @@
-"""Live scaling under which nobody is live: where no policy for it is configured."""
+"""Live scaling that makes no instance live: for systems without a policy for it."""
 
 from serving.live.host import LiveSetup
 from serving.protocols.live import LiveChoice, LivePlan, LiveView
 
 
 class NeverAsked:
-    """LiveScheduler of no pairs."""
+    """The scheduler of ``NeverLive``. As no instance is live, it is never asked for a plan."""
 
     __slots__ = ("ahead", "solve_ns")
 
@@ -13,12 +13,12 @@ class NeverAsked:
         self.ahead = self.solve_ns = 0
 
     def plan(self, view: LiveView) -> LivePlan:
-        """Nobody asks."""
+        """A call is a fault of the caller."""
         raise AssertionError("nobody is live")
 
 
 class NeverLive:
-    """LivePolicy that chooses nobody."""
+    """LivePolicy that chooses no instance."""
 
     __slots__ = ("embeds", "scheduler")
 
@@ -27,10 +27,10 @@ class NeverLive:
         self.scheduler = NeverAsked()
 
     def select(self, choice: LiveChoice) -> tuple[int, ...]:
-        """None of them."""
+        """No instance serves while it loads."""
         return ()
 
 
 def never_live() -> LiveSetup:
-    """Of any model."""
+    """The set-up of a model that never has live instances."""
     return LiveSetup(NeverLive(), 1, 0, 1.0, enabled=False)

@@ -3,7 +3,7 @@
 Three steps (OSDI 2025, section 5.2). From its first layer on the target takes requests from the queue
 and runs the layers it has. A source ends what it runs and then pulls the earliest batch that has a layer
 done, with its activations, and runs the rest. When everything is loaded the target ends what it has begun,
-and is an ordinary instance. Pairing is dynamic: the old one of a batch is whoever is idle first. A batch
+and is an ordinary instance. Pairing is dynamic: the source of a batch is the one that is idle first. A batch
 changes hands at a layer boundary only: a source that finds the earliest batch running claims it, and waits
 for the layer to end, rather than take a later batch or prompts from the queue. docs/STATES.md has the tables
 of batches and pairs.
@@ -25,7 +25,7 @@ _NO_REPLICA = -1
 class LiveBatch:
     """Requests whose prompts are computed together; ``done`` layers, the first ``split`` on the target.
 
-    old: the instance that embeds, claims, pulls or has pulled it; -1 for none.
+    source: the instance that embeds, claims, pulls or has pulled it; -1 for none.
     """
 
     __slots__ = ("done", "number", "quota", "requests", "source", "split", "target", "where")
@@ -47,8 +47,8 @@ class LiveBatch:
         return sum([request.prompt_tokens for request in self.requests])
 
     @property
-    def left_new(self) -> bool:
-        """Whether the target has nothing of it: it was pulled with prompts alone."""
+    def left_target(self) -> bool:
+        """Whether it was pulled before the target ran a layer: its prompts alone went to the source."""
         return self.where == "pulled" and not self.split
 
 
@@ -67,12 +67,13 @@ Fetch = Callable[[], tuple[tuple[Request, ...], int | None]]
 
 
 class LivePair:
-    """The batches of one target. ``embeds``: it has the embedding, and needs nobody to begin a batch.
+    """The batches of one target. ``embeds``: it has the embedding, and can begin a batch without a source.
 
     Facts are booked as they come; then ``pull`` is asked for sources that are idle, and ``work``. A
     pass that is to be run is returned. Else the state of a batch says what is to be done: "moving", its
-    activations are to be sent from the target to the old; "embedding" with no ``source``, somebody is to
-    embed its prompts and send them (``activations_arrived`` follows both); "over", its KV is computed.
+    activations are to be sent from the target to the source; "embedding" with no ``source``, one is to
+    be chosen, which embeds its prompts and sends them (``activations_arrived`` follows both); "over", its KV
+    is computed.
     """
 
     __slots__ = (
@@ -114,7 +115,7 @@ class LivePair:
         self._end_waits()
 
     def _end_waits(self) -> None:
-        """Nobody waits for a quota, or for embedded prompts that are not on their way, any more."""
+        """No batch waits for a quota, or for embedded prompts that are not on their way, any more."""
         for batch in self.batches:
             batch.quota = None
             if batch.where == "embedding" and batch.source == _NO_REPLICA:
@@ -166,7 +167,7 @@ class LivePair:
         self.batches.remove(batch)
 
     def offer(self) -> LiveBatch | None:
-        """What an idle old instance takes next: the earliest batch with a layer done, or under way.
+        """What an idle source takes next: the earliest batch with a layer done, or under way.
 
         Planned batches in order, when their turn is over.
         """
@@ -186,11 +187,11 @@ class LivePair:
         if self.stopped:
             return True
         if batch.quota is None:
-            return batch.done > 0 or self.fully_loaded  # a whole one needs nobody to begin
+            return batch.done > 0 or self.fully_loaded  # else the target is to run its first layer
         return batch.done >= batch.quota
 
     def pull(self, source: int, batch: LiveBatch) -> LivePass | None:
-        """An idle old instance takes what was offered: the pass that it runs at once, if one."""
+        """An idle source takes what was offered: the pass that it runs at once, if one."""
         batch.source = source
         if batch.where == "running":
             batch.where = "claimed"
@@ -240,7 +241,7 @@ class LivePair:
             batch.where = "embedding"
 
     def not_embedded(self) -> list[LiveBatch]:
-        """Batches whose prompts nobody embeds yet."""
+        """Batches whose prompts no source embeds yet."""
         return [batch for batch in self.batches if batch.where == "embedding" and batch.source == _NO_REPLICA]
 
     def next_own(self) -> LiveBatch | None:

@@ -17,16 +17,16 @@ class LivePlans:
         self._setup = setup
         self._counts = counts
         self._begun_ns: dict[int, int] = {}  # when its load began
-        self._layer_ns: dict[int, int] = {}  # how long a layer loads; 0 as long as nobody knows
+        self._layer_ns: dict[int, int] = {}  # how long a layer loads; 0 as long as it is not known
         self._asked_ns: dict[int, int] = {}  # when the scheduler was asked ahead
 
     @property
     def scheduler(self) -> LiveScheduler:
-        """Who is asked."""
+        """The scheduler that is asked."""
         return self._setup.policy.scheduler
 
     def begin(self, now_ns: int, target: int, load_ns: int | None) -> None:
-        """A load that takes so long, None if nobody knows. Who plans ahead is asked now."""
+        """A load that takes so long, None if not known. A scheduler that plans ahead is asked now."""
         self._begun_ns[target] = now_ns
         self._layer_ns[target] = (load_ns or 0) // self._setup.layers
         if self.scheduler.ahead > 1:
@@ -38,7 +38,7 @@ class LivePlans:
             books.pop(target, None)
 
     def layers_loaded(self, now_ns: int, target: int, layers: int) -> None:
-        """Where nobody knew the rate it is what was seen so far, the start-up included."""
+        """Where the rate was not known it is what was seen so far, the start-up included."""
         if not self._layer_ns[target]:
             self._layer_ns[target] = (now_ns - self._begun_ns[target]) // max(1, layers)
 

@@ -145,7 +145,7 @@ class LiveScaling:
         return batch
 
     def _embed(self, pair: LivePair, actions: list[Action]) -> None:
-        """A source, where there is one, embeds the prompts of batches that nobody embeds."""
+        """A source, where there is one, embeds the prompts of batches that no source embeds yet."""
         for batch in pair.not_embedded():
             source = next(iter(self._host.partners() or self._host.helpers()), -1)
             if source >= 0:
@@ -307,7 +307,7 @@ class LiveScaling:
 
     def held(self, replica: int) -> list[int]:
         """Requests that this instance keeps memory for."""
-        own = [one for one in self.batches_of(replica) if one.source == replica or not one.left_new]
+        own = [one for one in self.batches_of(replica) if one.source == replica or not one.left_target]
         lost = self._runs.at(replica)
         if lost is not None and lost.where == "over":  # it runs, though its first layers are gone
             own.append(lost)

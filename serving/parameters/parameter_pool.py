@@ -5,7 +5,7 @@ which has everything. The invariant: each hosted part has a whole copy in the me
 or one is on its way to a host. A cache domain is here the host of the same number.
 
 A copy on its way to a host holds its room from the start, pinned. So ``HostCaches.holds`` is true of it while
-it is not whole yet: whoever looks for a source asks the pool.
+it is not whole yet: look for a source in the pool, not in the caches.
 """
 
 from collections.abc import Mapping
@@ -196,7 +196,7 @@ class ParameterPool:
         ]
 
     def is_lost(self, part: Part) -> bool:
-        """Whether nobody could bring the part back to memory: no host is left, or no store has it."""
+        """Whether the part cannot be brought back to memory: no host is left, or no store has it."""
         return not (self._alive and (self._ssds[part] or self._remote))
 
     def repair(self, now_ns: int) -> list[Reload]:

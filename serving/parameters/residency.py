@@ -1,4 +1,4 @@
-"""How far each part of a model has come to each stop: the control plane's one book of loaded layers.
+"""How much of each part of a model is at each endpoint (replica or host): the control plane's book.
 
 It is written by ``Loads`` from what the world reports, and when instances come and go. Whole copies in hosts'
 memory and on SSDs stand in the caches and the parameter pool, which alone decide when they go; here a host
@@ -12,7 +12,7 @@ _WHOLE = -1
 
 
 class Residency:
-    """By stop and part how many layers, from the part's first on, are there; others ask and keep no count."""
+    """By endpoint and part: how many of its layers, from the first on, are there. No other count is kept."""
 
     __slots__ = ("_there",)
 
@@ -20,11 +20,11 @@ class Residency:
         self._there: dict[Endpoint, dict[Part, int]] = {}
 
     def begin(self, endpoint: Endpoint, part: Part) -> None:
-        """A load to this stop begins; layers that an earlier one left there in part do not count."""
+        """A load to this endpoint begins; layers that an earlier one left there in part do not count."""
         self._there.setdefault(endpoint, {})[part] = 0
 
     def came(self, endpoint: Endpoint, part: Part, layers: int, fully_loaded: bool) -> None:
-        """So many layers are there by now, or all of it; nothing is where the stop was lost meanwhile."""
+        """So many layers are there by now, or all of it; not noted if the endpoint was lost meanwhile."""
         before = self._there.get(endpoint, {}).get(part)
         if before is None:
             return

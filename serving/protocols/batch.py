@@ -14,8 +14,8 @@ class Batch(NamedTuple):
 
     ``preempt`` newest first; ``chunks`` in running order, the last ``admit`` of them for the first ``admit``
     requests of the queue. ``decode`` and ``max_steps`` as in serving.vocabulary.actions.Run.
-    ``interruptible``: nobody waits and there is a seat, so that an arrival changes this decision and a
-    finish does not; else the pass ends when a request finishes.
+    ``interruptible``: no request waits and fewer than ``max_num_seqs`` run, so that an arrival
+    changes this decision and a finish does not; else the pass ends when a request finishes.
     """
 
     preempt: tuple[int, ...]
@@ -89,7 +89,7 @@ class ReplicaView:
 
     ``running`` are the admitted requests in order of admission, ``prefilling`` those of them whose prompt is
     not complete, ``waiting`` the queue. Under asynchronous scheduling ``running`` also has those that have
-    just finished: they hold their seat and their memory for one step more, and decode nothing.
+    just finished: they count and hold their memory for one step more, and decode nothing.
 
     A batcher is asked at step boundaries only. It must answer the same for as long as only decoding goes on:
     a declined queue head stays declined until a request finishes, leaves or arrives.

@@ -92,7 +92,7 @@ class LiveScheduler(Protocol):
 
 @fact
 class LiveTarget:
-    """An instance about to load. load_ns: estimated, None if nobody can say; tail: it feeds no other."""
+    """An instance about to load. load_ns: estimated, None if it is not known; tail: it feeds no other."""
 
     replica: int
     load_ns: int | None

@@ -31,7 +31,7 @@ class Port:
 class Source:
     """Who holds all parameters: a running replica (one port per rank) or a host's copy (its ports).
 
-    out_busy: KV or parameters leave through one of its ports now, whoever sends them.
+    out_busy: KV or parameters leave through one of its ports now, from this source or another.
     loads: how many loads take parameters from it now.
     """
 

@@ -1,4 +1,4 @@
-"""What a provisioner sees when instances are wanted, and its answer: seats, and from where they load."""
+"""What a provisioner sees when instances are wanted, and its answer: slots, and from where they load."""
 
 from typing import Protocol
 
@@ -13,7 +13,7 @@ from serving.vocabulary.replica import Role
 class GpuSlot:
     """GPUs of one host that could become a replica: its number, and one port per GPU.
 
-    cached: the host's memory has the parameters. The ports' domain is the seat's scale-up domain. no_ssd: the
+    cached: the host's memory has the parameters. The ports' domain is the slot's scale-up domain. no_ssd: the
     host's SSD is lost.
     """
 
@@ -31,7 +31,7 @@ class Provision:
 
     holders: replicas that have all parameters, those still serving elsewhere too. host_copies: hosts' memory
     that has them, with the ports of the host's NICs. stores: where else they are, nearest first: ``ssd`` of
-    each seat's own host and ``remote``. scale_up_bytes_per_s: of one GPU inside its domain; 0 without one.
+    each slot's own host and ``remote``. scale_up_bytes_per_s: of one GPU inside its domain; 0 without one.
     loading: replicas that get all parameters from an earlier load, and can pass them on meanwhile.
     """
 
@@ -50,10 +50,10 @@ class Provision:
 class Provisioned:
     """Loads that bring the wanted instances up, in the order in which they may begin.
 
-    Each target of an edge is a seat of the request, once. An edge without shards is one source and one
+    Each target of an edge is a slot of the request, once. An edge without shards is one source and one
     target, rank to same rank, at whatever rate the way has: its own rate is then 0. A source that is itself a
     target of an earlier edge passes on what it gets. overlap: the instances run their first batch layer by
-    layer while they load. obstacle: why fewer come than the free seats allow; None: not told.
+    layer while they load. obstacle: why fewer come than the free slots allow; None: not told.
     """
 
     edges: tuple[Edge, ...]
@@ -63,14 +63,14 @@ class Provisioned:
 
 
 class Provisioner(Protocol):
-    """Decides which seats become instances and from where they get their parameters."""
+    """Decides which slots become instances and from where they get their parameters."""
 
     def provision(self, wanted: Provision) -> Provisioned:
-        """Edges for at most ``wanted.count`` seats; fewer, or none, where nothing leads."""
+        """Edges for at most ``wanted.count`` slots; fewer, or none, where nothing leads."""
 
 
 def endpoint_of(slot: GpuSlot) -> Endpoint:
-    """The seat as a stop of a load."""
+    """The slot as an endpoint of a load."""
     return ("replica", slot.replica)
 
 

@@ -164,10 +164,10 @@ class CalmScaler(Protocol):
     """A scaler that can say so; one that cannot is asked every period."""
 
     def calm(self, view: ScalingView) -> Calm | None:
-        """Asked right after ``scale`` decided nothing, or only what a model without instances is short of.
+        """Asked right after ``scale`` answered nothing, or only loads that found no GPUs.
 
-        None: ask again next period. Else it is asked again when a load is above, and, where the model is
-        short, when there are free GPUs or an instance that another model does not use.
+        None: ``scale`` is asked again next period. Else only when a load is above its bound, and, where
+        GPUs were not found, when some are free or another model's instance is idle.
         """
 
 

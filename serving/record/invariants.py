@@ -67,7 +67,8 @@ def _check_work(engine: Engine, coming: set[int], order: list[int]) -> None:
     loading = state in (EngineState.LOADING, EngineState.VACANT)
     _demand(3, not (loading and engine.running), f"replica {number} runs before its layers are loaded")
     idle = state in (EngineState.IDLE, EngineState.LOST)
-    # What is fetched by others waits here without work; what waits for its memory does, too.
+    # An idle replica may have requests whose KV is to be fetched (outgoing), and others in its queue that
+    # wait for memory which those, or KV on its way here, take up.
     memory_held = engine.outgoing or coming
     works = (
         engine.running or engine.attached or (engine.waiting and not memory_held) or engine.unseen_arrivals
@@ -117,7 +118,7 @@ def _in_hand_over_pass(engine: Engine) -> bool:
 
 
 def _check_colocated(controller: Controller, service: Colocated) -> None:
-    """Who is counted where is who is there, or will decode there."""
+    """The fleet counts on each replica the requests that are there or are known to decode there."""
     fleet, requests, places = service.fleet, controller.requests, service.sharing.places
     begun = {request.id for request in service.live.requests}
     _demand(12, places.keys() <= begun, "places are known of requests in batches")

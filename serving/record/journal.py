@@ -3,7 +3,7 @@
 A line is a JSON array ``[now_ns, event, [action, ...]]``; events and actions are arrays that begin with
 their name and list their fields in order. What is seldom set stands last, in actions before the reason, and
 only up to the last field that is set. The first line is a header object, the last a footer object. This
-module only converts; whoever runs a world does the writing.
+module only converts; the drivers do the writing.
 """
 
 import json

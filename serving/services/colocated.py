@@ -1,10 +1,10 @@
 """Prefill and decode on the same instances, each with a queue of its own, behind one dispatcher.
 
-With a common queue no instance's queue grows beyond a pass: other requests wait at one door, so that a new
+With a common queue no instance's queue grows beyond a pass: other requests wait in ``queue``, so that a new
 instance finds work (where instances come and go, queues of their own without it make P99 1.6 to 2.6 times
-worse). Else everybody is dispatched at arrival, and the door is for the time without instances. While live
-ones load everybody waits at it; an instance takes from it, or from them, when it has no prompts left to
-compute.
+worse). Else every request is dispatched at arrival, and ``queue`` is for the time without instances. While
+live instances load all requests wait in ``queue``; an instance that has no prompts left to compute takes
+prompts from it, or layers of batches that live instances have begun.
 """
 
 from collections import deque
@@ -128,7 +128,7 @@ class Colocated:
         return f"prompt + max_new_tokens exceed the {longest} KV tokens of a replica"
 
     def arrived(self, request: Request, actions: list[Action]) -> None:
-        """To the queue of an instance, by the dispatcher; to the door while a live instance loads."""
+        """To the queue of an instance, by the dispatcher; to the common queue while a live instance loads."""
         fleet = self.fleet
         if self._pairs:
             self.queue.append(request)
@@ -139,7 +139,7 @@ class Colocated:
             return
         replica, reason = dispatched(self._dispatcher, request, fleet)
         if self._common and not self._takes(replica):
-            # Nobody waits in the common queue while an instance would take it.
+            # No request waits in the common queue while an instance would take it.
             others = [other for other in fleet.alive() if self._takes(other)]
             if self.queue or not others:
                 self.queue.append(request)
@@ -159,7 +159,7 @@ class Colocated:
         return tokens < self._max_num_batched_tokens
 
     def feed(self, actions: list[Action], reporting: int = -1) -> None:
-        """Whoever can work gets work: what live instances have begun goes first, and they begin more last.
+        """Idle instances get work: batches begun by live instances first, new batches of those last.
 
         reporting: the instance whose report is handled, if one is.
         """
@@ -211,7 +211,7 @@ class Colocated:
             self._assign(self.queue.popleft(), replica, f"from the queue, {len(self.queue)} stay", actions)
 
     def ran(self, engine: Engine, event: Ran, actions: list[Action]) -> None:
-        """The engine answers; those who finished leave."""
+        """The engine answers; finished requests leave."""
         layer_pass, finished = engine.layer_pass, event.finished
         if layer_pass is not None and layer_pass.begun:
             self._ran_layers(engine, event, actions)
@@ -265,12 +265,12 @@ class Colocated:
             engine = self._engines[replica]
             back = self._withdraw_waiting(engine)
             if back and engine.state is EngineState.RUNNING:
-                engine.cut_run(actions)  # an arrival did not change it while somebody waited
+                engine.cut_run(actions)  # its pass was chosen while requests waited
             self.queue += back
             self.feed(actions)
 
     def _withdraw_waiting(self, engine: Engine) -> list[Request]:
-        """Those who wait at an instance and have not begun there."""
+        """Requests that wait at an instance and have not begun there."""
         back = [self._requests[id] for id in engine.withdraw()]
         for request in back:
             self.fleet.departed(engine.id, request)

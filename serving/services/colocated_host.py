@@ -96,7 +96,7 @@ class ColocatedHost:
         return []
 
     def may_run_layers(self, engine: Engine, pair: LivePair | None) -> bool:
-        """Whether it computes no prompts, and has seats for the batch that it would end by itself.
+        """Whether it computes no prompts, and may by ``max_num_seqs`` decode the batch that it would end.
 
         Those in its queue came later than its batches.
         """
@@ -109,7 +109,7 @@ class ColocatedHost:
         return decoding + len(own.requests) <= self._most_requests
 
     def holds(self, engine: Engine, requests: Iterable[Request]) -> bool:
-        """Whether an instance that reports has seats and memory for these, as for prompts of its own."""
+        """Whether an instance that reports may take these as prompts: memory, ``max_num_seqs``."""
         ledger, wanted = engine.ledger, list(requests)
         if self._fleet.load(engine.id, "outstanding") + len(wanted) > self._most_requests:
             return False

@@ -83,7 +83,7 @@ class Disaggregated:
     def kv_tokens(self) -> int:
         """Room kept on decode instances, and wanted by those whose prompt is computed.
 
-        Where seats are scarcer than tokens every request counts as its seat's part of the memory.
+        Where ``max_num_seqs`` is reached before memory, a request counts as memory / ``max_num_seqs``.
         """
         tokens, reserved_requests = self.hand_overs.demand_tokens, self.hand_overs.demand_requests
         return max(tokens, -(-reserved_requests * self._longest // self._max_num_seqs))
@@ -126,7 +126,7 @@ class Disaggregated:
             self.feed(actions)
 
     def feed(self, actions: list[Action]) -> None:
-        """Whoever can work gets work: what live instances have begun goes first, and they begin more last."""
+        """Idle instances get work: batches begun by live instances first, new batches of those last."""
         live = self.live
         if not self._pairs:
             self._feed_idle(actions)
@@ -153,7 +153,7 @@ class Disaggregated:
         self._engines[replica].take(batch, actions)
 
     def _take_in_turns(self, actions: list[Action]) -> bool:
-        """Whether one that had no memory for the first in the queue may have it for who is first now."""
+        """Whether an instance without memory for the request that was first may have it for the first now."""
         passed_over = again = False
         queue = self.queue
         for replica in sorted(self._idle):
@@ -161,7 +161,7 @@ class Disaggregated:
                 return False
             batch = queue.next_batch(self._engines[replica])
             if not batch:
-                passed_over = True  # its memory is full of KV that nobody has fetched
+                passed_over = True  # its memory is full of KV that is still to be fetched
                 continue
             again = passed_over
             self._give(replica, batch, actions)

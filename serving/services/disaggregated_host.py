@@ -92,7 +92,7 @@ class PrefillHost:
             self._hand_overs.keep(engine.id, *kept)
 
     def kept(self, replica: int) -> tuple[int, int]:
-        """Tokens of room, and seats, that a decode instance keeps for what it has pulled."""
+        """How many tokens and requests a decode instance keeps room for, of what it has pulled."""
         return self._kept.get(replica, (0, 0))
 
     def dropped(self, engine: Engine) -> None:

@@ -12,7 +12,7 @@ from serving.vocabulary.request import Request
 
 
 class Service(Protocol):
-    """The requests of one model, from the front door to their end.
+    """The requests of one model, from their arrival to their end.
 
     ``backlog_tokens``: prompt tokens not computed yet; ``kv_tokens``: KV memory in use or kept for requests;
     ``migrating_tokens``: KV on its way, or waiting to go. They change at events only, so that a coalesced run
@@ -44,7 +44,7 @@ class Service(Protocol):
         """The instances that KV leaves now, for another one to decode with."""
 
     def feed(self, actions: list[Action]) -> None:
-        """Something of a live instance changed: whoever can work gets work."""
+        """Something of a live instance changed: idle instances begin what can be run now."""
 
     def refusal(self, now_ns: int, request: Request) -> str | None:
         """Why the request is not let in; None: it is."""

@@ -86,7 +86,7 @@ class Fail:
 class AllocateGpus:
     """From now on the GPUs are this replica's, which serves in ``role``: prefill, decode or both.
 
-    A replica that comes back to its GPUs keeps its number. ``warm``: it has its parameters already.
+    A replica that gets its former GPUs again keeps its number. ``warm``: its parameters are still there.
     ``layers``: those that it is to hold and run.
     """
 
@@ -133,14 +133,14 @@ class Shard:
 class Load:
     """Bring the parameters of ``model`` from the sources to the targets, unit by unit.
 
-    A stop is (kind, number): ``replica``, ``host`` (its memory), ``ssd`` (of a host) or ``remote`` (number
-    0). A source may itself be loading: then it passes on what it has. ``shards`` (their shares sum to 1) say
-    which GPU sends which part to which; the ranks of several targets then exchange their parts over their
-    scale-up links. Without shards there is one source and one target, rank to same rank. The world reports
-    how many layers are whole at a target: each of them if ``every_layer``, else only all. ``cold``: replicas
-    that load must start up first (process, context, connections). ``layers_first``: the embedding comes after
-    the layers, else before them. ``layers``: which of the model's are brought; the embedding comes with layer
-    0, the head with the last one.
+    An endpoint is (kind, number): ``replica``, ``host`` (its memory), ``ssd`` (of a host) or ``remote``
+    (number 0). A source may itself be loading: then it passes on what it has. ``shards`` (their shares sum to
+    1) say which GPU sends which part to which; the ranks of several targets then exchange their parts over
+    their scale-up links. Without shards there is one source and one target, rank to same rank. The world
+    reports how many layers are whole at a target: each of them if ``every_layer``, else only all. ``cold``:
+    replicas that load must start up first (process, context, connections). ``layers_first``: the embedding
+    comes after the layers, else before them. ``layers``: which of the model's are brought; the embedding
+    comes with layer 0, the head with the last one.
     """
 
     load: int
@@ -156,7 +156,7 @@ class Load:
 
     @property
     def part(self) -> Part:
-        """What is brought; whoever asks for it has said which layers."""
+        """What is brought. The action must say which layers."""
         assert self.layers is not None, f"load {self.load} does not say which layers of {self.model}"
         return part_of(self.model, *self.layers)
 

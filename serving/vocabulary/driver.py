@@ -15,7 +15,7 @@ class Control(Protocol):
 
 
 class JournalSink(Protocol):
-    """Whoever writes the journal."""
+    """Where a driver writes the journal."""
 
     def write(self, now_ns: int, event: Event, actions: Sequence[Action]) -> None:
         """One event and what was answered."""

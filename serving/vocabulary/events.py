@@ -6,7 +6,7 @@ from serving.vocabulary.request import Request
 
 @fact
 class Arrived:
-    """A request reached the front door."""
+    """A request reached the system."""
 
     request: Request
 
@@ -18,9 +18,9 @@ class Ran:
     ``steps`` is how many steps have run since its last report (an interrupted run stops early; one cancelled
     before its first step reports 0). ``finished`` lists the requests that produced their last token in the
     last of these steps, ascending. ``epoch`` is that of the ``Run`` it answers. ``running``: the run goes on,
-    no new one is needed. ``last_step_ns``: when the last of these steps began, -1 where nobody asks
-    (only asynchronous scheduling does). ``joins``: for every ``Adopt`` since the last report that found a run
-    in progress, how many of these steps had run before its requests took part.
+    no new one is needed. ``last_step_ns``: when the last of these steps began, -1 where it is not needed
+    (only asynchronous scheduling needs it). ``joins``: for every ``JoinBatch`` since the last report that
+    found a run in progress, how many of these steps had run before its requests took part.
     """
 
     replica: int

@@ -40,9 +40,10 @@ _BEGIN: Final = -1  # what a load waits for: its start-up; else the engine of th
 
 
 class DataPlane:
-    """Carries out Place, Reclaim, Load, StopLoad, Send and StopSend; ``records`` has the loads that ended.
+    """Carries out AllocateGpus, ReleaseGpus, Load, StopLoad, Send and StopSend.
 
-    A source that is itself loading passes on what it has. Raises HardwareError for a way that does not exist.
+    ``records`` has the loads that ended. A source that is itself loading passes on what it has.
+    Raises HardwareError where no way exists.
     """
 
     def __init__(self, setup: DataPlaneSetup) -> None:
@@ -153,7 +154,7 @@ class DataPlane:
         return Part(model, *((0, self.residency.layers_of(model)) if layers is None else layers))
 
     def _place(self, action: AllocateGpus) -> None:
-        """What was on the GPUs is overwritten, unless the replica comes back to its parameters."""
+        """What was on the GPUs is overwritten, unless it is the replica's own parameters (``warm``)."""
         endpoint, part = ("replica", action.replica), self._part(action.model, action.layers)
         self.placement.place(action, part)
         self._layer_ready_ns.pop(action.replica, None)
@@ -212,7 +213,7 @@ class DataPlane:
             )
 
     def _comes_to(self, endpoint: Endpoint, part: Part) -> list[tuple[LoadRun, int]]:
-        """The loads under way that bring some of a part to a stop."""
+        """The loads under way that bring some of a part to an endpoint."""
         return [run for other, run in self._coming.get(endpoint, {}).items() if other.overlaps(part)]
 
     def _feeders_of(self, now_s: float, action: Load, part: Part) -> list[tuple[LoadRun, int]]:
@@ -310,5 +311,5 @@ class DataPlane:
                 self._end_early(now_s, follower, f"load {action.load} to its source stopped: {cause}")
 
     def _loads_of(self, endpoint: Endpoint) -> list[int]:
-        """The loads under way that have this stop."""
+        """The loads under way that have this endpoint."""
         return [number for number, run in self._loads.items() if run.has_open(endpoint)]

@@ -1,4 +1,4 @@
-"""The way of a load: from the stops that a controller names to the hops that its bytes cross."""
+"""The way of a load: from the endpoints that a controller names to the hops that its bytes cross."""
 
 from collections.abc import Mapping
 from dataclasses import replace

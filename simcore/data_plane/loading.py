@@ -106,7 +106,7 @@ class LoadRun:
         return self.chain.begin(self.ready_chunks(), not (self.action.every_layer or self.followers))
 
     def feed(self) -> list[ChunkSend]:
-        """More lies at the sources: what may move now."""
+        """The sources have more: what may move now."""
         return self.chain.feed(self.ready_chunks()) if self.begun else []
 
     def arrived(self, step: LoadStep, now_s: float) -> list[tuple[int, int]]:

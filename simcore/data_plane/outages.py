@@ -1,4 +1,4 @@
-"""What of the cluster is lost: loads and transfers there end, or go round it; new ones are refused."""
+"""What of the cluster is lost: loads over it end, transfers are routed anew or end, new ones are refused."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -95,7 +95,7 @@ class Outages:
             return None
 
     def refuses(self, load: Load, part: Part) -> bool:
-        """Whether a load cannot begin, for a stop of it is lost or got nothing, which is then told."""
+        """Whether a load cannot begin, for an endpoint is lost or got nothing, which is then told."""
         cause = next(
             (
                 self._causes[endpoint]

@@ -34,7 +34,7 @@ class ReplicaPlacement:
 
     @property
     def contexts_ready(self) -> int:
-        """CUDA contexts that nobody has."""
+        """CUDA contexts that are ready and that no replica has."""
         return self._contexts.ready
 
     def place(self, action: AllocateGpus, part: Part) -> None:

@@ -1,4 +1,4 @@
-"""Which units of which models are whole at which stop: the simulated world's one book of parameters."""
+"""Which units of which models are whole at which endpoint: the simulated world's book of parameters."""
 
 from collections.abc import Mapping
 
@@ -9,9 +9,9 @@ from serving.vocabulary.layers import Part
 
 
 class Residency:
-    """By stop and model a set of units, as bits: 0 the embedding, 1 + n layer n, 1 + L the head.
+    """By endpoint and model a set of units, as bits: 0 the embedding, 1 + n layer n, 1 + L the head.
 
-    What a host's memory lets go nobody tells the world, so of a host only what a load brought last counts.
+    The world is not told what a host's memory evicts, so of a host only what a load brought last counts.
     """
 
     __slots__ = ("_layers", "_there")
@@ -35,7 +35,7 @@ class Residency:
         units[model] = units.get(model, 0) | self._bit(model, unit)
 
     def begin(self, endpoint: Endpoint, part: Part) -> None:
-        """A load to this stop begins: what was there in part stays, what was there whole comes anew."""
+        """A load to this endpoint begins: what was there in part stays, what was whole is loaded anew."""
         if endpoint[0] != "replica" or self.has(endpoint, part):
             self._there.setdefault(endpoint, {})[part.model] = self._found(
                 endpoint, part.model

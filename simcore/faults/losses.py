@@ -1,7 +1,7 @@
 """Carries out faults in the simulated world, and tells the controller what is lost.
 
-A host that no link connects to the others any more is as good as lost, to them and to whoever sends requests:
-it is told of like one whose power is gone. So whoever is left reaches whoever is left.
+A host that no link connects to the others any more can be reached neither by them nor by clients: it is
+reported like one whose power is gone. So all hosts that are left reach each other.
 """
 
 from collections.abc import Callable, Iterator

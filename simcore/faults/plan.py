@@ -28,7 +28,7 @@ class Fault:
 class FaultPlan:
     """``faults`` in order of time, maybe without end. ``gpus_of``: of the replicas of the start.
 
-    ``topology``: None where nobody knows which host has which GPU; then nothing but replicas is lost.
+    ``topology``: None where it is not known which host has which GPU; then nothing but replicas is lost.
     """
 
     faults: Iterable[Fault]

@@ -1,4 +1,4 @@
-"""Who waits for its next token since before the present pass, and since when.
+"""Requests that have waited for their next token since before the present pass, and since when.
 
 A pass that leaves the residents out (prefill-first batching, some layers of prompts) makes their next
 inter-token gap longer: it reaches back to their last token. Requests that got their first token from such a
@@ -27,7 +27,7 @@ class DelayedTokens:
             self.groups.append([end_fixed, joined])
 
     def join(self, request: int, last_token_fixed: int, boundary_fixed: int, residents: int) -> None:
-        """One who decoded elsewhere joins ``residents``, who got a token at the last boundary or wait."""
+        """One that decoded elsewhere joins ``residents``, which got a token at the last boundary or wait."""
         if not self.groups:
             self.groups.append([boundary_fixed, residents])
         self._own[request] = last_token_fixed
@@ -49,7 +49,7 @@ class DelayedTokens:
             self._gaps(first + slope, slope, steps - 1, residents)
 
     def leave(self, request: int, last_token_fixed: int) -> int:
-        """One who waits is taken out; returns when its last token appeared.
+        """One that waits is taken out; returns when its last token appeared.
 
         ``last_token_fixed`` is that of the token its prompt gave it, so an upper bound says which group it is
         in: a request that has decoded since is in the first one.

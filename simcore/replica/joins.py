@@ -1,11 +1,11 @@
-"""Requests that join decode steps in progress: what is booked of a run before anybody is told of it."""
+"""Requests that join decode steps in progress: what is booked of a run before it is reported."""
 
 _AT_END = -1
 
 
 class Joins:
     """Since a run's last report. before: of each join the steps before it; booked: steps, all before the run
-    in progress begins; waiting: who joins at its end.
+    in progress begins; waiting: requests that join at its end.
     """
 
     __slots__ = ("before", "booked", "waiting")
@@ -16,7 +16,7 @@ class Joins:
         self.waiting: list[int] = []
 
     def now(self) -> None:
-        """Somebody joins after the steps that are booked."""
+        """Requests join after the steps that are booked."""
         self.before.append(self.booked)
 
     def at_end(self, requests: tuple[int, ...]) -> None:

@@ -13,7 +13,7 @@ NO_REQUEST: Final = -1
 
 
 class LargestContext:
-    """``offset``: step counter less the largest context; right while ``owner`` is somebody."""
+    """``offset``: step counter less the largest context; right while there is an ``owner``."""
 
     __slots__ = ("offset", "owner")
 
@@ -22,13 +22,13 @@ class LargestContext:
         self.offset = 0
 
     def join(self, life: Lifetime, alone: bool) -> None:
-        """A request decodes from the next step on, ``alone`` if nobody else does; its ``end`` is known."""
+        """A request decodes from the next step on, ``alone`` if no other does; its ``end`` is known."""
         offset = life.end - life.request.prompt_tokens - life.output_tokens
         if alone or (self.owner != NO_REQUEST and offset < self.offset):
             self.owner, self.offset = life.request.id, offset
 
     def largest(self, steps_done: int, ends: Iterable[tuple[int, int]], lives: Mapping[int, Lifetime]) -> int:
-        """The largest context, the token that the next step feeds included; 0 when nobody decodes.
+        """The largest context, the token that the next step feeds included; 0 when no request decodes.
 
         ``ends``: (step counter of the end, request) of the residents.
         """

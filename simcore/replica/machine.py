@@ -156,7 +156,7 @@ class Machine(ResidentRequests):
         self._busy_since_ns = -1
 
     def lose(self, now_ns: int) -> None:
-        """The machine is gone with all it held; the tokens of its run so far are nobody's."""
+        """The machine is gone with all it held; the tokens of its run so far are not reported."""
         if self._busy_since_ns >= 0:
             self.busy_ns += now_ns - self._busy_since_ns
             self._busy_since_ns = -1
@@ -204,7 +204,7 @@ class Machine(ResidentRequests):
         return True
 
     def _begins_later(self, now_ns: int) -> bool:
-        """Whether steps are booked up to a boundary that has not been, and which nobody was told of."""
+        """Whether steps are booked up to a boundary that has not been, and that is not reported."""
         return self._joins.booked > 0 and self._start_fixed >> FRACTION_BITS >= now_ns
 
     def _steps_by(self, now_ns: int) -> int:

@@ -9,9 +9,9 @@ from simcore.replica.step_times import Pieces, StepTimes
 def layers_fixed(whole: int, first: int, last: int, model_layers: int) -> int:
     """What layers [first, last) take of the fixed-point cost of a pass over all of them.
 
-    Every layer takes the same part. Where it does not divide, whoever runs a layer takes what the layers up
-    to it have grown by, so the parts of a split add up to the whole exactly. What is no layer (embedding,
-    head, launching the step) is spread over the layers alike.
+    Every layer takes the same part. Where it does not divide, the cost of a layer is what the sum over the
+    layers up to it grows by, so the parts of a split add up to the whole exactly. What is no layer
+    (embedding, head, launching the step) is spread over the layers alike.
     """
     return whole * last // model_layers - whole * first // model_layers
 

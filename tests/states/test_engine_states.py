@@ -20,8 +20,8 @@ ACTIONS: dict[tuple[str, str], list[Action]] = {
 }
 # What the refusal says.
 REFUSALS = {
-    "enqueue": "lost replica, or to a seat",
-    "join_batch": "lost replica, or to a seat",
+    "enqueue": "lost or vacant replica",
+    "join_batch": "lost or vacant replica",
     "ran, over": "nobody asked for",
     "ran, goes on": "nobody asked for",
     "ready": "loaded again",
