@@ -167,7 +167,7 @@ def _refuse_parameter(tree: Tree, word: Override, key: str, keys: Iterable[str])
         if not trace["synthetic"] and name in INSTEAD_FOR_RECORDED:
             instead = INSTEAD_FOR_RECORDED[name].format(echo(word.text))
             raise UserError(f"{word.key} is for drawn traces and {option} is recorded: write {instead}")
-    elif owner not in (key, group) and group in tree["system"]:
+    elif owner not in (key, group) and "name" in tree["system"].get(group, ()):
         option = f"system/{group}={tree['system'][group]['name']}"
         known = sorted(name for name in keys if name.startswith(owner + "."))
     else:

@@ -58,6 +58,7 @@ REFUSED: list[tuple[list[str], list[str]]] = [
     (["qqq=4"], ["'qqq'", "engine, estimates, faults, journal, model, models"]),
     (["workers=2"], ["unknown key 'workers'", "realexec", "cluster=a100_x8"]),
     (["kind=realexec"], ["unknown key 'kind'"]),
+    (["system.instances.count=2"], ["unknown key 'system.instances.count'"]),
     (["engine=vllm_v1", "engine.batcher.x=1"], ["'engine.batcher.x'"]),
     # groups and options
     (["cluster=a100_x9000"], ["cluster=a100_x9000", "a100_xN (N from 1 to 8192)", "local"]),
