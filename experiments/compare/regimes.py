@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from experiments.compare.measured import NS_PER_S
+from experiments.results.series_sink import NO_ENGINE
 from experiments.results.series_table import ENGINE, TIME, WAITING_GAUGE
 
 if TYPE_CHECKING:
@@ -21,21 +22,23 @@ WINDOW_S: Final = 30.0
 KNEE_FROM: Final = 0.4
 OVERLOAD_FROM: Final = 0.8
 DEFINITION: Final = (
-    f"by how often requests wait at an engine of the simulated run, over {WINDOW_S:g} s around an arrival: "
-    f"light below {KNEE_FROM:.0%} of the time, knee below {OVERLOAD_FROM:.0%}, overload from there on"
+    f"by how often requests wait at an engine of the simulated run, or in a queue before all engines, over "
+    f"{WINDOW_S:g} s around an arrival: light below {KNEE_FROM:.0%} of the time, knee below "
+    f"{OVERLOAD_FROM:.0%}, overload from there on"
 )
 
 
 def regimes_of(series: Columns, arrival_ns: NDArray[np.generic]) -> NDArray[np.int64]:
     """An index into ``REGIMES`` for every arrival; engines that never have a queue do not count."""
-    engines = len(np.unique(series[ENGINE]))
+    engine_ids = np.unique(series[ENGINE])
+    engines = len(engine_ids)
     times_s = series[TIME].reshape(-1, engines)[:, 0].astype(np.float64)
     waits = series[WAITING_GAUGE].reshape(-1, engines).astype(bool)
-    waits = waits[:, waits.any(axis=0)]
+    common = waits[:, engine_ids == NO_ENGINE].any(axis=1)  # whoever waits there finds every engine full
+    waits = waits[:, waits.any(axis=0) & (engine_ids != NO_ENGINE)]
     period_s = float(times_s[1] - times_s[0]) if len(times_s) > 1 else WINDOW_S
-    share = _around(
-        waits.mean(axis=1) if waits.size else np.zeros(len(times_s)), round(WINDOW_S / 2 / period_s)
-    )
+    waiting = waits.mean(axis=1) if waits.size else np.zeros(len(times_s))
+    share = _around(np.maximum(waiting, common), round(WINDOW_S / 2 / period_s))
     regime = np.searchsorted([KNEE_FROM, OVERLOAD_FROM], share, side="right")
     at = np.searchsorted(times_s, arrival_ns.astype(np.float64) / NS_PER_S, side="right") - 1
     found: NDArray[np.int64] = regime[np.clip(at, 0, len(regime) - 1)]

@@ -18,6 +18,7 @@ from experiments.compare.formats import read_measured
 from experiments.compare.measured import Measured
 from experiments.compare.own_result import SIMULATED_TOO, columns_of
 from experiments.compare.regimes import REGIMES, regimes_of
+from experiments.results.series_sink import NO_ENGINE
 from experiments.results.series_table import ENGINE, TIME, WAITING_GAUGE
 from hwmodels.profile import Stamp
 from hwmodels.profile_file import save_profile
@@ -166,6 +167,15 @@ def test_regimes_follow_how_often_somebody_waits() -> None:
     ]  # fmt: skip
     series[WAITING_GAUGE] = np.zeros(900, dtype=np.int64)
     assert not regimes_of(series, arrivals).any()
+
+
+def test_a_queue_before_all_engines_tells_the_regime() -> None:
+    times = np.repeat(np.arange(300.0), 3)
+    waiting = np.zeros((300, 3), dtype=np.int64)
+    waiting[100:, 0], waiting[5, 1] = 1, 1
+    series = {TIME: times, ENGINE: np.tile([NO_ENGINE, 0, 1], 300), WAITING_GAUGE: waiting.ravel()}
+    codes = regimes_of(series, np.array([50, 150]) * 10**9)
+    assert [REGIMES[code] for code in codes] == ["light", "overload"]
 
 
 def test_regimes_split_the_requests(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
