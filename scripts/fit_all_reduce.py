@@ -11,10 +11,10 @@ from typing import Final
 import numpy as np
 
 from hwmodels.all_reduce_fit import StretchFit, fit_stretches
-from hwmodels.errors import HardwareError
 from hwmodels.importers.aiconfigurator_reduce import Messages, nccl_messages, read_messages
 from hwmodels.importers.aiconfigurator_tables import Folder
 from hwmodels.importers.request import ImportRequest
+from scripts.catalogue_command import print_catalogue
 
 # 16,384 tokens of a model as wide as 8,192: no step sends more.
 MOST_BYTES: Final = 256 << 20
@@ -39,15 +39,7 @@ HEAD: Final = """\
 
 def main(arguments: Sequence[str]) -> int:
     """Exit status 2 when the call or a table is wrong."""
-    if len(arguments) != 1:
-        print("usage: python -m scripts.fit_all_reduce FOLDER", file=sys.stderr)
-        return 2
-    try:
-        print(printed(Path(arguments[0])), end="")
-    except HardwareError as error:
-        print(error, file=sys.stderr)
-        return 2
-    return 0
+    return print_catalogue("fit_all_reduce", printed, arguments)
 
 
 def printed(root: Path) -> str:

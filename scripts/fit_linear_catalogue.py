@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from hwmodels.catalogue import load_gpu, load_llm
-from hwmodels.errors import HardwareError
 from hwmodels.held_out import held_out_errors
 from hwmodels.importers import ImportRequest, import_profile
 from hwmodels.linear_fit import linear_model, measured_limits
 from hwmodels.profile import Profile
 from hwmodels.step_time import StepLimits
+from scripts.catalogue_command import print_catalogue
 from scripts.linear_entry import coefficient_lines, error_lines, limit_lines
 
 # An entry that misses more than a twentieth of its held-out steps by more than this is left out.
@@ -57,15 +57,7 @@ BEYOND: Final = """\
 
 def main(arguments: Sequence[str]) -> int:
     """Exit status 2 when the call or a table is wrong."""
-    if len(arguments) != 1:
-        print("usage: python -m scripts.fit_linear_catalogue FOLDER", file=sys.stderr)
-        return 2
-    try:
-        print(printed(Path(arguments[0])), end="")
-    except HardwareError as error:
-        print(error, file=sys.stderr)
-        return 2
-    return 0
+    return print_catalogue("fit_linear_catalogue", printed, arguments)
 
 
 def printed(root: Path) -> str:

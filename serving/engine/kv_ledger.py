@@ -149,18 +149,6 @@ class KvLedger:
                 return step
         raise AssertionError("a round of steps takes one block per request, and fewer are free")
 
-    def has_blocks(self, joining: int, decode: bool, steps: int) -> bool:
-        """Whether so many steps surely have blocks: quickly, and False too where they are short by a few.
-
-        ``joining`` more decode after the first step; in the first no request does unless ``decode``.
-        """
-        block, done = self.block_tokens, self.steps_done
-        free = self.total_blocks - self._reserved
-        free -= self._decoding_blocks if done == self._counted_at else free - self.free_blocks
-        if decode:
-            free -= self._phases[done % block]
-        return free >= (self.decoding + joining) * ((steps + block - 2) // block)
-
     def blocks_of_steps(self, steps: int) -> int:
         """Blocks that those who decode take in the next steps."""
         block = self.block_tokens
