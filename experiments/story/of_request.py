@@ -65,6 +65,8 @@ def _arrived(tale: Tale, books: Books, now_ns: int, event: Arrived) -> Lines:
     more = f", priority {request.priority}" if request.priority else ""
     if request.reserved_tokens:
         more += f", room is kept for {request.reserved_tokens:,}"
+    if request.shared_prefix:
+        more += f", its first {request.shared_prefix[-1][1]:,} tokens occurred before"
     yield StoryLine(now_ns, f"arrives for {request.model}: {prompt}, at most {most}{more}")
 
 

@@ -56,8 +56,11 @@ FORMAT = 6
 def _arrived(event: Arrived) -> str:
     r = event.request
     numbers = f"{r.id},{r.arrival_ns},{r.prompt_tokens},{r.max_new_tokens}"
-    reserved = f",{r.reserved_tokens}" if r.reserved_tokens else ""  # seldom, so it costs the others nothing
-    return f'["arrived",{numbers},{quoted(r.model)},{r.priority}{reserved}]'
+    seldom = f",{r.reserved_tokens}" if r.reserved_tokens else ""  # so it costs the others nothing
+    if r.shared_prefix:
+        parts = ",".join([f"[{owner},{end}]" for owner, end in r.shared_prefix])
+        seldom = f",{r.reserved_tokens},[{parts}]"
+    return f'["arrived",{numbers},{quoted(r.model)},{r.priority}{seldom}]'
 
 
 def _ran(event: Ran) -> str:
@@ -213,9 +216,7 @@ def parse_event(fields: Sequence[Any]) -> Event:
             raise ValueError(f"replica {replica} ran {steps} steps")
         return Ran(replica, epoch, steps, tuple(finished), running, last_step_ns, *map(tuple, joins))
     if name == "arrived":
-        if len(rest) > 6 and rest[6] < 1:
-            raise ValueError("a reserve of nothing is not written")
-        return Arrived(Request(*rest))
+        return Arrived(_parse_request(rest))
     if name == "lost":
         if rest[0] < 0:
             raise ValueError(f"replica {rest[0]} was lost")
@@ -232,6 +233,18 @@ def parse_event(fields: Sequence[Any]) -> Event:
         data_event: Event = _DATA_EVENTS[name](*rest)
         return data_event
     raise ValueError(f"no event is called {name!r}")
+
+
+def _parse_request(fields: Sequence[Any]) -> Request:
+    if len(fields) == 7 and fields[6] < 1:
+        raise ValueError("a reserve of nothing is not written")
+    if len(fields) < 8:
+        return Request(*fields)
+    *most, parts = fields
+    if not parts:
+        raise ValueError("a prompt that shares nothing is written without parts")
+    values = [*most, tuple([(owner, end) for owner, end in parts])]
+    return Request(*values)
 
 
 def parse_action(fields: Sequence[Any]) -> Action:

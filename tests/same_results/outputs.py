@@ -19,7 +19,10 @@ _MEASURED_OF_DECISIONS: Final = {"cpu_ms_p99"}
 # Fields of journal entries in order, without the kind. Actions end with a reason, whatever optional fields
 # stand before it, so it is taken out first: see _fields_of_action.
 FIELDS: Final[Mapping[str, Sequence[str]]] = {
-    "arrived": ("request", "arrival_ns", "prompt_tokens", "max_new_tokens", "model", "priority", "reserved"),
+    "arrived": (
+        *("request", "arrival_ns", "prompt_tokens", "max_new_tokens", "model", "priority", "reserved"),
+        "shared_prefix",
+    ),
     "ran": ("replica", "epoch", "steps", "finished", "running", "last_step_ns", "joins"),
     "lost": ("replica", "cause"),
     "loaded": ("load", "target", "layers", "whole", "first"),

@@ -73,8 +73,9 @@ words = st.text(max_size=30) | st.sampled_from(
 
 spans = st.none() | st.tuples(numbers, numbers)
 firsts = st.just(0) | numbers
+prefixes = st.just(()) | st.lists(st.tuples(numbers, numbers), max_size=3).map(tuple)
 requests = st.builds(
-    Request, numbers, numbers, numbers, numbers, words, st.integers(-5, 5), st.just(0) | numbers
+    Request, numbers, numbers, numbers, numbers, words, st.integers(-5, 5), st.just(0) | numbers, prefixes
 )
 events = st.one_of(
     st.builds(Arrived, requests),
@@ -124,8 +125,8 @@ def as_json(fact: Event | Action) -> list[Any]:
     """What a journal line should say of it: its name, then its fields in order."""
     fields = astuple(fact)
     if isinstance(fact, Arrived):
-        *most, reserved = fields[0]  # said where something is reserved
-        fields = (*most, *([reserved] if reserved else []))
+        *most, reserved, shared = fields[0]  # said where something is reserved or shared
+        fields = (*most, *([reserved, shared] if shared else [reserved] if reserved else []))
     elif isinstance(fact, Ran):
         *most, joins = fields
         fields = (*most, *([joins] if joins else []))
@@ -175,6 +176,15 @@ def test_events_come_back_as_they_were(event: Event) -> None:
     assert json.loads(text) == as_json(event)
     assert parse_event(json.loads(text)) == event
     assert event_text(parse_event(json.loads(text))) == text
+
+
+def test_an_arrival_says_what_its_prompt_shares_and_a_line_without_it_reads_as_nothing_shared() -> None:
+    plain, shares = Request(9, 5, 64, 8, "m"), ((5, 32), (7, 48))
+    assert event_text(Arrived(plain)) == '["arrived",9,5,64,8,"m",0]'
+    assert parse_event(["arrived", 9, 5, 64, 8, "m", 0]) == Arrived(plain)
+    sharing = Arrived(replace(plain, shared_prefix=shares))
+    assert event_text(sharing) == '["arrived",9,5,64,8,"m",0,0,[[5,32],[7,48]]]'
+    assert parse_event(json.loads(event_text(sharing))) == sharing
 
 
 @given(action=actions)
@@ -247,6 +257,10 @@ def test_different_actions_have_different_words(first: Action, second: Action) -
         ["ran", 0, 0, 1, None, False, -1],
         ["arrived", 1],
         ["arrived", 0, 0, 1, 1, "m", 0, 0, 0],
+        ["arrived", 0, 0, 1, 1, "m", 0, 0],
+        ["arrived", 0, 0, 1, 1, "m", 0, 0, []],
+        ["arrived", 0, 0, 1, 1, "m", 0, 0, [[1]]],
+        ["arrived", 0, 0, 1, 1, "m", 0, 0, [[1, 2]], 0],
         ["lost", 1],
         ["lost", -1, "cause"],
         ["ran", -1, 0, 1, [], False, -1],
