@@ -25,7 +25,7 @@ def gamma_arrivals_ns(
 
     Each gap is rounded before it is added: a longer trace begins with the shorter one to the nanosecond.
     """
-    shape = _gamma_shape(gap_cv)
+    shape = gamma_shape(gap_cv)
     gaps_s = generator.standard_gamma(shape, size=count - 1) / (shape * rate_per_s)
     if not gaps_s.sum() <= LONGEST_S:
         raise TraceError(
@@ -44,7 +44,7 @@ def operational_times(generator: np.random.Generator, count: int, gap_cv: float)
     every u. gap_cv 1 is the Poisson process. Fewer are a prefix of more. Raises TraceError on bad values.
     """
     size = whole_number("trace.requests", count, 1, MAX_ROWS)
-    shape = _gamma_shape(positive_number("gap_cv", gap_cv))
+    shape = gamma_shape(positive_number("gap_cv", gap_cv))
     first = generator.random() * generator.standard_gamma(shape + 1.0) / shape
     gaps = generator.standard_gamma(shape, size=size - 1) / shape
     return np.cumsum(np.concatenate(([first], gaps)))
@@ -65,7 +65,8 @@ def profile_arrivals_ns(operational: Floats, profile: RateProfile) -> NDArray[np
     return np.maximum.accumulate(np.rint(times_s * NS_PER_S).astype(np.int64))
 
 
-def _gamma_shape(gap_cv: float) -> float:
+def gamma_shape(gap_cv: float) -> float:
+    """Of the Gamma distribution with this CV; TraceError outside 0.001 to 1000."""
     if not 1e-3 <= gap_cv <= 1e3:
         raise TraceError(f"gap_cv={gap_cv!r} is out of range: write a value from 0.001 to 1000")
     return float(gap_cv**-2)

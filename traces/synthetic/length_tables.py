@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from traces.errors import TraceError
-from traces.synthetic.lengths import Knot, LengthTable
+from traces.synthetic.lengths import Knot, Lengths, LengthTable, ZipfLengths
 from traces.workload import MAX_TOKENS
 
 _LLUMNIX: Final = "Llumnix (OSDI 2024), Table 1: mean, P50, P80, P95, P99; least and most tokens are ours"
@@ -15,6 +15,7 @@ _AZURE: Final = (
 _PUBLISHED: Final = (0.5, 0.8, 0.95, 0.99)
 _LLUMNIX_ROWS: Final = 10_000
 LLUMNIX_MOST_TOKENS: Final = 6144  # "maximum 6k" for S, M and L; taken for the two real prompt lengths too
+_ARTEFACT: Final = "Llumnix artefact (branch osdi24ae): Zipf over ranks 1 to 2 * mean - 1, scaled to the mean"
 # The table says nothing of the longest answers; P99 is 1,234 and 964, and 6k would put a fifth of all
 # tokens of the last per cent where no answer of that model is.
 ANSWER_MOST_TOKENS: Final = 2048
@@ -93,14 +94,19 @@ def _llumnix(mean: float, quantiles: Sequence[float], most_tokens: int = LLUMNIX
     return LengthTable(knots, mean, _LLUMNIX_ROWS, _LLUMNIX)
 
 
-LENGTH_TABLES: Final[dict[str, LengthTable]] = {
+def _llumnix_zipf(mean: int, alpha: float) -> ZipfLengths:
+    """Lengths S, M and L. Their samples in Table 1 have P50 to P99 within 15 % of these."""
+    return ZipfLengths(mean, alpha, 2 * mean - 1, LLUMNIX_MOST_TOKENS, _LLUMNIX_ROWS, _ARTEFACT)
+
+
+LENGTH_TABLES: Final[dict[str, Lengths]] = {
     "sharegpt_in": _llumnix(306, (74, 348, 1484, 3388)),
     "sharegpt_out": _llumnix(500, (487, 781, 988, 1234), ANSWER_MOST_TOKENS),
     "burstgpt_in": _llumnix(830, (582, 1427, 2345, 3549)),
     "burstgpt_out": _llumnix(271, (243, 434, 669, 964), ANSWER_MOST_TOKENS),
-    "short": _llumnix(128, (38, 113, 413, 1464)),
-    "medium": _llumnix(256, (32, 173, 1288, 4208)),
-    "long": _llumnix(512, (55, 582, 3113, 5166)),
+    "short": _llumnix_zipf(128, 2.0),
+    "medium": _llumnix_zipf(256, 1.5),
+    "long": _llumnix_zipf(512, 1.15),
     "azure_conv_in": LengthTable(
         CONV_PROMPT_KNOTS, CONV_PROMPT_MEAN, CONV_REQUESTS, f"{_AZURE} AzureLLMInferenceTrace_conv.csv"
     ),
@@ -136,7 +142,7 @@ LENGTH_PAIRS: Final[dict[str, tuple[str, str]]] = {
 """name -> (prompt table, output table); the last five are the traces S-S to L-S of Llumnix, input first."""
 
 
-def length_pair(lengths: str) -> tuple[LengthTable, LengthTable]:
+def length_pair(lengths: str) -> tuple[Lengths, Lengths]:
     """The tables of prompt and output lengths that ``lengths`` names: a pair of ``LENGTH_PAIRS``,
     two tables such as ``burstgpt_in+short``, or two fixed lengths in tokens such as ``512x128``.
 

@@ -1,4 +1,4 @@
-"""Token lengths drawn from a published table: quantiles and a mean, nothing more."""
+"""Token lengths drawn from what is published of them: quantiles and a mean, or a Zipf distribution."""
 
 import math
 from collections.abc import Sequence
@@ -45,8 +45,52 @@ class LengthTable:
     rows: int
     source: str
 
+    def lengths_at(self, uniform: NDArray[np.float64]) -> NDArray[np.int64]:
+        """The lengths at these points of the distribution function; TraceError on a bad table."""
+        quantiles = _checked(self.knots)
+        return _lengths_at(uniform, *quantiles, _shape_for_mean(*quantiles, self.mean))
 
-def draw_lengths(table: LengthTable, generator: np.random.Generator, count: int) -> NDArray[np.int64]:
+
+@dataclass(frozen=True, slots=True)
+class ZipfLengths:
+    """Lengths of a Zipf distribution over ranks: rank r of 1 to ``ranks`` has a weight of r**-alpha.
+
+    A rank is scaled to tokens so that the mean is ``mean``, rounded up; what is then above ``most_tokens`` is
+    cut to it, which takes a little from the mean. rows and source: as in ``LengthTable``.
+    """
+
+    mean: float
+    alpha: float
+    ranks: int
+    most_tokens: int
+    rows: int
+    source: str
+
+    def probabilities(self) -> NDArray[np.float64]:
+        """Of each rank, from 1 on; TraceError on a bad table."""
+        if not (self.mean > 0 and self.alpha > 0 and self.ranks >= 1 and self.most_tokens >= 1):
+            raise TraceError(f"{self} cannot be drawn: write numbers above 0")
+        weights = np.arange(1, self.ranks + 1, dtype=np.float64) ** -self.alpha
+        return np.asarray(weights / weights.sum())
+
+    def tokens_of(self, ranks: NDArray[np.int64], mean_rank: float) -> NDArray[np.int64]:
+        """Tokens of these ranks where ``mean_rank`` is to have ``mean`` tokens."""
+        scaled = np.ceil(ranks * (self.mean / mean_rank))
+        return np.minimum(scaled, self.most_tokens).astype(np.int64)
+
+    def lengths_at(self, uniform: NDArray[np.float64]) -> NDArray[np.int64]:
+        """The lengths at these points of the distribution function; TraceError on a bad table."""
+        probabilities = self.probabilities()
+        ranks = np.searchsorted(np.cumsum(probabilities), uniform, side="right") + 1
+        mean_rank = float(probabilities @ np.arange(1, self.ranks + 1))
+        return self.tokens_of(np.minimum(ranks, self.ranks), mean_rank)
+
+
+Lengths = LengthTable | ZipfLengths
+"""What lengths are drawn from."""
+
+
+def draw_lengths(table: Lengths, generator: np.random.Generator, count: int) -> NDArray[np.int64]:
     """``count`` lengths in tokens of ``table``; every ``table.rows`` of them have its quantiles and mean.
 
     The rows of a sample take one draw from each of ``table.rows`` equal slices of the distribution, in random
@@ -56,9 +100,7 @@ def draw_lengths(table: LengthTable, generator: np.random.Generator, count: int)
     """
     size = whole_number("count", count, 1, MAX_ROWS)
     rows = whole_number("rows of the length table", table.rows, 1, MAX_ROWS)
-    quantiles = _checked(table.knots)
-    shape = _shape_for_mean(*quantiles, table.mean)
-    samples = [_lengths_at(_sliced(generator, rows), *quantiles, shape) for _ in range(-(-size // rows))]
+    samples = [table.lengths_at(_sliced(generator, rows)) for _ in range(-(-size // rows))]
     return np.concatenate(samples)[:size]
 
 
