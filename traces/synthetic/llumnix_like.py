@@ -39,8 +39,8 @@ def llumnix_like(
     """The trace ``name``, one of ``_TRACES``: Gamma arrivals (gap_cv 1, the default, is Poisson).
 
     S, M and L are samples as the paper's artefact draws them, with ``seed`` 0 its very own; the lengths of
-    the other two are drawn from its Table 1. 1 request per second is ours; the rates of Figure 11 are ``FIGURE_11_RATES_PER_S``. Raises TraceError on
-    bad parameters.
+    the other two are drawn from its Table 1. 1 request per second is ours; the rates of Figure 11 are
+    ``FIGURE_11_RATES_PER_S``. Raises TraceError on bad parameters.
     """
     lengths, title = _TRACES[name]
     count = count_of(requests)
