@@ -86,11 +86,13 @@ def _check_unicode(words: Iterable[str]) -> None:
 class PrefixBlocks:
     """Which prompts begin alike: block ids per row, equal leading ids mean an equal prefix.
 
-    block_tokens: tokens of a full block (512 in the Mooncake traces). offsets: int64, row r has
-    ``ids[offsets[r]:offsets[r + 1]]``. ids: int64, at least 0. Raises TraceError when they do not fit.
+    block_tokens: tokens of a full block (512 in the Mooncake traces); a fraction once tokens were scaled.
+    offsets: int64, row r has ``ids[offsets[r]:offsets[r + 1]]``. ids: int64, at least 0. The last block of a
+    row may be partly filled: no id speaks of tokens beyond the prompt. Raises TraceError when they do not
+    fit.
     """
 
-    block_tokens: int
+    block_tokens: float
     offsets: NDArray[np.int64]
     ids: NDArray[np.int64]
 
@@ -100,13 +102,13 @@ class PrefixBlocks:
             raise TraceError("prefix blocks need one-dimensional offsets (one more than rows) and ids")
         if offsets[0] != 0 or offsets[-1] != len(ids) or (np.diff(offsets) < 0).any():
             raise TraceError("prefix block offsets must rise from 0 to the number of ids")
-        if self.block_tokens < 1 or (len(ids) and ids.min() < 0):
-            raise TraceError("prefix blocks need block_tokens of at least 1 and ids of at least 0")
+        if not self.block_tokens > 0 or (len(ids) and ids.min() < 0):
+            raise TraceError("prefix blocks need block_tokens above 0 and ids of at least 0")
         object.__setattr__(self, "offsets", frozen(offsets))
         object.__setattr__(self, "ids", frozen(ids))
 
     @classmethod
-    def of(cls, lists: Iterable[Iterable[int]], block_tokens: int) -> "PrefixBlocks":
+    def of(cls, lists: Iterable[Iterable[int]], block_tokens: float) -> "PrefixBlocks":
         """Prefix blocks of one id list per row."""
         rows = [list(ids) for ids in lists]
         offsets = np.concatenate(([0], np.cumsum([len(ids) for ids in rows], dtype=np.int64)))
@@ -130,3 +132,18 @@ class PrefixBlocks:
     def shifted(self, by: NDArray[np.int64]) -> "PrefixBlocks":
         """Row r's ids plus ``by[r]``: rows with different shifts share nothing any more."""
         return PrefixBlocks(self.block_tokens, self.offsets, self.ids + np.repeat(by, np.diff(self.offsets)))
+
+    def scaled(self, factor: float) -> "PrefixBlocks":
+        """The blocks of prompts with ``factor`` times the tokens: equal prefixes stay equal."""
+        tokens = self.block_tokens * factor
+        return PrefixBlocks(int(tokens) if tokens == int(tokens) else tokens, self.offsets, self.ids)
+
+    @property
+    def whole_block_tokens(self) -> int:
+        """``block_tokens`` for a file; TraceError when scaling has made it a fraction."""
+        if self.block_tokens != int(self.block_tokens):
+            raise TraceError(
+                f"prefix blocks of {self.block_tokens:.12g} tokens have no place in a file: write another"
+                " tokens_scale, or identities=false to leave them out"
+            )
+        return int(self.block_tokens)

@@ -7,7 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traces.capacity import prompt_load
+from traces.columns import PrefixBlocks
 from traces.counts import BIN_S, CountStatistics, arrival_counts, count_statistics
+from traces.sharing import shared_tokens
 from traces.workload import NS_PER_S, Workload
 
 QUANTILES: Final = {"p50": 0.5, "p80": 0.8, "p95": 0.95, "p99": 0.99}
@@ -29,10 +31,15 @@ class LengthStatistics:
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """What prompts share. blocks: prefix blocks in all. repeated: share that an earlier request had too."""
+    """What prompts share. blocks: prefix blocks in all (0: turns of conversations are known instead).
+
+    repeated: share of them that an earlier request had too. repeated_tokens: share of all prompt tokens that
+    begin a prompt as an earlier request began: the hit rate of a cache that forgets nothing.
+    """
 
     blocks: int
     repeated: float
+    repeated_tokens: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +133,10 @@ def _correlation(one: NDArray[np.int64], other: NDArray[np.int64]) -> float | No
 
 
 def _sharing(workload: Workload) -> Sharing | None:
-    """A block counts as repeated when an earlier request had its id: an upper bound for any prefix cache."""
-    if workload.prefix is None or len(workload.prefix.ids) == 0:
+    prefix = workload.prefix
+    ids = prefix.ids if isinstance(prefix, PrefixBlocks) else ()
+    if prefix is None or (isinstance(prefix, PrefixBlocks) and not len(ids)):
         return None
-    ids = workload.prefix.ids
-    return Sharing(len(ids), 1 - len(np.unique(ids)) / len(ids))
+    repeated = 1 - len(np.unique(ids)) / len(ids) if len(ids) else 0.0
+    tokens = int(shared_tokens(workload).sum()) / int(workload.prompt_tokens.sum())
+    return Sharing(len(ids), repeated, tokens)

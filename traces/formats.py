@@ -110,6 +110,11 @@ _ALL: Final = (
         "mooncake:write_mooncake",
     ),
     Format(
+        "llmservingsim_prefix", "workloads of LLMServingSim, with ids of full blocks of 16 tokens", "jsonl",
+        _marks("arrival_time_ns|input_length|output_length"),
+        "llmservingsim_prefix:read_llmservingsim_prefix",
+    ),
+    Format(
         "vllm_bench", "vLLM benchmark JSONL: prompt or prompt length, output length", "jsonl",
         _marks("prompt", "prompt_len", "input_len", "prompt_tokens"), "vllm_bench:read_vllm_bench",
     ),

@@ -11,6 +11,7 @@ from traces.checks import positive_number, short_number
 from traces.columns import ABSENT, Names, PrefixBlocks
 from traces.errors import TraceError
 from traces.streams import stream
+from traces.turns import Turns
 from traces.workload import (
     INT64_MAX,
     KIN_COLUMNS,
@@ -29,6 +30,7 @@ MAX_JITTER_NS = NS_PER_S
 def scale_tokens(workload: Workload, factor: float) -> Workload:
     """Every length times ``factor``, rounded to the nearest (ties to even), at least 1; caps too if present.
 
+    What prompts share is scaled with them: the same positions, rounded down.
     Raises TraceError when ``factor`` is not above 0 or a length would pass 10 million tokens.
     """
     scale = positive_number("trace.tokens_scale", factor)
@@ -36,11 +38,11 @@ def scale_tokens(workload: Workload, factor: float) -> Workload:
         return workload
     caps = workload.max_new_tokens
     return workload.labelled(
-        f"tokens scaled by {short_number(scale)}" + (", prefixes left out" if workload.prefix else ""),
+        f"tokens scaled by {short_number(scale)}",
         prompt_tokens=_scaled(workload.prompt_tokens, scale),
         output_tokens=_scaled(workload.output_tokens, scale),
         max_new_tokens=None if caps is None else _scaled(caps, scale),
-        prefix=None,  # its blocks are of unscaled tokens
+        prefix=None if workload.prefix is None else workload.prefix.scaled(scale),
     )
 
 
@@ -121,8 +123,8 @@ def _replicated(workload: Workload, scale: float, seed: int) -> Workload:
     columns |= {column: taken(getattr(workload, column), size) for column in SIZE_COLUMNS}
     columns |= {
         "arrival_ns": arrival_ns[by_arrival],
-        "session": _apart(columns["session"], copy),
-        "prefix": _unshared(columns["prefix"], copy),
+        "session": apart(columns["session"], copy),
+        "prefix": unshared(columns["prefix"], copy),
     }
     label = f"replicated {short_number(scale)}x with jitter, lengths of copies resampled"
     return workload.labelled(label, **columns)
@@ -137,7 +139,7 @@ def _copies(rows: int, scale: float, generator: np.random.Generator) -> NDArray[
     return np.diff(due).astype(np.int64)
 
 
-def _apart(session: Names | None, copy: NDArray[np.int64]) -> Names | None:
+def apart(session: Names | None, copy: NDArray[np.int64]) -> Names | None:
     """The n-th copies of a conversation are a conversation of their own, named ``NAME#n`` or with more #."""
     if session is None:
         return None
@@ -152,8 +154,10 @@ def _apart(session: Names | None, copy: NDArray[np.int64]) -> Names | None:
     return Names(codes, session.words + words)
 
 
-def _unshared(prefix: PrefixBlocks | None, copy: NDArray[np.int64]) -> PrefixBlocks | None:
+def unshared(prefix: PrefixBlocks | Turns | None, copy: NDArray[np.int64]) -> PrefixBlocks | Turns | None:
     """The n-th copies share prefixes among themselves only: else every copy would be a perfect cache hit."""
+    if isinstance(prefix, Turns):
+        return prefix.shifted(copy * (int(prefix.stream.max(initial=0)) + 1))
     if prefix is None or len(prefix.ids) == 0:
         return prefix
     if (int(prefix.ids.max()) + 1) * (int(copy.max()) + 1) > INT64_MAX:

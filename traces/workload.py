@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from traces.checks import whole_number
 from traces.columns import ABSENT, Names, PrefixBlocks, Rows, frozen
 from traces.errors import TraceError
+from traces.turns import Turns
 
 NS_PER_S = 1_000_000_000
 INT64_MAX = 2**63 - 1
@@ -47,8 +48,9 @@ class Workload:
     The other columns are None where the trace has none:
     max_new_tokens: int64, 1 to MAX_TOKENS. model: the model or function asked for, every row one.
     priority: int64, larger is more urgent. session: the conversation; rows may have none.
-    prefix: ids of the prompt's prefix blocks. images: int64 pictures in the prompt (their tokens are counted
-    in prompt_tokens). source_duration_ns: int64, how long the recorded system took; -1 where unknown.
+    prefix: what prompts share with others: ids of their blocks, or the conversations they are turns of.
+    images: int64 pictures in the prompt (their tokens are counted in prompt_tokens).
+    source_duration_ns: int64, how long the recorded system took; -1 where unknown.
     name: what the user calls it. source: where the rows come from, for people.
     labels: every transformation that makes this trace another than its source.
     dropped: reason -> rows of the source that were never handed on. rows_read: rows of the source.
@@ -64,7 +66,7 @@ class Workload:
     model: Names | None = None
     priority: NDArray[np.int64] | None = None
     session: Names | None = None
-    prefix: PrefixBlocks | None = None
+    prefix: PrefixBlocks | Turns | None = None
     images: NDArray[np.int64] | None = None
     source_duration_ns: NDArray[np.int64] | None = None
     labels: tuple[str, ...] = ()
@@ -76,9 +78,11 @@ class Workload:
             values = getattr(self, column)
             if values is not None:
                 object.__setattr__(self, column, self._frozen_column(column, values))
-        for column, kind in (("model", Names), ("session", Names), ("prefix", PrefixBlocks)):
-            if not isinstance(getattr(self, column), kind | None):
-                raise TraceError(f"workload {self.name!r}: {column} must be {kind.__name__} or None")
+        for column, kinds in (("model", (Names,)), ("session", (Names,)), ("prefix", (PrefixBlocks, Turns))):
+            value = getattr(self, column)
+            if value is not None and not isinstance(value, kinds):
+                wanted = " or ".join(kind.__name__ for kind in kinds)
+                raise TraceError(f"workload {self.name!r}: {column} must be {wanted} or None")
         self._check_rows()
         object.__setattr__(self, "labels", tuple(self.labels))
         object.__setattr__(self, "dropped", dict(self.dropped))
@@ -180,4 +184,4 @@ def taken(column: Any, rows: Rows) -> Any:
     """The selected rows of one column of any kind; None of none."""
     if column is None:
         return None
-    return column.taking(rows) if isinstance(column, Names | PrefixBlocks) else column[rows]
+    return column.taking(rows) if isinstance(column, Names | PrefixBlocks | Turns) else column[rows]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from itertools import repeat
+from itertools import islice, repeat
 from math import ceil
 from random import Random
 from typing import TYPE_CHECKING, cast
@@ -15,6 +15,7 @@ from experiments.build.elastic import elastic_of, hand_over_rules, with_roles
 from experiments.build.hardware import Hardware
 from experiments.build.hosted import HostedModel, codes_of, hosted_models, seats_of
 from experiments.build.streams import seed_of
+from experiments.build.workload import shares_prefixes
 from experiments.config.config import RunConfig
 from experiments.policy.make import make_policy, policy_maker
 from hwmodels.rows import FIXED_PER_S
@@ -28,6 +29,7 @@ from serving.vocabulary.estimates import Estimates, ModelEstimates
 from serving.vocabulary.layers import LayerRange
 from serving.vocabulary.replica import Replica, Role
 from serving.vocabulary.request import Request
+from traces.sharing import shared_prefixes
 from traces.workload import Workload
 
 if TYPE_CHECKING:
@@ -228,11 +230,13 @@ def mean_reserve(config: RunConfig, workload: Workload) -> int:
 def arrivals_of(config: RunConfig, workload: Workload) -> Iterator[tuple[Request, int]]:
     """(request, true output tokens) by arrival, built a block of rows at a time.
 
-    With engine.reserve=oracle the cap of a request is its true length, which then everybody knows.
+    With engine.reserve=oracle the cap of a request is its true length, which then everybody knows. Where
+    prompts share prefixes and engines look for them, a request tells what it shares.
     """
     hosted, cap = hosted_models(config), config.engine.max_new_tokens
     oracle, mean = config.engine.reserve == "oracle", mean_reserve(config, workload)
     names, code = [model.name for model in hosted], codes_of(workload, hosted)
+    shared = shared_prefixes(workload) if shares_prefixes(config, workload) else None
     for rows in workload.blocks(_BLOCK_ROWS):
         arrival = workload.arrival_ns[rows].tolist()
         prompt = workload.prompt_tokens[rows].tolist()
@@ -245,6 +249,7 @@ def arrivals_of(config: RunConfig, workload: Workload) -> Iterator[tuple[Request
         urgent = [0] * len(arrival) if priority is None else priority[rows].tolist()
         models = [names[at] for at in code[rows].tolist()]
         ids = range(rows.start, rows.start + len(arrival))
-        yield from zip(
-            map(Request, ids, arrival, prompt, limits, models, urgent, reserved), output, strict=True
-        )
+        fields = [ids, arrival, prompt, limits, models, urgent, reserved]
+        if shared is not None:
+            fields.append(islice(shared, len(arrival)))
+        yield from zip(map(Request, *fields), output, strict=True)

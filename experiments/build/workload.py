@@ -11,8 +11,10 @@ from serving.vocabulary.estimates import Estimates, ModelEstimates
 from traces.capacity import prompt_load, rate_factor
 from traces.errors import TraceError
 from traces.load import load
+from traces.repeating import repeated
 from traces.scaling import compress_time, scale_rate, scale_tokens
-from traces.synthetic.registry import STATIONARY
+from traces.synthetic.registry import REDRAWN
+from traces.turns import Turns
 from traces.window import RULES, time_window
 from traces.workload import Workload
 
@@ -47,7 +49,7 @@ def _of_many(config: RunConfig, hosted: Sequence[HostedModel], wanted_per_s: flo
         if wanted_per_s is None:
             return workload
         workload = _at_rate(trace, seed, workload, wanted_per_s)
-        return with_hosted(workload, names) if trace.name in STATIONARY else workload
+        return with_hosted(workload, names) if trace.name in REDRAWN else workload
     rate_per_s = wanted_per_s or models.rate_per_s or source.mean_rate_per_s
     if rate_per_s is None:
         raise TraceError(f"{source.name} has all arrivals at one instant: write models.rate_per_s=NUMBER")
@@ -72,7 +74,7 @@ def workload_of(trace: TraceConfig, seed: int, estimates: ModelEstimates, replic
 
 
 def selected(trace: TraceConfig, seed: int) -> Workload:
-    """Read or drawn, the window cut out, lengths replaced and scaled: all that comes before the rate."""
+    """Read or drawn, window cut out, lengths replaced and scaled, repeated: all that precedes the rate."""
     workload = load(trace.name, path=trace.path, format=trace.format, seed=seed, **trace.params)
     if trace.window_s is not None:
         if trace.window is not None:
@@ -83,7 +85,9 @@ def selected(trace: TraceConfig, seed: int) -> Workload:
         from traces.synthetic.drawn import with_lengths
 
         workload = with_lengths(workload, trace.lengths, seed)
-    return scale_tokens(workload, trace.tokens_scale)
+    if not trace.identities and workload.prefix is not None:
+        workload = workload.labelled("what prompts share is left out", prefix=None)
+    return repeated(scale_tokens(workload, trace.tokens_scale), trace.repeat, trace.repeat_contents)
 
 
 def finished(trace: TraceConfig, seed: int, workload: Workload) -> Workload:
@@ -94,15 +98,26 @@ def finished(trace: TraceConfig, seed: int, workload: Workload) -> Workload:
     return workload if trace.limit is None else workload.limited(trace.limit)
 
 
-def unused(workload: Workload, hosted: int = 1) -> list[str]:
-    """What the trace holds and a run of so many models does not look at, as labels."""
+def shares_prefixes(config: RunConfig, workload: Workload) -> bool:
+    """Whether requests of this run tell what their prompts share, and engines look for it."""
+    return workload.prefix is not None and config.engine.prefix_caching
+
+
+def unused(workload: Workload, hosted: int = 1, shares: bool = False) -> list[str]:
+    """What the trace holds and a run of so many models does not look at, as labels. shares: see above."""
     labels = []
     if hosted == 1 and workload.model is not None and len(models := workload.model.counts()) > 1:
         labels.append(f"the trace's {len(models)} models are served by one")
-    for column, what in (("session", "sessions"), ("prefix", "prefix blocks"), ("images", "images")):
-        if getattr(workload, column) is not None:
-            labels.append(f"{what} of the trace are not used")
-    return labels
+    without = {"session": "sessions", "prefix": "shared prefixes", "images": "images"}
+    if shares:
+        del without["prefix"]
+    if isinstance(workload.prefix, Turns):
+        del without["session"]  # names of the same conversations
+    return labels + [
+        f"{what} of the trace are not used"
+        for column, what in without.items()
+        if getattr(workload, column) is not None
+    ]
 
 
 def capacity_req_per_s(estimates: ModelEstimates, replicas: int, workload: Workload) -> float:
@@ -140,7 +155,7 @@ def _gpu_seconds(
 
 def _at_rate(trace: TraceConfig, seed: int, workload: Workload, wanted_per_s: float) -> Workload:
     """That many requests per second: a stationary trace is drawn anew, any other keeps its time axis."""
-    if trace.name in STATIONARY:
+    if trace.name in REDRAWN:
         return selected(replace(trace, params=trace.params | {"rate_per_s": wanted_per_s}), seed)
     present_per_s = workload.mean_rate_per_s
     if present_per_s is None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final
 
 from experiments.report.table import NOTHING, count, number
 from traces.counts import BIN_S, CountStatistics, Expected
-from traces.description import QUANTILES, Description
+from traces.description import QUANTILES, Description, Sharing
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -101,10 +101,20 @@ def _senders(description: Description) -> list[str]:
     if description.sessions:
         lines.append(f"sessions: {description.sessions:,}")
     if description.sharing is not None:
-        sharing = description.sharing
+        lines += _shared(description.sharing)
+    return lines
+
+
+def _shared(sharing: Sharing) -> list[str]:
+    lines = []
+    if sharing.blocks:
         lines.append(
             f"prefix blocks: {sharing.blocks:,}, of which {sharing.repeated:.1%} repeat an earlier one"
         )
+    lines.append(
+        f"prompt tokens that repeat the start of an earlier request: {sharing.repeated_tokens:.2%}, what a"
+        " prefix cache hits at most"
+    )
     return lines
 
 

@@ -58,6 +58,7 @@ RANGES: Final[dict[str, Range]] = {
     "trace.limit": _COUNT,
     "trace.utilization": Range(low=0, high=MAX_UTILIZATION, open_low=True),
     "trace.tokens_scale": _POSITIVE,
+    "trace.repeat": _COUNT,
     "trace.window_start_s": Range(low=0),
     "trace.window_s": _POSITIVE,
     "trace.rate_scale": _POSITIVE,

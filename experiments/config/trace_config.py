@@ -6,6 +6,7 @@ from typing import Any, Final
 from serving.vocabulary.errors import UserError
 
 WINDOW_RULES: Final = ("busiest", "onset")
+REPEATED_CONTENTS: Final = ("own", "same")
 # Each sets the arrival rate by itself; the two shares go together.
 _RATES: Final = (("rate_scale",), ("utilization",), ("prefill_share", "peak_share"))
 
@@ -16,11 +17,12 @@ class TraceConfig:
 
     They are applied in this order. ``window_s`` seconds from ``window_start_s`` on, or from where the rule
     ``window`` finds them. ``lengths``: a length table to draw all lengths from. ``tokens_scale`` multiplies
-    them. Rate, one of: ``rate_scale`` times; ``utilization`` of what the cluster is estimated to carry;
-    ``prefill_share`` of the cluster's prefill tokens per second on average and ``peak_share`` in the busiest
-    5 s, whichever is lower. ``time_compression``: times divided by it. ``limit``: the first requests.
-    ``params``: what the drawn trace, or the reader of a recorded one, is told (trace.NAME on the command
-    line).
+    them. ``identities`` false: what prompts share is not looked at. ``repeat``: so many times, one after the
+    other, with contents of their ``own`` each time or the ``same`` (``repeat_contents``). Rate, one of:
+    ``rate_scale`` times; ``utilization`` of what the cluster is estimated to carry; ``prefill_share`` of the
+    cluster's prefill tokens per second on average and ``peak_share`` in the busiest 5 s, whichever is lower.
+    ``time_compression``: times divided by it. ``limit``: the first requests. ``params``: what the drawn
+    trace, or the reader of a recorded one, is told (trace.NAME on the command line).
     """
 
     name: str
@@ -32,6 +34,9 @@ class TraceConfig:
     window_s: float | None
     lengths: str | None
     tokens_scale: float
+    identities: bool
+    repeat: int
+    repeat_contents: str
     rate_scale: float | None
     utilization: float | None
     prefill_share: float | None
@@ -49,6 +54,9 @@ DEFAULTS: Final[dict[str, Any]] = {
     "window_s": None,
     "lengths": None,
     "tokens_scale": 1.0,
+    "identities": True,
+    "repeat": 1,
+    "repeat_contents": "own",
     "rate_scale": None,
     "utilization": None,
     "prefill_share": None,
@@ -69,6 +77,11 @@ def check_trace(trace: TraceConfig) -> None:
                 )
     if trace.name == "file" and trace.path is None:
         raise UserError("trace=file has no file: write trace.path=FILE")
+    if trace.repeat_contents not in REPEATED_CONTENTS:
+        raise UserError(
+            f"trace.repeat_contents={trace.repeat_contents} is unknown: write one of"
+            f" {', '.join(REPEATED_CONTENTS)}"
+        )
     _check_window(trace)
     _check_rate(trace)
 

@@ -19,7 +19,7 @@ from experiments.build.gpu_load import gpu_load_share
 from experiments.build.hardware import Hardware, hardware_of
 from experiments.build.hosted import hosted_models
 from experiments.build.sizes import seat_count, start_of
-from experiments.build.workload import run_capacity_req_per_s, run_workload, unused
+from experiments.build.workload import run_capacity_req_per_s, run_workload, shares_prefixes, unused
 from experiments.compose.resolved import resolved_yaml
 from experiments.config.config import RunConfig
 from experiments.config.version import code_version
@@ -238,7 +238,7 @@ def provenance(prepared: Prepared) -> dict[str, Any]:
             "source": workload.source,
             "labels": [
                 *workload.labels,
-                *unused(workload, hosted),
+                *unused(workload, hosted, shares_prefixes(config, workload)),
                 *build.reserve_labels(config, workload),
             ],
             "dropped": dict(sorted(workload.dropped.items())),

@@ -131,7 +131,7 @@ def test_what_a_run_does_not_look_at_is_a_label(tmp_path: Path) -> None:
     path.write_text("arrival_s,prompt_tokens,output_tokens,model,prefix_512\n0,10,5,a,1\n1,20,6,b,2\n")
     assert unused(load("file", path=path)) == [
         "the trace's 2 models are served by one",
-        "prefix blocks of the trace are not used",
+        "shared prefixes of the trace are not used",
     ]
     assert unused(load("poisson", requests=5)) == []
 

@@ -96,6 +96,9 @@ def test_copies_share_no_prefix_with_the_originals() -> None:
     assert sorted(copy for copies in by_copy for copy in copies) == [0] * 4 + [1] * 4 + [2] * 4
 
 
-def test_scaled_tokens_have_no_prefix_blocks_and_say_so() -> None:
-    scaled = scale_tokens(conversations(), 0.5)
-    assert scaled.prefix is None and "prefixes left out" in scaled.labels[-1]
+def test_scaled_tokens_have_scaled_prefix_blocks() -> None:
+    scaled, before = scale_tokens(conversations(), 0.3), conversations().prefix
+    assert isinstance(scaled.prefix, PrefixBlocks) and isinstance(before, PrefixBlocks)
+    assert scaled.prefix.block_tokens == before.block_tokens * 0.3
+    with pytest.raises(TraceError, match=r"prefix blocks of 153\.6 tokens have no place in a file"):
+        print(scaled.prefix.whole_block_tokens)

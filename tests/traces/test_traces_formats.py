@@ -32,6 +32,9 @@ TEXTS = {
         "model,output_tokens,prompt_tokens,arrival_s\nm,7,6,0.5\n",
     ],
     "mooncake": ['{"timestamp": 0, "input_length": 7, "output_length": 5, "hash_ids": [0]}\n'],
+    "llmservingsim_prefix": [
+        '{"arrival_time_ns": 0, "input_length": 20, "output_length": 5, "hash_ids": [0]}\n'
+    ],
     "vllm_bench": ['{"prompt": "Hi", "output_tokens": 5}\n', '{"prompt_len": 2, "output_len": 5}\n'],
     "servegen": [
         '{"request_id": 0, "timestamp": 0.5, "data": {"input_tokens": 6, "output_tokens": 7}}\n',

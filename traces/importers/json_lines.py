@@ -22,7 +22,7 @@ from traces.workload import INT64_MAX, MAX_TOKENS
 
 _SHOWN_CHARS: Final = 40
 _EXACT: Final = Context(prec=40, rounding=ROUND_HALF_EVEN)  # no caller's own context may round for us
-_NS_DIGITS: Final = {"ms": 6, "s": 9}
+_NS_DIGITS: Final = {"ns": 0, "ms": 6, "s": 9}
 """Unit of a time -> how many decimal digits a nanosecond is below it."""
 
 
@@ -155,7 +155,7 @@ def not_whole(value: Any, key: str, spot: Spot, least: int, most: int) -> TraceE
 
 
 def time_ns(row: dict[str, Any], key: str, unit: str, spot: Spot, most_ns: int = INT64_MAX) -> int:
-    """The time under ``key``, in ``unit`` ("s" or "ms"), in ns: exact, or the nearest (ties to even)."""
+    """The time under ``key``, in ``unit`` (s, ms or ns), in ns: exact, or the nearest (ties to even)."""
     value = row.get(key)
     digits = _NS_DIGITS[unit]
     example = "1.5" if unit == "s" else "1500"

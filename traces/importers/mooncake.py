@@ -34,6 +34,7 @@ from traces.importers.json_lines import (
 from traces.importers.requests import check_limit, check_order, requests_of
 from traces.reading import Origin
 from traces.replacing import replacing
+from traces.turns import CONVERSATIONS_NOT_WRITTEN, Turns
 from traces.workload import INT64_MAX, LONGEST_NS, MAX_TOKENS, Workload
 
 BLOCK_TOKENS: Final = 512
@@ -68,21 +69,37 @@ def read_mooncake(
     """The requests of one file; arrivals count from the run's start, as written, exact to the nanosecond.
 
     limit: only the first rows, those to be dropped included; the whole file is still judged.
-    block_tokens: tokens of a full block. partial_prefix: fewer hash_ids than the prompt has blocks are taken.
+    block_tokens: tokens of a full block. The last, partly filled block of a prompt may have an id or none;
+    partial_prefix: still fewer hash_ids are taken.
     The keys model, priority and max_new_tokens are read when every line has them, session_id where it is.
     Rows with output_length 0 are left out and counted in ``dropped``.
     Raises TraceError naming file, line, key and remedy for anything else that is not a request.
     """
+    return read_blocks(path, TIME, "ms", EXAMPLE, name, limit, block_tokens, partial_prefix)
+
+
+def read_blocks(
+    path: str | Path,
+    time: str,
+    unit: str,
+    example: str,
+    name: str | None,
+    limit: int | None,
+    block_tokens: int,
+    partial_prefix: bool,
+) -> Workload:
+    """See ``read_mooncake``; the arrivals stand under the key ``time`` in ``unit``, as in ``example``."""
     check_limit(limit)
     size = whole_number("block_tokens", block_tokens, 1, MAX_TOKENS)
     file = Path(path)
     origin = Origin.of(file)
     rows = _Rows()
-    for spot, row in json_rows(file, EXAMPLE):
+    for spot, row in json_rows(file, example):
+        rows.arrival_ns.append(time_ns(row, time, unit, spot, LONGEST_NS))
         _add(rows, row, spot)
         _check_blocks(rows, size, partial_prefix, spot)
     arrival_ns = int64(rows.arrival_ns)
-    check_order(arrival_ns, line_of(file), TIME)
+    check_order(arrival_ns, line_of(file), time)
     columns = {
         "arrival_ns": arrival_ns,
         "prompt_tokens": int64(rows.prompt),
@@ -97,7 +114,6 @@ def read_mooncake(
 
 
 def _add(rows: _Rows, row: dict[str, Any], spot: Spot) -> None:
-    rows.arrival_ns.append(time_ns(row, TIME, "ms", spot, LONGEST_NS))
     rows.prompt.append(whole(row, PROMPT, spot, least=1))
     rows.output.append(whole(row, OUTPUT, spot))
     rows.model.append(word(row, "model", spot))
@@ -130,7 +146,7 @@ def _check_blocks(rows: _Rows, size: int, partial: bool, spot: Spot) -> None:
     if hashes is None:
         return
     blocks = -(-prompt // size)
-    if len(hashes) == blocks or (partial and len(hashes) < blocks):
+    if len(hashes) in (blocks, prompt // size) or (partial and len(hashes) < blocks):
         return
     raise spot.error(
         f"{len(hashes)} ids for {prompt} tokens in blocks of {size}",
@@ -183,7 +199,9 @@ def _losses(workload: Workload, exact: bool) -> Iterator[str]:
     if moved and not exact:
         yield f"{moved} of {len(workload)} timestamps rounded to whole ms"
     unknown = len(workload)
-    if workload.prefix is not None:
+    if isinstance(workload.prefix, Turns):
+        yield CONVERSATIONS_NOT_WRITTEN
+    elif workload.prefix is not None:
         unknown = int(np.count_nonzero(np.diff(workload.prefix.offsets) < _blocks(workload)))
     if unknown:
         yield f"{unknown} of {len(workload)} rows got block ids that no other row has"
@@ -203,7 +221,7 @@ def _full_prefix(workload: Workload) -> PrefixBlocks:
     """As many block ids as each prompt has blocks, the unknown ones new."""
     wanted = _blocks(workload)
     known = workload.prefix
-    if known is None:
+    if known is None or isinstance(known, Turns):
         known = PrefixBlocks(BLOCK_TOKENS, np.zeros(len(workload) + 1, np.int64), np.zeros(0, np.int64))
     if known.block_tokens != BLOCK_TOKENS:
         raise TraceError(

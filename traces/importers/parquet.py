@@ -27,6 +27,7 @@ from traces.importers.json_lines import (
 from traces.importers.requests import check_limit
 from traces.reading import Origin, most_unpacked_bytes
 from traces.replacing import replacing
+from traces.turns import CONVERSATIONS_NOT_WRITTEN, Turns
 from traces.workload import COLUMNS, Workload
 
 NEEDED: Final = ("arrival_ns", "prompt_tokens", "output_tokens")
@@ -64,9 +65,9 @@ def read_parquet(path: str | Path, *, name: str | None = None, limit: int | None
 
 
 def write_parquet(workload: Workload, path: str | Path, *, overwrite: bool = False) -> tuple[str, ...]:
-    """Writes everything the workload has, with a checksum in every page; read_parquet gives it back.
+    """Writes all but turns, with a checksum in every page; read_parquet gives it back.
 
-    Returns what the format cannot hold: nothing.
+    Returns what of a workload the format cannot hold.
 
     Raises TraceError when the file exists (unless ``overwrite``) or cannot be written.
     """
@@ -81,6 +82,8 @@ def write_parquet(workload: Workload, path: str | Path, *, overwrite: bool = Fal
             values = pa.DictionaryArray.from_arrays(codes, arrow_words(values.words))
         elif isinstance(values, PrefixBlocks):
             values = _lists(values)
+        elif isinstance(values, Turns):
+            continue
         elif values is not None:
             values = arrow_numbers(values)
         if values is not None:
@@ -89,7 +92,7 @@ def write_parquet(workload: Workload, path: str | Path, *, overwrite: bool = Fal
     table = pa.table(columns).replace_schema_metadata(_metadata(workload))
     with replacing(file, overwrite) as half:
         pq.write_table(table, half, compression="zstd", write_page_checksum=True)
-    return ()
+    return (CONVERSATIONS_NOT_WRITTEN,) if isinstance(workload.prefix, Turns) else ()
 
 
 def _lists(prefix: PrefixBlocks) -> Any:
@@ -110,8 +113,8 @@ def _metadata(workload: Workload) -> dict[str, str]:
         "dropped": workload.dropped,
         "rows_read": workload.rows_read,
     }
-    if workload.prefix is not None:
-        about["prefix_block_tokens"] = workload.prefix.block_tokens
+    if isinstance(workload.prefix, PrefixBlocks):
+        about["prefix_block_tokens"] = workload.prefix.whole_block_tokens
     return {KEY + key: json.dumps(value) for key, value in about.items()}
 
 

@@ -13,6 +13,7 @@ from traces.columns import Names, PrefixBlocks
 from traces.csv.word import MAX_WORD_BYTES
 from traces.errors import TraceError
 from traces.replacing import replacing
+from traces.turns import CONVERSATIONS_NOT_WRITTEN, Turns
 from traces.workload import Workload, taken
 
 _ROWS: Final = 50_000  # a few MB of text at a time
@@ -27,15 +28,16 @@ def write_plain_csv(workload: Workload, path: str | Path, *, overwrite: bool = F
     """Write every column that the workload has; gzipped when the name ends in .gz.
 
     What is read back has the same columns. Name, source, labels and counts of dropped rows are not in the
-    file. Returns what of a request the format cannot hold: nothing. Raises TraceError when the file exists
-    and ``overwrite`` is False, when it cannot be written, or for a cell that would not be read back.
+    file. Returns what of a request the format cannot hold: which one continues which. Raises TraceError when
+    the file exists and ``overwrite`` is False, when it cannot be written, or for a cell that would not be
+    read back.
     """
     _check(workload)
     path = Path(path)
     names = [column for column in _COLUMNS if getattr(workload, column) is not None]
     columns = [getattr(workload, column) for column in names]
-    if workload.prefix is not None:
-        names.append(f"prefix_{workload.prefix.block_tokens}")
+    if isinstance(workload.prefix, PrefixBlocks):
+        names.append(f"prefix_{workload.prefix.whole_block_tokens}")
         columns.append(workload.prefix)
     words = [_quoted_words(column) if isinstance(column, Names) else () for column in columns]
     with replacing(path, overwrite) as half, half.open("xb") as file:
@@ -45,7 +47,7 @@ def write_plain_csv(workload: Workload, path: str | Path, *, overwrite: bool = F
                 _write(zipped, workload, names, columns, words)
         else:
             _write(file, workload, names, columns, words)
-    return ()
+    return (CONVERSATIONS_NOT_WRITTEN,) if isinstance(workload.prefix, Turns) else ()
 
 
 def _write(
@@ -90,7 +92,7 @@ def _check(workload: Workload) -> None:
         names = getattr(workload, column)
         if names is not None:
             _check_words(workload, column, names)
-    if workload.prefix is not None and workload.prefix.block_tokens > 999_999_999:
+    if isinstance(workload.prefix, PrefixBlocks) and workload.prefix.block_tokens > 999_999_999:
         raise TraceError(
             f"{workload.name}: prefix blocks of over 999999999 tokens have no column: make them smaller"
         )

@@ -26,6 +26,7 @@ _MODULES: Final = {
     "onsets": "process_like",
     "diurnal": "process_like",
     "zipf_mix": "many_models",
+    "multi_turn": "multi_turn",
 }
 
 
@@ -57,3 +58,5 @@ STATIONARY: Final = frozenset(
     | {name for name, module in _MODULES.items() if module == "llumnix_like"}
 )
 """Those whose rate is the same at all times: with another ``rate_per_s`` they have no pattern to stretch."""
+REDRAWN: Final = STATIONARY | {"multi_turn"}
+"""Those drawn anew for another rate: what copies of turns would say is no conversation."""

@@ -1,0 +1,128 @@
+"""What prompts share with earlier ones, by position: identities of a workload as parts of each prompt.
+
+A part (row, end) says that the tokens up to position ``end``, from where the part before it ended, are those
+of that earlier row, the first of the workload in which this prefix occurs. The rest of a prompt is its own.
+"""
+
+from collections.abc import Iterator
+from itertools import islice
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traces.columns import PrefixBlocks
+from traces.turns import Turns
+from traces.workload import Workload
+
+Parts = tuple[tuple[int, int], ...]
+Ints = NDArray[np.int64]
+_ROWS = 4096
+
+
+def shared_prefixes(workload: Workload) -> Iterator[Parts]:
+    """The parts of every prompt, row by row; all empty where the workload has no identities.
+
+    Of block ids one number per block is kept, of turns one part per row.
+    """
+    if isinstance(workload.prefix, Turns):
+        return _of_turns(workload, workload.prefix)
+    if isinstance(workload.prefix, PrefixBlocks):
+        return _of_blocks(workload, workload.prefix)
+    return iter(() for _ in range(len(workload)))
+
+
+def shared_tokens(workload: Workload) -> Ints:
+    """How many of each prompt's first tokens an earlier row has, at the same positions."""
+    ends = (parts[-1][1] if parts else 0 for parts in shared_prefixes(workload))
+    return np.fromiter(ends, dtype=np.int64, count=len(workload))
+
+
+def _of_turns(workload: Workload, turns: Turns) -> Iterator[Parts]:
+    """A stream is known as far as its rows so far reach; each position is of the first that reached it."""
+    known: dict[int, list[tuple[int, int]]] = {}
+    common = turns.common_tokens
+    for rows in workload.blocks(_ROWS):
+        prompt, output = workload.prompt_tokens[rows].tolist(), workload.output_tokens[rows].tolist()
+        stream = turns.stream[rows].tolist()
+        for row, name, asked, answered in zip(
+            range(rows.start, rows.stop), stream, prompt, output, strict=True
+        ):
+            parts = known.get(name)
+            if parts is None:
+                known[name] = parts = [(0, common)] if common and row else []
+            yield _cut(parts, asked)
+            if not parts or parts[-1][1] < asked + answered:
+                parts.append((row, asked + answered))
+
+
+def _cut(parts: list[tuple[int, int]], end: int) -> Parts:
+    """The parts up to position ``end``."""
+    if not parts or parts[-1][1] <= end:
+        return tuple(parts)
+    whole = next(at for at, part in enumerate(parts) if part[1] >= end)
+    return (*parts[:whole], (parts[whole][0], end))
+
+
+def _of_blocks(workload: Workload, prefix: PrefixBlocks) -> Iterator[Parts]:
+    """Of each block the first row that has it, and how far into it both certainly agree.
+
+    A block that its first row fills in part is shared that far: what follows there is not in its id.
+    """
+    first = _first_rows(prefix)
+    for rows in workload.blocks(_ROWS):
+        own, owner, ends = _shared_blocks(workload, prefix, first, rows)
+        last = np.append((owner[1:] != owner[:-1]) | (own[1:] != own[:-1]), True)[: len(owner)]
+        found = zip(owner[last].tolist(), ends[last].tolist(), strict=True)
+        for parts in np.bincount(own[last] - rows.start, minlength=rows.stop - rows.start).tolist():
+            yield tuple(islice(found, parts))
+
+
+def _shared_blocks(
+    workload: Workload, prefix: PrefixBlocks, first: Ints, rows: slice
+) -> tuple[Ints, Ints, Ints]:
+    """(row, first row that has it, end position) of every block of ``rows`` that an earlier row has too."""
+    begin, end = prefix.offsets[rows.start], prefix.offsets[rows.stop]
+    counts = np.diff(prefix.offsets[rows.start : rows.stop + 1])
+    own = np.repeat(np.arange(rows.start, rows.stop), counts)
+    place = np.arange(begin, end) - np.repeat(prefix.offsets[rows.start : rows.stop], counts)
+    owner = first[begin:end]
+    starts, ends = (np.floor((place + more) * prefix.block_tokens).astype(np.int64) for more in (0, 1))
+    ends = np.minimum(ends, np.minimum(workload.prompt_tokens[own], workload.prompt_tokens[owner]))
+    shared = (owner != own) & (ends > starts)
+    return own[shared], owner[shared], ends[shared]
+
+
+def _first_rows(prefix: PrefixBlocks) -> Ints:
+    """Of every block the row in which the text up to its end occurs first."""
+    row = np.repeat(np.arange(len(prefix)), np.diff(prefix.offsets))
+    if not len(row):
+        return row
+    first, which = _occurrences(prefix.ids)
+    starts = prefix.offsets[:-1][np.diff(prefix.offsets) > 0]
+    before = np.append(-1, which[:-1])
+    before[starts] = -1
+    if (before != before[first][which]).any():  # an id alone does not tell what stands before it
+        first, which = _occurrences(_chained(prefix, which))
+    found: Ints = row[first][which]
+    return found
+
+
+def _occurrences(ids: Ints) -> tuple[Ints, Ints]:
+    """(place of the first block of each distinct id, which of them each block is)."""
+    _, first, which = np.unique(ids, return_index=True, return_inverse=True)
+    return first, which.reshape(-1)
+
+
+def _chained(prefix: PrefixBlocks, ids: Ints) -> Ints:
+    """Ids that tell a block and all before it, made place by place from those that tell a block alone."""
+    chained = np.empty_like(ids)
+    counts = np.diff(prefix.offsets)
+    width = int(ids.max()) + 1
+    used = 0
+    for place in range(int(counts.max())):
+        at = prefix.offsets[:-1][counts > place] + place
+        before = chained[at - 1] if place else np.zeros(len(at), np.int64)
+        _, which = np.unique(before * width + ids[at], return_inverse=True)
+        chained[at] = used + which.reshape(-1)
+        used += int(which.max()) + 1
+    return chained
