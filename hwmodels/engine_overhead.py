@@ -2,13 +2,20 @@
 
 from bisect import bisect_left
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from hwmodels.errors import HardwareError
+from hwmodels.step_error import ROUGH_SHARE, StepErrors
 from hwmodels.step_time import Interplay, StepLimits, StepModel
 
 MAX_GRAPH_BATCH: Final = 512
+# A declared overhead may be as far off as other declarations turned out to be (step_error.ROUGH_SHARE).
+DECLARED_FACTOR: Final = 1.0 + ROUGH_SHARE
+# An engine of which nothing is known adds between nothing and what vLLM (2024) added to a step, Python
+# included: the line through CPU overheads in microsoft/vidur (MIT) at no sequence, engine=vllm_v0.
+UNKNOWN_STEP_S: Final = 9.0e-4
+UNKNOWN_SOURCE: Final = "unknown, from none to the 0.9 ms a step of vLLM (2024)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,12 +24,14 @@ class EngineOverhead:
 
     ``graph_batches`` are the batch sizes captured as CUDA graphs, ascending: a step with up to the largest of
     them runs as the next captured size, idle rows included. ``source`` says where the numbers come from.
+    ``inside``: the step times were measured whole, so that there is nothing to add.
     """
 
     step_s: float = 0.0
     per_sequence_s: float = 0.0
     graph_batches: tuple[int, ...] = ()
     source: str = "none declared"
+    inside: bool = False
 
     def __post_init__(self) -> None:
         for name in ("step_s", "per_sequence_s"):
@@ -36,6 +45,18 @@ class EngineOverhead:
             raise HardwareError(
                 f"graph batches {self.graph_batches} must be increasing numbers of at least 1"
             )
+
+    def ends(self) -> tuple["EngineOverhead", "EngineOverhead", str]:
+        """The least and the most it may be, and what that rests on; none of what is inside the steps."""
+        if self.inside:
+            return self, self, "inside the measured steps"
+        if not (self.step_s or self.per_sequence_s):
+            return self, replace(self, step_s=UNKNOWN_STEP_S), UNKNOWN_SOURCE
+        low, high = (self._times(1.0 / DECLARED_FACTOR), self._times(DECLARED_FACTOR))
+        return low, high, f"x{1.0 / DECLARED_FACTOR:g} to x{DECLARED_FACTOR:g} of what is declared, assumed"
+
+    def _times(self, factor: float) -> "EngineOverhead":
+        return replace(self, step_s=self.step_s * factor, per_sequence_s=self.per_sequence_s * factor)
 
     def padded(self, tokens: int) -> int:
         """Rows the GPU computes for a step of ``tokens``."""
@@ -57,6 +78,7 @@ class EngineStepModel:
         "decode_attention",
         "dense_s",
         "error_band",
+        "errors",
         "interplay",
         "labels",
         "limits",
@@ -76,6 +98,7 @@ class EngineStepModel:
         self.limits: StepLimits = operations.limits
         self.source: str = operations.source
         self.error_band: str = operations.error_band
+        self.errors: StepErrors = operations.errors
         self.labels: tuple[str, ...] = operations.labels
         self.dense_s = _padded_dense(operations, overhead)
 

@@ -1,9 +1,11 @@
 """Linear coefficients from the catalogue: which exist, and the step model they make."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
-from hwmodels.catalogue import LINEAR_COMPOSED_FILE, LINEAR_FILE, read_yaml
+from hwmodels.all_reduce_catalogue import load_all_reduce
+from hwmodels.catalogue import LINEAR_COMPOSED_FILE, LINEAR_FILE, load_llm, read_yaml
 from hwmodels.errors import HardwareError
 from hwmodels.linear_step import (
     ChunkLine,
@@ -14,6 +16,7 @@ from hwmodels.linear_step import (
     MixedAttention,
     TiledStepModel,
 )
+from hwmodels.step_error import StepErrors, all_reduce_errors, catalogue_errors
 from hwmodels.step_time import StepLimits
 
 ROUGH_ERROR_BAND = "rough declaration, error unknown: may be off by a factor of 2"
@@ -65,7 +68,7 @@ def linear_step_model(key: LinearKey) -> LinearStepModel | TiledStepModel:
         "labels": tuple(entry.get("labels", ())),
     }
     if "dense" in entry:
-        return _tiled(entry, about)
+        return _with_errors(_tiled(entry, about), key, catalogue_errors(entry))
     decode, prefill = entry["decode"], entry["prefill"]
     coefficients = LinearCoefficients(
         decode_s=float(decode["intercept_s"]),
@@ -75,7 +78,19 @@ def linear_step_model(key: LinearKey) -> LinearStepModel | TiledStepModel:
         prefill_per_token_s=float(prefill["per_token_s"]),
         prefill_per_square_token_s=float(prefill["per_square_token_s"]),
     )
-    return LinearStepModel(coefficients=coefficients, **about)
+    return LinearStepModel(coefficients=coefficients, **about, errors=catalogue_errors(entry))
+
+
+def _with_errors(model: TiledStepModel, key: LinearKey, errors: StepErrors) -> TiledStepModel:
+    """With what labelled all-reduces add: they are inside the dense lines."""
+    if model.labels:
+        step = load_all_reduce(key.gpu).of_step(load_llm(key.llm), key.tp)
+        largest = model.limits.max_prefill_tokens, model.limits.max_decode_sequences
+        dense = model.dense
+        errors = errors.beside(
+            all_reduce_errors(model.labels, step.seconds, lambda n: dense.seconds(n, 1), largest)
+        )
+    return replace(model, errors=errors)
 
 
 def _tiled(entry: Mapping[str, Any], about: Mapping[str, Any]) -> TiledStepModel:

@@ -8,6 +8,7 @@ from hwmodels.errors import HardwareError
 from hwmodels.fit import EQUAL_FIT, Line, fit_largest, largest_s, non_negative
 from hwmodels.linear_step import ChunkLine, DecodeLine, DenseLines, MixedAttention, TiledStepModel
 from hwmodels.profile import Curve, Floats, Lattice, OpTables, Profile
+from hwmodels.step_error import UNJUDGED_LINES, of_percents
 from hwmodels.step_time import StepLimits
 
 # Rows of a matrix product that the libraries' kernels compute together; 1: no rounding.
@@ -58,6 +59,11 @@ def linear_model(profile: Profile) -> TiledStepModel:
         source=f"linear: fitted to {profile.stamp.source}",
         error_band="fitted to these very tables; how far off it is between their lines was not judged",
         labels=profile.stamp.labels,
+        errors=of_percents(
+            {phase: p95 for phase, p95 in UNJUDGED_LINES if phase != "mixed" or fit.mixed},
+            "assumed",
+            "not judged: as the worst of six tables that were",
+        ),
     )
 
 

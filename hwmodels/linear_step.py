@@ -7,6 +7,7 @@ Two forms. ``LinearStepModel`` has one line per phase (six coefficients), for ta
 from dataclasses import dataclass, fields
 
 from hwmodels.errors import HardwareError
+from hwmodels.step_error import ROUGH, StepErrors
 from hwmodels.step_time import Interplay, Piece, StepLimits
 
 
@@ -57,6 +58,7 @@ class LinearStepModel:
     error_band: str
     includes_overhead: bool = False
     labels: tuple[str, ...] = ()
+    errors: StepErrors = ROUGH
 
     @property
     def interplay(self) -> Interplay | None:
@@ -232,6 +234,7 @@ class TiledStepModel:
     error_band: str
     includes_overhead: bool = False
     labels: tuple[str, ...] = ()
+    errors: StepErrors = ROUGH
 
     @property
     def interplay(self) -> Interplay | None:

@@ -19,6 +19,7 @@ from hwmodels.op_table import (
 )
 from hwmodels.op_table_attention import FINE, MixedAttention, PrefillPrefixes, PrefillTable
 from hwmodels.profile import Floats, OpTables, Profile, Stamp
+from hwmodels.step_error import UNJUDGED_TABLES, StepErrors, all_reduce_errors, judged_errors, of_percents
 from hwmodels.step_time import Piece, StepLimits
 
 NOT_JUDGED: Final = (
@@ -39,6 +40,7 @@ class OpTableStepModel:
         "_head",
         "_prefill",
         "error_band",
+        "errors",
         "interplay",
         "labels",
         "limits",
@@ -85,6 +87,7 @@ class OpTableStepModel:
             )
         self.error_band = error_band
         self.labels: tuple[str, ...] = profile.stamp.labels
+        self.errors: StepErrors = self._judged(profile)
 
     def dense_s(self, prefill_tokens: int, prefill_sequences: int, decode_sequences: int) -> float:
         """Dense layers over all tokens of the step, and the head over its sequences."""
@@ -100,6 +103,27 @@ class OpTableStepModel:
                 f"tokens and {len(self._head) - 1} sequences measured; lower the engine's "
                 "max_num_batched_tokens or max_num_seqs"
             ) from None
+
+    def _judged(self, profile: Profile) -> StepErrors:
+        """What held-out lines said, and what all-reduces with a label add."""
+        found = judged_errors(self.error_band)
+        if found is None:
+            errors = of_percents(
+                dict(UNJUDGED_TABLES), "assumed", "not judged: as the worst of six tables that were"
+            )
+        else:
+            errors = of_percents(found, "held out", "op tables on lines they had not seen")
+        curve = profile.tables.all_reduce
+        if curve is None:
+            return errors
+        return errors.beside(
+            all_reduce_errors(
+                self.labels,
+                lambda tokens: float(np.interp(tokens, curve.counts, curve.seconds)),
+                self._dense.__getitem__,
+                (self.limits.max_prefill_tokens, self.limits.max_decode_sequences),
+            )
+        )
 
     def decode_attention(self, decode_sequences: int) -> tuple[Piece, ...]:
         """Few straight pieces, within PIECE_TOLERANCE of the step; flat up to the first measured context.

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from hwmodels.step_error import StepErrors
+
 
 @dataclass(frozen=True, slots=True)
 class Piece:
@@ -80,6 +82,11 @@ class StepModel(Protocol):
 
     @property
     def error_band(self) -> str: ...
+
+    @property
+    def errors(self) -> StepErrors:
+        """How far off steps of each phase may be, as factors; ``error_band`` says it in words."""
+        ...
 
     @property
     def labels(self) -> tuple[str, ...]:

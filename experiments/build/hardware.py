@@ -16,6 +16,7 @@ from hwmodels.profile import Profile
 from hwmodels.profile_check import require_profile
 from hwmodels.profile_file import load_profile
 from hwmodels.rows import StepRows
+from hwmodels.scaled_rows import ScaledRows
 from hwmodels.select import includes_overhead, step_model
 from hwmodels.step_time import StepModel
 from serving.vocabulary.errors import UserError
@@ -42,7 +43,7 @@ class ProfileUse:
 class Hardware:
     """One replica: ``rows`` are its step times compiled, ``step`` the model behind them."""
 
-    rows: StepRows
+    rows: StepRows | ScaledRows
     step: StepModel
     overhead: EngineOverhead
     profile: ProfileUse | None
@@ -101,7 +102,7 @@ def overhead_of(engine: EngineConfig, operations: StepModel, layers: int) -> Eng
     """The engine's overhead for a model of ``layers``; none where the step times have it inside."""
     declared = engine.overhead
     if includes_overhead(operations):
-        return EngineOverhead(source=OVERHEAD_INSIDE)
+        return EngineOverhead(source=OVERHEAD_INSIDE, inside=True)
     largest = min(2 * engine.max_num_seqs, engine.max_num_batched_tokens)
     return EngineOverhead(
         step_s=declared.step_s + declared.per_layer_s * layers,

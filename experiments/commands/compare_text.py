@@ -12,7 +12,8 @@ from experiments.compare.errors import STATISTICS
 from experiments.compare.formats import FORMATS, read_measured
 from experiments.compare.own_result import read_result
 from experiments.config.overrides import Wanted, closest, echo, parse_value, parse_words
-from experiments.report.table import LATENCIES, NOTHING, duration
+from experiments.report.number_text import NOTHING, duration
+from experiments.report.table import LATENCIES
 from serving.vocabulary.errors import UserError
 
 KEYS: Final = {"json": Wanted(bool), "format": Wanted(str, choices=FORMATS), "run": Wanted(int)}

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from experiments.report.table import number
+from experiments.report.number_text import number
 from hwmodels.topology.cluster_file import load_cluster
 from hwmodels.topology.cuts import narrowest
 from hwmodels.topology.gpu_sites import Path

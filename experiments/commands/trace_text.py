@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from experiments.report.table import NOTHING, count, number
+from experiments.report.number_text import NOTHING, count, number
 from traces.counts import BIN_S, CountStatistics, Expected
 from traces.description import QUANTILES, Description, Sharing
 

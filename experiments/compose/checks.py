@@ -10,6 +10,7 @@ from experiments.config.instances_config import RESERVES, check_instances
 from experiments.config.models_config import check_models
 from experiments.config.ranges import RANGES
 from experiments.config.trace_config import check_trace
+from experiments.config.uncertainty_config import ON, UNCERTAINTIES
 from experiments.config.vllm_defaults import USAGE_CONTEXTS
 from hwmodels.topology.cluster_file import load_cluster
 from serving.vocabulary.errors import UserError
@@ -36,8 +37,21 @@ def check(config: RunConfig) -> None:
             f"driver.carries_out={config.driver.carries_out} is for simulations: leave it out, for real "
             "workers carry out what they can"
         )
+    _check_uncertainty(config)
     check_instances(config.system.instances, config.system.scaler.name, config.system.live.name)
     _check_elastic(config)
+
+
+def _check_uncertainty(config: RunConfig) -> None:
+    if config.uncertainty not in UNCERTAINTIES:
+        raise UserError(
+            f"uncertainty={config.uncertainty} is unknown: write one of {', '.join(UNCERTAINTIES)}"
+        )
+    if config.kind == "realexec" and config.uncertainty == ON:
+        raise UserError(
+            "uncertainty=on is for simulations, whose step times may be off: leave it out, for real workers "
+            "take the time they take"
+        )
 
 
 def _numbers(config: RunConfig) -> Iterator[tuple[str, float]]:

@@ -15,6 +15,7 @@ from experiments.config.models_config import ONE
 from experiments.config.overrides import checked_value, echo, is_too_long, wanted_by
 from experiments.config.renamed import refuse_renamed_in
 from experiments.config.series_config import NO_SERIES
+from experiments.config.uncertainty_config import OFF
 from experiments.config.vllm_defaults import USAGE_CONTEXTS
 from experiments.policy.saved import check_policies
 from serving.vocabulary.errors import UserError
@@ -44,6 +45,8 @@ def resolved_yaml(config: RunConfig) -> str:
         del data["faults"]
     if config.driver == ANY_DRIVER:
         del data["driver"]
+    if config.uncertainty == OFF:
+        del data["uncertainty"]
     if config.engine.usage_context == USAGE_CONTEXTS[0]:
         del data["engine"]["usage_context"]
     # YAML reads some unprintable characters back as others, unless all that is not ASCII is escaped.
@@ -81,6 +84,7 @@ def read_resolved(path: Path | str) -> RunConfig:
         data.setdefault("series", dataclasses.asdict(NO_SERIES))
         data.setdefault("faults", dataclasses.asdict(NO_FAULTS))
         data.setdefault("driver", dataclasses.asdict(ANY_DRIVER))
+        data.setdefault("uncertainty", OFF)
         if isinstance(data.get("engine"), dict):
             data["engine"].setdefault("usage_context", USAGE_CONTEXTS[0])
     try:

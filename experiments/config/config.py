@@ -156,7 +156,8 @@ class RunConfig:
     """Everything one run depends on. ``workers`` is None in a simulation.
 
     ``estimates``: what policies assume about speed: ``model`` (this run's own step times and links) or
-    ``artefact`` (the constants that BlitzScale's authors ship).
+    ``artefact`` (the constants that BlitzScale's authors ship). ``uncertainty``: ``on`` evaluates the run at
+    the ends of its step times' error as well (``experiments.run.ends``), ``off`` does not.
     """
 
     kind: str
@@ -171,6 +172,7 @@ class RunConfig:
     faults: FaultsConfig
     driver: DriverConfig
     estimates: str
+    uncertainty: str
     seed: int
     journal: bool
     out: str

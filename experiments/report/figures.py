@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from experiments.report import plots
-from experiments.report.table import count, duration, is_known, number, section
+from experiments.report.number_text import count, duration, is_known, number, section
 from experiments.results import series
 from experiments.results.series import Floats, Requests
 

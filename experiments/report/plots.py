@@ -10,7 +10,7 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.report.table import number
+from experiments.report.number_text import number
 
 Floats = NDArray[np.float64]
 

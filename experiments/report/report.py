@@ -8,21 +8,16 @@ from typing import Any
 import yaml
 
 from experiments.report.figures import figures
+from experiments.report.number_text import NOTHING, count, duration, number, section, share
 from experiments.report.scaling import scaling
 from experiments.report.style import STYLE
 from experiments.report.table import (
     LATENCIES,
-    NOTHING,
     STATISTICS,
-    count,
-    duration,
     facts,
     faults_told,
     forced,
     lost,
-    number,
-    section,
-    share,
     step_time_error,
     step_time_labels,
     step_time_source,

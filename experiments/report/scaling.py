@@ -10,16 +10,8 @@ import numpy as np
 
 from experiments.report import plots
 from experiments.report.figures import figure
-from experiments.report.table import (
-    NOTHING,
-    OBSTACLES,
-    count,
-    duration,
-    is_known,
-    live_facts,
-    number,
-    section,
-)
+from experiments.report.number_text import NOTHING, count, duration, is_known, number, section
+from experiments.report.table import OBSTACLES, live_facts
 
 Event = Mapping[str, Any]
 

@@ -1,9 +1,11 @@
 """The main numbers of one run as a terminal table, and how numbers are written for people."""
 
-import math
 from collections.abc import Mapping
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any, Final
+
+from experiments.report.number_text import count, duration, is_known, number, section, share, whole
+from experiments.report.range_text import FACTS, ends_of, fact_range, has_range, range_head
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -11,7 +13,6 @@ if TYPE_CHECKING:
 
 STATISTICS: Final = ("mean", "p50", "p90", "p95", "p99", "max")
 LATENCIES: Final = (("ttft_ms", "TTFT"), ("tpot_ms", "TPOT"), ("itl_ms", "ITL"), ("e2e_ms", "E2E"))
-NOTHING: Final = "–"  # noqa: RUF001 (a dash is what a reader expects where there is no data)
 _LONGEST_LINE: Final = 150
 _MOST_FAULTS: Final = 10
 OBSTACLES: Final = {  # of serving.protocols.scaling, in words
@@ -19,68 +20,6 @@ OBSTACLES: Final = {  # of serving.protocols.scaling, in words
     "no_copy": "GPUs were free, no copy of the parameters was found to load from",
     "no_path": "GPUs were free, no path of links led from a copy of the parameters to them",
 }
-
-Number = float | int | None
-
-
-def section(summary: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """A part of the summary; empty when the run has none."""
-    found = summary.get(name)
-    return found if isinstance(found, Mapping) else {}
-
-
-def is_known(value: Any) -> bool:
-    """Whether there is a finite number."""
-    return isinstance(value, int | float) and math.isfinite(value)
-
-
-def number(value: Number, digits: int = 3) -> str:
-    """About ``digits`` significant digits, thousands separated, never an exponent for ordinary sizes."""
-    if not is_known(value):
-        return NOTHING
-    assert value is not None
-    size = abs(value)
-    if isinstance(value, int):
-        return f"{value:,}"
-    if size >= 10 ** (digits - 1) or value == 0:
-        return f"{value:,.0f}"
-    if size < 10**-digits:
-        return f"{value:.{digits - 1}g}"
-    decimals = digits - 1 - math.floor(math.log10(size))
-    return f"{value:,.{decimals}f}"
-
-
-def _whole(value: Number) -> Number:
-    """8.0 as 8, so that a steady count reads as one."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-def count(value: Number) -> str:
-    """A whole number with thousands separated."""
-    return f"{value:,.0f}" if is_known(value) else NOTHING
-
-
-def duration(value_ms: Number) -> str:
-    """Milliseconds in the unit a person would use."""
-    if not is_known(value_ms):
-        return NOTHING
-    assert value_ms is not None
-    if value_ms < 1000:
-        return f"{number(value_ms)} ms"
-    seconds = value_ms / 1000
-    return f"{number(seconds)} s" if seconds < 7200 else f"{number(seconds / 3600)} h"
-
-
-def share(value: Number) -> str:
-    """A fraction as per cent; 100 % and 0 % only when exact."""
-    if not is_known(value):
-        return NOTHING
-    assert value is not None
-    percent = 100 * value
-    shown = f"{percent:.2f}"
-    if (shown == "100.00" and percent < 100) or (shown == "0.00" and percent > 0):
-        return "> 99.99 %" if percent > 50 else "< 0.01 %"
-    return f"{shown.rstrip('0').rstrip('.')} %"
 
 
 def lost(summary: Mapping[str, Any]) -> list[tuple[str, str, str]]:
@@ -152,7 +91,7 @@ def facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("TTFT attainment", share(slo.get("ttft_attainment"))),
         ("TPOT attainment", share(slo.get("tpot_attainment"))),
         ("goodput", f"{number(slo.get('goodput_req_per_s'))} req/s"),
-        ("instances mean/max", f"{number(_whole(instances.get('mean')))} / {number(instances.get('max'))}"),
+        ("instances mean/max", f"{number(whole(instances.get('mean')))} / {number(instances.get('max'))}"),
         ("GPU time", f"{number(gpu_hours)} GPU-hours"),
         *_use(summary),
         ("preemptions", count(summary.get("preemptions"))),
@@ -223,7 +162,11 @@ def print_summary(summary: Mapping[str, Any], console: "Console | None" = None) 
     from nativecore import OUT_OF_DATE
 
     console = console or Console()
+    if head := range_head(summary):
+        console.print(Text(f"  {head}", style="bold"))
     console.print(_latency_table(summary))
+    if has_range(summary):
+        console.print(_range_table(summary))
     console.print(_fact_table(summary))
     run = section(summary, "sim") or section(summary, "real")
     if slow := slow_policies(section(run, "policies")):
@@ -264,6 +207,22 @@ def _latency_table(summary: Mapping[str, Any]) -> "Table":
     for key, label in LATENCIES:
         values = section(summary, key)
         table.add_row(label, *(duration(values.get(name)) for name in STATISTICS))
+        for name, cells in ends_of(summary, key, STATISTICS):
+            table.add_row(f" {name}", *cells, style="dim")
+    return table
+
+
+def _range_table(summary: Mapping[str, Any]) -> "Table":
+    """Throughputs and attainments with the lowest and the highest of the run and its two ends."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    for name in ("", "as modelled", "range, not an interval"):
+        table.add_column(name, justify="right" if name else "left")
+    for name, value in facts(summary):
+        if name in FACTS:
+            table.add_row(name, value, fact_range(summary, name))
     return table
 
 
@@ -271,7 +230,8 @@ def _fact_table(summary: Mapping[str, Any]) -> "Table":
     """Two pairs of columns, so that everything fits on one screen."""
     from rich.table import Table
 
-    pairs = facts(summary)
+    ranged = FACTS if has_range(summary) else ()
+    pairs = [pair for pair in facts(summary) if pair[0] not in ranged]
     half = (len(pairs) + 1) // 2
     table = Table.grid(padding=(0, 2))
     for style in ("dim", "bold", "dim", "bold"):

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from experiments.report.table import number
+from experiments.report.number_text import number
 from experiments.reproduce.figure import MISSED, Key, Kind, Row
 from experiments.reproduce.moved import moved_alone, moved_order, moved_ratio
 from experiments.reproduce.outcomes import (

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from experiments.report.table import number
+from experiments.report.number_text import number
 from experiments.reproduce.compare import kept
 from experiments.reproduce.figure import Figure, Line, Panel, Row
 from experiments.reproduce.levels import inputs

@@ -6,7 +6,7 @@ instances are started by the same load monitor, and no copy in host memory is us
 
 from typing import Any, Final
 
-from experiments.report.table import number
+from experiments.report.number_text import number
 from experiments.reproduce.compare import kept, measured, order_row, pointed
 from experiments.reproduce.figure import Figure, Key, Kind, Line, Panel, Row
 from experiments.reproduce.levels import inputs, levels, percent

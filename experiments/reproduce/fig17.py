@@ -6,7 +6,7 @@ its scaler as shipped. BlitzScale alone turns prefill instances into decode ones
 
 from typing import Final
 
-from experiments.report.table import number
+from experiments.report.number_text import number
 from experiments.reproduce.compare import joined, kept, measured, order_row, over_time, ratio_row
 from experiments.reproduce.figure import Figure, Line, Panel, Row
 from experiments.reproduce.levels import inputs, levels

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from experiments.report.table import number
+from experiments.report.number_text import number
 from experiments.reproduce.outcomes import (
     GPU_TIME,
     INSTANCES,

@@ -3,7 +3,7 @@
 from math import inf
 from typing import Final
 
-from experiments.report.table import number
+from experiments.report.number_text import number
 from experiments.reproduce import cluster_b
 from experiments.reproduce.compare import joined, kept, ratio_row
 from experiments.reproduce.figure import Figure, Line, Panel, Row

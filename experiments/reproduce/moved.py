@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from experiments.report.table import number
+from experiments.report.number_text import number
 from experiments.reproduce.figure import Key
 from experiments.reproduce.outcomes import Metric, Outcome, Outcomes
 from experiments.reproduce.paired import mean_of, ratio_of

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Final
 
-from experiments.report.table import number
+from experiments.report.number_text import number
 
 # 97.5 % points of Student's t for 1 to 30 degrees of freedom, as in any table; beyond, of 30.
 _T_95: Final = (

@@ -6,7 +6,7 @@ from functools import cache
 import numpy as np
 
 from experiments.compose.compose import load_config
-from experiments.report.table import number
+from experiments.report.number_text import number
 from experiments.reproduce.set_ups import SetUp, Words
 from experiments.run.simulate import Prepared, prepare
 from hwmodels.rows import FIXED_PER_S

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
-from experiments.report.table import NOTHING, number
+from experiments.report.number_text import NOTHING, number
 from experiments.reproduce.figure import MISSED, Figure, Kind, Row
 from experiments.reproduce.saved import SEED
 

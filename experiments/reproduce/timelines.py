@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from experiments.report.number_text import section
 from experiments.report.scaling import instance_steps
-from experiments.report.table import section
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

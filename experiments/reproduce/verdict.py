@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from experiments.report.table import number
+from experiments.report.number_text import number
 from experiments.reproduce.figure import Kind, Row, Verdict
 from experiments.reproduce.paired import Estimated, difference_of, mean_of, ratio_of
 

@@ -22,6 +22,7 @@ from experiments.build.sizes import seat_count, start_of
 from experiments.build.workload import run_capacity_req_per_s, run_workload, shares_prefixes, unused
 from experiments.compose.resolved import resolved_yaml
 from experiments.config.config import RunConfig
+from experiments.config.uncertainty_config import ON
 from experiments.config.version import code_version
 from experiments.policy.watch import PolicyWatch
 from experiments.results.data_plane_summary import data_plane_summary
@@ -32,6 +33,7 @@ from experiments.results.journal_file import NAME as JOURNAL_NAME
 from experiments.results.journal_file import JournalFile, header_fields
 from experiments.results.metrics import RunMetrics, per_s, summarize
 from experiments.results.series_sink import series_sink
+from experiments.run.ends import range_section
 from experiments.run.write_results import SERIES_NAME, write_parquet, write_results
 from serving.vocabulary.driver import Control, JournalSink
 from serving.vocabulary.estimates import Estimates
@@ -90,14 +92,22 @@ def simulate(config: RunConfig, folder: Path, on_progress: Progress | None = Non
             header = header_fields("simulated", config.seed, config_yaml, prepared.estimates, able)
             header["start"] = prepared.start
             journal = stack.enter_context(JournalFile(folder / JOURNAL_NAME, header))
-        done = execute(prepared, journal, on_progress)
+        part = Parts(on_progress, 3) if config.uncertainty == ON else Parts(on_progress, 1)
+        done = execute(prepared, journal, part.progress(0))
     summary = done.summary | provenance(prepared)
+    cpu_s = process_time()
+    if config.uncertainty == ON:
+        summary |= range_section(
+            prepared, done.summary, lambda end, place: execute(end, None, part.progress(place)).summary
+        )
+    cpu_s = process_time() - cpu_s
     summary["sim"] = {
         "wall_s": done.wall_s,
         "cpu_s": done.cpu_s,
         "process_cpu_s": process_time(),
         "requests_per_cpu_s": per_s(len(prepared.workload), done.cpu_s),
         "events": done.events,
+        **({"range_cpu_s": cpu_s} if config.uncertainty == ON else {}),
         "policies": done.policies,
         **nativecore.section(),
     }
@@ -105,6 +115,21 @@ def simulate(config: RunConfig, folder: Path, on_progress: Progress | None = Non
     if done.series is not None:
         write_parquet(folder / SERIES_NAME, done.series)
     return summary
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """A progress told in equal parts, one after the other."""
+
+    on_progress: Progress | None
+    parts: int
+
+    def progress(self, place: int) -> Progress | None:
+        """That of the part at ``place``, the first being 0."""
+        told, parts = self.on_progress, self.parts
+        if told is None:
+            return None
+        return lambda arrived, total: told(place * total + arrived, parts * total)
 
 
 def prepare(config: RunConfig) -> Prepared:

@@ -15,6 +15,7 @@ from hwmodels.importers.splitwise import read_splitwise
 from hwmodels.importers.vidur import import_vidur
 from hwmodels.noise import steadied
 from hwmodels.profile import NOT_JUDGED, Profile
+from hwmodels.step_error import judged_text
 
 __all__ = ["IMPORTERS", "ImportRequest", "import_profile", "read_splitwise"]
 
@@ -51,10 +52,8 @@ def _error_band(profile: Profile) -> str:
         phases = held_out_errors(profile)
     except HardwareError:
         return NOT_JUDGED
-    errors = ", ".join(
-        f"{found.phase} {found.mean_percent:.1f} / {found.p95_percent:.1f} %"
-        for found in phases
-        if found.rows
+    errors = judged_text(
+        (found.phase, found.mean_percent, found.p95_percent) for found in phases if found.rows
     )
     if not errors:
         return NOT_JUDGED

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from experiments import cli
-from experiments.report.table import NOTHING
+from experiments.report.number_text import NOTHING
 from experiments.run import simulate as simulation
 
 

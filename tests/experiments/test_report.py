@@ -12,7 +12,8 @@ from rich.console import Console
 from experiments.compose.compose import load_config
 from experiments.compose.resolved import resolved_yaml
 from experiments.report import plots
-from experiments.report.table import NOTHING, count, duration, number, print_summary, share
+from experiments.report.number_text import NOTHING, count, duration, number, share
+from experiments.report.table import print_summary
 from experiments.results import series
 from tests.worlds.made_up_results import SPREAD, SUMMARY, columns, page
 

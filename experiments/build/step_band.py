@@ -1,0 +1,77 @@
+"""The step times of a run's replicas at the ends of their error, and what the band between them rests on."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from experiments.build.hardware import Hardware
+from hwmodels.engine_overhead import EngineOverhead, EngineStepModel
+from hwmodels.scaled_rows import PhaseFactors, ScaledRows
+from hwmodels.step_error import PHASES, ROUGH, StepError, StepErrors
+
+End = Literal["low", "high"]
+ENDS: tuple[End, End] = ("low", "high")
+
+
+@dataclass(frozen=True, slots=True)
+class StepBand:
+    """Of one kind of replica: the errors of its operations by phase, and its engine overhead at both ends."""
+
+    errors: StepErrors
+    low: EngineOverhead
+    high: EngineOverhead
+    overhead_rests_on: str
+
+    @property
+    def empty(self) -> bool:
+        """Whether both ends are the middle."""
+        exact = all(error.low == error.high == 1.0 for error in self._by_phase().values())
+        return exact and self.low == self.high
+
+    def factors(self, end: End) -> PhaseFactors:
+        """On the operations, by phase."""
+        return PhaseFactors(**{phase: getattr(error, end) for phase, error in self._by_phase().items()})
+
+    def rests_on(self) -> str:
+        """What is known of the error, in words."""
+        phases = "; ".join(
+            f"{phase} x{error.low:.2f} to x{error.high:.2f}, {error.how}: {error.source}"
+            for phase, error in self._by_phase().items()
+        )
+        return f"{phases}; engine overhead: {self.overhead_rests_on}"
+
+    def in_short(self) -> str:
+        """The same in one line."""
+        errors = self._by_phase().values()
+        low, high = min(error.low for error in errors), max(error.high for error in errors)
+        hows = " and ".join(
+            how for how in ("held out", "fitted", "assumed") if any(e.how == how for e in errors)
+        )
+        return f"step times x{low:.2f} to x{high:.2f}, {hows}; engine overhead {self.overhead_rests_on}"
+
+    def _by_phase(self) -> dict[str, StepError]:
+        return {phase: getattr(self.errors, phase) for phase in PHASES}
+
+
+def band_of(hardware: Hardware) -> StepBand:
+    """The model's own errors; a profile that was forced is of something else, so nothing is known of its."""
+    forced = hardware.profile is not None and bool(hardware.profile.forced)
+    low, high, rests_on = hardware.overhead.ends()
+    return StepBand(ROUGH if forced else hardware.step.errors, low, high, rests_on)
+
+
+def at_end(hardware_of_model: Mapping[str, Hardware], end: End) -> dict[str, Hardware]:
+    """Every model's replicas with all their step times at that end; kinds that were shared stay so."""
+    kinds = {id(kind): _at_end(kind, end) for kind in hardware_of_model.values()}
+    return {model: kinds[id(kind)] for model, kind in hardware_of_model.items()}
+
+
+def _at_end(hardware: Hardware, end: End) -> Hardware:
+    step, band = hardware.step, band_of(hardware)
+    assert isinstance(step, EngineStepModel), "a run's step times are those of an engine"
+    return replace(hardware, rows=ScaledRows(step, band.factors(end), getattr(band, end)))
+
+
+def told_once(texts: Iterable[str]) -> str:
+    """Several kinds of replicas, each text once."""
+    return " | ".join(dict.fromkeys(texts))

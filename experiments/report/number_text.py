@@ -1,0 +1,69 @@
+"""How numbers are written for people, and parts of a summary that may be missing."""
+
+import math
+from collections.abc import Mapping
+from typing import Any, Final
+
+NOTHING: Final = "–"  # noqa: RUF001 (a dash is what a reader expects where there is no data)
+
+Number = float | int | None
+
+
+def section(summary: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """A part of the summary; empty when the run has none."""
+    found = summary.get(name)
+    return found if isinstance(found, Mapping) else {}
+
+
+def is_known(value: Any) -> bool:
+    """Whether there is a finite number."""
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
+def number(value: Number, digits: int = 3) -> str:
+    """About ``digits`` significant digits, thousands separated, never an exponent for ordinary sizes."""
+    if not is_known(value):
+        return NOTHING
+    assert value is not None
+    size = abs(value)
+    if isinstance(value, int):
+        return f"{value:,}"
+    if size >= 10 ** (digits - 1) or value == 0:
+        return f"{value:,.0f}"
+    if size < 10**-digits:
+        return f"{value:.{digits - 1}g}"
+    decimals = digits - 1 - math.floor(math.log10(size))
+    return f"{value:,.{decimals}f}"
+
+
+def whole(value: Number) -> Number:
+    """8.0 as 8, so that a steady count reads as one."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def count(value: Number) -> str:
+    """A whole number with thousands separated."""
+    return f"{value:,.0f}" if is_known(value) else NOTHING
+
+
+def duration(value_ms: Number) -> str:
+    """Milliseconds in the unit a person would use."""
+    if not is_known(value_ms):
+        return NOTHING
+    assert value_ms is not None
+    if value_ms < 1000:
+        return f"{number(value_ms)} ms"
+    seconds = value_ms / 1000
+    return f"{number(seconds)} s" if seconds < 7200 else f"{number(seconds / 3600)} h"
+
+
+def share(value: Number) -> str:
+    """A fraction as per cent; 100 % and 0 % only when exact."""
+    if not is_known(value):
+        return NOTHING
+    assert value is not None
+    percent = 100 * value
+    shown = f"{percent:.2f}"
+    if (shown == "100.00" and percent < 100) or (shown == "0.00" and percent > 0):
+        return "> 99.99 %" if percent > 50 else "< 0.01 %"
+    return f"{shown.rstrip('0').rstrip('.')} %"

@@ -1,0 +1,66 @@
+"""The range of a run's numbers in words: lowest and highest beside a value, and the line at the head."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from experiments.report.number_text import Number, duration, is_known, number, section, share
+from experiments.results.ranges import range_in, value_of
+
+# Numbers of the facts that have a range: their metric, and how the value is written.
+_Writer = Callable[[Number], str]
+FACTS: Final[Mapping[str, tuple[str, _Writer]]] = {
+    "throughput": ("throughput.req_per_s", lambda value: f"{number(value)} req/s"),
+    "output tokens": ("throughput.output_tokens_per_s", lambda value: f"{number(value)} tokens/s"),
+    "SLO attainment": ("slo.attainment", share),
+    "TTFT attainment": ("slo.ttft_attainment", share),
+    "TPOT attainment": ("slo.tpot_attainment", share),
+    "goodput": ("slo.goodput_req_per_s", lambda value: f"{number(value)} req/s"),
+}
+_HEAD: Final = (("TTFT p99", "ttft_ms.p99", duration), ("TPOT mean", "tpot_ms.mean", duration))
+
+
+def has_range(summary: Mapping[str, Any]) -> bool:
+    """Whether the run was evaluated at the ends of its step times' error."""
+    return bool(section(summary, "range"))
+
+
+def told_range(summary: Mapping[str, Any], metric: str, written: _Writer) -> str:
+    """``371 to 466 ms``; empty where there is none."""
+    pair = range_in(summary, metric)
+    if pair is None:
+        return ""
+    low, high = (written(value) for value in pair)
+    (low_number, _, low_unit), (_, _, high_unit) = low.partition(" "), high.partition(" ")
+    return f"{low_number if low_unit == high_unit else low} to {high}"
+
+
+def range_head(summary: Mapping[str, Any]) -> str:
+    """How far off, in one line: two latencies with their ranges and what these rest on; empty without."""
+    if refused := summary.get("range_refused"):
+        return f"no range: {refused}"
+    if not has_range(summary):
+        return ""
+    parts = [
+        f"{name} {written(value_of(summary, metric))} (range {told_range(summary, metric, written)})"
+        for name, metric, written in _HEAD
+        if is_known(value_of(summary, metric))
+    ]
+    return f"{', '.join(parts)}; {summary.get('range_in_short')}"
+
+
+def fact_range(summary: Mapping[str, Any], name: str) -> str:
+    """That of a number among the facts, by its name there."""
+    return told_range(summary, *FACTS[name]) if name in FACTS else ""
+
+
+def ends_of(
+    summary: Mapping[str, Any], latency: str, statistics: tuple[str, ...]
+) -> list[tuple[str, list[str]]]:
+    """Two rows of a table of latencies, by statistic: the lowest and the highest; none without a range."""
+    pairs = [range_in(summary, f"{latency}.{statistic}") for statistic in statistics]
+    if not any(pairs):
+        return []
+    return [
+        (name, [duration(None if pair is None else pair[at]) for pair in pairs])
+        for at, name in enumerate(("lowest", "highest"))
+    ]

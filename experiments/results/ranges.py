@@ -1,0 +1,85 @@
+"""The lowest and highest of a run and its two ends, metric by metric, and whether an answer flips between."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from experiments.results.metrics import QUANTILES
+
+LATENCIES: Final = ("ttft_ms", "tpot_ms", "itl_ms", "e2e_ms")
+STATISTICS: Final = ("mean", *QUANTILES, "max")
+METRICS: Final = (
+    *(f"{latency}.{statistic}" for latency in LATENCIES for statistic in STATISTICS),
+    "throughput.req_per_s",
+    "throughput.output_tokens_per_s",
+    "slo.ttft_attainment",
+    "slo.tpot_attainment",
+    "slo.attainment",
+    "slo.goodput_req_per_s",
+    "requests.finished",
+)
+NOT_AN_INTERVAL: Final = (
+    "lowest and highest of three runs with the same arrivals: as the model says, all step times at the low "
+    "end of their error, all at the high end; a range and no interval: where a system scales, what lies "
+    "between the ends may be outside of it"
+)
+
+
+def value_of(summary: Mapping[str, Any], metric: str) -> float | None:
+    """``ttft_ms.p99`` of a summary; None where it has none."""
+    part, _, name = metric.partition(".")
+    found = summary.get(part)
+    value = found.get(name) if isinstance(found, Mapping) else None
+    return value if isinstance(value, int | float) else None
+
+
+def ranges_of(summaries: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
+    """Metric -> [lowest, highest] over ``summaries``; a metric that one of them has not is left out."""
+    found: dict[str, list[float]] = {}
+    for metric in METRICS:
+        values = [value_of(summary, metric) for summary in summaries]
+        known = [value for value in values if value is not None]
+        if len(known) == len(values):
+            found[metric] = [min(known), max(known)]
+    return found
+
+
+def range_in(summary: Mapping[str, Any], metric: str) -> tuple[float, float] | None:
+    """That of a run's summary; None where the run had no ends."""
+    found = summary.get("range")
+    pair = found.get(metric) if isinstance(found, Mapping) else None
+    return (pair[0], pair[1]) if isinstance(pair, Sequence) and len(pair) == 2 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """The answer to one question with step times at the low end, as the model says, and at the high end.
+
+    Answers may be anything that can be compared: a number of GPUs, the better of two systems, yes or no.
+    """
+
+    low: Any
+    mid: Any
+    high: Any
+
+    @property
+    def flips(self) -> bool:
+        """Whether an end answers otherwise than the middle."""
+        return not self.low == self.mid == self.high
+
+    def told(self, question: str) -> str:
+        """One sentence."""
+        if not self.flips:
+            return f"{question}: {self.mid}, at both ends of the range too"
+        ends = {"low": self.low, "high": self.high}
+        other = [
+            f"{answer} with all step times at their {end} end"
+            for end, answer in ends.items()
+            if answer != self.mid
+        ]
+        return f"{question}: {self.mid}, but {' and '.join(other)}: the answer flips inside the range"
+
+
+def flips(low: Any, mid: Any, high: Any) -> bool:
+    """Whether the answer of a comparison or a search depends on where in the range the step times are."""
+    return Answers(low, mid, high).flips

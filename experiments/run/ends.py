@@ -1,0 +1,57 @@
+"""A run evaluated at the ends of its step times' error as well: two more runs of the loop, same arrivals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from experiments.build.step_band import ENDS, StepBand, at_end, band_of, told_once
+from experiments.config.series_config import NO_SERIES
+from experiments.results.ranges import NOT_AN_INTERVAL, ranges_of
+from hwmodels.errors import HardwareError
+from serving.vocabulary.errors import UserError
+
+if TYPE_CHECKING:
+    from experiments.run.simulate import Prepared
+
+# Runs the loop and gives its summary; the second is called with the end's place, 1 or 2, to tell progress.
+Loop = Callable[["Prepared", int], Mapping[str, Any]]
+
+
+def range_section(prepared: Prepared, summary: Mapping[str, Any], loop: Loop) -> dict[str, Any]:
+    """What a summary says of the range, to be added to it.
+
+    Of the runs at the ends nothing is kept but the numbers of ``experiments.results.ranges``. Their policies
+    estimate as in the run itself: they know what the model says, and not that it is off.
+    """
+    bands = bands_of(prepared)
+    told = {
+        "range_rests_on": told_once(band.rests_on() for band in bands),
+        "range_in_short": told_once(band.in_short() for band in bands),
+        "range_is": NOT_AN_INTERVAL,
+    }
+    runs = [summary]
+    if not all(band.empty for band in bands):
+        for place, end in enumerate(ENDS, start=1):
+            try:
+                runs.append(loop(_at_end(prepared, end), place))
+            except (UserError, HardwareError) as error:
+                return {
+                    "range": {},
+                    "range_refused": f"the run at the {end} end was refused: {error}",
+                    **told,
+                }
+    return {"range": ranges_of(runs), **told}
+
+
+def bands_of(prepared: Prepared) -> list[StepBand]:
+    """One per kind of replica."""
+    kinds = {id(kind): kind for kind in prepared.hardware_of_model.values()}
+    return [band_of(kind) for kind in kinds.values()]
+
+
+def _at_end(prepared: Prepared, end: Any) -> Prepared:
+    """The same requests on replicas whose steps take as long as at that end; no series is written."""
+    config = replace(prepared.config, series=NO_SERIES)
+    return replace(prepared, config=config, hardware_of_model=at_end(prepared.hardware_of_model, end))
