@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Final
 
 from experiments.build.step_band import ENDS, StepBand, at_end, band_of, told_once
 from experiments.config.series_config import NO_SERIES
 from experiments.results.ranges import NOT_AN_INTERVAL, ranges_of
+from experiments.run.prepared import Prepared
 from hwmodels.errors import HardwareError
 from serving.vocabulary.errors import UserError
 
-if TYPE_CHECKING:
-    from experiments.run.simulate import Prepared
-
+RUNS: Final = 1 + len(ENDS)
 # Runs the loop and gives its summary; the second is called with the end's place, 1 or 2, to tell progress.
-Loop = Callable[["Prepared", int], Mapping[str, Any]]
+Loop = Callable[[Prepared, int], Mapping[str, Any]]
 
 
 def range_section(prepared: Prepared, summary: Mapping[str, Any], loop: Loop) -> dict[str, Any]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter, process_time, thread_time_ns
 from typing import TYPE_CHECKING, Any
@@ -33,52 +32,17 @@ from experiments.results.journal_file import NAME as JOURNAL_NAME
 from experiments.results.journal_file import JournalFile, header_fields
 from experiments.results.metrics import RunMetrics, per_s, summarize
 from experiments.results.series_sink import series_sink
-from experiments.run.ends import range_section
+from experiments.run.ends import RUNS, range_section
+from experiments.run.prepared import Parts, Prepared, Progress, Simulated
 from experiments.run.write_results import SERIES_NAME, write_parquet, write_results
 from serving.vocabulary.driver import Control, JournalSink
-from serving.vocabulary.estimates import Estimates
-from serving.vocabulary.replica import Replica, Role
 from serving.vocabulary.request import Request
 from simcore.capabilities import Masked
 from simcore.replica.step_times import StepTimes
 from simcore.simulation import Simulation
-from traces.columns import Names
-from traces.workload import Workload
 
 if TYPE_CHECKING:
-    import numpy as np
-
-Progress = Callable[[int, int], None]  # (requests arrived, requests in all)
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """Everything of a run that is known before it starts."""
-
-    config: RunConfig
-    hardware_of_model: dict[str, Hardware]
-    replicas: list[Replica]
-    estimates: Estimates
-    workload: Workload
-    start: dict[Role, int] | None = None  # instances of every model by role, None: all that fit
-
-    @property
-    def hardware(self) -> Hardware:
-        """That of the first model, which is the only one without ``models=``."""
-        return next(iter(self.hardware_of_model.values()))
-
-
-@dataclass(frozen=True, slots=True)
-class Simulated:
-    """What the run gave, and what it cost the machine."""
-
-    summary: dict[str, Any]
-    columns: dict[str, np.ndarray | Names]
-    wall_s: float
-    cpu_s: float
-    events: int
-    policies: dict[str, Any] = field(default_factory=dict)  # PolicyWatch.section
-    series: dict[str, np.ndarray | Names] | None = None  # with series.period_s alone
+    pass
 
 
 def simulate(config: RunConfig, folder: Path, on_progress: Progress | None = None) -> dict[str, Any]:
@@ -92,7 +56,7 @@ def simulate(config: RunConfig, folder: Path, on_progress: Progress | None = Non
             header = header_fields("simulated", config.seed, config_yaml, prepared.estimates, able)
             header["start"] = prepared.start
             journal = stack.enter_context(JournalFile(folder / JOURNAL_NAME, header))
-        part = Parts(on_progress, 3) if config.uncertainty == ON else Parts(on_progress, 1)
+        part = Parts(on_progress, RUNS if config.uncertainty == ON else 1)
         done = execute(prepared, journal, part.progress(0))
     summary = done.summary | provenance(prepared)
     cpu_s = process_time()
@@ -117,19 +81,11 @@ def simulate(config: RunConfig, folder: Path, on_progress: Progress | None = Non
     return summary
 
 
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """A progress told in equal parts, one after the other."""
-
-    on_progress: Progress | None
-    parts: int
-
-    def progress(self, place: int) -> Progress | None:
-        """That of the part at ``place``, the first being 0."""
-        told, parts = self.on_progress, self.parts
-        if told is None:
-            return None
-        return lambda arrived, total: told(place * total + arrived, parts * total)
+def evaluated(config: RunConfig) -> dict[str, Any]:
+    """A run's summary with its range and without a folder: for loops over configurations."""
+    prepared = prepare(config)
+    summary = execute(prepared).summary
+    return summary | range_section(prepared, summary, lambda end, _: execute(end).summary)
 
 
 def prepare(config: RunConfig) -> Prepared:

@@ -108,7 +108,8 @@ def test_the_whole_azure_trace(
     assert summary["preemptions"] == 0
     sim = summary["sim"]
     assert (sim.pop("core"), sim.pop("why_interpreted")) == (core(), why_interpreted())
-    assert set(sim) == {"wall_s", "cpu_s", "process_cpu_s", "requests_per_cpu_s", "events", "policies"}
+    keys = {"wall_s", "cpu_s", "process_cpu_s", "range_cpu_s", "requests_per_cpu_s", "events", "policies"}
+    assert set(sim) == keys
     assert all(sim.values())
     assert "19,366 of 19,366" in capsys.readouterr().out
     assert replays(tmp_path / "run")
