@@ -116,5 +116,6 @@ def _services(
                 books.transfer_ids,
                 live.get(model),
                 options.queue,
+                prototype.max_model_len,
             )
     return found

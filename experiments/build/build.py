@@ -14,6 +14,7 @@ from experiments.build.data_plane import starts_of
 from experiments.build.elastic import elastic_of, hand_over_rules, with_roles
 from experiments.build.hardware import Hardware
 from experiments.build.hosted import HostedModel, codes_of, hosted_models, seats_of
+from experiments.build.lengths import caps_of, max_model_len
 from experiments.build.streams import seed_of
 from experiments.build.workload import shares_prefixes
 from experiments.config.config import RunConfig
@@ -24,7 +25,6 @@ from serving.controller import Controller
 from serving.engine.pool import EngineOptions
 from serving.protocols.batch import Batcher
 from serving.services.colocated import Queue
-from serving.vocabulary.errors import UserError
 from serving.vocabulary.estimates import Estimates, ModelEstimates
 from serving.vocabulary.layers import LayerRange
 from serving.vocabulary.replica import Replica, Role
@@ -33,8 +33,7 @@ from traces.sharing import shared_prefixes
 from traces.workload import Workload
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+    pass
 
 # The state in which decode speed is estimated: contexts of this length, as many as fit or may run.
 ESTIMATE_CONTEXT_TOKENS = 1024
@@ -53,6 +52,7 @@ def prototype_of(config: RunConfig, hosted: HostedModel, hardware: Hardware) -> 
         block_tokens=engine.block_tokens,
         watermark_blocks=int(engine.watermark * hardware.kv_blocks),
         prefix_caching=engine.prefix_caching,
+        max_model_len=max_model_len(config, hosted),
     )
 
 
@@ -156,61 +156,6 @@ def _estimates(config: RunConfig, model: str, hardware: Hardware) -> ModelEstima
     return ModelEstimates(model, batch / prefill_s, decode_s, sequences, context, kv_tokens)
 
 
-def check_lengths(config: RunConfig, workload: Workload, hardware: Mapping[str, Hardware]) -> None:
-    """Refuse a trace with requests the step-time model does not answer for, or none of which fits."""
-    import numpy as np
-
-    hosted = hosted_models(config)
-    code, caps = codes_of(workload, hosted), caps_of(config, workload)
-    tokens = workload.prompt_tokens + (workload.output_tokens.clip(max=caps) - 1)
-    longest = np.array([_longest_chunk(config, hardware[model.name]) for model in hosted])[code]
-    row = int((tokens - longest).argmax())
-    if tokens[row] > longest[row]:
-        other = "" if config.engine.step_time == "roofline" else ", or engine.step_time=roofline"
-        raise UserError(
-            f"request {row} of {workload.name} (the first is 0) has a prompt of "
-            f"{workload.prompt_tokens[row]} tokens and {tokens[row]} with what it generates, beyond the "
-            f"{longest[row]} the step-time model answers for: write a smaller trace.tokens_scale than "
-            f"{config.trace.tokens_scale:g}{other}"
-        )
-    room = [prototype_of(config, model, hardware[model.name]).longest_request_tokens for model in hosted]
-    shortest = np.full(len(hosted), -1)
-    needed = workload.prompt_tokens + caps
-    by_need = np.argsort(-needed, kind="stable")
-    shortest[code[by_need]] = needed[by_need]  # the last written is the least
-    if (shortest > room).any():
-        model = int(np.argmax(shortest > room))
-        raise UserError(
-            f"the KV memory of a replica holds {room[model]} tokens and no request of {workload.name}"
-            f"{f' for {hosted[model].name}' if len(hosted) > 1 else ''} fits: the shortest needs "
-            f"{shortest[model]} with max_new_tokens; write a larger engine.kv_tokens or a smaller "
-            "engine.max_new_tokens"
-        )
-
-
-def _longest_chunk(config: RunConfig, hardware: Hardware) -> int:
-    """Tokens of the longest request that the step times answer for.
-
-    A preempted request is computed again with all it has generated, so the longest chunk ends there; a
-    batcher that does not cut prompts computes all of it in one step.
-    """
-    limits = hardware.step.limits
-    longest = min(limits.prompt_tokens, hardware.rows.decode(1)[-1][0])
-    if config.system.batcher.name != "chunked_prefill":
-        longest = min(longest, limits.max_prefill_tokens)
-    return longest
-
-
-def caps_of(config: RunConfig, workload: Workload) -> NDArray[np.int64] | int:
-    """max_new_tokens of every request: the trace's, else the engine's for all."""
-    return config.engine.max_new_tokens if workload.max_new_tokens is None else workload.max_new_tokens
-
-
-def truncated(config: RunConfig, workload: Workload) -> int:
-    """How many outputs are longer than their max_new_tokens and are cut there."""
-    return int((workload.output_tokens > caps_of(config, workload)).sum())
-
-
 def reserve_labels(config: RunConfig, workload: Workload) -> list[str]:
     """What the control plane is told of output lengths beside the client's cap, as labels."""
     if config.engine.reserve == "oracle":
@@ -233,7 +178,7 @@ def arrivals_of(config: RunConfig, workload: Workload) -> Iterator[tuple[Request
     With engine.reserve=oracle the cap of a request is its true length, which then everybody knows. Where
     prompts share prefixes and engines look for them, a request tells what it shares.
     """
-    hosted, cap = hosted_models(config), config.engine.max_new_tokens
+    hosted, caps = hosted_models(config), caps_of(config, workload)
     oracle, mean = config.engine.reserve == "oracle", mean_reserve(config, workload)
     names, code = [model.name for model in hosted], codes_of(workload, hosted)
     shared = shared_prefixes(workload) if shares_prefixes(config, workload) else None
@@ -241,8 +186,8 @@ def arrivals_of(config: RunConfig, workload: Workload) -> Iterator[tuple[Request
         arrival = workload.arrival_ns[rows].tolist()
         prompt = workload.prompt_tokens[rows].tolist()
         output = workload.output_tokens[rows].tolist()
-        caps, priority = workload.max_new_tokens, workload.priority
-        limits = [cap] * len(arrival) if caps is None else caps[rows].tolist()
+        priority = workload.priority
+        limits = [caps] * len(arrival) if isinstance(caps, int) else caps[rows].tolist()
         if oracle:
             limits = list(map(min, limits, output))
         reserved = [min(mean, limit) for limit in limits] if mean else repeat(0)

@@ -49,6 +49,8 @@ def resolved_yaml(config: RunConfig) -> str:
         del data["uncertainty"]
     if config.engine.usage_context == USAGE_CONTEXTS[0]:
         del data["engine"]["usage_context"]
+    if config.engine.max_model_len is None:
+        del data["engine"]["max_model_len"]
     # YAML reads some unprintable characters back as others, unless all that is not ASCII is escaped.
     paths = (config.out, config.trace.path, config.engine.profile)
     plain = "".join(path or "" for path in paths).isprintable()
@@ -87,6 +89,7 @@ def read_resolved(path: Path | str) -> RunConfig:
         data.setdefault("uncertainty", OFF)
         if isinstance(data.get("engine"), dict):
             data["engine"].setdefault("usage_context", USAGE_CONTEXTS[0])
+            data["engine"].setdefault("max_model_len", None)
     try:
         if isinstance(data, dict):
             refuse_renamed_in(data, str(path))

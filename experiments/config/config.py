@@ -40,6 +40,7 @@ class EngineConfig:
     are not usable; ``max_new_tokens`` caps requests whose trace gives no cap. ``profile`` is a file of
     operation tables (None: the catalogue's coefficients); ``profile_force`` uses it though it was changed or
     measured for something else. ``asynchronous``: a step is chosen while the one before it runs.
+    ``max_model_len``: the longest context of a request in tokens (None: the model's).
     ``loader`` and ``start_up``: entries of loaders.yaml, for replicas that do not start warm. ``reserve``:
     the output that decode instances keep memory for (``RESERVES``: the client's cap, the true length, which
     only an oracle knows, or the mean of the trace).
@@ -63,6 +64,7 @@ class EngineConfig:
     gpu_memory_utilization: float
     reserve_activation_bytes: int | None
     max_new_tokens: int
+    max_model_len: int | None
     reserve: str
     step_time: str
     profile: str | None

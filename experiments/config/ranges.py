@@ -48,6 +48,7 @@ RANGES: Final[dict[str, Range]] = {
     "engine.kv_tokens": _COUNT,
     "engine.gpu_memory_utilization": Range(low=0, high=1, open_low=True),
     "engine.max_new_tokens": _COUNT,
+    "engine.max_model_len": Range(low=2),
     "engine.reserved_blocks": Range(low=0),
     "engine.overhead.step_s": Range(low=0, high=MAX_OVERHEAD_S),
     "engine.overhead.per_layer_s": Range(low=0, high=MAX_OVERHEAD_S),

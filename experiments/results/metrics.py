@@ -10,6 +10,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from experiments.results.gap_sketch import GAPS_BUFFERED, GapSketch
+from experiments.results.unserved import Unserved
 from serving.vocabulary.request import Request
 
 if TYPE_CHECKING:
@@ -33,7 +34,10 @@ NS_PER_S = 1e9
 
 
 class RunMetrics:
-    """Implements serving.vocabulary.recorder.Recorder. 8 integers per finished request are all that grows."""
+    """Implements serving.vocabulary.recorder.Recorder.
+
+    8 integers per finished request and 7 per unserved one are all that grows.
+    """
 
     def __init__(self) -> None:
         self._finished = array("q")
@@ -45,6 +49,7 @@ class RunMetrics:
         self.failed_reasons: Counter[str] = Counter()
         self.busy_ns: dict[int, int] = {}
         self.last_failure_ns = 0
+        self.unserved = Unserved()
 
     def finished(
         self,
@@ -74,10 +79,12 @@ class RunMetrics:
     def refused(self, request: Request, now_ns: int, reason: str) -> None:
         """A request was rejected."""
         self.rejected_reasons[reason] += 1
+        self.unserved.add(request, now_ns, "rejected", reason)
 
     def failed(self, request: Request, now_ns: int, reason: str) -> None:
         """A request was lost."""
         self.failed_reasons[reason] += 1
+        self.unserved.add(request, now_ns, "failed", reason)
         self.last_failure_ns = max(self.last_failure_ns, now_ns)
 
     def busy(self, replica: int, busy_ns: int) -> None:

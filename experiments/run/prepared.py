@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from experiments.build.hardware import Hardware
 from experiments.config.config import RunConfig
+from experiments.results.unserved import Unserved
 from serving.vocabulary.estimates import Estimates
 from serving.vocabulary.replica import Replica, Role
 from traces.columns import Names
@@ -47,6 +48,7 @@ class Simulated:
     events: int
     policies: dict[str, Any] = field(default_factory=dict)  # PolicyWatch.section
     series: dict[str, np.ndarray | Names] | None = None  # with series.period_s alone
+    unserved: Unserved = field(default_factory=Unserved)
 
 
 @dataclass(frozen=True, slots=True)

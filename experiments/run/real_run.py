@@ -112,7 +112,7 @@ def _summary(
         from experiments.results.series_table import series_of
 
         write_parquet(folder / SERIES_NAME, series_of(sink, columns, summary["duration_s"]))
-    write_results(folder, summary, columns, config_yaml)
+    write_results(folder, summary, columns, config_yaml, metrics.unserved)
     return summary
 
 

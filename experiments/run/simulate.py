@@ -17,6 +17,7 @@ from experiments.build.faults import fault_plan_of
 from experiments.build.gpu_load import gpu_load_share
 from experiments.build.hardware import Hardware, hardware_of
 from experiments.build.hosted import hosted_models
+from experiments.build.lengths import check_lengths, context_labels, truncated
 from experiments.build.sizes import seat_count, start_of
 from experiments.build.workload import run_capacity_req_per_s, run_workload, shares_prefixes, unused
 from experiments.compose.resolved import resolved_yaml
@@ -75,7 +76,7 @@ def simulate(config: RunConfig, folder: Path, on_progress: Progress | None = Non
         "policies": done.policies,
         **nativecore.section(),
     }
-    write_results(folder, summary, done.columns, config_yaml)
+    write_results(folder, summary, done.columns, config_yaml, done.unserved)
     if done.series is not None:
         write_parquet(folder / SERIES_NAME, done.series)
     return summary
@@ -95,7 +96,7 @@ def prepare(config: RunConfig) -> Prepared:
     hosted = hosted_models(config)
     estimates = build.estimates_of(config, hardware)
     workload = run_workload(config, estimates, seat_count(config, hosted))
-    build.check_lengths(config, workload, hardware)
+    check_lengths(config, workload, hardware, build.prototypes_of(config, hardware))
     start = start_of(config, hosted, estimates.models[0], workload)
     replicas = build.replicas_of(config, hardware, start)
     fault_plan_of(
@@ -166,7 +167,9 @@ def execute(
     summary["gpu_load_share"] = gpu_load_share(
         hosted_models(config), prepared.estimates, workload, columns, summary["gpu_seconds"]
     )
-    return Simulated(summary, columns, wall_s, cpu_s, report.events, watch.section(), series)
+    return Simulated(
+        summary, columns, wall_s, cpu_s, report.events, watch.section(), series, metrics.unserved
+    )
 
 
 def _watched(
@@ -221,9 +224,10 @@ def provenance(prepared: Prepared) -> dict[str, Any]:
                 *workload.labels,
                 *unused(workload, hosted, shares_prefixes(config, workload)),
                 *build.reserve_labels(config, workload),
+                *context_labels(config, workload),
             ],
             "dropped": dict(sorted(workload.dropped.items())),
-            "truncated_outputs": build.truncated(config, workload),
+            "truncated_outputs": truncated(config, workload),
             "mean_rate_per_s": workload.mean_rate_per_s,
             "capacity_req_per_s": run_capacity_req_per_s(
                 config, prepared.estimates, len(prepared.replicas), workload

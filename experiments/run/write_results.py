@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from experiments.report.report import write_report
+from experiments.results.unserved import Unserved
 from traces.arrow import arrow_numbers, arrow_words
 from traces.columns import Names
 
@@ -18,14 +19,19 @@ if TYPE_CHECKING:
 
 
 SERIES_NAME: Final = "series.parquet"
+UNSERVED_NAME: Final = "unserved.parquet"
 
 
-def write_results(folder: Path, summary: dict[str, Any], columns: Columns, config_yaml: str) -> None:
-    """summary.json, requests.parquet, config.yaml and report.html."""
+def write_results(
+    folder: Path, summary: dict[str, Any], columns: Columns, config_yaml: str, unserved: Unserved
+) -> None:
+    """summary.json, requests.parquet, config.yaml, report.html; with unserved requests unserved.parquet."""
     text = json.dumps(summary, indent=2, allow_nan=False, ensure_ascii=False)
     (folder / "summary.json").write_text(text + "\n", encoding="utf-8")
     write_config(folder, config_yaml)
     write_parquet(folder / "requests.parquet", columns)
+    if len(unserved):
+        write_parquet(folder / UNSERVED_NAME, unserved.columns())
     write_report(folder / "report.html", summary, columns, config_yaml, [])
 
 
@@ -35,7 +41,7 @@ def write_config(folder: Path, config_yaml: str) -> None:
 
 
 def write_parquet(path: Path, columns: Columns) -> None:
-    """One row per finished request; names as an Arrow dictionary, which pandas calls a category."""
+    """Columns as a file; names as an Arrow dictionary, which pandas calls a category."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -50,7 +56,7 @@ def _arrow(values: np.ndarray | Names) -> Any:
 
     if not isinstance(values, Names):
         return arrow_numbers(values)
-    assert len(values) == 0 or values.codes.min() >= 0, "every finished request has a name"
+    assert len(values) == 0 or values.codes.min() >= 0, "every row has a name"
     # Type of words and width of codes are those of a pandas category, as which they were written before.
     narrow = next(kind for kind in (np.int8, np.int16, np.int32) if len(values.words) < np.iinfo(kind).max)
     codes = arrow_numbers(values.codes.astype(narrow))

@@ -26,7 +26,7 @@ from serving.live.scaling import LiveScaling
 from serving.services.colocated_host import ColocatedHost, backlog_tokens
 from serving.vocabulary.actions import Action, Assign, Fail
 from serving.vocabulary.events import Ran, Sent
-from serving.vocabulary.replica import Replica, Role
+from serving.vocabulary.replica import Replica, Role, too_long
 from serving.vocabulary.request import Request
 
 Queue = Literal["common", "per_instance"]
@@ -36,8 +36,9 @@ class Colocated:
     """One model. ``elastic``: it may be without instances for a while; else such a request is refused."""
 
     __slots__ = (
-        "_admission", "_common", "_dispatcher", "_engines", "_longest", "_max_num_batched_tokens",
-        "_pairs", "_redispatches", "_requests", "elastic", "fleet", "live", "queue", "sharing",
+        "_admission", "_common", "_context", "_dispatcher", "_engines", "_longest",
+        "_max_num_batched_tokens", "_pairs", "_redispatches", "_requests", "elastic", "fleet", "live",
+        "queue", "sharing",
     )  # fmt: skip
 
     def __init__(
@@ -52,13 +53,14 @@ class Colocated:
         transfer_ids: TransferIds | None = None,
         live: LiveSetup | None = None,
         queue: Queue | None = None,
+        max_model_len: int | None = None,
     ) -> None:
         """``prototype``: what instances to come are like; None: there are none to come.
 
         ``max_num_batched_tokens``: with a common queue an instance takes no more when so many prompt tokens
         wait there. ``transfer_ids``: for the live part. ``queue`` None: common if elastic, else per instance
         and what waits at a lost one fails with it. "per_instance": what waits at one that drains or is lost
-        is dispatched again.
+        is dispatched again. ``max_model_len``: see ``Replica``.
         """
         self._max_num_batched_tokens = max_num_batched_tokens
         self.fleet = fleet
@@ -72,6 +74,7 @@ class Colocated:
         setup = never_live() if live is None else live
         assert self._common or not setup.enabled, "live instances take from a common queue"
         self._longest = prototype.longest_request_tokens if prototype is not None else 0
+        self._context = max_model_len
         self.queue: deque[Request] = deque()
         transfer_ids = TransferIds() if transfer_ids is None else transfer_ids
         moves = Moves(engines, Pieces(engines, setup.kv_bytes_per_token), transfer_ids)
@@ -120,12 +123,13 @@ class Colocated:
 
     def refusal(self, now_ns: int, request: Request) -> str | None:
         """Too long for an instance, no instance for ever, or turned away by the admission policy."""
-        longest = self._longest or self.fleet.longest_request_tokens
-        if request.prompt_tokens + request.max_new_tokens <= longest:
+        kv_tokens = self._longest or self.fleet.longest_request_tokens
+        reason = too_long(request, kv_tokens, self._context)
+        if reason is None:
             return refusal(self._admission, now_ns, request, self.fleet)
         if not self.elastic and not self.fleet.replicas:
             return f"no replica of {request.model} is alive"
-        return f"prompt + max_new_tokens exceed the {longest} KV tokens of a replica"
+        return reason
 
     def arrived(self, request: Request, actions: list[Action]) -> None:
         """To the queue of an instance, by the dispatcher; to the common queue while a live instance loads."""

@@ -20,7 +20,7 @@ from serving.services.disaggregated_host import PrefillHost
 from serving.services.prefill_queue import PrefillQueue
 from serving.vocabulary.actions import Action, Assign, Fail
 from serving.vocabulary.events import Ran, Sent
-from serving.vocabulary.replica import Replica, Role
+from serving.vocabulary.replica import Replica, Role, too_long
 from serving.vocabulary.request import Request
 
 _IDLE = EngineState.IDLE
@@ -36,7 +36,7 @@ class Disaggregated:
     """
 
     __slots__ = (
-        "_admission", "_engines", "_idle", "_longest", "_max_num_seqs", "_pairs", "_requests",
+        "_admission", "_context", "_engines", "_idle", "_longest", "_max_num_seqs", "_pairs", "_requests",
         "_switching_to_decode", "decode", "hand_overs", "host", "live", "model", "prefill", "queue",
     )  # fmt: skip
 
@@ -53,6 +53,7 @@ class Disaggregated:
     ) -> None:
         self.model = prototype.model
         self._longest = prototype.longest_request_tokens
+        self._context = prototype.max_model_len
         self._engines = engines
         self._requests = requests
         self._admission = admission
@@ -104,9 +105,8 @@ class Disaggregated:
 
     def refusal(self, now_ns: int, request: Request) -> str | None:
         """Too long for an instance, or turned away by the admission policy."""
-        if request.prompt_tokens + request.max_new_tokens > self._longest:
-            return f"prompt + max_new_tokens exceed the {self._longest} KV tokens of a replica"
-        return refusal(self._admission, now_ns, request, _EMPTY_FLEET)
+        reason = too_long(request, self._longest, self._context)
+        return refusal(self._admission, now_ns, request, _EMPTY_FLEET) if reason is None else reason
 
     def arrived(self, request: Request, actions: list[Action]) -> None:
         """To the queue, and on if a prefill instance is idle."""

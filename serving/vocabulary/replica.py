@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from serving.vocabulary.layers import LayerRange, Part, part_of
+from serving.vocabulary.request import Request
 
 Role = Literal["prefill", "decode", "both"]
 
@@ -12,7 +13,8 @@ Role = Literal["prefill", "decode", "both"]
 class Replica:
     """Identity and extent. ``kv_blocks`` of ``block_tokens`` tokens is the KV memory of the whole group.
 
-    ``role``: ``prefill`` (prompts, handed over when computed), ``decode`` or ``both``.
+    ``role``: ``prefill`` (prompts, handed over when computed), ``decode`` or ``both``. ``max_model_len``: the
+    longest context in tokens that its engine lets a request have; None: what fits its KV memory.
     """
 
     id: int
@@ -24,6 +26,7 @@ class Replica:
     watermark_blocks: int = 0
     prefix_caching: bool = False
     role: Role = "both"
+    max_model_len: int | None = None
 
     @property
     def part(self) -> Part:
@@ -34,3 +37,13 @@ class Replica:
     def longest_request_tokens(self) -> int:
         """Prompt + output that surely fit, so that preemption by recompute can always come back."""
         return (self.kv_blocks - self.watermark_blocks) * self.block_tokens
+
+
+def too_long(request: Request, kv_tokens: int, max_model_len: int | None) -> str | None:
+    """Why a request exceeds what an instance holds; None: it does not. The context is looked at first."""
+    tokens = request.prompt_tokens + request.max_new_tokens
+    if max_model_len is not None and tokens > max_model_len:
+        return f"prompt + max_new_tokens exceed the context of {max_model_len} tokens (max_model_len)"
+    if tokens > kv_tokens:
+        return f"prompt + max_new_tokens exceed the {kv_tokens} KV tokens of a replica"
+    return None

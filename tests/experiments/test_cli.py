@@ -33,11 +33,12 @@ SCARCE = ("engine.kv_tokens=8192", "engine.max_new_tokens=1024", "cluster=a100_x
 def simulated(folder: Path, *words: str) -> dict[str, Any]:
     """Run, check what every result folder holds, return the summary."""
     assert cli.run(["simulate", f"out={folder}", *words]) == 0
-    wanted = FILES | ({"journal"} if "journal=true" in words else set())
-    assert {entry.name for entry in folder.iterdir() if entry.name[0] != "."} == wanted
     assert [entry.name for entry in folder.parent.iterdir() if "unfinished" in entry.name] == []
     summary: dict[str, Any] = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     requests = summary["requests"]
+    unserved = {"unserved.parquet"} if requests["rejected"] or requests["failed"] else set()
+    wanted = FILES | ({"journal"} if "journal=true" in words else set()) | unserved
+    assert {entry.name for entry in folder.iterdir() if entry.name[0] != "."} == wanted
     ended = sum(requests[how] for how in ("finished", "rejected", "failed", "dropped"))
     assert requests["arrived"] == ended
     with (folder / "requests.parquet").open("rb") as file:

@@ -26,10 +26,12 @@ class Cluster:
         dispatcher: Dispatcher | None = None,
         admission: Admission | None = None,
         blocks: Sequence[int] | None = None,
+        max_model_len: int | None = None,
     ) -> None:
         kv_blocks = blocks or [16] * len(models)
         replicas = [
-            Replica(id, model, LayerRange(0, 2), (id,), kv_blocks[id], 4) for id, model in enumerate(models)
+            Replica(id, model, LayerRange(0, 2), (id,), kv_blocks[id], 4, max_model_len=max_model_len)
+            for id, model in enumerate(models)
         ]
         self.controller = compose(
             replicas,
@@ -102,6 +104,22 @@ def test_a_request_that_no_replica_can_hold_is_rejected(max_new_tokens: int, fit
     actions = cluster.arrive(0, prompt_tokens=6, max_new_tokens=max_new_tokens)
     refused = [Reject(0, "prompt + max_new_tokens exceed the 64 KV tokens of a replica")]
     assert actions == ([Assign(0, 0, "0 outstanding"), prompt_run(0, 0)] if fits else refused)
+
+
+@pytest.mark.parametrize(("max_model_len", "named"), [(35, "context of 35 tokens"), (36, ""), (None, "")])
+def test_a_request_beyond_the_context_is_rejected_by_itself(max_model_len: int | None, named: str) -> None:
+    cluster = Cluster(["m"], max_model_len=max_model_len)
+    (first, *_) = cluster.arrive(0, prompt_tokens=6, max_new_tokens=30)
+    refused = Reject(0, f"prompt + max_new_tokens exceed the {named} (max_model_len)")
+    assert first == (refused if named else Assign(0, 0, "0 outstanding"))
+    assert cluster.arrive(1, prompt_tokens=6, max_new_tokens=29)[0] != refused
+    assert cluster.counts["rejected"] == bool(named)
+
+
+def test_the_context_is_named_before_the_memory() -> None:
+    cluster = Cluster(["m"], max_model_len=40)
+    (only,) = cluster.arrive(0, prompt_tokens=70, max_new_tokens=30)
+    assert isinstance(only, Reject) and "context of 40 tokens" in only.reason
 
 
 def test_the_smallest_replica_bounds_what_is_let_in() -> None:

@@ -41,6 +41,13 @@ def test_too_long_a_request_is_refused() -> None:
     assert isinstance(static().arrive(0, prompt=60, cap=4)[0], Assign)
 
 
+def test_one_beyond_the_context_is_refused_and_the_next_is_served() -> None:
+    told = static(max_model_len=40)
+    (refused,) = told.arrive(0, prompt=36, cap=5)
+    assert isinstance(refused, Reject)
+    assert isinstance(told.arrive(1, prompt=36, cap=4)[0], Assign)
+
+
 def test_a_lost_prefill_instance_takes_its_prompts_with_it_and_no_others() -> None:
     told = static(prefill=2)
     for id in range(4):

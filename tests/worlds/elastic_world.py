@@ -100,6 +100,7 @@ class Setting:
     topology: Topology | None = None
     layers: int = LAYERS  # of every model
     queue: Queue | None = None  # of models whose instances do both
+    max_model_len: int | None = None
 
     @property
     def split(self) -> bool:
@@ -107,7 +108,9 @@ class Setting:
 
     def prototype(self, model: str) -> Replica:
         gpus = tuple(range(self.models[model]))
-        return Replica(-1, model, LayerRange(0, self.layers), gpus, self.kv_blocks, self.block_tokens)
+        blocks = self.kv_blocks, self.block_tokens
+        layers, longest = LayerRange(0, self.layers), self.max_model_len
+        return Replica(-1, model, layers, gpus, *blocks, max_model_len=longest)
 
     def placed(self) -> list[Replica]:
         """The replicas of the start, GPUs in index order, groups where seats may be."""

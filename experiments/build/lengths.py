@@ -1,0 +1,168 @@
+"""How long requests may be: the model's context, the engine's cap on outputs, the range of the step times.
+
+What is beyond the context is the engine's to refuse, one request at a time; what is beyond the range of the
+step times cannot be simulated, and the whole trace is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from experiments.build.hardware import Hardware
+from experiments.build.hosted import HostedModel, codes_of, hosted_models
+from experiments.config.config import RunConfig
+from experiments.config.vllm_defaults import USAGE_CONTEXTS
+from serving.vocabulary.errors import UserError
+from serving.vocabulary.replica import Replica
+from traces.workload import Workload
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Ints = NDArray[np.int64]
+
+_SERVER = USAGE_CONTEXTS[0]
+
+
+def max_model_len(config: RunConfig, hosted: HostedModel) -> int:
+    """The longest context of a request: what the engine was told, else the model's own."""
+    told = config.engine.max_model_len
+    return hosted.shape.max_context_tokens if told is None else told
+
+
+def caps_of(config: RunConfig, workload: Workload) -> Ints | int:
+    """max_new_tokens of every request, the trace's or the engine's, as vLLM 0.19.0 resolves it.
+
+    A cap that its client did not name is cut to what the context leaves (``get_max_tokens`` in
+    vllm/entrypoints/utils.py). One that the client named is not: ``vllm serve`` refuses such a request
+    (``TokenizeParams._token_len_check`` in vllm/renderers/params.py), a script's goes on until the context is
+    full (``check_stop`` in vllm/v1/core/sched/utils.py). A prompt that leaves no room keeps its cap.
+    """
+    import numpy as np
+
+    named, cap = workload.max_new_tokens, config.engine.max_new_tokens
+    caps: Ints | int = cap if named is None else named
+    if named is not None and config.engine.usage_context == _SERVER:
+        return caps
+    room = _contexts(config, workload) - workload.prompt_tokens
+    cut = (room >= 1) & (room < caps)
+    return np.where(cut, room, caps) if cut.any() else caps
+
+
+def is_within_context(config: RunConfig, workload: Workload, caps: Ints | int) -> NDArray[np.bool_]:
+    """Whether each request is one that the engine does not refuse for its length."""
+    import numpy as np
+
+    if config.engine.reserve == "oracle":  # then the cap of a request is its true output length
+        caps = np.minimum(caps, workload.output_tokens)
+    within: NDArray[np.bool_] = workload.prompt_tokens + caps <= _contexts(config, workload)
+    return within
+
+
+def truncated(config: RunConfig, workload: Workload) -> int:
+    """How many outputs are longer than their max_new_tokens and are cut there."""
+    caps = caps_of(config, workload)
+    return int(((workload.output_tokens > caps) & is_within_context(config, workload, caps)).sum())
+
+
+def context_labels(config: RunConfig, workload: Workload) -> list[str]:
+    """How many outputs the context cuts short, and whether it is not the model's own, as labels."""
+    import numpy as np
+
+    hosted, labels = hosted_models(config), []
+    told, least = config.engine.max_model_len, min(model.shape.max_context_tokens for model in hosted)
+    if told is not None and told > least:
+        labels.append(
+            f"engine.max_model_len={told} is beyond the {least} tokens of the model's context, which vLLM "
+            "takes with VLLM_ALLOW_LONG_MAX_MODEL_LEN=1 alone"
+        )
+    named = workload.max_new_tokens
+    caps = caps_of(config, workload)
+    unclipped = config.engine.max_new_tokens if named is None else named
+    full = np.minimum(workload.output_tokens, unclipped) > caps
+    if cut := int((full & is_within_context(config, workload, caps)).sum()):
+        labels.append(f"{cut} outputs end where the context (max_model_len) is full")
+    return labels
+
+
+def check_lengths(
+    config: RunConfig,
+    workload: Workload,
+    hardware: Mapping[str, Hardware],
+    prototypes: Mapping[str, Replica],
+) -> None:
+    """Refuse a trace with requests the step-time model does not answer for, or none of which fits.
+
+    ``prototypes``: a replica of every hosted model. Requests beyond the context are the engine's to refuse.
+    """
+    import numpy as np
+
+    hosted = hosted_models(config)
+    code, caps = codes_of(workload, hosted), caps_of(config, workload)
+    within = is_within_context(config, workload, caps)
+    _check_contexts(config, workload, within)
+    tokens = workload.prompt_tokens + (workload.output_tokens.clip(max=caps) - 1)
+    longest = np.array([_longest_chunk(config, hardware[model.name]) for model in hosted])[code]
+    beyond = np.where(within, tokens - longest, 0)
+    row = int(beyond.argmax())
+    if beyond[row] > 0:
+        other = "" if config.engine.step_time == "roofline" else ", or engine.step_time=roofline"
+        raise UserError(
+            f"request {row} of {workload.name} (the first is 0) has a prompt of "
+            f"{workload.prompt_tokens[row]} tokens and {tokens[row]} with what it generates, beyond the "
+            f"{longest[row]} the step-time model answers for: write a smaller trace.tokens_scale than "
+            f"{config.trace.tokens_scale:g}{other}, or engine.max_model_len={longest[row]} to have such "
+            "requests refused one by one"
+        )
+    room = [prototypes[model.name].longest_request_tokens for model in hosted]
+    shortest = np.full(len(hosted), -1)
+    needed = workload.prompt_tokens + caps
+    by_need = np.argsort(-needed, kind="stable")
+    shortest[code[by_need]] = needed[by_need]  # the last written is the least
+    if (shortest > room).any():
+        model = int(np.argmax(shortest > room))
+        raise UserError(
+            f"the KV memory of a replica holds {room[model]} tokens and no request of {workload.name}"
+            f"{f' for {hosted[model].name}' if len(hosted) > 1 else ''} fits: the shortest needs "
+            f"{shortest[model]} with max_new_tokens; write a larger engine.kv_tokens or a smaller "
+            "engine.max_new_tokens"
+        )
+
+
+def _check_contexts(config: RunConfig, workload: Workload, within: NDArray[np.bool_]) -> None:
+    """Refuse a trace of which the engine would refuse every request."""
+    if not len(workload) or within.any():
+        return
+    row = int(workload.prompt_tokens.argmin())
+    context = max(max_model_len(config, model) for model in hosted_models(config))
+    raise UserError(
+        f"no request of {workload.name} fits the context of {context} tokens: the shortest prompt has "
+        f"{workload.prompt_tokens[row]}; write a smaller trace.tokens_scale than "
+        f"{config.trace.tokens_scale:g}, a model of longer context or a larger engine.max_model_len"
+    )
+
+
+def _contexts(config: RunConfig, workload: Workload) -> Ints | int:
+    """The longest context of each request's model; one number where all are alike."""
+    import numpy as np
+
+    hosted = hosted_models(config)
+    contexts = [max_model_len(config, model) for model in hosted]
+    if len(set(contexts)) == 1:
+        return contexts[0]
+    return np.array(contexts)[codes_of(workload, hosted)]
+
+
+def _longest_chunk(config: RunConfig, hardware: Hardware) -> int:
+    """Tokens of the longest request that the step times answer for.
+
+    A preempted request is computed again with all it has generated, so the longest chunk ends there; a
+    batcher that does not cut prompts computes all of it in one step.
+    """
+    limits = hardware.step.limits
+    longest = min(limits.prompt_tokens, hardware.rows.decode(1)[-1][0])
+    if config.system.batcher.name != "chunked_prefill":
+        longest = min(longest, limits.max_prefill_tokens)
+    return longest

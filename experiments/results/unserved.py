@@ -1,0 +1,48 @@
+"""Requests that got no answer, with the reason: the rows of unserved.parquet."""
+
+from __future__ import annotations
+
+from array import array
+from typing import TYPE_CHECKING, Final, Literal
+
+from serving.vocabulary.request import Request
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from traces.columns import Names
+
+Outcome = Literal["rejected", "failed"]
+OUTCOMES: Final = ("rejected", "failed")
+_NUMBERS: Final = ("request", "arrival_ns", "prompt_tokens", "max_new_tokens", "end_ns")
+
+
+class Unserved:
+    """Rejected and failed requests, in the order of their ends."""
+
+    def __init__(self) -> None:
+        self._rows = array("q")
+        self._reasons: dict[str, int] = {}
+
+    def add(self, request: Request, end_ns: int, outcome: Outcome, reason: str) -> None:
+        """A request ended without its answer. ``end_ns``: when, in the clock of the run."""
+        code = self._reasons.setdefault(reason, len(self._reasons))
+        numbers = request.id, request.arrival_ns, request.prompt_tokens, request.max_new_tokens, end_ns
+        self._rows.extend((*numbers, OUTCOMES.index(outcome), code))
+
+    def __len__(self) -> int:
+        return len(self._rows) // (len(_NUMBERS) + 2)
+
+    def columns(self) -> dict[str, np.ndarray | Names]:
+        """A row per request in order of request id: the numbers, ``outcome`` and ``reason``."""
+        import numpy as np
+
+        from traces.columns import Names
+
+        rows = np.frombuffer(self._rows, dtype=np.int64).reshape(-1, len(_NUMBERS) + 2)
+        rows = rows[np.argsort(rows[:, 0], kind="stable")]
+        columns: dict[str, np.ndarray | Names] = {
+            name: np.ascontiguousarray(rows[:, at]) for at, name in enumerate(_NUMBERS)
+        }
+        outcome, reason = rows[:, -2].astype(np.int32), rows[:, -1].astype(np.int32)
+        return columns | {"outcome": Names(outcome, OUTCOMES), "reason": Names(reason, tuple(self._reasons))}
