@@ -167,7 +167,7 @@ BAD_WORDS: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
     (("engine.gpu_memory_utilization=0.2",), ("llama3_8b", "tp=2")),
     (("engine.kv_tokens=32",), ("no request of azure_conv_like fits", "write a larger engine.kv_tokens")),
     (("engine.max_num_seqs=512",), ("engine.max_num_seqs=512", "engine.step_time=roofline")),
-    (("trace.tokens_scale=100",), ("prompt", "trace.tokens_scale")),
+    (("trace.tokens_scale=500", "engine.max_model_len=100000"), ("prompt", "trace.tokens_scale")),
     (("trace.tokens_scale=1e300",), ("trace.tokens_scale=1e+300", "write a smaller one")),
     (("trace.limit=1e18",), ("trace.limit=1000000000000000000", "from 1 to 200000000")),
     (("trace.rate_per_s=1e-300",), ("31 years", "write a larger trace.rate_per_s")),
@@ -442,7 +442,8 @@ def test_what_a_preempted_request_would_compute_again_is_within_the_step_times(
     path = tmp_path / "trace.csv"
     rows = "".join(f"2023-11-16 18:15:4{second}.0000000,15900,1500\n" for second in range(4))
     path.write_text(f"TIMESTAMP,ContextTokens,GeneratedTokens\n{rows}")
-    words = [f"trace.path={path}", "cluster=a100_x1", "engine.kv_tokens=50000", f"out={tmp_path / 'out'}"]
+    memory = ("engine.kv_tokens=50000", "engine.max_model_len=32768")
+    words = [f"trace.path={path}", "cluster=a100_x1", *memory, f"out={tmp_path / 'out'}"]
     assert cli.run(["simulate", *words]) == 2
     err = capsys.readouterr().err
     assert "15900" in err and "17399" in err and "trace.tokens_scale" in err

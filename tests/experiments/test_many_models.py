@@ -430,6 +430,7 @@ def test_a_model_for_which_no_request_fits_is_named() -> None:
         "models.count=2",
         "models.shapes=llama3_8b+llama2_13b",
         "engine.step_time=roofline",
+        "engine.max_model_len=131072",
     )
     with pytest.raises(UserError, match="llama2_13b#0001 fits"):
         prepared(*words, "trace=azure_conv_like", "trace.requests=50", "trace.lengths=71000x10")
