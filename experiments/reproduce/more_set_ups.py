@@ -15,6 +15,7 @@ from experiments.reproduce.set_ups import (
     ENGINE,
     LLAMA_7B,
     LLAMA_8B,
+    LONG,
     MULTICAST,
     NETWORK,
     RESERVE,
@@ -172,7 +173,7 @@ def colocated(set_up: SetUp, system: str) -> Case:
 def v1_set_ups() -> tuple[SetUp, ...]:
     """BurstGPT/70B/A, AzureCode/8B/B, AzureConv/7B/A, in the order of its numbers."""
     trace, bursts_s, stand_in = burstgpt()
-    words_70b = ("model=llama2_70b", "model.tp=4", "cluster=blitz_a", ENGINE)
+    words_70b = ("model=llama2_70b", "model.tp=4", "cluster=blitz_a", ENGINE, LONG)
     return (
         SetUp(
             "v1: BurstGPT/70B/32 GPUs", words_70b, trace, (4, 4), (1, 7), (1, 7),
@@ -184,7 +185,7 @@ def v1_set_ups() -> tuple[SetUp, ...]:
             alone="cluster=blitz_b_16x1",
         ),
         SetUp(
-            "v1: AzureConv/7B/32 GPUs", ("model=llama2_7b", "cluster=blitz_a", ENGINE), CONV, (20, 12),
+            "v1: AzureConv/7B/32 GPUs", ("model=llama2_7b", "cluster=blitz_a", ENGINE, LONG), CONV, (20, 12),
             (2, 28), (2, 28), share=None, alone="cluster=blitz_a_32x1",
         ),
     )  # fmt: skip
