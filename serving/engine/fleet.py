@@ -5,6 +5,7 @@ from collections.abc import Collection, Sequence
 from typing import Any, Final, Literal, Protocol
 
 from serving.engine.least_index import LeastIndex
+from serving.engine.sent_prefixes import SentPrefixes
 from serving.protocols.policy_faults import Question, raised, refused, wrong_reason
 from serving.vocabulary.replica import Replica
 from serving.vocabulary.request import Request
@@ -28,7 +29,9 @@ class Fleet:
         "_kv_demand",
         "_longest",
         "_outstanding",
+        "_replicas",
         "_retired",
+        "_sent",
         "longest_request_tokens",
         "model",
     )
@@ -43,14 +46,20 @@ class Fleet:
         self._retired: set[int] = set()
         self._by_outstanding: LeastIndex | None = None
         self._by_kv_demand: LeastIndex | None = None
+        self._replicas = {replica.id: replica for replica in replicas}
+        self._sent: SentPrefixes | None = None  # from the first time that somebody asks
 
     def assigned(self, replica: int, request: Request) -> None:
         """A request joined a replica."""
         self._change(replica, 1, request.prompt_tokens + request.max_new_tokens)
+        if self._sent is not None:
+            self._sent.assigned(replica, request)
 
     def departed(self, replica: int, request: Request) -> None:
         """A request left a replica, finished or failed."""
         self._change(replica, -1, -request.prompt_tokens - request.max_new_tokens)
+        if self._sent is not None:
+            self._sent.departed(replica, request)
 
     def _change(self, replica: int, requests: int, tokens: int) -> None:
         """So many more of both."""
@@ -73,6 +82,9 @@ class Fleet:
         insort(self._alive, id)
         self._longest[id] = replica.longest_request_tokens
         self.longest_request_tokens = min(self._longest.values())
+        self._replicas[id] = replica
+        if self._sent is not None:
+            self._sent.add(replica)
         outstanding = self._outstanding.setdefault(id, 0)
         kv_demand = self._kv_demand.setdefault(id, 0)
         if self._by_outstanding is not None:
@@ -86,6 +98,8 @@ class Fleet:
         self._retired.add(replica)
         del self._longest[replica]
         self.longest_request_tokens = min(self._longest.values(), default=0)
+        if self._sent is not None:
+            self._sent.retire(replica)
         if self._by_outstanding is not None:
             self._by_outstanding.remove(replica, self._outstanding[replica])
         if self._by_kv_demand is not None:
@@ -97,6 +111,8 @@ class Fleet:
             self.retire(replica)
         self._retired.discard(replica)
         del self._outstanding[replica], self._kv_demand[replica]
+        if self._sent is not None:
+            self._sent.lose(replica)
 
     def __contains__(self, replica: int) -> bool:
         """Whether a replica takes requests."""
@@ -129,6 +145,23 @@ class Fleet:
         """One replica's load."""
         return (self._outstanding if signal == "outstanding" else self._kv_demand)[replica]
 
+    def cached_tokens(self, replica: int, request: Request) -> int:
+        """Of the request's prompt, what was sent to an alive replica before and fits into its KV memory."""
+        return self._sent_prefixes().cached_tokens(replica, request)
+
+    def prompt_tokens(self, replica: int) -> int:
+        """Of one replica's outstanding requests, from when this or the above was first asked."""
+        return self._sent_prefixes().prompt_tokens(replica)
+
+    def _sent_prefixes(self) -> SentPrefixes:
+        if self._sent is None:
+            self._sent = sent = SentPrefixes()
+            for id in self._outstanding:
+                sent.add(self._replicas[id])
+            for id in self._retired:
+                sent.retire(id)
+        return self._sent
+
     @property
     def replicas(self) -> int:
         """How many replicas are alive."""
@@ -158,6 +191,12 @@ class FleetView(Protocol):
 
     def load(self, replica: int, signal: Signal) -> int:
         """One replica's load."""
+
+    def prompt_tokens(self, replica: int) -> int:
+        """Prompt tokens of one replica's requests that are assigned and not finished."""
+
+    def cached_tokens(self, replica: int, request: Request) -> int:
+        """Tokens at the start of the prompt that were sent to this replica before, in whole blocks."""
 
 
 class Dispatcher(Protocol):
