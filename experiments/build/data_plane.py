@@ -1,6 +1,7 @@
 """From a configuration to the data plane of a run, and to the loads that replicas start with."""
 
 from experiments.build.hosted import llm_shapes
+from experiments.compose.starting import starting_of
 from experiments.config.config import RunConfig
 from hwmodels.loading.startup import load_start_up
 from hwmodels.topology.cluster_file import load_cluster
@@ -51,6 +52,7 @@ def data_plane_of(config: RunConfig, replicas: list[Replica]) -> DataPlane | Non
         {replica.id: (replica.layers.first, replica.layers.last) for replica in replicas},
         contexts=None if start_up.pooled else 0,
         connected=start_up.pooled,
+        starting=starting_of(config),
     )
     return DataPlane(setup)
 

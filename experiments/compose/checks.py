@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from experiments.compose.cache_pairs import check_cache_pair
+from experiments.compose.start_checks import check_instance_starts
 from experiments.config.config import ANY_DRIVER, ESTIMATES, STARTS, STEP_TIMES, RunConfig
 from experiments.config.faults_config import check_faults
 from experiments.config.instances_config import RESERVES, check_instances
@@ -40,6 +41,7 @@ def check(config: RunConfig) -> None:
     _check_uncertainty(config)
     check_instances(config.system.instances, config.system.scaler.name, config.system.live.name)
     _check_elastic(config)
+    check_instance_starts(config)
 
 
 def _check_uncertainty(config: RunConfig) -> None:

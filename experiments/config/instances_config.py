@@ -13,6 +13,7 @@ RESERVES: Final = ("max_new_tokens", "oracle", "mean")
 _SPLIT_ONLY: Final = (
     ("prefill_min", 1), ("prefill_max", None), ("decode_min", 1), ("decode_max", None),
 )  # fmt: skip
+_WORDS: Final = ("queue", "start", "compile_cache")
 _BOTH_ONLY: Final = (("both_min", 1), ("both_max", None))
 
 
@@ -26,6 +27,8 @@ class InstancesConfig:
     bound what a scaler may do, per model (a maximum of null: what the GPUs hold).
 
     ``queue``: where requests wait whose instances do both (``QUEUES``); None: common if there is a scaler.
+    ``start``, ``compile_cache``: what new instances find (``hwmodels.loading.starting``); start None: as
+    ``engine.start_up`` declares.
     """
 
     split: bool
@@ -41,6 +44,8 @@ class InstancesConfig:
     monitor_period_ms: float
     keep_parameters_ms: float
     queue: str | None = None
+    start: str | None = None
+    compile_cache: str = "host"
 
 
 def check_instances(one: InstancesConfig, scaler: str, live: str) -> None:
@@ -57,7 +62,7 @@ def check_instances(one: InstancesConfig, scaler: str, live: str) -> None:
         )
     for field in fields(one):
         value = getattr(one, field.name)
-        if field.name in ("split", "size", "monitor_period_ms", "queue") or value is None:
+        if field.name in ("split", "size", "monitor_period_ms", *_WORDS) or value is None:
             continue
         least = 1 if field.name in ("prefill", "decode") else 0
         if value < least:

@@ -10,6 +10,7 @@ import yaml
 from experiments.report.figures import figures
 from experiments.report.number_text import NOTHING, count, duration, number, section, share
 from experiments.report.scaling import scaling
+from experiments.report.starts import start_told
 from experiments.report.style import STYLE
 from experiments.report.table import (
     LATENCIES,
@@ -113,6 +114,8 @@ def _header(title: str, config: Mapping[str, Any], summary: Mapping[str, Any], n
         ("Seed", str(config.get("seed", "unknown"))),
         ("Code", _code(summary)),
     ]
+    if told := start_told(section(summary, "starts")):
+        shown.append(("Starts", told))
     items = "".join(f"<li><span>{name}</span><b>{escape(text)}</b></li>" for name, text in shown)
     kind = _KINDS.get(str(config.get("kind")), "Run")
     labels = (*_labels(summary), *step_time_labels(summary))
@@ -222,6 +225,10 @@ def _sources(summary: Mapping[str, Any]) -> str:
         *_profile_rows(summary),
         ("engine imitated", str(summary.get("imitates") or "unknown")),
         ("KV memory of a replica", str(summary.get("kv_capacity") or "unknown")),
+        *(
+            (f"start, {term}", str(source))
+            for term, source in section(section(summary, "starts"), "sources").items()
+        ),
     ]
     cells = "".join(
         f'<tr><td class="name">{name}</td><td class="text">{escape(text)}</td></tr>' for name, text in rows

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from experiments.report.number_text import count, duration, is_known, number, section, share, whole
 from experiments.report.range_text import FACTS, ends_of, fact_range, has_range, range_head
+from experiments.report.starts import start_told
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -164,6 +165,8 @@ def print_summary(summary: Mapping[str, Any], console: "Console | None" = None) 
     console = console or Console()
     if head := range_head(summary):
         console.print(Text(f"  {head}", style="bold"))
+    if told := start_told(section(summary, "starts")):
+        console.print(Text(f"  {told}", style="dim"))
     console.print(_latency_table(summary))
     if has_range(summary):
         console.print(_range_table(summary))

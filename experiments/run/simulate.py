@@ -33,6 +33,7 @@ from experiments.results.journal_file import NAME as JOURNAL_NAME
 from experiments.results.journal_file import JournalFile, header_fields
 from experiments.results.metrics import RunMetrics, per_s, summarize
 from experiments.results.series_sink import series_sink
+from experiments.results.start_summary import start_summary
 from experiments.run.ends import RUNS, range_section
 from experiments.run.prepared import Parts, Prepared, Progress, Simulated
 from experiments.run.write_results import SERIES_NAME, write_parquet, write_results
@@ -161,6 +162,7 @@ def execute(
         columns |= {"model": model_column(workload, columns["request"])}
     if data_plane is not None:
         summary |= data_plane_summary(data_plane, summary["duration_s"])
+        summary |= start_summary(data_plane, config)
         summary |= elastic_summary(controller, prepared.replicas, summary, report)
     if recovery is not None and simulation.losses is not None:
         summary |= faults_section(simulation.losses.records, recovery)

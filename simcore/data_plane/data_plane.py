@@ -33,6 +33,7 @@ from simcore.data_plane.outages import Outages
 from simcore.data_plane.replica_placement import ReplicaPlacement
 from simcore.data_plane.residency import Residency
 from simcore.data_plane.setup import DataPlaneSetup
+from simcore.data_plane.starts import Starts
 from simcore.data_plane.transfer_flows import TransferFlows
 
 _STORES: Final = {"host": "dram", "ssd": "ssd", "remote": "remote"}
@@ -42,7 +43,8 @@ _BEGIN: Final = -1  # what a load waits for: its start-up; else the engine of th
 class DataPlane:
     """Carries out AllocateGpus, ReleaseGpus, Load, StopLoad, Send and StopSend.
 
-    ``records`` has the loads that ended. A source that is itself loading passes on what it has.
+    ``records`` has the loads that ended, ``starts`` what instances took to start. A
+    source that is itself loading passes on what it has.
     Raises HardwareError where no way exists.
     """
 
@@ -55,6 +57,8 @@ class DataPlane:
         self.residency = Residency(setup.shapes)
         parts = [self._part(model, setup.layers_of.get(n)) for n, model in enumerate(setup.model_of)]
         self.placement = ReplicaPlacement(parts, setup.gpus_of, setup.start_up, contexts, setup.connected)
+        per_host = topology.spec.gpus_per_host
+        self.starts = Starts(setup.starting, self.placement, setup.shapes, per_host)
         for replica, part in enumerate(parts):
             self.residency.put(("replica", replica), part)
         self._transfers = TransferFlows(topology, self.fabric, self.placement, setup.shapes, setup.bundled)
@@ -87,6 +91,7 @@ class DataPlane:
         else:
             assert type(action) is ReleaseGpus, f"{action} is nothing that moves"
             self.placement.release_gpus(action, self._loads_of(("replica", action.replica)))
+            self.starts.released(now_s, action.replica)
 
     def send(self, now_ns: int, action: Send) -> None:
         """Begin a transfer."""
@@ -173,7 +178,7 @@ class DataPlane:
         setup, part = self._setup, self._part(action.model, action.layers)
         self._check(action, part)
         stores = [kind for kind, _ in action.sources if kind in _STORES]
-        loader = load_loader(setup.loader, _STORES[stores[0]]) if stores else None
+        loader = load_loader(self.starts.loader(action, setup.loader), _STORES[stores[0]]) if stores else None
         gpus_of = self.placement.gpus_of
         setup.shapes[action.model].require_tp(ranks_of(action, gpus_of))
         route = self.outages.way(action, gpus_of, loader, setup.bundled)
@@ -181,13 +186,11 @@ class DataPlane:
             return
         units, chunks = self._cutter.cut(part, action.layers_first)
         delay_s = loader.constant_s if loader is not None else 0.0
-        after_s: dict[int, float] = {}
         if action.cold:
-            before_s, after_s = self.placement.start_up(action)
-            delay_s += before_s
+            delay_s += self.starts.begin(now_s, action, part)
         feeders = self._feeders_of(now_s, action, part)
         chain = Chain(units, route.hops, ends=route.ends, chunks=chunks)
-        run = LoadRun(action, part, chain, self.residency, after_s, now_s, feeders, route.links)
+        run = LoadRun(action, part, chain, self.residency, now_s, feeders, route.links)
         self._loads[action.load] = run
         for target, endpoint in enumerate(action.targets):
             self.residency.begin(endpoint, part)
@@ -266,8 +269,8 @@ class DataPlane:
             if not run.is_last(unit):
                 if run.action.every_layer:
                     self._facts.append(run.more(target, unit))
-            elif run.ready_at_end_s.get(target):
-                self._wait(now_s, run, target, run.ready_at_end_s[target])
+            elif after_s := self.starts.after(now_s, run.action, target, run.part):
+                self._wait(now_s, run, target, after_s)
             else:
                 self._report_complete(run, target)
 
@@ -276,16 +279,16 @@ class DataPlane:
         self._facts.append(run.fully_loaded(target))
         self.residency.put(run.action.targets[target], run.part)
         self.records.append(run.record(target, self.fabric.now_s, True))
-        self._end_target(run, target)
+        self._end_target(run, target, True)
         if run.action.every_layer and kind == "replica":
             self._layer_ready_ns[number] = tuple([rounded_up_ns(at_s) for at_s in run.layers_s[target]])
         if not run.open:
             del self._loads[run.action.load]
 
-    def _end_target(self, run: LoadRun, target: int) -> None:
+    def _end_target(self, run: LoadRun, target: int, complete: bool) -> None:
         """The load to this target is over; what is whole there stays."""
-        coming = self._coming[run.action.targets[target]]
-        del coming[run.part]
+        del self._coming[run.action.targets[target]][run.part]
+        self.starts.ended(self.fabric.now_s, run.action.load, target, complete)
 
     def _stop_load(self, now_s: float, action: StopLoad) -> None:
         run = self._loads.get(action.load)
@@ -303,7 +306,7 @@ class DataPlane:
             del self._of_flow[flow]
         for target in sorted(run.open):
             self.records.append(run.record(target, self.fabric.now_s, False))
-            self._end_target(run, target)
+            self._end_target(run, target, False)
         followers = [one for one in run.followers if one.open and one.needs(run)]
         self._facts += run.stopped(cause)
         for follower in followers:

@@ -44,7 +44,6 @@ class LoadRecord:
 class LoadRun:
     """A load of ``part`` under way. flows: hop -> the fabric's number of what moves there now.
 
-    ready_at_end_s: by target, from the last byte to its first step (the engine's own preparations).
     requested_s: when the controller asked for it. feeders: the loads that still bring parameters to a source
     of this one, with the target that it is there; followers: those that have a target of this one as a
     source. residency: the book of what is where, in which what comes is written. links: that it crosses.
@@ -54,7 +53,6 @@ class LoadRun:
     part: Part
     chain: Chain
     residency: Residency
-    ready_at_end_s: dict[int, float]
     requested_s: float
     feeders: list[tuple["LoadRun", int]]
     links: frozenset[int] = frozenset()

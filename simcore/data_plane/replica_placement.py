@@ -111,13 +111,3 @@ class ReplicaPlacement:
     def start(self, replica: int) -> StartUpTimes:
         """The replica's processes start now."""
         return start(self._start_up, self._contexts, self._connections, self.gpus_of[replica])
-
-    def start_up(self, load: Load) -> tuple[float, dict[int, float]]:
-        """(seconds until every replica can take parameters, target -> seconds from the last to a step)."""
-        before_s, after_s = 0.0, dict[int, float]()
-        for target, (kind, number) in enumerate(load.targets):
-            if kind == "replica":
-                times = self.start(number)
-                before_s = max(before_s, times.before_load_s)
-                after_s[target] = times.after_load_s
-        return before_s, after_s

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hwmodels.llm_shape import LlmShape
+from hwmodels.loading.starting import Starting
 from hwmodels.loading.startup import StartUp
 from hwmodels.topology.topology import Topology
 from serving.vocabulary.actions import Span
@@ -16,7 +17,8 @@ class DataPlaneSetup:
     model_of, gpus_of: of each of them, from 0 on; layers_of: [first, last) of those that have not all.
     loader: a name of loaders.yaml. contexts: CUDA contexts made beforehand (None: one for every GPU);
     connected: whether the GPUs of each replica have their connections. bundled: False makes every channel of
-    a load or transfer a flow of its own, also where they are alike and share no link.
+    a load or transfer a flow of its own, also where they are alike and share no link. starting: how instances
+    start; None: as ``start_up`` declares.
     """
 
     topology: Topology
@@ -29,3 +31,4 @@ class DataPlaneSetup:
     contexts: int | None = None
     connected: bool = False
     bundled: bool = True
+    starting: Starting | None = None

@@ -1,0 +1,26 @@
+"""From a configuration to how its instances start."""
+
+from experiments.config.config import RunConfig
+from hwmodels.loading.start_terms import StartTerms, load_start_terms
+from hwmodels.loading.starting import Starting
+
+
+def start_terms_of(config: RunConfig) -> StartTerms:
+    """The terms of the run's engine; the version counts where it is that of the engine which starts."""
+    engine = config.engine
+    version = engine.version if engine.software == engine.start_up else None
+    return load_start_terms(engine.start_up, version)
+
+
+def starting_of(config: RunConfig) -> Starting | None:
+    """How instances start, None where the run does not say. Raises HardwareError."""
+    one = config.system.instances
+    if one.start is None:
+        return None
+    return Starting(
+        one.start,
+        one.compile_cache,
+        start_terms_of(config),
+        config.engine.max_num_seqs,
+        ready=config.cluster.start == "warm",
+    )

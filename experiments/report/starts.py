@@ -1,0 +1,23 @@
+"""How instances started, in a sentence for the console and the page of a run."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+_NAMES: Final = {"first_request": "first request", "falls_asleep": "falling asleep"}
+
+
+def start_told(starts: Mapping[str, Any]) -> str:
+    """Which start the run assumed, how many there were, median seconds of each term; "" without starts."""
+    if not starts or not starts.get("count"):
+        return ""
+    kind, engine = starts["start"], starts["engine"]
+    named = f"instances start as {engine} declares" if kind == "declared" else f"{kind} starts of {engine}"
+    counts = ", ".join(f"{times} {name}" for name, times in starts["count"].items())
+    if starts["compiled"] or starts["cached"]:
+        counts += f", {starts['compiled']} compiled, {starts['cached']} with the compile cache"
+    terms = " + ".join(
+        f"{_NAMES.get(name, name)} {seconds:.3g}"
+        for name, seconds in starts["median_s"].items()
+        if seconds and name != "total"
+    )
+    return f"{named}: {counts}; median {starts['median_s']['total']:.3g} s = {terms}"

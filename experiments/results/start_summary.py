@@ -1,0 +1,59 @@
+"""How instances of a run started, and what each term of it took, for summary.json."""
+
+from collections import Counter
+from statistics import median
+from typing import Any, Final
+
+from experiments.compose.starting import starting_of
+from experiments.config.config import RunConfig
+from hwmodels.loading.starting import CACHED, COMPILED
+from simcore.data_plane.data_plane import DataPlane
+from simcore.data_plane.starts import StartRecord
+
+DECLARED: Final = "declared"
+_WARM: Final = (
+    *("context_s", "communicator_s", "compile_cached_s_per_layer", "profiling_s"),
+    *("graphs_s", "graph_s_per_layer", "first_request_s"),
+)
+_COLD: Final = ("process_s", "p2p_check_s_per_pair", "compile_s_per_layer", *_WARM)
+_SOURCES: Final = {
+    "cold": _COLD,
+    "warm": _WARM,
+    "hot": ("wake_s", "sleep_bytes_per_s", *_COLD),
+    "pooled": (),
+}
+
+
+def start_summary(data_plane: DataPlane, config: RunConfig) -> dict[str, Any]:
+    """``starts``: which start was assumed (``declared``: the engine's entry of loaders.yaml), how many of
+    each kind came up, how many compiled and how many found the cache, and the median seconds of each term.
+
+    ``sources``: who measured the terms, by the names that start_up.yaml has for them.
+    ``weights`` is all of a start that no term is: the way of the bytes, waits for others included.
+    """
+    records = [record for record in data_plane.starts.records if record.complete]
+    compiles = config.system.instances.start in ("cold", "hot")
+    found: dict[str, Any] = {
+        "start": config.system.instances.start or DECLARED,
+        "engine": config.engine.start_up,
+        "compile_cache": config.system.instances.compile_cache if compiles else None,
+        "count": dict(sorted(Counter(record.kind or DECLARED for record in records).items())),
+        COMPILED: sum(record.compiled == COMPILED for record in records),
+        CACHED: sum(record.compiled == CACHED for record in records),
+        "median_s": {},
+    }
+    if records:
+        total_s = median(record.seconds for record in records)
+        found["median_s"] = {**_terms(records), "total": total_s}
+    if (starting := starting_of(config)) is not None:
+        found["sources"] = {term: starting.terms.sources[term] for term in _SOURCES[starting.kind]}
+    return {"starts": found}
+
+
+def _terms(records: list[StartRecord]) -> dict[str, float]:
+    """Median seconds by term, in the order in which they happen; one that a start has not counts as 0."""
+    weights = [max(0.0, record.seconds - sum(seconds for _, seconds in record.terms)) for record in records]
+    names = dict.fromkeys(name for record in records for name, _ in record.terms)
+    of_each = [dict(record.terms) for record in records]
+    terms = {name: median(one.get(name, 0.0) for one in of_each) for name in names}
+    return terms | {"weights": median(weights)}

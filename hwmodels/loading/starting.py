@@ -1,0 +1,76 @@
+"""How the instances of a run start: cold, warm, hot or pooled, and which terms of a start each skips."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from hwmodels.loading.start_terms import StartSeconds, StartTerms
+from hwmodels.loading.startup import StartUp
+
+KINDS: Final = ("cold", "warm", "hot", "pooled")
+COMPILE_CACHES: Final = ("host", "shared", "present", "none")
+COMPILED, CACHED = "compiled", "cached"
+
+Terms = tuple[tuple[str, float], ...]
+"""(Term, seconds), in the order in which they happen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Starting:
+    """What every start of a run begins with (docs/STARTUP.md).
+
+    kind: ``cold``, nothing is there; ``warm``, the process and its caches are; ``hot``, it sleeps there with
+    its parameters in the memory of its host; ``pooled``, process, context, connections, kernels and graphs
+    wait for parameters. compile_cache: what one start compiled the next finds on its ``host``, on all
+    (``shared``), every start finds it (``present``) or ``none`` does. ready: instances of the start have run
+    on their hosts before.
+    """
+
+    kind: str
+    compile_cache: str
+    terms: StartTerms
+    max_num_seqs: int
+    ready: bool = True
+
+    def of(self, layers: int, ranks: int) -> StartSeconds:
+        """Seconds of each term for so many layers on so many GPUs."""
+        return self.terms.of(layers, ranks, self.max_num_seqs)
+
+
+def before_weights(kind: str, seconds: StartSeconds, checked: bool) -> Terms:
+    """The terms before parameters may arrive; ``checked``: the host has the result of the P2P check."""
+    if kind == "pooled":
+        return ()
+    if kind == "hot":
+        return (("wake", seconds.wake),)
+    process = (("process", seconds.process),) if kind == "cold" else ()
+    check = 0.0 if checked or kind == "warm" else seconds.p2p_check
+    return (*process, ("context", seconds.context), ("distributed", seconds.distributed + check))
+
+
+def after_weights(kind: str, seconds: StartSeconds, cached: bool) -> Terms:
+    """The terms from the last byte to the first step; ``cached``: what is compiled is there."""
+    if kind in ("hot", "pooled"):
+        return ()
+    return (
+        ("compile", seconds.compile_cached if cached else seconds.compile),
+        ("profiling", seconds.profiling),
+        ("graphs", seconds.graphs),
+        ("first_request", seconds.first_request),
+    )
+
+
+def seconds_of(terms: Terms) -> float:
+    """One after the other."""
+    return sum(seconds for _, seconds in terms)
+
+
+def serves_while_loading(starting: Starting | None) -> bool:
+    """Whether an instance can run the layers it has: nothing is to be compiled or captured after the last."""
+    if starting is None:
+        return True
+    return seconds_of(after_weights(starting.kind, starting.of(1, 1), cached=True)) == 0
+
+
+def declared(startup: StartUp) -> str:
+    """What is said of a run that does not say how instances start: the engine's declaration holds."""
+    return "pooled, as the engine declares" if startup.pooled else "as the engine declares"

@@ -1,0 +1,189 @@
+"""Every start of an instance: its terms, what hosts keep of it for the next one, who sleeps where."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from hwmodels.llm_shape import LlmShape
+from hwmodels.loading.starting import (
+    CACHED,
+    COMPILED,
+    Starting,
+    Terms,
+    after_weights,
+    before_weights,
+    seconds_of,
+)
+from hwmodels.loading.units import model_units
+from serving.vocabulary.actions import Load
+from serving.vocabulary.layers import Part
+from simcore.data_plane.replica_placement import ReplicaPlacement
+
+_EVERYWHERE: Final = -1  # the place of a cache that all hosts share
+
+Compiled = tuple[int, str, int, int, int]
+"""What a compile cache is of: its place, the model, the layers [first, last), GPUs per instance."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartRecord:
+    """One start. kind: what it was, which under ``hot`` is ``cold`` where nobody sleeps.
+
+    compiled: ``compiled``, ``cached`` or nothing where the engine needs neither. terms: before and after the
+    parameters, those that happened. complete: the instance came up. seconds: from ``asked_s`` to its end.
+    """
+
+    load: int
+    target: int
+    kind: str
+    compiled: str
+    terms: Terms
+    asked_s: float
+    seconds: float = 0.0
+    complete: bool = False
+
+
+class Starts:
+    """``records``: starts that ended. ``per_host``: GPUs of a host.
+
+    starting None: the engine's declaration (``ReplicaPlacement.start``), whose parts are not told apart.
+    """
+
+    __slots__ = (
+        "_asleep_s", "_checked", "_compiled", "_compiling", "_open", "_per_host", "_placement", "_shapes",
+        "_starting", "records",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        starting: Starting | None,
+        placement: ReplicaPlacement,
+        shapes: Mapping[str, LlmShape],
+        per_host: int,
+    ) -> None:
+        self._starting, self._placement, self._shapes = starting, placement, shapes
+        self._per_host = per_host
+        self.records: list[StartRecord] = []
+        self._open: dict[tuple[int, int], StartRecord] = {}  # by load and target
+        self._compiled: set[Compiled] = set()
+        self._compiling: dict[tuple[int, int], tuple[Compiled, float]] = {}  # and when it is done
+        self._checked: set[tuple[int, tuple[int, ...]]] = set()  # place, GPUs whose P2P check is kept there
+        self._asleep_s: dict[int, float] = {}  # GPU -> when who falls asleep there has left it
+        if starting is not None and starting.ready:
+            for number, gpus in placement.gpus_of.items():
+                self._compiled.add(self._cache_of(placement.part_of[number], gpus))
+                self._checked.add(self._check_of(gpus))
+
+    def loader(self, load: Load, usual: str) -> str:
+        """The loader of a load: a process that wakes copies its own memory, whatever reads files."""
+        return "direct" if load.cold and self._all_wake(load) else usual
+
+    def begin(self, now_s: float, load: Load, part: Part) -> float:
+        """The processes of the load's targets start; seconds until all can take parameters."""
+        longest_s = 0.0
+        for target, (kind, number) in enumerate(load.targets):
+            if kind == "replica":
+                record = self._begun(now_s, load, target, number, part)
+                self._open[load.load, target] = record
+                before = record.terms if self._starting is not None else record.terms[:1]
+                longest_s = max(longest_s, seconds_of(before))
+        return longest_s
+
+    def _begun(self, now_s: float, load: Load, target: int, number: int, part: Part) -> StartRecord:
+        starting = self._starting
+        if starting is None:
+            times = self._placement.start(number)
+            declared: Terms = (("before", times.before_load_s), ("after", times.after_load_s))
+            return StartRecord(load.load, target, "", "", declared, now_s)
+        gpus = self._placement.gpus_of[number]
+        kind = "cold" if starting.kind == "hot" and not self._wakes(load, gpus) else starting.kind
+        terms = before_weights(kind, starting.of(len(part), len(gpus)), self._is_checked(gpus))
+        if starting.kind == "hot":
+            terms = (("falls_asleep", self._still_s(now_s, gpus)), *terms)
+        return StartRecord(load.load, target, kind, "", terms, now_s)
+
+    def after(self, now_s: float, load: Load, target: int, part: Part) -> float:
+        """The last byte is there: seconds to the first step. What other starts compiled by now is found."""
+        record = self._open.get((load.load, target))
+        if record is None:
+            return 0.0
+        if self._starting is None:
+            return record.terms[1][1]
+        gpus = self._placement.gpus_of[load.targets[target][1]]
+        seconds, cache = self._starting.of(len(part), len(gpus)), self._cache_of(part, gpus)
+        cached = record.kind == "warm" or self._has(cache, now_s)
+        terms = after_weights(record.kind, seconds, cached)
+        told = ""
+        if terms and seconds.compile:
+            told = CACHED if cached else COMPILED
+            if not cached:
+                self._compiling[load.load, target] = cache, now_s + seconds.compile
+        self._checked.add(self._check_of(gpus))
+        whole = *record.terms, *terms
+        self._open[load.load, target] = StartRecord(
+            load.load, target, record.kind, told, whole, record.asked_s
+        )
+        return seconds_of(terms)
+
+    def ended(self, now_s: float, load: int, target: int, complete: bool) -> None:
+        """The start is over: the instance is up, or will not be; what it compiled by now stays."""
+        record = self._open.pop((load, target), None)
+        if record is None:
+            return
+        cache, done_s = self._compiling.pop((load, target), (None, 0.0))
+        if cache is not None and (complete or done_s <= now_s):
+            self._compiled.add(cache)
+        self.records.append(
+            StartRecord(
+                *(load, target, record.kind, record.compiled, record.terms, record.asked_s),
+                *(now_s - record.asked_s, complete),
+            )
+        )
+
+    def released(self, now_s: float, replica: int) -> None:
+        """An instance leaves its GPUs: under ``hot`` it falls asleep, which holds them for a while."""
+        if self._starting is None or self._starting.kind != "hot":
+            return
+        gpus, part = self._placement.gpus_of[replica], self._placement.part_of[replica]
+        units = model_units(self._shapes[part.model], layers=range(part.first, part.last))
+        size_bytes = sum([unit.size_bytes for unit in units])
+        left_s = now_s + size_bytes / len(gpus) / self._starting.terms.sleep_bytes_per_s
+        for gpu in gpus:
+            self._asleep_s[gpu] = left_s
+
+    def _still_s(self, now_s: float, gpus: tuple[int, ...]) -> float:
+        return max(0.0, max([self._asleep_s.get(gpu, now_s) for gpu in gpus]) - now_s)
+
+    def _wakes(self, load: Load, gpus: tuple[int, ...]) -> bool:
+        """Whether the parameters come from the memory of the own host: there the process sleeps."""
+        return load.sources == (("host", gpus[0] // self._per_host),)
+
+    def _all_wake(self, load: Load) -> bool:
+        if self._starting is None or self._starting.kind != "hot":
+            return False
+        targets = [number for kind, number in load.targets if kind == "replica"]
+        return bool(targets) and all(self._wakes(load, self._placement.gpus_of[one]) for one in targets)
+
+    def _place_of(self, gpus: tuple[int, ...]) -> int:
+        assert self._starting is not None
+        return _EVERYWHERE if self._starting.compile_cache == "shared" else gpus[0] // self._per_host
+
+    def _cache_of(self, part: Part, gpus: tuple[int, ...]) -> Compiled:
+        return self._place_of(gpus), part.model, part.first, part.last, len(gpus)
+
+    def _check_of(self, gpus: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
+        """The P2P check's file: on the host, by the host's own numbers of the GPUs."""
+        return self._place_of(gpus), tuple([gpu % self._per_host for gpu in gpus])
+
+    def _is_checked(self, gpus: tuple[int, ...]) -> bool:
+        assert self._starting is not None
+        kept = self._starting.compile_cache
+        return kept == "present" or (kept != "none" and self._check_of(gpus) in self._checked)
+
+    def _has(self, cache: Compiled, now_s: float) -> bool:
+        assert self._starting is not None
+        kept = self._starting.compile_cache
+        if kept in ("present", "none"):
+            return kept == "present"
+        under_way = self._compiling.values()
+        return cache in self._compiled or any(one == cache and done_s <= now_s for one, done_s in under_way)
