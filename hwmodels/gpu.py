@@ -7,7 +7,8 @@ from dataclasses import dataclass
 class Gpu:
     """One device. ``memory_bytes`` is what a process can allocate, ``flops_per_s`` the dense rate of 16-bit
     matrix products (fp32 for ``cpu_core``); ``activation_reserve_bytes`` is what an engine keeps free of KV
-    per device (activations, communication buffers, context). ``source`` names where each number comes from.
+    per device (activations, communication buffers, context). ``l2_cache_bytes`` None: not declared.
+    ``source`` names where each number comes from.
     """
 
     name: str
@@ -16,3 +17,4 @@ class Gpu:
     flops_per_s: float
     source: str
     activation_reserve_bytes: int = 0
+    l2_cache_bytes: int | None = None

@@ -8,12 +8,15 @@ import numpy as np
 
 from hwmodels.catalogue import load_llm
 from hwmodels.errors import HardwareError
+from hwmodels.expert_times import ExpertTimes, at_points, expert_times, lattice_points, with_experts
 from hwmodels.op_table import dense_by_tokens, seconds_by_count
 from hwmodels.op_table_step import OpTableStepModel
-from hwmodels.profile import Curve, Floats, Lattice, Profile
+from hwmodels.parallelism import Parallelism
+from hwmodels.profile import Curve, ExpertTable, Floats, Lattice, Profile
 from hwmodels.step_time import StepModel, pieces_s
 
 PHASES = ("decode", "prefill", "mixed")
+EXPERTS = "experts"
 Builder = Callable[[Profile], StepModel]
 
 
@@ -67,19 +70,26 @@ def thinned(profile: Profile) -> Profile:
         decode=_thin_lattices(tables.decode),
         prefill=_thin_lattices(tables.prefill),
         mixed=_thin_lattices(tables.mixed),
+        experts=tuple(_thin_experts(table) for table in tables.experts),
     )
     return replace(profile, tables=kept)
 
 
-def held_out_errors(profile: Profile, build: Builder = OpTableStepModel) -> tuple[PhaseError, ...]:
+def op_table_model(profile: Profile) -> OpTableStepModel:
+    """The op tables of an engine that shares its experts with no other."""
+    return OpTableStepModel(profile, experts=_experts(profile))
+
+
+def held_out_errors(profile: Profile, build: Builder = op_table_model) -> tuple[PhaseError, ...]:
     """Errors of ``build(thinned(profile))`` on what was thinned out, per phase that has such points.
 
     A step is the dense layers of its tokens, the attention measured, and the head of its sequences. Left out
     is a step of more tokens than the dense table has, and one with a longer context than its model takes:
     attention tables are shared between models, and no run gets there. A phase without held-out points is
-    left out as well.
+    left out as well. ``experts`` are times of the experts alone, at the most activated ones of every
+    number of tokens and every way to share them.
     """
-    return _errors(build(thinned(profile)), profile, True)
+    return (*_errors(build(thinned(profile)), profile, True), *_expert_errors(profile))
 
 
 def seen_errors(profile: Profile, build: Builder) -> tuple[PhaseError, ...]:
@@ -88,7 +98,9 @@ def seen_errors(profile: Profile, build: Builder) -> tuple[PhaseError, ...]:
 
 
 def _errors(model: StepModel, profile: Profile, unseen: bool) -> tuple[PhaseError, ...]:
-    dense = dense_by_tokens(profile.tables)
+    dense, experts = dense_by_tokens(profile.tables), _experts(profile)
+    if experts is not None:
+        dense = with_experts(dense, experts)
     head = seconds_by_count(profile.tables.head)
     longest = _longest_context(profile)
     judged = (_phase_error(model, profile, phase, dense, head, longest, unseen) for phase in PHASES)
@@ -114,6 +126,38 @@ def _phase_error(
     return PhaseError(
         phase, len(errors), refused, float(sizes.mean()), float(np.percentile(sizes, 95)), bias_percent
     )
+
+
+def _experts(profile: Profile) -> ExpertTimes | None:
+    """Shared between the ranks of one engine as the profile has them."""
+    if not profile.tables.experts:
+        return None
+    tp = profile.stamp.tp
+    cut = any((one.expert_tp, one.expert_ep) == (tp, 1) for one in profile.tables.experts)
+    return expert_times(profile, load_llm(profile.stamp.llm), Parallelism(tp, expert_parallel=not cut))
+
+
+def _expert_errors(profile: Profile) -> tuple[PhaseError, ...]:
+    errors: list[float] = []
+    for table in profile.tables.experts:
+        most: dict[int, tuple[int, float]] = {}
+        for tokens, activated, seconds in lattice_points(table.lattice):
+            most[tokens] = (activated, seconds)  # the last one is the largest
+        kept = _thin_experts(table).lattice
+        left = np.array([tokens for tokens in most if tokens not in kept.axes[0]], dtype=np.float64)
+        experts, measured = np.array([most[int(tokens)] for tokens in left]).T
+        errors += (at_points(kept, left, experts) / measured - 1.0).tolist()
+    if not errors:
+        return ()
+    sizes = np.abs(errors) * 100.0
+    found = float(sizes.mean()), float(np.percentile(sizes, 95)), float(np.mean(errors)) * 100.0
+    return (PhaseError(EXPERTS, len(errors), 0, *found),)
+
+
+def _thin_experts(table: ExpertTable) -> ExpertTable:
+    lattice = table.lattice
+    kept = [set(_every_second(axis)) for axis in lattice.axes]
+    return replace(table, lattice=_thin_lattice(lattice, kept))
 
 
 def _longest_context(profile: Profile) -> float:

@@ -28,11 +28,14 @@ def kv_capacity(
     block_tokens: int,
     activation_reserve_bytes: int | None = None,
     layers: range | None = None,
+    data_parallel: int = 1,
 ) -> KvCapacity:
     """Blocks of ``block_tokens`` tokens that one replica of ``llm`` on ``tp`` of ``gpu`` can hold.
 
     ``layers``: those that the replica has (None: all). It holds their weights, with the embedding where layer
     0 is among them and the head where the last one is, and a token's KV of these layers only.
+    ``data_parallel``: it is one of so many engines that share the routed experts between them; its blocks are
+    its own.
 
     ``memory_utilization`` is the share of each GPU the engine may use, ``activation_reserve_bytes`` what it
     keeps free of KV on each GPU (None: the catalogue's number, whose source is in ``gpu.source``). An
@@ -41,8 +44,9 @@ def kv_capacity(
     llm.require_tp(tp)
     reserve = gpu.activation_reserve_bytes if activation_reserve_bytes is None else activation_reserve_bytes
     _check_settings(memory_utilization, block_tokens, reserve)
-    token_bytes = llm.kv_bytes_per_token * len(layers or range(llm.layers)) // llm.layers
-    weight_bytes = sum([unit.size_bytes for unit in model_units(llm, layers=layers)])
+    token_bytes = llm.kv_copies(tp) * llm.kv_bytes_per_token * len(layers or range(llm.layers)) // llm.layers
+    units = model_units(llm, layers=layers, expert_parts=data_parallel)
+    weight_bytes = sum([unit.size_bytes for unit in units])
     block_bytes = token_bytes * block_tokens
     per_gpu = int(gpu.memory_bytes * memory_utilization) - reserve
     blocks = (per_gpu * tp - weight_bytes) // block_bytes

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hwmodels.errors import HardwareError
-from hwmodels.profile import Curve, Floats, Lattice, Profile
+from hwmodels.profile import Curve, ExpertTable, Floats, Lattice, Profile
 
 # A fall by less than this share is noise that lines through the points even out.
 FALL: Final = 0.10
@@ -85,13 +85,30 @@ def steadied(profile: Profile) -> Profile:
                 f"{kind} attention: {bad} of {points} times are bad, more work takes over {FALL:.0%} less: "
                 "their neighbours' line stands in"
             )
+    experts, expert_notes = _steady_experts(tables.experts)
+    notes += expert_notes
     if not notes:
         return profile
     stamp = replace(profile.stamp, notes=(*profile.stamp.notes, *notes))
     decode, prefill, mixed = (smooth[kind] for kind in _GROWING_AXES)
-    return Profile(
-        stamp, replace(tables, dense=dense, head=head, decode=decode, prefill=prefill, mixed=mixed)
-    )
+    smoothed = replace(tables, dense=dense, head=head, decode=decode, prefill=prefill, mixed=mixed)
+    return Profile(stamp, replace(smoothed, experts=experts))
+
+
+def _steady_experts(tables: tuple[ExpertTable, ...]) -> tuple[tuple[ExpertTable, ...], list[str]]:
+    """More tokens and more activated experts are more work, alike."""
+    found, notes = [], []
+    for table in tables:
+        lattice, bad = _bridged(table.lattice, (0, 1))
+        points = int((~np.isnan(lattice.values)).sum())
+        require_few(bad, points, "the table of experts")
+        if bad:
+            notes.append(
+                f"experts ({table.expert_tp} x {table.expert_ep} GPUs): {bad} of {points} times are bad, "
+                f"more work takes over {FALL:.0%} less: their neighbours' line stands in"
+            )
+        found.append(replace(table, lattice=lattice))
+    return tuple(found), notes
 
 
 def _without(curve: Curve, name: str, unit: str) -> tuple[Curve, list[str]]:

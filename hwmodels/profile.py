@@ -55,6 +55,28 @@ class Lattice:
 
 
 @dataclass(frozen=True, slots=True)
+class ExpertTable:
+    """Seconds per step of the experts of all layers on one rank, with the gate and the choice of experts.
+
+    ``expert_tp``: parts that each expert is cut into, ``expert_ep``: parts that the set of them is cut into
+    (``hwmodels.parallelism``). Axes: tokens of all ranks, experts of this rank that any of them chose.
+    """
+
+    expert_tp: int
+    expert_ep: int
+    lattice: Lattice
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """Seconds per step of what ``ranks`` engines exchange around the experts, over the tokens of all."""
+
+    ranks: int
+    curve: Curve
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
 class OpTables:
     """Seconds per step of the whole model on one rank: what every layer does is multiplied by the layers.
 
@@ -77,6 +99,8 @@ class OpTables:
     prefill: tuple[Lattice, ...]
     mixed: tuple[Lattice, ...]
     skew: Lattice | None
+    experts: tuple[ExpertTable, ...] = ()
+    exchange: tuple[Exchange, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from typing import Any, Final, NoReturn
 import numpy as np
 
 from hwmodels.errors import HardwareError
-from hwmodels.profile import Curve, Lattice, OpTables, Profile, Stamp
-from hwmodels.profile_parse import FieldPath, parse_stamp, parse_tables
+from hwmodels.profile import Curve, Exchange, ExpertTable, Lattice, OpTables, Profile, Stamp
+from hwmodels.profile_parse import OF_MIXTURES, FieldPath, parse_stamp, parse_tables
 from hwmodels.reading import read_limited
 
 FORMAT: Final = "servetwin-profile"
@@ -77,7 +77,11 @@ def _document(profile: Profile) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "stamp": {field.name: _plain(getattr(stamp, field.name)) for field in fields(Stamp)},
-        "tables": {field.name: _plain(getattr(tables, field.name)) for field in fields(OpTables)},
+        "tables": {
+            field.name: _plain(getattr(tables, field.name))
+            for field in fields(OpTables)
+            if field.name not in OF_MIXTURES or getattr(tables, field.name)
+        },
     }
 
 
@@ -86,6 +90,8 @@ def _plain(value: Any) -> Any:
     match value:
         case Curve():
             return {"counts": _plain(value.counts), "seconds": _plain(value.seconds)}
+        case ExpertTable() | Exchange():
+            return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
         case Lattice():
             return {"axes": _plain(value.axes), "values": _plain(value.values.tolist())}
         case tuple() | list():

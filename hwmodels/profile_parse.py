@@ -1,15 +1,15 @@
 """A profile's stamp and tables out of parsed JSON, with every rule checked and named by its key."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import pairwise
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, TypeVar
 
 import numpy as np
 
 from hwmodels.errors import HardwareError
-from hwmodels.profile import Curve, Floats, Lattice, OpTables, Stamp
+from hwmodels.profile import Curve, Exchange, ExpertTable, Floats, Lattice, OpTables, Stamp
 
 # Least value of each axis, in the order of OpTables' docstring.
 _AXES: Final[Mapping[str, tuple[int, ...]]] = {
@@ -17,7 +17,11 @@ _AXES: Final[Mapping[str, tuple[int, ...]]] = {
     "prefill": (1, 0),
     "mixed": (1, 0, 1, 1),
     "skew": (0, 1),
+    "experts": (1, 1),
 }
+# Of the tables those that a profile of a dense model does not have; files from before there were any read on.
+OF_MIXTURES: Final = ("experts", "exchange")
+Member = TypeVar("Member")
 _LARGEST_COUNT: Final = 2**53  # what a JSON reader in any language keeps exact
 _LONGEST_ECHO: Final = 60  # characters of a wrong value
 
@@ -38,13 +42,13 @@ class FieldPath:
         """Say what is wrong here."""
         raise HardwareError(f"{self.file}: {f'{self.key} ' if self.key else ''}{reason}")
 
-    def keys(self, value: Any, wanted: Sequence[str]) -> Mapping[str, Any]:
-        """``value`` as an object with exactly these keys."""
+    def keys(self, value: Any, wanted: Sequence[str], optional: Sequence[str] = ()) -> Mapping[str, Any]:
+        """``value`` as an object with exactly these keys, and perhaps ``optional`` ones."""
         if not isinstance(value, dict):
             self.refuse(f"must be an object with the keys {', '.join(wanted)}")
         if missing := [key for key in wanted if key not in value]:
             self.refuse(f"lacks the key {missing[0]!r}; it needs {', '.join(wanted)}")
-        if unknown := [key for key in value if key not in wanted]:
+        if unknown := [key for key in value if key not in (*wanted, *optional)]:
             self.refuse(f"has an unknown key {unknown[0]!r}; write only {', '.join(wanted)}")
         return value
 
@@ -93,7 +97,8 @@ def parse_stamp(value: Any, place: FieldPath) -> Stamp:
 
 def parse_tables(value: Any, place: FieldPath) -> OpTables:
     """The tables; HardwareError names the key that is wrong."""
-    found = place.keys(value, [field.name for field in fields(OpTables)])
+    wanted = [field.name for field in fields(OpTables) if field.name not in OF_MIXTURES]
+    found = place.keys(value, wanted, OF_MIXTURES)
     all_reduce, skew = found["all_reduce"], found["skew"]
     lattices = {key: _lattices(found[key], place.inside(key), key) for key in ("decode", "prefill", "mixed")}
     return OpTables(
@@ -101,7 +106,34 @@ def parse_tables(value: Any, place: FieldPath) -> OpTables:
         head=_curve(found["head"], place.inside("head")),
         all_reduce=None if all_reduce is None else _curve(all_reduce, place.inside("all_reduce")),
         skew=None if skew is None else _lattice(skew, place.inside("skew"), "skew"),
-        **lattices,
+        decode=lattices["decode"],
+        prefill=lattices["prefill"],
+        mixed=lattices["mixed"],
+        experts=_members(found, "experts", _expert_table, place),
+        exchange=_members(found, "exchange", _exchange, place),
+    )
+
+
+def _members(
+    found: Mapping[str, Any], key: str, read: Callable[[Any, FieldPath], Member], place: FieldPath
+) -> tuple[Member, ...]:
+    """Each item of a list that may be missing."""
+    at = place.inside(key)
+    return tuple(read(item, at.inside(i)) for i, item in enumerate(at.items(found.get(key, []))))
+
+
+def _expert_table(value: Any, place: FieldPath) -> ExpertTable:
+    found = place.keys(value, [field.name for field in fields(ExpertTable)])
+    parts = {key: place.inside(key).count(found[key], 1) for key in ("expert_tp", "expert_ep")}
+    return ExpertTable(lattice=_lattice(found["lattice"], place.inside("lattice"), "experts"), **parts)
+
+
+def _exchange(value: Any, place: FieldPath) -> Exchange:
+    found = place.keys(value, [field.name for field in fields(Exchange)])
+    return Exchange(
+        place.inside("ranks").count(found["ranks"], 2),
+        _curve(found["curve"], place.inside("curve")),
+        place.inside("source").text(found["source"]),
     )
 
 

@@ -6,12 +6,14 @@ from typing import Literal, get_args
 from hwmodels.all_reduce_catalogue import Imitated, load_all_reduce
 from hwmodels.catalogue import llm_names, load_llm
 from hwmodels.errors import HardwareError
+from hwmodels.expert_times import ExpertTimes, expert_times
 from hwmodels.gpu import Gpu
 from hwmodels.linear_catalogue import LinearKey, linear_keys, linear_step_model
 from hwmodels.linear_fit import linear_model
 from hwmodels.linear_step import LinearStepModel, TiledStepModel
 from hwmodels.llm_shape import LlmShape
 from hwmodels.op_table_step import OpTableStepModel
+from hwmodels.parallelism import Parallelism
 from hwmodels.profile import Curve, Profile
 from hwmodels.roofline_fit import roofline_model
 from hwmodels.roofline_step import roofline_step_model
@@ -27,23 +29,54 @@ def step_model(
     tp: int,
     profile: Profile | None = None,
     imitated: Imitated | None = None,
+    parallelism: Parallelism | None = None,
+    expert_skew: float = 0.0,
 ) -> StepModel:
     """The step model of one replica of ``llm`` on ``tp`` of ``gpu``: its operations, no engine overhead.
 
     With a ``profile`` 'op_table' (or 'auto') is its tables, and 'linear' and 'calibrated_roofline' are fitted
     to them. Without one 'linear' has the catalogue's coefficients, and 'auto' takes them where they exist for
     this GPU, tp and a model of exactly this shape, else 'roofline', the datasheet's. ``imitated``: the engine
-    whose all-reduce it has.
+    whose all-reduce it has. Of a mixture of experts whose engines step together (``parallelism.dp`` above 1)
+    it is an engine's own part, and ``group_experts`` is what they do together.
     """
     if kind not in get_args(StepModelKind):
         raise HardwareError(f"unknown step model {kind!r}; write one of {', '.join(get_args(StepModelKind))}")
-    llm.require_tp(tp)
+    parallelism = parallelism or Parallelism(tp)
+    parallelism.check(llm)
+    llm.require_known_attention()
+    if llm.experts is not None:
+        return _of_mixture(kind, gpu, llm, parallelism, profile, expert_skew)
     if kind in ("op_table", "calibrated_roofline") or (kind in ("auto", "linear") and profile is not None):
         return _on_profile(kind, _required(kind, profile, gpu, llm, tp), gpu, llm, tp)
     key = linear_key(gpu, llm, tp)
     if kind == "linear" or (kind == "auto" and key in linear_keys()):
         return linear_step_model(key)
     return roofline_step_model(gpu, llm, tp, load_all_reduce(gpu.name, imitated))
+
+
+def group_experts(
+    llm: LlmShape, parallelism: Parallelism, profile: Profile | None, expert_skew: float = 0.0
+) -> ExpertTimes | None:
+    """What engines of a mixture of experts do together in a step; None where each steps for itself."""
+    if parallelism.dp == 1 or profile is None:
+        return None
+    return expert_times(profile, llm, parallelism, expert_skew)
+
+
+def _of_mixture(
+    kind: str, gpu: Gpu, llm: LlmShape, parallelism: Parallelism, profile: Profile | None, expert_skew: float
+) -> StepModel:
+    """Of operations alone: which experts a step reads is in no other rung."""
+    if profile is None or kind not in ("auto", "op_table"):
+        raise HardwareError(
+            f"no expert times for {llm.name} on {gpu.name}: of a mixture of experts only measured operations "
+            "are known; write engine.profile=FILE, made with servetwin profile import, and "
+            "engine.step_time=auto"
+        )
+    measured = _required(kind, profile, gpu, llm, parallelism.tp)
+    experts = expert_times(measured, llm, parallelism, expert_skew) if parallelism.dp == 1 else None
+    return OpTableStepModel(measured, profile.stamp.error_band, experts)
 
 
 def includes_overhead(model: StepModel) -> bool:

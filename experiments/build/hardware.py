@@ -9,15 +9,17 @@ from experiments.config.vllm_defaults import batch_defaults
 from hwmodels.all_reduce_catalogue import Imitated
 from hwmodels.catalogue import load_gpu, load_llm
 from hwmodels.engine_overhead import EngineOverhead, EngineStepModel, vllm_graph_batches
+from hwmodels.expert_rows import ExpertRows
 from hwmodels.gpu import Gpu
 from hwmodels.kv_capacity import KvCapacity, kv_capacity
 from hwmodels.llm_shape import LlmShape
+from hwmodels.parallelism import Parallelism
 from hwmodels.profile import Profile
 from hwmodels.profile_check import require_profile
 from hwmodels.profile_file import load_profile
 from hwmodels.rows import StepRows
 from hwmodels.scaled_rows import ScaledRows
-from hwmodels.select import includes_overhead, step_model
+from hwmodels.select import group_experts, includes_overhead, step_model
 from hwmodels.step_time import StepModel
 from serving.vocabulary.errors import UserError
 
@@ -41,7 +43,10 @@ class ProfileUse:
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """One replica: ``rows`` are its step times compiled, ``step`` the model behind them."""
+    """One replica: ``rows`` are its step times compiled, ``step`` the model behind them.
+
+    ``experts``: what the engines of a data-parallel group do together; ``rows`` is then an engine's own part.
+    """
 
     rows: StepRows | ScaledRows
     step: StepModel
@@ -50,6 +55,7 @@ class Hardware:
     kv_blocks: int
     kv_arithmetic: str
     layers: int
+    experts: ExpertRows | None = None
 
 
 def hardware_of(config: RunConfig) -> dict[str, Hardware]:
@@ -67,12 +73,30 @@ def _of_shape(config: RunConfig, shape_name: str, tp: int) -> Hardware:
     engine, gpu, llm = config.engine, load_gpu(config.cluster.gpu), load_llm(shape_name)
     profile, use = _profile_of(engine, gpu, llm, tp)
     imitated = Imitated(engine.software, engine.version)
-    operations = step_model(engine.step_time, gpu, llm, tp, profile, imitated)
+    shared = parallelism_of(engine, tp)
+    _refuse_data_parallel(shared)
+    skew = engine.expert_skew
+    operations = step_model(engine.step_time, gpu, llm, tp, profile, imitated, shared, skew)
     overhead = overhead_of(engine, operations, llm.layers)
     step = EngineStepModel(operations, overhead)
     _check_limits(engine, gpu, step)
     kv = kv_memory(engine, gpu, llm, tp)
-    return Hardware(StepRows(step), step, overhead, use, kv.blocks, kv.arithmetic, llm.layers)
+    times = group_experts(llm, shared, profile, skew)
+    experts = None if times is None else ExpertRows(times, overhead)
+    return Hardware(StepRows(step), step, overhead, use, kv.blocks, kv.arithmetic, llm.layers, experts)
+
+
+def parallelism_of(engine: EngineConfig, tp: int) -> Parallelism:
+    """How engines of ``tp`` GPUs share a mixture's experts."""
+    return Parallelism(tp, engine.data_parallel_size, engine.enable_expert_parallel)
+
+
+def _refuse_data_parallel(shared: Parallelism) -> None:
+    if shared.dp > 1:
+        raise UserError(
+            f"engine.data_parallel_size={shared.dp} is not simulated yet: its step times are known, engines "
+            "that step together are not built; write engine.data_parallel_size=1"
+        )
 
 
 def _check_limits(engine: EngineConfig, gpu: Gpu, step: StepModel) -> None:
@@ -153,6 +177,7 @@ def kv_memory(engine: EngineConfig, gpu: Gpu, llm: LlmShape, tp: int) -> KvCapac
             engine.gpu_memory_utilization,
             engine.block_tokens,
             engine.reserve_activation_bytes,
+            data_parallel=engine.data_parallel_size,
         )
         blocks, arithmetic = capacity.blocks, capacity.arithmetic
     usable = blocks - engine.reserved_blocks

@@ -95,12 +95,11 @@ def _check(words: Sequence[str]) -> int:
 
 def _errors(loaded: "Profile") -> "list[tuple[str, Sequence[PhaseError] | HardwareError]]":
     """Per rung, the best first; a rung that cannot be judged says why, and the others are judged."""
-    from hwmodels.held_out import held_out_errors
+    from hwmodels.held_out import held_out_errors, op_table_model
     from hwmodels.linear_fit import linear_model
-    from hwmodels.op_table_step import OpTableStepModel
 
     found: list[tuple[str, Sequence[PhaseError] | HardwareError]] = []
-    for rung, build in (("op_table", OpTableStepModel), ("linear", linear_model)):
+    for rung, build in (("op_table", op_table_model), ("linear", linear_model)):
         try:
             found.append((rung, held_out_errors(loaded, build)))
         except HardwareError as error:

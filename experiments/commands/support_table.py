@@ -29,7 +29,7 @@ def table(gpus: Sequence[Gpu], llms: Sequence[LlmShape], engine: EngineConfig) -
     letters = ", ".join(f"{kind[0].upper()} {kind}" for kind in ladder())
     legend = (
         f"{letters}, each with the smallest tp that fits; behind a slash a larger tp with a better rung; "
-        f"'-' does not fit on {_ALL_GPUS}. A profile of your own beats all of them. "
+        f"'-' does not fit on {_ALL_GPUS}, or needs a profile. A profile of your own beats all of them. "
         "More on one: servetwin support model=MODEL gpu=GPU tp=N"
     )
     return [*_aligned(rows), "", *textwrap.wrap(legend, _WIDTH)]
@@ -46,7 +46,9 @@ def listing(gpus: Sequence[Gpu], llms: Sequence[LlmShape], engine: EngineConfig)
                 for kind, tp, error in found
             ]
             if not found:
-                rows.append([llm.name, gpu.name, "-", f"does not fit on {_ALL_GPUS}"])
+                fits = smallest_for(gpu, llm, engine) is not None
+                why = "no step times without a profile" if fits else f"does not fit on {_ALL_GPUS}"
+                rows.append([llm.name, gpu.name, "-", why])
     return _aligned(rows)
 
 

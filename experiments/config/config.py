@@ -41,6 +41,8 @@ class EngineConfig:
     operation tables (None: the catalogue's coefficients); ``profile_force`` uses it though it was changed or
     measured for something else. ``asynchronous``: a step is chosen while the one before it runs.
     ``max_model_len``: the longest context of a request in tokens (None: the model's).
+    ``data_parallel_size``, ``enable_expert_parallel``, ``expert_skew``: of mixtures of experts
+    (``hwmodels.parallelism``, ``hwmodels.routing``).
     ``loader`` and ``start_up``: entries of loaders.yaml, for replicas that do not start warm. ``reserve``:
     the output that decode instances keep memory for (``RESERVES``: the client's cap, the true length, which
     only an oracle knows, or the mean of the trace).
@@ -69,6 +71,9 @@ class EngineConfig:
     step_time: str
     profile: str | None
     profile_force: bool
+    data_parallel_size: int
+    enable_expert_parallel: bool
+    expert_skew: float
     loader: str
     start_up: str
     overhead: OverheadConfig

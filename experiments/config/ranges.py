@@ -9,6 +9,8 @@ MAX_UTILIZATION: Final = 10.0
 # A step takes milliseconds, and nobody waits a day for a token: larger numbers are in another unit.
 MAX_OVERHEAD_S: Final = 10.0
 MAX_OBJECTIVE_MS: Final = 86_400_000.0
+# At 3 four of five choices are the first expert's, where each token may choose it once.
+MAX_EXPERT_SKEW: Final = 3.0
 # A row per engine and period is kept in memory; steps of an engine take milliseconds.
 MIN_SERIES_PERIOD_S: Final = 0.01
 
@@ -54,6 +56,8 @@ RANGES: Final[dict[str, Range]] = {
     "engine.overhead.per_layer_s": Range(low=0, high=MAX_OVERHEAD_S),
     "engine.overhead.per_sequence_s": Range(low=0, high=MAX_OVERHEAD_S),
     "engine.reserve_activation_bytes": Range(low=0),
+    "engine.data_parallel_size": _COUNT,
+    "engine.expert_skew": Range(low=0, high=MAX_EXPERT_SKEW),
     "model.tp": _COUNT,
     "cluster.gpus": Range(low=1, high=MAX_GPUS),
     "trace.limit": _COUNT,

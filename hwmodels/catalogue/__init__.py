@@ -9,6 +9,7 @@ from importlib.resources import files
 from typing import Any
 
 from hwmodels.errors import HardwareError
+from hwmodels.experts import Experts, LatentAttention
 from hwmodels.gpu import Gpu
 from hwmodels.hf_config import llm_shape_from_config, looks_like_config
 from hwmodels.llm_shape import LlmShape
@@ -36,7 +37,8 @@ def load_gpu(name: str) -> Gpu:
     }
     source = "; ".join(f"{key}: {number['source']}" for key, number in numbers.items())
     values = {key: number["value"] for key, number in numbers.items()}
-    return Gpu(name=name, source=source, **values)
+    cache = entry.get("l2_cache_bytes", {}).get("value")
+    return Gpu(name=name, source=source, l2_cache_bytes=cache, **values)
 
 
 def load_llm(name: str) -> LlmShape:
@@ -46,12 +48,22 @@ def load_llm(name: str) -> LlmShape:
     Another one is called by its path, which no catalogue name can equal.
     """
     if name in read_yaml(MODELS_FILE) or not looks_like_config(name):
-        return LlmShape(name=name, **_entry("model", name, MODELS_FILE))
+        return _llm(name, _entry("model", name, MODELS_FILE))
     shape = llm_shape_from_config(name, name)
     for known in map(load_llm, llm_names()):
         if shape.computes_like(known) and shape.max_context_tokens == known.max_context_tokens:
             return replace(known, source=f"{shape.source}; the shape of {known.name}")
     return shape
+
+
+def _llm(name: str, entry: Mapping[str, Any]) -> LlmShape:
+    """Experts and latent attention are entries of their own."""
+    parts: dict[str, Any] = {}
+    if "experts" in entry:
+        parts["experts"] = Experts(**entry["experts"])
+    if "latent" in entry:
+        parts["latent"] = LatentAttention(**entry["latent"])
+    return LlmShape(name=name, **{**entry, **parts})
 
 
 def gpu_all_reduce(gpu_name: str) -> Mapping[str, Any]:

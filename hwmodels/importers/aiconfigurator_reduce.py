@@ -50,12 +50,34 @@ def read_messages(folder: Folder, tp: int) -> Messages:
 
 def nccl_messages(folder: Folder, tp: int) -> Messages:
     """NCCL's all-reduce alone, of the newest version measured."""
+    version, table = _nccl_table(folder)
+    rows = table.having(op_name="all_reduce", nccl_dtype="half", num_gpus=tp)
+    return _messages(folder.request.gpu, NCCL, version, table, rows)
+
+
+def collective_messages(folder: Folder, operation: str, ranks: int) -> Messages | None:
+    """Another collective of NCCL alone, over the bytes that all ranks give or get; None: not measured.
+
+    The sizes are those of nccl-tests: of the whole that an all-gather makes or a reduce-scatter starts from.
+    """
+    if not _nccl_versions(folder):
+        return None
+    version, table = _nccl_table(folder)
+    columns, counts = table.words, table.counts
+    rows = (
+        (columns["op_name"] == operation) & (columns["nccl_dtype"] == "half") & (counts["num_gpus"] == ranks)
+    )
+    if not rows.any():
+        return None
+    return _messages(folder.request.gpu, NCCL, version, table, table.where(rows))
+
+
+def _nccl_table(folder: Folder) -> tuple[str, Table]:
+    """The newest version, and its table."""
     version = _nccl_versions(folder)[-1]
     path = folder.path / "comm" / NCCL / version / f"{_NCCL_TABLE}.parquet"
     words = ("op_name", "nccl_dtype", "device")
-    table = read_table(path, ("num_gpus", "message_size"), ("latency",), words)
-    rows = table.having(op_name="all_reduce", nccl_dtype="half", num_gpus=tp)
-    return _messages(folder.request.gpu, NCCL, version, table, rows)
+    return version, read_table(path, ("num_gpus", "message_size"), ("latency",), words)
 
 
 def read_all_reduce(

@@ -92,6 +92,11 @@ class Products:
         """The most columns any product was measured with."""
         return int(self.table.counts["n"].max())
 
+    def narrowest(self) -> int:
+        """The fewest columns any product was measured with."""
+        columns = self.table.counts["n"]
+        return int(columns[columns > 0].min())
+
     def shortest_s(self) -> float:
         """The shortest product of all: next to nothing but the start of a kernel."""
         return float(self.table.times["latency"].min()) * 1e-3

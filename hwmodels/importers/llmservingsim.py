@@ -18,6 +18,7 @@ from hwmodels.importers.aiconfigurator_tables import LICENCE as OTHER_LICENCE
 from hwmodels.importers.aiconfigurator_tables import SOURCE as OTHER_SOURCE
 from hwmodels.importers.aiconfigurator_tables import Folder
 from hwmodels.importers.lattices import lattices_of
+from hwmodels.importers.llmservingsim_experts import Mixture, read_mixture
 from hwmodels.importers.llmservingsim_meta import Meta, read_meta
 from hwmodels.importers.request import ImportRequest
 from hwmodels.importers.tables import Mask, Table, mean_by_count, read_table, summed
@@ -29,6 +30,7 @@ LICENCE: Final = "MIT"
 _PER_STEP: Final = ("embedding", "final_layernorm")
 _TWICE_PER_LAYER: Final = ("layernorm", "qk_norm")
 _PER_LAYER: Final = ("qkv_proj", "rotary_emb", "o_proj", "gate_up_proj", "act_fn", "down_proj")
+_OF_MLP: Final = ("gate_up_proj", "act_fn", "down_proj")  # a mixture of experts has none of these
 _NOT_IN_EVERY_MODEL: Final = frozenset({"qk_norm"})
 _HEAD: Final = {"lm_head": 1.0, "sampler": 1.0}
 _ATTENTION: Final = ("prefill_chunk", "kv_prefill", "n_decode", "kv_decode")
@@ -46,6 +48,7 @@ def import_llmservingsim(request: ImportRequest) -> Profile:
     llm.require_tp(request.tp)
     folder = _tp_folder(request)
     meta = read_meta(request.path / "meta.yaml")
+    llm.require_known_attention()
     dense = read_table(folder / "dense.csv", ("tokens",), ("time_us",), ("layer",))
     head = read_table(folder / "per_sequence.csv", ("sequences",), ("time_us",), ("layer",))
     attention = read_table(folder / "attention.csv", _ATTENTION, ("time_us",))
@@ -53,6 +56,7 @@ def import_llmservingsim(request: ImportRequest) -> Profile:
     read = [dense, head, attention, *([skew] if skew else [])]
     version = meta.engine_version(request)
     all_reduce, reduce_notes, reduce_files = _all_reduce(request, llm, version)
+    mixture = read_mixture(request, folder, llm, version)
     return Profile(
         Stamp(
             gpu=request.gpu,
@@ -61,14 +65,21 @@ def import_llmservingsim(request: ImportRequest) -> Profile:
             engine="vllm",
             engine_version=version,
             precision=meta.precision(),
-            source=SOURCE if all_reduce is None else f"{SOURCE}; all-reduce of {OTHER_SOURCE}",
-            licence=LICENCE if all_reduce is None else f"{LICENCE}, {OTHER_LICENCE} ({OTHER_SOURCE})",
-            files=(*_files(request.path, meta, read), *reduce_files),
+            source=_source(all_reduce, mixture),
+            licence=LICENCE
+            if not (reduce_files or mixture.other_files)
+            else f"{LICENCE}, {OTHER_LICENCE} ({OTHER_SOURCE})",
+            files=(
+                *_files(request.path, meta, [*read, *mixture.read]),
+                *reduce_files,
+                *mixture.other_files,
+            ),
             notes=(
                 *_NOTES,
                 *meta.notes(request, llm),
                 *_table_notes(dense, skew, meta),
                 *reduce_notes,
+                *mixture.notes,
             ),
         ),
         OpTables(
@@ -76,9 +87,18 @@ def import_llmservingsim(request: ImportRequest) -> Profile:
             head=_weighted(head, "sequences", _HEAD),
             all_reduce=all_reduce,
             skew=None if skew is None else _skew_lattice(skew),
+            experts=mixture.tables,
+            exchange=mixture.exchanges,
             **_attention_lattices(attention, llm),
         ),
     )
+
+
+def _source(all_reduce: Curve | None, mixture: Mixture) -> str:
+    """The other project where something of it was taken."""
+    taken = ["all-reduce"] if all_reduce is not None else []
+    taken += ["shared experts and exchange"] if mixture.other_files else []
+    return f"{SOURCE}; {' and '.join(taken)} of {OTHER_SOURCE}" if taken else SOURCE
 
 
 def _all_reduce(
@@ -114,7 +134,8 @@ def _dense_weights(dense: Table, llm: LlmShape) -> dict[str, float]:
             f"{dense.path} has {has} operation qk_norm and {llm.name} {is_with}; write the model it was "
             "measured for"
         )
-    weights = {name: float(llm.layers) for name in (*_PER_LAYER, *_unknown(dense))}
+    of_mlp = {*_OF_MLP} if llm.experts is not None else set()
+    weights = {name: float(llm.layers) for name in (*_PER_LAYER, *_unknown(dense)) if name not in of_mlp}
     weights |= dict.fromkeys(_PER_STEP, 1.0)
     return weights | dict.fromkeys(_TWICE_PER_LAYER, 2.0 * llm.layers)
 

@@ -28,13 +28,16 @@ class ParameterChunk:
     last: bool
 
 
-def model_units(shape: LlmShape, tp: int = 1, rank: int = 0, layers: range | None = None) -> tuple[Unit, ...]:
+def model_units(
+    shape: LlmShape, tp: int = 1, rank: int = 0, layers: range | None = None, expert_parts: int = 1
+) -> tuple[Unit, ...]:
     """The units of tensor-parallel rank ``rank`` of ``tp`` in the order they are needed.
 
     The ranks' bytes add up to ``shape.weight_bytes``: what real ranks replicate (norms, below 0.01 %) is cut
     too. The final norm lies with the head, or with the embedding where that is the head as well. ``layers``:
     only this stretch (step 1); the embedding then comes with layer 0 and the head with the last layer, with a
-    copy of a tied embedding where layer 0 is elsewhere. Raises HardwareError.
+    copy of a tied embedding where layer 0 is elsewhere. ``expert_parts``: the engines of a data-parallel
+    group; each has such a part of the routed experts, and all else. Raises HardwareError.
     """
     shape.require_tp(tp)
     wanted = range(shape.layers) if layers is None else layers
@@ -43,17 +46,21 @@ def model_units(shape: LlmShape, tp: int = 1, rank: int = 0, layers: range | Non
     first, last = wanted.start == 0, wanted.stop == shape.layers
     table = shape.embedding_parameters
     positions = shape.position_rows * shape.hidden
-    tables = table if shape.tied_embeddings else 2 * table
-    norm = shape.parameters - shape.layers * shape.parameters_per_layer - tables - positions
+    norm = shape.final_norm_parameters
     head_is_embedding = shape.tied_embeddings and first and last
     parameters: list[tuple[str, int | None, int]] = []
     if first:
         parameters.append(("embedding", None, table + positions + (norm if head_is_embedding else 0)))
-    parameters += [(f"layer {layer}", layer, shape.parameters_per_layer) for layer in wanted]
+    parameters += [(f"layer {layer}", layer, _of_layer(shape, layer, expert_parts)) for layer in wanted]
     if last and not head_is_embedding:
         parameters.append(("head", None, table + norm))
     whole = [Unit(name, layer, count * shape.bytes_per_parameter) for name, layer, count in parameters]
     return shard(whole, tp, rank)
+
+
+def _of_layer(shape: LlmShape, layer: int, expert_parts: int) -> int:
+    routed = shape.routed_parameters_of(layer)
+    return shape.parameters_of(layer) - routed + -(-routed // expert_parts)
 
 
 def layers_first(units: Sequence[Unit]) -> tuple[Unit, ...]:

@@ -32,6 +32,9 @@ PARAMETERS = {
     "qwen2_5_72b": 72_706_203_648,
     "qwen3_32b": 32_762_123_264,
     "qwen_72b": 72_287_920_128,
+    "qwen3_30b_a3b": 30_532_122_624,
+    "mixtral_8x7b": 46_702_792_704,
+    "deepseek_v2_lite": 15_706_484_224,
 }
 # Known to three digits only.
 ABOUT = {"opt_66b": 65.7e9}

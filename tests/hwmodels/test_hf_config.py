@@ -48,6 +48,39 @@ OPT_13B = {
     "torch_dtype": "float16", "vocab_size": 50272, "word_embed_proj_dim": 5120,
 }  # fmt: skip
 
+QWEN3_30B_A3B = {
+    "architectures": ["Qwen3MoeForCausalLM"], "attention_bias": False, "decoder_sparse_step": 1,
+    "head_dim": 128, "hidden_size": 2048, "intermediate_size": 6144, "max_position_embeddings": 262144,
+    "mlp_only_layers": [],
+    "model_type": "qwen3_moe", "moe_intermediate_size": 768, "num_attention_heads": 32, "num_experts": 128,
+    "num_experts_per_tok": 8, "num_hidden_layers": 48, "num_key_value_heads": 4, "sliding_window": None,
+    "tie_word_embeddings": False, "torch_dtype": "bfloat16", "use_sliding_window": False,
+    "vocab_size": 151936,
+}  # fmt: skip
+MIXTRAL_8X7B = {
+    "architectures": ["MixtralForCausalLM"], "hidden_size": 4096, "intermediate_size": 14336,
+    "max_position_embeddings": 32768, "model_type": "mixtral", "num_attention_heads": 32,
+    "num_experts_per_tok": 2, "num_hidden_layers": 32, "num_key_value_heads": 8, "num_local_experts": 8,
+    "sliding_window": None, "tie_word_embeddings": False, "torch_dtype": "bfloat16", "vocab_size": 32000,
+}  # fmt: skip
+DEEPSEEK_V2_LITE = {
+    "architectures": ["DeepseekV2ForCausalLM"], "first_k_dense_replace": 1, "hidden_size": 2048,
+    "intermediate_size": 10944, "kv_lora_rank": 512, "max_position_embeddings": 163840,
+    "model_type": "deepseek_v2", "moe_intermediate_size": 1408, "moe_layer_freq": 1, "n_routed_experts": 64,
+    "n_shared_experts": 2, "num_attention_heads": 16, "num_experts_per_tok": 6, "num_hidden_layers": 27,
+    "num_key_value_heads": 16, "q_lora_rank": None, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64,
+    "tie_word_embeddings": False, "topk_method": "greedy", "torch_dtype": "bfloat16", "v_head_dim": 128,
+    "vocab_size": 102400,
+}  # fmt: skip
+# As published it has fp8 weights ("quantization_config"), which are refused: this is the model before that.
+DEEPSEEK_V3 = DEEPSEEK_V2_LITE | {
+    "architectures": ["DeepseekV3ForCausalLM"], "first_k_dense_replace": 3, "hidden_size": 7168,
+    "intermediate_size": 18432, "model_type": "deepseek_v3", "moe_intermediate_size": 2048,
+    "n_routed_experts": 256, "n_shared_experts": 1, "num_attention_heads": 128, "num_experts_per_tok": 8,
+    "num_hidden_layers": 61, "num_key_value_heads": 128, "q_lora_rank": 1536, "topk_method": "noaux_tc",
+    "vocab_size": 129280,
+}  # fmt: skip
+
 Write = Callable[..., Path]
 
 
@@ -73,6 +106,9 @@ def write(tmp_path: Path) -> Write:
         (QWEN2_5_72B, "qwen2_5_72b"),
         (QWEN3_32B, "qwen3_32b"),
         (OPT_13B, "opt_13b"),
+        (QWEN3_30B_A3B, "qwen3_30b_a3b"),
+        (MIXTRAL_8X7B, "mixtral_8x7b"),
+        (DEEPSEEK_V2_LITE, "deepseek_v2_lite"),
     ],
 )
 def test_a_published_config_is_the_catalogue_model(write: Write, config: dict[str, Any], name: str) -> None:
@@ -87,7 +123,62 @@ def test_a_published_config_is_the_catalogue_model(write: Write, config: dict[st
 
 def test_every_architecture_is_tried_above() -> None:
     tried = (LLAMA3_8B, MISTRAL_24B, QWEN2_5_72B, QWEN3_32B, OPT_13B)
+    tried += (QWEN3_30B_A3B, MIXTRAL_8X7B, DEEPSEEK_V2_LITE, DEEPSEEK_V3)
     assert {config["architectures"][0] for config in tried} == set(ARCHITECTURES)  # type: ignore[index]
+
+
+# Of safetensors metadata (total size / 2) and model cards: Qwen3-30B-A3B 30.5 B in total and 3.3 B active,
+# Mixtral 46.7 B and 12.9 B (Mixtral of Experts), DeepSeek-V2-Lite 15.7 B and 2.4 B without embeddings and
+# head, DeepSeek-V3 671 B and 37 B (DeepSeek-V3 report, table 1 and section 4.2).
+@pytest.mark.parametrize(
+    ("config", "total", "active_e9"),
+    [
+        (QWEN3_30B_A3B, 30_532_122_624, 3.35),
+        (MIXTRAL_8X7B, 46_702_792_704, 12.88),
+        (DEEPSEEK_V2_LITE, 15_706_484_224, 2.66),
+        (DEEPSEEK_V3, 671_026_419_200, 37.6),
+    ],
+)
+def test_parameters_of_a_mixture_are_the_published_ones(
+    write: Write, config: dict[str, Any], total: int, active_e9: float
+) -> None:
+    shape = llm_shape_from_config(write(config))
+    assert shape.parameters == total
+    assert shape.active_parameters / 1e9 == pytest.approx(active_e9, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("config", "kv_bytes"),
+    [
+        (QWEN3_30B_A3B, 2 * 48 * 4 * 128 * 2),
+        (MIXTRAL_8X7B, 2 * 32 * 8 * 128 * 2),
+        (DEEPSEEK_V2_LITE, 27 * (512 + 64) * 2),  # one latent and one rotary key, whatever the heads
+    ],
+)
+def test_kv_of_a_mixture(write: Write, config: dict[str, Any], kv_bytes: int) -> None:
+    shape = llm_shape_from_config(write(config))
+    assert shape.kv_bytes_per_token == kv_bytes
+    assert shape.kv_copies(4) == (4 if "kv_lora_rank" in config else 1)
+
+
+@pytest.mark.parametrize(
+    ("config", "changes", "words"),
+    [
+        (QWEN3_30B_A3B, {"num_experts": ...}, ('no "num_experts"', "whole number")),
+        (QWEN3_30B_A3B, {"decoder_sparse_step": 2}, ('"decoder_sparse_step"', "every layer")),
+        (QWEN3_30B_A3B, {"mlp_only_layers": [3]}, ('"mlp_only_layers"', "empty list")),
+        (MIXTRAL_8X7B, {"num_experts_per_tok": 9}, ('"num_experts_per_tok"', "at most num_local_experts 8")),
+        (DEEPSEEK_V2_LITE, {"kv_lora_rank": ...}, ('no "kv_lora_rank"',)),
+        (DEEPSEEK_V2_LITE, {"first_k_dense_replace": 27}, ('"first_k_dense_replace"', "less than")),
+        (DEEPSEEK_V3, {"quantization_config": {"quant_method": "fp8"}}, ("before quantisation",)),
+    ],
+)
+def test_a_mixture_that_is_not_whole_is_refused(
+    write: Write, config: dict[str, Any], changes: dict[str, Any], words: tuple[str, ...]
+) -> None:
+    with pytest.raises(HardwareError) as error:
+        llm_shape_from_config(write(config, **changes))
+    assert all(word in str(error.value) for word in words)
 
 
 def test_an_unknown_shape_is_called_by_its_path(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,7 +68,7 @@ def test_unknown_gpu_names_the_nearest_and_all_others(typo: str, meant: str) -> 
 
 
 def test_unknown_model_names_the_nearest() -> None:
-    with pytest.raises(HardwareError, match="'llama-3-8b': write 'llama3_8b' or another of llama2_7b"):
+    with pytest.raises(HardwareError, match="'llama-3-8b': write 'llama3_8b' or another of deepseek_v2_lite"):
         load_llm("llama-3-8b")
 
 

@@ -23,6 +23,7 @@ def test_the_names_that_were_promised_are_there() -> None:
     mooncake = ["mooncake_conversation", "mooncake_toolagent", "mooncake_synthetic"]
     functions = ["azure_functions_2019", "azure_functions_2021"]
     sharegpt = ["sharegpt", "sharegpt_llama3_1_8b_300", "sharegpt_qwen3_32b_300"]
+    sharegpt.append("sharegpt_qwen3_30b_a3b_300")
     assert list(SOURCES) == azure + burstgpt + mooncake + functions + sharegpt
     assert {source.format for source in SOURCES.values()} <= set(FORMATS)
 

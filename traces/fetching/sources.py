@@ -253,6 +253,7 @@ _ALL: Final = (
     _SHAREGPT,
     _llmservingsim("sharegpt_llama3_1_8b_300", "workloads_sharegpt-llama-3.1-8b-300-sps10.csv"),
     _llmservingsim("sharegpt_qwen3_32b_300", "workloads_sharegpt-qwen3-32b-300-sps10.csv"),
+    _llmservingsim("sharegpt_qwen3_30b_a3b_300", "workloads_sharegpt-qwen3-30b-a3b-300-sps10.csv"),
 )
 SOURCES: Final[Mapping[str, Source]] = MappingProxyType({source.name: source for source in _ALL})
 """name -> source, in the order in which they are listed."""

@@ -1,0 +1,51 @@
+"""The part of a Hugging Face ``config.json`` that describes the language model, each key checked."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from hwmodels.errors import HardwareError
+
+_LONGEST_ECHO: Final = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """The part of a config.json that describes the language model; ``prefix`` stands before its keys."""
+
+    path: Path
+    prefix: str
+    data: Mapping[str, Any]
+
+    def count(self, key: str, default: int | None = None) -> int:
+        """A whole number of at least 1; without ``default`` it must be there."""
+        value = self.data.get(key)
+        if value is None and default is not None:
+            return default
+        if value == default == 0 and type(value) is int:
+            return 0  # where none is a possible answer, so is 0
+        if type(value) is not int or value < 1:
+            raise self.refusal(key, "a whole number of at least 1")
+        return value
+
+    def flag(self, key: str, default: bool) -> bool:
+        """True or false."""
+        value = self.data.get(key, default)
+        if type(value) is not bool:
+            raise self.refusal(key, "true or false")
+        return value
+
+    def refusal(self, key: str, wanted: str) -> HardwareError:
+        """What is wrong with ``key``, or that it is missing."""
+        name = f'"{self.prefix}{key}"'
+        if self.data.get(key) is None:
+            return HardwareError(f"{self.path} has no {name}: write it with {wanted}")
+        return HardwareError(f"{name} in {self.path} is {echo(self.data[key])}: write {wanted}")
+
+
+def echo(value: Any) -> str:
+    """The value as JSON, never long."""
+    shown = json.dumps(value)
+    return shown if len(shown) <= _LONGEST_ECHO else shown[: _LONGEST_ECHO - 3] + "..."

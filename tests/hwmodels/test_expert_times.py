@@ -1,0 +1,185 @@
+"""Seconds of experts: from a table to the tokens of a step, shared between GPUs and engines."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from hwmodels.catalogue import load_gpu, load_llm
+from hwmodels.engine_overhead import EngineOverhead
+from hwmodels.errors import HardwareError
+from hwmodels.expert_rows import ExpertRows
+from hwmodels.expert_times import ExpertTimes, at_points, expert_times
+from hwmodels.importers.expert_lattice import balanced_lattice, from_memory
+from hwmodels.parallelism import Parallelism
+from hwmodels.profile import Curve, Exchange, ExpertTable, Lattice, OpTables, Profile, Stamp
+from hwmodels.routing import Routing
+from hwmodels.rows import FIXED_PER_S
+from hwmodels.select import step_model
+
+QWEN = load_llm("qwen3_30b_a3b")
+ROUTING = Routing(128, 8)
+NAN = float("nan")
+# Reading an expert takes 6 us, a token 1 us, and starting 20 us.
+TOKENS, EXPERTS = (1, 2, 4, 8, 16, 64, 1024), (8, 16, 32, 64, 128)
+LATTICE = Lattice(
+    (TOKENS, EXPERTS),
+    np.array([[(20 + 6 * a + n) * 1e-6 if a <= 8 * n else NAN for a in EXPERTS] for n in TOKENS]),
+)
+WHOLE = ExpertTable(1, 1, LATTICE)
+HALF = ExpertTable(1, 2, Lattice((TOKENS, tuple(a // 2 for a in EXPERTS)), LATTICE.values / 2))
+EXCHANGE = Exchange(2, Curve((1, 1024), (30e-6, 130e-6)), "made up")
+LINE = Lattice(((1, 8, 64), (16, 1024)), np.full((3, 2), 1e-3))
+
+
+def profile(tp: int = 1, *tables: ExpertTable) -> Profile:
+    stamp = Stamp("rtx_pro_6000", QWEN.name, tp, "vllm", "0.19.0", "bf16", "made up", "MIT", ())
+    dense = Curve((1, 64, 1024), (1e-3, 1e-3, 2e-3))
+    prefill = Lattice(((1, 64, 1024), (0, 1024)), np.full((3, 2), 1e-4))
+    whole = OpTables(dense, Curve((1, 64), (1e-4, 1e-4)), None, (LINE,), (prefill,), (), None)
+    return Profile(stamp, replace(whole, experts=tables, exchange=(EXCHANGE,)))
+
+
+def test_a_step_reads_the_experts_that_its_tokens_are_expected_to_choose() -> None:
+    times = ExpertTimes(WHOLE, ROUTING)
+    assert times.seconds(0) == 0.0
+    for tokens in (4, 16, 64, 500):
+        activated = ROUTING.activated(np.array([tokens]))[0]
+        assert times.seconds(tokens) == pytest.approx((20 + 6 * activated + tokens) * 1e-6, rel=0.02)
+
+
+def test_more_tokens_never_take_less() -> None:
+    for table in (WHOLE, HALF):
+        for skew in (0.0, 1.0):
+            seconds = ExpertTimes(table, Routing(128, 8, skew)).by_tokens()
+            assert (np.diff(seconds) >= 0.0).all()
+
+
+def test_a_table_answers_its_own_points() -> None:
+    for row, tokens in enumerate(TOKENS):
+        for column, experts in enumerate(EXPERTS):
+            if experts <= 8 * tokens:
+                found = at_points(LATTICE, np.array([float(tokens)]), np.array([float(experts)]))
+                assert found[0] == pytest.approx(LATTICE.values[row, column], rel=1e-12)
+
+
+def test_skew_makes_a_small_step_faster() -> None:
+    uniform, skewed = ExpertTimes(WHOLE, ROUTING), ExpertTimes(WHOLE, Routing(128, 8, 1.0))
+    assert skewed.seconds(16) < 0.9 * uniform.seconds(16)
+
+
+def test_the_slowest_rank_is_slower_than_an_even_half() -> None:
+    """A rank of two with exactly half of the experts and tokens, against the expected slower one."""
+    even = at_points(HALF.lattice, np.array([16.0]), ROUTING.activated(np.array([16.0])) / 2)[0]
+    assert ExpertTimes(HALF, ROUTING).seconds(16) > 1.01 * even
+
+
+def test_engines_that_share_experts_exchange_what_their_tokens_need() -> None:
+    apart, together = ExpertTimes(HALF, ROUTING), ExpertTimes(HALF, ROUTING, EXCHANGE, "rtx_pro_6000")
+    assert together.seconds(1) - apart.seconds(1) == pytest.approx(30e-6)
+    assert together.seconds(1024) - apart.seconds(1024) == pytest.approx(130e-6)
+    assert together.labels == ("all-gather and reduce-scatter of 2 rtx_pro_6000: made up",)
+    assert "exchange: made up" in together.source and apart.labels == ()
+
+
+def test_a_step_beyond_the_table_is_refused() -> None:
+    with pytest.raises(HardwareError, match="1025 tokens of all engines is beyond the 1024"):
+        ExpertTimes(WHOLE, ROUTING).seconds(1025)
+
+
+def test_without_expert_parallelism_one_engine_is_the_tensor_parallel_one() -> None:
+    one = profile(1, WHOLE)
+    alone = step_model("auto", load_gpu("rtx_pro_6000"), QWEN, 1, one)
+    parallel = step_model("auto", load_gpu("rtx_pro_6000"), QWEN, 1, one, None, Parallelism(1, 1, True))
+    assert [alone.dense_s(0, 0, n) for n in range(1, 64)] == [parallel.dense_s(0, 0, n) for n in range(1, 64)]
+    own = step_model(
+        "auto", load_gpu("rtx_pro_6000"), QWEN, 1, profile(1, WHOLE, HALF), None, Parallelism(1, 2, True)
+    )
+    experts = expert_times(one, QWEN, Parallelism(1))
+    assert experts is not None
+    for n in (1, 16, 64):
+        assert alone.dense_s(0, 0, n) == pytest.approx(own.dense_s(0, 0, n) + experts.seconds(n), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("parallelism", "words"),
+    [
+        (Parallelism(2), ("no expert times for qwen3_30b_a3b", "each expert on 2 GPUs", "aiconfigurator=")),
+        (
+            Parallelism(1, 2, True),
+            ("whole experts on each of 2 GPUs", "the profile has each expert on 1 GPUs"),
+        ),
+    ],
+)
+def test_a_missing_table_is_named(parallelism: Parallelism, words: tuple[str, ...]) -> None:
+    with pytest.raises(HardwareError) as error:
+        expert_times(profile(1, WHOLE), QWEN, parallelism)
+    assert all(word in str(error.value) for word in words)
+
+
+def test_missing_exchange_times_are_named() -> None:
+    tables = ExpertTable(1, 4, HALF.lattice)
+    with pytest.raises(HardwareError, match="no all-gather and reduce-scatter times between 4 rtx_pro_6000"):
+        expert_times(profile(1, tables), QWEN, Parallelism(1, 4, True))
+
+
+@pytest.mark.parametrize(
+    ("llm", "parallelism", "words"),
+    [
+        ("qwen3_32b", Parallelism(2, 1, True), "qwen3_32b has no experts to share"),
+        ("qwen3_32b", Parallelism(1, 2), "or more replicas"),
+        ("qwen3_30b_a3b", Parallelism(2, 2, True), "write model.tp=1"),
+        ("qwen3_30b_a3b", Parallelism(1, 3, True), "3 GPUs do not divide the 128 experts"),
+    ],
+)
+def test_what_cannot_be_shared_is_refused(llm: str, parallelism: Parallelism, words: str) -> None:
+    with pytest.raises(HardwareError, match=words):
+        parallelism.check(load_llm(llm))
+
+
+@pytest.mark.parametrize("kind", ["auto", "linear", "calibrated_roofline", "roofline"])
+def test_a_mixture_without_tables_is_refused(kind: str) -> None:
+    with pytest.raises(HardwareError, match="no expert times for mixtral_8x7b on h100"):
+        step_model(kind, load_gpu("h100"), load_llm("mixtral_8x7b"), 2, None)
+
+
+def test_parts_of_experts() -> None:
+    assert [(p.expert_tp, p.expert_ep) for p in (Parallelism(4), Parallelism(4, 1, True))] == [(4, 1), (1, 4)]
+    assert [(p.expert_tp, p.expert_ep) for p in (Parallelism(1, 2), Parallelism(1, 2, True))] == [
+        (2, 1),
+        (1, 2),
+    ]
+
+
+def test_balanced_loads_become_a_lattice() -> None:
+    """20 us to start, 6 us an expert; from all experts on, 1 us for each further token."""
+    tokens = np.array([1.0, 2.0, 4.0, 8.0, 16.0, 64.0, 256.0])
+    seconds = 20.0 + 6.0 * np.minimum(8 * tokens, 128) + np.maximum(tokens - 16, 0.0)
+    lattice = balanced_lattice(tokens, seconds, 8, 128, 1)
+    assert lattice.axes == ((1, 2, 4, 8, 16, 64, 256), (8, 16, 32, 64, 128))
+    assert np.isnan(lattice.values[0, 1]) and lattice.values[0, 0] == 68.0
+    assert lattice.values[5].tolist() == [68.0 + 48, 116.0 + 48, 212.0 + 48, 404.0 + 48, 788.0 + 48]
+    assert balanced_lattice(tokens, seconds, 8, 128, 4).axes[1] == (2, 4, 8, 16, 32)
+
+
+def test_experts_in_a_cache_are_read_from_memory() -> None:
+    """8 and 16 experts of 9.4 MB fit twice 134 MB of cache; the line of 32 and 64 goes on below them."""
+    values = LATTICE.values.copy()
+    values[:, 0] -= 25e-6
+    found, notes = from_memory(Lattice(LATTICE.axes, values), 9.4e6, load_gpu("rtx_pro_6000"))
+    assert found.values[4:] == pytest.approx(LATTICE.values[4:], rel=1e-9)
+    assert found.values[0, 0] >= values[0, 0] and "8, 16 activated ones" in notes[0]
+    assert np.isnan(found.values[0, 1]), "what one token cannot choose stays out"
+    same, none = from_memory(LATTICE, 1e9, load_gpu("rtx_pro_6000"))
+    assert same is LATTICE and none == ()
+
+
+def test_group_costs_are_integers_of_padded_tokens() -> None:
+    times = ExpertTimes(HALF, ROUTING, EXCHANGE)
+    rows = ExpertRows(times, EngineOverhead(graph_batches=(1, 2, 4, 8, 16)))
+    assert rows.cost(0) == 0 and rows.cost(64) == int(times.seconds(64) * FIXED_PER_S + 0.5)
+    assert rows.group_tokens([5, 1]) == 16, "both are padded to 8"
+    assert rows.group_tokens([17, 1]) == 18, "beyond the captured sizes none is padded"
+    assert ExpertRows(times, EngineOverhead()).group_tokens([5, 1]) == 6
+    with pytest.raises(HardwareError, match="beyond the 1024"):
+        rows.cost(1025)
