@@ -44,10 +44,11 @@ class StepBand:
         """The same in one line."""
         errors = self._by_phase().values()
         low, high = min(error.low for error in errors), max(error.high for error in errors)
-        hows = " and ".join(
-            how for how in ("held out", "fitted", "assumed") if any(e.how == how for e in errors)
-        )
-        return f"step times x{low:.2f} to x{high:.2f}, {hows}; engine overhead {self.overhead_rests_on}"
+        phases: dict[str, list[str]] = {}
+        for phase, error in self._by_phase().items():
+            phases.setdefault(error.how, []).append(phase)
+        hows = "; ".join(f"{', '.join(some)} {how}" for how, some in phases.items())
+        return f"step times x{low:.2f} to x{high:.2f} ({hows}); engine overhead {self.overhead_rests_on}"
 
     def _by_phase(self) -> dict[str, StepError]:
         return {phase: getattr(self.errors, phase) for phase in PHASES}

@@ -79,6 +79,7 @@ def lines_of(found: Mapping[str, Any]) -> Iterator[str]:
     yield f"matched    {matched['requests']:,} requests by {matched['by']}"
     yield ""
     yield from _error_table(found)
+    yield from _range_table(found)
     yield from _part_table(found)
     remarks = [*([f"regimes: {found['regimes']}"] if found["regimes"] else []), *found["remarks"]]
     for remark in remarks:
@@ -99,6 +100,21 @@ def _error_table(found: Mapping[str, Any]) -> Iterator[str]:
             each = NOTHING if entry["per_request"] is None else f"{entry['per_request']:.1%}"
             yield f"{regime:10}{entry['count']:>9,}  {label:7}{means}{errors}{each:>9}"
     yield from textwrap.wrap(_LEGEND, _WIDTH)
+    yield ""
+
+
+def _range_table(found: Mapping[str, Any]) -> Iterator[str]:
+    """Whether the run is too fast or too slow, and whether that flips inside its range."""
+    entries = found.get("range")
+    if not entries:
+        return
+    yield f"{'range':10}{'measured':>12}{'lowest':>11}{'highest':>11}  the run is"
+    labels = dict(LATENCIES)
+    for metric, entry in entries.items():
+        latency, _, statistic = metric.partition(".")
+        numbers = (duration(value) for value in (entry["measured"], *entry["range"]))
+        cells = "".join(f"{text:>{width}}" for text, width in zip(numbers, (12, 11, 11), strict=True))
+        yield f"{f'{labels[latency]} {statistic}':10}{cells}  {entry['verdict']}"
     yield ""
 
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from experiments.compare.errors import ITL, METRICS, decomposition_of, errors_of, gap_errors
+from experiments.compare.inside import inside
 from experiments.compare.measured import Measured
 from experiments.compare.own_result import Result
 from experiments.compare.pairs import pairs_of
@@ -20,6 +21,7 @@ NO_SERIES: Final = (
     "no load regimes, and queueing and prefill in one: the run has no series.parquet; simulate again with "
     "series.period_s=1"
 )
+NOT_ALL: Final = "no word on the run's range, which is that of all its requests: some were not measured"
 
 
 def compare(result: Result, measured: Measured) -> dict[str, Any]:
@@ -42,6 +44,9 @@ def compare(result: Result, measured: Measured) -> dict[str, Any]:
     gaps = gap_errors(result, measured)
     if gaps is not None:
         errors[ALL][ITL] = gaps
+    whole = len(pairs) == result.summary["requests"]["finished"]
+    if not whole and result.summary.get("range"):
+        remarks.append(NOT_ALL)
     return {
         "simulated": _simulated(result),
         "measured": _file(measured),
@@ -49,6 +54,7 @@ def compare(result: Result, measured: Measured) -> dict[str, Any]:
         "regimes": None if result.series is None else DEFINITION,
         "requests": {name: int(rows.sum()) for name, rows in groups.items()},
         "errors": errors,
+        **({"range": inside(result.summary, errors[ALL])} if whole and result.summary.get("range") else {}),
         "decomposition": {
             name: decomposition_of(result, measured, pairs, rows) for name, rows in groups.items()
         },

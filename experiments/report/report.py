@@ -9,9 +9,10 @@ import yaml
 
 from experiments.report.figures import figures
 from experiments.report.number_text import NOTHING, count, duration, number, section, share
+from experiments.report.range_text import ends_of, fact_range, range_head, told_range
 from experiments.report.scaling import scaling
 from experiments.report.starts import start_told
-from experiments.report.style import STYLE
+from experiments.report.style import RANGE_STYLE, STYLE
 from experiments.report.table import (
     LATENCIES,
     STATISTICS,
@@ -52,6 +53,7 @@ def write_report(
     title = " · ".join(_name(config, group) for group in ("system", "model", "cluster", "trace"))
     body = [
         _header(title, config, summary, notes),
+        _how_far_off(summary),
         _tiles(summary),
         _numbers(summary),
         figures(requests, config, summary),
@@ -64,11 +66,12 @@ def write_report(
         "<footer>ServeTwin run report. Latencies are those of finished requests; docs/METRICS.md defines "
         "every number.</footer>",
     ]
+    style = STYLE + (RANGE_STYLE if range_head(summary) else "")
     page = (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
-        f"<title>ServeTwin: {escape(title)}</title><style>{STYLE}</style></head>"
+        f"<title>ServeTwin: {escape(title)}</title><style>{style}</style></head>"
         f"<body><main>{''.join(body)}</main></body></html>\n"
     )
     Path(path).write_text(page, encoding="utf-8", errors="backslashreplace")
@@ -130,16 +133,39 @@ def _header(title: str, config: Mapping[str, Any], summary: Mapping[str, Any], n
 def _tiles(summary: Mapping[str, Any]) -> str:
     slo = section(summary, "slo")
     tiles = [
-        ("TTFT P99", duration(section(summary, "ttft_ms").get("p99"))),
-        ("TPOT P99", duration(section(summary, "tpot_ms").get("p99"))),
-        ("SLO attainment", share(slo.get("attainment"))),
-        ("Goodput", f"{number(slo.get('goodput_req_per_s'))} req/s"),
-        ("Finished", count(section(summary, "requests").get("finished"))),
+        ("TTFT P99", duration(section(summary, "ttft_ms").get("p99")), _p99_range(summary, "ttft_ms")),
+        ("TPOT P99", duration(section(summary, "tpot_ms").get("p99")), _p99_range(summary, "tpot_ms")),
+        ("SLO attainment", share(slo.get("attainment")), fact_range(summary, "SLO attainment")),
+        ("Goodput", f"{number(slo.get('goodput_req_per_s'))} req/s", fact_range(summary, "goodput")),
+        ("Finished", count(section(summary, "requests").get("finished")), ""),
     ]
     cells = "".join(
-        f'<div class="tile"><p>{name}</p><strong>{escape(text)}</strong></div>' for name, text in tiles
+        f'<div class="tile"><p>{name}</p><strong>{escape(text)}</strong>{_small(between)}</div>'
+        for name, text, between in tiles
     )
     return f'<section class="tiles">{cells}</section>'
+
+
+def _p99_range(summary: Mapping[str, Any], latency: str) -> str:
+    return told_range(summary, f"{latency}.p99", duration)
+
+
+def _small(between: str) -> str:
+    """The range below a value; nothing where there is none."""
+    return f"<small>range {escape(between)}</small>" if between else ""
+
+
+def _how_far_off(summary: Mapping[str, Any]) -> str:
+    """One line before the numbers, and in full what it rests on; nothing where there is no range."""
+    head = range_head(summary)
+    if not head:
+        return ""
+    full = "; ".join(str(summary[key]) for key in ("range_is", "range_rests_on") if summary.get(key))
+    return (
+        f'<div class="card far"><p>{escape(head)}</p><details>'
+        f'<summary>What the range is and rests on</summary><p class="soft small">{escape(full)}</p>'
+        "</details></div>"
+    )
 
 
 def _numbers(summary: Mapping[str, Any]) -> str:
@@ -149,8 +175,14 @@ def _numbers(summary: Mapping[str, Any]) -> str:
         values = section(summary, key)
         cells = "".join(f"<td>{duration(values.get(name))}</td>" for name in STATISTICS)
         rows += f'<tr><td class="name">{label}</td>{cells}</tr>'
+        for end, texts in ends_of(summary, key, STATISTICS):
+            cells = "".join(f"<td>{text}</td>" for text in texts)
+            rows += f'<tr class="end"><td>{end}</td>{cells}</tr>'
     shown = list(facts(summary))
-    pairs = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(text)}</dd></div>" for name, text in shown)
+    pairs = "".join(
+        f"<div><dt>{escape(name)}</dt><dd>{escape(text)}{_small(fact_range(summary, name))}</dd></div>"
+        for name, text in shown
+    )
     use = " ".join(f"{name}: {_USE[name]}" for name, _ in shown if name in _USE)
     return (
         '<h2>Key numbers</h2><div class="card scroll"><table>'

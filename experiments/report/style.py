@@ -69,3 +69,13 @@ footer{color:var(--soft);font-size:13px;margin-top:28px}
 .scroll{overflow-x:auto}}
 @media print{body{background:#fff}.card,.tile{break-inside:avoid}}
 """.strip()
+
+# Of pages with a range alone: the others stay as they were.
+RANGE_STYLE: Final = """
+.tile small,dd small{display:block;color:var(--soft);font-size:12.5px;font-weight:400;
+font-variant-numeric:tabular-nums}
+.far{margin:18px 0 0;border-left:3px solid var(--c1)}.far p{margin:0;overflow-wrap:anywhere}
+.far details{margin-top:6px;font-size:13px}.far summary{font-weight:400;color:var(--soft)}
+tr.end td{color:var(--soft);font-size:13px;padding-top:2px;padding-bottom:2px}
+tr.end td:first-child{text-align:left;padding-left:22px}
+""".strip()

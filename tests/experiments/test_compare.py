@@ -342,3 +342,28 @@ def test_the_example_in_the_documentation_is_read(tmp_path: Path) -> None:
     assert (
         measured.format == "csv" and len(measured) == 3 and measured.failed.tolist() == [False, False, True]
     )
+
+
+@pytest.mark.parametrize(
+    "factor, verdict", [(1 / FASTER, "flips"), (100.0, "too fast at both"), (0.01, "too slow at both")]
+)
+def test_a_measured_number_is_inside_or_outside_of_the_range(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], factor: float, verdict: str
+) -> None:
+    """Times of a hundredth or a hundred times ours are outside, ours inside."""
+    rows = rows_of(run)
+    for row in rows:
+        for name in ("ttft_ms", "tpot_ms", "e2e_ms"):
+            row[name] = row[name] and row[name] * factor
+    file = as_csv(tmp_path / "measured.csv", rows)
+    found = compared(capsys, run, file)["range"]
+    assert {"ttft_ms.mean", "tpot_ms.p99", "e2e_ms.p50"} <= found.keys()
+    assert all(verdict in entry["verdict"] for entry in found.values())
+    assert cli.run(["compare", str(run), str(file)]) == 0
+    assert verdict in capsys.readouterr().out
+
+
+def test_a_run_without_a_range_says_nothing_of_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plain = simulated(tmp_path / "plain", "uncertainty=off", "series.period_s=0.5")
+    file = as_csv(tmp_path / "measured.csv", rows_of(plain))
+    assert "range" not in compared(capsys, plain, file)
