@@ -1,6 +1,7 @@
 """The 300-request ShareGPT workloads on op tables, with the settings of runs that were measured elsewhere.
 
 python -m benchmarks.sharegpt_300 [FOLDER]     (out/sharegpt_300 if left out; needs SERVETWIN_PROFILES)
+python -m benchmarks.sharegpt_300 --corrections  what each correction is worth, instead of the runs
 
 Imports three profiles into FOLDER/profiles and writes a result folder per run. The measured runs (vLLM
 0.19.0, bf16, chunked prefill) are not part of this repository, and nothing here was fitted to them. What they
@@ -12,14 +13,18 @@ measured in vLLM 0.19.0.
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from benchmarks.command import command
+from benchmarks.corrections import lines
 from experiments import cli
 from hwmodels.errors import HardwareError
 from hwmodels.importers import ImportRequest, import_profile
+from hwmodels.profile import Profile
 from hwmodels.profile_file import save_profile
 
 FOLDER = Path("out") / "sharegpt_300"
+CORRECTIONS_WORD = "--corrections"
 ENGINE = (
     "engine=vllm_v1",
     "engine.version=0.19.0",
@@ -78,8 +83,8 @@ CASES = (
 )
 
 
-def run(case: Case, root: Path, folder: Path) -> int:
-    """``root`` holds the tables. Import the profile, simulate; the exit status of the command."""
+def profile_of(case: Case, root: Path) -> Profile:
+    """Imported; ``root`` holds the tables."""
     request = ImportRequest(
         path=root / "llmservingsim" / case.tables,
         gpu=case.gpu,
@@ -88,14 +93,32 @@ def run(case: Case, root: Path, folder: Path) -> int:
         engine_version=case.engine_version,
         aiconfigurator=root / "aiconfigurator" / case.all_reduce if case.all_reduce else None,
     )
+    return import_profile("llmservingsim", request)
+
+
+def run(case: Case, root: Path, folder: Path) -> int:
+    """Import the profile, simulate; the exit status of the command."""
     profile = folder / "profiles" / f"{case.name}.json"
     profile.parent.mkdir(parents=True, exist_ok=True)
-    save_profile(import_profile("llmservingsim", request), profile)
+    save_profile(profile_of(case, root), profile)
     return cli.run(["simulate", *case.words(profile, folder / case.name)])
+
+
+def _tell_corrections(case: Case, root: Path) -> None:
+    with TemporaryDirectory() as folder:
+        words = [
+            word
+            for word in case.words(Path("unused"), Path("unused"))
+            if word.partition("=")[0] not in ("engine.profile", "out", "overwrite")
+        ]
+        for line in lines(profile_of(case, root), words, Path(folder)):
+            print(line, flush=True)
 
 
 def main(words: list[str]) -> int:
     """All cases; the first exit status that is not 0."""
+    told = CORRECTIONS_WORD in words
+    words = [word for word in words if word != CORRECTIONS_WORD]
     if len(words) > 1 or any(word.startswith("-") for word in words):
         raise HardwareError(
             f"it takes one folder or none and {words[-1]!r} was given: "
@@ -110,6 +133,9 @@ def main(words: list[str]) -> int:
     os.environ["SERVETWIN_TRACES"] = os.pathsep.join([str(tables), os.environ.get("SERVETWIN_TRACES", "")])
     for case in CASES:
         print(f"\n{case.name}", flush=True)
+        if told:
+            _tell_corrections(case, Path(root))
+            continue
         status = run(case, Path(root), folder)
         if status:
             return status

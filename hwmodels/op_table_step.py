@@ -114,6 +114,8 @@ class OpTableStepModel:
     def _judged(self, profile: Profile) -> StepErrors:
         """What held-out lines said, and what all-reduces with a label add."""
         found = judged_errors(self.error_band)
+        if found is not None and self.interplay is None:
+            found.pop("mixed", None)  # of tables that these are not
         if found is None:
             errors = of_percents(
                 dict(UNJUDGED_TABLES), "assumed", "not judged: as the worst of six tables that were"

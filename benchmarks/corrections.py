@@ -1,0 +1,92 @@
+"""What each correction of a run's step times and engine is worth: the same run without one of them."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from experiments.compose.compose import load_config
+from experiments.results.ranges import value_of
+from experiments.run.simulate import execute, prepare
+from hwmodels.all_reduce import AllReduce, RankTimes, Stretch
+from hwmodels.catalogue import load_llm
+from hwmodels.profile import Curve, Profile
+from hwmodels.profile_file import save_profile
+
+METRICS: Final = ("ttft_ms.mean", "ttft_ms.p99", "tpot_ms.mean", "e2e_ms.mean")
+# What was declared for all-reduces over PCIe Gen5 before a table was found: start and bus bandwidth.
+DECLARED_START_S: Final = 20e-6
+DECLARED_BYTES_PER_S: Final = 37.8e9
+
+
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """``without`` takes it out of a profile (None: the profile has none of it), ``words`` out of the run."""
+
+    name: str
+    without: Callable[[Profile], Profile | None] = lambda profile: profile
+    words: tuple[str, ...] = ()
+
+
+def _declared_all_reduce(profile: Profile) -> Profile | None:
+    measured, tp = profile.tables.all_reduce, profile.stamp.tp
+    if measured is None:
+        return None
+    rate = 2 * (tp - 1) / tp / DECLARED_BYTES_PER_S
+    ranks = {tp: RankTimes((Stretch(0, DECLARED_START_S, rate),), "declared")}
+    step = AllReduce(profile.stamp.gpu, ranks).of_step(load_llm(profile.stamp.llm), tp)
+    curve = Curve(measured.counts, tuple(step.seconds(count) for count in measured.counts))
+    return replace(profile, tables=replace(profile.tables, all_reduce=curve))
+
+
+def _without_skew(profile: Profile) -> Profile | None:
+    tables = profile.tables
+    return None if tables.skew is None else replace(profile, tables=replace(tables, skew=None))
+
+
+def _without_mixed(profile: Profile) -> Profile | None:
+    tables = profile.tables
+    return replace(profile, tables=replace(tables, mixed=())) if tables.mixed else None
+
+
+CORRECTIONS: Final = (
+    Correction("all-reduce of the tables, else declared", _declared_all_reduce),
+    Correction("attention of mixed steps, else parts added", _without_mixed),
+    Correction("unequal contexts, else equal ones", _without_skew),
+    Correction(
+        "engine overhead, else none", words=("engine.overhead.step_s=0", "engine.overhead.per_layer_s=0")
+    ),
+    Correction("batches padded to CUDA graphs, else not", words=("engine.overhead.cuda_graphs=false",)),
+    Correction("asynchronous scheduling, else not", words=("engine.asynchronous=false",)),
+    Correction("prefix caching, else none", words=("engine.prefix_caching=false",)),
+)
+
+
+def worth(profile: Profile, words: list[str], folder: Path) -> Iterator[tuple[str, list[float] | None]]:
+    """(correction, how far METRICS are off without it) of one run; None where there is nothing to leave out."""
+    whole = _summary(profile, words, folder)
+    for one in CORRECTIONS:
+        changed = one.without(profile)
+        if changed is None:
+            yield one.name, None
+            continue
+        summary = _summary(changed, [*words, *one.words], folder)
+        pairs = [(value_of(summary, metric), value_of(whole, metric)) for metric in METRICS]
+        yield one.name, [(ours or 0.0) / theirs - 1.0 if theirs else 0.0 for ours, theirs in pairs]
+
+
+def _summary(profile: Profile, words: list[str], folder: Path) -> dict[str, Any]:
+    path = folder / "changed.json"
+    save_profile(profile, path)
+    # What a profile was changed in is not what its stamp says of it.
+    return execute(prepare(load_config([*words, f"engine.profile={path}", "out=none"], "simulate"))).summary
+
+
+def lines(profile: Profile, words: list[str], folder: Path) -> Iterator[str]:
+    """A table of one run, line by line."""
+    yield f"{'without':44}{''.join(f'{metric:>14}' for metric in METRICS)}"
+    for name, errors in worth(profile, words, folder):
+        cells = [
+            "none of it" if errors is None else f"{error:+.1%}" for error in errors or [0.0] * len(METRICS)
+        ]
+        yield f"{name:44}{''.join(f'{cell:>14}' for cell in cells)}"
