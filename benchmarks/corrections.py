@@ -63,7 +63,7 @@ CORRECTIONS: Final = (
 
 
 def worth(profile: Profile, words: list[str], folder: Path) -> Iterator[tuple[str, list[float] | None]]:
-    """(correction, how far METRICS are off without it) of one run; None where there is nothing to leave out."""
+    """(correction, how far METRICS are off without it) of one run; None where the profile has none of it."""
     whole = _summary(profile, words, folder)
     for one in CORRECTIONS:
         changed = one.without(profile)
@@ -86,7 +86,5 @@ def lines(profile: Profile, words: list[str], folder: Path) -> Iterator[str]:
     """A table of one run, line by line."""
     yield f"{'without':44}{''.join(f'{metric:>14}' for metric in METRICS)}"
     for name, errors in worth(profile, words, folder):
-        cells = [
-            "none of it" if errors is None else f"{error:+.1%}" for error in errors or [0.0] * len(METRICS)
-        ]
+        cells = ["none of it"] * len(METRICS) if errors is None else [f"{error:+.1%}" for error in errors]
         yield f"{name:44}{''.join(f'{cell:>14}' for cell in cells)}"

@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from benchmarks.command import command
+from benchmarks.command import command, no_words
 from benchmarks.sharegpt_300 import CASES, Case, profile_of
 from experiments.build.hardware import Hardware
 from experiments.compose.compose import load_config
@@ -77,9 +77,10 @@ def _prepared(case: Case, profile: Path, rung: str, words: tuple[str, ...]) -> P
 
 def main(words: list[str]) -> int:
     """Print every run and the count; exit status 0."""
+    no_words(words)
     root = os.environ.get("SERVETWIN_PROFILES")
-    if words or root is None:
-        raise HardwareError("it takes no words and needs SERVETWIN_PROFILES, the folder of llmservingsim/")
+    if root is None:
+        raise HardwareError("SERVETWIN_PROFILES is not set: name the folder that holds llmservingsim/")
     os.environ["SERVETWIN_TRACES"] = os.pathsep.join(
         [str(Path(root) / "llmservingsim"), os.environ.get("SERVETWIN_TRACES", "")]
     )

@@ -115,7 +115,11 @@ def test_off_leaves_every_file_as_it_is_without(tmp_path: Path) -> None:
     requests = [(tmp_path / name / "requests.parquet").read_bytes() for name in ("on", "off")]
     assert requests[0] == requests[1]
     assert "uncertainty" not in (tmp_path / "off" / "config.yaml").read_text()
-    assert "lowest" not in (tmp_path / "off" / "report.html").read_text()
+    shown, plain = ((tmp_path / name / "report.html").read_text() for name in ("on", "off"))
+    assert shown.count("<td>lowest</td>") == shown.count("<td>highest</td>") == 4
+    assert shown.count("<small>range ") == 4 + 6  # tiles and facts
+    assert "What the range is and rests on" in shown
+    assert not any(word in plain for word in ("lowest", "range ", "<small>range", ".far{"))
     assert load_resolved(tmp_path / "on" / "config.yaml").uncertainty == "on"
     assert load_resolved(tmp_path / "off" / "config.yaml").uncertainty == "off"
 
