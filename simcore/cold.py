@@ -1,8 +1,9 @@
 """Replicas whose parameters are on their way: a run asked of one is held until they are there."""
 
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
 
-from serving.vocabulary.actions import AllocateGpus, Endpoint, Load, Run
+from serving.vocabulary.actions import AllocateGpus, Endpoint, Interrupt, Load, Run
 from serving.vocabulary.events import Loaded
 from simcore.data_plane.data_plane import DataPlane
 from simcore.replica.machine import Machine
@@ -10,6 +11,17 @@ from simcore.timers import Timer
 
 COMPLETION_RANK: Final = 4  # + replica id
 LOADING_RANK: Final = 1 << 32  # + COMPLETION_RANK + replica id, while the replica lacks parameters
+
+
+class RunHooks(NamedTuple):
+    """Who looks at runs before they begin: ``takes`` is asked for those of replicas in ``looked_at``, and
+    says whether it begins them itself. An ``Interrupt`` of a replica in ``held`` goes to ``interrupts``.
+    """
+
+    looked_at: set[int]
+    held: dict[int, Any]
+    takes: Callable[[int, Run], bool]
+    interrupts: Callable[[int, Interrupt], None]
 
 
 class ColdReplicas:
@@ -25,6 +37,10 @@ class ColdReplicas:
         self.held: dict[int, tuple[int, Run]] = {}
         self._cut: set[int] = set()  # of these, the interrupted ones
         self._targets: dict[int, tuple[Endpoint, ...]] = {}
+
+    def hooks(self) -> RunHooks:
+        """Runs of replicas that lack parameters are looked at."""
+        return RunHooks(self.lacking, self.held, self.is_held, self.interrupt)
 
     def place(self, action: AllocateGpus) -> None:
         """A replica is placed, with parameters or without."""
@@ -47,9 +63,9 @@ class ColdReplicas:
         self._data_plane.require_layers(run.replica, run.layers)
         return False
 
-    def interrupt(self, replica: int) -> None:
+    def interrupt(self, now_ns: int, action: Interrupt) -> None:
         """A run that is held ends at its first boundary."""
-        self._cut.add(replica)
+        self._cut.add(action.replica)
 
     def warm(self, now_ns: int, fact: Loaded) -> None:
         """A replica has all its parameters; a run that overlapped with loading ends as its layers allow."""

@@ -37,9 +37,11 @@ from serving.vocabulary.events import Event as Fact
 from serving.vocabulary.recorder import Recorder
 from serving.vocabulary.request import Request
 from simcore.cold import COMPLETION_RANK, ColdReplicas
+from simcore.completions import completes
 from simcore.data_plane.data_plane import DataPlane
 from simcore.faults.losses import Losses
 from simcore.faults.plan import FaultPlan
+from simcore.lockstep.groups import GroupPlan, LockstepGroups
 from simcore.replica.lifetime import Lifetime
 from simcore.replica.machine import Machine
 from simcore.replica.step_times import StepTimes
@@ -79,12 +81,14 @@ class Simulation:
         rows_of: Mapping[str, StepTimes] | None = None,
         cpu_ns: Callable[[], int] | None = None,
         faults: FaultPlan | None = None,
+        groups: Sequence[GroupPlan] = (),
     ) -> None:
         """``arrivals`` yields (request, true output tokens) by arrival time; ``rows`` are per replica.
 
         With a ``data_plane`` the controller is told that the world has opened, and may load and send.
         ``rows_of``: by model, for replicas that are placed later. ``cpu_ns``: a clock of CPU time, by which
         decisions are measured (never a part of virtual time). ``faults``: what is lost, and when.
+        ``groups``: replicas that are ranks of data-parallel groups; nothing is loaded in such a world.
         """
         self._env = Environment()
         self._decide = controller.handle
@@ -105,7 +109,9 @@ class Simulation:
         for replica, own in enumerate(rows):
             self._add(replica, own)
         self._cold = ColdReplicas(self._machines, self._timers, data_plane)
-        self._lacking, self._held = self._cold.lacking, self._cold.held  # one look less on the hot path
+        self.groups = LockstepGroups(groups, self._machines, self._env, self._handle)
+        hooks = self.groups.hooks() if groups else self._cold.hooks()  # one look less on the hot path
+        self._looked_at, self._held, self._takes, self._interrupts = hooks
         self._collecting = False
         self._data_timer = Timer(self._env, DATA_RANK, self._data)
         self._monitor_timer = Timer(self._env, MONITOR_RANK, self._woke)
@@ -145,32 +151,7 @@ class Simulation:
             count, layers = data_plane.layers_of(part.model), part.layers
         machine = self._machines[replica] = Machine(replica, rows, self._lives, self._recorder, count, layers)
         timer = self._timers[replica] = Timer(self._env, COMPLETION_RANK + replica, lambda _: None)
-        handle, complete, push = self._handle, machine.complete, timer.push
-        pending = timer.pending
-
-        # Half of all events: what a timer does is written out here, and needs no call.
-        def due(event: Event) -> None:
-            now_ns = pending.pop()
-            if machine.run is None:
-                return  # what this was for has been cut
-            due_ns = machine.due_ns
-            if due_ns <= now_ns:
-                report = complete()
-                if not report.running:
-                    handle(now_ns, report)
-                    if machine.run is None:
-                        machine.idle()
-                    return
-                due_ns = machine.due_ns
-                if not pending or pending[-1] > due_ns:
-                    pending.append(due_ns)
-                    push((due_ns, timer.rank, 0, event))
-                handle(now_ns, report)
-            elif not pending or pending[-1] > due_ns:
-                pending.append(due_ns)
-                push((due_ns, timer.rank, 0, event))
-
-        timer.calls(due)
+        timer.calls(completes(machine, timer, self._handle))
 
     def _data(self, now_ns: int) -> None:
         """The data plane asked to be asked now; too early a call finds nothing."""
@@ -201,6 +182,7 @@ class Simulation:
         """A replica is gone: nothing runs there, nothing waits there for parameters."""
         self._machines[replica].lose(now_ns)
         self._cold.lose(replica)
+        self.groups.lose(replica)
 
     def _useful(self) -> int:
         """Events handled, but for those that only told of loads in vain."""
@@ -261,7 +243,7 @@ class Simulation:
         for action in actions:
             if type(action) is Run:
                 replica = action.replica
-                if replica in self._lacking and self._cold.is_held(now_ns, action):
+                if replica in self._looked_at and self._takes(now_ns, action):
                     continue
                 due_ns, timer = self._machines[replica].start(now_ns, action), self._timers[replica]
                 pending = timer.pending
@@ -281,7 +263,7 @@ class Simulation:
             elif type(action) is Interrupt:
                 machine = self._machines[action.replica]
                 if action.replica in self._held:
-                    self._cold.interrupt(action.replica)
+                    self._interrupts(now_ns, action)
                 elif machine.interrupt(now_ns, action.grace_steps):
                     self._timers[action.replica].at(machine.due_ns)
             elif type(action) is Preempt:

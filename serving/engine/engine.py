@@ -45,9 +45,9 @@ class Engine:
     __slots__ = (
         "_arrival_queue", "_chunks", "_decode_first", "_interruptible", "_steps_left", "_stop",
         "asynchronous", "attached", "batcher", "checks", "coalesce", "ended", "epoch", "handing_over",
-        "hands_over", "id", "joining", "layer_pass", "ledger", "max_num_seqs", "outgoing", "preemptions",
-        "prefilling", "prompts_alone", "replica", "running", "state", "unseen_arrivals", "view",
-        "waiting",
+        "hands_over", "id", "joining", "layer_pass", "ledger", "lockstep", "max_num_seqs",
+        "outgoing", "preemptions", "prefilling", "prompts_alone", "replica", "running", "state",
+        "unseen_arrivals", "view", "waiting",
     )  # fmt: skip
 
     def __init__(
@@ -59,10 +59,12 @@ class Engine:
         loaded: bool = True,
         prompts_alone: bool = False,
         checks: bool = True,
+        lockstep: bool = False,
     ) -> None:
         """``prompts_alone``: a pass with prompts is reported after its first step.
 
-        ``checks``: whether the batcher's answers are checked in full.
+        ``checks``: whether the batcher's answers are checked in full. ``lockstep``: it is a rank of a
+        data-parallel group, whose steps begin together; it spends one for which it chose nothing in time.
         """
         self.id = replica.id
         self.replica = replica
@@ -84,6 +86,7 @@ class Engine:
         self.attached: list[Progress] = []  # their KV is here, they decode from the next pass on
         self.joining: list[Sequence[Progress]] = []  # of these, who joins the run in progress
         self.checks = checks
+        self.lockstep = lockstep
         self.max_num_seqs = 1 << 30  # how many may decode here; a batcher has its own limit for who it admits
         self.layer_pass: LayerPass | None = None
         self.preemptions = 0
@@ -381,7 +384,12 @@ class Engine:
             return
         batch = chosen(self.batcher, self.view)
         if batch is None or batch.preempt:
-            batch = self._unusual(batch, actions)
+            skips = self.lockstep and (batch is not None or bool(self.ended or self.unseen_arrivals))
+            batch = self._without_victims(batch, actions) if skips else self._unusual(batch, actions)
+            if batch is None and skips:
+                self.state, self._chunks, self._steps_left = _RUNNING, (), 1
+                actions.append(Run(self.id, self.epoch, (), False, 1, True, "dummy step"))
+                return
             if batch is None and self.attached:  # in the place of the victims others may decode
                 self._start_pass(actions)
                 return

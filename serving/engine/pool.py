@@ -14,13 +14,15 @@ class EngineOptions:
 
     ``asynchronous``: a step is chosen while the one before it runs. ``prompts_alone``: a pass with prompts is
     reported after its first step. ``checks``: batchers' answers are checked in full
-    (``serving.engine.batch_answers``), as those of strangers must be.
+    (``serving.engine.batch_answers``), as those of strangers must be. ``lockstep``: they are ranks of
+    data-parallel groups.
     """
 
     coalesce: bool = True
     asynchronous: bool = False
     prompts_alone: bool = False
     checks: bool = True
+    lockstep: bool = False
 
 
 class EnginePool:
@@ -44,6 +46,7 @@ class EnginePool:
             loaded,
             options.prompts_alone,
             options.checks,
+            options.lockstep,
         )
         return engine
 

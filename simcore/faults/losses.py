@@ -23,8 +23,8 @@ class Losses:
     """
 
     __slots__ = (
-        "_cables", "_cut", "_data_plane", "_faults", "_hosts", "_links", "_next", "_replicas", "_ssds",
-        "_tell", "_topology", "records",
+        "_cables", "_cut", "_data_plane", "_faults", "_groups", "_hosts", "_links", "_next", "_replicas",
+        "_ssds", "_tell", "_topology", "records",
     )  # fmt: skip
 
     def __init__(
@@ -39,6 +39,7 @@ class Losses:
         self._data_plane, self._cut, self._tell = data_plane, cut, tell
         self._topology: Topology | None = plan.topology
         self._replicas: dict[int, tuple[int, ...]] = dict(enumerate(plan.gpus_of))  # without a data plane
+        self._groups = {rank: ranks for ranks in plan.groups for rank in ranks}
         self._cables: tuple[Cable, ...] = () if plan.topology is None else cables_of(plan.topology)
         hosts = () if plan.topology is None else plan.topology.hosts
         self._hosts, self._ssds, self._links = set(hosts), set(hosts), set(range(len(self._cables)))
@@ -94,13 +95,19 @@ class Losses:
         return self._replicas if self._data_plane is None else self._data_plane.placement.placed
 
     def _lose_replica(self, now_ns: int, replica: int, cause: str) -> list[int]:
-        if self._data_plane is None:
-            del self._replicas[replica]
-        else:
-            self._data_plane.outages.lose_replica(now_ns, replica, cause)
-        self._cut(now_ns, replica)
-        self._tell(now_ns, Lost(replica, cause))
-        return [replica]
+        """With it the other ranks of its data-parallel group, which would wait for it for ever."""
+        lost = self._groups.get(replica, (replica,))
+        if len(lost) > 1:
+            cause = f"{cause}, and the other ranks of its data-parallel group with it"
+        for one in lost:
+            if self._data_plane is None:
+                del self._replicas[one]
+            else:
+                self._data_plane.outages.lose_replica(now_ns, one, cause)
+            self._cut(now_ns, one)
+        for one in lost:
+            self._tell(now_ns, Lost(one, cause))
+        return list(lost)
 
     def _lose_host(self, now_ns: int, host: int, cause: str) -> list[int]:
         """Its replicas one after the other, then its memory, its SSD and its free GPUs."""

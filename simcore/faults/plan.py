@@ -29,11 +29,13 @@ class FaultPlan:
     """``faults`` in order of time, maybe without end. ``gpus_of``: of the replicas of the start.
 
     ``topology``: None where it is not known which host has which GPU; then nothing but replicas is lost.
+    ``groups``: replicas that are ranks of one data-parallel group, and so are lost together.
     """
 
     faults: Iterable[Fault]
     gpus_of: Sequence[tuple[int, ...]]
     topology: Topology | None
+    groups: Sequence[tuple[int, ...]] = ()
 
 
 @dataclass(frozen=True, slots=True)

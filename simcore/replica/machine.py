@@ -107,6 +107,23 @@ class Machine(ResidentRequests):
         """How long the first step of the run just started takes."""
         return (self._head or self._first) >> FRACTION_BITS
 
+    def own_steps(self) -> tuple[int, int, int, int]:
+        """What its next steps take by themselves: (first, slope, steps), and the tokens of each."""
+        run, tokens = self.run, self._decoding
+        assert run is not None
+        if not self._head:
+            return self._first, self._slope, self._steps, tokens
+        chunks = [chunk[2] for chunk in run.chunks]
+        return self._head, 0, 1, sum(chunks) + (tokens if run.decode else 0)
+
+    def pace(self, start_fixed: int, first: int, slope: int, steps: int) -> None:
+        """Its group begins these steps at ``start_fixed``, and they take it so long."""
+        self._start_fixed = start_fixed
+        if self._head:
+            self._head, first, slope, steps = first, 0, 0, 0
+        self._first, self._slope, self._steps = first, slope, steps
+        self._fix_due()
+
     def postpone(self, delay_ns: int) -> None:
         """The run just started begins so much later: its layers were not there yet."""
         self._start_fixed += delay_ns << FRACTION_BITS
@@ -172,16 +189,7 @@ class Machine(ResidentRequests):
 
     def preempt(self, request: int) -> None:
         """Take a request out at a step boundary; its generated tokens are kept."""
-        life = self._lives[request]
-        life.preemptions += 1
-        if life.end < 0:
-            return
-        life.generated = life.output_tokens - (life.end - self._steps_done)
-        delayed = self._delayed_groups
-        life.last_token_fixed = (
-            self._delayed.leave(request, life.last_token_fixed) if delayed else self._due_fixed
-        )
-        self._leave(life)
+        self._take_out(request, self._due_fixed)
 
     def join_batch(self, now_ns: int, requests: tuple[int, ...]) -> bool:
         """Requests that got their tokens elsewhere decode here from the next boundary on; their KV is here.

@@ -34,6 +34,11 @@ class ResidentRequests:
         self._delayed_groups = self._delayed.groups  # one look less on the hot path
         self._largest_context = LargestContext() if skewed else None
 
+    @property
+    def decoding(self) -> int:
+        """How many decode here."""
+        return self._decoding
+
     def _take_in(self, requests: Iterable[int], boundary_fixed: int) -> None:
         lives, join = self._lives, self._delayed.join
         for request in requests:
@@ -50,6 +55,19 @@ class ResidentRequests:
             self._largest_context.join(life, not self._decoding)
         self._decoding += 1
         self._context += request.prompt_tokens + life.generated
+
+    def _take_out(self, request: int, boundary_fixed: int) -> None:
+        """It is preempted at this boundary; its generated tokens are kept."""
+        life = self._lives[request]
+        life.preemptions += 1
+        if life.end < 0:
+            return
+        life.generated = life.output_tokens - (life.end - self._steps_done)
+        delayed = self._delayed_groups
+        life.last_token_fixed = (
+            self._delayed.leave(request, life.last_token_fixed) if delayed else boundary_fixed
+        )
+        self._leave(life)
 
     def _leave(self, life: Lifetime) -> None:
         """It decodes no more, and has tokens to come. Seldom, so the heap may be made anew."""

@@ -30,6 +30,16 @@ class StepTimes(Protocol):
         """
 
 
+class ExpertTimes(Protocol):
+    """What the ranks of a data-parallel group do together in a step (hwmodels.expert_rows.ExpertRows)."""
+
+    def group_tokens(self, tokens: Sequence[int]) -> int:
+        """Tokens that the experts compute, where the ranks have these; a rank with a dummy step has one."""
+
+    def cost(self, tokens: int) -> int:
+        """Fixed-point time of the experts for so many tokens, with what is sent to them and back."""
+
+
 def later_piece(pieces: Pieces, replica: int, decoding: int, context: int) -> tuple[int, int, int]:
     """The piece that answers for ``context``; UserError beyond the last one."""
     for piece in pieces:

@@ -189,7 +189,8 @@ ROOMS = {
         "controller", "composition", "record",
     ),
     "simcore": (
-        "replica", "data_plane", "timers", "stall_detection", "capabilities", "faults", "cold", "simulation",
+        "replica", "data_plane", "timers", "completions", "stall_detection", "capabilities", "faults", "cold",
+        "lockstep", "simulation",
     ),
     "policies": (
         "admission", "batching", "dispatch", "multicast", "provisioning", "scaling", "live",

@@ -90,7 +90,10 @@ def batcher_of(case: Case) -> Batcher:
 
 
 def controller_of(
-    case: Case, coalesce: bool = True, wrap: Callable[[Batcher], Batcher] = lambda batcher: batcher
+    case: Case,
+    coalesce: bool = True,
+    wrap: Callable[[Batcher], Batcher] = lambda batcher: batcher,
+    options: EngineOptions | None = None,
 ) -> Controller:
     replicas = [
         Replica(
@@ -106,7 +109,7 @@ def controller_of(
         for id in range(case.replicas)
     ]
     dispatcher = RoundRobin() if case.dispatch == "round_robin" else LeastOutstanding()
-    options = EngineOptions(coalesce, case.asynchronous)
+    options = options or EngineOptions(coalesce, case.asynchronous)
     return compose(replicas, dispatcher, lambda _: wrap(batcher_of(case)), AdmitAll(), options)
 
 

@@ -1,0 +1,216 @@
+"""One data-parallel group: ranks with a scheduler, a queue and KV memory each, whose steps begin together.
+
+Every forward pass of a mixture of experts has collectives over all ranks, so each waits for the slowest, and
+one without work takes part with a dummy step (vLLM 0.19: DPEngineCoreProc.run_busy_loop). docs/STATES.md has
+the table of its states and events.
+
+A step takes as long as the slowest rank's own part, and then the experts' for the tokens of all ranks. Ranks
+decode at a pace that is linear in steps, so a stretch of steps in which nobody's batch changes is one event.
+A rank is told of steps only when its own batch changes; what the others' changes cut is counted until then.
+
+A request that comes to a rank without work waits for the next boundary. What the rank chose when it came is
+put aside and asked for again there, for more may have come: its report is of no steps. A rank that has work
+and chose nothing in time asks for a dummy step itself, and is asked again after it.
+"""
+
+from collections.abc import Callable, Sequence
+from enum import IntEnum
+from typing import Final
+
+from simpy import Environment
+
+from serving.vocabulary.actions import Interrupt, Run
+from serving.vocabulary.events import Ran
+from serving.vocabulary.units import FRACTION_BITS
+from simcore.lockstep.pace import Line, slowest, steps_cost
+from simcore.replica.machine import Machine
+from simcore.replica.segment import steps_to_reach
+from simcore.replica.step_times import ExpertTimes
+from simcore.timers import Timer
+
+STEPS_PER_SYNC: Final = 32
+"""Ranks ask each other only so often whether all are done (vLLM 0.19: _has_global_unfinished_reqs)."""
+
+
+class GroupState(IntEnum):
+    """PAUSED: nobody has work, no step runs. STEPPING: steps run, dummy ones for who has no work.
+
+    BOUNDARY: a step has ended, and who has work chooses the next one. LOST: a rank is gone, and all with it.
+    """
+
+    PAUSED = 0
+    STEPPING = 1
+    BOUNDARY = 2
+    LOST = 3
+
+
+_PAUSED, _STEPPING, _BOUNDARY, _LOST = GroupState
+
+
+class LockstepGroup:
+    """steps, stepping_fixed: all that it ran, and their time. dummy_steps, waited_fixed: by rank, and for how
+    long it waited for the slowest one in its other steps.
+    """
+
+    __slots__ = (
+        "_asked", "_asynchronous", "_due_fixed", "_dummy_fixed", "_experts", "_first", "_machines", "_own",
+        "_rank_of", "_slope", "_start_fixed", "_steps", "_tell", "_timer", "_unreported", "_wave_steps",
+        "_worked", "dummy_steps", "state", "stepping_fixed", "steps", "waited_fixed",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        machines: Sequence[Machine],
+        dummy_fixed: int,
+        experts: ExpertTimes,
+        asynchronous: bool,
+        env: Environment,
+        timer_rank: int,
+        tell: Callable[[int, Ran], None],
+    ) -> None:
+        """``machines``: of its ranks; ``dummy_fixed``: a dummy step's own part; ``tell``: takes reports.
+
+        ``asynchronous``: ranks choose a step while the one before it runs.
+        """
+        self._machines = list(machines)
+        self._rank_of = {machine.id: rank for rank, machine in enumerate(machines)}
+        self._dummy_fixed, self._experts, self._asynchronous = dummy_fixed, experts, asynchronous
+        self._tell = tell
+        self._timer = Timer(env, timer_rank, self.due)
+        self.state: GroupState = _PAUSED
+        self._asked: dict[int, tuple[int, int]] = {}  # rank -> (epoch of a run not begun, steps to report)
+        self._wave_steps = 0  # since the last pause
+        self._worked = False  # whether a rank had work in the steps that ended last
+        # The steps in progress cost first + i * slope; of each rank what they would cost it alone.
+        self._start_fixed = self._due_fixed = self._first = self._slope = self._steps = 0
+        ranks = len(self._machines)
+        self._own: list[Line] = [(0, 0)] * ranks
+        self._unreported = [0] * ranks  # steps of a run that its engine was not told of
+        self.steps = self.stepping_fixed = 0
+        self.dummy_steps, self.waited_fixed = [0] * ranks, [0] * ranks
+
+    def begin(self, now_ns: int, run: Run) -> None:
+        """A rank is asked for a run: it begins at this boundary, or waits for the next one."""
+        if self.state is _LOST:
+            return  # the rank will be told so next
+        rank, dummy = self._rank_of[run.replica], not run.chunks and not run.decode
+        if self.state is _BOUNDARY and not dummy:
+            self._machines[rank].start(now_ns, run)
+            return
+        self._asked[rank] = run.epoch, int(dummy)
+        if self.state is _PAUSED:
+            self._timer.at(now_ns)
+        elif self.state is _STEPPING:
+            self._end_after(self._steps_until(now_ns))
+
+    def interrupt(self, now_ns: int, action: Interrupt) -> None:
+        """A rank's run ends at the next boundary, or ``grace_steps`` later."""
+        machine = self._machines[self._rank_of[action.replica]]
+        if machine.run is not None and machine.interrupt(now_ns, action.grace_steps):
+            self._end_after(machine.own_steps()[2])
+
+    def lose(self) -> None:
+        """A rank is gone: the others would wait for it for ever."""
+        self.state = _LOST
+        self._asked.clear()
+
+    def due(self, now_ns: int) -> None:
+        """Steps may have ended, or requests have come to a group that paused."""
+        if self.state is _STEPPING:
+            due_ns = self._due_fixed >> FRACTION_BITS
+            if now_ns < due_ns:
+                self._timer.at(due_ns)
+                return
+        elif self.state is _LOST or not self._asked:
+            return  # what this was for has been cut
+        asked, self._asked = sorted(self._asked.items()), {}
+        reports = self._end_steps() if self.state is _STEPPING else []
+        if self.state is _PAUSED:
+            self._due_fixed = now_ns << FRACTION_BITS
+        self.state = _BOUNDARY
+        for report in reports:
+            self._tell(now_ns, report)
+            machine = self._machines[self._rank_of[report.replica]]
+            if machine.run is None:
+                machine.idle()
+        for rank, (epoch, steps) in asked:
+            self._tell(now_ns, Ran(self._machines[rank].id, epoch, steps, (), False, now_ns))
+        self._plan()
+
+    def _end_steps(self) -> list[Ran]:
+        """The steps in progress have ended; returns what is to be told, by rank."""
+        steps, reports = self._steps, list[Ran]()
+        cost = self._due_fixed - self._start_fixed
+        self.steps += steps
+        self.stepping_fixed += cost
+        self._wave_steps += steps
+        self._worked = False
+        for rank, machine in enumerate(self._machines):
+            if machine.run is None:
+                self.dummy_steps[rank] += steps
+                continue
+            self._worked = True
+            first, slope = self._own[rank]
+            self.waited_fixed[rank] += cost - steps_cost(first, slope, steps)
+            report = machine.complete()
+            ran = report.steps + self._unreported[rank]
+            if report.running and not report.finished:
+                self._unreported[rank] = ran
+                continue
+            self._unreported[rank] = 0
+            if ran != report.steps:
+                report = Ran(
+                    report.replica, report.epoch, ran, report.finished, report.running, report.last_step_ns
+                )
+            reports.append(report)
+        return reports
+
+    def _plan(self) -> None:
+        """All who have work have chosen: the next steps begin, or the group pauses."""
+        working = [machine for machine in self._machines if machine.run is not None]
+        until_sync = STEPS_PER_SYNC - self._wave_steps % STEPS_PER_SYNC
+        # Asynchronous scheduling knows of the end of the last step only after the next one has begun.
+        late = self._asynchronous and self._worked
+        if not working and not self._asked and until_sync == STEPS_PER_SYNC and not late:
+            self.state = _PAUSED
+            self._wave_steps = 0
+            return
+        least = min([machine.own_steps()[2] for machine in working], default=until_sync)
+        self._begin_steps(1 if self._asked else least)
+
+    def _begin_steps(self, most: int) -> None:
+        """Steps of all ranks begin, at most so many."""
+        tokens, lines = list[int](), list[Line]()
+        for machine in self._machines:
+            if machine.run is None:
+                tokens.append(1)
+                lines.append((self._dummy_fixed, 0))
+            else:
+                first, slope, _, own_tokens = machine.own_steps()
+                tokens.append(own_tokens)
+                lines.append((first, slope))
+        first, slope, steps = slowest(lines, most)
+        common = self._experts.cost(self._experts.group_tokens(tokens))
+        self._own = [(own + common, steeper) for own, steeper in lines]
+        self.state = _STEPPING
+        self._start_fixed, self._first, self._slope = self._due_fixed, first + common, slope
+        self._pace(steps)
+
+    def _pace(self, steps: int) -> None:
+        """So many steps are in progress."""
+        start, first, slope = self._start_fixed, self._first, self._slope
+        self._steps = steps
+        for machine in self._machines:
+            if machine.run is not None:
+                machine.pace(start, first, slope, steps)
+        self._due_fixed = due_fixed = start + steps_cost(first, slope, steps)
+        self._timer.at(due_fixed >> FRACTION_BITS)
+
+    def _end_after(self, steps: int) -> None:
+        """Fewer steps than planned, if so."""
+        if self.state is _STEPPING and steps < self._steps:
+            self._pace(steps)
+
+    def _steps_until(self, now_ns: int) -> int:
+        """Steps in progress up to the first boundary not before now."""
+        return steps_to_reach(self._first, self._slope, (now_ns << FRACTION_BITS) - self._start_fixed)

@@ -1,0 +1,69 @@
+"""All data-parallel groups of a world: runs asked of their ranks come here."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from simpy import Environment
+
+from serving.vocabulary.actions import Interrupt, Run
+from serving.vocabulary.events import Ran
+from simcore.cold import COMPLETION_RANK, RunHooks
+from simcore.lockstep.group import LockstepGroup
+from simcore.replica.machine import Machine
+from simcore.replica.step_times import ExpertTimes, StepTimes
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPlan:
+    """``ranks``: the replicas of a group; ``rows``: a rank's own part of a step; ``experts``: the common one.
+
+    ``asynchronous``: as the engines of the ranks.
+    """
+
+    ranks: tuple[int, ...]
+    rows: StepTimes
+    experts: ExpertTimes
+    asynchronous: bool
+
+
+class LockstepGroups:
+    """``of``: the group of every replica that is a rank of one."""
+
+    __slots__ = ("groups", "of")
+
+    def __init__(
+        self,
+        plans: Sequence[GroupPlan],
+        machines: Mapping[int, Machine],
+        env: Environment,
+        tell: Callable[[int, Ran], None],
+    ) -> None:
+        self.groups: list[LockstepGroup] = []
+        self.of: dict[int, LockstepGroup] = {}
+        for plan in plans:
+            own = [machines[replica] for replica in plan.ranks]
+            _, intercept, slope = plan.rows.decode(1)[0]
+            group = LockstepGroup(
+                own, intercept + slope, plan.experts, plan.asynchronous,
+                env, COMPLETION_RANK + plan.ranks[0], tell,
+            )  # fmt: skip
+            self.groups.append(group)
+            self.of |= dict.fromkeys(plan.ranks, group)
+
+    def hooks(self) -> RunHooks:
+        """Runs of all ranks are their groups'."""
+        return RunHooks(set(self.of), self.of, self.takes, self.interrupt)
+
+    def takes(self, now_ns: int, run: Run) -> bool:
+        """A run of a rank is its group's to begin."""
+        self.of[run.replica].begin(now_ns, run)
+        return True
+
+    def interrupt(self, now_ns: int, action: Interrupt) -> None:
+        """A rank's run is to end."""
+        self.of[action.replica].interrupt(now_ns, action)
+
+    def lose(self, replica: int) -> None:
+        """A replica is gone, and its group with it if it was a rank of one."""
+        if (group := self.of.get(replica)) is not None:
+            group.lose()
