@@ -25,7 +25,7 @@ class ExpertTimes:
     the all-reduce behind the MLP.
     """
 
-    __slots__ = ("_seconds", "labels", "max_tokens", "source")
+    __slots__ = ("_seconds", "experts_s", "labels", "max_tokens", "moved_s", "source")
 
     def __init__(
         self, table: ExpertTable, routing: Routing, exchange: Exchange | None = None, gpu: str = ""
@@ -35,9 +35,13 @@ class ExpertTimes:
             last = min(last, exchange.curve.counts[-1])
         tokens = np.arange(1, last + 1, dtype=np.float64)
         seconds = _slowest_s(table, routing, tokens)
+        moved = np.zeros(len(tokens))
         if exchange is not None:
-            seconds = seconds + np.interp(tokens, exchange.curve.counts, exchange.curve.seconds)
-        self._seconds: list[float] = [0.0, *np.maximum.accumulate(seconds).tolist()]
+            moved = np.interp(tokens, exchange.curve.counts, exchange.curve.seconds)
+        # Of experts and of exchange, at 0, 1, ... tokens.
+        self.experts_s: Floats = np.concatenate([[0.0], np.maximum.accumulate(seconds)])
+        self.moved_s: Floats = np.concatenate([[0.0], np.maximum.accumulate(moved)])
+        self._seconds: list[float] = (self.experts_s + self.moved_s).tolist()
         self.max_tokens = last
         self.source = _source(table, routing, exchange)
         found = exchange is not None and exchange.source

@@ -6,6 +6,7 @@ from typing import Literal, get_args
 from hwmodels.all_reduce_catalogue import Imitated, load_all_reduce
 from hwmodels.catalogue import llm_names, load_llm
 from hwmodels.errors import HardwareError
+from hwmodels.expert_error import group_ends_s, other_skew, routing_errors
 from hwmodels.expert_times import ExpertTimes, expert_times
 from hwmodels.gpu import Gpu
 from hwmodels.linear_catalogue import LinearKey, linear_keys, linear_step_model
@@ -14,7 +15,7 @@ from hwmodels.linear_step import LinearStepModel, TiledStepModel
 from hwmodels.llm_shape import LlmShape
 from hwmodels.op_table_step import OpTableStepModel
 from hwmodels.parallelism import Parallelism
-from hwmodels.profile import Curve, Profile
+from hwmodels.profile import Curve, Floats, Profile
 from hwmodels.roofline_fit import roofline_model
 from hwmodels.roofline_step import roofline_step_model
 from hwmodels.step_time import StepModel
@@ -64,6 +65,16 @@ def group_experts(
     return expert_times(profile, llm, parallelism, expert_skew)
 
 
+def group_ends(
+    llm: LlmShape, parallelism: Parallelism, profile: Profile, expert_skew: float = 0.0
+) -> tuple[Floats, Floats]:
+    """Lowest and highest seconds by tokens of ``group_experts``."""
+    times = expert_times(profile, llm, parallelism, expert_skew)
+    other = expert_times(profile, llm, parallelism, other_skew(expert_skew))
+    assert times is not None and other is not None, "a mixture of experts"
+    return group_ends_s(times, other, profile.stamp.error_band)
+
+
 def _of_mixture(
     kind: str, gpu: Gpu, llm: LlmShape, parallelism: Parallelism, profile: Profile | None, expert_skew: float
 ) -> StepModel:
@@ -75,8 +86,16 @@ def _of_mixture(
             "engine.step_time=auto"
         )
     measured = _required(kind, profile, gpu, llm, parallelism.tp)
-    experts = expert_times(measured, llm, parallelism, expert_skew) if parallelism.dp == 1 else None
-    return OpTableStepModel(measured, profile.stamp.error_band, experts)
+    if parallelism.dp > 1:
+        return OpTableStepModel(measured, profile.stamp.error_band)
+    experts = expert_times(measured, llm, parallelism, expert_skew)
+    other = expert_times(measured, llm, parallelism, other_skew(expert_skew))
+    assert experts is not None and other is not None, "a mixture of experts"
+    model = OpTableStepModel(measured, profile.stamp.error_band, experts)
+    largest = model.limits.max_prefill_tokens, model.limits.max_decode_sequences
+    routed = routing_errors(experts, other, lambda tokens: model.dense_s(tokens, 1, 0), largest)
+    model.errors = model.errors.beside(routed)
+    return model
 
 
 def includes_overhead(model: StepModel) -> bool:

@@ -19,7 +19,7 @@ from hwmodels.profile_check import require_profile
 from hwmodels.profile_file import load_profile
 from hwmodels.rows import StepRows
 from hwmodels.scaled_rows import ScaledRows
-from hwmodels.select import group_experts, includes_overhead, step_model
+from hwmodels.select import group_ends, group_experts, includes_overhead, step_model
 from hwmodels.step_time import StepModel
 from serving.vocabulary.errors import UserError
 
@@ -81,14 +81,23 @@ def _of_shape(config: RunConfig, shape_name: str, tp: int) -> Hardware:
     step = EngineStepModel(operations, overhead)
     _check_limits(engine, gpu, step)
     kv = kv_memory(engine, gpu, llm, tp)
-    times = group_experts(llm, shared, profile, skew)
-    experts = None if times is None else ExpertRows(times, overhead)
+    experts = _experts_of(llm, shared, profile, skew, overhead)
     return Hardware(StepRows(step), step, overhead, use, kv.blocks, kv.arithmetic, llm.layers, experts)
 
 
 def parallelism_of(engine: EngineConfig, tp: int) -> Parallelism:
     """How engines of ``tp`` GPUs share a mixture's experts."""
     return Parallelism(tp, engine.data_parallel_size, engine.enable_expert_parallel)
+
+
+def _experts_of(
+    llm: LlmShape, shared: Parallelism, profile: Profile | None, skew: float, overhead: EngineOverhead
+) -> ExpertRows | None:
+    """What engines that step together do together, if any do."""
+    times = group_experts(llm, shared, profile, skew)
+    if times is None or profile is None:
+        return None
+    return ExpertRows(times, overhead, group_ends(llm, shared, profile, skew))
 
 
 def _refuse_data_parallel(shared: Parallelism) -> None:

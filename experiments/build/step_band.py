@@ -70,7 +70,8 @@ def at_end(hardware_of_model: Mapping[str, Hardware], end: End) -> dict[str, Har
 def _at_end(hardware: Hardware, end: End) -> Hardware:
     step, band = hardware.step, band_of(hardware)
     assert isinstance(step, EngineStepModel), "a run's step times are those of an engine"
-    return replace(hardware, rows=ScaledRows(step, band.factors(end), getattr(band, end)))
+    experts = None if hardware.experts is None else hardware.experts.at_end(end)
+    return replace(hardware, rows=ScaledRows(step, band.factors(end), getattr(band, end)), experts=experts)
 
 
 def told_once(texts: Iterable[str]) -> str:

@@ -9,9 +9,11 @@ import pytest
 
 from hwmodels.catalogue import load_gpu, load_llm
 from hwmodels.errors import HardwareError
+from hwmodels.expert_error import POWER_LAW_SKEW
 from hwmodels.expert_times import expert_times
 from hwmodels.held_out import held_out_errors
 from hwmodels.importers import ImportRequest, import_profile
+from hwmodels.importers.tables import read_table
 from hwmodels.parallelism import Parallelism
 from hwmodels.profile import Profile
 from hwmodels.profile_file import load_profile, save_profile
@@ -85,6 +87,25 @@ def test_a_skewed_popularity_is_faster_with_few_tokens_and_slower_on_the_busiest
     one, shared = Parallelism(1), Parallelism(1, 2, True)
     assert by_tokens(own(), one, 1.0)[16] < 0.8 * by_tokens(own(), one)[16]
     assert by_tokens(own(), shared, 1.0)[2048] > 1.02 * by_tokens(own(), shared)[2048]
+
+
+def test_power_law_loads_are_met_at_the_skew_that_stands_for_them() -> None:
+    """AIConfigurator's kernel under loads drawn from power laws; these rows are read nowhere else."""
+    tokens = np.array([4, 8, 16, 32, 48, 64, 80, 96, 128, 192])
+    for gpu in ("h100", "rtx_pro_6000"):
+        path = OTHER / FOLDERS[gpu] / "moe" / "vllm" / "0.19.0" / "moe_perf.parquet"
+        counts = ("num_tokens", "inter_size", "hidden_size", "moe_tp_size", "moe_ep_size")
+        table = read_table(path, counts, ("latency",), ("moe_dtype", "distribution"))
+        rows = table.having(moe_dtype="bfloat16", hidden_size=2048, inter_size=768, moe_tp_size=1)
+        one = rows.having(moe_ep_size=1)
+        drawn = [one.having(distribution="power_law_1.2", num_tokens=n).times["latency"][0] for n in tokens]
+        # What gate and choice take is in the times here alone: as much as they add to balanced loads.
+        whole = by_tokens(composed(gpu), Parallelism(1))[2048] / 48 * 1e3
+        gate = whole - one.having(distribution="balanced", num_tokens=2048).times["latency"][0]
+        assert gate > 0.0
+        for skew, lowest, highest in ((POWER_LAW_SKEW, -0.03, 0.03), (0.0, 0.05, 0.12)):
+            found = by_tokens(composed(gpu), Parallelism(1), skew)[tokens] / 48 * 1e3
+            assert lowest < np.mean(found / (np.array(drawn) + gate) - 1.0) < highest
 
 
 def test_engines_that_share_experts_say_where_their_exchange_is_from() -> None:

@@ -8,6 +8,7 @@ import pytest
 from hwmodels.catalogue import load_gpu, load_llm
 from hwmodels.engine_overhead import EngineOverhead
 from hwmodels.errors import HardwareError
+from hwmodels.expert_error import group_ends_s
 from hwmodels.expert_rows import ExpertRows
 from hwmodels.expert_times import ExpertTimes, at_points, expert_times
 from hwmodels.importers.expert_lattice import balanced_lattice, from_memory
@@ -176,10 +177,17 @@ def test_experts_in_a_cache_are_read_from_memory() -> None:
 
 def test_group_costs_are_integers_of_padded_tokens() -> None:
     times = ExpertTimes(HALF, ROUTING, EXCHANGE)
-    rows = ExpertRows(times, EngineOverhead(graph_batches=(1, 2, 4, 8, 16)))
+    skewed = ExpertTimes(HALF, Routing(128, 8, 0.7), EXCHANGE)
+    tenth = group_ends_s(times, skewed, "experts 2.0 / 10.0 %")
+    rows = ExpertRows(times, EngineOverhead(graph_batches=(1, 2, 4, 8, 16)), tenth)
     assert rows.cost(0) == 0 and rows.cost(64) == int(times.seconds(64) * FIXED_PER_S + 0.5)
     assert rows.group_tokens([5, 1]) == 16, "both are padded to 8"
     assert rows.group_tokens([17, 1]) == 18, "beyond the captured sizes none is padded"
-    assert ExpertRows(times, EngineOverhead()).group_tokens([5, 1]) == 6
+    assert ExpertRows(times, EngineOverhead(), tenth).group_tokens([5, 1]) == 6
+    moved = float(np.interp(64, EXCHANGE.curve.counts, EXCHANGE.curve.seconds))
+    highest = 1.1 * (times.seconds(64) - moved) + 2 * moved
+    assert rows.at_end("high").cost(64) == pytest.approx(highest * FIXED_PER_S, rel=1e-9)
+    lowest = (skewed.seconds(64) - moved) / 1.1 + moved / 2
+    assert rows.at_end("low").cost(64) == pytest.approx(lowest * FIXED_PER_S, rel=1e-9)
     with pytest.raises(HardwareError, match="beyond the 1024"):
         rows.cost(1025)
