@@ -8,6 +8,7 @@ from typing import Final
 
 from experiments.build.hardware import kv_memory, overhead_of, precision_of
 from experiments.commands.support_rungs import Rung, chosen_rung, decode_s, prefill_s, rungs_of
+from experiments.commands.support_starts import start_lines
 from experiments.commands.support_table import listing, smallest_for, table
 from experiments.config.config import EngineConfig
 from experiments.config.overrides import closest, echo
@@ -156,6 +157,7 @@ def _one(given: dict[str, str], engine: EngineConfig) -> list[str]:
         *_section("ladder", [_rung_line(rung, chosen, gpu, llm, tp) for rung in rungs]),
         *_section("kv memory", [f"{capacity.tokens} tokens", capacity.arithmetic]),
         *_section("engine", _engine_lines(overhead, engine)),
+        *_section("start", start_lines(engine, llm, tp)),
         *_section("sample times", _sample_lines(chosen, capacity, overhead)),
     ]
 

@@ -1,13 +1,12 @@
 """From a configuration to how its instances start."""
 
-from experiments.config.config import RunConfig
+from experiments.config.config import EngineConfig, RunConfig
 from hwmodels.loading.start_terms import StartTerms, load_start_terms
 from hwmodels.loading.starting import Starting
 
 
-def start_terms_of(config: RunConfig) -> StartTerms:
-    """The terms of the run's engine; the version counts where it is that of the engine which starts."""
-    engine = config.engine
+def start_terms_of(engine: EngineConfig) -> StartTerms:
+    """The terms of an engine; the version counts where it is that of the engine which starts."""
     version = engine.version if engine.software == engine.start_up else None
     return load_start_terms(engine.start_up, version)
 
@@ -20,7 +19,7 @@ def starting_of(config: RunConfig) -> Starting | None:
     return Starting(
         one.start,
         one.compile_cache,
-        start_terms_of(config),
+        start_terms_of(config.engine),
         config.engine.max_num_seqs,
         ready=config.cluster.start == "warm",
     )

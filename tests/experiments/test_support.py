@@ -17,7 +17,7 @@ from hwmodels.step_time import Piece, StepLimits
 from serving.vocabulary.errors import UserError
 from tests.worlds.measured_profile import measured, section
 
-SECTIONS = ("model", "gpu", "step times", "ladder", "kv memory", "engine", "sample times")
+SECTIONS = ("model", "gpu", "step times", "ladder", "kv memory", "engine", "start", "sample times")
 
 
 class Toy:
@@ -237,3 +237,14 @@ def test_combinations_that_cannot_be_simulated_are_refused(words: tuple[str, ...
     with pytest.raises(HardwareError) as refused:
         support(words)
     assert expected in str(refused.value) and "\n" not in str(refused.value)
+
+
+def test_it_says_what_starting_takes(capsys: pytest.CaptureFixture[str]) -> None:
+    text = section(printed(capsys, "model=llama3_70b", "gpu=h100", "tp=4"), "start")
+    assert (
+        "cold: 56.5 s and its parameters: process 17 + context 0.5 + distributed 0.1 + compile 18.9" in text
+    )
+    assert "the first on a host 102 s" in text and "pooled: 0 s and its parameters" in text
+    assert "vllm-startup-profiler" in text
+    old = section(printed(capsys, "model=llama3_8b", "gpu=h100", "engine=vllm_0_2_0"), "start")
+    assert "knows vllm from 0.6 on and not 0.2.0" in old
