@@ -13,15 +13,28 @@ from serving.engine.fleet import Admission, Dispatcher, Fleet
 from serving.engine.pool import EngineOptions, EnginePool
 from serving.engine.progress import EngineState
 from serving.kv.handover import HandOverRules
+from serving.kv.migration_rules import MigrationRules
 from serving.kv.transfer_ids import TransferIds
 from serving.parameters.loads import replicas_of
 from serving.protocols.batch import Batcher
+from serving.protocols.migration import Migrator
 from serving.services.colocated import Colocated, Queue
 from serving.services.disaggregated import Disaggregated
+from serving.services.migrating import Migrating, MigrationRounds
 from serving.services.service import Service
 from serving.vocabulary.actions import Load
+from serving.vocabulary.present import Present
 from serving.vocabulary.replica import Replica
 from serving.vocabulary.request import Request
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationParts:
+    """Migration of running requests: who decides, once per ``period_ns``; the rules by model."""
+
+    migrator: Migrator
+    period_ns: int
+    rules: Mapping[str, MigrationRules]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +42,13 @@ class ServiceOptions:
     """``hand_overs``: of the models whose prefill and decode are on instances of their own.
 
     ``max_num_batched_tokens``: prompt tokens of a prefill pass. ``queue``: where requests of the other models
-    wait (``Colocated``).
+    wait (``Colocated``). ``migration``: of the models named there; None: requests stay where they decode.
     """
 
     hand_overs: Mapping[str, HandOverRules] = field(default_factory=dict)
     max_num_batched_tokens: int = 0
     queue: Queue | None = None
+    migration: MigrationParts | None = None
 
 
 def compose(
@@ -59,18 +73,19 @@ def compose(
     pool, cold = EnginePool(batcher_for, options), replicas_of(starts)
     for replica in replicas:
         pool.add(replica, replica.id not in cold)
-    engines, requests, transfer_ids = pool.engines, dict[int, Request](), TransferIds()
-    books = _Books(engines, requests, transfer_ids, dispatcher, admission)
-    services = _services(books, replicas, service_options or ServiceOptions(), elastic)
+    engines, requests, transfer_ids, present = pool.engines, dict[int, Request](), TransferIds(), Present()
+    books = _Books(engines, requests, transfer_ids, present, dispatcher, admission)
+    serving = service_options or ServiceOptions()
+    services = _services(books, replicas, serving, elastic)
     for engine in engines.values():
         if engine.state is EngineState.IDLE:
             services[engine.replica.model].started(engine, [])
     control: ReplicaControl
     if elastic is None:
-        control = FixedReplicas(starts, engines, services)
+        control = FixedReplicas(starts, engines, services, _rounds(services, serving.migration))
     else:
         control = Elastic(elastic, replicas, engines, services, pool.place)
-    return Controller(engines, requests, services, transfer_ids, control)
+    return Controller(engines, requests, services, transfer_ids, control, present)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +95,7 @@ class _Books:
     engines: Mapping[int, Engine]
     requests: Mapping[int, Request]
     transfer_ids: TransferIds
+    present: Present
     dispatcher: Dispatcher
     admission: Admission
 
@@ -105,7 +121,7 @@ def _services(
                 live.get(model),
             )
         else:
-            found[model] = Colocated(
+            colocated = Colocated(
                 Fleet(model, [one for one in replicas if one.model == model]),
                 books.engines,
                 books.requests,
@@ -118,4 +134,18 @@ def _services(
                 options.queue,
                 prototype.max_model_len,
             )
+            found[model] = _migrating(colocated, books, options.migration)
     return found
+
+
+def _migrating(inner: Colocated, books: _Books, parts: MigrationParts | None) -> Service:
+    """The service, with migrations around it if its running requests migrate."""
+    if parts is None or inner.model not in parts.rules:
+        return inner
+    engines, requests, rules = books.engines, books.requests, parts.rules[inner.model]
+    return Migrating(inner, engines, requests, parts.migrator, rules, books.transfer_ids, books.present)
+
+
+def _rounds(services: Mapping[str, Service], parts: MigrationParts | None) -> MigrationRounds | None:
+    migrating = [service for service in services.values() if isinstance(service, Migrating)]
+    return None if parts is None else MigrationRounds(migrating, parts.period_ns)

@@ -9,6 +9,7 @@ from serving.services.service import Service
 from serving.vocabulary.actions import Action, Fail, Reject
 from serving.vocabulary.errors import PolicyError
 from serving.vocabulary.events import Arrived, Closing, Event, Lost, Ran, Sent
+from serving.vocabulary.present import Present
 from serving.vocabulary.request import Request
 
 _IDLE = EngineState.IDLE
@@ -28,6 +29,7 @@ class Controller:
         services: dict[str, Service],
         transfer_ids: TransferIds,
         elastic: ReplicaControl,
+        present: Present,
     ) -> None:
         self.engines, self.requests, self.services = engines, requests, services
         self.elastic, self._transfer_ids = elastic, transfer_ids
@@ -37,7 +39,7 @@ class Controller:
         self._handlers = {**own, **elastic.handlers()}
         self.arrived = self.finished = self.rejected = self.failed = 0
         self.closed = False  # whether the driver has ended the run with requests in flight
-        self._now_ns = 0
+        self._present = present
 
     def handle(self, now_ns: int, event: Event) -> list[Action]:
         """What the world should do about this fact.
@@ -45,8 +47,9 @@ class Controller:
         Raises PolicyError for a policy's fault, after which nothing goes on; AssertionError when the clock
         goes back.
         """
-        assert now_ns >= self._now_ns, "the clock went back"
-        self._now_ns = now_ns
+        present = self._present
+        assert now_ns >= present.now_ns, "the clock went back"
+        present.now_ns = now_ns
         actions: list[Action] = []
         try:
             if type(event) is Ran:

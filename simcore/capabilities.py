@@ -7,10 +7,12 @@ from serving.vocabulary.actions import (
     Action,
     AllocateGpus,
     Assign,
+    Detach,
     Fail,
     Interrupt,
     JoinBatch,
     Load,
+    Migrate,
     Preempt,
     Reject,
     ReleaseGpus,
@@ -26,7 +28,7 @@ from serving.vocabulary.errors import UserError
 from serving.vocabulary.events import Event
 
 SERVING: Final[frozenset[type]] = frozenset(
-    (Assign, Reject, Fail, Run, Interrupt, Preempt, JoinBatch, SwitchRole, Wake)
+    (Assign, Reject, Fail, Run, Interrupt, Preempt, Detach, Migrate, JoinBatch, SwitchRole, Wake)
 )
 MOVING: Final[frozenset[type]] = frozenset((AllocateGpus, ReleaseGpus, Load, StopLoad, Send, StopSend))
 

@@ -17,10 +17,12 @@ from serving.vocabulary.actions import (
     Action,
     AllocateGpus,
     Assign,
+    Detach,
     Fail,
     Interrupt,
     JoinBatch,
     Load,
+    Migrate,
     Preempt,
     Reject,
     ReleaseGpus,
@@ -188,10 +190,6 @@ class Simulation:
         """Events handled, but for those that only told of loads in vain."""
         return self._events - (self._data_plane.outages.given_up if self._data_plane is not None else 0)
 
-    def _moves(self) -> bool:
-        """Whether something is on a link."""
-        return self._data_plane is not None and self._data_plane.next_ns() is not None
-
     def _await_data(self, now_ns: int) -> None:
         """See to it that the data plane is asked when something is due, or before."""
         assert self._data_plane is not None
@@ -203,10 +201,10 @@ class Simulation:
         """A period of the load monitor is over; after the last request there are no more looks."""
         if self._next is None and not self._lives:
             return
-        ends = self._next is None and not self._moves()
-        if ends and self._stall_detector.is_stalled(
-            now_ns, self._useful(), is_only(self._fault_timer, self._env)
-        ):
+        idle_links = self._data_plane is None or self._data_plane.next_ns() is None
+        ends = self._next is None and idle_links
+        alone = ends and is_only(self._fault_timer, self._env)
+        if ends and self._stall_detector.is_stalled(now_ns, self._useful(), alone):
             if self.losses is None or not self.losses.happened:
                 raise stall_error(self._lives)
             self._handle(now_ns, Closing(NOBODY_LEFT))
@@ -264,7 +262,7 @@ class Simulation:
                 machine = self._machines[action.replica]
                 if action.replica in self._held:
                     self._interrupts(now_ns, action)
-                elif machine.interrupt(now_ns, action.grace_steps):
+                elif machine.interrupt(now_ns + action.later, action.grace_steps):
                     self._timers[action.replica].at(machine.due_ns)
             elif type(action) is Preempt:
                 self._machines[action.replica].preempt(action.request)
@@ -288,7 +286,9 @@ class Simulation:
             self._cold.load(action)
 
     def _carry_out_other(self, now_ns: int, action: Action) -> None:
-        if type(action) is Wake:
+        if type(action) is Detach:
+            self._machines[action.replica].preempt(action.request, 0)
+        elif type(action) is Wake:
             self._monitor_timer.at(action.at_ns)
         elif type(action) is Fail:
             life = self._lives.pop(action.request)
@@ -296,6 +296,6 @@ class Simulation:
             for machine in self._machines.values():
                 machine.forget(action.request)
             self._recorder.failed(life.request, now_ns, action.reason)
-        elif type(action) is not SwitchRole:  # a role is the controller's matter
+        elif type(action) not in (SwitchRole, Migrate):  # a role is the controller's matter
             assert isinstance(action, Reject), f"this world cannot carry out {action}"
             self._recorder.refused(self._lives.pop(action.request).request, now_ns, action.reason)

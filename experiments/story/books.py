@@ -14,10 +14,12 @@ from serving.vocabulary.actions import (
     AllocateGpus,
     Assign,
     Chunk,
+    Detach,
     Fail,
     Interrupt,
     JoinBatch,
     Load,
+    Migrate,
     Preempt,
     Reject,
     ReleaseGpus,
@@ -247,6 +249,13 @@ def _preempt(books: Books, now_ns: int, action: Preempt) -> None:
         progress.stage = "waiting"
 
 
+def _detach(books: Books, now_ns: int, action: Detach) -> None:
+    progress = books.requests.get(action.request)
+    if progress is not None:
+        _stop(books, progress)
+        progress.stage = "handed over"
+
+
 def _adopt(books: Books, now_ns: int, action: JoinBatch) -> None:
     bench = books.bench(action.replica)
     if bench.run is None:
@@ -290,6 +299,8 @@ ACTIONS: Final[Mapping[type, Entry]] = {
     Assign: _assign,
     Run: _run,
     Preempt: _preempt,
+    Detach: _detach,
+    Migrate: _nothing,
     JoinBatch: _adopt,
     Reject: _over,
     Fail: _over,

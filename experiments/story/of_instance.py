@@ -22,10 +22,12 @@ from serving.vocabulary.actions import (
     Action,
     AllocateGpus,
     Assign,
+    Detach,
     Fail,
     Interrupt,
     JoinBatch,
     Load,
+    Migrate,
     Preempt,
     Reject,
     ReleaseGpus,
@@ -266,6 +268,13 @@ def _adopt(life: Life, books: Books, now_ns: int, action: JoinBatch) -> Lines:
     return iter(())
 
 
+def _migrate(life: Life, books: Books, now_ns: int, action: Migrate) -> Lines:
+    """Counted, by what became of it."""
+    if life.id in (action.source, action.target) and action.phase != "begun":
+        life.work.add(f"{action.phase} migration {'from' if action.source == life.id else 'to'} here")
+    return iter(())
+
+
 def _nothing(life: Life, books: Books, now_ns: int, fact: Any) -> Lines:
     """It names no instance, or is seen in what follows from it."""
     return iter(())
@@ -298,6 +307,8 @@ ACTIONS: Final[Mapping[type, Teller]] = {
     Preempt: _counted("preemption"),
     Interrupt: _counted("interrupt"),
     JoinBatch: _adopt,
+    Migrate: _migrate,
+    Detach: _nothing,
     Run: _nothing,
     Reject: _nothing,
     Fail: _nothing,

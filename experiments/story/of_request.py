@@ -6,14 +6,17 @@ from typing import Any, Final
 from experiments.story.books import Books
 from experiments.story.line import Lines, StoryLine, count, layer_range, numbers, seconds, size, tokens
 from experiments.story.moments import Moment
+from experiments.story.of_migration import leaves_batch, migrates
 from experiments.story.tale import FIRST_STEPS, Tale, count_report, decoded, decodes, stages, unfinished
 from serving.vocabulary.actions import (
     AllocateGpus,
     Assign,
+    Detach,
     Fail,
     Interrupt,
     JoinBatch,
     Load,
+    Migrate,
     Preempt,
     Reject,
     ReleaseGpus,
@@ -302,6 +305,8 @@ ACTIONS: Final[Mapping[type, Teller]] = {
     Run: _run,
     Interrupt: _interrupt,
     Preempt: _preempt,
+    Detach: leaves_batch,
+    Migrate: migrates,
     Send: _send,
     StopSend: _stop_send,
     JoinBatch: _adopt,

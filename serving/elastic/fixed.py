@@ -1,12 +1,16 @@
-"""Replicas that are there from the start and stay: parameters that some lack come when the world opens."""
+"""Replicas that are there from the start and stay: parameters that some lack come when the world opens.
+
+Where running requests migrate, their instances are paired once per period.
+"""
 
 from collections.abc import Mapping, Sequence
 
 from serving.elastic.replica_control import Handler
 from serving.engine.engine import Engine
 from serving.parameters.loads import Loads
+from serving.services.migrating import MigrationRounds
 from serving.services.service import Service
-from serving.vocabulary.actions import Action, Load
+from serving.vocabulary.actions import Action, Load, Wake
 from serving.vocabulary.events import Loaded, LoadStopped, LostHost, LostLink, LostSsd, Opened, Woke
 
 
@@ -16,14 +20,19 @@ class FixedReplicas:
     Replicas that these go to take requests at once and serve them when their parameters are there.
     """
 
-    __slots__ = ("_engines", "_loads", "_services", "_starts", "scales")
+    __slots__ = ("_engines", "_loads", "_rounds", "_services", "_starts", "scales")
 
     def __init__(
-        self, starts: Sequence[Load], engines: Mapping[int, Engine], services: Mapping[str, Service]
+        self,
+        starts: Sequence[Load],
+        engines: Mapping[int, Engine],
+        services: Mapping[str, Service],
+        rounds: MigrationRounds | None = None,
     ) -> None:
         self._starts = tuple(starts)
         self._engines = engines
         self._services = services
+        self._rounds = rounds
         self._loads = Loads()
         self.scales = False
 
@@ -41,6 +50,7 @@ class FixedReplicas:
         for load in self._starts:
             self._loads.begin(load)
             actions.append(load)
+        self._arm(now_ns, actions)
 
     def _loaded(self, now_ns: int, event: Loaded, actions: list[Action]) -> None:
         endpoint = self._loads.loaded(event)
@@ -56,7 +66,13 @@ class FixedReplicas:
         """Nothing follows: nothing is planned."""
 
     def _woke(self, now_ns: int, event: Woke, actions: list[Action]) -> None:
-        raise AssertionError("nobody asked to be woken")
+        assert self._rounds is not None, "nobody asked to be woken"
+        self._rounds.look(actions)
+        self._arm(now_ns, actions)
+
+    def _arm(self, now_ns: int, actions: list[Action]) -> None:
+        if self._rounds is not None:
+            actions.append(Wake(now_ns + self._rounds.period_ns, "instances are paired for migration"))
 
     def arrived(self, now_ns: int, model: str, actions: list[Action]) -> None:
         """Nothing follows."""

@@ -44,8 +44,8 @@ class Engine:
 
     __slots__ = (
         "_arrival_queue", "_chunks", "_decode_first", "_interruptible", "_steps_left", "_stop",
-        "asynchronous", "attached", "batcher", "checks", "coalesce", "ended", "epoch", "handing_over",
-        "hands_over", "id", "joining", "layer_pass", "ledger", "lockstep", "max_num_seqs",
+        "asynchronous", "attached", "batcher", "checks", "coalesce", "ended", "epoch", "halts",
+        "handing_over", "hands_over", "id", "joining", "layer_pass", "ledger", "lockstep", "max_num_seqs",
         "outgoing", "preemptions", "prefilling", "prompts_alone", "replica", "running", "state",
         "unseen_arrivals", "view", "waiting",
     )  # fmt: skip
@@ -70,6 +70,7 @@ class Engine:
         self.replica = replica
         self.batcher = batcher
         self.coalesce = coalesce
+        self.halts = False  # between steps: see ``serving.engine.boundary``
         self.asynchronous = asynchronous
         self.epoch = 0
         blocks = replica.kv_blocks, replica.block_tokens, replica.watermark_blocks
@@ -162,11 +163,11 @@ class Engine:
                 self.joining.append(arrived)
                 self._append_join(arrived, actions)
 
-    def cut_run(self, actions: list[Action]) -> None:
-        """End the run in progress at its next boundary."""
+    def cut_run(self, actions: list[Action], stop: Interrupt | None = None) -> None:
+        """End the run in progress at its next boundary, or where ``stop`` says."""
         self._interruptible = False
         self.state = _STOPPING
-        actions.append(self._stop)
+        actions.append(self._stop if stop is None else stop)
 
     def reserve(self, request: int, tokens: int) -> None:
         """Keep blocks for a request that is not attached yet: its KV is on its way, or computed by layers."""
@@ -284,7 +285,8 @@ class Engine:
             # Those who came before the last step began are seen now.
             while unseen_arrivals and unseen_arrivals[0].arrival_ns <= event.last_step_ns:
                 self.waiting.append(unseen_arrivals.popleft())
-            self._start_pass(actions)
+            if not self.halts:
+                self._start_pass(actions)
         else:
             assert self.running and left, "a run goes on with nobody in it"
 

@@ -1,7 +1,8 @@
 """Moves: the KV of a batch goes from its source, and from where pieces of it are, to the target.
 
 A move reserves blocks at the target, sends in one or several stages, and commits: the source and the pieces
-give their blocks back. Before that it may be aborted: what is on the wire is stopped (``StopSend``), the
+give their blocks back. Of a request that goes on decoding meanwhile (``serving.kv.migration``) each stage
+reserves what it sends. Before that it may be aborted: what is on the wire is stopped (``StopSend``), the
 target gives its blocks back, and the KV is where it was. A stage is a set of sends that begin together; it
 has ended when all of them have. Where source and target are the same, the batch stays, and only the pieces
 that are elsewhere are sent. docs/STATES.md has the table of states and events.
@@ -14,7 +15,7 @@ from serving.engine.engine import Engine
 from serving.engine.progress import Progress
 from serving.kv.pieces import Pieces
 from serving.kv.transfer_ids import TransferIds
-from serving.vocabulary.actions import Action, Send, StopSend
+from serving.vocabulary.actions import Action, Send, Span, StopSend
 from serving.vocabulary.events import Sent
 
 
@@ -75,28 +76,53 @@ class Moves:
 
     # The verbs.
 
-    def reserve(self, source: Engine, target: Engine, batch: tuple[Progress, ...]) -> Move:
-        """Keep blocks at the target for the batch, which waits at the source."""
+    def reserve(
+        self, source: Engine, target: Engine, batch: tuple[Progress, ...], tokens: int | None = None
+    ) -> Move:
+        """Keep blocks at the target for the batch, which waits at the source.
+
+        tokens: for so many of each, of requests that still decode there; more by ``reserve_more``.
+        """
         if source is target:
             self.staying.update([progress.id for progress in batch])
         else:
             self.sending.add(source.id)
-            reserve = target.reserve
-            for progress in batch:
-                reserve(progress.id, progress.known_tokens)
+            self._keep(target, batch, tokens)
         move = Move(source.id, target.id, batch)
         self._moves[move] = None
         return move
 
-    def send(self, move: Move, stage: Sequence[StageSend], reason: str, actions: list[Action]) -> None:
-        """Begin a stage."""
+    def reserve_more(self, move: Move, tokens: int) -> None:
+        """Keep blocks at the target for so many tokens of each in all, before the next stage."""
+        assert move.phase is _RESERVED, "blocks are reserved when nothing is on the wire"
+        self._keep(self._engines[move.target], move.batch, tokens)
+
+    def _keep(self, target: Engine, batch: tuple[Progress, ...], tokens: int | None) -> None:
+        """tokens: of each; None: all that it has."""
+        reserve = target.reserve
+        for progress in batch:
+            reserve(progress.id, progress.known_tokens if tokens is None else tokens)
+
+    def send(
+        self,
+        move: Move,
+        stage: Sequence[StageSend],
+        reason: str,
+        actions: list[Action],
+        positions: tuple[Span, ...] = (),
+        control_ns: int = 0,
+    ) -> None:
+        """Begin a stage. positions, control_ns: see ``Send``."""
         assert move.phase is _RESERVED and stage, "a stage begins when nothing is on the wire"
         model, begin, target = self._engines[move.source].replica.model, self.transfer_ids.begin, move.target
         move.phase, move.missing = _SENDING, len(stage)
         move.transfers = transfers = tuple([begin(model) for _ in stage])
         for transfer, (source, requests, size_bytes) in zip(transfers, stage):
             self._of_transfer[transfer] = move
-            actions.append(Send(transfer, "kv", requests, source, target, size_bytes, reason))
+            what = Send(
+                transfer, "kv", requests, source, target, size_bytes, reason, None, positions, control_ns
+            )
+            actions.append(what)
 
     def begin(
         self, source: Engine, target: Engine, batch: tuple[Progress, ...], reason: str, actions: list[Action]
@@ -190,6 +216,10 @@ class Moves:
         return tuple(here), [tuple(group) for group in groups.values()]
 
     # What is asked.
+
+    def __contains__(self, transfer: int) -> bool:
+        """Whether a transfer is on the wire for one of them."""
+        return transfer in self._of_transfer
 
     def unsent(self, source: Engine) -> Sequence[Progress]:
         """Requests that wait at a source that sends nothing and are in no move."""

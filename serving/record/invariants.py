@@ -6,11 +6,13 @@ from serving.elastic.elastic import Elastic
 from serving.engine.engine import Engine
 from serving.engine.progress import EngineState
 from serving.engine.request_state import RequestState, requests_at
+from serving.kv.migration_rules import HALTING
 from serving.parameters.copies import PooledCopies
 from serving.parameters.parameter_pool import broken
 from serving.parameters.residency import Residency
 from serving.services.colocated import Colocated
 from serving.services.disaggregated import Disaggregated
+from serving.services.migrating import Migrating
 
 
 class InvariantError(AssertionError):
@@ -37,6 +39,9 @@ def check(controller: Controller) -> None:
             _check_split(controller, service)
         elif isinstance(service, Colocated):
             _check_colocated(controller, service)
+        elif isinstance(service, Migrating):
+            _check_colocated(controller, service.inner)
+            _check_migrations(controller, service)
     if isinstance(controller.elastic, Elastic):
         _check_deployment(controller, controller.elastic.deployment)
 
@@ -131,6 +136,25 @@ def _check_colocated(controller: Controller, service: Colocated) -> None:
         tokens = sum(requests[one].prompt_tokens + requests[one].max_new_tokens for one in here)
         found = fleet.load(replica, "kv_demand")
         _demand(12, found == tokens, f"{found} tokens are counted on replica {replica}, not {tokens}")
+
+
+def _check_migrations(controller: Controller, service: Migrating) -> None:
+    """Each instance is in one migration at most, and blocks are kept at destinations alone."""
+    under_way = service.migrations.of_replica
+    for replica in service.inner.fleet.members:
+        engine, migration = controller.engines[replica], under_way.get(replica)
+        coming = list(service.migrations.moves.requests_to(replica))
+        expected = list[int]()
+        if migration is not None:
+            ends = (migration.source, migration.destination)
+            _demand(9, all(under_way.get(one) is migration for one in ends), f"migration between {ends}")
+            if migration.move is not None and replica == migration.destination:
+                expected = [migration.request]
+        _demand(9, coming == expected, f"blocks are kept on replica {replica} for {coming}, not {expected}")
+        decoding = set(coming) & {one for one, _ in requests_at(engine)}
+        _demand(9, not decoding, f"requests {decoding} are on replica {replica} and still come to it")
+        preparing = migration is not None and migration.phase in HALTING
+        _demand(9, engine.halts <= preparing, f"replica {replica} halts though no migration wants it to")
 
 
 def _check_deployment(controller: Controller, deployment: Deployment) -> None:

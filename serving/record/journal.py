@@ -16,11 +16,13 @@ from serving.vocabulary.actions import (
     Action,
     AllocateGpus,
     Assign,
+    Detach,
     Endpoint,
     Fail,
     Interrupt,
     JoinBatch,
     Load,
+    Migrate,
     Preempt,
     Reject,
     ReleaseGpus,
@@ -116,9 +118,10 @@ def _load(action: Load) -> str:
 
 def _send(action: Send) -> str:
     way = f"{_numbers(action.requests)},{action.source},{action.target},{action.size_bytes}"
-    if action.positions:
+    if action.positions or action.control_ns:
         layers = "null" if action.layers is None else _numbers(action.layers)
         way += f",{layers},[{','.join([_numbers(one) for one in action.positions])}]"
+        way += f",{action.control_ns}" if action.control_ns else ""
     elif action.layers is not None:
         way += f",{_numbers(action.layers)}"
     return f'["send",{action.transfer},{quoted(action.what)},{way},{quoted(action.reason)}]'
@@ -161,7 +164,11 @@ _ACTION_TEXT: dict[type, Callable[[Any], str]] = {
     Run: _run,
     Assign: lambda a: f'["assign",{a.request},{a.replica},{quoted(a.reason)}]',
     Reject: lambda a: f'["reject",{a.request},{quoted(a.reason)}]',
-    Interrupt: lambda a: f'["interrupt",{a.replica},{quoted(a.reason)},{a.grace_steps}]',
+    Interrupt: lambda a: (
+        f'["interrupt",{a.replica},{quoted(a.reason)},{a.grace_steps}{",true" if a.later else ""}]'
+    ),
+    Detach: lambda a: f'["detach",{a.replica},{a.request},{quoted(a.reason)}]',
+    Migrate: lambda a: f'["migrate",{a.request},{a.source},{a.target},{quoted(a.phase)},{quoted(a.reason)}]',
     Preempt: lambda a: f'["preempt",{a.replica},{a.request},{quoted(a.reason)}]',
     Fail: lambda a: f'["fail",{a.request},{quoted(a.reason)}]',
     Load: _load,

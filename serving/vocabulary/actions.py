@@ -57,12 +57,14 @@ class Run:
 class Interrupt:
     """Stop the replica's current run at the next step boundary and report. Ignored when nothing runs.
 
-    ``grace_steps`` more steps are run before it stops.
+    ``grace_steps`` more steps are run before it stops. ``later``: a boundary that is due at this very moment
+    does not count, for a world that goes step by step has told of it already.
     """
 
     replica: int
     reason: str
     grace_steps: int = 0
+    later: bool = False
 
 
 @fact
@@ -71,6 +73,29 @@ class Preempt:
 
     replica: int
     request: int
+    reason: str
+
+
+@fact
+class Detach:
+    """Take a request that decodes out of the batch at a step boundary; its KV stays, to go elsewhere."""
+
+    replica: int
+    request: int
+    reason: str
+
+
+@fact
+class Migrate:
+    """What becomes of the migration of a running request: ``begun``, ``committed`` or ``aborted``.
+
+    It is told, and nothing is to be done: other actions say what.
+    """
+
+    request: int
+    source: int
+    target: int
+    phase: str
     reason: str
 
 
@@ -175,6 +200,7 @@ class Send:
 
     ``layers``: whose KV is moved; of activations the one layer that is to run next, as [n, n + 1).
     ``positions``: of each request the token positions; none where all that the source has are moved.
+    ``control_ns``: it ends so much later, for what both sides tell each other beside the bytes.
     """
 
     transfer: int
@@ -186,6 +212,7 @@ class Send:
     reason: str
     layers: Span | None = None
     positions: tuple[Span, ...] = ()
+    control_ns: int = 0
 
 
 @fact
@@ -224,6 +251,8 @@ Action = (
     | Run
     | Interrupt
     | Preempt
+    | Detach
+    | Migrate
     | Fail
     | AllocateGpus
     | SwitchRole

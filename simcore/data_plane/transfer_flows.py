@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from hwmodels.errors import HardwareError
@@ -15,6 +15,7 @@ from hwmodels.topology.link import gpu
 from hwmodels.topology.topology import Topology
 from serving.vocabulary.actions import Send
 from serving.vocabulary.events import Sent
+from serving.vocabulary.units import NS_PER_S
 from simcore.data_plane.channels import bundles, merged
 from simcore.data_plane.replica_placement import ReplicaPlacement
 
@@ -65,7 +66,7 @@ class TransferFlows:
         start, of_flow = self._fabric.start, self._of_flow
         for spec, share, count in channels:
             size_bytes = sent_bytes * share
-            flow = start(spec, now_s, size_bytes)
+            flow = start(_delayed(spec, action.control_ns), now_s, size_bytes)
             flows[flow] = size_bytes, count
             of_flow[flow] = transfer
 
@@ -172,3 +173,8 @@ class TransferFlows:
         shape = self._shapes[self._placement.part_of[action.source].model]
         shares = reshard(shape, len(source), len(target))
         return [(source[one.source_rank], target[one.target_rank], one.share) for one in shares]
+
+
+def _delayed(spec: FlowSpec, control_ns: int) -> FlowSpec:
+    """The flow of a transfer that takes so much longer: the links are free for that time."""
+    return replace(spec, latency_s=spec.latency_s + control_ns / NS_PER_S) if control_ns else spec

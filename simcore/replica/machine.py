@@ -187,9 +187,9 @@ class Machine(ResidentRequests):
         if run is not None and any(chunk[0] == request for chunk in run.chunks):
             self.run = replace(run, chunks=tuple([chunk for chunk in run.chunks if chunk[0] != request]))
 
-    def preempt(self, request: int) -> None:
-        """Take a request out at a step boundary; its generated tokens are kept."""
-        self._take_out(request, self._due_fixed)
+    def preempt(self, request: int, preemptions: int = 1) -> None:
+        """Take a request out at a step boundary; its tokens are kept. preemptions: 0 if it goes elsewhere."""
+        self._take_out(request, self._due_fixed, preemptions)
 
     def join_batch(self, now_ns: int, requests: tuple[int, ...]) -> bool:
         """Requests that got their tokens elsewhere decode here from the next boundary on; their KV is here.

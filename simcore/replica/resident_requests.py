@@ -56,10 +56,10 @@ class ResidentRequests:
         self._decoding += 1
         self._context += request.prompt_tokens + life.generated
 
-    def _take_out(self, request: int, boundary_fixed: int) -> None:
-        """It is preempted at this boundary; its generated tokens are kept."""
+    def _take_out(self, request: int, boundary_fixed: int, preemptions: int) -> None:
+        """It leaves the batch at this boundary; its generated tokens are kept."""
         life = self._lives[request]
-        life.preemptions += 1
+        life.preemptions += preemptions
         if life.end < 0:
             return
         life.generated = life.output_tokens - (life.end - self._steps_done)

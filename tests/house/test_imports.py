@@ -193,7 +193,7 @@ ROOMS = {
         "lockstep", "simulation",
     ),
     "policies": (
-        "admission", "batching", "dispatch", "multicast", "provisioning", "scaling", "live",
+        "admission", "batching", "dispatch", "migration", "multicast", "provisioning", "scaling", "live",
     ),
     "experiments": (
         "config", "policy", "compose", "build", "results", "story", "report", "run", "compare", "reproduce",

@@ -31,7 +31,9 @@ FIELDS: Final[Mapping[str, Sequence[str]]] = {
     "assign": ("request", "replica"),
     "reject": ("request",),
     "run": ("replica", "epoch", "chunks", "decode", "max_steps", "until_finish", "hand_over", "layers"),
-    "interrupt": ("replica", "grace_steps"),
+    "interrupt": ("replica", "grace_steps", "later"),
+    "detach": ("replica", "request"),
+    "migrate": ("request", "source", "target", "phase"),
     "preempt": ("replica", "request"),
     "fail": ("request",),
     "allocategpus": ("replica", "model", "gpus", "role", "warm", "layers"),
@@ -49,14 +51,24 @@ FIELDS: Final[Mapping[str, Sequence[str]]] = {
         "layers",
     ),
     "stopload": ("load",),
-    "send": ("transfer", "what", "requests", "source", "target", "size_bytes", "layers", "positions"),
+    "send": (
+        "transfer",
+        "what",
+        "requests",
+        "source",
+        "target",
+        "size_bytes",
+        "layers",
+        "positions",
+        "control_ns",
+    ),
     "stopsend": ("transfer",),
     "joinbatch": ("replica", "requests", "layers"),
     "wake": ("at_ns",),
 }
 
 # What is written only where a field behind it is set says no more than what is not written.
-_UNSET: Final[Mapping[str, Any]] = {"load.layers_first": False, "send.layers": None}
+_UNSET: Final[Mapping[str, Any]] = {"load.layers_first": False, "send.layers": None, "send.positions": []}
 
 
 def hash_of(value: Any) -> str:

@@ -29,10 +29,12 @@ from serving.vocabulary.actions import (
     Action,
     AllocateGpus,
     Assign,
+    Detach,
     Fail,
     Interrupt,
     JoinBatch,
     Load,
+    Migrate,
     Preempt,
     Reject,
     ReleaseGpus,
@@ -101,8 +103,10 @@ actions = st.one_of(
         Run, numbers, numbers, chunks, st.booleans(), numbers, st.booleans(), words, st.booleans(),
         spans,
     ),
-    st.builds(Interrupt, numbers, words, numbers),
+    st.builds(Interrupt, numbers, words, numbers, st.booleans()),
     st.builds(Preempt, numbers, numbers, words),
+    st.builds(Detach, numbers, numbers, words),
+    st.builds(Migrate, numbers, numbers, numbers, words, words),
     st.builds(Fail, numbers, words),
     st.builds(AllocateGpus, numbers, words, ids, words, st.booleans(), words, spans),
     st.builds(SwitchRole, numbers, words, words),
@@ -113,7 +117,7 @@ actions = st.one_of(
     st.builds(StopLoad, numbers, words),
     st.builds(
         Send, numbers, words, ids, numbers, numbers, numbers, words, spans,
-        st.lists(st.tuples(numbers, numbers), max_size=3).map(tuple),
+        st.lists(st.tuples(numbers, numbers), max_size=3).map(tuple), numbers,
     ),
     st.builds(StopSend, numbers, words),
     st.builds(JoinBatch, numbers, ids, words, spans),
@@ -133,6 +137,9 @@ def as_json(fact: Event | Action) -> list[Any]:
     elif isinstance(fact, Loaded | LoadStopped):
         *most, first = fields
         fields = (*most, *([first] if first else []))
+    elif isinstance(fact, Interrupt):
+        *most, later = fields
+        fields = (*most, *([True] if later else []))
     elif isinstance(fact, Run | Load | Send | AllocateGpus | JoinBatch):
         # What is seldom set stands before the reason, up to the last that is set.
         reason = [one.name for one in dataclass_fields(fact)].index("reason")
@@ -166,7 +173,7 @@ def test_the_strategies_know_every_event_and_action() -> None:
         StopLoad,
         Send,
     }
-    assert set(get_args(Action)) == known | {StopSend, JoinBatch, Wake}
+    assert set(get_args(Action)) == known | {StopSend, JoinBatch, Wake, Detach, Migrate}
 
 
 @given(event=events)
@@ -388,7 +395,7 @@ def test_every_driver_declares_what_it_carries_out() -> None:
     every = set(get_args(Action))
     assert simulated(data_plane=True) == every
     assert simulated(data_plane=False) == {
-        *(Assign, Reject, Fail, Run, Interrupt, Preempt, JoinBatch, SwitchRole, Wake),
+        *(Assign, Reject, Fail, Run, Interrupt, Preempt, Detach, Migrate, JoinBatch, SwitchRole, Wake),
     }
     assert {Assign, Reject, Run, Interrupt, Preempt, Fail} == CARRIES_OUT
     fields = header_fields("simulated", 1, "", estimates_of(), CARRIES_OUT)

@@ -1,0 +1,41 @@
+"""Which running requests go to another instance."""
+
+from collections.abc import Sequence
+
+from serving.protocols.migration import InstancesView, Pair, SourceView
+
+
+class LeastLoadedPairs:
+    """From the instance with the most requests to the one with the fewest: the shortest that decodes there.
+
+    An instance that takes no requests any more comes before all others. ``least_gap``: in requests, below
+    which a pair is left alone; with at least 2 no request is sent back and forth.
+    """
+
+    def __init__(self, least_gap: int = 2) -> None:
+        if least_gap < 2:
+            raise ValueError("least_gap must be at least 2 requests")
+        self._least_gap = least_gap
+
+    def pair(self, view: InstancesView) -> Sequence[Pair]:
+        """The fullest with the emptiest, the second of each with the other, and so on."""
+        free = [one for one in view.taking if not view.engaged(one)]
+        by_load = sorted((view.load(one, "outstanding"), one) for one in free)
+        leaving = [one for one in view.leaving if not view.engaged(one)]
+        targets, pairs = by_load[: len(leaving)], list[Pair]()
+        for source, (load, destination) in zip(leaving, targets):
+            pairs.append(Pair(source, destination, f"{source} takes no requests, {destination} has {load}"))
+        rest = by_load[len(targets) :]
+        for (most, source), (fewest, destination) in zip(rest[::-1], rest):
+            if most - fewest < self._least_gap:
+                break
+            pairs.append(Pair(source, destination, f"{most} requests against {fewest}"))
+        return pairs
+
+    def choose(self, view: SourceView) -> tuple[int, str] | None:
+        """The shortest, the last to arrive among equals."""
+        found = [(view.context_tokens(one), -view.arrival_ns(one), -one) for one in view.decoding()]
+        if not found:
+            return None
+        context, _, negative = min(found)
+        return -negative, f"the shortest, {context} tokens"

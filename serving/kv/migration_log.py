@@ -1,0 +1,36 @@
+"""What became of migrations: one record each, and how many pairs came to nothing."""
+
+from serving.vocabulary.fact import fact
+
+COMMITTED = "committed"
+
+
+@fact
+class MigrationRecord:
+    """One that was begun with a request and is over.
+
+    ``outcome``: ``committed``, or why it was aborted. ``context_tokens``: of the request when it was begun.
+    ``stages``: that were begun; ``moved_bytes``: of KV, wasted ones too. ``down_ns``: how long the request
+    was in no batch, -1 if it never left the source's.
+    """
+
+    request: int
+    source: int
+    destination: int
+    begun_ns: int
+    ended_ns: int
+    context_tokens: int
+    stages: int
+    moved_bytes: int
+    down_ns: int
+    outcome: str
+
+
+class MigrationLog:
+    """``records``: in the order in which they ended; ``declined``: pairs of which nobody was to leave."""
+
+    __slots__ = ("declined", "records")
+
+    def __init__(self) -> None:
+        self.records: list[MigrationRecord] = []
+        self.declined = 0

@@ -1,0 +1,78 @@
+"""What a migration is: its rules, its phases, and why one may be aborted."""
+
+from enum import IntEnum
+from typing import Final, Literal
+
+from serving.kv.moves import Move
+from serving.vocabulary.fact import fact
+
+Mode = Literal["live", "stop_and_copy", "recompute"]
+# Why a migration was aborted: ``MigrationRecord.outcome``.
+FINISHED: Final = "finished"
+PREEMPTED: Final = "preempted"
+REFUSED: Final = "refused"
+STAGES: Final = "stages"
+STOPPED: Final = "transfer stopped"
+SOURCE_LOST: Final = "source lost"
+DESTINATION_LOST: Final = "destination lost"
+DESTINATION_LEFT: Final = "destination left"
+CAUSES: Final = (
+    FINISHED, PREEMPTED, REFUSED, STAGES, STOPPED, SOURCE_LOST, DESTINATION_LOST, DESTINATION_LEFT,
+)  # fmt: skip
+
+
+class MigrationPhase(IntEnum):
+    """``PREPARING``: both ends come to a boundary; ``COPYING``: a stage is on the wire, the request decodes;
+    ``LAST_STAGE``: it is in no batch; ``RECOMPUTING``: the destination computes its KV again.
+    """
+
+    PREPARING = 0
+    COPYING = 1
+    LAST_STAGE = 2
+    RECOMPUTING = 3
+    COMMITTED = 4
+    ABORTED = 5
+
+
+# In these the ends halt at boundaries, of a request that is computed again the destination alone.
+HALTING: Final = (MigrationPhase.PREPARING, MigrationPhase.RECOMPUTING)
+
+
+@fact
+class MigrationRules:
+    """``last_stage_blocks``: at most so many are left for the last stage; ``first_may_be_last``: the request
+    may stop before anything was copied. ``max_stages``: one more aborts. ``control_ns``: what the last stage
+    takes beside its bytes. ``kv_bytes_per_token``: on all ranks; ``max_num_seqs``: that decode on one
+    instance.
+    """
+
+    mode: Mode
+    last_stage_blocks: int
+    first_may_be_last: bool
+    max_stages: int
+    control_ns: int
+    kv_bytes_per_token: int
+    max_num_seqs: int = 1 << 30
+
+
+class Migration:
+    """One. ``request`` -1: nobody was chosen yet. ``sent_tokens``: positions that have gone, or go now.
+
+    ``awaited``: ends that have not come to a boundary yet.
+    """
+
+    __slots__ = (
+        "awaited", "begun_ns", "context_tokens", "destination", "move", "moved_bytes", "paused_ns", "phase",
+        "reason", "request", "sent_tokens", "source", "stages",
+    )  # fmt: skip
+
+    def __init__(self, source: int, destination: int, reason: str) -> None:
+        self.source = source
+        self.destination = destination
+        self.reason = reason
+        self.request = -1
+        self.phase: MigrationPhase = MigrationPhase.PREPARING
+        self.awaited: set[int] = set()
+        self.move: Move | None = None
+        self.stages = self.sent_tokens = self.moved_bytes = self.context_tokens = 0
+        self.begun_ns = self.paused_ns = -1

@@ -1,0 +1,131 @@
+"""Migration of running requests: what a policy sees and answers, and how its answers are checked.
+
+Two levels, as in Llumnix: once per period the policy pairs instances by what it knows of all; which request
+leaves an instance is asked when that is between two steps, so that its contexts are exact.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, Final, Literal, NamedTuple, Protocol
+
+from serving.protocols.policy_faults import Question, ask, refused, wrong_reason
+
+
+class Pair(NamedTuple):
+    """A request is to leave ``source`` for ``destination``."""
+
+    source: int
+    destination: int
+    reason: str
+
+
+class InstancesView(Protocol):
+    """The instances of one model.
+
+    ``taking``: those that take requests, ascending; ``leaving``: those that take none and have some left.
+    """
+
+    model: str
+
+    @property
+    def now_ns(self) -> int: ...
+
+    @property
+    def taking(self) -> Sequence[int]: ...
+
+    @property
+    def leaving(self) -> Sequence[int]: ...
+
+    def load(self, replica: int, signal: Literal["outstanding", "kv_demand"]) -> int:
+        """As dispatchers see it."""
+
+    def kv_tokens(self, replica: int) -> int:
+        """KV positions that its memory holds."""
+
+    def engaged(self, replica: int) -> bool:
+        """Whether a migration from or to it is under way: no other can begin."""
+
+
+class SourceView(Protocol):
+    """One instance between two steps. ``destination``: of the pair."""
+
+    replica: int
+    destination: int
+
+    def decoding(self) -> Iterable[int]:
+        """The requests that decode there and could leave, in the order in which they were admitted."""
+
+    def context_tokens(self, request: int) -> int:
+        """Prompt and what it has generated."""
+
+    def priority(self, request: int) -> int:
+        """Of the request."""
+
+    def arrival_ns(self, request: int) -> int:
+        """Of the request."""
+
+
+class Migrator(Protocol):
+    """Decides which running requests go elsewhere."""
+
+    def pair(self, view: InstancesView) -> Sequence[Pair]:
+        """Once per period: each instance in at most one pair, none that is engaged."""
+
+    def choose(self, view: SourceView) -> tuple[int, str] | None:
+        """Who leaves the source of a pair: (request, reason); None: nobody."""
+
+
+PAIR: Final = Question(
+    "pair",
+    "a tuple or list of serving.protocols.migration.Pair(source, destination, reason): two instances that "
+    "are not engaged and in no other pair, the second takes requests, and a reason that is not empty",
+)
+CHOOSE: Final = Question(
+    "choose", "None, or a tuple (request, reason): one that decodes there, and a str that is not empty"
+)
+
+
+def paired(policy: Any, view: InstancesView) -> Sequence[Pair]:
+    """The pairs of this period. Raises PolicyError."""
+    answer = ask(policy, PAIR, view)
+    if type(answer) not in (tuple, list):
+        raise refused(policy, PAIR, answer, "that is no tuple or list")
+    found, used = list[Pair](), set[int]()
+    taking = set(view.taking) if answer else set[int]()
+    members = taking | set(view.leaving) if answer else taking
+    for one in answer:
+        why = _wrong_pair(one, taking, members, used, view)
+        if why:
+            raise refused(policy, PAIR, one, why)
+        found.append(one)
+        used.update((one.source, one.destination))
+    return found
+
+
+def _wrong_pair(
+    one: Any, taking: Collection[int], members: Collection[int], used: Collection[int], view: InstancesView
+) -> str | None:
+    if type(one) is not Pair or type(one.source) is not int or type(one.destination) is not int:
+        return "that is no Pair of two instances"
+    if one.source not in members:
+        return f"instance {one.source} has no requests of {view.model}"
+    if one.destination not in taking or one.source == one.destination:
+        return f"instance {one.destination} is no other one that takes requests of {view.model}"
+    for end in (one.source, one.destination):
+        if end in used or view.engaged(end):
+            return f"instance {end} is engaged in another migration"
+    return None if type(one.reason) is str and one.reason else wrong_reason(one.reason)
+
+
+def chosen_request(policy: Any, view: SourceView) -> tuple[int, str] | None:
+    """Who leaves. Raises PolicyError."""
+    answer = ask(policy, CHOOSE, view)
+    if answer is None:
+        return None
+    if type(answer) is not tuple or len(answer) != 2 or type(answer[0]) is not int:
+        raise refused(policy, CHOOSE, answer, "that is no pair of a request id and a reason")
+    request, reason = answer
+    if request not in set(view.decoding()):
+        raise refused(policy, CHOOSE, answer, f"request {request} does not decode on instance {view.replica}")
+    if type(reason) is not str or not reason:
+        raise refused(policy, CHOOSE, answer, wrong_reason(reason))
+    return request, reason

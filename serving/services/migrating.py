@@ -1,0 +1,239 @@
+"""A colocated model whose running requests migrate: the service itself, with migrations around it."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Literal
+
+from serving.engine import boundary
+from serving.engine.engine import Engine
+from serving.engine.fleet import Fleet
+from serving.kv.migration import Migrations
+from serving.kv.migration_rules import MigrationRules
+from serving.kv.moves import Moves
+from serving.kv.pieces import Pieces
+from serving.kv.transfer_ids import TransferIds
+from serving.live.scaling import LiveScaling
+from serving.protocols.migration import Migrator, chosen_request, paired
+from serving.services.colocated import Colocated
+from serving.vocabulary.actions import Action
+from serving.vocabulary.events import Ran, Sent
+from serving.vocabulary.present import Present
+from serving.vocabulary.replica import Replica, Role
+from serving.vocabulary.request import Request
+
+
+class Migrating:
+    """``inner`` serves; here its instances are paired and its running requests moved."""
+
+    __slots__ = ("_engines", "_migrator", "_requests", "_view", "inner", "migrations")
+
+    def __init__(
+        self,
+        inner: Colocated,
+        engines: Mapping[int, Engine],
+        requests: Mapping[int, Request],
+        migrator: Migrator,
+        rules: MigrationRules,
+        transfer_ids: TransferIds,
+        present: Present,
+    ) -> None:
+        assert not inner.live.enabled, "instances that work while they load do not migrate requests"
+        self.inner, self._engines, self._requests, self._migrator = inner, engines, requests, migrator
+        moves = Moves(engines, Pieces(engines, rules.kv_bytes_per_token), transfer_ids)
+        self.migrations = Migrations(engines, moves, rules, present, self._choose, self._handed_over)
+        self._view = Instances(inner.fleet, engines, self.migrations, present)
+
+    def look(self, actions: list[Action]) -> None:
+        """A period is over: pairs of instances begin to migrate."""
+        for pair in paired(self._migrator, self._view):
+            self.migrations.begin(pair, actions)
+
+    def _choose(self, source: int, destination: int) -> tuple[int, str] | None:
+        view = Decoding(self._engines[source], destination, self._requests)
+        return chosen_request(self._migrator, view)
+
+    def _handed_over(self, request: int, source: int, destination: int) -> None:
+        self.inner.fleet.departed(source, self._requests[request])
+        self.inner.fleet.assigned(destination, self._requests[request])
+
+    # What concerns migrations.
+
+    def ran(self, engine: Engine, event: Ran, actions: list[Action]) -> None:
+        """An instance reports; one that halts goes on when its migration has been seen to."""
+        inner, migrations = self.inner, self.migrations
+        if engine.id not in migrations.of_replica:
+            inner.ran(engine, event, actions)
+            return
+        halted = engine.halts and not event.running
+        inner.ran(engine, event, actions)
+        migrations.ran(engine, event, actions)
+        if halted:
+            boundary.go_on(engine, actions)
+        migrations.chose(engine, actions)
+
+    def sent(self, event: Sent, actions: list[Action]) -> int | None:
+        """KV of a migration has come, or first layers' KV."""
+        if event.transfer in self.migrations.moves:
+            return self.migrations.sent(event, actions)
+        return self.inner.sent(event, actions)
+
+    def leave(self, replica: int, actions: list[Action]) -> None:
+        """It takes nothing new: what comes to it stays where it is, what leaves it goes on leaving."""
+        self.migrations.left(replica, actions)
+        self.inner.leave(replica, actions)
+
+    def lose(self, engine: Engine, cause: str, actions: list[Action]) -> list[int]:
+        """An instance is gone."""
+        self.migrations.lost(engine.id, actions)
+        return self.inner.lose(engine, cause, actions)
+
+    def outstanding(self, replica: int) -> int:
+        """How many requests it has, those that come to it too."""
+        return self.inner.outstanding(replica) + len(self.migrations.moves.requests_to(replica))
+
+    def held(self, replica: int) -> list[int]:
+        """Requests that memory is kept for there."""
+        return [*self.inner.held(replica), *self.migrations.moves.requests_to(replica)]
+
+    def kv_senders(self) -> Collection[int]:
+        """The instances that KV leaves now."""
+        return self.migrations.moves.senders()
+
+    # All else is the inner service's.
+
+    @property
+    def model(self) -> str:
+        """Whose requests these are."""
+        return self.inner.model
+
+    @property
+    def longest_request_tokens(self) -> int:
+        """Of the inner service."""
+        return self.inner.longest_request_tokens
+
+    @property
+    def backlog_tokens(self) -> int:
+        """Prompt tokens not computed yet."""
+        return self.inner.backlog_tokens
+
+    @property
+    def kv_tokens(self) -> int:
+        """All the tokens that the requests at instances may have."""
+        return self.inner.kv_tokens
+
+    @property
+    def migrating_tokens(self) -> int:
+        """Of first layers; KV that migrates is counted where its request is."""
+        return self.inner.migrating_tokens
+
+    @property
+    def queued(self) -> int:
+        """Requests that no instance has yet."""
+        return self.inner.queued
+
+    @property
+    def live(self) -> LiveScaling:
+        """None works while it loads."""
+        return self.inner.live
+
+    def feed(self, actions: list[Action]) -> None:
+        """See ``Colocated``."""
+        self.inner.feed(actions)
+
+    def refusal(self, now_ns: int, request: Request) -> str | None:
+        """See ``Colocated``."""
+        return self.inner.refusal(now_ns, request)
+
+    def arrived(self, request: Request, actions: list[Action]) -> None:
+        """See ``Colocated``."""
+        self.inner.arrived(request, actions)
+
+    def join(self, replica: Replica, role: Role, actions: list[Action]) -> None:
+        """See ``Colocated``."""
+        self.inner.join(replica, role, actions)
+
+    def started(self, engine: Engine, actions: list[Action]) -> None:
+        """See ``Colocated``."""
+        self.inner.started(engine, actions)
+
+
+class Instances:
+    """What a policy sees when it pairs (``serving.protocols.migration.InstancesView``)."""
+
+    __slots__ = ("_engines", "_fleet", "_migrations", "_present", "model")
+
+    def __init__(
+        self, fleet: Fleet, engines: Mapping[int, Engine], migrations: Migrations, present: Present
+    ) -> None:
+        self._fleet, self._engines, self._migrations, self._present = fleet, engines, migrations, present
+        self.model = fleet.model
+
+    @property
+    def now_ns(self) -> int:
+        """The time."""
+        return self._present.now_ns
+
+    @property
+    def taking(self) -> Sequence[int]:
+        """Instances that take requests, ascending."""
+        return self._fleet.alive()
+
+    @property
+    def leaving(self) -> Sequence[int]:
+        """Those that take none and have some left, ascending."""
+        fleet = self._fleet
+        return sorted([one for one in fleet.members if one not in fleet and fleet.load(one, "outstanding")])
+
+    def load(self, replica: int, signal: Literal["outstanding", "kv_demand"]) -> int:
+        """As dispatchers see it."""
+        return self._fleet.load(replica, signal)
+
+    def kv_tokens(self, replica: int) -> int:
+        """KV positions that its memory holds."""
+        ledger = self._engines[replica].ledger
+        return ledger.total_blocks * ledger.block_tokens
+
+    def engaged(self, replica: int) -> bool:
+        """Whether a migration from or to it is under way."""
+        return replica in self._migrations.of_replica
+
+
+class Decoding:
+    """What a policy sees when it chooses (``serving.protocols.migration.SourceView``)."""
+
+    __slots__ = ("_engine", "_requests", "destination", "replica")
+
+    def __init__(self, engine: Engine, destination: int, requests: Mapping[int, Request]) -> None:
+        self._engine, self._requests = engine, requests
+        self.replica, self.destination = engine.id, destination
+
+    def decoding(self) -> Iterable[int]:
+        """Those that decode there and could leave, in the order in which they were admitted."""
+        decodes = self._engine.ledger.decodes
+        return [request for request in self._engine.running if decodes(request)]
+
+    def context_tokens(self, request: int) -> int:
+        """Prompt and what it has generated."""
+        return self._engine.ledger.context_tokens(request)
+
+    def priority(self, request: int) -> int:
+        """Of the request."""
+        return self._requests[request].priority
+
+    def arrival_ns(self, request: int) -> int:
+        """Of the request."""
+        return self._requests[request].arrival_ns
+
+
+class MigrationRounds:
+    """Once per period every model's instances are paired. ``services``: of which running requests migrate."""
+
+    __slots__ = ("_services", "period_ns")
+
+    def __init__(self, services: Iterable[Migrating], period_ns: int) -> None:
+        self._services = tuple(services)
+        self.period_ns = period_ns
+
+    def look(self, actions: list[Action]) -> None:
+        """A period is over."""
+        for service in self._services:
+            service.look(actions)

@@ -1,0 +1,132 @@
+"""Small worlds in which running requests migrate over the links of a cluster: cases of the naive engine."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from random import Random
+
+from policies.admission import AdmitAll
+from policies.dispatch import LeastOutstanding, RoundRobin
+from serving.composition import MigrationParts, ServiceOptions, compose
+from serving.controller import Controller
+from serving.engine.pool import EngineOptions
+from serving.kv.migration_log import MigrationRecord
+from serving.kv.migration_rules import MigrationRules
+from serving.protocols.migration import InstancesView, Migrator, Pair, SourceView
+from serving.services.migrating import Migrating
+from serving.vocabulary.layers import LayerRange
+from serving.vocabulary.replica import Replica
+from simcore.faults.plan import FaultPlan
+from simcore.simulation import Simulation
+from tests.worlds.data_planes import SHAPE, plane
+from tests.worlds.naive_engine import Case
+from tests.worlds.world import Checked, Collected, batcher_of, requests_of
+
+LAYERS = SHAPE.layers
+# On the links of ``plane`` 12.5 bytes go in a ns.
+BYTES_PER_NS = 12.5
+
+
+class DrawnPairs:
+    """Pairs and requests by chance, whatever it is good for. What it draws depends on what is asked alone."""
+
+    def __init__(self, seed: int, chance: float = 0.7) -> None:
+        self._random, self._chance = Random(seed), chance
+
+    def pair(self, view: InstancesView) -> Sequence[Pair]:
+        ready = [one for one in (*view.taking, *view.leaving) if not view.engaged(one)]
+        targets = [one for one in view.taking if not view.engaged(one)]
+        if len(ready) < 2 or not targets or self._random.random() > self._chance:
+            return ()
+        destination = self._random.choice(targets)
+        source = self._random.choice([one for one in ready if one != destination])
+        return (Pair(source, destination, "drawn"),)
+
+    def choose(self, view: SourceView) -> tuple[int, str] | None:
+        found = sorted(view.decoding())
+        if not found or self._random.random() < 0.05:
+            return None
+        return self._random.choice(found), f"drawn of {len(found)}"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """``token_ns``: what the KV of a token takes on the wire."""
+
+    case: Case
+    seed: int = 0
+    mode: str = "live"
+    last_stage_blocks: int = 1
+    first_may_be_last: bool = False
+    max_stages: int = 3
+    control_ns: int = 3
+    token_ns: float = 1.0
+    period_ns: int = 20
+    chance: float = 0.7
+
+    @property
+    def rules(self) -> MigrationRules:
+        bytes_per_token = max(1, round(self.token_ns * BYTES_PER_NS))
+        stages = self.last_stage_blocks, self.first_may_be_last, self.max_stages
+        return MigrationRules(  # type: ignore[arg-type]
+            self.mode, *stages, self.control_ns, bytes_per_token, self.case.max_num_seqs
+        )
+
+
+def controller_of(setting: Setting, coalesce: bool = True, migrator: Migrator | None = None) -> Controller:
+    case = setting.case
+    replicas = [
+        Replica(id, SHAPE.name, LayerRange(0, LAYERS), (id,), case.total_blocks, case.block_tokens,
+                watermark_blocks=case.watermark_blocks, prefix_caching=case.prefix_caching)
+        for id in range(case.replicas)
+    ]  # fmt: skip
+    dispatcher = RoundRobin() if case.dispatch == "round_robin" else LeastOutstanding()
+    who = DrawnPairs(setting.seed, setting.chance) if migrator is None else migrator
+    parts = MigrationParts(who, setting.period_ns, {SHAPE.name: setting.rules})
+    return compose(
+        replicas, dispatcher, lambda _: batcher_of(case), AdmitAll(),
+        EngineOptions(coalesce, case.asynchronous), ServiceOptions(migration=parts),
+    )  # fmt: skip
+
+
+class Told(Collected):
+    """That also keeps who failed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.failures: dict[int, str] = {}
+
+    def failed(self, request, now_ns: int, reason: str) -> None:  # type: ignore[no-untyped-def]
+        assert request.id not in self.done and request.id not in self.failures
+        self.failures[request.id] = reason
+
+
+@dataclass
+class Played:
+    recorder: Told
+    records: Sequence[MigrationRecord]
+    lines: Sequence[str]
+    controller: Controller
+    events: int
+
+
+def play(
+    setting: Setting,
+    coalesce: bool = True,
+    faults: FaultPlan | None = None,
+    migrator: Migrator | None = None,
+    wrap: Callable[[Controller], Controller] = lambda one: one,
+) -> Played:
+    """A run with all invariants checked after every event."""
+    case = setting.case
+    controller = controller_of(setting, coalesce, migrator)
+    checked, recorder = Checked(wrap(controller)), Told()
+    gpus = [(gpu,) for gpu in range(case.replicas)]
+    requests: Iterable = [(replace(one, model=SHAPE.name), output) for one, output in requests_of(case)]
+    world = Simulation(
+        checked, requests, [case.rows] * case.replicas, recorder, None, plane(gpus_of=gpus), faults=faults
+    )  # type: ignore[arg-type]
+    events = world.run().events
+    (service,) = controller.services.values()
+    assert isinstance(service, Migrating)
+    assert not service.migrations.of_replica or controller.requests == {}
+    return Played(recorder, service.migrations.log.records, checked.lines, controller, events)
