@@ -12,6 +12,7 @@ from traces.capacity import prompt_load, rate_factor
 from traces.errors import TraceError
 from traces.load import load
 from traces.repeating import repeated
+from traces.resampling import resampled
 from traces.scaling import compress_time, scale_rate, scale_tokens
 from traces.synthetic.registry import REDRAWN
 from traces.turns import Turns
@@ -91,11 +92,13 @@ def selected(trace: TraceConfig, seed: int) -> Workload:
 
 
 def finished(trace: TraceConfig, seed: int, workload: Workload) -> Workload:
-    """Rate factor, time compression and limit: all that needs no cluster."""
+    """Rate factor, time compression, limit, and requests drawn again: all that needs no cluster."""
     if trace.rate_scale is not None:
         workload = scale_rate(workload, trace.rate_scale, seed)
     workload = compress_time(workload, trace.time_compression)
-    return workload if trace.limit is None else workload.limited(trace.limit)
+    if trace.limit is not None:
+        workload = workload.limited(trace.limit)
+    return workload if trace.resample is None else resampled(workload, seed, trace.block_requests)
 
 
 def shares_prefixes(config: RunConfig, workload: Workload) -> bool:

@@ -15,6 +15,7 @@ from experiments.config.models_config import ONE
 from experiments.config.overrides import checked_value, echo, is_too_long, wanted_by
 from experiments.config.renamed import refuse_renamed_in
 from experiments.config.series_config import NO_SERIES
+from experiments.config.trace_config import NO_RESAMPLING
 from experiments.config.uncertainty_config import OFF
 from experiments.config.vllm_defaults import USAGE_CONTEXTS
 from experiments.policy.saved import check_policies
@@ -45,6 +46,9 @@ def resolved_yaml(config: RunConfig) -> str:
         del data["faults"]
     if config.driver == ANY_DRIVER:
         del data["driver"]
+    if config.trace.resample is None:
+        for key in NO_RESAMPLING:
+            del data["trace"][key]
     if config.uncertainty == OFF:
         del data["uncertainty"]
     if config.engine.usage_context == USAGE_CONTEXTS[0]:
@@ -87,6 +91,8 @@ def read_resolved(path: Path | str) -> RunConfig:
         data.setdefault("faults", dataclasses.asdict(NO_FAULTS))
         data.setdefault("driver", dataclasses.asdict(ANY_DRIVER))
         data.setdefault("uncertainty", OFF)
+        if isinstance(data.get("trace"), dict):
+            data["trace"] = NO_RESAMPLING | data["trace"]
         if isinstance(data.get("engine"), dict):
             data["engine"].setdefault("usage_context", USAGE_CONTEXTS[0])
             data["engine"].setdefault("max_model_len", None)

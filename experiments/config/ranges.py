@@ -61,6 +61,7 @@ RANGES: Final[dict[str, Range]] = {
     "model.tp": _COUNT,
     "cluster.gpus": Range(low=1, high=MAX_GPUS),
     "trace.limit": _COUNT,
+    "trace.block_requests": _COUNT,
     "trace.utilization": Range(low=0, high=MAX_UTILIZATION, open_low=True),
     "trace.tokens_scale": _POSITIVE,
     "trace.repeat": _COUNT,

@@ -6,6 +6,7 @@ from typing import Any, Final
 from serving.vocabulary.errors import UserError
 
 WINDOW_RULES: Final = ("busiest", "onset")
+RESAMPLES: Final = ("block",)
 REPEATED_CONTENTS: Final = ("own", "same")
 # Each sets the arrival rate by itself; the two shares go together.
 _RATES: Final = (("rate_scale",), ("utilization",), ("prefill_share", "peak_share"))
@@ -21,7 +22,8 @@ class TraceConfig:
     other, with contents of their ``own`` each time or the ``same`` (``repeat_contents``). Rate, one of:
     ``rate_scale`` times; ``utilization`` of what the cluster is estimated to carry; ``prefill_share`` of the
     cluster's prefill tokens per second on average and ``peak_share`` in the busiest 5 s, whichever is lower.
-    ``time_compression``: times divided by it. ``limit``: the first requests. ``params``: what the drawn
+    ``time_compression``: times divided by it. ``limit``: the first requests. ``resample``:
+    ``block`` draws them again by the seed, ``block_requests`` in a row. ``params``: what the drawn
     trace, or the reader of a recorded one, is told (trace.NAME on the command line).
     """
 
@@ -43,9 +45,12 @@ class TraceConfig:
     peak_share: float | None
     time_compression: float
     limit: int | None
+    resample: str | None
+    block_requests: int | None
     params: dict[str, Any]
 
 
+NO_RESAMPLING: Final[dict[str, Any]] = {"resample": None, "block_requests": None}
 DEFAULTS: Final[dict[str, Any]] = {
     "path": None,
     "format": None,
@@ -63,6 +68,7 @@ DEFAULTS: Final[dict[str, Any]] = {
     "peak_share": None,
     "time_compression": 1.0,
     "limit": None,
+    **NO_RESAMPLING,
 }
 
 
@@ -84,6 +90,23 @@ def check_trace(trace: TraceConfig) -> None:
         )
     _check_window(trace)
     _check_rate(trace)
+    _check_resampling(trace)
+
+
+def _check_resampling(trace: TraceConfig) -> None:
+    if trace.resample is None:
+        if trace.block_requests is not None:
+            raise UserError(
+                "trace.block_requests has nothing to be drawn in blocks: write trace.resample=block too"
+            )
+        return
+    if trace.resample not in RESAMPLES:
+        raise UserError(f"trace.resample={trace.resample} is unknown: write trace.resample=block")
+    if trace.synthetic:
+        raise UserError(
+            f"trace.resample={trace.resample} does not fit trace={trace.name}, which every seed draws anew "
+            "by itself: leave it out or choose a recorded trace such as trace=azure_conv"
+        )
 
 
 def _check_window(trace: TraceConfig) -> None:
