@@ -20,6 +20,13 @@ LARGER = [*HOUR, "model=mistral_24b", "model.tp=2", "trace.rate_scale=3.5"]
 SEATS = ["engine.max_num_seqs=128", "engine.max_num_batched_tokens=2048"]
 LIKE = ["trace=azure_conv_like", "trace.requests=10000"]
 WIDE = ["trace=azure_conv_like", "trace.requests=100000", "cluster=a100_x1024"]
+# Prompts that share prefixes, without looking for them and with it: as recorded, drawn, and long ones.
+SHARED = {
+    "workload": ["trace=file", "trace.repeat=34", "trace.limit=10000", "cluster=a100_x8"],
+    "chats": ["trace=multi_turn", "trace.requests=10000", "trace.rate_per_s=20", "cluster=a100_x8"],
+    "mooncake": ["trace=mooncake_conversation", "cluster=h100_x32", "model=llama3_1_8b"],
+}
+WORKLOAD = "llmservingsim/workloads_sharegpt-llama-3.1-8b-300-sps10_prefix.jsonl"
 # Scenario -> the tables it runs on, below SERVETWIN_PROFILES; it is left out when that is not set.
 TABLES = {
     "op_tables": (
@@ -66,6 +73,11 @@ SCENARIOS = {
     # And they work while their parameters come.
     "blitzscale": Scenario([*HOUR, "system=blitzscale"], (165, 110)),
     "blitzscale_24b": Scenario([*LARGER, "system=blitzscale"]),
+    **{
+        f"prefix_{word}_{name}": Scenario([*words, f"engine.prefix_caching={word == 'on'}".lower()])
+        for name, words in SHARED.items()
+        for word in ("off", "on")
+    },
     "replicas_8": Scenario([*LIKE, "cluster=a100_x8", "trace.utilization=0.3"]),
     "replicas_1024": Scenario([*WIDE, "trace.utilization=0.3"]),
     "replicas_1024_light": Scenario([*WIDE, "trace.rate_per_s=707.84"]),
@@ -107,14 +119,21 @@ def _words(overrides: list[str]) -> list[str]:
     return [*(word for word in BASE if word.partition("=")[0] not in own), *overrides]
 
 
-def _profile(name: str, path: Path) -> list[str]:
-    """Import the scenario's tables into ``path``; the words that name it."""
-    if name not in TABLES:
-        return []
+def _measured() -> Path:
+    """The folder of measured tables and their workloads. LeftOutError."""
     if "SERVETWIN_PROFILES" not in os.environ:
         raise LeftOutError("SERVETWIN_PROFILES does not name the measured tables")
+    return Path(os.environ["SERVETWIN_PROFILES"])
+
+
+def _profile(name: str, path: Path) -> list[str]:
+    """Import the scenario's tables into ``path``; the words that name it, or the workload beside them."""
+    if "trace=file" in ALL[name].overrides:
+        return [f"trace.path={_measured() / WORKLOAD}"]
+    if name not in TABLES:
+        return []
     kind, tables, gpu, attention = TABLES[name]
-    root = Path(os.environ["SERVETWIN_PROFILES"])
+    root = _measured()
     other = None if attention is None else root / attention
     request = ImportRequest(root / tables, gpu, "llama3_8b", 1, aiconfigurator=other)
     save_profile(import_profile(kind, request), path)

@@ -69,10 +69,12 @@ class PrefixAware:
 
     def dispatch(self, request: Request, fleet: FleetView) -> tuple[int, str]:
         """The replica of least cost; the reason tells what it has of the prompt, and its load."""
-        weight, prompt, best = self._weight, request.prompt_tokens, (inf, -1, 0, 0)
+        weight, prompt, least, best = self._weight, request.prompt_tokens, inf, (-1, 0, 0)
         for position in range(fleet.replicas):
             replica = fleet.replica_at(position)
             cached, load = fleet.cached_tokens(replica, request), fleet.prompt_tokens(replica)
-            best = min(best, (weight * (prompt - cached) + load, replica, cached, load))
-        _, replica, cached, load = best
+            cost = weight * (prompt - cached) + load
+            if cost < least:
+                least, best = cost, (replica, cached, load)
+        replica, cached, load = best
         return replica, f"{cached} of {prompt} prompt tokens cached, {load} outstanding"

@@ -17,6 +17,8 @@ from traces.workload import Workload
 Parts = tuple[tuple[int, int], ...]
 Ints = NDArray[np.int64]
 _ROWS = 4096
+_MOST_SPREAD = 4
+"""Largest id over the number of blocks up to which a table by id is kept instead of sorting them."""
 
 
 def shared_prefixes(workload: Workload) -> Iterator[Parts]:
@@ -94,35 +96,41 @@ def _shared_blocks(
 
 def _first_rows(prefix: PrefixBlocks) -> Ints:
     """Of every block the row in which the text up to its end occurs first."""
-    row = np.repeat(np.arange(len(prefix)), np.diff(prefix.offsets))
+    counts = np.diff(prefix.offsets)
+    row = np.repeat(np.arange(len(prefix)), counts)
     if not len(row):
         return row
-    first, which = _occurrences(prefix.ids)
-    starts = prefix.offsets[:-1][np.diff(prefix.offsets) > 0]
-    before = np.append(-1, which[:-1])
-    before[starts] = -1
-    if (before != before[first][which]).any():  # an id alone does not tell what stands before it
-        first, which = _occurrences(_chained(prefix, which))
-    found: Ints = row[first][which]
+    first = _first_places(prefix.ids)
+    before = np.append(-1, first[:-1])
+    before[prefix.offsets[:-1][counts > 0]] = -1
+    if (before != before[first]).any():  # an id alone does not tell what stands before it
+        first = _first_places(_chained(prefix, first))
+    found: Ints = row[first]
     return found
 
 
-def _occurrences(ids: Ints) -> tuple[Ints, Ints]:
-    """(place of the first block of each distinct id, which of them each block is)."""
-    _, first, which = np.unique(ids, return_index=True, return_inverse=True)
-    return first, which.reshape(-1)
+def _first_places(ids: Ints) -> Ints:
+    """Of every block the place of the first one with the same id."""
+    if int(ids.max()) > _MOST_SPREAD * len(ids):
+        _, ids = np.unique(ids, return_inverse=True)
+        ids = ids.reshape(-1)
+    place = np.empty(int(ids.max()) + 1, dtype=np.int64)
+    place[ids[::-1]] = np.arange(len(ids))[::-1]  # the last written stays
+    found: Ints = place[ids]
+    return found
 
 
 def _chained(prefix: PrefixBlocks, ids: Ints) -> Ints:
-    """Ids that tell a block and all before it, made place by place from those that tell a block alone."""
-    chained = np.empty_like(ids)
+    """Ids that tell a block and all before it, made place by place from those that tell a block alone.
+
+    ids: below the number of blocks.
+    """
+    chained, used = np.empty_like(ids), 0
     counts = np.diff(prefix.offsets)
-    width = int(ids.max()) + 1
-    used = 0
     for place in range(int(counts.max())):
         at = prefix.offsets[:-1][counts > place] + place
         before = chained[at - 1] if place else np.zeros(len(at), np.int64)
-        _, which = np.unique(before * width + ids[at], return_inverse=True)
+        _, which = np.unique(before * len(ids) + ids[at], return_inverse=True)
         chained[at] = used + which.reshape(-1)
         used += int(which.max()) + 1
     return chained

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from traces.errors import TraceError
 from traces.importers import sharegpt
 from traces.importers.sharegpt import conversations, read_sharegpt
+from traces.sharing import shared_prefixes
 
 Turn = tuple[str, str]
 PAIR: list[Turn] = [("human", "Hi there"), ("gpt", "Hello")]
@@ -71,6 +72,7 @@ def test_all_turns_carry_the_text_before_them(tmp_path: Path) -> None:
     assert workload.output_tokens.tolist() == [3, 2, 5, 5, 5]
     assert workload.session is not None
     assert workload.session.tolist() == ["5", "5", "b", "b/2", "conversation 4"]
+    assert list(shared_prefixes(workload)) == [(), ((0, 6),), (), (), ()]
     assert workload.labels == (
         "every answer of each conversation with all text before it as its prompt",
         "lengths counted by len",

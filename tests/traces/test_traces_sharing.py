@@ -1,5 +1,6 @@
 """What prompts share with earlier ones: owners and positions, from block ids and from conversations."""
 
+import os
 import random
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from traces.sharing import shared_prefixes, shared_tokens
 from traces.synthetic.multi_turn import multi_turn
 from traces.turns import Turns
 from traces.workload import Workload
+
+PROFILES = Path(os.environ.get("SERVETWIN_PROFILES", ""))
 
 
 def workload(prompts: list[int], prefix: Any, outputs: list[int] | None = None) -> Workload:
@@ -184,3 +187,15 @@ def test_a_repeated_trace_shares_within_each_repetition_or_with_the_first() -> N
     for times, contents in ((0, "own"), (2, "other"), (10**18, "own")):
         with pytest.raises(TraceError, match=r"trace\.repeat"):
             repeated(trace, times, contents)
+
+
+@pytest.mark.skipif(not (PROFILES / "llmservingsim").is_dir(), reason="SERVETWIN_PROFILES names no profiles")
+@pytest.mark.parametrize(
+    ("name", "share"), [("llama-3.1-8b", 0.0759), ("qwen3-30b-a3b", 0.0790), ("qwen3-32b", 0.0790)]
+)
+def test_the_shared_start_of_published_workloads(name: str, share: float) -> None:
+    path = PROFILES / f"llmservingsim/workloads_sharegpt-{name}-300-sps10_prefix.jsonl"
+    trace = read_llmservingsim_prefix(path)
+    shared = shared_tokens(trace)
+    assert (shared > 0).sum() == 32
+    assert shared.sum() / trace.prompt_tokens.sum() == pytest.approx(share, abs=5e-5)

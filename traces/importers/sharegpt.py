@@ -38,9 +38,10 @@ from traces.importers.vllm_bench import (
     with_drawn_arrivals,
 )
 from traces.reading import Origin, pieces
+from traces.turns import Turns
 from traces.workload import Workload
 
-Turns = Literal["first", "all"]
+Taken = Literal["first", "all"]
 WINDOW_CHARS: Final = 16 << 20
 """Longest conversation, in characters as written: far above the longest known one."""
 DROPPED_SHORT: Final = "fewer than two turns"
@@ -93,15 +94,16 @@ def read_sharegpt(
     seed: int = 0,
     gap_cv: float = 1.0,
     chars_per_token: float = CHARS_PER_TOKEN,
-    turns: Turns = "first",
+    turns: Taken = "first",
     count_tokens: Callable[[str], int] | None = None,
 ) -> Workload:
     """The conversations of one file as requests; arrivals are drawn, the first at 0.
 
     turns: "first": one request per conversation, its first human turn (after a system turn, if there is one)
     and the answer that follows. "all": every answer is a request whose prompt is all text before it, and the
-    conversation is its session. Either way the n-th request of the file takes the n-th arrival: the turns of
-    a conversation come one after another, without think time, before the next conversation begins.
+    conversation is its session, whose text its prompts share. Either way the n-th request of the file takes
+    the n-th arrival: the turns of a conversation come one after another, without think time, before the next
+    conversation begins.
     rate_per_s, gap_cv, seed: of the drawn Gamma gaps, over all requests.
     chars_per_token: characters of a text per token (rounded up). count_tokens: counts them instead, turn by
     turn, and a prompt is the sum of its turns. limit: only the first rows; the whole file is still judged.
@@ -124,12 +126,14 @@ def read_sharegpt(
     kept = taken - len(left_out)
     if not kept:
         raise TraceError(f"{file}: no conversation is a request: name a file with answers of gpt")
+    session = Names.of(rows.session[:kept]) if turns == "all" else None
     limited = (f"first {taken} of {total} requests",) if taken < total else ()
     workload = Workload(
         arrival_ns=np.zeros(kept, np.int64),
         prompt_tokens=int64(rows.prompt[:kept]),
         output_tokens=int64(rows.output[:kept]),
-        session=Names.of(rows.session[:kept]) if turns == "all" else None,
+        session=session,
+        prefix=None if session is None else Turns(session.codes),
         name=name or origin.name,
         source=origin.source,
         labels=(*limited, _WHAT[turns], f"lengths {measure.label()}"),
