@@ -5,6 +5,7 @@ from random import Random
 
 from serving.engine.fleet import FleetView
 from serving.vocabulary.request import Request
+from serving.vocabulary.units import NS_PER_S
 
 
 class RoundRobin:
@@ -50,6 +51,40 @@ class PowerOfTwoChoices:
         drawn = [fleet.replica_at(int(draw() * count)) for _ in range(2)]
         load, replica = min((fleet.load(replica, "outstanding"), replica) for replica in drawn)
         return replica, f"{load} outstanding, drawn {drawn[0]} and {drawn[1]}"
+
+
+class WaitingRunning:
+    """vLLM 0.19's front end before data-parallel engines: least waiting x 4 + running requests.
+
+    It knows counts that its engines publish at most every 100 ms, and adds 1 to the waiting ones of an engine
+    for each request that it sends there (v1/engine/core_client.py: get_core_engine_for_request;
+    coordinator.py: min_stats_update_interval_ms). Here it looks again when the counts that it has are
+    ``counts_age_ms`` old. The lowest id among equals.
+    """
+
+    def __init__(self, counts_age_ms: float = 100.0) -> None:
+        if not 0 <= counts_age_ms < inf:
+            raise ValueError(f"counts_age_ms must be finite and at least 0, not {counts_age_ms}")
+        self._age_ns = int(counts_age_ms * NS_PER_S / 1000)
+        self._read_ns: dict[str, int] = {}
+        self._counts: dict[str, dict[int, list[int]]] = {}  # by model and replica: waiting, running
+
+    def dispatch(self, request: Request, fleet: FleetView) -> tuple[int, str]:
+        """The replica of least score; the reason tells its counts."""
+        model, now_ns = request.model, request.arrival_ns
+        alive = [fleet.replica_at(position) for position in range(fleet.replicas)]
+        counts = self._counts.get(model, {})
+        if list(counts) != alive or now_ns - self._read_ns[model] >= self._age_ns:
+            counts = self._counts[model] = {replica: self._read(replica, fleet) for replica in alive}
+            self._read_ns[model] = now_ns
+        replica = min(alive, key=lambda one: (4 * counts[one][0] + counts[one][1], one))
+        waiting, running = counts[replica]
+        counts[replica][0] += 1
+        return replica, f"{waiting} waiting, {running} running"
+
+    def _read(self, replica: int, fleet: FleetView) -> list[int]:
+        running = fleet.running(replica)
+        return [fleet.load(replica, "outstanding") - running, running]
 
 
 class PrefixAware:

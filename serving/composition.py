@@ -122,7 +122,7 @@ def _services(
             )
         else:
             colocated = Colocated(
-                Fleet(model, [one for one in replicas if one.model == model]),
+                Fleet(model, [one for one in replicas if one.model == model], books.engines),
                 books.engines,
                 books.requests,
                 books.dispatcher,

@@ -111,7 +111,7 @@ def controller_of(
         dispatcher,
         batcher_for,
         admission,
-        EngineOptions(coalesce, engine.asynchronous, checks=checks),
+        EngineOptions(coalesce, engine.asynchronous, checks=checks, lockstep=engine.data_parallel_size > 1),
         ServiceOptions(hand_over_rules(config), engine.max_num_batched_tokens, queue),
         starts_of(config, replicas),
         elastic,
@@ -151,8 +151,10 @@ def _estimates(config: RunConfig, model: str, hardware: Hardware) -> ModelEstima
     while sequences > 1 and sequences * context > rows.decode(sequences)[-1][0]:
         sequences -= 1
     batch = min(engine.max_num_batched_tokens, hardware.step.limits.prompt_tokens)
-    prefill_s = rows.mixed(0, 0, ((0, 0, batch),)) / FIXED_PER_S
-    decode_s = rows.decode_cost(sequences, sequences * context) / FIXED_PER_S
+    prefill, decode = rows.mixed(0, 0, ((0, 0, batch),)), rows.decode_cost(sequences, sequences * context)
+    ranks = engine.data_parallel_size  # all of a group do the same
+    prefill_s = (prefill + hardware.together([batch] * ranks)) / FIXED_PER_S
+    decode_s = (decode + hardware.together([sequences] * ranks)) / FIXED_PER_S
     return ModelEstimates(model, batch / prefill_s, decode_s, sequences, context, kv_tokens)
 
 

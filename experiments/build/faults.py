@@ -7,6 +7,7 @@ from random import Random
 from typing import get_args
 
 from experiments.build.data_plane import spec_of
+from experiments.build.groups import groups_of
 from experiments.build.hosted import hosted_models
 from experiments.build.streams import seed_of
 from experiments.config.config import RunConfig
@@ -28,21 +29,21 @@ def fault_plan_of(config: RunConfig, replicas: Sequence[Replica]) -> FaultPlan |
     if faults == NO_FAULTS:
         return None
     topology = None if spec is None else build(spec)
-    gpus_of = [replica.gpus for replica in replicas]
+    gpus_of, groups = [replica.gpus for replica in replicas], groups_of(config, replicas)
     world = _World(config, topology, len(replicas))
     if faults.name == "drawn":
         rates = {what: getattr(faults, f"{what}_per_hour") or 0.0 for what in get_args(What)}
         for what, rate in rates.items():
             if rate:
                 world.most(what, f"faults.{what}_per_hour={rate:g}")
-        return FaultPlan(drawn(config.seed, rates), gpus_of, topology)
+        return FaultPlan(drawn(config.seed, rates), gpus_of, topology, groups)
     if faults.name == "listed":
         planned = [_listed(word.strip(), world) for word in str(faults.events).split("+")]
     else:
         what = ONE_OF[faults.name]
         assert faults.at_s is not None
         planned = [world.fault(faults.at_s, what, str(getattr(faults, what)), f"faults.{what}")]
-    return FaultPlan(sorted(planned, key=lambda one: one.at_ns), gpus_of, topology)
+    return FaultPlan(sorted(planned, key=lambda one: one.at_ns), gpus_of, topology, groups)
 
 
 def drawn(seed: int, per_hour: dict[What, float]) -> Iterator[Fault]:

@@ -1,5 +1,6 @@
 """What a replica of each model can do: its step times, its KV memory, and how both were found."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,6 +58,10 @@ class Hardware:
     layers: int
     experts: ExpertRows | None = None
 
+    def together(self, tokens: Sequence[int]) -> int:
+        """What a group's engines do together in a step with these tokens, in fixed point."""
+        return 0 if self.experts is None else self.experts.cost(self.experts.group_tokens(tokens))
+
 
 def hardware_of(config: RunConfig) -> dict[str, Hardware]:
     """Hosted model -> what one of its replicas can do; models of one shape and tp share the object.
@@ -74,7 +79,6 @@ def _of_shape(config: RunConfig, shape_name: str, tp: int) -> Hardware:
     profile, use = _profile_of(engine, gpu, llm, tp)
     imitated = Imitated(engine.software, engine.version)
     shared = parallelism_of(engine, tp)
-    _refuse_data_parallel(shared)
     skew = engine.expert_skew
     operations = step_model(engine.step_time, gpu, llm, tp, profile, imitated, shared, skew)
     overhead = overhead_of(engine, operations, llm.layers)
@@ -98,14 +102,6 @@ def _experts_of(
     if times is None or profile is None:
         return None
     return ExpertRows(times, overhead, group_ends(llm, shared, profile, skew))
-
-
-def _refuse_data_parallel(shared: Parallelism) -> None:
-    if shared.dp > 1:
-        raise UserError(
-            f"engine.data_parallel_size={shared.dp} is not simulated yet: its step times are known, engines "
-            "that step together are not built; write engine.data_parallel_size=1"
-        )
 
 
 def _check_limits(engine: EngineConfig, gpu: Gpu, step: StepModel) -> None:

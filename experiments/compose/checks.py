@@ -6,6 +6,7 @@ from typing import Any
 from experiments.compose.cache_pairs import check_cache_pair
 from experiments.compose.start_checks import check_instance_starts
 from experiments.config.config import ANY_DRIVER, ESTIMATES, STARTS, STEP_TIMES, RunConfig
+from experiments.config.data_parallel import check_data_parallel
 from experiments.config.faults_config import check_faults
 from experiments.config.instances_config import RESERVES, check_instances
 from experiments.config.models_config import check_models
@@ -42,6 +43,7 @@ def check(config: RunConfig) -> None:
     check_instances(config.system.instances, config.system.scaler.name, config.system.live.name)
     _check_elastic(config)
     check_instance_starts(config)
+    check_data_parallel(config)
 
 
 def _check_uncertainty(config: RunConfig) -> None:

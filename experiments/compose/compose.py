@@ -13,7 +13,11 @@ import yaml
 from experiments.compose import run_again
 from experiments.compose.checks import check
 from experiments.compose.clusters import made_names, requested_cluster
-from experiments.compose.engine_defaults import fill_batch_defaults, fill_engine_default
+from experiments.compose.engine_defaults import (
+    fill_batch_defaults,
+    fill_dispatch_default,
+    fill_engine_default,
+)
 from experiments.compose.option_tree import Tree, option_tree
 from experiments.compose.references import MISSING, followed, is_reference, missing_keys
 from experiments.compose.resolved import built
@@ -71,7 +75,8 @@ def load_config(overrides: Sequence[str], kind: Kind) -> RunConfig:
         tree, literals = option_tree(kind, choices), dict[str, str]()
         if saved:
             tree, literals = run_again.run_again(saved[0], tree, words, kind)
-        literals |= _apply(tree, values, kind, groups)
+        chosen = bool(saved) or any(choice.key == "system/dispatch" for choice in choices)
+        literals |= _apply(tree, values, kind, groups, chosen)
         data = _resolve(tree, literals)
     except FileNotFoundError as error:
         raise UserError("the folder you are in was removed: cd to one that exists and run again") from error
@@ -119,10 +124,12 @@ def _check_choice(choice: Override, groups: dict[str, list[str]]) -> None:
     raise UserError(f"unknown option {choice}: write one of {', '.join(options)}{made}{hint}")
 
 
-def _apply(tree: Tree, words: Sequence[Override], kind: Kind, groups: dict[str, list[str]]) -> dict[str, str]:
+def _apply(
+    tree: Tree, words: Sequence[Override], kind: Kind, groups: dict[str, list[str]], dispatch_chosen: bool
+) -> dict[str, str]:
     """Set the user's values in ``tree``; returns the path-like ones, in which '${' is no reference.
 
-    The engine comes first: it decides which batcher's parameters the system has.
+    The engine comes first: it decides which batcher's and dispatcher's parameters the system has.
     """
     literals = {word.key: word.text for word in words if word.key in LITERAL_KEYS}
     words = [word for word in words if word.key not in LITERAL_KEYS]
@@ -137,6 +144,8 @@ def _apply(tree: Tree, words: Sequence[Override], kind: Kind, groups: dict[str, 
     if any(word.key.startswith("engine.overhead.") for word in words):
         engine["overhead"]["source"] = f"command line, instead of engine={engine['name']}"
     fill_engine_default(tree, groups)
+    if not dispatch_chosen:
+        fill_dispatch_default(tree)
     for word in words:
         if word.key.startswith("system."):
             _set(tree, word, kind, groups)

@@ -1,4 +1,6 @@
-"""Values that follow the engine unless they are written: limits by vLLM's rule, the system's batcher."""
+"""Values that follow the engine unless they are written: limits by vLLM's rule, the system's batcher
+and, before a data-parallel group, its dispatch.
+"""
 
 from typing import Any
 
@@ -25,6 +27,14 @@ def fill_batch_defaults(tree: dict[str, Any], usage: Override | None = None) -> 
             engine[name] = known[name]
     elif unset:
         raise UserError(f"{usage} is unknown: write one of {', '.join(USAGE_CONTEXTS)}")
+
+
+def fill_dispatch_default(tree: dict[str, Any]) -> None:
+    """Before engines of a data-parallel group requests are shared out as by vLLM's own front end."""
+    dispatch = tree["system"]["dispatch"]
+    if tree["engine"]["data_parallel_size"] > 1 and dispatch["name"] == "least_outstanding":
+        dispatch.clear()
+        dispatch |= option_file("system/dispatch", "waiting_running")
 
 
 def fill_engine_default(tree: dict[str, Any], groups: dict[str, list[str]]) -> None:

@@ -96,6 +96,7 @@ def facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("GPU time", f"{number(gpu_hours)} GPU-hours"),
         *_use(summary),
         ("preemptions", count(summary.get("preemptions"))),
+        *_group_facts(section(summary, "data_parallel")),
         *_loads(section(summary, "loads")),
         *live_facts(section(summary, "live")),
         *(_cost_of_workers(real) if real else _cost_of_simulation(sim)),
@@ -107,6 +108,14 @@ def _use(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     load, busy = summary.get("gpu_load_share"), summary.get("gpu_busy_share")
     served = [("GPU load", share(load))] if is_known(load) else []
     return [*served, ("GPU busy", share(busy))]
+
+
+def _group_facts(groups: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What data-parallel ranks lose by stepping together; empty without groups."""
+    if not groups:
+        return []
+    waiting = share(groups.get("waiting_share"))
+    return [("dummy steps", share(groups.get("dummy_share"))), ("waits for slowest", waiting)]
 
 
 def _loads(loads: Mapping[str, Any]) -> list[tuple[str, str]]:

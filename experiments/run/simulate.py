@@ -15,6 +15,7 @@ from experiments.build.capabilities import check_capabilities, driver_actions, i
 from experiments.build.data_plane import data_plane_of
 from experiments.build.faults import fault_plan_of
 from experiments.build.gpu_load import gpu_load_share
+from experiments.build.groups import group_plans
 from experiments.build.hardware import Hardware, hardware_of
 from experiments.build.hosted import hosted_models
 from experiments.build.lengths import check_lengths, context_labels, truncated
@@ -28,6 +29,7 @@ from experiments.policy.watch import PolicyWatch
 from experiments.results.data_plane_summary import data_plane_summary
 from experiments.results.elastic_summary import elastic_summary
 from experiments.results.faults_summary import RecoveryWatch, faults_section
+from experiments.results.groups_summary import groups_section
 from experiments.results.hosted_summary import model_column, models_section, shown_estimates, shown_model
 from experiments.results.journal_file import NAME as JOURNAL_NAME
 from experiments.results.journal_file import JournalFile, header_fields
@@ -137,6 +139,7 @@ def execute(
         rows,
         thread_time_ns,
         faults,
+        group_plans(config, prepared.replicas, prepared.hardware_of_model),
     )
     with undisturbed():
         wall_s, cpu_s = perf_counter(), process_time()
@@ -164,6 +167,7 @@ def execute(
         summary |= data_plane_summary(data_plane, summary["duration_s"])
         summary |= start_summary(data_plane, config)
         summary |= elastic_summary(controller, prepared.replicas, summary, report)
+    summary |= groups_section(simulation.groups.groups)
     if recovery is not None and simulation.losses is not None:
         summary |= faults_section(simulation.losses.records, recovery)
     summary["gpu_load_share"] = gpu_load_share(

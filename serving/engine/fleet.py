@@ -1,9 +1,10 @@
 """The replicas that serve one model, with the loads dispatchers may ask for, kept up to date by change."""
 
 from bisect import insort
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, Literal, Protocol
 
+from serving.engine.engine import Engine
 from serving.engine.least_index import LeastIndex
 from serving.engine.sent_prefixes import SentPrefixes
 from serving.protocols.policy_faults import Question, raised, refused, wrong_reason
@@ -26,6 +27,7 @@ class Fleet:
         "_alive",
         "_by_kv_demand",
         "_by_outstanding",
+        "_engines",
         "_kv_demand",
         "_longest",
         "_outstanding",
@@ -36,8 +38,12 @@ class Fleet:
         "model",
     )
 
-    def __init__(self, model: str, replicas: Sequence[Replica]) -> None:
+    def __init__(
+        self, model: str, replicas: Sequence[Replica], engines: Mapping[int, Engine] | None = None
+    ) -> None:
+        """``engines``: those of all replicas, for ``running``."""
         self.model = model
+        self._engines = engines or {}
         self._longest = {replica.id: replica.longest_request_tokens for replica in replicas}
         self.longest_request_tokens = min(self._longest.values(), default=0)
         self._alive = sorted(replica.id for replica in replicas)
@@ -153,6 +159,14 @@ class Fleet:
         """Of one replica's outstanding requests, from when this or the above was first asked."""
         return self._sent_prefixes().prompt_tokens(replica)
 
+    def running(self, replica: int) -> int:
+        """Of one replica's outstanding requests those that its engine has admitted; the others wait.
+
+        This changes where an engine chooses a pass, which is at the same time however its steps are reported.
+        """
+        engine = self._engines[replica]
+        return len(engine.running) - len(engine.ended)
+
     def _sent_prefixes(self) -> SentPrefixes:
         if self._sent is None:
             self._sent = sent = SentPrefixes()
@@ -191,6 +205,9 @@ class FleetView(Protocol):
 
     def load(self, replica: int, signal: Signal) -> int:
         """One replica's load."""
+
+    def running(self, replica: int) -> int:
+        """Of one replica's outstanding requests those that its engine has admitted; the others wait."""
 
     def prompt_tokens(self, replica: int) -> int:
         """Prompt tokens of one replica's requests that are assigned and not finished."""

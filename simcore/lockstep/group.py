@@ -48,14 +48,14 @@ _PAUSED, _STEPPING, _BOUNDARY, _LOST = GroupState
 
 
 class LockstepGroup:
-    """steps, stepping_fixed: all that it ran, and their time. dummy_steps, waited_fixed: by rank, and for how
-    long it waited for the slowest one in its other steps.
+    """steps: all that it ran. By rank: dummy_steps, the time of its other steps (worked_fixed), and how much
+    of that it waited for the slowest one (waited_fixed).
     """
 
     __slots__ = (
         "_asked", "_asynchronous", "_due_fixed", "_dummy_fixed", "_experts", "_first", "_machines", "_own",
         "_rank_of", "_slope", "_start_fixed", "_steps", "_tell", "_timer", "_unreported", "_wave_steps",
-        "_worked", "dummy_steps", "state", "stepping_fixed", "steps", "waited_fixed",
+        "_worked", "dummy_steps", "state", "steps", "waited_fixed", "worked_fixed",
     )  # fmt: skip
 
     def __init__(
@@ -86,8 +86,8 @@ class LockstepGroup:
         ranks = len(self._machines)
         self._own: list[Line] = [(0, 0)] * ranks
         self._unreported = [0] * ranks  # steps of a run that its engine was not told of
-        self.steps = self.stepping_fixed = 0
-        self.dummy_steps, self.waited_fixed = [0] * ranks, [0] * ranks
+        self.steps = 0
+        self.dummy_steps, self.worked_fixed, self.waited_fixed = [0] * ranks, [0] * ranks, [0] * ranks
 
     def begin(self, now_ns: int, run: Run) -> None:
         """A rank is asked for a run: it begins at this boundary, or waits for the next one."""
@@ -142,7 +142,6 @@ class LockstepGroup:
         steps, reports = self._steps, list[Ran]()
         cost = self._due_fixed - self._start_fixed
         self.steps += steps
-        self.stepping_fixed += cost
         self._wave_steps += steps
         self._worked = False
         for rank, machine in enumerate(self._machines):
@@ -151,6 +150,7 @@ class LockstepGroup:
                 continue
             self._worked = True
             first, slope = self._own[rank]
+            self.worked_fixed[rank] += cost
             self.waited_fixed[rank] += cost - steps_cost(first, slope, steps)
             report = machine.complete()
             ran = report.steps + self._unreported[rank]

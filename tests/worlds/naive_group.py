@@ -46,7 +46,7 @@ class Group:
     steps: int = 0
     dummy_steps: int = 0
     waited_fixed: int = 0
-    stepping_fixed: int = 0
+    worked_fixed: int = 0
     stepping: bool = False
     end_ns: int = 0
     remainder: int = 0
@@ -113,11 +113,11 @@ def _begin(case: Case, group: Group, experts: ToyExperts) -> None:
         chunks = tuple((one.id, one.computed, count) for one, count in rank.step if not one.decoding)
         own.append(_cost(case.rows, decodes, chunks))
     cost = max(own) + experts.cost(experts.group_tokens(tokens))
-    group.stepping_fixed += cost
     for rank, alone in zip(group.ranks, own, strict=True):
         if rank.step is None:
             group.dummy_steps += 1
         else:
+            group.worked_fixed += cost
             group.waited_fixed += max(own) - alone
     group.steps += 1
     group.wave_steps += 1

@@ -7,7 +7,7 @@ from random import Random
 from policies.admission import AdmitAll
 from policies.batching import ChunkedPrefill, PrefillFirst
 from policies.dispatch import LeastOutstanding, RoundRobin
-from serving.composition import compose
+from serving.composition import ServiceOptions, compose
 from serving.controller import Controller
 from serving.engine.pool import EngineOptions
 from serving.protocols.batch import Batch, Batcher, ReplicaView
@@ -94,6 +94,7 @@ def controller_of(
     coalesce: bool = True,
     wrap: Callable[[Batcher], Batcher] = lambda batcher: batcher,
     options: EngineOptions | None = None,
+    service_options: ServiceOptions | None = None,
 ) -> Controller:
     replicas = [
         Replica(
@@ -110,7 +111,9 @@ def controller_of(
     ]
     dispatcher = RoundRobin() if case.dispatch == "round_robin" else LeastOutstanding()
     options = options or EngineOptions(coalesce, case.asynchronous)
-    return compose(replicas, dispatcher, lambda _: wrap(batcher_of(case)), AdmitAll(), options)
+    return compose(
+        replicas, dispatcher, lambda _: wrap(batcher_of(case)), AdmitAll(), options, service_options
+    )
 
 
 def requests_of(case: Case) -> list[tuple[Request, int]]:
