@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from experiments.compose.starting import starting_of
+from experiments.compose.starting import runs_layers_early, starting_of
 from experiments.config.config import RunConfig
 from hwmodels.loading.starting import COMPILE_CACHES, KINDS, serves_while_loading
 from serving.vocabulary.errors import UserError
@@ -61,15 +61,11 @@ def _check_hot(config: RunConfig) -> None:
 
 def _check_serving_while_loading(config: RunConfig) -> None:
     """An engine that compiles and captures after the last byte runs no layer before it."""
-    system, start = config.system, config.system.instances.start
-    early = None
-    if system.live.name not in ("none", "stop"):
-        early = f"system/live={system.live.name}", "system/live=none"
-    elif system.provision.params.get("overlap"):
-        early = "system.provision.overlap=true", "system.provision.overlap=false"
-    if early is not None and not serves_while_loading(starting_of(config)):
+    start, early = config.system.instances.start, runs_layers_early(config)
+    instead = "system/live=none" if "live" in early else "system.provision.overlap=false"
+    if early and not serves_while_loading(starting_of(config)):
         raise UserError(
-            f"system.instances.start={start} does not fit {early[0]}: engine.start_up="
+            f"system.instances.start={start} does not fit {early}: engine.start_up="
             f"{config.engine.start_up} compiles and captures after the last layer is there and runs none "
-            f"before; write system.instances.start=pooled or {early[1]}"
+            f"before; write system.instances.start=pooled or {instead}"
         )

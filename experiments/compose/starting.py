@@ -23,3 +23,11 @@ def starting_of(config: RunConfig) -> Starting | None:
         config.engine.max_num_seqs,
         ready=config.cluster.start == "warm",
     )
+
+
+def runs_layers_early(config: RunConfig) -> str:
+    """The setting by which instances run layers before they have all; "" without one."""
+    system = config.system
+    if system.live.name not in ("none", "stop"):
+        return f"system/live={system.live.name}"
+    return "system.provision.overlap=true" if system.provision.params.get("overlap") else ""

@@ -20,4 +20,5 @@ def start_told(starts: Mapping[str, Any]) -> str:
         for name, seconds in starts["median_s"].items()
         if seconds and name != "total"
     )
-    return f"{named}: {counts}; median {starts['median_s']['total']:.3g} s = {terms}"
+    note = f"; {starts['note']}" if "note" in starts else ""
+    return f"{named}: {counts}; median {starts['median_s']['total']:.3g} s = {terms}{note}"

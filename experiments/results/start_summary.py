@@ -4,9 +4,10 @@ from collections import Counter
 from statistics import median
 from typing import Any, Final
 
-from experiments.compose.starting import starting_of
+from experiments.compose.starting import runs_layers_early, starting_of
 from experiments.config.config import RunConfig
 from hwmodels.loading.starting import CACHED, COMPILED
+from hwmodels.loading.startup import load_start_up
 from simcore.data_plane.data_plane import DataPlane
 from simcore.data_plane.starts import StartRecord
 
@@ -28,10 +29,12 @@ def start_summary(data_plane: DataPlane, config: RunConfig) -> dict[str, Any]:
     """``starts``: which start was assumed (``declared``: the engine's entry of loaders.yaml), how many of
     each kind came up, how many compiled and how many found the cache, and the median seconds of each term.
 
-    ``sources``: who measured the terms, by the names that start_up.yaml has for them.
-    ``weights`` is all of a start that no term is: the way of the bytes, waits for others included.
+    ``note``: what the declaration leaves open. ``sources``: who measured the terms, by the names that
+    start_up.yaml has for them. ``weights`` is all of a start that no term is: the way of the bytes, waits for
+    others included.
     """
     records = [record for record in data_plane.starts.records if record.complete]
+    early = runs_layers_early(config)
     compiles = config.system.instances.start in ("cold", "hot")
     found: dict[str, Any] = {
         "start": config.system.instances.start or DECLARED,
@@ -47,6 +50,8 @@ def start_summary(data_plane: DataPlane, config: RunConfig) -> dict[str, Any]:
         found["median_s"] = {**_terms(records), "total": total_s}
     if (starting := starting_of(config)) is not None:
         found["sources"] = {term: starting.terms.sources[term] for term in _SOURCES[starting.kind]}
+    elif early and load_start_up(config.engine.start_up).engine_init_s:
+        found["note"] = f"{early} runs layers before the engine's preparations, which follow the last"
     return {"starts": found}
 
 

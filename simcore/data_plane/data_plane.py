@@ -58,7 +58,7 @@ class DataPlane:
         parts = [self._part(model, setup.layers_of.get(n)) for n, model in enumerate(setup.model_of)]
         self.placement = ReplicaPlacement(parts, setup.gpus_of, setup.start_up, contexts, setup.connected)
         per_host = topology.spec.gpus_per_host
-        self.starts = Starts(setup.starting, self.placement, setup.shapes, per_host)
+        self.starts = Starts(setup.starting, self.placement, self.residency, setup.shapes, per_host)
         for replica, part in enumerate(parts):
             self.residency.put(("replica", replica), part)
         self._transfers = TransferFlows(topology, self.fabric, self.placement, setup.shapes, setup.bundled)

@@ -18,6 +18,7 @@ from hwmodels.loading.units import model_units
 from serving.vocabulary.actions import Load
 from serving.vocabulary.layers import Part
 from simcore.data_plane.replica_placement import ReplicaPlacement
+from simcore.data_plane.residency import Residency
 
 _EVERYWHERE: Final = -1  # the place of a cache that all hosts share
 
@@ -50,19 +51,20 @@ class Starts:
     """
 
     __slots__ = (
-        "_asleep_s", "_checked", "_compiled", "_compiling", "_open", "_per_host", "_placement", "_shapes",
-        "_starting", "records",
+        "_asleep_s", "_checked", "_compiled", "_compiling", "_open", "_per_host", "_placement", "_residency",
+        "_shapes", "_starting", "records",
     )  # fmt: skip
 
     def __init__(
         self,
         starting: Starting | None,
         placement: ReplicaPlacement,
+        residency: Residency,
         shapes: Mapping[str, LlmShape],
         per_host: int,
     ) -> None:
-        self._starting, self._placement, self._shapes = starting, placement, shapes
-        self._per_host = per_host
+        self._starting, self._placement, self._residency = starting, placement, residency
+        self._shapes, self._per_host = shapes, per_host
         self.records: list[StartRecord] = []
         self._open: dict[tuple[int, int], StartRecord] = {}  # by load and target
         self._compiled: set[Compiled] = set()
@@ -145,6 +147,8 @@ class Starts:
         if self._starting is None or self._starting.kind != "hot":
             return
         gpus, part = self._placement.gpus_of[replica], self._placement.part_of[replica]
+        if not self._residency.has(("replica", replica), part):
+            return  # it never came up
         units = model_units(self._shapes[part.model], layers=range(part.first, part.last))
         size_bytes = sum([unit.size_bytes for unit in units])
         left_s = now_s + size_bytes / len(gpus) / self._starting.terms.sleep_bytes_per_s
@@ -185,5 +189,5 @@ class Starts:
         kept = self._starting.compile_cache
         if kept in ("present", "none"):
             return kept == "present"
-        under_way = self._compiling.values()
-        return cache in self._compiled or any(one == cache and done_s <= now_s for one, done_s in under_way)
+        under_way = [one for one, done_s in self._compiling.values() if done_s <= now_s]
+        return cache in self._compiled or cache in under_way

@@ -120,3 +120,16 @@ def test_llama_2_7b_on_an_a100_starts_a_little_faster_than_published(tmp_path: P
 def test_an_8b_wakes_on_an_h100_in_a_third_of_a_second(tmp_path: Path) -> None:
     took = starts_of(tmp_path, "cluster=dgx_h100_1x1", key("start", "hot"))
     assert took["total"] == pytest.approx(0.33, rel=0.05)
+
+
+def test_a_run_that_does_not_say_is_told_what_the_declaration_leaves_open(tmp_path: Path) -> None:
+    words = ["system=blitzscale", "cluster=blitz_b", "trace=burstgpt_like", "trace.limit=400"]
+    notes = {}
+    for engine in ("vllm", "blitzscale"):
+        out = tmp_path / engine
+        assert run(["simulate", *words, "uncertainty=off", f"engine.start_up={engine}", f"out={out}"]) == 0
+        notes[engine] = json.loads((out / "summary.json").read_text())["starts"].get("note")
+    assert notes == {
+        "vllm": "system/live=ilp_free runs layers before the engine's preparations, which follow the last",
+        "blitzscale": None,
+    }

@@ -417,6 +417,26 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         "data_plane loading",
     ),
     _mutant(
+        "caches before their time", "simcore",
+        "under_way = [one for one, done_s in self._compiling.values() if done_s <= now_s]",
+        "under_way = [one for one, done_s in self._compiling.values()]",
+        "an instance that starts beside another finds what that one still compiles",
+        "starts",
+    ),
+    _mutant(
+        "a stopped start has compiled", "simcore",
+        "if cache is not None and (complete or done_s <= now_s):", "if cache is not None:",
+        "a start that was stopped while it compiled leaves a whole cache",
+        "starts",
+    ),
+    _mutant(
+        "wakes from any host", "simcore",
+        'return load.sources == (("host", gpus[0] // self._per_host),)',
+        'return load.sources[0][0] == "host"',
+        "a process is said to sleep on a host that only has its parameters' copy elsewhere",
+        "starts",
+    ),
+    _mutant(
         "layers of the last tenant", "simcore",
         "self.residency.clear(endpoint)", "pass",
         "a replica that is placed again seems to have layers of its last load",

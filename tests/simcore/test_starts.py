@@ -131,6 +131,9 @@ def test_who_sleeps_wakes_from_its_own_host_and_nowhere_else() -> None:
     data = plane("hot")
     ssd = took(data, (0.0, begun(0, ("ssd", 0))))[0]
     assert data.starts.records[0].kind == "cold" and ssd > BEFORE_S + COMPILE_S
+    other = plane("hot")
+    took(other, (0.0, begun(0, ("host", 1))))
+    assert other.starts.records[0].kind == "cold"
 
 
 def test_falling_asleep_holds_the_gpus() -> None:
@@ -139,6 +142,14 @@ def test_falling_asleep_holds_the_gpus() -> None:
     data.carry_out(0, AllocateGpus(0, SHAPE.name, (0,), "both", False, "more", layers=(0, LAYERS)))
     (soon,) = took(data, (20.0, begun(0, ("host", 0))))
     assert soon == pytest.approx(40 + 7 + BYTES_S, abs=1e-6)  # 60 s to copy it all, of which 20 are over
+
+
+def test_who_never_came_up_does_not_fall_asleep() -> None:
+    data = plane("hot")
+    told(data, (0.0, begun(0, ("ssd", 0))), (1.0, StopLoad(0, "enough")))
+    data.carry_out(round(2e9), ReleaseGpus(0, "empty"))
+    data.carry_out(round(2e9), AllocateGpus(0, SHAPE.name, (0,), "both", False, "more", layers=(0, LAYERS)))
+    assert took(data, (3.0, begun(0, ("host", 0), 1))) == [pytest.approx(7 + BYTES_S, abs=1e-6)]
 
 
 def test_the_same_starts_take_the_same_terms_again() -> None:
