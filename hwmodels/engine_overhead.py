@@ -24,7 +24,8 @@ class EngineOverhead:
 
     ``graph_batches`` are the batch sizes captured as CUDA graphs, ascending: a step with up to the largest of
     them runs as the next captured size, idle rows included. ``source`` says where the numbers come from.
-    ``inside``: the step times were measured whole, so that there is nothing to add.
+    ``inside``: the step times were measured whole, so that there is nothing to add. ``error_s``: how far off
+    that of a step may be, where it was fitted to measured steps; None: it was not.
     """
 
     step_s: float = 0.0
@@ -32,6 +33,7 @@ class EngineOverhead:
     graph_batches: tuple[int, ...] = ()
     source: str = "none declared"
     inside: bool = False
+    error_s: float | None = None
 
     def __post_init__(self) -> None:
         for name in ("step_s", "per_sequence_s"):
@@ -50,6 +52,10 @@ class EngineOverhead:
         """The least and the most it may be, and what that rests on; none of what is inside the steps."""
         if self.inside:
             return self, self, "inside the measured steps"
+        if self.error_s is not None:
+            low = replace(self, step_s=max(0.0, self.step_s - self.error_s))
+            told = f"fitted, {1e3 * self.error_s:.2g} ms a step either way"
+            return low, replace(self, step_s=self.step_s + self.error_s), told
         if not (self.step_s or self.per_sequence_s):
             return self, replace(self, step_s=UNKNOWN_STEP_S), UNKNOWN_SOURCE
         low, high = (self._times(1.0 / DECLARED_FACTOR), self._times(DECLARED_FACTOR))

@@ -1,13 +1,15 @@
 """Does a profile fit a run? Else it is foreign (another GPU, model or tp) or stale (another engine)."""
 
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeVar
 
 from hwmodels.catalogue import load_llm
 from hwmodels.errors import HardwareError
 from hwmodels.profile import Stamp
 from hwmodels.profile_file import LoadedProfile
+from hwmodels.step_profile import LoadedSteps
 
+Loaded = TypeVar("Loaded", LoadedProfile, LoadedSteps)
 # The engine preset that imitates a software, of several the one with the newest scheduler.
 _PRESETS: Final = {"vllm": "vllm_v1"}
 # Datasheets give one rate for both 16-bit formats, and both move two bytes per number.
@@ -42,7 +44,7 @@ def profile_problems(
 
 
 def require_profile(
-    loaded: LoadedProfile,
+    loaded: Loaded,
     path: str,
     gpu: str,
     llm: str,
@@ -52,7 +54,7 @@ def require_profile(
     precision: str,
     force: bool = False,
     kept: str = "",
-) -> LoadedProfile:
+) -> Loaded:
     """``loaded``, if it fits the run; else HardwareError with all problems, or, by ``force``, told in it.
 
     ``kept``: words to write beside another engine, so that it still fits the rest of the run.

@@ -18,9 +18,12 @@ from hwmodels.parallelism import Parallelism
 from hwmodels.profile import Curve, Floats, Profile
 from hwmodels.roofline_fit import roofline_model
 from hwmodels.roofline_step import roofline_step_model
+from hwmodels.step_profile import StepProfile
 from hwmodels.step_time import StepModel
+from hwmodels.whole_step import WholeStepModel
+from hwmodels.whole_step_error import whole_step_model
 
-StepModelKind = Literal["auto", "op_table", "linear", "calibrated_roofline", "roofline"]
+StepModelKind = Literal["auto", "whole_step", "op_table", "linear", "calibrated_roofline", "roofline"]
 
 
 def step_model(
@@ -28,23 +31,26 @@ def step_model(
     gpu: Gpu,
     llm: LlmShape,
     tp: int,
-    profile: Profile | None = None,
+    profile: Profile | StepProfile | None = None,
     imitated: Imitated | None = None,
     parallelism: Parallelism | None = None,
     expert_skew: float = 0.0,
 ) -> StepModel:
     """The step model of one replica of ``llm`` on ``tp`` of ``gpu``: its operations, no engine overhead.
 
-    With a ``profile`` 'op_table' (or 'auto') is its tables, and 'linear' and 'calibrated_roofline' are fitted
-    to them. Without one 'linear' has the catalogue's coefficients, and 'auto' takes them where they exist for
-    this GPU, tp and a model of exactly this shape, else 'roofline', the datasheet's. ``imitated``: the engine
-    whose all-reduce it has. Of a mixture of experts whose engines step together (``parallelism.dp`` above 1)
-    it is an engine's own part, and ``group_experts`` is what they do together.
+    With a profile of whole steps 'whole_step' (or 'auto') is that. With one of operations 'op_table' (or
+    'auto') is its tables, and 'linear' and 'calibrated_roofline' are fitted to them. Without one 'linear' has
+    the catalogue's coefficients, and 'auto' takes them where they exist for this GPU, tp and a model of
+    exactly this shape, else 'roofline', the datasheet's. ``imitated``: the engine whose all-reduce it has. Of
+    a mixture of experts whose engines step together (``parallelism.dp`` above 1) it is an engine's own part,
+    and ``group_experts`` is what they do together.
     """
     if kind not in get_args(StepModelKind):
         raise HardwareError(f"unknown step model {kind!r}; write one of {', '.join(get_args(StepModelKind))}")
     parallelism = parallelism or Parallelism(tp)
     parallelism.check(llm)
+    if kind == "whole_step" or isinstance(profile, StepProfile):
+        return _of_whole_steps(kind, profile, parallelism)
     llm.require_known_attention()
     if llm.experts is not None:
         return _of_mixture(kind, gpu, llm, parallelism, profile, expert_skew)
@@ -57,10 +63,13 @@ def step_model(
 
 
 def group_experts(
-    llm: LlmShape, parallelism: Parallelism, profile: Profile | None, expert_skew: float = 0.0
+    llm: LlmShape,
+    parallelism: Parallelism,
+    profile: Profile | StepProfile | None,
+    expert_skew: float = 0.0,
 ) -> ExpertTimes | None:
     """What engines of a mixture of experts do together in a step; None where each steps for itself."""
-    if parallelism.dp == 1 or profile is None:
+    if parallelism.dp == 1 or not isinstance(profile, Profile):
         return None
     return expert_times(profile, llm, parallelism, expert_skew)
 
@@ -100,7 +109,24 @@ def _of_mixture(
 
 def includes_overhead(model: StepModel) -> bool:
     """Whether the engine's overhead is inside the model's times, so that none may be added."""
-    return isinstance(model, LinearStepModel | TiledStepModel) and model.includes_overhead
+    whole = LinearStepModel | TiledStepModel | WholeStepModel
+    return isinstance(model, whole) and model.includes_overhead
+
+
+def _of_whole_steps(kind: str, profile: Profile | StepProfile | None, parallelism: Parallelism) -> StepModel:
+    if parallelism.dp > 1:
+        raise HardwareError(
+            "a profile of whole steps is of one engine, and engines that step together need the times of "
+            "experts apart: name a profile of operations"
+        )
+    if not isinstance(profile, StepProfile):
+        raise HardwareError("the step model 'whole_step' needs a profile of whole steps: name one, a folder")
+    if kind not in ("auto", "whole_step"):
+        raise HardwareError(
+            f"the step model {kind!r} is not made from whole steps, and the profile holds such: write 'auto' "
+            "or 'whole_step', or name a profile of operations"
+        )
+    return whole_step_model(profile)
 
 
 def linear_key(gpu: Gpu, llm: LlmShape, tp: int) -> LinearKey:

@@ -12,15 +12,17 @@ from hwmodels.catalogue import load_gpu, load_llm
 from hwmodels.engine_overhead import EngineOverhead, EngineStepModel, vllm_graph_batches
 from hwmodels.expert_rows import ExpertRows
 from hwmodels.gpu import Gpu
+from hwmodels.importers.step_profile_file import is_step_profile, read_step_profile
 from hwmodels.kv_capacity import KvCapacity, kv_capacity
 from hwmodels.llm_shape import LlmShape
 from hwmodels.parallelism import Parallelism
 from hwmodels.profile import Profile
 from hwmodels.profile_check import require_profile
-from hwmodels.profile_file import load_profile
+from hwmodels.profile_file import LoadedProfile, load_profile
 from hwmodels.rows import StepRows
 from hwmodels.scaled_rows import ScaledRows
 from hwmodels.select import group_ends, group_experts, includes_overhead, step_model
+from hwmodels.step_profile import LoadedSteps, StepProfile
 from hwmodels.step_time import StepModel
 from serving.vocabulary.errors import UserError
 
@@ -95,11 +97,15 @@ def parallelism_of(engine: EngineConfig, tp: int) -> Parallelism:
 
 
 def _experts_of(
-    llm: LlmShape, shared: Parallelism, profile: Profile | None, skew: float, overhead: EngineOverhead
+    llm: LlmShape,
+    shared: Parallelism,
+    profile: Profile | StepProfile | None,
+    skew: float,
+    overhead: EngineOverhead,
 ) -> ExpertRows | None:
     """What engines that step together do together, if any do."""
     times = group_experts(llm, shared, profile, skew)
-    if times is None or profile is None:
+    if times is None or not isinstance(profile, Profile):
         return None
     return ExpertRows(times, overhead, group_ends(llm, shared, profile, skew))
 
@@ -138,6 +144,7 @@ def overhead_of(engine: EngineConfig, operations: StepModel, layers: int) -> Eng
         per_sequence_s=declared.per_sequence_s,
         graph_batches=vllm_graph_batches(largest) if declared.cuda_graphs else (),
         source=declared.source,
+        error_s=declared.error_s,
     )
 
 
@@ -148,13 +155,22 @@ def precision_of(llm: LlmShape) -> str:
 
 def _profile_of(
     engine: EngineConfig, gpu: Gpu, llm: LlmShape, tp: int
-) -> tuple[Profile | None, ProfileUse | None]:
+) -> tuple[Profile | StepProfile | None, ProfileUse | None]:
     """The engine's profile, refused when it does not fit the run, unless forced."""
     if engine.profile is None:
         return None, None
+    path = Path(engine.profile)
+    if is_step_profile(path):
+        return _fitting(read_step_profile(path), engine, engine.profile, gpu, llm, tp)
+    return _fitting(load_profile(path, engine.profile_force), engine, engine.profile, gpu, llm, tp)
+
+
+def _fitting(
+    found: LoadedProfile | LoadedSteps, engine: EngineConfig, path: str, gpu: Gpu, llm: LlmShape, tp: int
+) -> tuple[Profile | StepProfile, ProfileUse]:
     loaded = require_profile(
-        load_profile(Path(engine.profile), engine.profile_force),
-        engine.profile,
+        found,
+        path,
         gpu.name,
         llm.name,
         tp,
@@ -164,9 +180,7 @@ def _profile_of(
         engine.profile_force,
         "" if engine.asynchronous else "engine.asynchronous=false",  # a system that splits roles wants it
     )
-    return loaded.profile, ProfileUse(
-        engine.profile, loaded.digest, loaded.problems, loaded.profile.stamp.files
-    )
+    return loaded.profile, ProfileUse(path, loaded.digest, loaded.problems, loaded.profile.stamp.files)
 
 
 def kv_memory(engine: EngineConfig, gpu: Gpu, llm: LlmShape, tp: int) -> KvCapacity:

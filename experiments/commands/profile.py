@@ -1,4 +1,4 @@
-"""``servetwin profile``: import measured tables, check profiles and rungs on them, fit the linear one."""
+"""``servetwin profile``: import measured tables, check profiles and rungs on them, fit what follows."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from experiments.commands.process import telling
 from experiments.commands.profile_text import errors_table, ranges_text, stamp_text
+from experiments.commands.profile_whole import SPLITWISE, check_whole, fit_whole, import_splitwise, is_whole
 from experiments.commands.verbs import by_verb
 from experiments.config.overrides import Override, Wanted, closest, echo, parse_value, unknown_key
 from hwmodels.errors import HardwareError
@@ -22,10 +23,15 @@ USAGE: Final = """servetwin profile: measured step times of one (GPU, model, ten
   servetwin profile import KEY=VALUE ...       published tables become a profile, one JSON file
   servetwin profile check path=FILE_OR_FOLDER  what profiles hold, and errors on grid lines kept from a model
   servetwin profile fit path=FILE              coefficients of the linear rung fitted to a profile
+  servetwin profile fit path=FOLDER against=X  what an engine adds to a step: whole steps less operations
+
+A FOLDER with meta.yaml and steps.csv is a profile of whole steps (docs/PROFILES.md), any other is searched
+for profiles. against is a profile's FILE, linear (the catalogue's) or roofline; fit then prints a file for
+engine.overhead=FILE.
 
 import takes format, path, gpu, model, tp and out; where the tables do not say it, engine_version; to replace
 a file, overwrite=true; format=vidur also aiconfigurator, the folder that attention and all-reduce come from.
-check takes path any number of times. Formats: aiconfigurator, llmservingsim, vidur.
+check takes path any number of times. Formats: aiconfigurator, llmservingsim, splitwise (whole steps), vidur.
 
 Example:
   servetwin profile import format=llmservingsim path=profiles/RTX4090/meta-llama/Llama-3.1-8B \\
@@ -58,6 +64,8 @@ def _import(words: Sequence[str]) -> int:
     for key, example in _IMPORT_KEYS.items():
         if key not in given:
             raise UserError(f"servetwin profile import lacks {key}: write {key}={example}")
+    if given["format"][0] == SPLITWISE:
+        return import_splitwise(given)
     out = _free(Path(given["out"][0]), _flag(given, "overwrite"))
     others = given.get("aiconfigurator")
     request = ImportRequest(
@@ -80,7 +88,13 @@ def _check(words: Sequence[str]) -> int:
     given = _given(words, ("path",), "servetwin profile check", repeated=("path",))
     if "path" not in given:
         raise UserError("servetwin profile check lacks path: write path=FILE, or path=FOLDER for all in it")
-    loaded = [(path, _load(path, force=True)) for text in given["path"] for path in _files(Path(text))]
+    folders = [Path(text) for text in given["path"] if is_whole(Path(text))]
+    for folder in folders:
+        check_whole(folder)
+    if len(folders) == len(given["path"]):
+        return 0
+    texts = [text for text in given["path"] if not is_whole(Path(text))]
+    loaded = [(path, _load(path, force=True)) for text in texts for path in _files(Path(text))]
     errors = [(found.profile, _errors(found.profile)) for _, found in loaded]
     with telling():
         for path, found in loaded:
@@ -110,10 +124,13 @@ def _errors(loaded: "Profile") -> "list[tuple[str, Sequence[PhaseError] | Hardwa
 def _fit(words: Sequence[str]) -> int:
     from hwmodels.linear_fit import fit_linear
 
-    given = _given(words, ("path",), "servetwin profile fit")
+    given = _given(words, ("path", "against"), "servetwin profile fit")
     if "path" not in given:
         raise UserError("servetwin profile fit lacks path: write path=FILE with a profile")
-    loaded = _load(Path(given["path"][0]), force=False)
+    path = Path(given["path"][0])
+    if is_whole(path) or "against" in given:
+        return fit_whole(path, given.get("against", [None])[0])
+    loaded = _load(path, force=False)
     found = fit_linear(loaded.profile)
     with telling():
         print(stamp_text(loaded.profile.stamp, loaded.digest))

@@ -16,10 +16,12 @@ from hwmodels.all_reduce_catalogue import Imitated
 from hwmodels.catalogue import gpu_names, llm_names, load_gpu, load_llm
 from hwmodels.engine_overhead import EngineOverhead, EngineStepModel
 from hwmodels.gpu import Gpu
+from hwmodels.importers.step_profile_file import is_step_profile, read_step_profile
 from hwmodels.kv_capacity import KvCapacity
 from hwmodels.llm_shape import LlmShape
 from hwmodels.profile_check import profile_problems
 from hwmodels.profile_file import LoadedProfile, load_profile
+from hwmodels.step_profile import LoadedSteps
 from serving.vocabulary.errors import UserError
 
 EXAMPLE: Final = "servetwin support model=llama3_8b gpu=a100_80g tp=1"
@@ -139,7 +141,7 @@ def _one(given: dict[str, str], engine: EngineConfig) -> list[str]:
     engine = _engine(engine.name, gpu.name)
     tp = _tp(given, gpu, llm, engine)
     llm.require_tp(tp)
-    loaded = load_profile(Path(given["profile"])) if "profile" in given else None
+    loaded = _loaded(Path(given["profile"])) if "profile" in given else None
     capacity = kv_memory(engine, gpu, llm, tp)
     tables = loaded.profile if loaded else None
     imitated = Imitated(engine.software, engine.version)
@@ -172,7 +174,14 @@ def _tp(given: dict[str, str], gpu: Gpu, llm: LlmShape, engine: EngineConfig) ->
     return int(text)
 
 
-def _misfits(loaded: LoadedProfile, gpu: Gpu, llm: LlmShape, tp: int, engine: EngineConfig) -> list[str]:
+def _loaded(path: Path) -> LoadedProfile | LoadedSteps:
+    """A file of operation tables, or a folder of whole steps."""
+    return read_step_profile(path) if is_step_profile(path) else load_profile(path)
+
+
+def _misfits(
+    loaded: LoadedProfile | LoadedSteps, gpu: Gpu, llm: LlmShape, tp: int, engine: EngineConfig
+) -> list[str]:
     """What a run says of a profile that the engine's version or the model's width does not fit."""
     stamp, version = loaded.profile.stamp, engine.version
     problems = profile_problems(stamp, gpu.name, llm.name, tp, engine.software, version, precision_of(llm))

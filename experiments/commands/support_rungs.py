@@ -11,6 +11,7 @@ from hwmodels.importers.published import AICONFIGURATOR, ALL_REDUCE, published_f
 from hwmodels.llm_shape import LlmShape
 from hwmodels.profile import Profile
 from hwmodels.select import StepModelKind, step_model
+from hwmodels.step_profile import StepProfile
 from hwmodels.step_time import StepModel, pieces_s
 
 
@@ -55,17 +56,22 @@ def _tables(gpu: str, llm: LlmShape, tp: int, words: str) -> str:
     )
 
 
-def ladder() -> tuple[str, ...]:
-    """Kinds of step models, best first."""
-    return tuple(kind for kind in get_args(StepModelKind) if kind != "auto")
+def ladder(profile: Profile | StepProfile | None = None) -> tuple[str, ...]:
+    """Kinds of step models, best first; whole steps, which nobody published, only with a profile of them."""
+    left_out = {"auto"} if isinstance(profile, StepProfile) else {"auto", "whole_step"}
+    return tuple(kind for kind in get_args(StepModelKind) if kind not in left_out)
 
 
 def rungs_of(
-    gpu: Gpu, llm: LlmShape, tp: int, profile: Profile | None, imitated: Imitated | None = None
+    gpu: Gpu,
+    llm: LlmShape,
+    tp: int,
+    profile: Profile | StepProfile | None,
+    imitated: Imitated | None = None,
 ) -> list[Rung]:
     """Every rung of the ladder, best first."""
     rungs = []
-    for kind in ladder():
+    for kind in ladder(profile):
         try:
             rungs.append(Rung(kind, step_model(kind, gpu, llm, tp, profile, imitated)))
         except HardwareError as error:
@@ -78,7 +84,7 @@ def chosen_rung(
     gpu: Gpu,
     llm: LlmShape,
     tp: int,
-    profile: Profile | None,
+    profile: Profile | StepProfile | None,
     imitated: Imitated | None = None,
 ) -> Rung:
     """The rung a run with ``engine.step_time=auto`` takes. Raises HardwareError when there is none."""

@@ -89,7 +89,7 @@ def _check_engine(config: RunConfig) -> None:
             f"engine.kv_tokens={engine.kv_tokens} leaves no block of {engine.block_tokens} tokens beside "
             f"engine.reserved_blocks={engine.reserved_blocks}: write at least engine.kv_tokens={least_tokens}"
         )
-    if engine.step_time in ("op_table", "calibrated_roofline") and engine.profile is None:
+    if engine.step_time in ("whole_step", "op_table", "calibrated_roofline") and engine.profile is None:
         raise UserError(
             f"engine.step_time={engine.step_time} needs measured tables: write engine.profile=FILE, made "
             "with servetwin profile import"

@@ -19,6 +19,8 @@ from experiments.compose.engine_defaults import (
     fill_engine_default,
 )
 from experiments.compose.option_tree import Tree, option_tree
+from experiments.compose.overhead_file import KEY as OVERHEAD_KEY
+from experiments.compose.overhead_file import overhead_file
 from experiments.compose.references import MISSING, followed, is_reference, missing_keys
 from experiments.compose.resolved import built
 from experiments.config.config import Kind, RunConfig
@@ -132,6 +134,9 @@ def _apply(
     The engine comes first: it decides which batcher's and dispatcher's parameters the system has.
     """
     literals = {word.key: word.text for word in words if word.key in LITERAL_KEYS}
+    overhead = literals.pop(OVERHEAD_KEY, None)
+    if overhead is not None:
+        tree["engine"]["overhead"] |= overhead_file(overhead)
     words = [word for word in words if word.key not in LITERAL_KEYS]
     fill_batch_defaults(tree, {word.key: word for word in words}.get(_USAGE))
     for word in words:
@@ -142,7 +147,8 @@ def _apply(
     if own_slo and slo["name"] != "custom":  # as it is in the configuration of a run that had one
         slo |= {"source": f"command line, instead of {slo['name']}", "name": "custom"}
     if any(word.key.startswith("engine.overhead.") for word in words):
-        engine["overhead"]["source"] = f"command line, instead of engine={engine['name']}"
+        instead = f"engine={engine['name']}" if overhead is None else f"{OVERHEAD_KEY}={overhead}"
+        engine["overhead"]["source"] = f"command line, instead of {instead}"
     fill_engine_default(tree, groups)
     if not dispatch_chosen:
         fill_dispatch_default(tree)

@@ -53,6 +53,8 @@ def resolved_yaml(config: RunConfig) -> str:
         del data["uncertainty"]
     if config.engine.usage_context == USAGE_CONTEXTS[0]:
         del data["engine"]["usage_context"]
+    if config.engine.overhead.error_s is None:
+        del data["engine"]["overhead"]["error_s"]
     if config.engine.max_model_len is None:
         del data["engine"]["max_model_len"]
     # YAML reads some unprintable characters back as others, unless all that is not ASCII is escaped.
@@ -96,6 +98,8 @@ def read_resolved(path: Path | str) -> RunConfig:
         if isinstance(data.get("engine"), dict):
             data["engine"].setdefault("usage_context", USAGE_CONTEXTS[0])
             data["engine"].setdefault("max_model_len", None)
+            if isinstance(data["engine"].get("overhead"), dict):
+                data["engine"]["overhead"].setdefault("error_s", None)
     try:
         if isinstance(data, dict):
             refuse_renamed_in(data, str(path))

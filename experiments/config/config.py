@@ -13,7 +13,7 @@ Kind = Literal["simulate", "realexec"]
 
 ESTIMATES: Final = ("model", "artefact")
 STARTS: Final = ("warm", "host", "ssd", "remote")
-STEP_TIMES: Final = ("auto", "op_table", "linear", "calibrated_roofline", "roofline")
+STEP_TIMES: Final = ("auto", "whole_step", "op_table", "linear", "calibrated_roofline", "roofline")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,8 @@ class OverheadConfig:
     """What the engine adds to the operations of a step, and who says so.
 
     ``step_s`` every step, ``per_layer_s`` for each layer (gaps between its kernels), ``per_sequence_s`` for
-    each sequence; with ``cuda_graphs`` small batches are padded to the captured sizes.
+    each sequence; with ``cuda_graphs`` small batches are padded to the captured sizes. ``error_s``: how far
+    off a step's may be, of one that was fitted (``experiments.compose.overhead_file``).
     """
 
     step_s: float
@@ -29,6 +30,7 @@ class OverheadConfig:
     per_sequence_s: float
     cuda_graphs: bool
     source: str
+    error_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

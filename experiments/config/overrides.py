@@ -15,7 +15,7 @@ from typing import Any, Final
 from serving.vocabulary.errors import UserError
 
 # Paths hold anything a file system takes, so their values never meet a grammar.
-LITERAL_KEYS: Final = frozenset({"out", "trace.path", "engine.profile", "config"})
+LITERAL_KEYS: Final = frozenset({"out", "trace.path", "engine.profile", "engine.overhead", "config"})
 
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:[./][A-Za-z_][A-Za-z0-9_]*)*")
 _SWEEP = re.compile(r"(?:range|choice|interval|glob|sort|shuffle|tag|extend_list)\(.*\)", re.DOTALL)

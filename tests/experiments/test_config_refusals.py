@@ -128,7 +128,7 @@ REFUSED: list[tuple[list[str], list[str]]] = [
     (["engine.batcher=fifo"], ["engine.batcher=fifo", "chunked_prefill, prefill_first"]),
     (
         ["engine.step_time=magic"],
-        ["engine.step_time=magic", "auto, op_table, linear, calibrated_roofline"],
+        ["engine.step_time=magic", "auto, whole_step, op_table, linear, calibrated_roofline"],
     ),
     (["trace.requests=5"], ["trace.requests", "write trace.limit=5"]),
     (["trace.rate_per_s=5"], ["trace.rate_per_s", "trace.utilization"]),

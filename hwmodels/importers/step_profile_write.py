@@ -1,0 +1,72 @@
+"""Writes a whole-step profile, and makes one of Splitwise's table (docs/PROFILES.md)."""
+
+import csv
+import json
+import os
+import shutil
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+from hwmodels.errors import HardwareError
+from hwmodels.importers.splitwise import LICENCE, SOURCE, read_splitwise
+from hwmodels.importers.step_profile_file import COUNTS, FORMAT, HOLDS, META, SCHEMA, TABLES
+from hwmodels.profile import Stamp
+
+# As Splitwise's table calls the GPUs of the catalogue.
+_SPLITWISE_GPUS: Final = {"a100_80g": "a100-80gb", "h100": "h100-80gb"}
+_SPLITWISE_MODEL: Final = "llama2_70b"
+# Prompt tokens, chunks, cached tokens, sequences, context tokens, repeats, seconds of one measured step.
+Row = tuple[int, int, int, int, int, int, float]
+
+
+def write_step_profile(folder: Path, stamp: Stamp, includes_overhead: bool, rows: Iterable[Row]) -> None:
+    """``folder`` with meta.yaml and steps.csv, at once or not at all; it must not exist.
+
+    Rows of the same step may repeat; ``stamp.files`` and ``stamp.error_band`` are not written.
+    """
+    holds = next(word for word, whole in HOLDS.items() if whole == includes_overhead)
+    words = {
+        "format": FORMAT, "schema": SCHEMA, "gpu": stamp.gpu, "model": stamp.llm, "tp": stamp.tp,
+        "engine": stamp.engine, "engine_version": stamp.engine_version, "precision": stamp.precision,
+        "holds": holds, "source": stamp.source, "licence": stamp.licence,
+    }  # fmt: skip
+    if stamp.notes:
+        words["notes"] = list(stamp.notes)
+    made = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
+    try:
+        try:
+            made.mkdir(parents=True)
+            lines = [f"{key}: {json.dumps(value)}\n" for key, value in words.items()]  # JSON is YAML
+            (made / META).write_text("".join(lines), encoding="ascii")
+            with (made / TABLES[0]).open("w", encoding="ascii", newline="") as file:
+                table = csv.writer(file, lineterminator="\n")
+                table.writerow((*COUNTS, "repeats", "time_us"))
+                table.writerows((*row[:6], f"{row[6] * 1e6:.9g}") for row in rows)
+            made.rename(folder)
+        finally:
+            shutil.rmtree(made, ignore_errors=True)
+    except OSError as error:
+        raise HardwareError(
+            f"cannot write {folder} ({os.strerror(error.errno or 0)}); name a folder that does not exist "
+            "yet, in one that can be written to"
+        ) from error
+
+
+def splitwise_steps(path: Path, gpu: str, llm: str, tp: int) -> tuple[Stamp, Sequence[Row]]:
+    """Splitwise's rows of one GPU type and tp as steps; HardwareError for another model or GPU."""
+    if gpu not in _SPLITWISE_GPUS or llm != _SPLITWISE_MODEL:
+        raise HardwareError(
+            f"format=splitwise has {_SPLITWISE_MODEL} on {' and '.join(_SPLITWISE_GPUS)} alone: write "
+            f"model={_SPLITWISE_MODEL} and one of these GPUs"
+        )
+    iterations, notes = read_splitwise(path, _SPLITWISE_GPUS[gpu], tp)
+    rows: list[Row] = []
+    for one in iterations:
+        if one.phase == "prefill":
+            rows.append((one.count, one.batch, 0, 0, 0, 1, one.seconds))
+        else:
+            rows.append((0, 0, 0, one.count, one.work, 1, one.seconds))
+    noted = ("the table does not name the engine", *notes)
+    stamp = Stamp(gpu, llm, tp, "unknown", "unknown", "fp16", SOURCE, LICENCE, (), noted)
+    return stamp, rows

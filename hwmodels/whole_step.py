@@ -1,0 +1,213 @@
+"""The rung of whole steps: measured iterations between whose lines a step is interpolated.
+
+Prompts: seconds = D(tokens) + q * squares, q fitted once, D a line through what is left at each measured
+number of tokens. Decodes: at each measured number of sequences a line through the measured contexts, and
+between two such numbers the mean at the same context of each. A step with both is the larger start of the
+two, plus both attentions.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hwmodels.errors import HardwareError
+from hwmodels.fit import non_negative
+from hwmodels.profile import Floats
+from hwmodels.step_error import ROUGH, StepErrors
+from hwmodels.step_profile import Ints, Steps
+from hwmodels.step_time import Interplay, Piece, StepLimits
+
+# Of a prompt's time attention is never all; what noise would give it beyond this share is the rest's.
+_MOST_ATTENTION = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeLine:
+    """Seconds of a step at increasing total contexts; beyond the last the line goes on at ``slope_s``."""
+
+    contexts: tuple[float, ...]
+    seconds: tuple[float, ...]
+    slope_s: float
+
+    def at(self, context: float) -> float:
+        """Below the first measured context along the first stretch, but not below nothing."""
+        if context >= self.contexts[-1]:
+            return self.seconds[-1] + self.slope_s * (context - self.contexts[-1])
+        if context <= self.contexts[0]:
+            return self.seconds[0] - self.first_slope_s * (self.contexts[0] - context)
+        at = bisect_right(self.contexts, context) - 1
+        share = (context - self.contexts[at]) / (self.contexts[at + 1] - self.contexts[at])
+        return self.seconds[at] + share * (self.seconds[at + 1] - self.seconds[at])
+
+    @property
+    def first_slope_s(self) -> float:
+        """Of the first stretch; at most that of a line from nothing."""
+        slope_s = self.slope_s
+        if len(self.contexts) > 1:
+            slope_s = (self.seconds[1] - self.seconds[0]) / (self.contexts[1] - self.contexts[0])
+        return min(slope_s, self.seconds[0] / self.contexts[0])
+
+
+@dataclass(frozen=True, slots=True)
+class WholeStepModel:
+    """The protocol is StepModel's. ``sequences``: of each decode line; ``tokens`` and ``dense``: D."""
+
+    sequences: tuple[int, ...]
+    lines: tuple[DecodeLine, ...]
+    tokens: tuple[float, ...]
+    dense: tuple[float, ...]
+    square_s: float
+    limits: StepLimits
+    source: str
+    error_band: str
+    includes_overhead: bool
+    labels: tuple[str, ...] = ()
+    errors: StepErrors = ROUGH
+
+    @property
+    def interplay(self) -> Interplay | None:
+        """None: the attention of a mixed step is the sum of its parts."""
+        return None
+
+    def dense_s(self, prefill_tokens: int, prefill_sequences: int, decode_sequences: int) -> float:
+        """What does not depend on contexts."""
+        if prefill_tokens == 0:
+            return self._decode_s(decode_sequences, 0.0)
+        alone_s = self._dense_s(prefill_tokens + decode_sequences)
+        return alone_s if decode_sequences == 0 else max(alone_s, self._decode_s(decode_sequences, 0.0))
+
+    def decode_attention(self, decode_sequences: int) -> tuple[Piece, ...]:
+        """Straight between the contexts measured at the numbers of sequences on both sides."""
+        n, last = decode_sequences, self.limits.max_context_tokens
+        places = self._around(n)
+        bends = {
+            round(context * n / self.sequences[at]) for at in places for context in self.lines[at].contexts
+        }
+        ends = [*sorted(bend for bend in bends if 0 < bend < last), last]
+        start_s, pieces, before, before_s = self._decode_s(n, 0.0), list[Piece](), 0, 0.0
+        for end in ends:
+            end_s = max(self._decode_s(n, float(end)) - start_s, before_s)
+            slope_s = (end_s - before_s) / (end - before)
+            pieces.append(Piece(end, before_s - slope_s * before, slope_s))
+            before, before_s = end, end_s
+        return tuple(pieces)
+
+    def prefill_attention_s(self, new_tokens: int, cached_tokens: int) -> float:
+        """The square term, telescoping over the chunks of one prompt."""
+        return self.square_s * new_tokens * (new_tokens + 2 * cached_tokens)
+
+    def step_s(self, steps: Steps) -> Floats:
+        """Each of ``steps`` as a whole; NaN where it is out of range."""
+        return np.array([self._step_s(steps, row) for row in range(len(steps))])
+
+    def _step_s(self, steps: Steps, row: int) -> float:
+        prefill, chunks = int(steps.prefill_tokens[row]), int(steps.prefill_sequences[row])
+        n, context = int(steps.decode_sequences[row]), int(steps.context_tokens[row])
+        limits = self.limits
+        if prefill > limits.max_prefill_tokens or steps.prompt_ends[row] > limits.prompt_tokens:
+            return float("nan")
+        if n > limits.max_decode_sequences or context > limits.max_context_tokens:
+            return float("nan")
+        seconds = self.dense_s(prefill, chunks, n) + self.square_s * float(steps.squares[row])
+        return seconds + (self._decode_s(n, context) - self._decode_s(n, 0.0) if n else 0.0)
+
+    def _dense_s(self, tokens: float) -> float:
+        """D; beyond the last measured number of tokens its last stretch goes on."""
+        known, seconds = self.tokens, self.dense
+        if len(known) == 1 or tokens <= known[0]:
+            return seconds[0]
+        at = min(bisect_right(known, tokens), len(known) - 1) - 1
+        slope_s = (seconds[at + 1] - seconds[at]) / (known[at + 1] - known[at])
+        return seconds[at] + slope_s * (tokens - known[at])
+
+    def _around(self, n: int) -> tuple[int, ...]:
+        """Which line, or which two, ``n`` sequences lie at or between."""
+        at = bisect_left(self.sequences, n)
+        if at == len(self.sequences):
+            return (at - 1,)
+        return (at,) if at == 0 or self.sequences[at] == n else (at - 1, at)
+
+    def _decode_s(self, n: int, context: float) -> float:
+        """A step of ``n`` sequences with ``context`` tokens in all."""
+        places = self._around(n)
+        times = [self.lines[at].at(context * self.sequences[at] / n) for at in places]
+        if len(times) == 1:
+            return self.lines[places[0]].at(context)
+        low, high = (self.sequences[at] for at in places)
+        return times[0] + (n - low) / (high - low) * (times[1] - times[0])
+
+
+def fitted_whole_steps(steps: Steps) -> tuple[WholeStepModel, tuple[str, ...]]:
+    """The model of measured steps, without words, and notes on what was assumed in it."""
+    decode, prefill = steps.where(steps.phase("decode")), steps.where(steps.phase("prefill"))
+    if not len(decode) or not len(prefill):
+        raise HardwareError("a whole-step model needs steps with prompts alone and with decodes alone")
+    sequences, lines = _decode_lines(decode)
+    square_s, notes = _square_s(prefill)
+    tokens, dense = _dense_line(prefill, square_s, sequences, lines)
+    limits = StepLimits(
+        int(steps.decode_sequences.max()),
+        int(steps.context_tokens.max()),
+        int(steps.prefill_tokens.max()),
+        int(steps.prompt_ends.max()),
+    )
+    model = WholeStepModel(sequences, lines, tokens, dense, square_s, limits, "", "", True)
+    return model, notes
+
+
+def _decode_lines(decode: Steps) -> tuple[tuple[int, ...], tuple[DecodeLine, ...]]:
+    common_s = _slope_s(decode.decode_sequences, decode.context_tokens, decode.seconds)
+    found = []
+    sequences = tuple(int(n) for n in np.unique(decode.decode_sequences))
+    for n in sequences:
+        rows = decode.decode_sequences == n
+        context, seconds = decode.context_tokens[rows].astype(float), decode.seconds[rows]
+        order = np.argsort(context)
+        context, seconds = context[order], np.maximum.accumulate(seconds[order])  # noise does not fall
+        slope_s = common_s
+        if len(context) > 1:
+            slope_s = float((seconds[-1] - seconds[0]) / (context[-1] - context[0]))
+        found.append(DecodeLine(tuple(context.tolist()), tuple(seconds.tolist()), slope_s))
+    return sequences, tuple(found)
+
+
+def _square_s(prefill: Steps) -> tuple[float, tuple[str, ...]]:
+    """Seconds per squared token: from chunks of as many tokens and other squares, else from the curve."""
+    squares, seconds, notes = prefill.squares, prefill.seconds, tuple[str, ...]()
+    groups = np.unique(prefill.prefill_tokens, return_inverse=True)[1].reshape(-1)
+    if not (prefill.cached_tokens > 0).any():
+        notes = ("no chunk behind a cache was measured: it costs by its squares",)
+    if any(len(np.unique(squares[groups == group])) > 1 for group in np.unique(groups)):
+        square_s = _slope_s(prefill.prefill_tokens, squares, seconds)
+    else:
+        design = np.stack([np.ones(len(seconds)), prefill.prefill_tokens.astype(float), squares], axis=1)
+        square_s = float(non_negative(design / seconds[:, None], np.ones(len(seconds)))[2])
+    return min(square_s, float((_MOST_ATTENTION * seconds / squares).min())), notes
+
+
+def _slope_s(groups: Ints, work: Ints | Floats, seconds: Floats) -> float:
+    """One slope over ``work`` within all groups, by relative error; 0 where no group has two points."""
+    above = below = 0.0
+    for group in np.unique(groups):
+        rows = groups == group
+        mean_s = seconds[rows].mean()
+        x = (work[rows] - work[rows].mean()) / mean_s
+        above += float((x * (seconds[rows] / mean_s - 1.0)).sum())
+        below += float((x * x).sum())
+    return max(0.0, above / below) if below else 0.0
+
+
+def _dense_line(
+    prefill: Steps, square_s: float, sequences: Sequence[int], lines: Sequence[DecodeLine]
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """What prompts take beside their squares; below the shortest of them what decodes do without context."""
+    left = prefill.seconds - square_s * prefill.squares
+    tokens = np.unique(prefill.prefill_tokens)
+    points = {float(count): float(left[prefill.prefill_tokens == count].mean()) for count in tokens}
+    for n, line in zip(sequences, lines):
+        if n < tokens[0]:
+            points[float(n)] = line.at(0.0)
+    known = sorted(points)
+    return tuple(known), tuple(points[count] for count in known)
