@@ -62,6 +62,13 @@ class StepErrors:
     decode: StepError
     mixed: StepError
 
+    def told(self) -> str:
+        """Factors by phase, and what they rest on."""
+        return "; ".join(
+            f"{phase} x{error.low:.2f} to x{error.high:.2f}, {error.how}: {error.source}"
+            for phase, error in ((phase, getattr(self, phase)) for phase in PHASES)
+        )
+
     def beside(self, others: "StepErrors") -> "StepErrors":
         """Phase by phase (``StepError.beside``)."""
         return StepErrors(*(getattr(self, phase).beside(getattr(others, phase)) for phase in PHASES))

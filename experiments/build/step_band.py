@@ -34,11 +34,7 @@ class StepBand:
 
     def rests_on(self) -> str:
         """What is known of the error, in words."""
-        phases = "; ".join(
-            f"{phase} x{error.low:.2f} to x{error.high:.2f}, {error.how}: {error.source}"
-            for phase, error in self._by_phase().items()
-        )
-        return f"{phases}; engine overhead: {self.overhead_rests_on}"
+        return f"{self.errors.told()}; engine overhead: {self.overhead_rests_on}"
 
     def in_short(self) -> str:
         """The same in one line."""

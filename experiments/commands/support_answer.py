@@ -219,6 +219,7 @@ def _step_lines(chosen: Rung, rungs: Sequence[Rung]) -> list[str]:
         f"{chosen.kind}, because {why}" if better else f"{chosen.kind}, {why}",
         f"source: {model.source}",
         f"error: {model.error_band}",
+        f"range of a run: {model.errors.told()}",
         *model.labels,
         f"valid up to {limits.max_decode_sequences} decoding sequences, {limits.max_context_tokens} tokens "
         f"of context in all, {limits.max_prefill_tokens} prompt tokens per step, prompts of "
@@ -237,6 +238,7 @@ def _engine_lines(overhead: EngineOverhead, engine: EngineConfig) -> list[str]:
     return [
         f"{overhead.step_s * 1e3:g} ms added to every step, {overhead.per_sequence_s * 1e6:g} us per sequence"
         f"{graphs}; source: {overhead.source}",
+        f"range of a run: {overhead.ends()[2]}",
         f"at most {engine.max_num_seqs} sequences and {engine.max_num_batched_tokens} tokens in a step",
     ]
 

@@ -25,9 +25,12 @@ def range_section(prepared: Prepared, summary: Mapping[str, Any], loop: Loop) ->
     estimate as in the run itself: they know what the model says, and not that it is off.
     """
     bands = bands_of(prepared)
+    short = told_once(band.in_short() for band in bands)
+    if prepared.config.system.elastic:
+        short += "; the system scales, so the ends need not bound what lies between them"
     told = {
         "range_rests_on": told_once(band.rests_on() for band in bands),
-        "range_in_short": told_once(band.in_short() for band in bands),
+        "range_in_short": short,
         "range_is": NOT_AN_INTERVAL,
     }
     runs = [summary]

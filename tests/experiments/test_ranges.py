@@ -67,6 +67,8 @@ def test_the_range_of_every_number_holds_the_run_itself(words: tuple[str, ...]) 
         assert low <= value <= high, metric
     low, high = found["range"]["ttft_ms.mean"]
     assert low < summary["ttft_ms"]["mean"] < high
+    scales = "system=serverlessllm" in words
+    assert ("the ends need not bound" in found["range_in_short"]) == scales
 
 
 def test_without_error_the_three_are_one_and_no_end_is_run() -> None:
