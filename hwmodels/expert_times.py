@@ -1,15 +1,17 @@
 """Seconds of the experts of a step over its tokens: measured by activated experts, and routed."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from hwmodels.errors import HardwareError
+from hwmodels.expert_lines import ExpertLines, fit_expert_lines
 from hwmodels.llm_shape import LlmShape
 from hwmodels.parallelism import Parallelism
-from hwmodels.profile import Exchange, ExpertTable, Floats, Lattice, OpTables, Profile
+from hwmodels.profile import Exchange, ExpertTable, Floats, Lattice, Profile
 from hwmodels.routing import Routing
 
 EXCHANGE_LABEL: Final = "all-gather and reduce-scatter of "
@@ -28,9 +30,13 @@ class ExpertTimes:
     __slots__ = ("_seconds", "experts_s", "labels", "max_tokens", "moved_s", "source")
 
     def __init__(
-        self, table: ExpertTable, routing: Routing, exchange: Exchange | None = None, gpu: str = ""
+        self,
+        table: ExpertTable | ExpertLines,
+        routing: Routing,
+        exchange: Exchange | None = None,
+        gpu: str = "",
     ) -> None:
-        last = table.lattice.axes[0][-1]
+        last = table.last_tokens if isinstance(table, ExpertLines) else table.lattice.axes[0][-1]
         if exchange is not None:
             last = min(last, exchange.curve.counts[-1])
         tokens = np.arange(1, last + 1, dtype=np.float64)
@@ -64,47 +70,72 @@ class ExpertTimes:
         return np.array(self._seconds)
 
 
-def expert_times(
-    profile: Profile, llm: LlmShape, parallelism: Parallelism, skew: float = 0.0
-) -> ExpertTimes | None:
-    """Those of a profile for one way to share the experts; None for a dense model.
+@dataclass(frozen=True, slots=True)
+class SharedExperts:
+    """Every way to share a model's experts between GPUs that is known, and what engines exchange.
 
-    HardwareError says which table is missing.
+    ``holder``: what these are from, in words; ``error_band``: how far off they are.
     """
-    if llm.experts is None:
-        return None
-    routing = Routing(llm.experts.count, llm.experts.per_token, skew)
-    gpu = profile.stamp.gpu
-    table = _table(profile.tables, llm.name, gpu, parallelism)
-    if parallelism.dp == 1:
-        return ExpertTimes(table, routing)
-    for exchange in profile.tables.exchange:
-        if exchange.ranks == parallelism.dp:
-            return ExpertTimes(table, routing, exchange, gpu)
-    raise HardwareError(
-        f"the profile has no all-gather and reduce-scatter times between {parallelism.dp} {gpu}: import it "
-        "with aiconfigurator=FOLDER, the folder of that GPU, which has some for 2, 4 and 8"
-    )
 
+    gpu: str
+    ways: tuple[ExpertTable | ExpertLines, ...]
+    exchange: tuple[Exchange, ...]
+    holder: str
+    error_band: str = ""
 
-def _table(tables: OpTables, llm: str, gpu: str, parallelism: Parallelism) -> ExpertTable:
-    wanted = (parallelism.expert_tp, parallelism.expert_ep)
-    there = {(one.expert_tp, one.expert_ep): one for one in tables.experts}
-    if wanted not in there:
-        words = {True: "whole experts on each of {1} GPUs", False: "each expert on {0} GPUs"}
-        known = ", ".join(words[one[1] > 1].format(*one) for one in sorted(there)) or "none at all"
+    def times(self, llm: LlmShape, parallelism: Parallelism, skew: float = 0.0) -> ExpertTimes:
+        """For one way to share them; HardwareError says which table is missing."""
+        assert llm.experts is not None, "a mixture of experts"
+        routing = Routing(llm.experts.count, llm.experts.per_token, skew)
+        table = self._way(llm.name, parallelism)
+        if parallelism.dp == 1:
+            return ExpertTimes(table, routing)
+        for exchange in self.exchange:
+            if exchange.ranks == parallelism.dp:
+                return ExpertTimes(table, routing, exchange, self.gpu)
         raise HardwareError(
-            f"no expert times for {llm} on {gpu} with {words[wanted[1] > 1].format(*wanted)}: the profile "
-            f"has {known}; import it with aiconfigurator=FOLDER, the folder of that GPU"
+            f"{self.holder} has no all-gather and reduce-scatter times between {parallelism.dp} {self.gpu}: "
+            "import a profile with aiconfigurator=FOLDER, that GPU's folder, which has some for 2, 4 and 8"
         )
-    return there[wanted]
+
+    def _way(self, llm: str, parallelism: Parallelism) -> ExpertTable | ExpertLines:
+        wanted = (parallelism.expert_tp, parallelism.expert_ep)
+        there = {(one.expert_tp, one.expert_ep): one for one in self.ways}
+        if wanted not in there:
+            known = ", ".join(_way_text(*one) for one in sorted(there)) or "none at all"
+            raise HardwareError(
+                f"no expert times for {llm} on {self.gpu} with {_way_text(*wanted)}: {self.holder} has "
+                f"{known}; import a profile with aiconfigurator=FOLDER, the folder of that GPU"
+            )
+        return there[wanted]
 
 
-def _slowest_s(table: ExpertTable, routing: Routing, tokens: Floats) -> Floats:
+def _way_text(expert_tp: int, expert_ep: int) -> str:
+    if expert_ep > 1:
+        return f"whole experts on each of {expert_ep} GPUs"
+    return f"each expert on {expert_tp} GPU{'s' if expert_tp > 1 else ''}"
+
+
+def experts_of(profile: Profile) -> SharedExperts:
+    """The measured ones of a profile."""
+    tables, stamp = profile.tables, profile.stamp
+    return SharedExperts(stamp.gpu, tables.experts, tables.exchange, "the profile", stamp.error_band)
+
+
+def lined(profile: Profile) -> SharedExperts:
+    """The same as lines fitted to them."""
+    lines = tuple(fit_expert_lines(table) for table in profile.tables.experts)
+    return replace(experts_of(profile), ways=lines)
+
+
+def _slowest_s(table: ExpertTable | ExpertLines, routing: Routing, tokens: Floats) -> Floats:
     """The rank with most work and most activated experts; both are expected values."""
     ranks = table.expert_ep
     load = tokens * routing.slowest_load(tokens, ranks)
-    return at_points(table.lattice, load, routing.slowest_activated(tokens, ranks))
+    activated = routing.slowest_activated(tokens, ranks)
+    if isinstance(table, ExpertLines):
+        return table.seconds(load, activated)
+    return at_points(table.lattice, load, activated)
 
 
 def at_points(lattice: Lattice, tokens: Floats, activated: Floats) -> Floats:
@@ -145,7 +176,7 @@ def _place(lines: Floats, at: Floats, beyond: bool) -> tuple[npt.NDArray[np.intp
     return low, share if beyond else np.minimum(share, 1.0)
 
 
-def _source(table: ExpertTable, routing: Routing, exchange: Exchange | None) -> str:
+def _source(table: ExpertTable | ExpertLines, routing: Routing, exchange: Exchange | None) -> str:
     popularity = "all alike" if routing.skew == 0.0 else f"popularity of rank ** -{routing.skew:g}"
     ranks = f"; the slowest of {table.expert_ep} ranks" if table.expert_ep > 1 else ""
     moved = f"; exchange: {exchange.source}" if exchange is not None else ""

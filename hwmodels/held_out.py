@@ -8,10 +8,11 @@ import numpy as np
 
 from hwmodels.catalogue import load_llm
 from hwmodels.errors import HardwareError
-from hwmodels.expert_times import ExpertTimes, at_points, expert_times, lattice_points, with_experts
+from hwmodels.expert_times import ExpertTimes, at_points, experts_of, lattice_points, with_experts
+from hwmodels.linear_fit import own_experts
+from hwmodels.mixture_step import MixtureStepModel
 from hwmodels.op_table import dense_by_tokens, seconds_by_count
 from hwmodels.op_table_step import OpTableStepModel
-from hwmodels.parallelism import Parallelism
 from hwmodels.profile import Curve, ExpertTable, Floats, Lattice, Profile
 from hwmodels.step_time import StepModel, pieces_s
 
@@ -75,9 +76,10 @@ def thinned(profile: Profile) -> Profile:
     return replace(profile, tables=kept)
 
 
-def op_table_model(profile: Profile) -> OpTableStepModel:
+def op_table_model(profile: Profile) -> StepModel:
     """The op tables of an engine that shares its experts with no other."""
-    return OpTableStepModel(profile, experts=_experts(profile))
+    model, experts = OpTableStepModel(profile), _experts(profile)
+    return model if experts is None else MixtureStepModel(model, experts)
 
 
 def held_out_errors(profile: Profile, build: Builder = op_table_model) -> tuple[PhaseError, ...]:
@@ -86,10 +88,11 @@ def held_out_errors(profile: Profile, build: Builder = op_table_model) -> tuple[
     A step is the dense layers of its tokens, the attention measured, and the head of its sequences. Left out
     is a step of more tokens than the dense table has, and one with a longer context than its model takes:
     attention tables are shared between models, and no run gets there. A phase without held-out points is
-    left out as well. ``experts`` are times of the experts alone, at the most activated ones of every
-    number of tokens and every way to share them.
+    left out as well. ``experts``, of op tables, are times of the experts alone, at the most activated
+    ones of every number of tokens and every way to share them.
     """
-    return (*_errors(build(thinned(profile)), profile, True), *_expert_errors(profile))
+    own = _expert_errors(profile) if build is op_table_model else ()
+    return (*_errors(build(thinned(profile)), profile, True), *own)
 
 
 def seen_errors(profile: Profile, build: Builder) -> tuple[PhaseError, ...]:
@@ -129,12 +132,8 @@ def _phase_error(
 
 
 def _experts(profile: Profile) -> ExpertTimes | None:
-    """Shared between the ranks of one engine as the profile has them."""
-    if not profile.tables.experts:
-        return None
-    tp = profile.stamp.tp
-    cut = any((one.expert_tp, one.expert_ep) == (tp, 1) for one in profile.tables.experts)
-    return expert_times(profile, load_llm(profile.stamp.llm), Parallelism(tp, expert_parallel=not cut))
+    """Shared between the GPUs of one engine as the profile has them."""
+    return own_experts(experts_of(profile), profile) if profile.tables.experts else None
 
 
 def _expert_errors(profile: Profile) -> tuple[PhaseError, ...]:

@@ -4,9 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from hwmodels.all_reduce import StepAllReduce, Stretch
 from hwmodels.all_reduce_catalogue import load_all_reduce
 from hwmodels.catalogue import LINEAR_COMPOSED_FILE, LINEAR_FILE, load_llm, read_yaml
 from hwmodels.errors import HardwareError
+from hwmodels.expert_lines import ExpertLines
+from hwmodels.expert_times import SharedExperts
 from hwmodels.linear_step import (
     ChunkLine,
     DecodeLine,
@@ -16,6 +19,7 @@ from hwmodels.linear_step import (
     MixedAttention,
     TiledStepModel,
 )
+from hwmodels.profile import Curve, Exchange
 from hwmodels.step_error import StepErrors, all_reduce_errors, catalogue_errors
 from hwmodels.step_time import StepLimits
 
@@ -79,6 +83,23 @@ def linear_step_model(key: LinearKey) -> LinearStepModel | TiledStepModel:
         prefill_per_square_token_s=float(prefill["per_square_token_s"]),
     )
     return LinearStepModel(coefficients=coefficients, **about, errors=catalogue_errors(entry))
+
+
+def linear_experts(key: LinearKey) -> SharedExperts:
+    """Lines of the experts of ``key``, and what engines that share them exchange; HardwareError if none."""
+    entry = linear_entry(key)
+    ways = tuple(ExpertLines(**lines) for lines in entry.get("experts", ()))
+    exchange = tuple(_exchange(**one) for one in entry.get("exchange", ()))
+    band = entry.get("experts_band", "")
+    return SharedExperts(key.gpu, ways, exchange, "hwmodels/catalogue/linear_composed.yaml", band)
+
+
+def _exchange(ranks: int, last_tokens: int, stretches: Sequence[Sequence[float]], source: str) -> Exchange:
+    """Both sides of the start of a stretch, so that a jump stays one."""
+    times = StepAllReduce(tuple(Stretch(int(first), start, rate) for first, start, rate in stretches))
+    starts = (int(first) - before for first, _, _ in stretches for before in (0, 1))
+    tokens = sorted({1, last_tokens, *(at for at in starts if 1 <= at <= last_tokens)})
+    return Exchange(ranks, Curve(tuple(tokens), tuple(map(times.seconds, tokens))), source)
 
 
 def _with_errors(model: TiledStepModel, key: LinearKey, errors: StepErrors) -> TiledStepModel:

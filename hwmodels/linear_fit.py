@@ -4,12 +4,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hwmodels.catalogue import load_llm
 from hwmodels.errors import HardwareError
+from hwmodels.expert_times import ExpertTimes, SharedExperts, lined
 from hwmodels.fit import EQUAL_FIT, Line, fit_largest, largest_s, non_negative
 from hwmodels.linear_step import ChunkLine, DecodeLine, DenseLines, MixedAttention, TiledStepModel
+from hwmodels.mixture_step import MixtureStepModel
+from hwmodels.parallelism import Parallelism
 from hwmodels.profile import Curve, Floats, Lattice, OpTables, Profile
 from hwmodels.step_error import UNJUDGED_LINES, of_percents
-from hwmodels.step_time import StepLimits
+from hwmodels.step_time import StepLimits, StepModel
 
 # Rows of a matrix product that the libraries' kernels compute together; 1: no rounding.
 DENSE_TILES = (1, 64, 128, 256)
@@ -45,8 +49,23 @@ def fit_linear(profile: Profile) -> LinearFit:
     return LinearFit(dense, decode, prefill, mixed)
 
 
-def linear_model(profile: Profile) -> TiledStepModel:
-    """The fitted model, answering within the range of the tables."""
+def linear_model(profile: Profile) -> StepModel:
+    """The fitted model, answering within the range of the tables; of a mixture with lines of its experts."""
+    model = tiled_model(profile)
+    if not profile.tables.experts:
+        return model
+    return MixtureStepModel(model, own_experts(lined(profile), profile))
+
+
+def own_experts(experts: SharedExperts, profile: Profile) -> ExpertTimes:
+    """Of an engine that shares them with no other: cut over its GPUs if that was measured, else whole."""
+    tp = profile.stamp.tp
+    cut = any((one.expert_tp, one.expert_ep) == (tp, 1) for one in experts.ways)
+    return experts.times(load_llm(profile.stamp.llm), Parallelism(tp, expert_parallel=not cut))
+
+
+def tiled_model(profile: Profile) -> TiledStepModel:
+    """The same without experts."""
     fit = fit_linear(profile)
     limits = measured_limits(profile.tables)
     return TiledStepModel(

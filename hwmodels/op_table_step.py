@@ -6,7 +6,6 @@ from typing import Final
 import numpy as np
 
 from hwmodels.errors import HardwareError
-from hwmodels.expert_times import ExpertTimes, with_experts
 from hwmodels.op_table import (
     Surface,
     decode_form,
@@ -49,13 +48,9 @@ class OpTableStepModel:
         "source",
     )
 
-    def __init__(
-        self, profile: Profile, error_band: str = NOT_JUDGED, experts: ExpertTimes | None = None
-    ) -> None:
-        """``experts``: of a mixture of experts whose steps no other engine shares."""
+    def __init__(self, profile: Profile, error_band: str = NOT_JUDGED) -> None:
         tables = profile.tables
-        dense = dense_by_tokens(tables)
-        self._dense: list[float] = (dense if experts is None else with_experts(dense, experts)).tolist()
+        self._dense: list[float] = dense_by_tokens(tables).tolist()
         self._head: list[float] = seconds_by_count(tables.head).tolist()
         decode = fitted(decode_form, tables.decode, "decode attention")
         prefill = fitted(prefill_form, tables.prefill, "prefill attention")
@@ -90,8 +85,6 @@ class OpTableStepModel:
                 f"; decode attention was measured up to {max(edges)} tokens of context in all, {edges[-1]} "
                 f"of {sequences} sequences: beyond the edge the fitted form goes on"
             )
-        if experts is not None:
-            self.source += f"; {experts.source}"
         self.error_band = error_band
         self.labels: tuple[str, ...] = profile.stamp.labels
         self.errors: StepErrors = self._judged(profile)

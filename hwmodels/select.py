@@ -6,16 +6,17 @@ from typing import Literal, get_args
 from hwmodels.all_reduce_catalogue import Imitated, load_all_reduce
 from hwmodels.catalogue import llm_names, load_llm
 from hwmodels.errors import HardwareError
-from hwmodels.expert_error import group_ends_s, other_skew, routing_errors
-from hwmodels.expert_times import ExpertTimes, expert_times
+from hwmodels.expert_error import other_skew, routing_errors
+from hwmodels.expert_times import SharedExperts, experts_of, lined
 from hwmodels.gpu import Gpu
-from hwmodels.linear_catalogue import LinearKey, linear_keys, linear_step_model
-from hwmodels.linear_fit import linear_model
+from hwmodels.linear_catalogue import LinearKey, linear_experts, linear_keys, linear_step_model
+from hwmodels.linear_fit import linear_model, tiled_model
 from hwmodels.linear_step import LinearStepModel, TiledStepModel
 from hwmodels.llm_shape import LlmShape
+from hwmodels.mixture_step import MixtureStepModel
 from hwmodels.op_table_step import OpTableStepModel
 from hwmodels.parallelism import Parallelism
-from hwmodels.profile import Curve, Floats, Profile
+from hwmodels.profile import Curve, Profile
 from hwmodels.roofline_fit import roofline_model
 from hwmodels.roofline_step import roofline_step_model
 from hwmodels.step_profile import StepProfile
@@ -42,8 +43,8 @@ def step_model(
     'auto') is its tables, and 'linear' and 'calibrated_roofline' are fitted to them. Without one 'linear' has
     the catalogue's coefficients, and 'auto' takes them where they exist for this GPU, tp and a model of
     exactly this shape, else 'roofline', the datasheet's. ``imitated``: the engine whose all-reduce it has. Of
-    a mixture of experts whose engines step together (``parallelism.dp`` above 1) it is an engine's own part,
-    and ``group_experts`` is what they do together.
+    a mixture of experts whose engines step together (``parallelism.dp`` above 1) it is an engine's own part:
+    ``shared_experts`` has what they do together.
     """
     if kind not in get_args(StepModelKind):
         raise HardwareError(f"unknown step model {kind!r}; write one of {', '.join(get_args(StepModelKind))}")
@@ -62,49 +63,52 @@ def step_model(
     return roofline_step_model(gpu, llm, tp, load_all_reduce(gpu.name, imitated))
 
 
-def group_experts(
+def shared_experts(
+    gpu: Gpu,
     llm: LlmShape,
     parallelism: Parallelism,
-    profile: Profile | StepProfile | None,
-    expert_skew: float = 0.0,
-) -> ExpertTimes | None:
-    """What engines of a mixture of experts do together in a step; None where each steps for itself."""
-    if parallelism.dp == 1 or not isinstance(profile, Profile):
-        return None
-    return expert_times(profile, llm, parallelism, expert_skew)
-
-
-def group_ends(
-    llm: LlmShape, parallelism: Parallelism, profile: Profile, expert_skew: float = 0.0
-) -> tuple[Floats, Floats]:
-    """Lowest and highest seconds by tokens of ``group_experts``."""
-    times = expert_times(profile, llm, parallelism, expert_skew)
-    other = expert_times(profile, llm, parallelism, other_skew(expert_skew))
-    assert times is not None and other is not None, "a mixture of experts"
-    return group_ends_s(times, other, profile.stamp.error_band)
+    profile: Profile | None,
+    kind: str = "auto",
+) -> SharedExperts:
+    """What is known of the experts: tables or lines of a profile, else lines of the catalogue."""
+    if profile is not None:
+        return lined(profile) if kind == "linear" else experts_of(profile)
+    return linear_experts(linear_key(gpu, llm, parallelism.tp))
 
 
 def _of_mixture(
     kind: str, gpu: Gpu, llm: LlmShape, parallelism: Parallelism, profile: Profile | None, expert_skew: float
 ) -> StepModel:
-    """Of operations alone: which experts a step reads is in no other rung."""
-    if profile is None or kind not in ("auto", "op_table"):
+    """Of operations alone: which experts a step reads is in no roofline."""
+    key = linear_key(gpu, llm, parallelism.tp)
+    if kind not in ("auto", "op_table", "linear") or (
+        profile is None and (kind == "op_table" or key not in linear_keys())
+    ):
         raise HardwareError(
-            f"no expert times for {llm.name} on {gpu.name}: of a mixture of experts only measured operations "
-            "are known; write engine.profile=FILE, made with servetwin profile import, and "
-            "engine.step_time=auto"
+            f"no expert times for {llm.name} on {gpu.name} tp={parallelism.tp}: of a mixture of experts only "
+            "measured operations are known; write engine.profile=FILE, made with servetwin profile import, "
+            "and engine.step_time=auto"
         )
-    measured = _required(kind, profile, gpu, llm, parallelism.tp)
+    experts = shared_experts(gpu, llm, parallelism, profile, kind)
+    times = experts.times(llm, parallelism, expert_skew)
+    model = MixtureStepModel(_rest(kind, gpu, llm, key, profile), times, parallelism.dp == 1)
     if parallelism.dp > 1:
-        return OpTableStepModel(measured, profile.stamp.error_band)
-    experts = expert_times(measured, llm, parallelism, expert_skew)
-    other = expert_times(measured, llm, parallelism, other_skew(expert_skew))
-    assert experts is not None and other is not None, "a mixture of experts"
-    model = OpTableStepModel(measured, profile.stamp.error_band, experts)
+        return model
+    other = experts.times(llm, parallelism, other_skew(expert_skew))
     largest = model.limits.max_prefill_tokens, model.limits.max_decode_sequences
-    routed = routing_errors(experts, other, lambda tokens: model.dense_s(tokens, 1, 0), largest)
+    routed = routing_errors(times, other, lambda tokens: model.dense_s(tokens, 1, 0), largest)
     model.errors = model.errors.beside(routed)
     return model
+
+
+def _rest(kind: str, gpu: Gpu, llm: LlmShape, key: LinearKey, profile: Profile | None) -> StepModel:
+    """All of a step but the experts."""
+    if profile is None:
+        return linear_step_model(key)
+    measured = _required(kind, profile, gpu, llm, key.tp)
+    if kind == "linear":
+        return tiled_model(measured)
+    return OpTableStepModel(measured, profile.stamp.error_band)
 
 
 def includes_overhead(model: StepModel) -> bool:

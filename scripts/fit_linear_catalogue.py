@@ -15,6 +15,7 @@ from hwmodels.linear_fit import linear_model, measured_limits
 from hwmodels.profile import Profile
 from hwmodels.step_time import StepLimits
 from scripts.catalogue_command import print_catalogue
+from scripts.expert_entry import expert_lines
 from scripts.linear_entry import coefficient_lines, error_lines, limit_lines
 
 # An entry that misses more than a twentieth of its held-out steps by more than this is left out.
@@ -36,7 +37,9 @@ SOURCES: Final = (
     Source("h200", "h200_sxm", "h100_sxm"),
     Source("rtx_pro_6000", "rtx_pro_6000_server"),
 )
-MODELS: Final = ("llama3_1_8b", "qwen3_32b", "llama3_1_70b", "llama2_70b")
+MODELS: Final = (
+    "llama3_1_8b", "qwen3_32b", "llama3_1_70b", "llama2_70b", "qwen3_30b_a3b", "mixtral_8x7b",
+)  # fmt: skip
 SIZES: Final = (1, 2, 4, 8)
 # These have tables of their own layers (linear.yaml), or do not fit.
 OTHERS: Final = {("rtx_pro_6000", "llama3_1_8b", 1), ("rtx_pro_6000", "qwen3_32b", 2)}
@@ -66,7 +69,7 @@ def printed(root: Path) -> str:
     for source in SOURCES:
         for llm in MODELS:
             for tp in SIZES:
-                if (source.gpu, llm, tp) in OTHERS or not _fits(source.gpu, llm, tp):
+                if (source.gpu, llm, tp) in OTHERS or not _exists(source.gpu, llm, tp):
                     continue
                 profile = profile_of(root, source, llm, tp)
                 errors = held_out_errors(profile, linear_model)
@@ -85,7 +88,10 @@ def profile_of(root: Path, source: Source, llm: str, tp: int) -> Profile:
     return import_profile("aiconfigurator", request)
 
 
-def _fits(gpu: str, llm: str, tp: int) -> bool:
+def _exists(gpu: str, llm: str, tp: int) -> bool:
+    """It fits, and its heads divide."""
+    if not load_llm(llm).splits_into(tp):
+        return False
     return load_llm(llm).weight_bytes < 0.9 * load_gpu(gpu).memory_bytes * tp
 
 
@@ -109,6 +115,7 @@ def entry_text(profile: Profile, source: Source) -> str:
         f"  fitted_profile: {{format: aiconfigurator, path: aiconfigurator/{source.folder}{beside}}}",
         *(["  labels:", *(f'  - "{label}"' for label in stamp.labels)] if stamp.labels else []),
         *coefficient_lines(profile),
+        *expert_lines(profile),
         *limit_lines("measured", measured),
         *limit_lines("limits", limits),
         *error_lines(profile),
@@ -119,6 +126,7 @@ def entry_text(profile: Profile, source: Source) -> str:
 def _source(profile: Profile, source: Source) -> str:
     stamp = profile.stamp
     attention = "decode attention" if source.prefill else "attention"
+    attention += ", experts" if profile.tables.experts else ""
     reduce = f" and all-reduce between {stamp.tp} ranks" if stamp.tp > 1 else ""
     prefill = ", prefill attention of the H100 (the H200's own table is impossible)" if source.prefill else ""
     return (

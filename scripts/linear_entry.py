@@ -22,7 +22,7 @@ def coefficient_lines(profile: Profile) -> list[str]:
     found = []
     for name, part in parts.items():
         numbers = {field.name: getattr(part, field.name) for field in fields(part) if field.name != "chunk"}
-        found += _mapping(name, {key: _number(value) for key, value in numbers.items()})
+        found += _mapping(name, {key: number(value) for key, value in numbers.items()})
     return found
 
 
@@ -49,6 +49,11 @@ def _percents(seen: PhaseError, unseen: PhaseError) -> str:
 
 def _mapping(name: str, values: dict[str, str]) -> list[str]:
     """``name: {key: value, ...}`` indented by two, in lines that are not too long."""
+    return [f"  {name}:", *mapping_lines(values)]
+
+
+def mapping_lines(values: dict[str, str]) -> list[str]:
+    """``{key: value, ...}`` indented by four, in lines that are not too long."""
     words = [f"{key}: {value}" for key, value in values.items()]
     lines, line = [], "    {"
     for at, word in enumerate(words):
@@ -57,10 +62,11 @@ def _mapping(name: str, values: dict[str, str]) -> list[str]:
             lines.append(line)
             line = "    "
         line += piece if line.endswith(("{", "    ")) else f" {piece}"
-    return [f"  {name}:", *lines, line]
+    return [*lines, line]
 
 
-def _number(value: float) -> str:
+def number(value: float) -> str:
+    """Six digits of a coefficient; whole numbers as they are."""
     if isinstance(value, int):
         return str(value)
     return f"{value:.5e}".replace("e-0", "e-").replace("e+0", "e+") if value else "0.0"

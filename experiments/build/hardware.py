@@ -10,6 +10,7 @@ from experiments.config.vllm_defaults import batch_defaults
 from hwmodels.all_reduce_catalogue import Imitated
 from hwmodels.catalogue import load_gpu, load_llm
 from hwmodels.engine_overhead import EngineOverhead, EngineStepModel, vllm_graph_batches
+from hwmodels.expert_error import group_ends_s, other_skew
 from hwmodels.expert_rows import ExpertRows
 from hwmodels.gpu import Gpu
 from hwmodels.importers.step_profile_file import is_step_profile, read_step_profile
@@ -21,7 +22,7 @@ from hwmodels.profile_check import require_profile
 from hwmodels.profile_file import LoadedProfile, load_profile
 from hwmodels.rows import StepRows
 from hwmodels.scaled_rows import ScaledRows
-from hwmodels.select import group_ends, group_experts, includes_overhead, step_model
+from hwmodels.select import includes_overhead, shared_experts, step_model
 from hwmodels.step_profile import LoadedSteps, StepProfile
 from hwmodels.step_time import StepModel
 from serving.vocabulary.errors import UserError
@@ -81,13 +82,12 @@ def _of_shape(config: RunConfig, shape_name: str, tp: int) -> Hardware:
     profile, use = _profile_of(engine, gpu, llm, tp)
     imitated = Imitated(engine.software, engine.version)
     shared = parallelism_of(engine, tp)
-    skew = engine.expert_skew
-    operations = step_model(engine.step_time, gpu, llm, tp, profile, imitated, shared, skew)
+    operations = step_model(engine.step_time, gpu, llm, tp, profile, imitated, shared, engine.expert_skew)
     overhead = overhead_of(engine, operations, llm.layers)
     step = EngineStepModel(operations, overhead)
     _check_limits(engine, gpu, step)
     kv = kv_memory(engine, gpu, llm, tp)
-    experts = _experts_of(llm, shared, profile, skew, overhead)
+    experts = _experts_of(engine, gpu, llm, shared, profile, overhead)
     return Hardware(StepRows(step), step, overhead, use, kv.blocks, kv.arithmetic, llm.layers, experts)
 
 
@@ -97,17 +97,20 @@ def parallelism_of(engine: EngineConfig, tp: int) -> Parallelism:
 
 
 def _experts_of(
+    engine: EngineConfig,
+    gpu: Gpu,
     llm: LlmShape,
     shared: Parallelism,
     profile: Profile | StepProfile | None,
-    skew: float,
     overhead: EngineOverhead,
 ) -> ExpertRows | None:
     """What engines that step together do together, if any do."""
-    times = group_experts(llm, shared, profile, skew)
-    if times is None or not isinstance(profile, Profile):
+    if shared.dp == 1 or isinstance(profile, StepProfile):
         return None
-    return ExpertRows(times, overhead, group_ends(llm, shared, profile, skew))
+    known = shared_experts(gpu, llm, shared, profile, engine.step_time)
+    times = known.times(llm, shared, engine.expert_skew)
+    other = known.times(llm, shared, other_skew(engine.expert_skew))
+    return ExpertRows(times, overhead, group_ends_s(times, other, known.error_band))
 
 
 def _check_limits(engine: EngineConfig, gpu: Gpu, step: StepModel) -> None:

@@ -28,8 +28,10 @@ def balanced_lattice(tokens: Floats, seconds: Floats, per_token: int, count: int
     values = seconds[reading][None, :] + work_s[:, None]
     values[per_token * tokens[:, None] < experts[None, :] * ranks - 1e-9] = np.nan
     kept = (experts >= 1.0) & (experts == np.floor(experts))
-    axes = (tuple(int(count) for count in tokens), tuple(int(count) for count in experts[kept]))
-    return Lattice(axes, values[:, kept])
+    values = values[:, kept]
+    some = ~np.isnan(values).all(axis=1)  # fewer tokens than give every rank an expert tell nothing
+    axes = (tuple(int(count) for count in tokens[some]), tuple(int(count) for count in experts[kept]))
+    return Lattice(axes, values[some])
 
 
 def from_memory(lattice: Lattice, expert_bytes: float, gpu: Gpu) -> tuple[Lattice, tuple[str, ...]]:

@@ -10,7 +10,7 @@ import pytest
 from hwmodels.catalogue import load_gpu, load_llm
 from hwmodels.errors import HardwareError
 from hwmodels.expert_error import POWER_LAW_SKEW
-from hwmodels.expert_times import expert_times
+from hwmodels.expert_times import experts_of
 from hwmodels.held_out import held_out_errors
 from hwmodels.importers import ImportRequest, import_profile
 from hwmodels.importers.tables import read_table
@@ -43,9 +43,7 @@ def own(tp: int = 1) -> Profile:
 
 
 def by_tokens(profile: Profile, parallelism: Parallelism, skew: float = 0.0) -> np.ndarray:
-    times = expert_times(profile, load_llm(profile.stamp.llm), parallelism, skew)
-    assert times is not None
-    return times.by_tokens()
+    return experts_of(profile).times(load_llm(profile.stamp.llm), parallelism, skew).by_tokens()
 
 
 def test_two_tables_of_the_same_experts_agree() -> None:
@@ -109,8 +107,7 @@ def test_power_law_loads_are_met_at_the_skew_that_stands_for_them() -> None:
 
 
 def test_engines_that_share_experts_say_where_their_exchange_is_from() -> None:
-    times = expert_times(own(), load_llm(LLM), Parallelism(1, 2, True))
-    assert times is not None
+    times = experts_of(own()).times(load_llm(LLM), Parallelism(1, 2, True))
     assert times.labels == (
         "all-gather and reduce-scatter of 2 rtx_pro_6000: NCCL 2.29.2 measured alone, in no engine",
     )

@@ -1,6 +1,7 @@
 """Seconds of experts: from a table to the tokens of a step, shared between GPUs and engines."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -9,14 +10,15 @@ from hwmodels.catalogue import load_gpu, load_llm
 from hwmodels.engine_overhead import EngineOverhead
 from hwmodels.errors import HardwareError
 from hwmodels.expert_error import group_ends_s
+from hwmodels.expert_lines import fit_expert_lines
 from hwmodels.expert_rows import ExpertRows
-from hwmodels.expert_times import ExpertTimes, at_points, expert_times
+from hwmodels.expert_times import ExpertTimes, at_points, experts_of
 from hwmodels.importers.expert_lattice import balanced_lattice, from_memory
 from hwmodels.parallelism import Parallelism
 from hwmodels.profile import Curve, Exchange, ExpertTable, Lattice, OpTables, Profile, Stamp
 from hwmodels.routing import Routing
 from hwmodels.rows import FIXED_PER_S
-from hwmodels.select import step_model
+from hwmodels.select import shared_experts, step_model
 
 QWEN = load_llm("qwen3_30b_a3b")
 ROUTING = Routing(128, 8)
@@ -75,6 +77,42 @@ def test_the_slowest_rank_is_slower_than_an_even_half() -> None:
     assert ExpertTimes(HALF, ROUTING).seconds(16) > 1.01 * even
 
 
+def test_lines_are_fitted_through_what_lines_made() -> None:
+    """20 us to start, 6 us an expert, 1 us a token, and no faster than 40 us and 3 us a token."""
+    tokens = np.array([1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096])
+    most = np.minimum(8 * tokens, 128)
+    seconds = np.maximum(20.0 + 6.0 * most + tokens, 40.0 + 3.0 * tokens) * 1e-6
+    values = np.full((len(tokens), len(EXPERTS)), NAN)
+    values[np.arange(len(tokens)), [EXPERTS.index(count) for count in most]] = seconds
+    found = fit_expert_lines(ExpertTable(1, 1, Lattice((tuple(tokens.tolist()), EXPERTS), values)))
+    assert found.seconds(tokens, most) == pytest.approx(seconds, rel=0.01)
+    assert found.per_expert_s == pytest.approx(6e-6, rel=0.05)
+
+
+@pytest.mark.parametrize(("gpu", "tp"), [("h100", 1), ("h200", 2), ("rtx_pro_6000", 4)])
+def test_the_catalogue_has_lines_of_a_mixture(gpu: str, tp: int) -> None:
+    """Without a profile; a token more never takes less, and tp ranks are the ones of the entry."""
+    model = step_model("auto", load_gpu(gpu), QWEN, tp)
+    seconds = [model.dense_s(0, 0, n) for n in range(1, 1024)]
+    assert all(more >= less - 1e-12 for less, more in pairwise(seconds))
+    assert "experts: tokens choose 8 of 128" in model.source
+    # A token reads 8 of 128 experts, so that one sequence is far from a sixteenth of 64's time.
+    assert seconds[63] > 2.0 * seconds[0]
+    with pytest.raises(HardwareError, match="no expert times"):
+        step_model("op_table", load_gpu(gpu), QWEN, tp)
+
+
+def test_engines_of_the_catalogue_share_experts_too() -> None:
+    gpu, shared = load_gpu("rtx_pro_6000"), Parallelism(1, 2, True)
+    own = step_model("auto", gpu, QWEN, 1, None, None, shared)
+    alone = step_model("auto", gpu, QWEN, 1)
+    assert own.labels == (
+        "all-gather and reduce-scatter of 2 rtx_pro_6000: NCCL 2.29.2 measured alone, in no engine",
+    )
+    times = shared_experts(gpu, QWEN, shared, None).times(QWEN, shared)
+    assert own.dense_s(0, 0, 32) < alone.dense_s(0, 0, 32) < own.dense_s(0, 0, 32) + 2 * times.seconds(64)
+
+
 def test_engines_that_share_experts_exchange_what_their_tokens_need() -> None:
     apart, together = ExpertTimes(HALF, ROUTING), ExpertTimes(HALF, ROUTING, EXCHANGE, "rtx_pro_6000")
     assert together.seconds(1) - apart.seconds(1) == pytest.approx(30e-6)
@@ -96,8 +134,7 @@ def test_without_expert_parallelism_one_engine_is_the_tensor_parallel_one() -> N
     own = step_model(
         "auto", load_gpu("rtx_pro_6000"), QWEN, 1, profile(1, WHOLE, HALF), None, Parallelism(1, 2, True)
     )
-    experts = expert_times(one, QWEN, Parallelism(1))
-    assert experts is not None
+    experts = experts_of(one).times(QWEN, Parallelism(1))
     for n in (1, 16, 64):
         assert alone.dense_s(0, 0, n) == pytest.approx(own.dense_s(0, 0, n) + experts.seconds(n), rel=1e-12)
 
@@ -108,20 +145,20 @@ def test_without_expert_parallelism_one_engine_is_the_tensor_parallel_one() -> N
         (Parallelism(2), ("no expert times for qwen3_30b_a3b", "each expert on 2 GPUs", "aiconfigurator=")),
         (
             Parallelism(1, 2, True),
-            ("whole experts on each of 2 GPUs", "the profile has each expert on 1 GPUs"),
+            ("whole experts on each of 2 GPUs", "the profile has each expert on 1 GPU"),
         ),
     ],
 )
 def test_a_missing_table_is_named(parallelism: Parallelism, words: tuple[str, ...]) -> None:
     with pytest.raises(HardwareError) as error:
-        expert_times(profile(1, WHOLE), QWEN, parallelism)
+        experts_of(profile(1, WHOLE)).times(QWEN, parallelism)
     assert all(word in str(error.value) for word in words)
 
 
 def test_missing_exchange_times_are_named() -> None:
     tables = ExpertTable(1, 4, HALF.lattice)
     with pytest.raises(HardwareError, match="no all-gather and reduce-scatter times between 4 rtx_pro_6000"):
-        expert_times(profile(1, tables), QWEN, Parallelism(1, 4, True))
+        experts_of(profile(1, tables)).times(QWEN, Parallelism(1, 4, True))
 
 
 @pytest.mark.parametrize(
@@ -138,10 +175,10 @@ def test_what_cannot_be_shared_is_refused(llm: str, parallelism: Parallelism, wo
         parallelism.check(load_llm(llm))
 
 
-@pytest.mark.parametrize("kind", ["auto", "linear", "calibrated_roofline", "roofline"])
+@pytest.mark.parametrize("kind", ["auto", "op_table", "linear", "calibrated_roofline", "roofline"])
 def test_a_mixture_without_tables_is_refused(kind: str) -> None:
-    with pytest.raises(HardwareError, match="no expert times for mixtral_8x7b on h100"):
-        step_model(kind, load_gpu("h100"), load_llm("mixtral_8x7b"), 2, None)
+    with pytest.raises(HardwareError, match="no expert times for mixtral_8x7b on a100_80g"):
+        step_model(kind, load_gpu("a100_80g"), load_llm("mixtral_8x7b"), 2, None)
 
 
 def test_parts_of_experts() -> None:
