@@ -8,6 +8,7 @@ import pytest
 
 from experiments import cli
 from experiments.compose.compose import load_config
+from hwmodels.catalogue import load_llm
 from serving.vocabulary.errors import UserError
 from tests.worlds.toy_mixture import GROUP, SMALL, mixture_profile
 
@@ -74,3 +75,31 @@ def test_what_groups_are_not_built_for_is_refused(words: list[str], says: str) -
     with pytest.raises(UserError, match=r"^engine\.data_parallel_size=2 ") as error:
         load_config([*SMALL, *GROUP, *words, "out=OUT"], "simulate")
     assert says in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("system", "tier"),
+    [
+        (["system=serverlessllm"], "host"),
+        (["system=blitzscale"], "gpu"),
+        (["system=blitzscale", "system.instances.split=false"], "gpu"),
+    ],
+)
+def test_loads_of_a_mixture_move_exactly_its_bytes_and_live_instances_run_its_layers(
+    tmp_path: Path, system: list[str], tier: str
+) -> None:
+    profile = mixture_profile(tmp_path / "profile.json", gpu="a100_80g")
+    words = ["cluster=blitz_b_2x4", "trace=azure_code_like", "trace.tokens_scale=0.015", "trace.requests=400"]
+    words += ["trace.rate_per_s=300", f"engine.profile={profile}", "engine.profile_force=true"]
+    taken = {word.partition("=")[0] for word in words}
+    small = [word for word in SMALL if word.partition("=")[0] not in taken]
+    assert cli.run(["simulate", *small, *system, *words, f"out={tmp_path / 'run'}"]) == 0
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    loads = summary["loads"]
+    assert loads["count"] >= 2 and loads["stopped"] == 0
+    size_bytes = load_llm("qwen3_30b_a3b").weight_bytes
+    moved = dict.fromkeys(("gpu", "host", "ssd", "remote"), 0) | {tier: loads["count"] * size_bytes}
+    assert loads["bytes_by_tier"] == moved
+    assert summary["requests"]["finished"] == 400
+    if "system=blitzscale" in system:
+        assert summary["live"]["requests"] > 0 and max(summary["live"]["layer_counts_seen"]) < 48

@@ -18,7 +18,7 @@ SMALL = (
 GROUP = ("engine.data_parallel_size=2", "engine.enable_expert_parallel=true")
 
 
-def mixture_profile(path: Path) -> Path:
+def mixture_profile(path: Path, gpu: str = "rtx_pro_6000") -> Path:
     """Reading an expert takes 6 us, a token 1 us and starting 20 us; half of the experts take half of it."""
     microseconds = [[20 + 6 * a + n if a <= 8 * n else np.nan for a in EXPERTS] for n in TOKENS]
     whole = Lattice((TOKENS, EXPERTS), np.array(microseconds) * 1e-6)
@@ -28,6 +28,6 @@ def mixture_profile(path: Path) -> Path:
         experts=(ExpertTable(1, 1, whole), ExpertTable(1, 2, half)),
         exchange=(Exchange(2, Curve((1, 1024), (30e-6, 130e-6)), "made up"),),
     )
-    stamp = replace(STAMP, gpu="rtx_pro_6000", llm="qwen3_30b_a3b", engine="vllm", engine_version="0.19.0")
+    stamp = replace(STAMP, gpu=gpu, llm="qwen3_30b_a3b", engine="vllm", engine_version="0.19.0")
     save_profile(replace(tables, stamp=stamp), path)
     return path
