@@ -3,11 +3,11 @@
 python -m benchmarks.sharegpt_300 [FOLDER]     (out/sharegpt_300 if left out; needs SERVETWIN_PROFILES)
 python -m benchmarks.sharegpt_300 --corrections  what each correction is worth, instead of the runs
 
-Imports three profiles into FOLDER/profiles and writes a result folder per run. The measured runs (vLLM
+Imports four profiles into FOLDER/profiles and writes a result folder per run. The measured runs (vLLM
 0.19.0, bf16, chunked prefill) are not part of this repository, and nothing here was fitted to them. What they
 did not record is assumed: asynchronous scheduling and prefix caching as vLLM 0.19.0 has them by default,
-480,000 KV tokens on the RTX PRO 6000 (never full). The all-reduce of two of them is AIConfigurator's,
-measured in vLLM 0.19.0.
+480,000 KV tokens of each engine on the RTX PRO 6000 (never full). The all-reduce of two of them is
+AIConfigurator's, measured in vLLM 0.19.0, and so are whole experts on one of two GPUs and NCCL between them.
 """
 
 import os
@@ -37,7 +37,8 @@ ENGINE = (
 class Case:
     """One workload on one GPU type; ``tables`` below $SERVETWIN_PROFILES/llmservingsim.
 
-    ``all_reduce``: the folder below $SERVETWIN_PROFILES/aiconfigurator whose all-reduce is taken.
+    ``shared``: the folder below $SERVETWIN_PROFILES/aiconfigurator that has what GPUs share: all-reduce,
+    experts, exchange between engines. ``data_parallel``: engines that step together, with whole experts each.
     """
 
     name: str
@@ -48,7 +49,8 @@ class Case:
     max_num_seqs: int
     kv_tokens: int
     engine_version: str | None = None
-    all_reduce: str | None = None
+    shared: str | None = None
+    data_parallel: int = 1
 
     def words(self, profile: Path, out: Path) -> list[str]:
         """What ``servetwin simulate`` is given."""
@@ -56,7 +58,8 @@ class Case:
             *ENGINE,
             f"model={self.model}",
             f"model.tp={self.tp}",
-            f"cluster={self.gpu}_x{self.tp}",
+            f"cluster={self.gpu}_x{self.tp * self.data_parallel}",
+            *self._parallel(),
             f"trace=sharegpt_{self.model}_300",
             f"engine.max_num_seqs={self.max_num_seqs}",
             f"engine.kv_tokens={self.kv_tokens}",
@@ -65,8 +68,14 @@ class Case:
             "overwrite=true",
         ]
 
+    def _parallel(self) -> tuple[str, ...]:
+        if self.data_parallel == 1:
+            return ()
+        return f"engine.data_parallel_size={self.data_parallel}", "engine.enable_expert_parallel=true"
+
 
 LLAMA, QWEN = "meta-llama/Llama-3.1-8B", "Qwen/Qwen3-32B"
+MIXTURE = "Qwen/Qwen3-30B-A3B-Instruct-2507"
 CASES = (
     Case("rtx4090_llama3_1_8b", f"RTX4090/{LLAMA}", "rtx4090", "llama3_1_8b", 1, 256, 41_408),
     Case("rtx_pro_6000_llama3_1_8b", f"RTXPRO6000/{LLAMA}", "rtx_pro_6000", "llama3_1_8b", 1, 128, 480_000),
@@ -78,7 +87,18 @@ CASES = (
         2,
         128,
         480_000,
-        all_reduce="rtx_pro_6000_server",
+        shared="rtx_pro_6000_server",
+    ),
+    Case(
+        "rtx_pro_6000_qwen3_30b_a3b",
+        f"RTXPRO6000/{MIXTURE}",
+        "rtx_pro_6000",
+        "qwen3_30b_a3b",
+        1,
+        128,
+        480_000,
+        shared="rtx_pro_6000_server",
+        data_parallel=2,
     ),
 )
 
@@ -91,7 +111,7 @@ def profile_of(case: Case, root: Path) -> Profile:
         llm=case.model,
         tp=case.tp,
         engine_version=case.engine_version,
-        aiconfigurator=root / "aiconfigurator" / case.all_reduce if case.all_reduce else None,
+        aiconfigurator=root / "aiconfigurator" / case.shared if case.shared else None,
     )
     return import_profile("llmservingsim", request)
 
