@@ -7,9 +7,10 @@ from experiments.commands.process import telling
 
 USAGE: Final = """servetwin support: which step times and how much KV memory a combination has
 
-  servetwin support                                  every model on every GPU, with the best rung
+  servetwin support                                  every model on every GPU, with the best rung; and what is
+                                                     measured, derived or assumed of each, with its error
   servetwin support model=M   or   gpu=G             one model on every GPU, or one GPU with every model
-  servetwin support model=M gpu=G [tp=N] [profile=FILE] [engine=vllm_v1]
+  servetwin support model=M gpu=G [tp=N] [profile=FILE_OR_FOLDER] [engine=vllm_v1]
   servetwin support cluster=C [plot=FILE.png]        hosts, links, rates of a cluster, and what loads take
 
 M is a model of the catalogue, a config.json or the folder that holds one; without tp the smallest that fits.

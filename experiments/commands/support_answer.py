@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Final
 
 from experiments.build.hardware import kv_memory, overhead_of, precision_of
+from experiments.commands.support_evidence import engine_evidence, held_out, step_evidence
+from experiments.commands.support_evidence_table import evidence_lines, evidence_tables
 from experiments.commands.support_rungs import Rung, chosen_rung, decode_s, prefill_s, rungs_of
 from experiments.commands.support_starts import start_lines
 from experiments.commands.support_table import listing, smallest_for, table
@@ -54,7 +56,9 @@ def answer(words: Sequence[str]) -> int:
         _refuse_half(given)
         gpus = [load_gpu(name) for name in _names(given, "gpu", gpu_names())]
         llms = [load_llm(name) for name in _names(given, "model", llm_names())]
-        lines = table(gpus, llms, engine) if given.keys() <= {"engine"} else listing(gpus, llms, engine)
+        lines = listing(gpus, llms, engine)
+        if given.keys() <= {"engine"}:
+            lines = [*table(gpus, llms, engine), "", *evidence_tables(gpus, engine)]
     with telling():
         print("\n".join(lines))
     return 0
@@ -149,6 +153,8 @@ def _one(given: dict[str, str], engine: EngineConfig) -> list[str]:
     chosen = chosen_rung(rungs, gpu, llm, tp, tables, imitated)
     assert chosen.model is not None
     overhead = overhead_of(engine, chosen.model, llm.layers)
+    evidence = step_evidence(gpu, llm, tp, chosen, tables, imitated)
+    evidence += engine_evidence(gpu, llm, engine, overhead)
     misfits = _misfits(loaded, gpu, llm, tp, engine) if loaded else []
     picked = "" if "tp" in given else " (the smallest tp that fits)"
     return [
@@ -159,6 +165,7 @@ def _one(given: dict[str, str], engine: EngineConfig) -> list[str]:
         *_section("ladder", [_rung_line(rung, chosen, gpu, llm, tp) for rung in rungs]),
         *_section("kv memory", [f"{capacity.tokens} tokens", capacity.arithmetic]),
         *_section("engine", _engine_lines(overhead, engine)),
+        *_section("known how", evidence_lines(evidence, held_out(chosen, gpu, llm, tp))),
         *_section("start", start_lines(engine, llm, tp)),
         *_section("sample times", _sample_lines(chosen, capacity, overhead)),
     ]

@@ -32,7 +32,7 @@ def table(gpus: Sequence[Gpu], llms: Sequence[LlmShape], engine: EngineConfig) -
         f"'-' does not fit on {_ALL_GPUS}, or needs a profile. A profile of your own beats all of them. "
         "More on one: servetwin support model=MODEL gpu=GPU tp=N"
     )
-    return [*_aligned(rows), "", *textwrap.wrap(legend, _WIDTH)]
+    return [*aligned(rows, 1), "", *textwrap.wrap(legend, _WIDTH)]
 
 
 def listing(gpus: Sequence[Gpu], llms: Sequence[LlmShape], engine: EngineConfig) -> list[str]:
@@ -49,13 +49,14 @@ def listing(gpus: Sequence[Gpu], llms: Sequence[LlmShape], engine: EngineConfig)
                 fits = smallest_for(gpu, llm, engine) is not None
                 why = "no step times without a profile" if fits else f"does not fit on {_ALL_GPUS}"
                 rows.append([llm.name, gpu.name, "-", why])
-    return _aligned(rows)
+    return aligned(rows)
 
 
-def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Columns as wide as their widest cell; a row may end early."""
+def aligned(rows: Sequence[Sequence[str]], gap: int = 2) -> list[str]:
+    """Columns as wide as their widest cell, with so many blanks between; a row may end early."""
     widths = [max(len(row[column]) for row in rows if column < len(row)) for column in range(len(rows[0]))]
-    return ["  ".join(f"{text:<{width}}" for text, width in zip(row, widths)).rstrip() for row in rows]
+    between = " " * gap
+    return [between.join(f"{text:<{width}}" for text, width in zip(row, widths)).rstrip() for row in rows]
 
 
 def _cell(gpu: Gpu, llm: LlmShape, engine: EngineConfig) -> str:

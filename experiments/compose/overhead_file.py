@@ -25,7 +25,7 @@ def overhead_file(text: str) -> dict[str, Any]:
     needed = [name for name in hints if name != "error_s"]
     if missing := [name for name in needed if name not in data]:
         raise UserError(f"{path} lacks the key {missing[0]}: write {', '.join(needed)}")
-    found = {"error_s": None}
+    found: dict[str, Any] = {"error_s": None}
     for name, value in data.items():
         found[name] = checked_value(value, wanted_by(hints[name]), name, str(path))
         known = RANGES.get(f"{KEY}.{name}")

@@ -1,0 +1,196 @@
+"""What is measured, derived or assumed of a (model, GPU, tp), part by part, for ``servetwin support``.
+
+Measured: timed on that GPU for operations of these sizes. Derived: put together or taken over from what was
+measured of something else (other shapes scaled, another GPU, arithmetic on datasheets with a measured rest).
+Assumed: declared, nothing of it was measured.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from experiments.commands.support_rungs import Rung
+from experiments.compose.starting import start_terms_of
+from experiments.config.config import EngineConfig
+from hwmodels.all_reduce_catalogue import Imitated, load_all_reduce
+from hwmodels.engine_overhead import EngineOverhead
+from hwmodels.errors import HardwareError
+from hwmodels.gpu import Gpu
+from hwmodels.linear_catalogue import linear_entry
+from hwmodels.llm_shape import LlmShape
+from hwmodels.loading.loader import load_loader
+from hwmodels.profile import Profile
+from hwmodels.select import linear_key
+from hwmodels.step_profile import StepProfile
+
+MEASURED: Final = "measured"
+DERIVED: Final = "derived"
+ASSUMED: Final = "assumed"
+NOTHING: Final = "-"
+PHASES: Final = ("prefill", "decode", "mixed")
+# As sources of the catalogue begin that declare what nobody measured.
+_DECLARED: Final = ("rough", "unknown", "none declared", "no software cost declared", "nothing declared")
+_RESERVE: Final = "activation_reserve_bytes: "
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """One part of what a run rests on: ``word`` is one of the four above, ``why`` says where it is from."""
+
+    part: str
+    word: str
+    why: str
+
+
+def step_evidence(
+    gpu: Gpu, llm: LlmShape, tp: int, chosen: Rung, profile: Profile | StepProfile | None, imitated: Imitated
+) -> list[Evidence]:
+    """Of the operations of a step."""
+    model = chosen.model
+    assert model is not None
+    if isinstance(profile, StepProfile):
+        return _whole_steps(profile, tp, llm, model.errors.mixed.how)
+    products, attention = _operations(gpu, llm, tp, chosen, profile)
+    mixed = Evidence("mixed", ASSUMED, "steps with prompts and decodes: the parts are added")
+    if model.interplay is not None:
+        mixed = Evidence("mixed", MEASURED, "steps with prompts and decodes, in the same tables")
+    reduce = _all_reduce(gpu, tp, chosen, imitated)
+    return [products, attention, mixed, reduce, _experts(llm, profile)]
+
+
+def engine_evidence(
+    gpu: Gpu, llm: LlmShape, engine: EngineConfig, overhead: EngineOverhead
+) -> list[Evidence]:
+    """Of what an engine adds, of KV memory, and of how instances come."""
+    if overhead.inside:
+        added = Evidence("overhead", MEASURED, "inside the measured steps")
+    elif overhead.error_s is not None:
+        added = Evidence("overhead", DERIVED, "fitted to measured steps, see engine")
+    else:
+        added = Evidence("overhead", _declared(overhead.source), "see engine")
+    return [added, _kv(gpu, engine), _loads(gpu, engine), _start_up(llm, engine)]
+
+
+def held_out(chosen: Rung, gpu: Gpu, llm: LlmShape, tp: int) -> Mapping[str, tuple[float, float]]:
+    """Phase -> (mean, p95) in percent on grid lines that the fit had not seen; of catalogue coefficients."""
+    if chosen.kind != "linear":
+        return {}
+    return entry_errors(linear_entry(linear_key(gpu, llm, tp)))
+
+
+def entry_errors(entry: Mapping[str, Any]) -> Mapping[str, tuple[float, float]]:
+    """Of an entry of the catalogue; nothing where it was not judged."""
+    errors = entry.get("errors_percent", {})
+    return {phase: (float(one["held_out_mean"]), float(one["held_out_p95"])) for phase, one in errors.items()}
+
+
+def all_reduce_word(gpu: str, tp: int, imitated: Imitated) -> str:
+    """Of the catalogue's times between ``tp`` ranks; nothing where none are known."""
+    try:
+        return _label_word(load_all_reduce(gpu, imitated).of(tp).label)
+    except HardwareError:
+        return NOTHING
+
+
+def _whole_steps(profile: StepProfile, tp: int, llm: LlmShape, mixed: str) -> list[Evidence]:
+    word = MEASURED if profile.includes_overhead else DERIVED
+    what = "in whole steps" if profile.includes_overhead else "in sums of operations"
+    known = [("products", word), ("attention", word)]
+    known.append(("mixed", DERIVED if mixed == "held out" else ASSUMED))
+    known.append(("all-reduce", word if tp > 1 else NOTHING))
+    known.append(("experts", NOTHING if llm.experts is None else word))
+    return [Evidence(part, one, what if one != NOTHING else "none") for part, one in known]
+
+
+def _operations(
+    gpu: Gpu, llm: LlmShape, tp: int, chosen: Rung, profile: Profile | None
+) -> tuple[Evidence, Evidence]:
+    """Matrix products with norms and activations; attention."""
+    assert chosen.model is not None
+    if chosen.kind == "roofline":
+        why = f"shares of the datasheet's peaks, declared; {chosen.model.error_band}"
+        return Evidence("products", ASSUMED, why), Evidence("attention", ASSUMED, why)
+    if profile is not None:
+        words = _words_of(" ".join(profile.stamp.notes))
+        why = f"{profile.stamp.source}, {profile.stamp.engine} {profile.stamp.engine_version}"
+        if chosen.kind == "calibrated_roofline":
+            words, why = (DERIVED, DERIVED), f"a roofline fitted to {why}"
+    else:
+        key = linear_key(gpu, llm, tp)
+        why = linear_entry(key)["source"]
+        words = _words_of(why)
+        why += "" if key.llm == llm.name else f"; the coefficients of {key.llm}, which has the same shape"
+    return Evidence("products", words[0], why), Evidence("attention", words[1], why)
+
+
+def _words_of(text: str) -> tuple[str, str]:
+    """(products, attention) by what a source or the notes of a profile say."""
+    if text.startswith(_DECLARED):
+        return ASSUMED, ASSUMED
+    composed = any(words in text for words in ("composed", "was not measured", "computed from"))
+    return DERIVED if composed else MEASURED, DERIVED if "times the batch" in text else MEASURED
+
+
+def _all_reduce(gpu: Gpu, tp: int, chosen: Rung, imitated: Imitated) -> Evidence:
+    if tp == 1:
+        return Evidence("all-reduce", NOTHING, "none, one GPU")
+    assert chosen.model is not None
+    found = load_all_reduce(gpu.name, imitated).of(tp)
+    labels = [label for label in chosen.model.labels if label.startswith("all-reduce")]
+    if not labels and chosen.kind in ("linear", "roofline"):
+        labels = [found.label]  # the catalogue's coefficients have the catalogue's all-reduces in them
+    label = next(iter(labels), "")
+    return Evidence("all-reduce", _label_word(label), label or found.source)
+
+
+def _label_word(label: str) -> str:
+    """Of what a run says of its all-reduces; nothing to say: measured in the engine it imitates."""
+    if not label:
+        return MEASURED
+    return ASSUMED if "rough" in label else DERIVED
+
+
+def _experts(llm: LlmShape, profile: Profile | None) -> Evidence:
+    if llm.experts is None:
+        return Evidence("experts", NOTHING, "none, a dense model")
+    assert profile is not None, "a mixture of experts has no step times without a profile"
+    return Evidence("experts", MEASURED, profile.stamp.source)
+
+
+def _declared(source: str) -> str:
+    return ASSUMED if source.startswith(_DECLARED) else DERIVED
+
+
+def _kv(gpu: Gpu, engine: EngineConfig) -> Evidence:
+    if engine.kv_tokens is not None:
+        return Evidence("kv memory", MEASURED, f"engine.kv_tokens={engine.kv_tokens}, as an engine logs it")
+    _, _, rest = gpu.source.partition(_RESERVE)
+    reserve = engine.reserve_activation_bytes is None and rest.startswith("rough")
+    word = ASSUMED if reserve else DERIVED
+    return Evidence(
+        "kv memory", word, f"memory x share - weights - a reserve; {rest or 'the run says which'}"
+    )
+
+
+def _loads(gpu: Gpu, engine: EngineConfig) -> Evidence:
+    """Read from a host's memory, as every second load is; the path's rate is the cluster's."""
+    source = load_loader(engine.loader, "dram").source
+    word = _declared(source)
+    if word == DERIVED and f"on an {gpu.name.upper()} " in source:
+        word = MEASURED
+    return Evidence("load rates", word, f"{engine.loader} from a host's memory: {source}")
+
+
+def _start_up(llm: LlmShape, engine: EngineConfig) -> Evidence:
+    try:
+        terms = start_terms_of(engine)
+    except HardwareError as error:
+        return Evidence("start-up", NOTHING, str(error))
+    said = {source for name, source in terms.sources.items() if getattr(terms, name)}
+    word = ASSUMED if not said or any(source.startswith(_DECLARED) for source in said) else DERIVED
+    return Evidence("start-up", word, "see start")
+
+
+def words_by_part(found: Sequence[Evidence]) -> dict[str, str]:
+    """Part -> word."""
+    return {one.part: one.word for one in found}
