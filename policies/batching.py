@@ -24,7 +24,7 @@ def make_room(view: ReplicaView, need: int) -> tuple[tuple[int, ...], int, int]:
     while need > free:
         victim = next(newest)
         victims.append(victim)
-        free += kv.held_blocks(victim)
+        free += kv.blocks_freed(tuple(victims))
         if kv.decodes(victim):
             need -= kv.takes_block_next_step(victim)
             decoding -= 1
@@ -45,7 +45,7 @@ def append_slots(view: ReplicaView) -> tuple[int, ...]:
             continue
         while free < 1:
             victims.append(to_come.pop() if to_come else request)
-            free += kv.held_blocks(victims[-1])
+            free += kv.blocks_freed(tuple(victims))
         if not victims or victims[-1] != request:
             free -= kv.takes_block_next_step(request)
     return tuple(victims)
@@ -100,13 +100,14 @@ class ChunkedPrefill:
         chunks: list[Chunk] = []
         if view.prefilling:
             victims, budget, free = self._continue_prompts(view, chunks, victims, budget, free)
-        admit = 0
+        admit, growing = 0, False
         if waiting and not victims:
-            admit, budget, free = self._admit(view, chunks, self.max_num_seqs - running, budget, free)
+            seats = self.max_num_seqs - running
+            admit, budget, free, growing = self._admit(view, chunks, seats, budget, free)
         if not chunks:
             if victims:
                 return after_preemption(victims)
-            return decode_batch(kv.steps_until_full(), False) if decoding else None
+            return decode_batch(1 if growing else kv.steps_until_full(), False) if decoding else None
         steps = 1
         # With budget left over every prompt in hand is complete, so only decoding follows: as many steps as
         # a block has tokens take one block per request, wherever each of them stands.
@@ -132,8 +133,8 @@ class ChunkedPrefill:
             held = kv.held_blocks(request)
             extra = -(-(start + tokens) // kv.block_tokens) - held
             if extra > free:
-                free += held
                 victims = (*victims, request)
+                free += kv.blocks_freed(victims)
                 continue
             free -= extra
             budget -= tokens
@@ -142,30 +143,36 @@ class ChunkedPrefill:
 
     def _admit(
         self, view: ReplicaView, chunks: list[Chunk], seats: int, budget: int, free: int
-    ) -> tuple[int, int, int]:
-        """Append chunks for admitted queue heads; returns (admitted, budget left, free blocks left)."""
+    ) -> tuple[int, int, int, bool]:
+        """Append chunks for admitted queue heads.
+
+        Returns (admitted, budget left, free blocks left, whether the head may need less after each step).
+        """
         kv, full = view.kv, self.reserve_full_prompt
         block = kv.block_tokens
-        resumed: list[tuple[int, int]] = []
-        admitted = 0
+        stored = kv.admissions(tuple(chunks)) if seats > 0 and budget else None
+        admitted = start = taken = 0
         for progress in view.waiting:
             if admitted >= seats or not budget:
                 break
             known = progress.known_tokens
-            start = kv.cached_tokens(progress.id, known, free, resumed) if progress.was_preempted else 0
+            if stored is not None:
+                start, taken = stored.find(progress, free)
             tokens = known - start
             if tokens > budget:
                 tokens = budget
-            blocks = -(-(start + tokens) // block)
-            if (-(-known // block) if full else blocks) > free:
-                break
-            if start:
-                resumed.append((progress.id, start // block))
+            # Blocks that are found and free leave the free queue, too.
+            found = start // block - taken
+            blocks = -(-(start + tokens) // block) - found
+            if (-(-known // block) - found if full else blocks) > free:
+                return admitted, budget, free, stored is not None and stored.growing
+            if stored is not None:
+                stored.admit(progress, start, tokens)
             free -= blocks
             budget -= tokens
             chunks.append((progress.id, start, tokens))
             admitted += 1
-        return admitted, budget, free
+        return admitted, budget, free, False
 
 
 class PrefillFirst:
@@ -228,19 +235,19 @@ class PrefillFirst:
         chunks: list[Chunk] = []
         kv = view.kv
         room = kv.free_blocks - kv.watermark_blocks
-        batched = 0
-        resumed: list[tuple[int, int]] = []
+        batched = start = taken = 0
+        stored = kv.admissions((), False)
         for progress in view.waiting:
             known = progress.known_tokens
-            free = room + kv.watermark_blocks
-            start = kv.cached_tokens(progress.id, known, free, resumed) if progress.was_preempted else 0
+            if stored is not None:
+                start, taken = stored.find(progress, room + kv.watermark_blocks)
             tokens = known - start
-            blocks = -(-known // kv.block_tokens)
+            blocks = -(-known // kv.block_tokens) - start // kv.block_tokens + taken
             full = bool(chunks) and batched + tokens > self.max_num_batched_tokens
             if full or len(chunks) >= seats or blocks > room:
                 break
-            if start:
-                resumed.append((progress.id, start // kv.block_tokens))
+            if stored is not None:
+                stored.admit(progress, start, tokens)
             room -= blocks
             batched += tokens
             chunks.append((progress.id, start, tokens))

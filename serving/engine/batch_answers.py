@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, NamedTuple, NoReturn
 
+from serving.engine.admissions import Admissions
 from serving.engine.kv_ledger import KvLedger
 from serving.engine.progress import Progress
 from serving.protocols.batch import CHOOSE, Batch, Batcher
@@ -49,9 +50,7 @@ def check_batch(asked: BatchQuestion, batch: Batch) -> None:
     if not 0 <= begun <= len(chunks):
         _refuse(asked, batch, f"admit is {count}, of {len(chunks)} chunks")
     _check_begun(asked, batch, chunks[:begun])
-    waiting = iter(asked.waiting)
-    for chunk in chunks[begun:]:
-        _check_admitted(asked, batch, chunk, next(waiting, None))
+    _check_admitted(asked, batch, begun)
 
 
 def check_blocks(asked: BatchQuestion, batch: Batch) -> None:
@@ -96,21 +95,38 @@ def _check_begun(asked: BatchQuestion, batch: Batch, chunks: tuple[Chunk, ...]) 
         _refuse(asked, batch, "it has two chunks of one request")
 
 
-def _check_admitted(asked: BatchQuestion, batch: Batch, chunk: Chunk, progress: Progress | None) -> None:
-    """The next in the queue begins, at 0 or at what is stored of it."""
-    if progress is None or not _is_chunk(chunk):
-        _refuse(asked, batch, _wrong_chunk(chunk, None))
+def _check_admitted(asked: BatchQuestion, batch: Batch, begun: int) -> None:
+    """The queue begins in order, each request at 0 or behind what is stored of it when its turn comes."""
+    ledger, chunks = asked.ledger, batch.chunks
+    waiting = iter(asked.waiting)
+    stored = ledger.admissions(chunks[:begun], batch.decode)
+    free = ledger.free_blocks - (ledger.step_blocks() if batch.decode else 0)
+    free -= sum([ledger.blocks_for(one[1] + one[2]) - ledger.held_blocks(one[0]) for one in chunks[:begun]])
+    for chunk in chunks[begun:]:
+        progress = next(waiting, None)
+        if progress is None or not _is_chunk(chunk):
+            _refuse(asked, batch, _wrong_chunk(chunk, None))
+        request, start, tokens = chunk
+        left = progress.known_tokens - start - tokens
+        fits = tokens > 0 and left >= 0 and not (left and batch.max_steps > 1)
+        if progress.id != request or not fits or start < 0 or (start and stored is None):
+            _refuse(asked, batch, _wrong_chunk(chunk, progress))
+        if stored is not None:
+            free -= _check_start(asked, batch, stored, progress, chunk, free)
+
+
+def _check_start(
+    asked: BatchQuestion, batch: Batch, stored: Admissions, one: Progress, chunk: Chunk, free_blocks: int
+) -> int:
+    """It begins behind whole blocks that are stored; returns how many free blocks it takes."""
     request, start, tokens = chunk
-    left = progress.known_tokens - start - tokens
-    fits = tokens > 0 and left >= 0 and not (left and batch.max_steps > 1)
-    if progress.id != request or not fits or (start and not progress.was_preempted):
-        _refuse(asked, batch, _wrong_chunk(chunk, progress))
-    if start:
-        ledger = asked.ledger
-        stored = ledger.cached_tokens(request, progress.known_tokens, ledger.free_blocks)
-        if not 0 < start <= stored or start % ledger.block_tokens:
-            why = f"request {request} has {stored} tokens stored, in whole blocks"
-            _refuse(asked, batch, f"{why}, and cannot begin at position {start}")
+    ledger = asked.ledger
+    found, _ = stored.find(one, free_blocks)
+    if start > found or start % ledger.block_tokens:
+        why = f"request {request} has {found} tokens stored, in whole blocks"
+        _refuse(asked, batch, f"{why}, and cannot begin at position {start}")
+    taken = stored.admit(one, start, tokens)
+    return ledger.blocks_for(start + tokens) - start // ledger.block_tokens + taken
 
 
 def _refuse(asked: BatchQuestion, batch: Batch, why: str) -> NoReturn:
@@ -130,7 +146,7 @@ def _wrong_chunk(chunk: Any, progress: Progress | None) -> str:
         return f"the chunk {chunk} is of no request that waits or has a prompt under way"
     if progress.id != request:
         return f"request {progress.id} is before {request} in the queue"
-    where = "position 0, or what is stored" if progress.was_preempted else f"position {progress.computed}"
+    where = f"position {progress.computed}" if progress.computed else "position 0, or what is stored"
     left = progress.known_tokens - progress.computed
     return (
         f"the chunk {chunk} does not fit: request {request} goes on at {where}, once, with 1 to {left} "

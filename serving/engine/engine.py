@@ -74,7 +74,7 @@ class Engine:
         self.asynchronous = asynchronous
         self.epoch = 0
         blocks = replica.kv_blocks, replica.block_tokens, replica.watermark_blocks
-        self.ledger = KvLedger(*blocks, replica.prefix_caching)
+        self.ledger = KvLedger(*blocks, replica.prefix_caching, int(asynchronous))
         self.waiting: deque[Progress] = deque()
         self.unseen_arrivals: deque[Progress] = deque()  # asynchronous: came since the last choice was made
         self.ended: list[int] = []  # asynchronous: finished since then
@@ -117,6 +117,7 @@ class Engine:
         """The GPUs go to others; nothing may be left here."""
         works = self.layer_pass is not None or self.ledger.holders()
         assert self.state in (_IDLE, _LOADING) and not works, "a replica at work was vacated"
+        self.ledger.forget_stored()
         self.state = _VACANT
 
     def place(self, role: str, loaded: bool) -> None:
@@ -310,12 +311,11 @@ class Engine:
         gone = sorted([*self.running, *(progress.id for progress in others)])
         for request in gone:
             self.ledger.release(request)
-        for progress in self.waiting:
-            self.ledger.forget(progress.id)
         for held in (self.running, self.prefilling, self.waiting, self.unseen_arrivals):
             held.clear()
         self.outgoing.clear()
         self.attached.clear()
+        self.ledger.forget_stored()
         return gone
 
     def _joined(self, joins: tuple[int, ...], steps: int) -> int:
@@ -357,6 +357,8 @@ class Engine:
     def _finish(self, finished: tuple[int, ...], late: bool) -> None:
         """Requests have all their tokens; ``late``: the next step is chosen without knowing that."""
         ledger, running = self.ledger, self.running
+        if len(finished) > 1 and ledger.cache is not None:
+            finished = tuple(sorted(finished, key=ledger.admission_order))  # as their blocks are queued
         for request in finished:
             assert request not in self.prefilling, "a request finished before its prompt was computed"
             if late:
@@ -405,7 +407,7 @@ class Engine:
             check_batch(self._asked(), batch)
         _, chunks, count, decode, max_steps, interruptible, reason = batch
         if chunks:
-            self._admit(chunks, count)
+            self._admit(chunks, count, decode)
         if self.checks:
             check_blocks(self._asked(), batch)
         # One step at a time while the batcher's next answer may change: arrivals or finishes that it has not
@@ -420,9 +422,10 @@ class Engine:
         self.handing_over = hands_over = self.hands_over
         actions.append(Run(self.id, self.epoch, chunks, decode, max_steps, until_finish, reason, hands_over))
 
-    def _admit(self, chunks: tuple[Chunk, ...], count: int) -> None:
+    def _admit(self, chunks: tuple[Chunk, ...], count: int, decode: bool) -> None:
         """Reserve memory for the chunks; the last ``count`` are of requests that leave the queue."""
         ledger, prefilling, begun = self.ledger, self.prefilling, len(chunks) - count
+        caches = ledger.cache is not None
         for request, start, tokens in chunks:
             if begun:
                 begun -= 1
@@ -431,9 +434,9 @@ class Engine:
                 progress = self.waiting.popleft()
                 assert progress.id == request, "the queue is admitted in order"
                 self.running[request] = prefilling[request] = progress
-                if progress.was_preempted:
-                    progress.computed = start
-                    ledger.resume(request, start)
+                if caches:
+                    progress.computed, again = start, progress.was_preempted
+                    ledger.admit(request, progress.shared_prefix, progress.known_tokens, start, decode, again)
             assert progress.computed == start, "a chunk starts where the last one ended"
             ledger.reserve(request, start + tokens)
 
@@ -490,7 +493,7 @@ class Engine:
             progress = self.running.pop(request)
             if request in self.ended:
                 self.ended.remove(request)
-                ledger.release(request)
+                ledger.preempt(request, 0)  # what its last step stored is not known yet
                 continue
             stored = progress.computed
             if self.prefilling.pop(request, None) is None:

@@ -1,73 +1,56 @@
-"""The queue of free KV blocks, first in first out, counted instead of listed.
+"""The queue of free KV blocks: first in, first out, and a block keeps what it holds until it is taken.
 
-A block that is given back keeps what it holds until it is handed out again. So a preempted request finds the
-beginning of its KV still there when it is admitted again soon: its blocks were queued last one first, and
-those behind in the queue are still whole. Used when prefix caching is on (vLLM v1, block_pool.py: free blocks
-are appended, taken from the front, and taken out of the middle when a request finds its own).
+Blocks stand in it as extents: blocks of one owner's content that follow each other. A request that leaves
+queues its last block first, so an extent loses its last blocks first (vLLM 0.19, kv_cache_manager.py:free).
 """
 
+NOBODY = -1
 
-class _Span:
-    """The blocks one request left in the queue."""
 
-    __slots__ = ("ahead_kept", "first", "full_blocks", "held_blocks")
+class Extent:
+    """Blocks that hold the full blocks [start, stop) of ``owner``'s tokens; of ``NOBODY``: nothing to find.
 
-    def __init__(self, first: int, held_blocks: int, full_blocks: int, ahead_kept: int) -> None:
-        self.first = first  # blocks given back before its own, ever
-        self.held_blocks = held_blocks
-        self.full_blocks = full_blocks
-        self.ahead_kept = ahead_kept  # blocks before its own that left the queue by being found again
+    ``users``: requests that hold them; without any they are in the free queue, between ``ahead`` (taken
+    before them) and ``behind``. ``born``: of two copies of a block the one noted first is found. ``rest``:
+    where an extent was split, its second part.
+    """
+
+    __slots__ = ("ahead", "behind", "born", "owner", "rest", "start", "stop", "users")
+
+    def __init__(self, owner: int, start: int, stop: int, users: int, born: int) -> None:
+        self.owner = owner
+        self.start = start
+        self.stop = stop
+        self.users = users
+        self.born = born
+        self.rest: Extent = self
+        self.ahead: Extent = self
+        self.behind: Extent = self
 
 
 class FreeQueue:
-    """Counts blocks given back and found again; what is handed out follows from how many are free."""
+    """``blocks`` of all extents in it. ``ends`` is behind the last of them and ahead of the first."""
 
-    __slots__ = ("_kept", "_returned", "_spans")
+    __slots__ = ("blocks", "ends")
 
-    def __init__(self) -> None:
-        self._returned = 0  # blocks given back, ever
-        self._kept = 0
-        self._spans: dict[int, _Span] = {}
+    def __init__(self, blocks: int) -> None:
+        self.ends = Extent(NOBODY, 0, 0, 0, 0)
+        self.blocks = 0
+        self.append(Extent(NOBODY, 0, blocks, 0, 0))
 
-    def give_back(self, blocks: int) -> None:
-        """Blocks whose content no request will look for."""
-        self._returned += blocks
+    def append(self, extent: Extent) -> None:
+        """Behind all others."""
+        self.insert(extent, self.ends)
 
-    def leave(self, request: int, held_blocks: int, full_blocks: int) -> None:
-        """A preempted request's blocks; ``full_blocks`` of them, from the first, can be found again."""
-        self._spans[request] = _Span(self._returned, held_blocks, full_blocks, self._kept)
-        self._returned += held_blocks
+    def insert(self, extent: Extent, behind: Extent) -> None:
+        """Just ahead of ``behind``."""
+        ahead = behind.ahead
+        extent.ahead, extent.behind = ahead, behind
+        ahead.behind = behind.ahead = extent
+        self.blocks += extent.stop - extent.start
 
-    def remembers(self, request: int) -> bool:
-        """Whether the request has left blocks here."""
-        return request in self._spans
-
-    def left_blocks(
-        self, request: int, free_blocks: int, resumed: list[tuple[int, int]] | tuple[()] = ()
-    ) -> int:
-        """Blocks of the request that would be found when ``free_blocks`` are free.
-
-        ``resumed``: (request, blocks found) decided earlier in the same step and not yet applied.
-        """
-        span = self._spans.get(request)
-        if span is None:
-            return 0
-        kept, ahead = self._kept, span.ahead_kept
-        for other, blocks in resumed:
-            kept += blocks
-            if self._spans[other].first < span.first:
-                ahead += blocks
-        handed_out = self._returned - kept - free_blocks + ahead - span.first
-        return max(0, min(span.full_blocks, span.held_blocks - handed_out))
-
-    def find(self, request: int, blocks: int) -> None:
-        """The request takes ``blocks`` of its own out of the queue, and forgets the rest."""
-        first = self._spans.pop(request).first
-        self._kept += blocks
-        for span in self._spans.values():
-            if span.first > first:
-                span.ahead_kept += blocks
-
-    def forget(self, request: int) -> None:
-        """The request will not come back for its blocks."""
-        self._spans.pop(request, None)
+    def remove(self, extent: Extent) -> None:
+        """From wherever it stands."""
+        extent.ahead.behind = extent.behind
+        extent.behind.ahead = extent.ahead
+        self.blocks -= extent.stop - extent.start

@@ -7,22 +7,28 @@ request stores base + steps_done - 1 positions. Write base - 1 as ``block * base
 the steps whose counter is ``phase`` modulo the block size. A histogram over the turns therefore tells the
 blocks of everybody, and what any number of steps will take.
 
-The ledger counts blocks and knows none of them by what it holds. What does is ``_stored``, None when prefix
-caching is off: then nothing is asked of it and nothing noted. It is told of blocks that are given back with
-their content (``preempt``) or without (``release``); admission asks it in one place (``cached_tokens``), and
-a request that is admitted takes what was found (``resume``). Today its keys are preempted requests, which
-find their own blocks. Prefixes shared between requests (vLLM's block pool: hash -> block, users counted,
-blocks without users evicted first in, first out) have their place there: keys are hashes, ``release`` leaves
-the content too, and a block that several use is counted once, by one more sum in ``free_blocks``.
+The ledger counts blocks and knows none of them by what it holds. What does is ``cache``
+(``prefix_cache.PrefixCache``), None when prefix caching is off: then nothing is asked and nothing noted. It
+is told who is admitted behind what it found (``admit``), which prompts are computed (``reserve``), and
+who leaves (``release``, ``preempt``). A block that several requests hold is counted once, though each holds
+it: ``_reserved`` is smaller by what is held beyond once.
 """
 
-from serving.engine.free_queue import FreeQueue
+from collections.abc import Iterable
+
+from serving.engine.admissions import Admissions
+from serving.engine.free_queue import Extent
+from serving.engine.prefix_cache import BlockTable, PrefixCache, SharedPrefix, owners
+from serving.vocabulary.actions import Chunk
+from serving.vocabulary.request import Request
 
 
 class KvLedger:
     """Blocks held per request; ``watermark_blocks`` stay free when a new request is admitted.
 
-    With ``prefix_caching`` a preempted request finds those of its blocks again that no other has taken.
+    With ``prefix_caching`` a request finds blocks that hold the beginning of its tokens, whoever computed
+    them. ``late_tokens``: of those who decode the last generated token is not known when a step is chosen
+    (asynchronous scheduling), so a block is found that much later.
     """
 
     __slots__ = (
@@ -31,10 +37,11 @@ class KvLedger:
         "_counted_at",
         "_decoding_blocks",
         "_held",
+        "_late_tokens",
         "_phases",
         "_reserved",
-        "_stored",
         "block_tokens",
+        "cache",
         "decoding",
         "steps_done",
         "total_blocks",
@@ -42,7 +49,12 @@ class KvLedger:
     )
 
     def __init__(
-        self, total_blocks: int, block_tokens: int, watermark_blocks: int = 0, prefix_caching: bool = False
+        self,
+        total_blocks: int,
+        block_tokens: int,
+        watermark_blocks: int = 0,
+        prefix_caching: bool = False,
+        late_tokens: int = 0,
     ) -> None:
         if total_blocks < 1 or block_tokens < 1 or not 0 <= watermark_blocks < total_blocks:
             raise ValueError(f"no KV memory: {total_blocks=} {block_tokens=} {watermark_blocks=}")
@@ -53,11 +65,12 @@ class KvLedger:
         self.decoding = 0
         self._phases = [0] * block_tokens
         self._base_blocks = 0  # sum of ``base_blocks`` over the decoding requests
-        self._reserved = 0  # blocks of prompts in progress
+        self._reserved = 0  # blocks of prompts in progress, less what is held beyond once
         self._decoding_blocks, self._counted_at = 0, 0  # of those who decode, at that step; -1: not known
         self._held: dict[int, int] = {}
         self._bases: dict[int, int] = {}
-        self._stored = FreeQueue() if prefix_caching else None
+        self._late_tokens = late_tokens
+        self.cache = PrefixCache(total_blocks, block_tokens) if prefix_caching else None
 
     @property
     def free_blocks(self) -> int:
@@ -91,6 +104,10 @@ class KvLedger:
         assert before <= after, "a prompt chunk never gives blocks back"
         self._reserved += after - before
         self._held[request] = after
+        if self.cache is not None:
+            table = self.cache.tables.get(request)
+            if table is not None:
+                self._store(table, tokens)
 
     def start_decoding(self, request: int, context_tokens: int) -> None:
         """The request joins the decoding set; its context counts the token just sampled."""
@@ -117,22 +134,44 @@ class KvLedger:
         """Whether the request is one of those that decode."""
         return request in self._bases
 
-    def cached_tokens(
-        self,
-        request: int,
-        known_tokens: int,
-        free_blocks: int,
-        resumed: list[tuple[int, int]] | tuple[()] = (),
-    ) -> int:
-        """KV positions that a waiting request of ``known_tokens`` would find still stored; whole blocks.
+    def admissions(self, chunks: Iterable[Chunk] = (), decodes: bool = True) -> Admissions | None:
+        """To look up what waiting requests would find in the step that is put together; None: nothing ever.
 
-        ``free_blocks`` and ``resumed`` (request, blocks found) are those of the step being put together. The
-        last position is always computed again: its output is the next token (vLLM, get_computed_blocks).
+        ``chunks``: of prompts under way. ``decodes``: those who decode take part in it.
         """
-        if self._stored is None:
+        if self.cache is None:
+            return None
+        self.cache.trim(self.free_blocks)
+        return Admissions(self.cache, self, chunks, decodes)
+
+    def cached_prefix_tokens(self, request: Request) -> int:
+        """Tokens of its prompt that a request would find here if it were admitted now: whole blocks."""
+        cache = self.cache
+        if cache is None or not request.shared_prefix:
             return 0
-        left = self._stored.left_blocks(request, free_blocks, resumed)
-        return min(left, (known_tokens - 1) // self.block_tokens) * self.block_tokens
+        cache.trim(self.free_blocks)
+        whole, found = (request.prompt_tokens - 1) // self.block_tokens, 0
+        for owner, start, stop in owners(request.id, request.shared_prefix, 0, whole, self.block_tokens):
+            self.grow(owner, False)
+            found = cache.reach(owner, start, stop)
+            if found < stop:
+                break
+        return found * self.block_tokens
+
+    def grow(self, request: int, decodes: bool) -> bool:
+        """Blocks filled by a request that decodes can be found; False when it does not decode here.
+
+        ``decodes``: so it does in the step that is put together.
+        """
+        base = self._bases.get(request)
+        if base is None or self.cache is None:
+            return False
+        table = self.cache.tables.get(request)
+        if table is None:
+            return False
+        stored = base + self.steps_done - 1 - self._late_tokens + decodes
+        self.cache.store(table, stored // self.block_tokens)
+        return True
 
     def steps_until_full(self, spare_blocks: int = 0) -> int:
         """Decode steps that surely have blocks, and leave so many free.
@@ -156,33 +195,100 @@ class KvLedger:
         phases = [self._phases[(self.steps_done + step) % block] for step in range(rest)]
         return self.decoding * rounds + sum(phases)
 
-    def resume(self, request: int, cached_tokens: int) -> None:
-        """A preempted request is admitted again and finds ``cached_tokens``; ``reserve`` follows."""
-        if self._stored is not None and self._stored.remembers(request):
-            self._stored.find(request, cached_tokens // self.block_tokens)
+    def admit(
+        self, request: int, prefix: SharedPrefix, known_tokens: int, start: int, decodes: bool, again: bool
+    ) -> None:
+        """A request leaves the queue and begins at ``start``, behind what is stored; ``reserve`` follows.
 
-    def preempt(self, request: int, cached_tokens: int) -> None:
-        """Release; with prefix caching the first ``cached_tokens`` can be found again for a while."""
-        held = self._give_up(request)
-        if self._stored is not None:
-            self._stored.leave(request, held, cached_tokens // self.block_tokens)
+        ``decodes``: those who decode take part in the step. ``again``: it was preempted before.
+        """
+        cache = self.cache
+        if cache is None:
+            return
+        cache.trim(self.free_blocks - (self.step_blocks() if decodes else 0))
+        for owner, _ in prefix:
+            self.grow(owner, decodes)
+        self._reserved -= cache.admit(request, prefix, start // self.block_tokens)
+        if not again:
+            cache.queried_tokens += known_tokens
+            cache.hit_tokens += start
+
+    def preempt(self, request: int, stored_tokens: int) -> None:
+        """Release; with prefix caching the first ``stored_tokens`` can be found."""
+        self._leave(request, stored_tokens)
 
     def retire(self, request: int) -> None:
         """The request decodes no more, and keeps its blocks until it is released."""
+        cache, base = self.cache, self._bases.get(request)
+        if cache is not None and base is not None and request in cache.tables:
+            table = cache.tables[request]
+            table.stored_tokens = stored = base + self.steps_done - 1
+            cache.store(table, (stored - self._late_tokens) // self.block_tokens)
         self._held[request] = held = self._give_up(request)
         self._reserved += held
 
     def release(self, request: int) -> None:
-        """Everything the request holds is free again."""
-        held = self._give_up(request)
-        stored = self._stored
-        if stored is not None:
-            stored.give_back(held)
+        """Everything the request holds is free again; with prefix caching all that it stored can be found."""
+        if self.cache is None:
+            self._give_up(request)
+            return
+        base = self._bases.get(request)
+        if base is not None:
+            stored = base + self.steps_done - 1
+        else:
+            table = self.cache.tables.get(request)
+            stored = 0 if table is None else table.stored_tokens
+        self._leave(request, stored)
 
-    def forget(self, request: int) -> None:
-        """A request that waits is gone for good: no request will look for the blocks that it left."""
-        if self._stored is not None:
-            self._stored.forget(request)
+    def admission_order(self, request: int) -> int:
+        """A number that grows from one admitted request to the next; 0 for one whose content is not known."""
+        table = None if self.cache is None else self.cache.tables.get(request)
+        return 0 if table is None else table.number
+
+    def blocks_freed(self, victims: tuple[int, ...]) -> int:
+        """Blocks that would be free if the last of these left after the others: what none but they hold."""
+        request = victims[-1]
+        held, cache = self.held_blocks(request), self.cache
+        if cache is None or not cache.shared_blocks or request not in cache.tables:
+            return held
+        left: dict[Extent, int] = {}
+        for victim in victims[:-1]:
+            if victim in cache.tables:
+                for extent in cache.tables[victim].parts():
+                    left[extent] = left.get(extent, 0) + 1
+        shared = [
+            one.stop - one.start for one in cache.tables[request].parts() if one.users - left.get(one, 0) > 1
+        ]
+        return held - sum(shared)
+
+    def forget_stored(self) -> None:
+        """The memory is lost, or goes to others: nothing is found any more in what no request holds."""
+        if self.cache is not None:
+            self.cache.trim(self.free_blocks)
+            self.cache.forget()
+
+    def _store(self, table: BlockTable, tokens: int) -> None:
+        assert self.cache is not None
+        for owner, _ in table.prefix:
+            self.grow(owner, True)
+        table.stored_tokens = tokens
+        self.cache.store(table, tokens // self.block_tokens)
+
+    def _leave(self, request: int, stored_tokens: int) -> None:
+        """Release, the first ``stored_tokens`` can be found."""
+        cache = self.cache
+        table = None if cache is None else cache.tables.get(request)
+        if cache is None or (table is None and not self.held_blocks(request)):
+            self._give_up(request)
+            return
+        cache.trim(self.free_blocks)
+        if table is not None:
+            cache.store(table, stored_tokens // self.block_tokens)
+        held = self._give_up(request)
+        if table is None:
+            cache.leave_blank(held)
+        else:
+            self._reserved += cache.release(table, held)
 
     def _give_up(self, request: int) -> int:
         """Take the request off the books; returns the blocks it held."""

@@ -26,11 +26,12 @@ class Progress:
     ``was_preempted``: it was here before, and something of it may still be stored.
     """
 
-    __slots__ = ("arrival_ns", "computed", "id", "known_tokens", "was_preempted")
+    __slots__ = ("arrival_ns", "computed", "id", "known_tokens", "shared_prefix", "was_preempted")
 
     def __init__(self, request: Request) -> None:
         self.id = request.id
         self.arrival_ns = request.arrival_ns
         self.known_tokens = request.prompt_tokens
         self.computed = 0
+        self.shared_prefix = request.shared_prefix
         self.was_preempted = False

@@ -45,6 +45,23 @@ class ProgressView(Protocol):
     @property
     def was_preempted(self) -> bool: ...
 
+    @property
+    def shared_prefix(self) -> tuple[tuple[int, int], ...]: ...
+
+
+class AdmissionsView(Protocol):
+    """What waiting requests would find in KV memory (serving.engine.admissions), asked one after the other.
+
+    ``growing``: the request last looked for may find more after every step of those who decode.
+    """
+
+    @property
+    def growing(self) -> bool: ...
+
+    def find(self, one: ProgressView, free_blocks: int) -> tuple[int, int]: ...
+
+    def admit(self, one: ProgressView, start: int, tokens: int) -> int: ...
+
 
 class KvView(Protocol):
     """The replica's KV memory (serving.engine.kv_ledger.KvLedger), to look at."""
@@ -71,9 +88,9 @@ class KvView(Protocol):
 
     def decodes(self, request: int) -> bool: ...
 
-    def cached_tokens(
-        self, request: int, known_tokens: int, free_blocks: int, resumed: list[tuple[int, int]]
-    ) -> int: ...
+    def blocks_freed(self, victims: tuple[int, ...]) -> int: ...
+
+    def admissions(self, chunks: tuple[Chunk, ...] = (), decodes: bool = True) -> AdmissionsView | None: ...
 
 
 class Queue(Protocol):

@@ -2,8 +2,9 @@
 
 The cases in ``tests/data`` were recorded from that scheduler (``Scheduler`` and ``AsyncScheduler`` behind
 ``EngineCore.step`` and ``step_with_batch_queue``, queue depth 2) with a stand-in for the model that returns
-one token for every sequence of a step. No two requests share a prefix. Each hand-made case names the place in
-vLLM's source that it shows; the random ones have 3 to 12 requests on 8 to 24 blocks.
+one token for every sequence of a step. No two requests share a prefix; ``test_vllm_prefix_schedules`` has
+such that do. Each hand-made case names the place in vLLM's source that it shows; the random ones have 3 to 12
+requests on 8 to 24 blocks.
 
 A case: settings (one of ``num_gpu_blocks`` is vLLM's null block), requests as (arrival, prompt, max_tokens)
 where arrival a means while step a - 1 runs, and steps as (batch, preempted, finished), a batch of (request,
@@ -18,21 +19,11 @@ from typing import Any
 import pytest
 
 from serving.vocabulary.errors import PolicyError
-from tests.worlds.vllm_schedule import Schedule, in_any_order
+from tests.worlds.vllm_schedule import Schedule, in_any_order, recorded
 
 DATA = Path(__file__).parents[1] / "data"
 HAND_MADE = json.loads((DATA / "vllm_schedules_hand_made.json").read_text(encoding="ascii"))
 RANDOM = json.loads(gzip.decompress((DATA / "vllm_schedules_random.json.gz").read_bytes()))
-
-
-def recorded(case: dict[str, Any]) -> list[list[Any]]:
-    """vLLM's steps. A victim that had its last token in flight is none to us: it lost nothing."""
-    steps = []
-    ended: set[int] = set()
-    for batch, preempted, finished in case["steps"]:
-        steps.append([batch, [id for id in preempted if id not in ended], finished])
-        ended |= set(finished)
-    return steps
 
 
 @pytest.mark.parametrize("case", HAND_MADE, ids=lambda case: case["name"])

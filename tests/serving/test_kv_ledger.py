@@ -5,8 +5,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from serving.engine.free_queue import FreeQueue
 from serving.engine.kv_ledger import KvLedger
+from serving.engine.prefix_cache import SharedPrefix
+from serving.engine.progress import Progress
+from serving.vocabulary.request import Request
 
 HORIZON_STEPS = 200  # beyond what a pool of 24 blocks of 32 tokens lets two requests do in these tests
 
@@ -204,36 +206,131 @@ def test_releasing_somebody_unknown_frees_nothing() -> None:
     assert (ledger.free_blocks, ledger.held_blocks(3)) == (4, 0)
 
 
+def waiting(request: int, known_tokens: int, prefix: SharedPrefix = ()) -> Progress:
+    return Progress(Request(request, 0, known_tokens, 1, "m", shared_prefix=prefix))
+
+
+def found(ledger: KvLedger, one: Progress, free_blocks: int | None = None) -> tuple[int, int]:
+    """(Tokens found, how many of their blocks are free) by a request that waits alone."""
+    stored = ledger.admissions()
+    assert stored is not None
+    return stored.find(one, ledger.free_blocks if free_blocks is None else free_blocks)
+
+
+def compute(ledger: KvLedger, request: int, tokens: int, prefix: SharedPrefix = (), start: int = 0) -> None:
+    """A request is admitted, and this much of its prompt computed."""
+    ledger.admit(request, prefix, tokens, start, False, False)
+    ledger.reserve(request, tokens)
+
+
+def caching(blocks: int = 8) -> KvLedger:
+    return KvLedger(blocks, 4, prefix_caching=True)
+
+
 def test_the_last_position_is_computed_again_though_its_block_is_still_whole() -> None:
     """Its output is the next token (vLLM, get_computed_blocks)."""
-    ledger = KvLedger(8, 4, prefix_caching=True)
-    ledger.reserve(0, 8)
+    ledger = caching()
+    compute(ledger, 0, 8)
     ledger.preempt(0, 8)
-    assert ledger.cached_tokens(0, 9, ledger.free_blocks) == 8
-    assert ledger.cached_tokens(0, 8, ledger.free_blocks) == 4
+    assert found(ledger, waiting(0, 9)) == (8, 2)
+    assert found(ledger, waiting(0, 8)) == (4, 1)
 
 
-@pytest.mark.parametrize(("prefix_caching", "found_tokens"), [(False, 0), (True, 8)])
-def test_blocks_are_known_by_what_they_hold_only_where_that_is_asked_for(
-    prefix_caching: bool, found_tokens: int
-) -> None:
-    """Of 3 blocks 2 are full when request 1 is preempted; another then takes 5 of 8."""
-    ledger = KvLedger(8, 4, prefix_caching=prefix_caching)
-    ledger.reserve(1, 12)
+def test_without_prefix_caching_nothing_is_looked_up() -> None:
+    ledger = KvLedger(8, 4)
+    assert ledger.cache is None and ledger.admissions() is None
+    assert ledger.cached_prefix_tokens(Request(1, 0, 40, 1, "m", shared_prefix=((0, 40),))) == 0
+
+
+def test_a_block_is_found_until_it_is_taken_the_last_of_a_request_first() -> None:
+    """Of 3 blocks 2 are full when request 1 leaves; another then takes 5 of 8, and one more 3 of the rest."""
+    ledger = caching()
+    compute(ledger, 1, 9)
     ledger.preempt(1, 9)
-    assert ledger.cached_tokens(1, 13, ledger.free_blocks) == found_tokens
-    ledger.reserve(2, 20)
-    assert ledger.cached_tokens(1, 13, ledger.free_blocks) == found_tokens  # the blocks that were free before
+    assert found(ledger, waiting(1, 13)) == (8, 2)
+    compute(ledger, 2, 20)
+    assert found(ledger, waiting(1, 13)) == (8, 2), "the blocks that were free before go first"
+    assert found(ledger, waiting(1, 13), 1) == (4, 1), "the step takes the partial one, then block 1"
+    compute(ledger, 3, 8)
+    assert found(ledger, waiting(1, 13)) == (4, 1)
+    assert ledger.cache is not None and ledger.cache.evicted_blocks == 1
+    compute(ledger, 4, 4)
+    assert found(ledger, waiting(1, 13)) == (0, 0)
+
+
+def test_a_prompt_begins_behind_what_another_computed_and_both_hold_it_once() -> None:
+    ledger = caching()
+    compute(ledger, 1, 12)
+    shares = waiting(2, 12, ((1, 10),))
+    assert found(ledger, shares) == (8, 0), "8 of 10 shared tokens are whole blocks"
+    compute(ledger, 2, 12, ((1, 10),), 8)
+    assert (ledger.free_blocks, ledger.held_blocks(1), ledger.held_blocks(2)) == (4, 3, 3)
+    assert (ledger.blocks_freed((2,)), ledger.blocks_freed((2, 1))) == (1, 3)
+    ledger.release(1)
+    assert ledger.free_blocks == 5
     ledger.release(2)
-    ledger.reserve(3, 32)
-    assert ledger.cached_tokens(1, 13, ledger.free_blocks) == 0
+    assert (ledger.free_blocks, found(ledger, shares)) == (8, (8, 2))
+    cache = ledger.cache
+    assert cache is not None
+    assert (cache.queried_tokens, cache.hit_tokens, cache.evicted_blocks) == (24, 8, 0)
 
 
-def test_stored_blocks_are_found_by_any_key_that_both_sides_know() -> None:
-    """A hash of a prefix as well as a request, until the blocks are handed out."""
-    stored, prefix = FreeQueue(), hash((3, 1, 4, 1))
-    stored.leave(prefix, held_blocks=3, full_blocks=2)
-    assert stored.remembers(prefix) and stored.left_blocks(prefix, free_blocks=3) == 2
-    assert stored.left_blocks(prefix, free_blocks=1) == 1  # the first in the queue are handed out first
-    stored.find(prefix, 2)
-    assert not stored.remembers(prefix)
+def test_generated_tokens_are_found_as_soon_as_a_step_fills_their_block() -> None:
+    """Block 2 holds positions 8 to 11; the step that computes the last of them is the fourth (vLLM notes it
+    when that is chosen; asynchronously one step later, since the token was not known yet)."""
+    for late_tokens in (0, 1):
+        ledger = KvLedger(8, 4, prefix_caching=True, late_tokens=late_tokens)
+        compute(ledger, 1, 8)
+        ledger.start_decoding(1, 9)
+        session = waiting(2, 20, ((1, 20),))
+        seen = []
+        for _ in range(6):
+            seen.append(found(ledger, session)[0])
+            ledger.steps_done += 1
+        assert seen == [8] * (3 + late_tokens) + [12] * (3 - late_tokens)
+        ledger.release(1)
+        assert found(ledger, session) == (12, 3)
+
+
+def test_the_older_of_two_copies_is_found_and_the_other_when_that_is_taken() -> None:
+    ledger = caching()
+    compute(ledger, 1, 8)
+    compute(ledger, 2, 8, ((1, 8),), 4)  # the block with its last position is computed again: a copy
+    assert ledger.free_blocks == 5
+    ledger.release(1)
+    third = waiting(3, 9, ((1, 8),))
+    assert found(ledger, third) == (8, 1), "block 0 is held by 2, block 1 of request 1 is free"
+    compute(ledger, 4, 24)
+    assert found(ledger, third) == (8, 0), "the copy that 2 holds is left"
+
+
+def test_who_is_admitted_later_in_a_step_finds_what_the_step_is_to_compute() -> None:
+    ledger = caching()
+    first, second = waiting(1, 12), waiting(2, 16, ((1, 12),))
+    stored = ledger.admissions()
+    assert stored is not None
+    assert stored.find(first, 8) == (0, 0)
+    stored.admit(first, 0, 9)
+    assert stored.find(second, 5) == (8, 0), "of 9 tokens two blocks are whole"
+    assert found(ledger, second) == (0, 0), "asking changed nothing"
+
+
+def test_a_lookup_tells_whether_more_may_be_found_after_the_next_step() -> None:
+    ledger = caching()
+    compute(ledger, 1, 8)
+    ledger.start_decoding(1, 9)
+    for end_tokens, growing in ((20, True), (8, False)):
+        stored = ledger.admissions()
+        assert stored is not None
+        stored.find(waiting(2, 21, ((1, end_tokens),)), ledger.free_blocks)
+        assert stored.growing is growing
+
+
+def test_memory_that_is_given_up_is_forgotten() -> None:
+    ledger = caching()
+    compute(ledger, 1, 12)
+    ledger.release(1)
+    request = Request(2, 0, 12, 1, "m", shared_prefix=((1, 12),))
+    assert ledger.cached_prefix_tokens(request) == 8
+    ledger.forget_stored()
+    assert (ledger.cached_prefix_tokens(request), ledger.free_blocks) == (0, 8)

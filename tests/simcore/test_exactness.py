@@ -63,7 +63,8 @@ class Capricious:
         if batch is None or not batch.chunks or self.random.random() < 0.5:
             return batch
         chunk_blocks = sum(-(-(start + tokens) // view.kv.block_tokens) for _, start, tokens in batch.chunks)
-        if view.kv.step_blocks() + chunk_blocks > view.kv.free_blocks:
+        behind_stored = any(start for _, start, _ in batch.chunks)  # residents might take those blocks first
+        if behind_stored or view.kv.step_blocks() + chunk_blocks > view.kv.free_blocks:
             return batch
         return batch._replace(decode=True, max_steps=1, interruptible=False)
 

@@ -30,8 +30,10 @@ class Schedule:
     def __init__(self, case: dict[str, Any], engine: Engine | None = None) -> None:
         self.engine = v1_engine(case["settings"]) if engine is None else engine
         self.requests = case["requests"]
+        self.hits: dict[int, int] = {}  # tokens found at a request's first admission
+        self.free_blocks: list[int] = []  # after each step was chosen
         self.to_come = list(range(len(self.requests)))
-        self.missing = [max_tokens for _, _, max_tokens in self.requests]
+        self.missing = [request[2] for request in self.requests]
 
     def steps(self) -> list[list[Any]]:
         """(batch, preempted, finished) of every step."""
@@ -55,9 +57,10 @@ class Schedule:
         coming = [id for id in self.to_come if self.requests[id][0] <= number]
         del self.to_come[: len(coming)]
         for id in coming:
-            arrival, prompt_tokens, max_tokens = self.requests[id]
+            arrival, prompt_tokens, max_tokens, *shared = self.requests[id]
             arrival_ns = max(0, arrival * STEP_NS - STEP_NS // 2)
-            request = Request(id, arrival_ns, prompt_tokens, max_tokens, "m")
+            prefix = tuple([(owner, end) for owner, end in shared[0]]) if shared else ()
+            request = Request(id, arrival_ns, prompt_tokens, max_tokens, "m", shared_prefix=prefix)
             if self.engine.state is EngineState.IDLE and id != coming[-1]:
                 self.engine.waiting.append(Progress(request))
             else:
@@ -68,6 +71,10 @@ class Schedule:
         """One step: what it computes, and which requests have all tokens after it."""
         (run,) = [action for action in actions if isinstance(action, Run)]
         engine, chunks = self.engine, {chunk[0]: list(chunk) for chunk in run.chunks}
+        taken = engine.ledger.step_blocks() if run.decode else 0
+        self.free_blocks.append(engine.ledger.free_blocks - taken)
+        for id, start, _ in run.chunks:
+            self.hits.setdefault(id, start)
         batch, finished = [], []
         for id, progress in engine.running.items():
             if id in chunks:
@@ -87,3 +94,13 @@ class Schedule:
 def in_any_order(steps: list[list[Any]]) -> list[list[Any]]:
     """The order in which several requests finish in one step is not compared."""
     return [[batch, preempted, sorted(finished)] for batch, preempted, finished in steps]
+
+
+def recorded(case: dict[str, Any]) -> list[list[Any]]:
+    """vLLM's steps. A victim that had its last token in flight is none to us: it lost nothing."""
+    steps = []
+    ended: set[int] = set()
+    for batch, preempted, finished in case["steps"]:
+        steps.append([batch, [id for id in preempted if id not in ended], finished])
+        ended |= set(finished)
+    return steps
