@@ -45,6 +45,7 @@ class BlockTable:
         for extent, stop in zip(self.extents, self.stops):
             found.append(extent)
             while extent.stop < stop:
+                assert extent.rest is not extent, "an extent became shorter while it was held"
                 extent = extent.rest
                 found.append(extent)
         return found

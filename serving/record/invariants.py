@@ -10,6 +10,7 @@ from serving.kv.migration_rules import HALTING
 from serving.parameters.copies import PooledCopies
 from serving.parameters.parameter_pool import broken
 from serving.parameters.residency import Residency
+from serving.record.cache_checks import broken as broken_cache
 from serving.services.colocated import Colocated
 from serving.services.disaggregated import Disaggregated
 from serving.services.migrating import Migrating
@@ -50,6 +51,10 @@ def _check_engine(engine: Engine, coming: set[int]) -> None:
     """``coming``: requests that memory is kept for, whose KV comes, is computed by layers, or is fetched."""
     ledger, replica = engine.ledger, engine.replica
     held = sum(ledger.held_blocks(request) for request in ledger.holders())
+    if ledger.cache is not None:
+        held -= ledger.cache.shared_blocks  # what several hold is there once
+        for sentence in broken_cache(ledger):
+            _demand(2, False, f"{sentence} (replica {replica.id})")
     total = ledger.total_blocks
     _demand(2, 0 <= ledger.free_blocks <= total, f"free KV blocks {ledger.free_blocks} of {total}")
     _demand(2, held + ledger.free_blocks == total, f"KV blocks conserved on replica {replica.id}")

@@ -13,6 +13,8 @@ from policies.dispatch import RoundRobin
 from serving.composition import compose
 from serving.controller import Controller
 from serving.engine.engine import Engine
+from serving.engine.free_queue import Extent
+from serving.engine.prefix_cache import PrefixCache
 from serving.engine.progress import EngineState, Progress
 from serving.record.invariants import InvariantError, check
 from serving.vocabulary.actions import Run
@@ -234,3 +236,69 @@ def test_invariants_1_2_4_10_hold_whatever_the_world_does(data: st.DataObject) -
             for engine in controller.engines.values():
                 if engine.state is EngineState.LOST:
                     world.tell(Ran(engine.replica.id, engine.epoch - 1, 1, (id,)))
+
+
+def sharing_controller() -> Controller:
+    """Request 0 decodes, 1 and 2 began behind its first 2 blocks, 3 has left 3 blocks in the free queue."""
+    replica = Replica(0, "m", LayerRange(0, 2), (0,), 16, 4, prefix_caching=True)
+    controller = compose([replica], RoundRobin(), lambda _: ChunkedPrefill(4, 40), AdmitAll())
+    for id, prompt_tokens, prefix in ((3, 12, ()), (0, 10, ()), (1, 14, ((0, 10),)), (2, 12, ((0, 9),))):
+        controller.handle(0, Arrived(Request(id, 0, prompt_tokens, 30, "m", shared_prefix=prefix)))
+    controller.handle(1, Ran(0, 0, 1, (3,)))
+    controller.handle(2, Ran(0, 0, 1, ()))
+    check(controller)
+    assert list(controller.engines[0].running) == [0, 1, 2]
+    return controller
+
+
+def cache_of(controller: Controller) -> PrefixCache:
+    cache = controller.engines[0].ledger.cache
+    assert cache is not None
+    return cache
+
+
+def count_a_user_twice(cache: PrefixCache) -> None:
+    cache.index[0][0].users += 1
+
+
+def find_a_block_too_many(cache: PrefixCache) -> None:
+    cache.tables[1].cached_blocks += 1
+
+
+def find_what_is_nowhere(cache: PrefixCache) -> None:
+    cache.index[9] = [Extent(9, 0, 2, 0, 99)]
+
+
+def lose_what_is_queued(cache: PrefixCache) -> None:
+    cache.queue.remove(cache.index[3][0])
+
+
+def count_shared_blocks_twice(cache: PrefixCache) -> None:
+    cache.shared_blocks *= 2
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        count_a_user_twice,
+        find_a_block_too_many,
+        find_what_is_nowhere,
+        lose_what_is_queued,
+        count_shared_blocks_twice,
+    ],
+)
+def test_a_broken_cache_is_named_by_invariant_2(damage: Callable[[PrefixCache], None]) -> None:
+    controller = sharing_controller()
+    damage(cache_of(controller))
+    with pytest.raises(InvariantError, match=r"^invariant 2: "):
+        check(controller)
+
+
+def test_a_lost_replica_loses_what_could_be_found_there() -> None:
+    controller = sharing_controller()
+    ledger, request = controller.engines[0].ledger, Request(7, 0, 12, 1, "m", shared_prefix=((0, 12),))
+    assert ledger.cached_prefix_tokens(request) == 8
+    controller.handle(3, Lost(0, "unplugged"))
+    check(controller)
+    assert ledger.cached_prefix_tokens(request) == 0 and not cache_of(controller).index
+    assert ledger.free_blocks == ledger.total_blocks == cache_of(controller).queue.blocks
