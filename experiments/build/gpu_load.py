@@ -11,6 +11,8 @@ from experiments.build.hosted import HostedModel, codes_of
 from serving.vocabulary.estimates import Estimates
 from traces.workload import Workload
 
+CACHED_TOKENS = "cached_tokens"
+"""Column of requests.parquet: prompt tokens that a request found computed."""
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
@@ -35,9 +37,13 @@ def gpu_load_share(
     columns: Mapping[str, NDArray[np.int64]],
     gpu_seconds: float,
 ) -> float | None:
-    """Full-batch GPU seconds of what finished, over the GPU seconds held; None when none were."""
+    """Full-batch GPU seconds of what finished, over the GPU seconds held; None when none were.
+
+    Prompt tokens that were found cached are nobody's work.
+    """
     if not gpu_seconds:
         return None
     code = codes_of(workload, hosted)[columns["request"]]
-    work = full_batch_gpu_s(hosted, estimates, code, columns["prompt_tokens"], columns["output_tokens"])
+    computed = columns["prompt_tokens"] - columns.get(CACHED_TOKENS, np.int64(0))
+    work = full_batch_gpu_s(hosted, estimates, code, computed, columns["output_tokens"])
     return float(sum(part.sum() for part in work)) / gpu_seconds

@@ -97,6 +97,7 @@ def facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         *_use(summary),
         ("preemptions", count(summary.get("preemptions"))),
         *_group_facts(section(summary, "data_parallel")),
+        *_prefix_hits(section(summary, "prefix_cache")),
         *_loads(section(summary, "loads")),
         *live_facts(section(summary, "live")),
         *(_cost_of_workers(real) if real else _cost_of_simulation(sim)),
@@ -116,6 +117,18 @@ def _group_facts(groups: Mapping[str, Any]) -> list[tuple[str, str]]:
         return []
     waiting = share(groups.get("waiting_share"))
     return [("dummy steps", share(groups.get("dummy_share"))), ("waits for slowest", waiting)]
+
+
+def _prefix_hits(cache: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What requests found computed; empty where none looks for another's blocks."""
+    if not cache:
+        return []
+    return [
+        ("prefix cache hits", share(cache.get("hit_rate"))),
+        ("hits at most", share(cache.get("hit_rate_at_most"))),
+        ("prompt tokens saved", count(cache.get("hit_tokens"))),
+        ("blocks evicted", count(cache.get("evicted_blocks"))),
+    ]
 
 
 def _loads(loads: Mapping[str, Any]) -> list[tuple[str, str]]:

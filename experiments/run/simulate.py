@@ -14,7 +14,7 @@ from experiments.build import build
 from experiments.build.capabilities import check_capabilities, driver_actions, is_masked
 from experiments.build.data_plane import data_plane_of
 from experiments.build.faults import fault_plan_of
-from experiments.build.gpu_load import gpu_load_share
+from experiments.build.gpu_load import CACHED_TOKENS, gpu_load_share
 from experiments.build.groups import group_plans
 from experiments.build.hardware import Hardware, hardware_of
 from experiments.build.hosted import hosted_models
@@ -34,6 +34,7 @@ from experiments.results.hosted_summary import model_column, models_section, sho
 from experiments.results.journal_file import NAME as JOURNAL_NAME
 from experiments.results.journal_file import JournalFile, header_fields
 from experiments.results.metrics import RunMetrics, per_s, summarize
+from experiments.results.prefix_hits import FirstChunks, prefix_section
 from experiments.results.series_sink import series_sink
 from experiments.results.start_summary import start_summary
 from experiments.run.ends import RUNS, range_section
@@ -123,7 +124,8 @@ def execute(
         config, prepared.hardware_of_model, prepared.replicas, prepared.estimates
     )
     data_plane, rows = data_plane_of(config, prepared.replicas), rows_by_model(prepared)
-    sink = series_sink(config.series.period_s, controller.engines, journal)
+    hits = FirstChunks(journal) if shares_prefixes(config, workload) else None
+    sink = series_sink(config.series.period_s, controller.engines, hits or journal)
     faults = fault_plan_of(config, prepared.replicas)
     recovery = None if faults is None else RecoveryWatch(controller)
     control: Control = recovery or controller
@@ -134,7 +136,7 @@ def execute(
         _watched(build.arrivals_of(config, workload), len(workload), on_progress),
         [rows[replica.model] for replica in prepared.replicas],
         metrics,
-        sink or journal,
+        sink or hits or journal,
         data_plane,
         rows,
         thread_time_ns,
@@ -163,6 +165,10 @@ def execute(
     if len(prepared.hardware_of_model) > 1:
         summary |= models_section(config, prepared.hardware_of_model, workload, columns)
         columns |= {"model": model_column(workload, columns["request"])}
+    if hits is not None:
+        cached = hits.cached_tokens(len(workload))
+        summary |= prefix_section(config, workload, cached, controller.engines.values())
+        columns |= {CACHED_TOKENS: cached[columns["request"]]}
     if data_plane is not None:
         summary |= data_plane_summary(data_plane, summary["duration_s"])
         summary |= start_summary(data_plane, config)

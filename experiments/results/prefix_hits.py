@@ -1,0 +1,89 @@
+"""What prefix caching spared: per request, per model and for the run."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from experiments.build.hosted import codes_of, hosted_models
+from experiments.config.config import RunConfig
+from serving.vocabulary.actions import Action, Run
+from serving.vocabulary.driver import JournalSink
+from serving.vocabulary.events import Event
+from traces.sharing import shared_tokens
+from traces.workload import Workload
+
+if TYPE_CHECKING:
+    from serving.engine.engine import Engine
+
+Ints = NDArray[np.int64]
+NEVER: Final = -1
+
+
+class FirstChunks:
+    """Implements serving.vocabulary.driver.JournalSink: notes where each request's computation begins.
+
+    ``starts``: (request, start) of every chunk of a prompt, by time; the first of a request is behind what it
+    found cached when it was first admitted.
+    """
+
+    def __init__(self, journal: JournalSink | None = None) -> None:
+        self.starts = array("q")
+        self._journal = journal
+
+    def write(self, now_ns: int, event: Event, actions: Sequence[Action]) -> None:
+        """One event and what was answered."""
+        if self._journal is not None:
+            self._journal.write(now_ns, event, actions)
+        for action in actions:
+            if type(action) is Run:
+                for request, start, _ in action.chunks:
+                    self.starts.extend((request, start))
+
+    def cached_tokens(self, requests: int) -> Ints:
+        """Of every request id below ``requests``; ``NEVER`` for one that no engine has begun."""
+        rows = np.frombuffer(self.starts, dtype=np.int64).reshape(-1, 2)
+        request, first = np.unique(rows[:, 0], return_index=True)
+        found = np.full(requests, NEVER, dtype=np.int64)
+        found[request] = rows[first, 1]
+        return found
+
+
+def prefix_section(
+    config: RunConfig, workload: Workload, cached: Ints, engines: Iterable[Engine]
+) -> dict[str, Any]:
+    """``prefix_cache`` of summary.json. cached: of every request, see ``FirstChunks.cached_tokens``."""
+    hosted = hosted_models(config)
+    code = codes_of(workload, hosted)
+    most = shared_tokens(workload)
+    evicted = dict.fromkeys((model.name for model in hosted), 0)
+    for engine in engines:
+        cache = engine.ledger.cache
+        if cache is not None:
+            evicted[engine.replica.model] += cache.evicted_blocks
+    section = _numbers(workload.prompt_tokens, cached, most, sum(evicted.values()))
+    if len(hosted) > 1:
+        section["models"] = {
+            model.name: _numbers(workload.prompt_tokens[mine], cached[mine], most[mine], evicted[model.name])
+            for at, model in enumerate(hosted)
+            if (mine := code == at).any()
+        }
+    return {"prefix_cache": section}
+
+
+def _numbers(prompt: Ints, cached: Ints, most: Ints, evicted_blocks: int) -> dict[str, Any]:
+    """Of some of the requests; those that no engine has begun have asked no cache."""
+    begun = cached != NEVER
+    queried, hits = int(prompt[begun].sum()), int(cached[begun].sum())
+    return {
+        "queried_tokens": queried,
+        "hit_tokens": hits,
+        "hit_rate": hits / queried if queried else None,
+        "hit_rate_at_most": float(most.sum() / prompt.sum()),
+        "requests_with_hits": int((cached > 0).sum()),
+        "evicted_blocks": evicted_blocks,
+    }
