@@ -11,7 +11,9 @@ import pytest
 from traces.columns import PrefixBlocks
 from traces.errors import TraceError
 from traces.importers.llmservingsim_prefix import read_llmservingsim_prefix
-from traces.importers.mooncake import read_mooncake
+from traces.importers.mooncake import read_mooncake, write_mooncake
+from traces.importers.parquet import read_parquet, write_parquet
+from traces.importers.plain_csv_writer import write_plain_csv
 from traces.repeating import repeated
 from traces.scaling import scale_rate, scale_tokens
 from traces.sharing import shared_prefixes, shared_tokens
@@ -169,6 +171,17 @@ def test_drawn_conversations_have_the_declared_distributions() -> None:
     shorter = multi_turn(seed=0, requests=500, rate_per_s=10.0)
     assert shorter.arrival_ns.tolist() == trace.arrival_ns[:500].tolist()
     assert shorter.prompt_tokens.tolist() == trace.prompt_tokens[:500].tolist()
+
+
+def test_drawn_conversations_are_written_to_parquet_and_read_again(tmp_path: Path) -> None:
+    trace = multi_turn(seed=3, requests=60, rate_per_s=2.0, think_s=5.0)
+    assert write_parquet(trace, tmp_path / "chats.parquet") == ()
+    again = read_parquet(tmp_path / "chats.parquet")
+    assert isinstance(again.prefix, Turns) and again.prefix.common_tokens == 500
+    assert parts(again) == parts(trace)
+    lost = "which prompt continues which is not written"
+    assert write_plain_csv(trace, tmp_path / "chats.csv") == (lost,)
+    assert lost in write_mooncake(trace, tmp_path / "chats.jsonl")
 
 
 def test_a_repeated_trace_shares_within_each_repetition_or_with_the_first() -> None:

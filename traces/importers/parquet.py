@@ -2,7 +2,9 @@
 
 Columns: arrival_ns, prompt_tokens, output_tokens and, where the workload has them, max_new_tokens, priority,
 images, source_duration_ns (int64), model, session (text, null where a row has none), prefix (lists of int64).
-Metadata: servetwin.name, .source, .labels, .dropped, .rows_read, .prefix_block_tokens, each a JSON text.
+Metadata: servetwin.name, .source, .labels, .dropped, .rows_read, .prefix_block_tokens,
+.prefix_common_tokens, each a JSON text. The column prefix has lists of block ids, or with the last key the
+conversation that each row is a turn of.
 """
 
 import json
@@ -27,7 +29,7 @@ from traces.importers.json_lines import (
 from traces.importers.requests import check_limit
 from traces.reading import Origin, most_unpacked_bytes
 from traces.replacing import replacing
-from traces.turns import CONVERSATIONS_NOT_WRITTEN, Turns
+from traces.turns import Turns
 from traces.workload import COLUMNS, Workload
 
 NEEDED: Final = ("arrival_ns", "prompt_tokens", "output_tokens")
@@ -49,11 +51,11 @@ def read_parquet(path: str | Path, *, name: str | None = None, limit: int | None
     origin = Origin.of(file)
     table = _table(file)
     about = _about(table.schema.metadata or {}, file)
-    size = about.pop("prefix_block_tokens", None)
+    size, common = about.pop("prefix_block_tokens", None), about.pop("prefix_common_tokens", None)
     columns: dict[str, Any] = {}
     with _damage_of(file):
         for column in table.column_names:
-            columns[column] = _column(table[column], column, size, file)
+            columns[column] = _column(table[column], column, size, common, file)
     given = {"name": origin.name, "source": origin.source, "rows_read": table.num_rows} | about
     if name:
         given["name"] = name
@@ -65,9 +67,9 @@ def read_parquet(path: str | Path, *, name: str | None = None, limit: int | None
 
 
 def write_parquet(workload: Workload, path: str | Path, *, overwrite: bool = False) -> tuple[str, ...]:
-    """Writes all but turns, with a checksum in every page; read_parquet gives it back.
+    """Writes everything the workload has, with a checksum in every page; read_parquet gives it back.
 
-    Returns what of a workload the format cannot hold.
+    Returns what the format cannot hold: nothing.
 
     Raises TraceError when the file exists (unless ``overwrite``) or cannot be written.
     """
@@ -83,7 +85,7 @@ def write_parquet(workload: Workload, path: str | Path, *, overwrite: bool = Fal
         elif isinstance(values, PrefixBlocks):
             values = _lists(values)
         elif isinstance(values, Turns):
-            continue
+            values = arrow_numbers(values.stream)
         elif values is not None:
             values = arrow_numbers(values)
         if values is not None:
@@ -92,7 +94,7 @@ def write_parquet(workload: Workload, path: str | Path, *, overwrite: bool = Fal
     table = pa.table(columns).replace_schema_metadata(_metadata(workload))
     with replacing(file, overwrite) as half:
         pq.write_table(table, half, compression="zstd", write_page_checksum=True)
-    return (CONVERSATIONS_NOT_WRITTEN,) if isinstance(workload.prefix, Turns) else ()
+    return ()
 
 
 def _lists(prefix: PrefixBlocks) -> Any:
@@ -115,6 +117,8 @@ def _metadata(workload: Workload) -> dict[str, str]:
     }
     if isinstance(workload.prefix, PrefixBlocks):
         about["prefix_block_tokens"] = workload.prefix.whole_block_tokens
+    elif workload.prefix is not None:
+        about["prefix_common_tokens"] = workload.prefix.common_tokens
     return {KEY + key: json.dumps(value) for key, value in about.items()}
 
 
@@ -174,7 +178,7 @@ def _check_columns(found: list[str], file: Path) -> None:
             raise TraceError(f"{file}, column {column} stands twice: keep one")
 
 
-def _column(values: Any, column: str, size: int | None, file: Path) -> Any:
+def _column(values: Any, column: str, size: int | None, common: int | None, file: Path) -> Any:
     import pyarrow as pa
 
     if column in NAMES:
@@ -182,11 +186,12 @@ def _column(values: Any, column: str, size: int | None, file: Path) -> Any:
     if values.null_count:
         row = values.is_null().index(True).as_py()
         raise TraceError(f"{file}, column {column}: row {row} (the first is 0) is null: write its value")
-    if column == PREFIX:
+    if column == PREFIX and common is None:
         return _prefix(values, size, file)
     if not pa.types.is_integer(values.type):
         raise TraceError(f"{file}, column {column} holds {_kind(values)}: write int64")
-    return _int64(values, column, file)
+    numbers = _int64(values, column, file)
+    return Turns(numbers, common) if column == PREFIX and common is not None else numbers
 
 
 def _kind(values: Any) -> str:
@@ -276,6 +281,7 @@ def _about(metadata: dict[bytes, bytes], file: Path) -> dict[str, Any]:
             "numbers of rows by reason",
         ),
         "rows_read": (_is_count, "a whole number"),
+        "prefix_common_tokens": (_is_count, "a whole number"),
         "prefix_block_tokens": (lambda value: _is_count(value) and value >= 1, "a whole number from 1"),
     }
     about = {}
