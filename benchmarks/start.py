@@ -1,6 +1,6 @@
 """What a command costs beside the event loop: imports, composing, reading, writing (benchmarks/README.md).
 
-python -m benchmarks.start            a run of 10,000 requests with journal off, and --help of every command
+python -m benchmarks.start            10,000 requests without journal and range, and --help of every command
 python -m benchmarks.start run        some of the rows: run, run_anew, help, help_anew
 
 Each is a process of its own, and counted is all its CPU time, user and system, with that of its children.
@@ -69,7 +69,15 @@ def main(words: list[str]) -> None:
     asked = words or list(ROWS)
     with TemporaryDirectory() as folder:
         out = ["overwrite=true", f"out={Path(folder) / 'run'}"]
-        run = ["simulate", "system=vllm", "cluster=a100_x8", "model=llama3_8b", *trace_words(), *out]
+        run = [
+            "simulate",
+            "system=vllm",
+            "cluster=a100_x8",
+            "model=llama3_8b",
+            *trace_words(),
+            "uncertainty=off",
+            *out,
+        ]
         for mode in available():
             kept = environment(mode) | {"SERVETWIN_CACHE": str(Path(folder) / "cache")}
             anew = kept | {"SERVETWIN_CACHE": "off"}

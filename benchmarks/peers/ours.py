@@ -24,7 +24,7 @@ class Ours:
 
     def command(self, out: Path) -> Command:
         """The result folder is ``out``/run."""
-        words = [sys.executable, "-c", MAIN, "simulate", *WORDS, f"out={out / 'run'}"]
+        words = [sys.executable, "-c", MAIN, "simulate", *WORDS, "uncertainty=off", f"out={out / 'run'}"]
         return Command(words, Path.cwd(), environment(self.mode) | {"PYTHONPATH": _path()})
 
     def told(self, out: Path) -> Told:
