@@ -10,7 +10,7 @@ from typing import Any, Final
 from experiments.commands.process import telling
 from experiments.config.overrides import Override, Wanted, closest, echo, parse_value, parse_words
 from experiments.results.journal_file import journal_in
-from experiments.story.beside import decisions, first_token_ns, first_tokens
+from experiments.story.beside import decisions, first_token_ns, first_tokens, starts
 from experiments.story.line import StoryLine
 from experiments.story.moments import Journal
 from experiments.story.of_instance import Life, instance_story
@@ -68,7 +68,7 @@ def _tell(journal: Journal, folder: Path, name: str, asked: dict[str, Any]) -> N
         told = _print(request_story(journal.moments(), tale), as_json)
         noun = "request"
     elif "instance" in asked:
-        life = Life(asked["instance"], decisions(folder, asked["instance"]))
+        life = Life(asked["instance"], decisions(folder, asked["instance"]), starts=starts(folder))
         told = _print(instance_story(journal.moments(), life), as_json)
         noun = "instance"
     else:

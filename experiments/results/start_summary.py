@@ -31,7 +31,7 @@ def start_summary(data_plane: DataPlane, config: RunConfig) -> dict[str, Any]:
 
     ``note``: what the declaration leaves open. ``sources``: who measured the terms, by the names that
     start_up.yaml has for them. ``weights`` is all of a start that no term is: the way of the bytes, waits for
-    others included.
+    others included. ``each``: a row per target of a load, stopped ones too, by the load's number.
     """
     records = [record for record in data_plane.starts.records if record.complete]
     early = runs_layers_early(config)
@@ -49,10 +49,23 @@ def start_summary(data_plane: DataPlane, config: RunConfig) -> dict[str, Any]:
         total_s = median(record.seconds for record in records)
         found["median_s"] = {**_terms(records), "total": total_s}
     if (starting := starting_of(config)) is not None:
+        found["each"] = [_one(record) for record in data_plane.starts.records]
         found["sources"] = {term: starting.terms.sources[term] for term in _SOURCES[starting.kind]}
     elif early and load_start_up(config.engine.start_up).engine_init_s:
         found["note"] = f"{early} runs layers before the engine's preparations, which follow the last"
     return {"starts": found}
+
+
+def _one(record: StartRecord) -> dict[str, Any]:
+    return {
+        "load": record.load,
+        "target": record.target,
+        "kind": record.kind,
+        "compiled": record.compiled or None,
+        "complete": record.complete,
+        "seconds": record.seconds,
+        "terms_s": dict(record.terms),
+    }
 
 
 def _terms(records: list[StartRecord]) -> dict[str, float]:

@@ -48,3 +48,19 @@ def decisions(folder: Path, replica: int) -> list[tuple[int, str, str]]:
         ]
     except (OSError, ValueError, LookupError, TypeError):
         return []
+
+
+def starts(folder: Path) -> dict[tuple[int, int], str]:
+    """(load, target) -> what the start there consists of beside the parameters, as summary.json has it."""
+    try:
+        each = json.loads((folder / "summary.json").read_text(encoding="utf-8"))["starts"]["each"]
+        return {(one["load"], one["target"]): _start(one["kind"], one["terms_s"]) for one in each}
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return {}
+
+
+def _start(kind: str, terms_s: dict[str, float]) -> str:
+    terms = ", ".join(
+        f"{name.replace('_', ' ')} {seconds:.3g} s" for name, seconds in terms_s.items() if seconds
+    )
+    return f"a {kind} start{f': {terms}' if terms else ''} (summary.json)"

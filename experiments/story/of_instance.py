@@ -74,7 +74,9 @@ class Work:
 
 @dataclass(slots=True)
 class Life:
-    """Of one instance. ``decisions``: (time, what, why) of those that the summary has and the journal not."""
+    """Of one instance. ``decisions``: (time, what, why) of those that the summary has and the journal not;
+    ``starts``: what a start consists of, by load and target, where the summary says it.
+    """
 
     id: int
     decisions: Sequence[tuple[int, str, str]] = ()
@@ -84,6 +86,7 @@ class Life:
     layers: dict[int, int] = field(default_factory=dict)  # whole so far, by load
     transfers: dict[int, Send] = field(default_factory=dict)
     told: int = 0  # of the decisions
+    starts: Mapping[tuple[int, int], str] = field(default_factory=dict)
 
 
 def instance_story(moments: Iterator[Moment], life: Life) -> Lines:
@@ -213,7 +216,8 @@ def _load(life: Life, books: Books, now_ns: int, action: Load) -> Lines:
         life.loads[action.load] = now_ns, action
         others = [endpoint for endpoint in action.targets if endpoint != me]
         beside = f", as do those of {places(others)}" if others else ""
-        cold = "; the process starts first" if action.cold else ""
+        start = life.starts.get((action.load, action.targets.index(me)), "the process starts first")
+        cold = f"; {start}" if action.cold else ""
         of = "" if action.layers is None else f" of {layer_range(action.layers)}"
         what = f"load {action.load}: parameters{of} come from {places(action.sources)}{beside}{cold}"
         yield StoryLine(now_ns, what, action.reason)

@@ -92,6 +92,10 @@ def test_a_run_says_which_start_it_assumed(tmp_path: Path, capsys: pytest.Captur
     assert median_s["weights"] == bytes_s and median_s["total"] == pytest.approx(sum(median_s.values()) / 2)
     assert found["warm"]["cached"] == 2 and "process" not in found["warm"]["median_s"]
     assert found["pooled"]["median_s"] == {"weights": bytes_s, "total": bytes_s}
+    assert run(["story", str(tmp_path / "cold"), "instance=0"]) == 0
+    story = " ".join(capsys.readouterr().out.split())
+    assert "a cold start: process 17 s" in story
+    assert [one["kind"] for one in found["cold"]["each"]] == ["cold", "cold"]
     page = (tmp_path / "cold" / "report.html").read_text()
     assert "cold starts of vllm" in page and "vllm-startup-profiler" in page
 

@@ -111,6 +111,12 @@ CONFIGURATIONS: Final[dict[str, str]] = {
     "cold from remote": (
         f"{CHAT} cluster=a3_highgpu_8g cluster.start=remote engine.loader=direct journal=true"
     ),
+    "starts cold, terms": (
+        f"{BURST} system=serverlessllm engine.start_up=vllm system.instances.start=cold journal=true"
+    ),
+    "starts hot, terms": (
+        f"{BURST} system=allcache engine.start_up=vllm system.instances.start=hot journal=true"
+    ),
     # Live scaling.
     "live ilp": f"{BLITZSCALE} system/live=ilp",
     "live best_effort": f"{BLITZSCALE} system/live=best_effort",
