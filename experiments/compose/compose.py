@@ -14,6 +14,7 @@ from experiments.compose import run_again
 from experiments.compose.checks import check
 from experiments.compose.clusters import made_names, requested_cluster
 from experiments.compose.engine_defaults import (
+    clip_default_seqs,
     fill_batch_defaults,
     fill_dispatch_default,
     fill_engine_default,
@@ -138,7 +139,8 @@ def _apply(
     if overhead is not None:
         tree["engine"]["overhead"] |= overhead_file(overhead)
     words = [word for word in words if word.key not in LITERAL_KEYS]
-    fill_batch_defaults(tree, {word.key: word for word in words}.get(_USAGE))
+    by_key = {word.key: word for word in words}
+    seqs_by_rule = fill_batch_defaults(tree, by_key.get(_USAGE)) and "engine.max_num_seqs" not in by_key
     for word in words:
         if not word.key.startswith("system."):
             _set(tree, word, kind, groups)
@@ -149,6 +151,8 @@ def _apply(
     if any(word.key.startswith("engine.overhead.") for word in words):
         instead = f"engine={engine['name']}" if overhead is None else f"{OVERHEAD_KEY}={overhead}"
         engine["overhead"]["source"] = f"command line, instead of {instead}"
+    if seqs_by_rule:
+        clip_default_seqs(engine)
     fill_engine_default(tree, groups)
     if not dispatch_chosen:
         fill_dispatch_default(tree)

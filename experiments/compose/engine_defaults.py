@@ -12,8 +12,11 @@ from hwmodels.catalogue import load_gpu
 from serving.vocabulary.errors import UserError
 
 
-def fill_batch_defaults(tree: dict[str, Any], usage: Override | None = None) -> None:
-    """What a preset leaves to vLLM's rule; ``usage``: the word that sets the usage context."""
+def fill_batch_defaults(tree: dict[str, Any], usage: Override | None = None) -> bool:
+    """What a preset leaves to vLLM's rule; ``usage``: the word that sets the usage context.
+
+    Returns whether it left ``max_num_seqs`` to it.
+    """
     engine = tree["engine"]
     unset = [name for name in ("max_num_seqs", "max_num_batched_tokens") if engine[name] == MISSING]
     if usage is not None and not unset:
@@ -27,6 +30,15 @@ def fill_batch_defaults(tree: dict[str, Any], usage: Override | None = None) -> 
             engine[name] = known[name]
     elif unset:
         raise UserError(f"{usage} is unknown: write one of {', '.join(USAGE_CONTEXTS)}")
+    return "max_num_seqs" in unset
+
+
+def clip_default_seqs(engine: dict[str, Any]) -> None:
+    """A ``max_num_seqs`` that nobody wrote is no more than the tokens of a step, as vLLM has it.
+
+    The end of ``_set_default_max_num_seqs_and_batched_tokens_args`` in vllm/engine/arg_utils.py (0.19.0).
+    """
+    engine["max_num_seqs"] = min(engine["max_num_seqs"], engine["max_num_batched_tokens"])
 
 
 def fill_dispatch_default(tree: dict[str, Any]) -> None:

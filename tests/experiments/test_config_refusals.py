@@ -118,7 +118,10 @@ REFUSED: list[tuple[list[str], list[str]]] = [
     (["slo.tpot_ms=0"], ["slo.tpot_ms=0", "above 0"]),
     (["seed=-1"], ["seed=-1", "at least 0"]),
     # contradictions
-    (["engine.max_num_batched_tokens=100"], ["engine.max_num_batched_tokens=100", "engine.max_num_seqs=256"]),
+    (
+        ["engine.max_num_batched_tokens=100", "engine.max_num_seqs=256"],
+        ["engine.max_num_batched_tokens=100", "engine.max_num_seqs=256"],
+    ),
     (["engine.kv_tokens=8"], ["engine.kv_tokens=8", "engine.kv_tokens=32"]),
     (["engine.step_time=op_table"], ["engine.profile=FILE", "servetwin profile import"]),
     (["engine.profile=x.json", "engine.step_time=roofline"], ["step_time=roofline", "calibrated_roofline"]),

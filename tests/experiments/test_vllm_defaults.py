@@ -46,6 +46,9 @@ def test_the_rule_by_memory_name_and_usage(gpu: str) -> None:
         # what is written wins, each alone
         (("cluster=h100_x8", "engine.max_num_seqs=300"), (300, 8192)),
         (("cluster=h100_x8", "engine.max_num_batched_tokens=4096"), (1024, 4096)),
+        # sequences that nobody wrote are no more than the tokens of a step
+        (("cluster=h100_x8", "engine.max_num_batched_tokens=512"), (512, 512)),
+        (("engine.max_num_batched_tokens=128",), (128, 128)),
         # presets with limits of their own
         (("cluster=h100_x8", "engine=vllm_v0"), (256, 4096)),
         (("cluster=h100_x8", "engine=distserve"), (128, 4096)),

@@ -10,7 +10,7 @@ import pytest
 
 from experiments import cli
 from tests.worlds.processes import REAL, patience_s, started, wait_until
-from tests.worlds.real_runs import DRAWN, FILES, of_group
+from tests.worlds.real_runs import DRAWN, FILES, UNSERVED, of_group
 
 pytestmark = [
     pytest.mark.real,
@@ -85,7 +85,10 @@ def test_requests_of_a_worker_that_died_have_an_exit_status_of_their_own(
         out, err = running.communicate(timeout=patience_s(REAL))
     assert (running.returncode, err) == (4, "")
     assert "was lost: the worker process was ended by SIGKILL" in out and "results in" in out
-    assert {entry.name for entry in (tmp_path / "run").iterdir() if entry.name[0] != "."} == FILES
+    assert {entry.name for entry in (tmp_path / "run").iterdir() if entry.name[0] != "."} == {
+        *FILES,
+        UNSERVED,
+    }
     summary = json.loads((tmp_path / "run" / "summary.json").read_text(encoding="utf-8"))
     requests, real = summary["requests"], summary["real"]
     assert requests["failed"] > 0 and requests["failed"] + requests["finished"] == 20

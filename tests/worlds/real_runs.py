@@ -3,6 +3,7 @@
 from pathlib import Path
 
 FILES = {"summary.json", "requests.parquet", "config.yaml", "report.html", "journal"}
+UNSERVED = "unserved.parquet"  # where requests were rejected or failed
 DRAWN = ("trace=azure_conv_like", "trace.tokens_scale=0.05")
 
 
