@@ -49,6 +49,10 @@ def _without_mixed(profile: Profile) -> Profile | None:
     return replace(profile, tables=replace(tables, mixed=())) if tables.mixed else None
 
 
+def _of_experts(profile: Profile) -> Profile | None:
+    return profile if profile.tables.experts else None
+
+
 CORRECTIONS: Final = (
     Correction("all-reduce of the tables, else declared", _declared_all_reduce),
     Correction("attention of mixed steps, else parts added", _without_mixed),
@@ -59,6 +63,7 @@ CORRECTIONS: Final = (
     Correction("batches padded to CUDA graphs, else not", words=("engine.overhead.cuda_graphs=false",)),
     Correction("asynchronous scheduling, else not", words=("engine.asynchronous=false",)),
     Correction("prefix caching, else none", words=("engine.prefix_caching=false",)),
+    Correction("experts chosen alike, else by a power law", _of_experts, ("engine.expert_skew=0.7",)),
 )
 
 
