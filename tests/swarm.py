@@ -1,23 +1,28 @@
 """Worlds in which things are lost, one after another from consecutive seeds; stops at none that fails.
 
     python -m tests.swarm --count 200 --seed 7
+    python -m tests.swarm --groups
 
 Prints what repeats each world that breaks an invariant, loses a request or stands still.
 """
 
 import argparse
 import sys
+import tempfile
 import traceback
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from random import SystemRandom
 
 from tests.worlds.faulted import command_of, play, with_losses, world_words
+from tests.worlds.faulted_groups import group_words
 
 
 def options(words: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.swarm", description=__doc__)
     parser.add_argument("--count", type=int, default=20, help="how many worlds (20)")
+    parser.add_argument("--groups", action="store_true", help="of data-parallel groups, in which ranks share")
     parser.add_argument("--seed", type=int, help="of the first one; the next ones count up")
     return parser.parse_args(words)
 
@@ -27,15 +32,16 @@ def main(words: Sequence[str] | None = None) -> int:
     first = SystemRandom().getrandbits(31) if chosen.seed is None else chosen.seed
     print(f"swarm: {chosen.count} worlds from seed {first} on", flush=True)
     totals, broken = Counter[str](), 0
+    again = "--groups " if chosen.groups else ""
     for seed in range(first, first + chosen.count):
-        world = world_words(seed)
+        world = group_words(seed, Path(tempfile.gettempdir())) if chosen.groups else world_words(seed)
         try:
             world = with_losses(seed, world)
             played = play(world)
         except Exception:
             broken += 1
             print(traceback.format_exc(limit=-6), flush=True)
-            print(f"seed {seed} again: python -m tests.swarm --count 1 --seed {seed}")
+            print(f"seed {seed} again: python -m tests.swarm {again}--count 1 --seed {seed}")
             print(f"by hand: {command_of(world)}", flush=True)
             continue
         totals["events"] += sum(played.checked.events.values())

@@ -14,6 +14,7 @@ from experiments.build.faults import drawn
 from simcore.faults.plan import Fault
 from tests.worlds.drawing import on_drawn_seeds
 from tests.worlds.faulted import play, with_losses, world_words
+from tests.worlds.faulted_groups import group_words
 
 WORDS = ("simulate", "trace=azure_code_like", "trace.rate_scale=4", "trace.limit=60", "cluster=blitz_b_2x4")
 SYSTEMS = ("vllm system/dispatch=least_kv", "distserve_full", "serverlessllm", "blitzscale")
@@ -154,3 +155,11 @@ def test_a_drawn_world_with_losses_keeps_every_invariant(seed: int) -> None:
     """Again by hand: python -m tests.swarm --count 1 --seed SEED."""
     played = play(with_losses(seed, world_words(seed)))
     assert played.losses or played.checked.controller.finished
+
+
+@on_drawn_seeds([0, 5])
+def test_a_drawn_world_of_groups_with_losses_keeps_every_invariant(seed: int, tmp_path: Path) -> None:
+    """Again by hand: python -m tests.swarm --groups --count 1 --seed SEED."""
+    played = play(with_losses(seed, group_words(seed, tmp_path)))
+    assert all(len(loss.replicas) % 2 == 0 for loss in played.losses)
+    assert played.losses and played.checked.controller.finished

@@ -14,6 +14,7 @@ from typing import Any
 from experiments.build import build
 from experiments.build.data_plane import data_plane_of
 from experiments.build.faults import fault_plan_of
+from experiments.build.groups import group_plans
 from experiments.compose.compose import load_config
 from experiments.run.simulate import Prepared, prepare, rows_by_model
 from hwmodels.topology.cables import cables_of
@@ -150,6 +151,7 @@ def play(words: list[str]) -> Played:
         data_plane_of(prepared.config, prepared.replicas),
         rows,
         faults=fault_plan_of(prepared.config, prepared.replicas),
+        groups=group_plans(prepared.config, prepared.replicas, prepared.hardware_of_model),
     )
     simulation.run()
     assert simulation.losses is not None
