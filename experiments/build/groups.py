@@ -25,5 +25,5 @@ def group_plans(
     for ranks in groups_of(config, replicas):
         kind = hardware[replicas[ranks[0]].model]
         assert kind.experts is not None, "engines of a dense model share nothing"
-        plans.append(GroupPlan(ranks, kind.rows, kind.experts, config.engine.asynchronous))
+        plans.append(GroupPlan(ranks, kind.rows, kind.experts))
     return plans

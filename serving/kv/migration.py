@@ -81,7 +81,7 @@ class Migrations:
         migration = Migration(pair.source, pair.destination, pair.reason)
         self.of_replica[pair.source] = self.of_replica[pair.destination] = migration
         self._coalesce = source.coalesce
-        self._rank = -1
+        self._rank = -1.0
         self._prepare(migration, actions)
 
     def _prepare(self, migration: Migration, actions: list[Action]) -> None:
@@ -98,7 +98,7 @@ class Migrations:
     def ran(self, engine: Engine, event: Ran, actions: list[Action]) -> None:
         """An end has reported; the pass that follows is not chosen yet if it halts."""
         migration = self.of_replica[engine.id]
-        self._rank = engine.id
+        self._rank = float(engine.id)
         if migration.phase is _RECOMPUTING:
             self._recomputed(migration, engine, event, actions)
             return
@@ -114,7 +114,7 @@ class Migrations:
         migration = self.of_replica.get(engine.id)
         if migration is None or engine.id != migration.source or migration.request < 0:
             return
-        self._rank = engine.id
+        self._rank = float(engine.id)
         decodes = migration.phase not in (_PREPARING, _COPYING) or engine.ledger.decodes(migration.request)
         if not decodes:
             self._abort(migration, PREEMPTED, actions)
@@ -126,7 +126,7 @@ class Migrations:
             return None
         migration = self.of_replica[move.source]
         migration.moved_bytes += event.moved_bytes
-        self._rank = inf if event.cause else -1
+        self._rank = inf if event.cause else -1.0
         if move.phase is MovePhase.ABORTED:
             self._abort(migration, STOPPED, actions)
             return None
@@ -139,7 +139,7 @@ class Migrations:
     def left(self, replica: int, actions: list[Action]) -> None:
         """An instance takes no requests any more: none comes to it."""
         migration = self.of_replica.get(replica)
-        self._rank = -1
+        self._rank = -1.0
         if migration is not None and replica == migration.destination and migration.phase is not _RECOMPUTING:
             self._abort(migration, DESTINATION_LEFT, actions)
 

@@ -53,9 +53,9 @@ class LockstepGroup:
     """
 
     __slots__ = (
-        "_asked", "_asynchronous", "_due_fixed", "_dummy_fixed", "_experts", "_first", "_machines", "_own",
+        "_asked", "_due_fixed", "_dummy_fixed", "_experts", "_first", "_machines", "_own",
         "_rank_of", "_slope", "_start_fixed", "_steps", "_tell", "_timer", "_unreported", "_wave_steps",
-        "_worked", "dummy_steps", "state", "steps", "waited_fixed", "worked_fixed",
+        "dummy_steps", "state", "steps", "waited_fixed", "worked_fixed",
     )  # fmt: skip
 
     def __init__(
@@ -63,24 +63,19 @@ class LockstepGroup:
         machines: Sequence[Machine],
         dummy_fixed: int,
         experts: ExpertTimes,
-        asynchronous: bool,
         env: Environment,
         timer_rank: int,
         tell: Callable[[int, Ran], None],
     ) -> None:
-        """``machines``: of its ranks; ``dummy_fixed``: a dummy step's own part; ``tell``: takes reports.
-
-        ``asynchronous``: ranks choose a step while the one before it runs.
-        """
+        """``machines``: of its ranks; ``dummy_fixed``: a dummy step's own part; ``tell``: takes reports."""
         self._machines = list(machines)
         self._rank_of = {machine.id: rank for rank, machine in enumerate(machines)}
-        self._dummy_fixed, self._experts, self._asynchronous = dummy_fixed, experts, asynchronous
+        self._dummy_fixed, self._experts = dummy_fixed, experts
         self._tell = tell
         self._timer = Timer(env, timer_rank, self.due)
         self.state: GroupState = _PAUSED
         self._asked: dict[int, tuple[int, int]] = {}  # rank -> (epoch of a run not begun, steps to report)
         self._wave_steps = 0  # since the last pause
-        self._worked = False  # whether a rank had work in the steps that ended last
         # The steps in progress cost first + i * slope; of each rank what they would cost it alone.
         self._start_fixed = self._due_fixed = self._first = self._slope = self._steps = 0
         ranks = len(self._machines)
@@ -143,12 +138,10 @@ class LockstepGroup:
         cost = self._due_fixed - self._start_fixed
         self.steps += steps
         self._wave_steps += steps
-        self._worked = False
         for rank, machine in enumerate(self._machines):
             if machine.run is None:
                 self.dummy_steps[rank] += steps
                 continue
-            self._worked = True
             first, slope = self._own[rank]
             self.worked_fixed[rank] += cost
             self.waited_fixed[rank] += cost - steps_cost(first, slope, steps)
@@ -169,9 +162,7 @@ class LockstepGroup:
         """All who have work have chosen: the next steps begin, or the group pauses."""
         working = [machine for machine in self._machines if machine.run is not None]
         until_sync = STEPS_PER_SYNC - self._wave_steps % STEPS_PER_SYNC
-        # Asynchronous scheduling knows of the end of the last step only after the next one has begun.
-        late = self._asynchronous and self._worked
-        if not working and not self._asked and until_sync == STEPS_PER_SYNC and not late:
+        if not working and not self._asked and until_sync == STEPS_PER_SYNC:
             self.state = _PAUSED
             self._wave_steps = 0
             return

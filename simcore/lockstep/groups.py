@@ -15,15 +15,11 @@ from simcore.replica.step_times import ExpertTimes, StepTimes
 
 @dataclass(frozen=True, slots=True)
 class GroupPlan:
-    """``ranks``: the replicas of a group; ``rows``: a rank's own part of a step; ``experts``: the common one.
-
-    ``asynchronous``: as the engines of the ranks.
-    """
+    """``ranks``: replicas of a group; ``rows``: a rank's own part of a step; ``experts``: the common one."""
 
     ranks: tuple[int, ...]
     rows: StepTimes
     experts: ExpertTimes
-    asynchronous: bool
 
 
 class LockstepGroups:
@@ -43,10 +39,8 @@ class LockstepGroups:
         for plan in plans:
             own = [machines[replica] for replica in plan.ranks]
             _, intercept, slope = plan.rows.decode(1)[0]
-            group = LockstepGroup(
-                own, intercept + slope, plan.experts, plan.asynchronous,
-                env, COMPLETION_RANK + plan.ranks[0], tell,
-            )  # fmt: skip
+            rank = COMPLETION_RANK + plan.ranks[0]
+            group = LockstepGroup(own, intercept + slope, plan.experts, env, rank, tell)
             self.groups.append(group)
             self.of |= dict.fromkeys(plan.ranks, group)
 

@@ -495,6 +495,40 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         "a world is given up while copies or waits are about to end",
         "standstill",
     ),
+    # Data-parallel groups
+    _mutant(
+        "a rank overtakes the slowest", "simcore",
+        "behind = (first - other) // (steeper - slope) + 1",
+        "behind = (first - other) // (steeper - slope) + 2",
+        "a stretch of steps goes on for one step in which another rank is slower",
+        "lockstep",
+    ),
+    _mutant(
+        "no dummy steps to the end of a round", "simcore",
+        "if not working and not self._asked and until_sync == STEPS_PER_SYNC:",
+        "if not working and not self._asked:",
+        "ranks know at once that all are done",
+        "lockstep",
+    ),
+    _mutant(
+        "a rank chooses at once", "serving",
+        "skips = self.lockstep and (batch is not None or bool(self.ended or self.unseen_arrivals))",
+        "skips = False",
+        "a rank that chose nothing in time runs no dummy step",
+        "lockstep",
+    ),
+    _mutant(
+        "steps of others are not told", "simcore",
+        "ran = report.steps + self._unreported[rank]", "ran = report.steps",
+        "an engine is not told of the steps before another rank's batch changed",
+        "lockstep",
+    ),
+    _mutant(
+        "ranks outlive each other", "simcore",
+        "lost = self._groups.get(replica, (replica,))", "lost = (replica,)",
+        "a group goes on when one of its ranks is lost",
+        "lockstep_losses",
+    ),
     # Journal, replay, invariants, admission
     _mutant(
         "joins are not written", "serving",

@@ -35,7 +35,7 @@ def simulate(
     options = EngineOptions(coalesce, case.asynchronous, lockstep=True)
     wrap = (lambda batcher: batcher) if seed is None else (lambda batcher: RandomCuts(batcher, random))
     checked, recorder = Checked(controller_of(case, wrap=wrap, options=options)), Collected()
-    plan = GroupPlan(tuple(range(case.replicas)), case.rows, experts, case.asynchronous)
+    plan = GroupPlan(tuple(range(case.replicas)), case.rows, experts)
     rows = [case.rows] * case.replicas
     simulation = Simulation(checked, requests_of(case), rows, recorder, groups=[plan])
     simulation.run()

@@ -29,7 +29,7 @@ def lose(
 ) -> tuple[Ends, Simulation]:
     options = EngineOptions(coalesce, case.asynchronous, lockstep=True)
     checked = Checked(controller_of(case, options=options, service_options=ServiceOptions(queue=queue)))
-    plans = [GroupPlan(ranks, case.rows, EXPERTS, case.asynchronous) for ranks in GROUPS]
+    plans = [GroupPlan(ranks, case.rows, EXPERTS) for ranks in GROUPS]
     losses = FaultPlan(faults, [(rank,) for rank in range(4)], None, GROUPS)
     ends, rows = Ends(), [case.rows] * 4
     simulation = Simulation(checked, requests_of(case), rows, ends, faults=losses, groups=plans)
