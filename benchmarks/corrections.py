@@ -53,6 +53,16 @@ def _of_experts(profile: Profile) -> Profile | None:
     return profile if profile.tables.experts else None
 
 
+def _without_exchange(profile: Profile) -> Profile | None:
+    tables = profile.tables
+    exchanges = tuple(replace(one, curve=_next_to_nothing(one.curve)) for one in tables.exchange)
+    return replace(profile, tables=replace(tables, exchange=exchanges)) if tables.exchange else None
+
+
+def _next_to_nothing(curve: Curve) -> Curve:
+    return Curve(curve.counts, (1e-12,) * len(curve.counts))
+
+
 CORRECTIONS: Final = (
     Correction("all-reduce of the tables, else declared", _declared_all_reduce),
     Correction("attention of mixed steps, else parts added", _without_mixed),
@@ -64,6 +74,7 @@ CORRECTIONS: Final = (
     Correction("asynchronous scheduling, else not", words=("engine.asynchronous=false",)),
     Correction("prefix caching, else none", words=("engine.prefix_caching=false",)),
     Correction("experts chosen alike, else by a power law", _of_experts, ("engine.expert_skew=0.7",)),
+    Correction("exchange between engines, else none", _without_exchange),
 )
 
 

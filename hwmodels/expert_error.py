@@ -6,8 +6,8 @@ from typing import Final
 
 import numpy as np
 
+from hwmodels.expert_rows import GroupTimes
 from hwmodels.expert_times import ExpertTimes
-from hwmodels.profile import Floats
 from hwmodels.step_error import ROUGH_SHARE, StepError, StepErrors
 
 # At this skew the times here meet AIConfigurator's tables of loads drawn from its power laws (exponents 1.01
@@ -37,17 +37,16 @@ def routing_errors(
     return StepErrors(error(256, last_prefill), error(1, last_decode), error(64, last_prefill))
 
 
-def group_ends_s(times: ExpertTimes, other: ExpertTimes, error_band: str) -> tuple[Floats, Floats]:
-    """Lowest and highest seconds by tokens of what engines do together.
+def group_ends_s(times: ExpertTimes, other: ExpertTimes, error_band: str) -> tuple[GroupTimes, GroupTimes]:
+    """Lowest and highest seconds of what engines do together.
 
     Expert times within their held-out p95 and between both popularities, the exchange within a factor of 2.
     """
     judged = _EXPERTS_P95.search(error_band)
     share = 1.0 + (float(judged.group(1)) if judged else _UNJUDGED_PERCENT) / 100.0
     both = times.experts_s, other.experts_s
-    low = np.minimum(*both) / share + times.moved_s / (1.0 + ROUGH_SHARE)
-    high = np.maximum(*both) * share + times.moved_s * (1.0 + ROUGH_SHARE)
-    return low, high
+    low = GroupTimes(np.minimum(*both) / share, times.moved_s / (1.0 + ROUGH_SHARE))
+    return low, GroupTimes(np.maximum(*both) * share, times.moved_s * (1.0 + ROUGH_SHARE))
 
 
 def _between(ratios: Iterable[float]) -> StepError:

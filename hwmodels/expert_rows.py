@@ -1,58 +1,76 @@
 """What engines of a mixture of experts do together in a step, as integers: the group's part of step costs."""
 
 from collections.abc import Sequence
-from typing import Literal
+from dataclasses import dataclass
+from typing import Final, Literal
 
 from hwmodels.engine_overhead import EngineOverhead
-from hwmodels.expert_times import ExpertTimes
+from hwmodels.errors import HardwareError
 from hwmodels.profile import Floats
 from hwmodels.rows import FIXED_PER_S
+
+
+@dataclass(frozen=True, slots=True)
+class GroupTimes:
+    """Seconds at 0, 1, ... tokens of all engines: of the slowest rank's experts, and of the exchange."""
+
+    experts_s: Floats
+    moved_s: Floats
 
 
 class ExpertRows:
     """Fixed-point costs over the tokens of all engines of a data-parallel group (``hwmodels.rows``).
 
-    A step of the group takes the longest of its engines' own parts (``StepRows``) and ``cost`` of the tokens
-    that all of them compute: layer by layer they meet before the experts and behind them.
+    A step of the group takes the longest of its engines' own parts (``StepRows``) and ``group_cost`` of what
+    each of them computes: layer by layer they meet before the experts and behind them.
     """
 
-    __slots__ = ("_costs", "_ends_s", "_overhead", "max_tokens", "times")
+    # What the ends of the range rest on (hwmodels.expert_error:group_ends_s).
+    rests_on: Final = (
+        "experts within held-out p95, chosen alike or by a power law; exchange within a factor of 2"
+    )
+    __slots__ = ("_ends", "_experts", "_moved", "_overhead", "max_tokens")
 
     def __init__(
-        self,
-        times: ExpertTimes,
-        overhead: EngineOverhead,
-        ends_s: tuple[Floats, Floats],
-        seconds: Floats | None = None,
+        self, times: GroupTimes, overhead: EngineOverhead, ends: tuple[GroupTimes, GroupTimes]
     ) -> None:
-        """``ends_s``: lowest and highest seconds by tokens; ``seconds``: in place of those of ``times``."""
-        self.times = times
+        """``ends``: the lowest and the highest times that ``times`` may really be."""
         self._overhead = overhead
-        self._ends_s = ends_s
-        self.max_tokens: int = times.max_tokens
-        by_tokens: list[float] = (times.by_tokens() if seconds is None else seconds).tolist()
-        self._costs: list[int] = [int(one * FIXED_PER_S + 0.5) for one in by_tokens]
+        self._ends = ends
+        self._experts, self._moved = _fixed(times.experts_s), _fixed(times.moved_s)
+        self.max_tokens: int = len(self._experts) - 1
 
     def at_end(self, end: Literal["low", "high"]) -> "ExpertRows":
         """The same at an end of its error."""
-        low, high = self._ends_s
-        return ExpertRows(self.times, self._overhead, self._ends_s, low if end == "low" else high)
+        low, high = self._ends
+        return ExpertRows(low if end == "low" else high, self._overhead, self._ends)
 
-    def cost(self, tokens: int) -> int:
-        """Exchange and experts of a step of ``tokens``, padded ones included; 0 of none."""
-        if 0 <= tokens <= self.max_tokens:
-            return self._costs[tokens]
-        self.times.seconds(tokens)
-        raise ValueError(f"a step of {tokens} tokens")
-
-    def group_tokens(self, tokens: Sequence[int]) -> int:
-        """What all engines compute when they have ``tokens``, one number for each; an idle one has 1.
+    def group_cost(self, tokens: Sequence[int]) -> int:
+        """Exchange and experts of a step in which engines have ``tokens``, one number each; an idle one 1.
 
         vLLM 0.19.0 (``v1/worker/dp_utils.py``): where all of them run as CUDA graphs each is padded to the
-        largest captured size among them; else none is padded.
+        largest captured size among them; else none is padded. What they exchange then are broadcasts and
+        reductions of unequal sizes in one group of NCCL (``pynccl.py``): taken to end with the largest, as
+        if all had as many tokens, since links carry both directions at once.
         """
         most = max(tokens)
         captured = self._overhead.graph_batches
         if captured and most <= captured[-1]:
-            return len(tokens) * self._overhead.padded(most)
-        return sum(tokens)
+            most = self._overhead.padded(most)
+            return self.cost(len(tokens) * most, len(tokens) * most)
+        return self.cost(sum(tokens), len(tokens) * most)
+
+    def cost(self, tokens: int, moved_tokens: int) -> int:
+        """Experts of ``tokens``, padded ones included, and the exchange of so many."""
+        try:
+            return self._experts[tokens] + self._moved[moved_tokens]
+        except IndexError:
+            raise HardwareError(
+                f"a step of {tokens} tokens of all engines, {moved_tokens} in messages of one size, is "
+                f"beyond the {self.max_tokens} and {len(self._moved) - 1} with expert times; lower "
+                "the engine's max_num_batched_tokens"
+            ) from None
+
+
+def _fixed(seconds: Floats) -> list[int]:
+    return [int(one * FIXED_PER_S + 0.5) for one in seconds.tolist()]

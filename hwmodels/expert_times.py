@@ -37,17 +37,17 @@ class ExpertTimes:
         gpu: str = "",
     ) -> None:
         last = table.last_tokens if isinstance(table, ExpertLines) else table.lattice.axes[0][-1]
+        moved = np.zeros(1)
         if exchange is not None:
-            last = min(last, exchange.curve.counts[-1])
+            counts = np.arange(1, exchange.curve.counts[-1] + 1)
+            moved = np.interp(counts, exchange.curve.counts, exchange.curve.seconds)
+            last = min(last, len(counts))
         tokens = np.arange(1, last + 1, dtype=np.float64)
-        seconds = _slowest_s(table, routing, tokens)
-        moved = np.zeros(len(tokens))
-        if exchange is not None:
-            moved = np.interp(tokens, exchange.curve.counts, exchange.curve.seconds)
-        # Of experts and of exchange, at 0, 1, ... tokens.
-        self.experts_s: Floats = np.concatenate([[0.0], np.maximum.accumulate(seconds)])
-        self.moved_s: Floats = np.concatenate([[0.0], np.maximum.accumulate(moved)])
-        self._seconds: list[float] = (self.experts_s + self.moved_s).tolist()
+        # Of experts and of exchange, at 0, 1, ... tokens; the exchange goes further.
+        self.experts_s: Floats = _from_none(_slowest_s(table, routing, tokens))
+        self.moved_s: Floats = _from_none(moved)
+        moved_s = self.moved_s[: last + 1] if exchange is not None else 0.0
+        self._seconds: list[float] = (self.experts_s + moved_s).tolist()
         self.max_tokens = last
         self.source = _source(table, routing, exchange)
         found = exchange is not None and exchange.source
@@ -114,6 +114,12 @@ def _way_text(expert_tp: int, expert_ep: int) -> str:
     if expert_ep > 1:
         return f"whole experts on each of {expert_ep} GPUs"
     return f"each expert on {expert_tp} GPU{'s' if expert_tp > 1 else ''}"
+
+
+def _from_none(seconds: Floats) -> Floats:
+    """With 0 of no tokens in front, and never falling."""
+    found: Floats = np.concatenate([[0.0], np.maximum.accumulate(seconds)])
+    return found
 
 
 def experts_of(profile: Profile) -> SharedExperts:

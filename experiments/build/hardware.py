@@ -11,7 +11,7 @@ from hwmodels.all_reduce_catalogue import Imitated
 from hwmodels.catalogue import load_gpu, load_llm
 from hwmodels.engine_overhead import EngineOverhead, EngineStepModel, vllm_graph_batches
 from hwmodels.expert_error import group_ends_s, other_skew
-from hwmodels.expert_rows import ExpertRows
+from hwmodels.expert_rows import ExpertRows, GroupTimes
 from hwmodels.gpu import Gpu
 from hwmodels.importers.step_profile_file import is_step_profile, read_step_profile
 from hwmodels.kv_capacity import KvCapacity, kv_capacity
@@ -63,7 +63,7 @@ class Hardware:
 
     def together(self, tokens: Sequence[int]) -> int:
         """What a group's engines do together in a step with these tokens, in fixed point."""
-        return 0 if self.experts is None else self.experts.cost(self.experts.group_tokens(tokens))
+        return 0 if self.experts is None else self.experts.group_cost(tokens)
 
 
 def hardware_of(config: RunConfig) -> dict[str, Hardware]:
@@ -110,7 +110,8 @@ def _experts_of(
     known = shared_experts(gpu, llm, shared, profile, engine.step_time)
     times = known.times(llm, shared, engine.expert_skew)
     other = known.times(llm, shared, other_skew(engine.expert_skew))
-    return ExpertRows(times, overhead, group_ends_s(times, other, known.error_band))
+    both = GroupTimes(times.experts_s, times.moved_s)
+    return ExpertRows(both, overhead, group_ends_s(times, other, known.error_band))
 
 
 def _check_limits(engine: EngineConfig, gpu: Gpu, step: StepModel) -> None:

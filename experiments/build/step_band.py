@@ -54,6 +54,8 @@ def band_of(hardware: Hardware) -> StepBand:
     """The model's own errors; a profile that was forced is of something else, so nothing is known of its."""
     forced = hardware.profile is not None and bool(hardware.profile.forced)
     low, high, rests_on = hardware.overhead.ends()
+    if hardware.experts is not None:
+        rests_on += f"; {hardware.experts.rests_on}"
     return StepBand(ROUGH if forced else hardware.step.errors, low, high, rests_on)
 
 

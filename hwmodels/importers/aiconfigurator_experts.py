@@ -26,7 +26,8 @@ _MOST_RANKS: Final = 8
 # What the exchange carries of a token beside its hidden state: weights and numbers of its experts, 4 bytes
 # each (vLLM 0.19.0, MoEPrepareAndFinalizeNaiveDPEPModular: topk_weights float32, topk_ids int32).
 _CHOICE_BYTES: Final = 8
-_LAST_TOKENS: Final = 16_384  # the largest step of any batcher here that the messages below must reach
+# As many tokens of all engines as the tables of experts have, and each of four as many as the largest.
+_LAST_TOKENS: Final = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +128,7 @@ def read_exchanges(folder: Folder, llm: LlmShape) -> tuple[tuple[Exchange, ...],
         scatter = collective_messages(folder, "reduce_scatter", ranks)
         if gather is None or scatter is None:
             continue
-        tokens = np.unique(np.geomspace(1, _LAST_TOKENS, 57).round())
+        tokens = np.unique(np.geomspace(1, _LAST_TOKENS, 65).round())
         seconds = np.interp(
             tokens * (hidden_bytes + _CHOICE_BYTES * llm.experts.per_token), gather.sizes, gather.seconds
         ) + np.interp(tokens * hidden_bytes, scatter.sizes, scatter.seconds)

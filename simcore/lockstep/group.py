@@ -181,7 +181,7 @@ class LockstepGroup:
                 tokens.append(own_tokens)
                 lines.append((first, slope))
         first, slope, steps = slowest(lines, most)
-        common = self._experts.cost(self._experts.group_tokens(tokens))
+        common = self._experts.group_cost(tokens)
         self._own = [(own + common, steeper) for own, steeper in lines]
         self.state = _STEPPING
         self._start_fixed, self._first, self._slope = self._due_fixed, first + common, slope

@@ -33,11 +33,11 @@ class StepTimes(Protocol):
 class ExpertTimes(Protocol):
     """What the ranks of a data-parallel group do together in a step (hwmodels.expert_rows.ExpertRows)."""
 
-    def group_tokens(self, tokens: Sequence[int]) -> int:
-        """Tokens that the experts compute, where the ranks have these; a rank with a dummy step has one."""
+    def group_cost(self, tokens: Sequence[int]) -> int:
+        """Fixed-point time of the experts, and of what is sent to them and back, where ranks have ``tokens``.
 
-    def cost(self, tokens: int) -> int:
-        """Fixed-point time of the experts for so many tokens, with what is sent to them and back."""
+        A rank with a dummy step has one.
+        """
 
 
 def later_piece(pieces: Pieces, replica: int, decoding: int, context: int) -> tuple[int, int, int]:

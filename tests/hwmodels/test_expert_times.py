@@ -11,7 +11,7 @@ from hwmodels.engine_overhead import EngineOverhead
 from hwmodels.errors import HardwareError
 from hwmodels.expert_error import group_ends_s
 from hwmodels.expert_lines import fit_expert_lines
-from hwmodels.expert_rows import ExpertRows
+from hwmodels.expert_rows import ExpertRows, GroupTimes
 from hwmodels.expert_times import ExpertTimes, at_points, experts_of
 from hwmodels.importers.expert_lattice import balanced_lattice, from_memory
 from hwmodels.parallelism import Parallelism
@@ -212,19 +212,35 @@ def test_experts_in_a_cache_are_read_from_memory() -> None:
     assert same is LATTICE and none == ()
 
 
+def group_rows(times: ExpertTimes, *captured: int) -> ExpertRows:
+    skewed = ExpertTimes(HALF, Routing(128, 8, 0.7), EXCHANGE)
+    ends = group_ends_s(times, skewed, "experts 2.0 / 10.0 %")
+    return ExpertRows(
+        GroupTimes(times.experts_s, times.moved_s), EngineOverhead(graph_batches=captured), ends
+    )
+
+
 def test_group_costs_are_integers_of_padded_tokens() -> None:
     times = ExpertTimes(HALF, ROUTING, EXCHANGE)
-    skewed = ExpertTimes(HALF, Routing(128, 8, 0.7), EXCHANGE)
-    tenth = group_ends_s(times, skewed, "experts 2.0 / 10.0 %")
-    rows = ExpertRows(times, EngineOverhead(graph_batches=(1, 2, 4, 8, 16)), tenth)
-    assert rows.cost(0) == 0 and rows.cost(64) == int(times.seconds(64) * FIXED_PER_S + 0.5)
-    assert rows.group_tokens([5, 1]) == 16, "both are padded to 8"
-    assert rows.group_tokens([17, 1]) == 18, "beyond the captured sizes none is padded"
-    assert ExpertRows(times, EngineOverhead(), tenth).group_tokens([5, 1]) == 6
+    rows, plain = group_rows(times, 1, 2, 4, 8, 16), group_rows(times)
+    assert rows.group_cost([5, 1]) == rows.group_cost([8, 8]) == plain.group_cost([8, 8])
+    assert rows.group_cost([8, 8]) == pytest.approx(times.seconds(16) * FIXED_PER_S, rel=1e-9)
+    assert plain.group_cost([5, 1]) < rows.group_cost([5, 1]), "nothing is padded without graphs"
+    assert rows.group_cost([17, 1]) == plain.group_cost([17, 1]), "nor beyond the captured sizes"
+    with pytest.raises(HardwareError, match="1025 tokens of all engines"):
+        rows.group_cost([1024, 1])
+
+
+def test_unequal_engines_exchange_as_if_all_had_as_many_tokens() -> None:
+    rows = group_rows(ExpertTimes(HALF, ROUTING, EXCHANGE))
+    assert rows.group_cost([60, 4]) - rows.group_cost([32, 32]) == rows.cost(64, 120) - rows.cost(64, 64) > 0
+
+
+def test_the_ends_of_a_group_are_popularity_and_the_exchange() -> None:
+    times, skewed = (ExpertTimes(HALF, Routing(128, 8, skew), EXCHANGE) for skew in (0.0, 0.7))
+    rows = group_rows(times)
     moved = float(np.interp(64, EXCHANGE.curve.counts, EXCHANGE.curve.seconds))
     highest = 1.1 * (times.seconds(64) - moved) + 2 * moved
-    assert rows.at_end("high").cost(64) == pytest.approx(highest * FIXED_PER_S, rel=1e-9)
+    assert rows.at_end("high").cost(64, 64) == pytest.approx(highest * FIXED_PER_S, rel=1e-9)
     lowest = (skewed.seconds(64) - moved) / 1.1 + moved / 2
-    assert rows.at_end("low").cost(64) == pytest.approx(lowest * FIXED_PER_S, rel=1e-9)
-    with pytest.raises(HardwareError, match="beyond the 1024"):
-        rows.cost(1025)
+    assert rows.at_end("low").cost(64, 64) == pytest.approx(lowest * FIXED_PER_S, rel=1e-9)

@@ -25,17 +25,14 @@ STEPS_PER_SYNC = 32
 
 @dataclass(frozen=True)
 class ToyExperts:
-    """``group_tokens`` pads all ranks to the largest if ``padded``; a cost in fixed-point ns."""
+    """All ranks are padded to the largest if ``padded``; a cost in fixed-point ns."""
 
     intercept: int
     per_token: int
     padded: bool = False
 
-    def group_tokens(self, tokens: Sequence[int]) -> int:
-        return len(tokens) * max(tokens) if self.padded else sum(tokens)
-
-    def cost(self, tokens: int) -> int:
-        return self.intercept + self.per_token * tokens
+    def group_cost(self, tokens: Sequence[int]) -> int:
+        return self.intercept + self.per_token * (len(tokens) * max(tokens) if self.padded else sum(tokens))
 
 
 @dataclass
@@ -112,7 +109,7 @@ def _begin(case: Case, group: Group, experts: ToyExperts) -> None:
         decodes = [request for request, _ in rank.step if request.decoding]
         chunks = tuple((one.id, one.computed, count) for one, count in rank.step if not one.decoding)
         own.append(_cost(case.rows, decodes, chunks))
-    cost = max(own) + experts.cost(experts.group_tokens(tokens))
+    cost = max(own) + experts.group_cost(tokens)
     for rank, alone in zip(group.ranks, own, strict=True):
         if rank.step is None:
             group.dummy_steps += 1
