@@ -557,6 +557,19 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         "invariants decode_seats",
     ),
     _mutant(
+        "common prompts go first", "serving",
+        "for owner, start, end in reversed(starts):  # what many share was used last, and goes last",
+        "for owner, start, end in starts:",
+        "a router forgets what many prompts share before what one has alone",
+        "prefix_aware",
+    ),
+    _mutant(
+        "prefix without load", "policies",
+        "cost = weight * (prompt - cached) + load", "cost = weight * (prompt - cached)",
+        "dispatch by prefix sends every turn to one replica, whatever waits there",
+        "prefix_aware",
+    ),
+    _mutant(
         "bucket without a rim", "policies",
         "self._level = min(self._capacity, filled)", "self._level = filled",
         "after a quiet time more than burst requests are let in at once",
