@@ -55,7 +55,7 @@ def step_evidence(
     if model.interplay is not None:
         mixed = Evidence("mixed", MEASURED, "steps with prompts and decodes, in the same tables")
     reduce = _all_reduce(gpu, tp, chosen, imitated)
-    return [products, attention, mixed, reduce, _experts(llm, profile)]
+    return [products, attention, mixed, reduce, _experts(gpu, llm, tp, profile)]
 
 
 def engine_evidence(
@@ -150,11 +150,15 @@ def _label_word(label: str) -> str:
     return ASSUMED if "rough" in label else DERIVED
 
 
-def _experts(llm: LlmShape, profile: Profile | None) -> Evidence:
+def _experts(gpu: Gpu, llm: LlmShape, tp: int, profile: Profile | None) -> Evidence:
+    """Times by tokens and activated experts; how often each is chosen is a declaration of the run."""
     if llm.experts is None:
         return Evidence("experts", NOTHING, "none, a dense model")
-    assert profile is not None, "a mixture of experts has no step times without a profile"
-    return Evidence("experts", MEASURED, profile.stamp.source)
+    if profile is not None:
+        return Evidence("experts", MEASURED, f"{profile.stamp.source}; which are chosen is declared")
+    entry = linear_entry(linear_key(gpu, llm, tp))
+    why = f"lines fitted to measured experts, {entry['experts_band']}; which are chosen is declared"
+    return Evidence("experts", MEASURED, why)
 
 
 def _declared(source: str) -> str:

@@ -33,7 +33,7 @@ _HEAD: Final = (
 _FOOT: Final = (
     "Derived: put together from what was measured of other shapes, on another GPU or in another version of "
     "the engine. A model of the same shape takes the same coefficients. Every other combination: assumed "
-    "(roofline), off by 25 to 40 %; a mixture of experts needs a profile, whose expert tables are measured. "
+    "(roofline), off by 25 to 40 %; a mixture of experts that is not here needs a profile. "
     "Where each is from: servetwin support model=MODEL gpu=GPU tp=N"
 )
 _GPU_HEAD: Final = (
@@ -44,12 +44,12 @@ _GPU_HEAD: Final = (
 
 def evidence_tables(gpus: Sequence[Gpu], engine: EngineConfig) -> list[str]:
     """Both tables with what their words mean."""
-    rows = [["gpu", "model", "tp", "products", "attention", "mixed", "all-reduce", *PHASES]]
+    rows = [["gpu", "model", "tp", "products", "attention", "mixed", "all-reduce", "experts", *PHASES]]
     rows += [_row(key, engine) for key in linear_keys()]
     by_gpu = [["gpu", *(f"tp {tp}" for tp in _RANKS), "kv memory", "load rates", "overhead", "start-up"]]
     by_gpu += [_gpu_row(gpu, engine) for gpu in gpus]
     return [
-        *textwrap.wrap(_HEAD, _WIDTH), "", *aligned(rows), "", *textwrap.wrap(_FOOT, _WIDTH), "",
+        *textwrap.wrap(_HEAD, _WIDTH), "", *aligned(rows, 1), "", *textwrap.wrap(_FOOT, _WIDTH), "",
         *textwrap.wrap(_GPU_HEAD.format(engine.name), _WIDTH), "", *aligned(by_gpu),
     ]  # fmt: skip
 
@@ -74,7 +74,7 @@ def _row(key: LinearKey, engine: EngineConfig) -> list[str]:
     words = words_by_part(step_evidence(gpu, llm, key.tp, chosen, None, imitated))
     errors = held_out(chosen, gpu, llm, key.tp)
     numbers = [f"{errors[phase][1]:.1f}" if phase in errors else NOTHING for phase in PHASES]
-    parts = [words[part] for part in ("products", "attention", "mixed", "all-reduce")]
+    parts = [words[part] for part in ("products", "attention", "mixed", "all-reduce", "experts")]
     return [key.gpu, key.llm, str(key.tp), *parts, *numbers]
 
 
