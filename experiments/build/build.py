@@ -78,9 +78,15 @@ def prototypes_of(config: RunConfig, hardware: Mapping[str, Hardware]) -> dict[s
 
 
 def controller_of(
-    config: RunConfig, hardware: Mapping[str, Hardware], replicas: list[Replica], estimates: Estimates
+    config: RunConfig,
+    hardware: Mapping[str, Hardware],
+    replicas: list[Replica],
+    estimates: Estimates,
+    shared_prefixes: bool = True,
 ) -> Controller:
     """A fresh controller with the configured policies; the same object type drives both worlds.
+
+    ``shared_prefixes`` False: it is known that no request names tokens of another, which saves time.
 
     A policy whose constructor has a parameter ``random`` or ``estimates`` is given that: a random stream of
     its own, or what may be assumed about speed.
@@ -111,7 +117,13 @@ def controller_of(
         dispatcher,
         batcher_for,
         admission,
-        EngineOptions(coalesce, engine.asynchronous, checks=checks, lockstep=engine.data_parallel_size > 1),
+        EngineOptions(
+            coalesce,
+            engine.asynchronous,
+            checks=checks,
+            lockstep=engine.data_parallel_size > 1,
+            shared_prefixes=shared_prefixes,
+        ),
         ServiceOptions(hand_over_rules(config), engine.max_num_batched_tokens, queue),
         starts_of(config, replicas),
         elastic,

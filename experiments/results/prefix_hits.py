@@ -62,9 +62,7 @@ def prefix_section(
     most = shared_tokens(workload)
     evicted = dict.fromkeys((model.name for model in hosted), 0)
     for engine in engines:
-        cache = engine.ledger.cache
-        if cache is not None:
-            evicted[engine.replica.model] += cache.evicted_blocks
+        evicted[engine.replica.model] += engine.ledger.prefix_counts()[2]
     section = _numbers(workload.prompt_tokens, cached, most, sum(evicted.values()))
     if len(hosted) > 1:
         section["models"] = {

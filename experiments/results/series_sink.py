@@ -112,8 +112,8 @@ class SeriesSink:
         engine = self.engines[replica]
         ledger = engine.ledger
         used = ledger.total_blocks - ledger.free_blocks
-        for request in engine.ended:
-            used -= ledger.held_blocks(request)
+        for position in range(len(engine.ended)):
+            used -= ledger.blocks_freed(tuple(engine.ended[: position + 1]))
         self.readings.extend((now_ns, replica, used, growing, ledger.steps_done))
 
 

@@ -120,11 +120,12 @@ def execute(
     """The event loop and the metrics, timed from the first event to the last metric."""
     config, workload = prepared.config, prepared.workload
     metrics = RunMetrics()
+    shared = shares_prefixes(config, workload)
     controller = build.controller_of(
-        config, prepared.hardware_of_model, prepared.replicas, prepared.estimates
+        config, prepared.hardware_of_model, prepared.replicas, prepared.estimates, shared
     )
     data_plane, rows = data_plane_of(config, prepared.replicas), rows_by_model(prepared)
-    hits = FirstChunks(journal) if shares_prefixes(config, workload) else None
+    hits = FirstChunks(journal) if shared else None
     sink = series_sink(config.series.period_s, controller.engines, hits or journal)
     faults = fault_plan_of(config, prepared.replicas)
     recovery = None if faults is None else RecoveryWatch(controller)

@@ -60,6 +60,7 @@ class Engine:
         prompts_alone: bool = False,
         checks: bool = True,
         lockstep: bool = False,
+        shared_prefixes: bool = True,
     ) -> None:
         """``prompts_alone``: a pass with prompts is reported after its first step.
 
@@ -74,7 +75,7 @@ class Engine:
         self.asynchronous = asynchronous
         self.epoch = 0
         blocks = replica.kv_blocks, replica.block_tokens, replica.watermark_blocks
-        self.ledger = KvLedger(*blocks, replica.prefix_caching, int(asynchronous))
+        self.ledger = KvLedger(*blocks, replica.prefix_caching, int(asynchronous), shared_prefixes)
         self.waiting: deque[Progress] = deque()
         self.unseen_arrivals: deque[Progress] = deque()  # asynchronous: came since the last choice was made
         self.ended: list[int] = []  # asynchronous: finished since then
@@ -425,7 +426,7 @@ class Engine:
     def _admit(self, chunks: tuple[Chunk, ...], count: int, decode: bool) -> None:
         """Reserve memory for the chunks; the last ``count`` are of requests that leave the queue."""
         ledger, prefilling, begun = self.ledger, self.prefilling, len(chunks) - count
-        caches = ledger.cache is not None
+        cache, tracks = ledger.cache, ledger.tracks
         for request, start, tokens in chunks:
             if begun:
                 begun -= 1
@@ -434,7 +435,7 @@ class Engine:
                 progress = self.waiting.popleft()
                 assert progress.id == request, "the queue is admitted in order"
                 self.running[request] = prefilling[request] = progress
-                if caches:
+                if cache is not None and (tracks or progress.was_preempted):
                     progress.computed, again = start, progress.was_preempted
                     ledger.admit(request, progress.shared_prefix, progress.known_tokens, start, decode, again)
             assert progress.computed == start, "a chunk starts where the last one ended"

@@ -28,25 +28,15 @@ class KvLedger:
 
     With ``prefix_caching`` a request finds blocks that hold the beginning of its tokens, whoever computed
     them. ``late_tokens``: of those who decode the last generated token is not known when a step is chosen
-    (asynchronous scheduling), so a block is found that much later.
+    (asynchronous scheduling), so a block is found that much later. ``shared_prefixes`` False: no request ever
+    looks for another's blocks, so only of those who were preempted is kept what they hold.
     """
 
     __slots__ = (
-        "_base_blocks",
-        "_bases",
-        "_counted_at",
-        "_decoding_blocks",
-        "_held",
-        "_late_tokens",
-        "_phases",
-        "_reserved",
-        "block_tokens",
-        "cache",
-        "decoding",
-        "steps_done",
-        "total_blocks",
+        "_admissions", "_base_blocks", "_bases", "_counted_at", "_decoding_blocks", "_held", "_late_tokens",
+        "_phases", "_reserved", "block_tokens", "cache", "decoding", "steps_done", "total_blocks", "tracks",
         "watermark_blocks",
-    )
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -55,6 +45,7 @@ class KvLedger:
         watermark_blocks: int = 0,
         prefix_caching: bool = False,
         late_tokens: int = 0,
+        shared_prefixes: bool = True,
     ) -> None:
         if total_blocks < 1 or block_tokens < 1 or not 0 <= watermark_blocks < total_blocks:
             raise ValueError(f"no KV memory: {total_blocks=} {block_tokens=} {watermark_blocks=}")
@@ -70,7 +61,9 @@ class KvLedger:
         self._held: dict[int, int] = {}
         self._bases: dict[int, int] = {}
         self._late_tokens = late_tokens
+        self.tracks = prefix_caching and shared_prefixes
         self.cache = PrefixCache(total_blocks, block_tokens) if prefix_caching else None
+        self._admissions = None if self.cache is None else Admissions(self.cache, self)
 
     @property
     def free_blocks(self) -> int:
@@ -139,10 +132,12 @@ class KvLedger:
 
         ``chunks``: of prompts under way. ``decodes``: those who decode take part in it.
         """
-        if self.cache is None:
-            return None
-        self.cache.trim(self.free_blocks)
-        return Admissions(self.cache, self, chunks, decodes)
+        lookup = self._admissions
+        if lookup is not None:
+            if not self.tracks and not lookup.cache.index:
+                return None
+            lookup.begin(chunks, decodes)
+        return lookup
 
     def cached_prefix_tokens(self, request: Request) -> int:
         """Tokens of its prompt that a request would find here if it were admitted now: whole blocks."""
@@ -205,16 +200,26 @@ class KvLedger:
         cache = self.cache
         if cache is None:
             return
-        cache.trim(self.free_blocks - (self.step_blocks() if decodes else 0))
-        for owner, _ in prefix:
-            self.grow(owner, decodes)
+        if start:
+            cache.trim(self.free_blocks - (self.step_blocks() if decodes else 0))
+            for owner, _ in prefix:
+                self.grow(owner, decodes)
         self._reserved -= cache.admit(request, prefix, start // self.block_tokens)
         if not again:
             cache.queried_tokens += known_tokens
             cache.hit_tokens += start
 
+    def prefix_counts(self) -> tuple[int, int, int]:
+        """Prompt tokens of all first admissions, those of them that were found, and blocks evicted."""
+        if self.cache is None:
+            return 0, 0, 0
+        self.cache.trim(self.free_blocks)
+        return self.cache.queried_tokens, self.cache.hit_tokens, self.cache.evicted_blocks
+
     def preempt(self, request: int, stored_tokens: int) -> None:
         """Release; with prefix caching the first ``stored_tokens`` can be found."""
+        if self.cache is not None and not self.tracks and request not in self.cache.tables:
+            self.cache.admit(request, (), 0)
         self._leave(request, stored_tokens)
 
     def retire(self, request: int) -> None:
@@ -281,7 +286,6 @@ class KvLedger:
         if cache is None or (table is None and not self.held_blocks(request)):
             self._give_up(request)
             return
-        cache.trim(self.free_blocks)
         if table is not None:
             cache.store(table, stored_tokens // self.block_tokens)
         held = self._give_up(request)
@@ -289,6 +293,9 @@ class KvLedger:
             cache.leave_blank(held)
         else:
             self._reserved += cache.release(table, held)
+        # Who is queued last is taken last, whether the others leave the queue now or later.
+        if cache.queue.blocks > 2 * self.total_blocks:
+            cache.trim(self.free_blocks)
 
     def _give_up(self, request: int) -> int:
         """Take the request off the books; returns the blocks it held."""

@@ -15,7 +15,8 @@ class EngineOptions:
     ``asynchronous``: a step is chosen while the one before it runs. ``prompts_alone``: a pass with prompts is
     reported after its first step. ``checks``: batchers' answers are checked in full
     (``serving.engine.batch_answers``), as those of strangers must be. ``lockstep``: they are ranks of
-    data-parallel groups.
+    data-parallel groups. ``shared_prefixes`` False: no request of the run names tokens of another, so only
+    what preempted requests leave is kept track of.
     """
 
     coalesce: bool = True
@@ -23,6 +24,7 @@ class EngineOptions:
     prompts_alone: bool = False
     checks: bool = True
     lockstep: bool = False
+    shared_prefixes: bool = True
 
 
 class EnginePool:
@@ -47,6 +49,7 @@ class EnginePool:
             options.prompts_alone,
             options.checks,
             options.lockstep,
+            options.shared_prefixes,
         )
         return engine
 

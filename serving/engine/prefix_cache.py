@@ -41,6 +41,8 @@ class BlockTable:
 
     def parts(self) -> list[Extent]:
         """Its extents as they stand now."""
+        if len(self.extents) == 1 and self.extents[0].stop == self.stops[0]:
+            return self.extents
         found: list[Extent] = []
         for extent, stop in zip(self.extents, self.stops):
             found.append(extent)
@@ -71,7 +73,8 @@ class PrefixCache:
     """Extents by owner, block tables by request, the free queue.
 
     ``shared_blocks``: how often blocks are held beyond once. ``queried_tokens`` and ``hit_tokens``: of
-    requests at their first admission. ``evicted_blocks``: were taken although they could be found.
+    requests at their first admission. ``evicted_blocks``: were taken although they could be found, up to the
+    last ``trim``.
     """
 
     __slots__ = (
@@ -128,6 +131,8 @@ class PrefixCache:
         """The request begins behind ``blocks`` that are found; returns how many of them others hold."""
         self._admitted += 1
         table = self.tables[request] = BlockTable(request, prefix, self._admitted)
+        if not blocks:
+            return 0
         held = 0
         for owner, start, stop in owners(request, prefix, 0, blocks, self.block_tokens):
             for extent, first, end in list(self.find(owner, start, stop)):
@@ -148,6 +153,10 @@ class PrefixCache:
     def store(self, table: BlockTable, blocks: int) -> None:
         """The request's first ``blocks`` are full and can be found."""
         if blocks <= table.cached_blocks:
+            return
+        if not table.prefix:
+            self._insert(table, table.request, table.cached_blocks, blocks)
+            table.cached_blocks = blocks
             return
         for owner, start, stop in owners(
             table.request, table.prefix, table.cached_blocks, blocks, self.block_tokens
@@ -173,7 +182,13 @@ class PrefixCache:
 
     def leave_blank(self, blocks: int) -> None:
         """Blocks are free whose content nobody knows."""
-        self.queue.append(Extent(NOBODY, 0, blocks, 0, 0))
+        queue = self.queue
+        last = queue.ends.ahead
+        if last.owner == NOBODY and last is not queue.ends:
+            last.stop += blocks
+            queue.blocks += blocks
+        else:
+            queue.append(Extent(NOBODY, 0, blocks, 0, 0))
 
     def forget(self) -> None:
         """Nothing is found any more in free blocks."""

@@ -90,6 +90,13 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
         "a request that shares a prefix leaves it ahead of its own blocks in the free queue",
         "vllm_prefix_schedules kv_ledger",
     ),
+    _mutant(
+        "a head that may need less waits", "policies",
+        "return decode_batch(1 if growing else kv.steps_until_full(), False) if decoding else None",
+        "return decode_batch(kv.steps_until_full(), False) if decoding else None",
+        "a run goes on though the head of the queue could share what another has generated meanwhile",
+        "shared_prefixes",
+    ),
     # Engine
     _mutant(
         "old epoch counts", "serving",

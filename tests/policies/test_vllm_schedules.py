@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from serving.vocabulary.errors import PolicyError
-from tests.worlds.vllm_schedule import Schedule, in_any_order, recorded
+from tests.worlds.vllm_schedule import Schedule, in_any_order, recorded, v1_engine
 
 DATA = Path(__file__).parents[1] / "data"
 HAND_MADE = json.loads((DATA / "vllm_schedules_hand_made.json").read_text(encoding="ascii"))
@@ -35,6 +35,12 @@ def test_hand_made_case_is_scheduled_as_by_vllm(case: dict[str, Any]) -> None:
 @pytest.mark.parametrize("case", RANDOM, ids=lambda case: case["name"])
 def test_random_case_is_scheduled_as_by_vllm(case: dict[str, Any]) -> None:
     assert in_any_order(Schedule(case).steps()) == in_any_order(recorded(case))
+
+
+def test_where_nobody_shares_only_what_victims_leave_need_be_kept_track_of() -> None:
+    for case in (*HAND_MADE, *RANDOM):
+        schedule = Schedule(case, v1_engine(case["settings"], shared_prefixes=False))
+        assert in_any_order(schedule.steps()) == in_any_order(recorded(case)), case["name"]
 
 
 def test_the_recorded_cases_reach_the_corners() -> None:

@@ -1,5 +1,6 @@
 """Runs in which requests find blocks of each other: coalesced as step by step, checked after every event."""
 
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -12,6 +13,7 @@ from simcore.simulation import Simulation
 from tests.worlds.naive_engine import Case
 from tests.worlds.shared_prefixes import first_tokens, sharing
 from tests.worlds.strategies import cases
+from tests.worlds.toy_rows import ToyRows
 from tests.worlds.world import Checked, Collected, RandomCuts, controller_of, requests_of
 
 
@@ -65,3 +67,29 @@ def test_whose_the_first_tokens_of_a_request_are() -> None:
     assert first_tokens(third, 8) == ((0, 8),)
     assert first_tokens(third, 20) == ((0, 10), (2, 20))
     assert first_tokens(third, 33) == ((0, 10), (2, 20), (3, 33))
+
+
+def growing_case() -> tuple[Case, list[tuple[Request, int]]]:
+    """7 blocks of 4. Requests 0 and 1 hold 3 and 2 of them; 2 has 5 blocks of prompt, all but one token 0's.
+
+    It finds 2 blocks and needs 3, with 2 free, until the third step of request 0 fills one that it finds.
+    """
+    rows = ToyRows(1000 << 24, 0, 0, 1000 << 24, 0, 0, None, 1, 0, 0)
+    lengths = ((0, 9, 8, 9), (0, 5, 8, 9), (1500, 20, 2, 4))
+    case = Case("chunked", 1, 4, 7, 0, 8, 64, "round_robin", lengths, rows, True, False, True, False)
+    requests = requests_of(case)
+    last, output = requests[2]
+    return case, [*requests[:2], (replace(last, shared_prefix=((0, 19),)), output)]
+
+
+def test_a_head_that_waits_for_generated_tokens_is_looked_at_after_every_step() -> None:
+    """The run of those who decode takes one step at a time, as nobody's finish or arrival would end it."""
+    case, requests = growing_case()
+    found = []
+    for coalesce in (True, False):
+        chunks = Chunks(Checked(controller_of(case, coalesce)))
+        recorder = Collected()
+        Simulation(chunks, requests, [case.rows], recorder).run()  # type: ignore[arg-type]
+        found.append((recorder.done, chunks.begun))
+    assert found[0] == found[1]
+    assert found[0][1] == {0: 0, 1: 0, 2: 12}
