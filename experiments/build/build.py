@@ -15,6 +15,7 @@ from experiments.build.elastic import elastic_of, hand_over_rules, with_roles
 from experiments.build.hardware import Hardware
 from experiments.build.hosted import HostedModel, codes_of, hosted_models, seats_of
 from experiments.build.lengths import caps_of, max_model_len
+from experiments.build.migration import migration_of
 from experiments.build.streams import seed_of
 from experiments.build.workload import shares_prefixes
 from experiments.config.config import RunConfig
@@ -124,7 +125,9 @@ def controller_of(
             lockstep=engine.data_parallel_size > 1,
             shared_prefixes=shared_prefixes,
         ),
-        ServiceOptions(hand_over_rules(config), engine.max_num_batched_tokens, queue),
+        ServiceOptions(
+            hand_over_rules(config), engine.max_num_batched_tokens, queue, migration_of(config, estimates)
+        ),
         starts_of(config, replicas),
         elastic,
     )

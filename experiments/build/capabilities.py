@@ -10,10 +10,12 @@ from serving.vocabulary.actions import (
     Action,
     AllocateGpus,
     Assign,
+    Detach,
     Fail,
     Interrupt,
     JoinBatch,
     Load,
+    Migrate,
     Preempt,
     Reject,
     ReleaseGpus,
@@ -67,6 +69,8 @@ def needed_actions(config: RunConfig) -> frozenset[type]:
         needed.add(Load)
     if system.instances.split or system.live.name != "none":
         needed |= {Send, JoinBatch, *_if(faults, StopSend)}
+    if system.migration.name != "none":
+        needed |= {Send, StopSend, Detach, Migrate, JoinBatch, Wake}
     if system.elastic:
         needed |= {
             AllocateGpus,

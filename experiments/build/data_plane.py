@@ -30,14 +30,14 @@ def spec_of(config: RunConfig) -> ClusterSpec | None:
 
 
 def has_data_plane(config: RunConfig) -> bool:
-    """Whether replicas load or hand over, on a cluster whose links are known."""
+    """Whether replicas load or hand over, or requests migrate, on a cluster whose links are known."""
     system = config.system
-    moves = system.elastic or system.instances.split or config.cluster.start != "warm"
-    return moves and spec_of(config) is not None
+    moves = system.elastic or system.instances.split or system.migration.name != "none"
+    return (moves or config.cluster.start != "warm") and spec_of(config) is not None
 
 
 def data_plane_of(config: RunConfig, replicas: list[Replica]) -> DataPlane | None:
-    """The data plane, for replicas that load or hand over. Raises UserError, HardwareError."""
+    """The data plane, for replicas between which something moves. Raises UserError, HardwareError."""
     spec = spec_of(config)
     if spec is None or not has_data_plane(config):
         return None

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from experiments.compose.cache_pairs import check_cache_pair
+from experiments.compose.migration_checks import check_migrations
 from experiments.compose.start_checks import check_instance_starts
 from experiments.config.config import ANY_DRIVER, ESTIMATES, STARTS, STEP_TIMES, RunConfig
 from experiments.config.data_parallel import check_data_parallel
@@ -42,6 +43,7 @@ def check(config: RunConfig) -> None:
     _check_uncertainty(config)
     check_instances(config.system.instances, config.system.scaler.name, config.system.live.name)
     _check_elastic(config)
+    check_migrations(config)
     check_instance_starts(config)
     check_data_parallel(config)
 

@@ -9,8 +9,9 @@ from typing import Any
 import yaml
 
 from experiments.compose.checks import check
-from experiments.config.config import ANY_DRIVER, RunConfig
+from experiments.config.config import ANY_DRIVER, STAY, RunConfig
 from experiments.config.faults_config import NO_FAULTS
+from experiments.config.migration_config import LIVE
 from experiments.config.models_config import ONE
 from experiments.config.overrides import checked_value, echo, is_too_long, wanted_by
 from experiments.config.renamed import refuse_renamed_in
@@ -46,6 +47,10 @@ def resolved_yaml(config: RunConfig) -> str:
         del data["faults"]
     if config.driver == ANY_DRIVER:
         del data["driver"]
+    if config.migration == LIVE:
+        del data["migration"]
+    if config.system.migration == STAY:
+        del data["system"]["migration"]
     if config.trace.resample is None:
         for key in NO_RESAMPLING:
             del data["trace"][key]
@@ -92,9 +97,12 @@ def read_resolved(path: Path | str) -> RunConfig:
         data.setdefault("series", dataclasses.asdict(NO_SERIES))
         data.setdefault("faults", dataclasses.asdict(NO_FAULTS))
         data.setdefault("driver", dataclasses.asdict(ANY_DRIVER))
+        data.setdefault("migration", dataclasses.asdict(LIVE))
         data.setdefault("uncertainty", OFF)
         if isinstance(data.get("trace"), dict):
             data["trace"] = NO_RESAMPLING | data["trace"]
+        if isinstance(data.get("system"), dict):
+            data["system"].setdefault("migration", dataclasses.asdict(STAY))
         if isinstance(data.get("engine"), dict):
             data["engine"].setdefault("usage_context", USAGE_CONTEXTS[0])
             data["engine"].setdefault("max_model_len", None)

@@ -5,6 +5,7 @@ from typing import Any, Final, Literal
 
 from experiments.config.faults_config import FaultsConfig
 from experiments.config.instances_config import InstancesConfig
+from experiments.config.migration_config import MigrationConfig
 from experiments.config.models_config import ModelsConfig
 from experiments.config.series_config import SeriesConfig
 from experiments.config.trace_config import TraceConfig
@@ -96,7 +97,7 @@ class SystemConfig:
     """A serving system: one policy for every decision, and how many instances it has.
 
     ``scaler`` none: a static system, which needs neither ``provision`` nor ``cache``. ``live`` none: new
-    instances wait for all their parameters.
+    instances wait for all their parameters. ``migration`` none: a request stays where it decodes.
     """
 
     name: str
@@ -107,6 +108,7 @@ class SystemConfig:
     provision: PolicyConfig
     cache: PolicyConfig
     live: PolicyConfig
+    migration: PolicyConfig
     instances: InstancesConfig
 
     @property
@@ -158,6 +160,7 @@ class DriverConfig:
 
 
 ANY_DRIVER: Final = DriverConfig(None)
+STAY: Final = PolicyConfig("none", "", {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +183,7 @@ class RunConfig:
     series: SeriesConfig
     faults: FaultsConfig
     driver: DriverConfig
+    migration: MigrationConfig
     estimates: str
     uncertainty: str
     seed: int

@@ -45,6 +45,9 @@ RANGES: Final[dict[str, Range]] = {
     "workers": Range(low=1, high=MAX_GPUS),  # before cluster.gpus, which follows it
     "engine.max_num_seqs": _COUNT,
     "engine.max_num_batched_tokens": _COUNT,
+    "migration.max_stages": _COUNT,
+    "migration.period_ms": Range(low=0.001),
+    "migration.control_ms": Range(low=0),
     "engine.block_tokens": _COUNT,
     "engine.watermark": Range(low=0, high=1, open_high=True),
     "engine.kv_tokens": _COUNT,

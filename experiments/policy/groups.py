@@ -9,6 +9,7 @@ from serving.engine.fleet import Admission, Dispatcher
 from serving.parameters.copies import Copies
 from serving.protocols.batch import Batcher
 from serving.protocols.live import LivePolicy
+from serving.protocols.migration import Migrator
 from serving.protocols.provisioning import Provisioner
 from serving.protocols.scaling import Scaler
 
@@ -51,6 +52,7 @@ POLICY_GROUPS: Final[dict[str, PolicyGroup]] = {
     "provision": PolicyGroup(Provisioner, ("estimates",)),
     "cache": PolicyGroup(Copies, ("sizes_bytes", "hosts")),
     "live": PolicyGroup(LivePolicy, ("ttft_slo_ms",)),
+    "migration": PolicyGroup(Migrator, ("random", "estimates")),
 }
 
 

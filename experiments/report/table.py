@@ -100,6 +100,7 @@ def facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         *_prefix_hits(section(summary, "prefix_cache")),
         *_loads(section(summary, "loads")),
         *live_facts(section(summary, "live")),
+        *_migrations(section(summary, "migrations")),
         *(_cost_of_workers(real) if real else _cost_of_simulation(sim)),
     ]
 
@@ -146,6 +147,17 @@ def shortages(summary: Mapping[str, Any]) -> list[str]:
         ((times, key) for key, times in section(summary, "shortages").items() if times), reverse=True
     )
     return [f"instances not started {count(times)} times: {OBSTACLES.get(key, key)}" for times, key in found]
+
+
+def _migrations(found: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """How many running requests migrated, and how long they were in no batch; empty where they stay."""
+    if not found:
+        return []
+    aborted = sum(section(found, "aborted").values())
+    down = section(found, "down_ms")
+    said = f"{count(found.get('committed'))}, {count(aborted)} aborted"
+    stopped = f"{duration(down.get('p50'))} / {duration(down.get('p99'))}"
+    return [("migrations", said), ("down time P50/P99", stopped)]
 
 
 def live_facts(live: Mapping[str, Any]) -> list[tuple[str, str]]:

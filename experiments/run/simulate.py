@@ -34,6 +34,7 @@ from experiments.results.hosted_summary import model_column, models_section, sho
 from experiments.results.journal_file import NAME as JOURNAL_NAME
 from experiments.results.journal_file import JournalFile, header_fields
 from experiments.results.metrics import RunMetrics, per_s, summarize
+from experiments.results.migration_summary import migration_summary
 from experiments.results.prefix_hits import FirstChunks, prefix_section
 from experiments.results.series_sink import series_sink
 from experiments.results.start_summary import start_summary
@@ -174,6 +175,7 @@ def execute(
         summary |= data_plane_summary(data_plane, summary["duration_s"])
         summary |= start_summary(data_plane, config)
         summary |= elastic_summary(controller, prepared.replicas, summary, report)
+        summary |= migration_summary(controller)
     summary |= groups_section(simulation.groups.groups)
     if recovery is not None and simulation.losses is not None:
         summary |= faults_section(simulation.losses.records, recovery)

@@ -275,7 +275,8 @@ def _adopt(life: Life, books: Books, now_ns: int, action: JoinBatch) -> Lines:
 def _migrate(life: Life, books: Books, now_ns: int, action: Migrate) -> Lines:
     """Counted, by what became of it."""
     if life.id in (action.source, action.target) and action.phase != "begun":
-        life.work.add(f"{action.phase} migration {'from' if action.source == life.id else 'to'} here")
+        way = "migrated-out" if action.source == life.id else "migrated-in"
+        life.work.add("aborted migration" if action.phase == "aborted" else f"{way} request")
     return iter(())
 
 

@@ -215,6 +215,8 @@ class Migrations:
     ) -> None:
         """Blocks are kept at the destination, and what is not there yet is sent."""
         request, first, stage = migration.request, migration.sent_tokens, migration.stages
+        if last and not (stage or self._rules.first_may_be_last):
+            stage = 1  # without a full block stage 0 had nothing to copy
         if migration.move is None:
             batch = (source.running[request],)
             migration.move = self.moves.reserve(source, destination, batch, upto)

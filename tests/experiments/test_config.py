@@ -267,8 +267,10 @@ def test_every_policy_option_makes_its_policy(group: str, option: str) -> None:
     if group in ELASTIC_GROUPS and option != "none":
         extra = ["system=serverlessllm", "cluster=blitz_b"]
         extra += ["system/cache=everywhere"] if option == "host" else []
+    if group == "system/migration":
+        extra = ["cluster=blitz_b"]
     chosen = getattr(simulated(f"{group}={option}", *extra).system, group.partition("/")[2])
-    if group in ELASTIC_GROUPS and option == "none":
+    if group in (*ELASTIC_GROUPS, "system/migration") and option == "none":
         assert (chosen.policy, chosen.params) == ("", {})
         return
     known = {

@@ -13,6 +13,7 @@ SPLIT = ("system=distserve_full", "cluster=blitz_b")
 ELASTIC = ("system=blitz_multicast", "cluster=blitz_b")
 
 # (words, what the sentence must hold)
+MIGRATING = ["system/migration=least_loaded", "cluster=blitz_b"]
 REFUSED: list[tuple[list[str], list[str]]] = [
     # words that are no key=value
     (["seed"], ["'seed'", "no '='", "write seed=VALUE"]),
@@ -55,7 +56,15 @@ REFUSED: list[tuple[list[str], list[str]]] = [
     (["max_num_seq=4"], ["'max_num_seq'", "write engine.max_num_seqs="]),
     (["modle=llama2_7b"], ["'modle'", "write model="]),
     (["dispatch=least_kv"], ["'dispatch'", "system/dispatch"]),
-    (["qqq=4"], ["'qqq'", "engine, estimates, faults, journal, model, models"]),
+    (["qqq=4"], ["'qqq'", "engine, estimates, faults, journal, migration, model, models"]),
+    (["migration.mode=live", "migration.max_stages=4"], ["system/migration=none", "least_loaded"]),
+    (["system/migration=least_loaded"], ["cluster=a100_x8", "cluster=llumnix"]),
+    ([*MIGRATING, "migration.mode=teleport"], ["migration.mode=teleport", "live, stop_and_copy, recompute"]),
+    ([*MIGRATING, "migration.last_stage=any"], ["migration.last_stage=any", "paper, shipped"]),
+    ([*MIGRATING, "migration.max_stages=0"], ["migration.max_stages"]),
+    ([*MIGRATING, "system=distserve_full", "engine.asynchronous=false"], ["system=vllm"]),
+    ([*MIGRATING, "system=serverlessllm"], ["system=serverlessllm", "system=vllm"]),
+    ([*MIGRATING, "system.migration.least_gap=1"], ["at least 2 requests"]),
     (["workers=2"], ["unknown key 'workers'", "realexec", "cluster=a100_x8"]),
     (["kind=realexec"], ["unknown key 'kind'"]),
     (["system.instances.count=2"], ["unknown key 'system.instances.count'"]),

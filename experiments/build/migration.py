@@ -1,0 +1,38 @@
+"""From a configuration to the migration of running requests: who decides, and the rules of each model."""
+
+from random import Random
+from typing import cast
+
+from experiments.build.hosted import hosted_models
+from experiments.build.streams import seed_of
+from experiments.config.config import RunConfig
+from experiments.config.migration_config import LAST_STAGES, control_ms
+from experiments.policy.make import make_policy
+from serving.composition import MigrationParts
+from serving.kv.migration_rules import MigrationRules, Mode
+from serving.vocabulary.estimates import Estimates
+
+NS_PER_MS = 1_000_000
+
+
+def migration_of(config: RunConfig, estimates: Estimates) -> MigrationParts | None:
+    """None: requests stay where they decode. Raises UserError for a policy that cannot be made."""
+    chosen, one = config.system.migration, config.migration
+    if chosen.name == "none":
+        return None
+    random = Random(seed_of(config.seed, "migration"))
+    migrator = make_policy("system/migration", chosen, random=random, estimates=estimates)
+    last_blocks, first_may_be_last = LAST_STAGES[one.last_stage]
+    rules = {
+        model.name: MigrationRules(
+            cast(Mode, one.mode),
+            last_blocks,
+            first_may_be_last or one.mode == "stop_and_copy",
+            one.max_stages,
+            round(control_ms(one, model.tp) * NS_PER_MS),
+            model.shape.kv_bytes_per_token,
+            config.engine.max_num_seqs,
+        )
+        for model in hosted_models(config)
+    }
+    return MigrationParts(migrator, round(one.period_ms * NS_PER_MS), rules)

@@ -1,0 +1,39 @@
+"""Which runs requests can migrate in."""
+
+from experiments.config.config import RunConfig
+from experiments.config.migration_config import LIVE, check_migration
+from serving.vocabulary.errors import UserError
+
+
+def check_migrations(config: RunConfig) -> None:
+    """Refuse what contradicts ``system/migration``."""
+    system, name = config.system, config.system.migration.name
+    check_migration(config.migration)
+    if name == "none":
+        if config.migration != LIVE:
+            raise UserError(
+                "migration.* does nothing with system/migration=none: leave these keys out, or write "
+                "system/migration=least_loaded"
+            )
+        return
+    if config.kind == "realexec":
+        raise UserError(
+            f"system/migration={name} cannot be run by realexec yet, whose workers send no KV: write "
+            "system/migration=none"
+        )
+    if system.elastic or system.instances.split:
+        raise UserError(
+            f"system/migration={name} does not fit system={system.name}: requests migrate between instances "
+            "that do both and are there from the start; write system=vllm or system/migration=none"
+        )
+    if config.engine.data_parallel_size > 1:
+        raise UserError(
+            f"system/migration={name} does not fit engine.data_parallel_size="
+            f"{config.engine.data_parallel_size}, whose ranks step together: write "
+            "engine.data_parallel_size=1 or system/migration=none"
+        )
+    if config.cluster.topology is None:
+        raise UserError(
+            f"system/migration={name} moves KV over links, and cluster={config.cluster.name} has none: write "
+            "a cluster that has, such as cluster=llumnix or cluster=dgx_h100"
+        )

@@ -1,0 +1,62 @@
+"""What became of migrations of running requests, for summary.json."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from experiments.results.elastic_summary import NS_PER_MS
+from serving.controller import Controller
+from serving.kv.migration_log import COMMITTED, MigrationRecord
+from serving.kv.migration_rules import CAUSES
+from serving.services.migrating import Migrating
+from serving.vocabulary.units import NS_PER_S
+
+
+def migration_summary(controller: Controller) -> dict[str, Any]:
+    """All models together; nothing where requests stay where they decode.
+
+    ``down_ms``: how long requests that migrated were in no batch. ``paired_in_vain``: pairs of instances of
+    which nobody was to leave. ``active_s``: how long at least one was under way.
+    """
+    logs = [one.migrations.log for one in controller.services.values() if isinstance(one, Migrating)]
+    if not logs:
+        return {}
+    records = [record for log in logs for record in log.records]
+    committed = [record for record in records if record.outcome == COMMITTED]
+    outcomes = Counter(record.outcome for record in records)
+    return {
+        "migrations": {
+            "started": len(records),
+            "committed": len(committed),
+            "aborted": {cause: outcomes[cause] for cause in CAUSES},
+            "paired_in_vain": sum(log.declined for log in logs),
+            "requests": len({record.request for record in committed}),
+            "down_ms": _spread([record.down_ns / NS_PER_MS for record in committed]),
+            "took_ms": _spread([(one.ended_ns - one.begun_ns) / NS_PER_MS for one in committed]),
+            "stages": dict(sorted(Counter(str(record.stages) for record in committed).items())),
+            "moved_bytes": sum(record.moved_bytes for record in records),
+            "wasted_bytes": sum(one.moved_bytes for one in records if one.outcome != COMMITTED),
+            "active_s": _active_ns(records) / NS_PER_S,
+        }
+    }
+
+
+def _spread(values: Sequence[float]) -> dict[str, float | None]:
+    if not values:
+        return {"p50": None, "p99": None, "max": None}
+    import numpy as np
+
+    p50, p99 = np.quantile(np.asarray(values), (0.5, 0.99)).tolist()
+    return {"p50": p50, "p99": p99, "max": max(values)}
+
+
+def _active_ns(records: Sequence[MigrationRecord]) -> int:
+    """How long at least one was under way."""
+    active_ns = last_ns = 0
+    for begun_ns, ended_ns in sorted((one.begun_ns, one.ended_ns) for one in records):
+        if ended_ns > last_ns:
+            active_ns += ended_ns - max(begun_ns, last_ns)
+            last_ns = ended_ns
+    return active_ns

@@ -1,0 +1,208 @@
+"""Every cell of the table of migrations is played through the controller; who owns what in every phase."""
+
+import pytest
+
+from serving.engine.progress import AT_WORK, Progress
+from serving.engine.request_state import RequestState
+from serving.vocabulary.actions import Detach, Fail, JoinBatch, Migrate, Send, StopSend
+from serving.vocabulary.events import Arrived, Ran
+from serving.vocabulary.request import Request
+from tests.states.migration_states import CELLS
+from tests.worlds.migration_rig import CONTROL_NS, WHO, MigrationRig
+
+
+def rig_in(state: str, prompt: int = 30) -> MigrationRig:
+    """A rig whose migration is in that phase; who is ``paired`` knows no request yet."""
+    rig = MigrationRig("recompute" if state == "recomputing" else "live", prompt=prompt)
+    rig.look()
+    if state != "paired":
+        rig.boundary()
+    if state in ("preparing", "last stage", "committed"):
+        rig.come()
+    if state in ("last stage", "committed"):
+        rig.boundary()
+    if state == "committed":
+        rig.come()
+    if state == "aborted":
+        rig.migrations.left(1, rig.actions)
+    assert phase_of(rig) == (None if state in ("committed", "aborted") else state)
+    return rig
+
+
+def phase_of(rig: MigrationRig) -> str | None:
+    migration = rig.migration
+    if migration is None:
+        return None
+    return "paired" if migration.request < 0 else migration.phase.name.lower().replace("_", " ")
+
+
+def play(state: str, event: str) -> str:
+    """What the code makes of the event, in the words of the table; "-" where it cannot come."""
+    rig = rig_in(state)
+    if state in ("committed", "aborted"):
+        if state == "committed" or event not in ("the stage has come", "the world stopped a transfer"):
+            return "-"
+        before = rig.state(0), rig.state(1)
+        rig.come("stopped" if "stopped" in event else "")
+        assert (rig.state(0), rig.state(1)) == before
+        return "ignored"
+    if event.startswith("both ends"):
+        return boundary(rig, state, event)
+    if event == "the destination refuses":
+        return refused(rig, state)
+    if event == "one stage too many":
+        return too_many(rig, state)
+    if event in ("the stage has come", "the world stopped a transfer"):
+        if state not in ("copying", "last stage"):
+            return "-"
+        rig.come("link lost" if "stopped" in event else "")
+    elif event == "it finished":
+        if state in ("last stage", "recomputing"):
+            return "-"  # it runs nowhere; where its KV is computed again that is the end of the migration
+        rig.step(0, WHO)
+    elif event == "it was preempted":
+        return preempted(state)
+    elif event == "source lost":
+        rig.lose(0)
+    elif event == "destination lost":
+        rig.lose(1)
+    elif event == "destination leaves":
+        rig.actions = []
+        rig.service.leave(1, rig.actions)
+    else:
+        assert event == "its KV is computed again"
+        if state != "recomputing":
+            return "-"
+        rig.step(1)  # the step that was under way
+        rig.step(1)
+    return told(rig, state)
+
+
+def boundary(rig: MigrationRig, state: str, event: str) -> str:
+    if "little" in event and state == "paired":
+        rig = rig_in("paired", prompt=2)  # not one full block
+    if "much" in event and state == "preparing":
+        assert rig.migration is not None
+        rig.migration.sent_tokens = 16
+    if state == "recomputing":
+        rig.step(0) if rig.source.state in AT_WORK else None
+    else:
+        rig.boundary()
+    return told(rig, state)
+
+
+def refused(rig: MigrationRig, state: str) -> str:
+    """All memory is another's when the source is at its boundary."""
+    if state not in ("paired", "preparing"):
+        return "-"
+    rig.step(1)
+    free = rig.destination.ledger.free_blocks
+    rig.destination.running[99] = Progress(Request(99, 0, 4 * free, 1, "m"))
+    rig.destination.ledger.reserve(99, 4 * free)
+    event = Ran(0, rig.source.epoch, 1, ())
+    rig.actions = list(rig.controller.handle(rig.now_ns + 10, event))
+    return told(rig, state)
+
+
+def too_many(rig: MigrationRig, state: str) -> str:
+    if state != "preparing":
+        return "-"
+    rig.migration.stages = 3  # type: ignore[union-attr]
+    rig.boundary()
+    return told(rig, state)
+
+
+def preempted(state: str) -> str:
+    """The source's memory becomes full of it and of another, which was admitted before it."""
+    if state not in ("preparing", "copying"):
+        return "-"
+    rig = MigrationRig(prompt=30, blocks=24, max_stages=9, other_prompt=30)
+    rig.tell(Arrived(Request(2, 0, 30, 60, "m")))
+    rig.step(0), rig.step(0)
+    rig.source.running[WHO] = rig.source.running.pop(WHO)  # the youngest is preempted
+    rig.look()
+    rig.boundary()
+    if state == "preparing":
+        rig.come()
+    for _ in range(60):
+        if rig.migration is None:
+            break
+        if state == "preparing":
+            rig.migration.awaited.add(1)  # the destination's step is a long one
+        rig.step(0)
+    return told(rig, state)
+
+
+def told(rig: MigrationRig, state: str) -> str:
+    """Phase, where the request is, and whether something was stopped."""
+    stopped = ", what is on the wire is stopped" if _has(rig, StopSend) else ""
+    phase = phase_of(rig)
+    if phase is None:
+        ends = [one.phase for one in rig.actions if isinstance(one, Migrate) and one.phase != "begun"]
+        phase = ends[0] if ends else "over"
+    place = _place(rig)
+    if state == "last stage" and phase == "aborted":
+        place = place.replace("decodes", "resumes")  # at once: nothing else runs there
+    return f"{phase}: {place}{stopped}"
+
+
+def _place(rig: MigrationRig) -> str:
+    if any(isinstance(one, Fail) and one.request == WHO for one in rig.actions):
+        lost = next(n for n in (0, 1) if rig.controller.engines[n].state.name == "LOST")
+        return f"it fails with the {('source', 'destination')[lost]}"
+    if WHO not in rig.controller.requests:
+        return "it has ended"
+    here, there = rig.state(0), rig.state(1)
+    if here is RequestState.ABSENT:
+        assert there not in (RequestState.ABSENT, RequestState.RESERVED)
+        return "it is the destination's"
+    assert there in (RequestState.ABSENT, RequestState.RESERVED)
+    assert (there is RequestState.RESERVED) == (rig.migration is not None and rig.migration.move is not None)
+    return {
+        RequestState.DECODING: "it decodes at the source",
+        RequestState.OUTGOING: "it is paused at the source",
+        RequestState.WAITING: "it waits at the source",
+    }[here]
+
+
+def _has(rig: MigrationRig, kind: type) -> bool:
+    return any(isinstance(one, kind) for one in rig.actions)
+
+
+@pytest.mark.parametrize(("state", "event"), CELLS)
+def test_every_phase_answers_every_event(state: str, event: str) -> None:
+    assert play(state, event) == CELLS[state, event]
+
+
+def test_the_stages_of_a_migration_send_each_position_once() -> None:
+    """30 tokens in blocks of 4: 28 positions while it decodes, then all that is left."""
+    rig = rig_in("committed")
+    first, last = rig.sends
+    assert first == Send(0, "kv", (WHO,), 0, 1, 28 * 8, "stage 0 of its migration", None, ((0, 28),))
+    assert last.positions == ((28, 32),) and last.size_bytes == 4 * 8 and last.control_ns == CONTROL_NS
+    assert [one for one in rig.history if isinstance(one, Detach)] == [
+        Detach(0, WHO, "the last stage of its migration to 1")
+    ]
+    rig.step(1)
+    assert [one.requests for one in rig.actions if isinstance(one, JoinBatch)] == [(WHO,)]
+    assert rig.destination.ledger.context_tokens(WHO) == 33
+    (record,) = rig.migrations.log.records
+    assert (record.stages, record.moved_bytes, record.outcome) == (2, 32 * 8, "committed")
+    assert record.down_ns == 10
+
+
+def test_the_request_that_resumes_decodes_from_the_next_boundary_on() -> None:
+    rig = rig_in("last stage")
+    rig.lose(1)
+    joined = [one for one in rig.history if isinstance(one, JoinBatch)]
+    assert [(one.replica, one.requests) for one in joined] == [(0, (WHO,))]
+    assert rig.source.ledger.decodes(WHO)
+
+
+def test_a_destination_without_a_place_refuses() -> None:
+    rig = MigrationRig()
+    rig.look()
+    rig.migrations._rules = type(rig.migrations._rules)("live", 1, False, 3, 7, 8, 1)
+    rig.boundary()
+    (record,) = rig.migrations.log.records
+    assert record.outcome == "refused" and rig.destination.ledger.held_blocks(WHO) == 0
