@@ -22,12 +22,10 @@ def migration_of(config: RunConfig, estimates: Estimates) -> MigrationParts | No
         return None
     random = Random(seed_of(config.seed, "migration"))
     migrator = make_policy("system/migration", chosen, random=random, estimates=estimates)
-    last_blocks, first_may_be_last = LAST_STAGES[one.last_stage]
     rules = {
         model.name: MigrationRules(
             cast(Mode, one.mode),
-            last_blocks,
-            first_may_be_last or one.mode == "stop_and_copy",
+            LAST_STAGES[one.last_stage],
             one.max_stages,
             round(control_ms(one, model.tp) * NS_PER_MS),
             model.shape.kv_bytes_per_token,

@@ -6,9 +6,9 @@ from typing import Final
 from serving.vocabulary.errors import UserError
 
 MODES: Final = ("live", "stop_and_copy", "recompute")
-# At most so many blocks are left for the last stage, and whether the first may be it. paper: one small piece
-# (section 4.2), never stage 0; shipped: the artefact's default (AlibabaPAI/llumnix, branch osdi24ae).
-LAST_STAGES: Final = {"paper": (1, False), "shipped": (16, True)}
+# At most so many blocks are left for the last stage. paper: what the last steps added (section 4.2); shipped:
+# the default of the artefact (AlibabaPAI/llumnix, branch osdi24ae).
+LAST_STAGES: Final = {"paper": 1, "shipped": 16}
 # Beside the bytes of the last stage both sides agree and go on: Fig. 10's down time of the shortest context
 # less its copy is about 10 ms with one GPU and 29 ms with four; in between, and beyond, a straight line.
 CONTROL_MS: Final = 10.0
@@ -30,7 +30,7 @@ class MigrationConfig:
     control_ms: float | None
 
 
-LIVE: Final = MigrationConfig("live", "paper", 3, 50.0, None)
+LIVE: Final = MigrationConfig("live", "shipped", 3, 50.0, None)
 
 
 def check_migration(one: MigrationConfig) -> None:

@@ -30,6 +30,7 @@ _EXTRAS: Final = {
     "ssd": ("per",),
     "remote": ("per",),
     "dram": (),
+    "kv": (),
 }
 _NEEDED: Final = ("hosts", "gpus_per_host", "gpu", "source", "host_memory", "pcie")
 _KEYS: Final = (

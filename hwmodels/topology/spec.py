@@ -72,8 +72,8 @@ class ClusterSpec:
     multiple of a host: several hosts). nic: one NIC, used by ``gpus_per_nic`` neighbours. ssd: per GPU or
     per host. remote: out of the store, per GPU (a host then gets that of its GPUs together), per host, or
     for all together. dram: what is read from host memory, and as much written to it; left out where it
-    never limits. classes: one LinkClass for each of LINK_KINDS. Raises HardwareError, which names
-    ``file`` and the key.
+    never limits. kv: what one GPU sends of KV to another at most, whatever the links carry. classes: one
+    LinkClass for each of LINK_KINDS. Raises HardwareError, which names ``file`` and the key.
     """
 
     name: str
@@ -98,6 +98,7 @@ class ClusterSpec:
     remote: Rate | None = None
     remote_per: str = "host"
     dram: Rate | None = None
+    kv: Rate | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "classes", MappingProxyType(dict(self.classes)))
@@ -221,7 +222,7 @@ def _check_counts(spec: ClusterSpec) -> None:
 
 
 def _check_rates(spec: ClusterSpec) -> None:
-    for key in ("pcie", "pcie_peer", "nvlink", "nic", "ssd", "remote", "dram"):
+    for key in ("pcie", "pcie_peer", "nvlink", "nic", "ssd", "remote", "dram", "kv"):
         rate: Rate | None = getattr(spec, key)
         if rate and not _SLOWEST_BYTES_PER_S <= rate.bytes_per_s <= _FASTEST_BYTES_PER_S:
             raise spec.refuse(

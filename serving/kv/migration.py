@@ -194,7 +194,7 @@ class Migrations:
         rules, left = self._rules, -(-(computed - migration.sent_tokens) // block)
         if rules.mode == "stop_and_copy" or computed - migration.sent_tokens < block:
             return True
-        return left <= rules.last_stage_blocks and (migration.stages > 0 or rules.first_may_be_last)
+        return left <= rules.last_stage_blocks and migration.stages > 0
 
     def _has_room(self, destination: Engine, request: int, tokens: int) -> bool:
         """Whether it has blocks for so many positions beside the step under way, and a place in its batch."""
@@ -215,7 +215,7 @@ class Migrations:
     ) -> None:
         """Blocks are kept at the destination, and what is not there yet is sent."""
         request, first, stage = migration.request, migration.sent_tokens, migration.stages
-        if last and not (stage or self._rules.first_may_be_last):
+        if last and not stage and self._rules.mode == "live":
             stage = 1  # without a full block stage 0 had nothing to copy
         if migration.move is None:
             batch = (source.running[request],)

@@ -40,15 +40,14 @@ HALTING: Final = (MigrationPhase.PREPARING, MigrationPhase.RECOMPUTING)
 
 @fact
 class MigrationRules:
-    """``last_stage_blocks``: at most so many are left for the last stage; ``first_may_be_last``: the request
-    may stop before anything was copied. ``max_stages``: one more aborts. ``control_ns``: what the last stage
-    takes beside its bytes. ``kv_bytes_per_token``: on all ranks; ``max_num_seqs``: that decode on one
-    instance.
+    """``last_stage_blocks``: at most so many are left for the last stage, which is never the first one.
+
+    ``max_stages``: one more aborts. ``control_ns``: what the last stage takes beside its bytes.
+    ``kv_bytes_per_token``: on all ranks; ``max_num_seqs``: that decode on one instance.
     """
 
     mode: Mode
     last_stage_blocks: int
-    first_may_be_last: bool
     max_stages: int
     control_ns: int
     kv_bytes_per_token: int

@@ -153,10 +153,14 @@ class TransferFlows:
         for end in (action.source, action.target):
             if end in self._placement.lost:
                 raise HardwareError(f"replica {end} is lost")
-        kind = KV if action.what == "kv" else ACTIVATIONS
+        kind, most = KV if action.what == "kv" else ACTIVATIONS, topology.spec.kv
+        cap_bytes_per_s = most.bytes_per_s if most is not None and kind == KV else math.inf
         for out, to, share in self._shares(action):
             path = topology.path(gpu(out), gpu(to), spread)
-            channels.append(Hop(path, latency_s=topology.latency_s(path), share=float(share)))
+            latency_s = topology.latency_s(path)
+            channels.append(
+                Hop(path, cap_bytes_per_s=cap_bytes_per_s, latency_s=latency_s, share=float(share))
+            )
         groups = bundles(channels) if self._bundled else [[channel] for channel in range(len(channels))]
         hops = [(merged([channels[channel] for channel in group]), len(group)) for group in groups]
         return [(hop.flow(0.0, kind), hop.share, count) for hop, count in hops]

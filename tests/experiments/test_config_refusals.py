@@ -64,7 +64,6 @@ REFUSED: list[tuple[list[str], list[str]]] = [
     ([*MIGRATING, "migration.max_stages=0"], ["migration.max_stages"]),
     ([*MIGRATING, "system=distserve_full", "engine.asynchronous=false"], ["system=vllm"]),
     ([*MIGRATING, "system=serverlessllm"], ["system=serverlessllm", "system=vllm"]),
-    ([*MIGRATING, "system.migration.least_gap=1"], ["at least 2 requests"]),
     (["workers=2"], ["unknown key 'workers'", "realexec", "cluster=a100_x8"]),
     (["kind=realexec"], ["unknown key 'kind'"]),
     (["system.instances.count=2"], ["unknown key 'system.instances.count'"]),

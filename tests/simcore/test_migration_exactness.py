@@ -39,7 +39,6 @@ def migrating(draw: st.DrawFn) -> Setting:
         seed=draw(st.integers(0, 2**16)),
         mode=draw(st.sampled_from(("live", "live", "live", "stop_and_copy", "recompute"))),
         last_stage_blocks=draw(st.sampled_from((1, 1, 2, 16))),
-        first_may_be_last=draw(st.booleans()),
         max_stages=draw(st.integers(1, 4)),
         control_ns=draw(st.sampled_from((0, 1, step_ns, 10 * step_ns))),
         token_ns=step_ns * draw(st.sampled_from((0.02, 0.2, 1.0, 5.0))),

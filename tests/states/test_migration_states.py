@@ -202,7 +202,7 @@ def test_the_request_that_resumes_decodes_from_the_next_boundary_on() -> None:
 def test_a_destination_without_a_place_refuses() -> None:
     rig = MigrationRig()
     rig.look()
-    rig.migrations._rules = type(rig.migrations._rules)("live", 1, False, 3, 7, 8, 1)
+    rig.migrations._rules = type(rig.migrations._rules)("live", 1, 3, 7, 8, 1)
     rig.boundary()
     (record,) = rig.migrations.log.records
     assert record.outcome == "refused" and rig.destination.ledger.held_blocks(WHO) == 0

@@ -56,7 +56,6 @@ class Setting:
     seed: int = 0
     mode: str = "live"
     last_stage_blocks: int = 1
-    first_may_be_last: bool = False
     max_stages: int = 3
     control_ns: int = 3
     token_ns: float = 1.0
@@ -66,7 +65,7 @@ class Setting:
     @property
     def rules(self) -> MigrationRules:
         bytes_per_token = max(1, round(self.token_ns * BYTES_PER_NS))
-        stages = self.last_stage_blocks, self.first_may_be_last, self.max_stages
+        stages = self.last_stage_blocks, self.max_stages
         return MigrationRules(  # type: ignore[arg-type]
             self.mode, *stages, self.control_ns, bytes_per_token, self.case.max_num_seqs
         )

@@ -53,7 +53,7 @@ class MigrationRig:
         other_prompt: int = 8,
     ) -> None:
         replicas = [Replica(id, "m", LayerRange(0, 4), (id,), blocks, BLOCK) for id in range(2)]
-        rules = MigrationRules(mode, last_stage_blocks, False, max_stages, CONTROL_NS, BYTES, 8)
+        rules = MigrationRules(mode, last_stage_blocks, max_stages, CONTROL_NS, BYTES, 8)
         options = ServiceOptions(migration=MigrationParts(Once(), 50, {"m": rules}))
         self.controller = compose(
             replicas, RoundRobin(), lambda _: PrefillFirst(8, 256), AdmitAll(), EngineOptions(coalesce=False),
