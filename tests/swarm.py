@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from random import SystemRandom
 
+from tests.worlds.drawn_migrations import check_world
 from tests.worlds.faulted import command_of, play, with_losses, world_words
 from tests.worlds.faulted_groups import group_words
 
@@ -23,6 +24,9 @@ def options(words: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.swarm", description=__doc__)
     parser.add_argument("--count", type=int, default=20, help="how many worlds (20)")
     parser.add_argument("--groups", action="store_true", help="of data-parallel groups, in which ranks share")
+    parser.add_argument(
+        "--migrations", type=int, default=0, help="play so many small worlds with migrations instead"
+    )
     parser.add_argument("--seed", type=int, help="of the first one; the next ones count up")
     return parser.parse_args(words)
 
@@ -30,6 +34,8 @@ def options(words: Sequence[str] | None) -> argparse.Namespace:
 def main(words: Sequence[str] | None = None) -> int:
     chosen = options(words)
     first = SystemRandom().getrandbits(31) if chosen.seed is None else chosen.seed
+    if chosen.migrations:
+        return migrations(first, chosen.migrations)
     print(f"swarm: {chosen.count} worlds from seed {first} on", flush=True)
     totals, broken = Counter[str](), 0
     again = "--groups " if chosen.groups else ""
@@ -54,6 +60,25 @@ def main(words: Sequence[str] | None = None) -> int:
         totals["runs closed with requests in flight"] += played.checked.events["Closing"] > 0
     print("; ".join(f"{name} {number:,}" for name, number in totals.items()))
     print(f"{chosen.count} worlds, {broken} broken")
+    return 1 if broken else 0
+
+
+def migrations(first: int, count: int) -> int:
+    """Worlds of ``tests.worlds.drawn_migrations``, each coalesced and step by step."""
+    totals, broken = Counter[str](), 0
+    for seed in range(first, first + count):
+        try:
+            played = check_world(seed)
+        except Exception:
+            broken += 1
+            print(traceback.format_exc(limit=-6), flush=True)
+            print(f"seed {seed} again: python -m tests.swarm --migrations 1 --seed {seed}", flush=True)
+            continue
+        totals.update(record.outcome for record in played.records)
+        totals["requests"] += len(played.recorder.done)
+        totals["requests that failed"] += len(played.recorder.failures)
+    print("; ".join(f"{name} {number:,}" for name, number in totals.items()))
+    print(f"{count} worlds, {broken} broken")
     return 1 if broken else 0
 
 

@@ -112,11 +112,15 @@ class Migrations:
     def chose(self, engine: Engine, actions: list[Action]) -> None:
         """An end has chosen its next pass: has it preempted the request?"""
         migration = self.of_replica.get(engine.id)
-        if migration is None or engine.id != migration.source or migration.request < 0:
+        if migration is None or engine.id != migration.source:
+            return
+        if migration.request < 0:
+            if engine.state not in AT_WORK:  # nobody is left there to choose from, and no boundary comes
+                self.log.declined += 1
+                self._end(migration, _ABORTED)
             return
         self._rank = float(engine.id)
-        decodes = migration.phase not in (_PREPARING, _COPYING) or engine.ledger.decodes(migration.request)
-        if not decodes:
+        if migration.phase in (_PREPARING, _COPYING) and not engine.ledger.decodes(migration.request):
             self._abort(migration, PREEMPTED, actions)
 
     def sent(self, event: Sent, actions: list[Action]) -> int | None:
@@ -174,7 +178,7 @@ class Migrations:
         if not self._has_room(destination, migration.request, upto):
             self._abort(migration, REFUSED, actions)
             return
-        self._send(migration, source, destination, upto, last, actions)
+        self._send(migration, upto, last, actions)
 
     def _chosen(self, migration: Migration, actions: list[Action]) -> bool:
         """Whether there is a request that leaves: then the migration is begun."""
@@ -204,16 +208,9 @@ class Migrations:
         free = ledger.free_blocks - ledger.step_blocks() - ledger.watermark_blocks
         return more <= free and decoding < self._rules.max_num_seqs
 
-    def _send(
-        self,
-        migration: Migration,
-        source: Engine,
-        destination: Engine,
-        upto: int,
-        last: bool,
-        actions: list[Action],
-    ) -> None:
+    def _send(self, migration: Migration, upto: int, last: bool, actions: list[Action]) -> None:
         """Blocks are kept at the destination, and what is not there yet is sent."""
+        source, destination = self._engines[migration.source], self._engines[migration.destination]
         request, first, stage = migration.request, migration.sent_tokens, migration.stages
         if last and not stage and self._rules.mode == "live":
             stage = 1  # without a full block stage 0 had nothing to copy
@@ -308,12 +305,11 @@ class Migrations:
             if self._engines[replica].halts:
                 boundary.let_run(self._engines[replica], self._coalesce)
 
-    def _write_down(self, migration: Migration, outcome: str) -> None:
-        now_ns, one = self._present.now_ns, migration
+    def _write_down(self, one: Migration, outcome: str) -> None:
+        now_ns = self._present.now_ns
         down_ns = now_ns - one.paused_ns if one.paused_ns >= 0 else -1
         times = one.begun_ns, now_ns, one.context_tokens, one.stages, one.moved_bytes, down_ns
         self.log.records.append(MigrationRecord(one.request, one.source, one.destination, *times, outcome))
 
-    def _tell(self, migration: Migration, phase: str, reason: str, actions: list[Action]) -> None:
-        one = migration
+    def _tell(self, one: Migration, phase: str, reason: str, actions: list[Action]) -> None:
         actions.append(Migrate(one.request, one.source, one.destination, phase, reason))

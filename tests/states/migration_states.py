@@ -23,7 +23,7 @@ _PLAYED = {
         "one stage too many": "-",
         "the stage has come": "-",
         "the world stopped a transfer": "-",
-        "it finished": "paired: it has ended",
+        "it finished": "over: it has ended",
         "it was preempted": "-",
         "source lost": "over: it fails with the source",
         "destination lost": "over: it decodes at the source",

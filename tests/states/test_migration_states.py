@@ -191,6 +191,13 @@ def test_the_stages_of_a_migration_send_each_position_once() -> None:
     assert record.down_ns == 10
 
 
+def test_a_pair_whose_source_has_become_empty_is_forgotten() -> None:
+    """The destination's step is a long one: it does not halt for good."""
+    rig = rig_in("paired")
+    rig.step(0, WHO)
+    assert rig.migration is None and not rig.destination.halts and rig.migrations.log.declined == 1
+
+
 def test_the_request_that_resumes_decodes_from_the_next_boundary_on() -> None:
     rig = rig_in("last stage")
     rig.lose(1)

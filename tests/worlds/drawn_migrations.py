@@ -1,0 +1,74 @@
+"""Small worlds with migrations in which replicas, hosts and links are lost, each drawn from a seed."""
+
+from dataclasses import dataclass
+from random import Random
+
+from simcore.faults.plan import Fault, FaultPlan
+from tests.worlds.data_planes import ideal
+from tests.worlds.migrating import Played, Setting, gpus_of, play
+from tests.worlds.naive_engine import Case
+from tests.worlds.toy_rows import ToyRows
+
+NS = 1 << 24
+STEP_NS = 6
+TOPOLOGY = ideal("blitz_b")
+
+
+@dataclass(frozen=True)
+class World:
+    setting: Setting
+    faults: tuple[Fault, ...]
+
+    @property
+    def plan(self) -> FaultPlan:
+        return FaultPlan(self.faults, gpus_of(self.setting.case.replicas), TOPOLOGY)
+
+
+def drawn_world(seed: int) -> World:
+    """2 to 5 instances, up to 16 requests that decode for a while, up to 4 losses at any time."""
+    random = Random(f"migrations and losses {seed}")
+    replicas, now_ns, requests = random.choice((2, 3, 3, 4, 5)), 0, []
+    for _ in range(random.randint(3, 16)):
+        requests.append((now_ns, random.randint(1, 40), random.randint(1, 120), random.choice((20, 60, 120))))
+        now_ns += random.choice((0, 0, STEP_NS, random.randint(0, 60)))
+    chunked = random.random() < 0.5
+    rows = ToyRows(5 * NS, NS // 3, NS // random.choice((20, 50)), 6 * NS, NS // 5)
+    block, watermark, seats = random.choice((1, 4, 16)), random.randint(0, 2), random.choice((2, 4, 8))
+    longest = max(-(-(prompt + most) // block) for _, prompt, _, most in requests)
+    blocks = watermark + longest + random.choice((0, 2, longest, 4 * longest))
+    case = Case(
+        "chunked" if chunked else "prefill_first", replicas, block, blocks, watermark, seats, 32,
+        random.choice(("round_robin", "least_outstanding")), tuple(requests), rows,
+        prefix_caching=random.random() < 0.5, asynchronous=random.random() < 0.5,
+    )  # fmt: skip
+    setting = Setting(
+        case, seed, random.choice(("live", "live", "stop_and_copy", "recompute")), random.choice((1, 2, 16)),
+        random.randint(1, 4), random.choice((0, 3, 40)), random.choice((0.1, 1.0, 6.0)),
+        STEP_NS * random.choice((1, 3, 9)),
+    )  # fmt: skip
+    faults = [
+        Fault(random.randint(0, now_ns + 900), random.choice(("replica", "replica", "link", "host")),
+              share=random.random())
+        for _ in range(random.choice((0, 1, 1, 2, 4)))
+    ]  # fmt: skip
+    return World(setting, tuple(sorted(faults, key=lambda one: one.at_ns)))
+
+
+def check_world(seed: int) -> Played:
+    """Step by step as coalesced, every request ended once, nothing is left in any ledger."""
+    world = drawn_world(seed)
+    played, exact = (play(world.setting, coalesce, world.plan) for coalesce in (True, False))
+    assert played.records == exact.records, f"seed {seed}"
+    told, alone = played.recorder, exact.recorder
+    assert (told.done, told.refusals, told.failures) == (alone.done, alone.refusals, alone.failures)
+    if not told.failures and not any(fault.what != "link" for fault in world.faults):
+        # What a lost replica ran since its last report is not told of.
+        assert sorted(told.all_gaps) == sorted(alone.all_gaps)
+    outputs = {id: min(one[2], one[3]) for id, one in enumerate(world.setting.case.requests)}
+    assert sorted([*told.done, *told.refusals, *told.failures]) == sorted(outputs)
+    assert all(outputs[id] == tokens for id, (_, tokens, _, _, _) in told.done.items())
+    if not played.controller.closed:
+        for engine in played.controller.engines.values():
+            assert set(engine.ledger.holders()) <= set(engine.ended) and not engine.attached, f"seed {seed}"
+        assert not any(engine.halts for engine in played.controller.engines.values()), f"seed {seed}"
+    return played
