@@ -273,10 +273,9 @@ def _adopt(life: Life, books: Books, now_ns: int, action: JoinBatch) -> Lines:
 
 
 def _migrate(life: Life, books: Books, now_ns: int, action: Migrate) -> Lines:
-    """Counted, by what became of it."""
     if life.id in (action.source, action.target) and action.phase != "begun":
-        way = "migrated-out" if action.source == life.id else "migrated-in"
-        life.work.add("aborted migration" if action.phase == "aborted" else f"{way} request")
+        way = "migrated-out request" if action.source == life.id else "migrated-in request"
+        life.work.add(way if action.phase == "committed" else "aborted migration")
     return iter(())
 
 
