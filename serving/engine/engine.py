@@ -256,7 +256,7 @@ class Engine:
         assert self.state is _LOADING, "a replica that has its parameters was loaded again"
         self.state = _IDLE if self.layer_pass is None else _RUNNING
         self._arrival_queue = self.unseen_arrivals if self.asynchronous else self.waiting
-        if (self.waiting or self.attached) and self.layer_pass is None:
+        if self.waiting and self.layer_pass is None:
             self._start_pass(actions)
 
     def ran(self, event: Ran, actions: list[Action]) -> None:

@@ -8,14 +8,11 @@ one that lacks a block.
 import pytest
 
 from policies.batching import PrefillFirst
-from serving.engine.engine import Engine
 from serving.engine.layer_pass import LayerPass
 from serving.engine.progress import EngineState, Progress
 from serving.engine.request_state import RequestState, state_of
 from serving.vocabulary.actions import Action, Fail, Interrupt, JoinBatch, Run
 from serving.vocabulary.events import Ran
-from serving.vocabulary.layers import LayerRange
-from serving.vocabulary.replica import Replica
 from serving.vocabulary.request import Request
 from tests.worlds.engine_script import (
     INTERRUPT,
@@ -476,14 +473,3 @@ def test_a_preempted_request_waits_again() -> None:
         RequestState.DECODING,
         RequestState.WAITING,
     ]
-
-
-def test_requests_that_were_attached_while_it_loaded_decode_when_it_is_ready() -> None:
-    replica = Replica(0, "m", LayerRange(0, 4), (0,), 16, 4)
-    engine, actions = Engine(replica, PrefillFirst(4, 16), loaded=False), list[Action]()
-    progress = Progress(Request(7, 0, 6, 9, "m"))
-    engine.reserve(7, 6)
-    engine.join_batch([progress], actions)
-    assert actions == [] and engine.state is EngineState.LOADING
-    engine.ready(actions)
-    assert [type(one) for one in actions] == [JoinBatch, Run] and engine.ledger.decodes(7)
