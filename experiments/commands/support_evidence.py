@@ -30,8 +30,6 @@ NOTHING: Final = "-"
 PHASES: Final = ("prefill", "decode", "mixed")
 # As sources of the catalogue begin that declare what nobody measured.
 _DECLARED: Final = ("rough", "unknown", "none declared", "no software cost declared", "nothing declared")
-_CHOICE: Final = "which experts tokens choose is assumed"
-_BLOCKS: Final = "/moe.csv"  # whole blocks over activated experts; else the kernel at balanced loads alone
 _RESERVE: Final = "activation_reserve_bytes: "
 
 
@@ -153,14 +151,14 @@ def _label_word(label: str) -> str:
 
 
 def _experts(gpu: Gpu, llm: LlmShape, tp: int, profile: Profile | None) -> Evidence:
-    """Derived where only the kernel was measured, at balanced loads; the choice of experts is assumed."""
+    """Times by tokens and activated experts; how often each is chosen is a declaration of the run."""
     if llm.experts is None:
         return Evidence("experts", NOTHING, "none, a dense model")
-    if profile is None:
-        source = linear_entry(linear_key(gpu, llm, tp))["source"]
-        return Evidence("experts", DERIVED, f"two lines fitted to balanced loads, {_CHOICE}: {source}")
-    blocks = any(name.endswith(_BLOCKS) for name, _ in profile.stamp.files)
-    return Evidence("experts", MEASURED if blocks else DERIVED, f"{_CHOICE}: {profile.stamp.source}")
+    if profile is not None:
+        return Evidence("experts", MEASURED, f"{profile.stamp.source}; which are chosen is declared")
+    entry = linear_entry(linear_key(gpu, llm, tp))
+    why = f"lines fitted to measured experts, {entry['experts_band']}; which are chosen is declared"
+    return Evidence("experts", MEASURED, why)
 
 
 def _declared(source: str) -> str:

@@ -56,10 +56,6 @@ PUBLISHED: Final = (
         LLMSERVINGSIM, "llmservingsim", "RTXPRO6000/Qwen/Qwen3-32B", "rtx_pro_6000", (2,), "0.19.0",
         ("qwen3_32b",), _RTX_PRO, ALL_REDUCE,
     ),
-    Published(
-        LLMSERVINGSIM, "llmservingsim", "RTXPRO6000/Qwen/Qwen3-30B-A3B-Instruct-2507", "rtx_pro_6000", (1, 2),
-        "0.19.0", ("qwen3_30b_a3b",), _RTX_PRO, "experts shared between GPUs, exchange and all-reduce",
-    ),
     Published(AICONFIGURATOR, "aiconfigurator", "a100_sxm", "a100_80g", (1, 2, 4, 8), "0.14.0"),
     Published(AICONFIGURATOR, "aiconfigurator", "h100_sxm", "h100", (1, 2, 4, 8), "0.19.0"),
     Published(AICONFIGURATOR, "aiconfigurator", "h200_sxm", "h200", (1, 2, 4, 8), "0.19.0", (), "h100_sxm",

@@ -172,16 +172,6 @@ def test_the_table_has_every_model_and_gpu(capsys: pytest.CaptureFixture[str]) -
     assert "R roofline" in lines[legend + 1]
 
 
-def test_a_mixture_says_that_its_choice_of_experts_is_assumed(capsys: pytest.CaptureFixture[str]) -> None:
-    text = printed(capsys, "model=qwen3_30b_a3b", "gpu=h100", "tp=2")
-    assert "which experts tokens choose is assumed" in " ".join(text.split())
-    assert "linear: available, used" in text and "roofline: not available" in text
-    cells = next(line for line in printed(capsys).splitlines() if line.startswith("qwen3_30b_a3b")).split()[
-        1:
-    ]
-    assert dict(zip(gpu_names(), cells))["h100"] == "L1" and dict(zip(gpu_names(), cells))["a100_80g"] == "-"
-
-
 def test_a_model_or_a_gpu_alone_lists_what_goes_with_it(capsys: pytest.CaptureFixture[str]) -> None:
     by_gpu = printed(capsys, "model=llama3_8b").splitlines()
     assert [line.split()[1] for line in by_gpu[1:]] == list(gpu_names())
