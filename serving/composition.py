@@ -10,6 +10,7 @@ from serving.elastic.replica_control import ReplicaControl
 from serving.elastic.setup import ElasticParts, live_setups
 from serving.engine.engine import Engine
 from serving.engine.fleet import Admission, Dispatcher, Fleet
+from serving.engine.load_reports import LoadReports
 from serving.engine.pool import EngineOptions, EnginePool
 from serving.engine.progress import EngineState
 from serving.kv.handover import HandOverRules
@@ -20,7 +21,7 @@ from serving.protocols.batch import Batcher
 from serving.protocols.migration import Migrator
 from serving.services.colocated import Colocated, Queue
 from serving.services.disaggregated import Disaggregated
-from serving.services.migrating import Migrating, MigrationRounds
+from serving.services.migrating import Migrating, Rounds
 from serving.services.service import Service
 from serving.vocabulary.actions import Load
 from serving.vocabulary.present import Present
@@ -43,12 +44,14 @@ class ServiceOptions:
 
     ``max_num_batched_tokens``: prompt tokens of a prefill pass. ``queue``: where requests of the other models
     wait (``Colocated``). ``migration``: of the models named there; None: requests stay where they decode.
+    ``reports_period_ns``: between two load reports of instances that stay; 0: nobody reads any.
     """
 
     hand_overs: Mapping[str, HandOverRules] = field(default_factory=dict)
     max_num_batched_tokens: int = 0
     queue: Queue | None = None
     migration: MigrationParts | None = None
+    reports_period_ns: int = 0
 
 
 def compose(
@@ -82,7 +85,7 @@ def compose(
             services[engine.replica.model].started(engine, [])
     control: ReplicaControl
     if elastic is None:
-        control = FixedReplicas(starts, engines, services, _rounds(services, serving.migration))
+        control = FixedReplicas(starts, engines, services, _rounds(services, serving))
     else:
         control = Elastic(elastic, replicas, engines, services, pool.place)
     return Controller(engines, requests, services, transfer_ids, control, present)
@@ -121,8 +124,12 @@ def _services(
                 live.get(model),
             )
         else:
+            own = [one for one in replicas if one.model == model]
+            reports = (
+                LoadReports(books.engines, [one.id for one in own]) if options.reports_period_ns else None
+            )
             colocated = Colocated(
-                Fleet(model, [one for one in replicas if one.model == model], books.engines),
+                Fleet(model, own, books.engines, reports),
                 books.engines,
                 books.requests,
                 books.dispatcher,
@@ -146,6 +153,10 @@ def _migrating(inner: Colocated, books: _Books, parts: MigrationParts | None) ->
     return Migrating(inner, engines, requests, parts.migrator, rules, books.transfer_ids, books.present)
 
 
-def _rounds(services: Mapping[str, Service], parts: MigrationParts | None) -> MigrationRounds | None:
+def _rounds(services: Mapping[str, Service], options: ServiceOptions) -> Rounds | None:
+    """None: nobody migrates and nobody reads load reports."""
     migrating = [service for service in services.values() if isinstance(service, Migrating)]
-    return None if parts is None else MigrationRounds(migrating, parts.period_ns)
+    inner = [one.inner if isinstance(one, Migrating) else one for one in services.values()]
+    reports = [one.fleet.reports for one in inner if isinstance(one, Colocated)]
+    period_ns = options.reports_period_ns if options.migration is None else options.migration.period_ns
+    return Rounds(migrating, period_ns, [one for one in reports if one is not None]) if period_ns else None

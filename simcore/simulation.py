@@ -13,6 +13,7 @@ from math import inf
 from simpy import Environment, Event
 
 from serving.elastic.elastic import Elastic
+from serving.elastic.fixed import FixedReplicas
 from serving.vocabulary.actions import (
     Action,
     AllocateGpus,
@@ -47,6 +48,7 @@ from simcore.lockstep.groups import GroupPlan, LockstepGroups
 from simcore.replica.lifetime import Lifetime
 from simcore.replica.machine import Machine
 from simcore.replica.step_times import StepTimes
+from simcore.replica.steps_since import steps_since
 from simcore.stall_detection import StallDetector, stall_error
 from simcore.timers import Timer, is_only, run_all
 
@@ -87,7 +89,8 @@ class Simulation:
     ) -> None:
         """``arrivals`` yields (request, true output tokens) by arrival time; ``rows`` are per replica.
 
-        With a ``data_plane`` the controller is told that the world has opened, and may load and send.
+        With a ``data_plane`` the controller is told that the world has opened, and may load and send; one
+        that works in rounds is told without.
         ``rows_of``: by model, for replicas that are placed later. ``cpu_ns``: a clock of CPU time, by which
         decisions are measured (never a part of virtual time). ``faults``: what is lost, and when.
         ``groups``: replicas that are ranks of data-parallel groups; nothing is loaded in such a world.
@@ -102,6 +105,7 @@ class Simulation:
         self._events = self._looks = 0
         self._decisions_ns = array("q")
         elastic = getattr(controller, "elastic", None)
+        self._has_rounds = isinstance(elastic, FixedReplicas) and elastic.has_rounds
         self._stall_detector = StallDetector(elastic if isinstance(elastic, Elastic) else None)
         self._rows_of = rows_of or {}
         self._cpu_ns = cpu_ns or (lambda: 0)
@@ -115,6 +119,7 @@ class Simulation:
         hooks = self.groups.hooks() if groups else self._cold.hooks()  # one look less on the hot path
         self._looked_at, self._held, self._takes, self._interrupts = hooks
         self._collecting = False
+        self._tells_steps = False
         self._data_timer = Timer(self._env, DATA_RANK, self._data)
         self._monitor_timer = Timer(self._env, MONITOR_RANK, self._woke)
         self._fault_timer = Timer(self._env, FAULT_RANK, self._fault)
@@ -128,7 +133,7 @@ class Simulation:
 
     def run(self) -> SimReport:
         """Run until every request has ended."""
-        if self._data_plane is not None:
+        if self._data_plane is not None or self._has_rounds:
             Timer(self._env, OPENING_RANK, lambda now_ns: self._handle(now_ns, Opened())).at(0)
         self._await_next_arrival(0)
         self._await_fault()
@@ -210,11 +215,12 @@ class Simulation:
             self._handle(now_ns, Closing(NOBODY_LEFT))
             return
         self._looks += 1
+        woke = Woke(steps_since(self._machines.values(), now_ns)) if self._tells_steps else Woke()
         if self._looks % MEASURED_LOOKS != 1:
-            self._handle(now_ns, Woke())
+            self._handle(now_ns, woke)
             return
         started_ns = self._cpu_ns()
-        self._handle(now_ns, Woke())
+        self._handle(now_ns, woke)
         self._decisions_ns.append(self._cpu_ns() - started_ns)
 
     def _await_next_arrival(self, now_ns: int) -> None:
@@ -289,6 +295,7 @@ class Simulation:
         if type(action) is Detach:
             self._machines[action.replica].preempt(action.request, 0)
         elif type(action) is Wake:
+            self._tells_steps = action.steps
             self._monitor_timer.at(action.at_ns)
         elif type(action) is Fail:
             life = self._lives.pop(action.request)

@@ -15,6 +15,7 @@ from experiments.build.elastic import elastic_of, hand_over_rules, with_roles
 from experiments.build.hardware import Hardware
 from experiments.build.hosted import HostedModel, codes_of, hosted_models, seats_of
 from experiments.build.lengths import caps_of, max_model_len
+from experiments.build.load_reports import reports_period_ns
 from experiments.build.migration import migration_of
 from experiments.build.streams import seed_of
 from experiments.build.workload import shares_prefixes
@@ -113,6 +114,8 @@ def controller_of(
     coalesce = not engine.exact and not (system.instances.split and _may_preempt(config, hardware))
     checks = not _is_ours(system.batcher.policy)
     queue = cast(Queue | None, system.instances.queue)
+    migration = migration_of(config, estimates)
+    reports_ns = reports_period_ns(config, dispatcher, None if migration is None else migration.migrator)
     return compose(
         replicas,
         dispatcher,
@@ -125,9 +128,7 @@ def controller_of(
             lockstep=engine.data_parallel_size > 1,
             shared_prefixes=shared_prefixes,
         ),
-        ServiceOptions(
-            hand_over_rules(config), engine.max_num_batched_tokens, queue, migration_of(config, estimates)
-        ),
+        ServiceOptions(hand_over_rules(config), engine.max_num_batched_tokens, queue, migration, reports_ns),
         starts_of(config, replicas),
         elastic,
     )

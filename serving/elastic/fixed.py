@@ -1,6 +1,6 @@
 """Replicas that are there from the start and stay: parameters that some lack come when the world opens.
 
-Where running requests migrate, their instances are paired once per period.
+Where running requests migrate or policies read load reports, a round comes once per period.
 """
 
 from collections.abc import Mapping, Sequence
@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from serving.elastic.replica_control import Handler
 from serving.engine.engine import Engine
 from serving.parameters.loads import Loads
-from serving.services.migrating import MigrationRounds
+from serving.services.migrating import Rounds
 from serving.services.service import Service
-from serving.vocabulary.actions import Action, Load, Wake
+from serving.vocabulary.actions import Action, Load
 from serving.vocabulary.events import Loaded, LoadStopped, LostHost, LostLink, LostSsd, Opened, Woke
 
 
@@ -27,7 +27,7 @@ class FixedReplicas:
         starts: Sequence[Load],
         engines: Mapping[int, Engine],
         services: Mapping[str, Service],
-        rounds: MigrationRounds | None = None,
+        rounds: Rounds | None = None,
     ) -> None:
         self._starts = tuple(starts)
         self._engines = engines
@@ -35,6 +35,11 @@ class FixedReplicas:
         self._rounds = rounds
         self._loads = Loads()
         self.scales = False
+
+    @property
+    def has_rounds(self) -> bool:
+        """Whether it is to be told that the world has opened, for rounds to begin."""
+        return self._rounds is not None
 
     def handlers(self) -> Mapping[type, Handler]:
         """Events about parameters."""
@@ -67,12 +72,12 @@ class FixedReplicas:
 
     def _woke(self, now_ns: int, event: Woke, actions: list[Action]) -> None:
         assert self._rounds is not None, "nobody asked to be woken"
-        self._rounds.look(actions)
+        self._rounds.look(dict(event.steps), actions)
         self._arm(now_ns, actions)
 
     def _arm(self, now_ns: int, actions: list[Action]) -> None:
         if self._rounds is not None:
-            actions.append(Wake(now_ns + self._rounds.period_ns, "instances are paired for migration"))
+            actions.append(self._rounds.wake(now_ns))
 
     def arrived(self, now_ns: int, model: str, actions: list[Action]) -> None:
         """Nothing follows."""

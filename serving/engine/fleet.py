@@ -6,7 +6,9 @@ from typing import Any, Final, Literal, Protocol
 
 from serving.engine.engine import Engine
 from serving.engine.least_index import LeastIndex
+from serving.engine.load_reports import LoadReports
 from serving.engine.sent_prefixes import SentPrefixes
+from serving.protocols.load_report import LoadReport
 from serving.protocols.policy_faults import Question, raised, refused, wrong_reason
 from serving.vocabulary.replica import Replica
 from serving.vocabulary.request import Request
@@ -36,13 +38,19 @@ class Fleet:
         "_sent",
         "longest_request_tokens",
         "model",
+        "reports",
     )
 
     def __init__(
-        self, model: str, replicas: Sequence[Replica], engines: Mapping[int, Engine] | None = None
+        self,
+        model: str,
+        replicas: Sequence[Replica],
+        engines: Mapping[int, Engine] | None = None,
+        reports: LoadReports | None = None,
     ) -> None:
-        """``engines``: those of all replicas, for ``running``."""
+        """``engines``: those of all replicas, for ``running``. ``reports``: None if nobody reads them."""
         self.model = model
+        self.reports = reports
         self._engines = engines or {}
         self._longest = {replica.id: replica.longest_request_tokens for replica in replicas}
         self.longest_request_tokens = min(self._longest.values(), default=0)
@@ -117,6 +125,8 @@ class Fleet:
             self.retire(replica)
         self._retired.discard(replica)
         del self._outstanding[replica], self._kv_demand[replica]
+        if self.reports is not None:
+            self.reports.lose(replica)
         if self._sent is not None:
             self._sent.lose(replica)
 
@@ -167,6 +177,16 @@ class Fleet:
         engine = self._engines[replica]
         return len(engine.running) - len(engine.ended)
 
+    def report(self, replica: int) -> LoadReport | None:
+        """Its last load report; None: it is gone."""
+        assert self.reports is not None, "a policy that reads load reports says so: reads_load_reports = True"
+        return self.reports.of(replica)
+
+    def newly_reported(self) -> Sequence[int]:
+        """Replicas with a new load report since this was last asked."""
+        assert self.reports is not None, "a policy that reads load reports says so: reads_load_reports = True"
+        return self.reports.changed()
+
     def _sent_prefixes(self) -> SentPrefixes:
         if self._sent is None:
             self._sent = sent = SentPrefixes()
@@ -208,6 +228,12 @@ class FleetView(Protocol):
 
     def running(self, replica: int) -> int:
         """Of one replica's outstanding requests those that its engine has admitted; the others wait."""
+
+    def report(self, replica: int) -> LoadReport | None:
+        """Its last load report, for policies with ``reads_load_reports``; None: it is gone."""
+
+    def newly_reported(self) -> Sequence[int]:
+        """Replicas with a new load report since this was last asked."""
 
     def prompt_tokens(self, replica: int) -> int:
         """Prompt tokens of one replica's requests that are assigned and not finished."""

@@ -7,6 +7,7 @@ leaves an instance is asked when that is between two steps, so that its contexts
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
+from serving.protocols.load_report import LoadReport
 from serving.protocols.policy_faults import Question, ask, refused, wrong_reason
 
 
@@ -38,6 +39,9 @@ class InstancesView(Protocol):
     def load(self, replica: int, signal: Literal["outstanding", "kv_demand"]) -> int:
         """As dispatchers see it."""
 
+    def report(self, replica: int) -> LoadReport | None:
+        """Its last load report, for policies with ``reads_load_reports``; None: it is gone."""
+
     def kv_tokens(self, replica: int) -> int:
         """KV positions that its memory holds."""
 
@@ -62,6 +66,9 @@ class SourceView(Protocol):
 
     def arrival_ns(self, request: int) -> int:
         """Of the request."""
+
+    def report(self, replica: int) -> LoadReport | None:
+        """As of ``InstancesView``."""
 
 
 class Migrator(Protocol):

@@ -142,6 +142,10 @@ def _layers(layers: Span | None) -> str:
     return "" if layers is None else f",{_numbers(layers)}"
 
 
+def _pairs(pairs: Sequence[tuple[int, int]]) -> str:
+    return f"[{','.join([f'[{one},{other}]' for one, other in pairs])}]"
+
+
 def _first(event: Loaded | LoadStopped) -> str:
     return f",{event.first}" if event.first else ""
 
@@ -158,7 +162,7 @@ _EVENT_TEXT: dict[type, Callable[[Any], str]] = {
     Loaded: lambda e: f'["loaded",{e.load},{e.target},{e.layers},{_truth(e.fully_loaded)}{_first(e)}]',
     LoadStopped: lambda e: f'["loadstopped",{e.load},{e.target},{e.layers},{quoted(e.cause)}{_first(e)}]',
     Sent: lambda e: f'["sent",{e.transfer},{e.moved_bytes},{quoted(e.cause)}]',
-    Woke: lambda e: '["woke"]',
+    Woke: lambda e: f'["woke"{"," + _pairs(e.steps) if e.steps else ""}]',
 }
 _ACTION_TEXT: dict[type, Callable[[Any], str]] = {
     Run: _run,
@@ -179,7 +183,7 @@ _ACTION_TEXT: dict[type, Callable[[Any], str]] = {
     SwitchRole: lambda a: f'["switchrole",{a.replica},{quoted(a.role)},{quoted(a.reason)}]',
     ReleaseGpus: lambda a: f'["releasegpus",{a.replica},{quoted(a.reason)}]',
     JoinBatch: _adopt,
-    Wake: lambda a: f'["wake",{a.at_ns},{quoted(a.reason)}]',
+    Wake: lambda a: f'["wake",{a.at_ns},{quoted(a.reason)}{",true" if a.steps else ""}]',
 }
 
 _DATA_EVENTS: dict[str, Any] = {
@@ -224,6 +228,11 @@ def parse_event(fields: Sequence[Any]) -> Event:
         return Ran(replica, epoch, steps, tuple(finished), running, last_step_ns, *map(tuple, joins))
     if name == "arrived":
         return Arrived(_parse_request(rest))
+    if name == "woke" and rest:
+        (steps,) = rest
+        if not steps or min(min(one) for one in steps) < 0:
+            raise ValueError("a wake-up that nobody ran before is written without steps")
+        return Woke(tuple([(replica, count) for replica, count in steps]))
     if name == "lost":
         if rest[0] < 0:
             raise ValueError(f"replica {rest[0]} was lost")

@@ -124,8 +124,7 @@ class Colocated:
     def refusal(self, now_ns: int, request: Request) -> str | None:
         """Too long for an instance, no instance for ever, or turned away by the admission policy."""
         kv_tokens = self._longest or self.fleet.longest_request_tokens
-        reason = too_long(request, kv_tokens, self._context)
-        if reason is None:
+        if (reason := too_long(request, kv_tokens, self._context)) is None:
             return refusal(self._admission, now_ns, request, self.fleet)
         if not self.elastic and not self.fleet.replicas:
             return f"no replica of {request.model} is alive"
@@ -155,6 +154,8 @@ class Colocated:
         self.fleet.assigned(replica, request)
         actions.append(Assign(request.id, replica, reason))
         self._engines[replica].enqueue(request, actions)
+        if self.fleet.reports is not None:
+            self.fleet.reports.arrived(replica)
 
     def _takes(self, replica: int) -> bool:
         """Whether less than a pass waits in an instance's queue."""
@@ -227,6 +228,8 @@ class Colocated:
                 departed(event.replica, requests[request])
             if self.live.enabled:
                 self.sharing.has_more(engine.id)
+        if (reports := self.fleet.reports) is not None:
+            reports.look(engine.id, bool(finished))
         if self._pairs:
             self.feed(actions, engine.id)
         elif self.queue and event.replica in self.fleet:
@@ -310,9 +313,8 @@ class Colocated:
             self.queue.clear()
             actions += [Fail(request, cause) for request in stranded]
             failed += stranded
-        lives = self.live.enabled
-        if lives or self._redispatches:
+        if self.live.enabled or self._redispatches:
             self.feed(actions)
-        for replica in self.fleet.members if lives else ():
+        for replica in self.fleet.members if self.live.enabled else ():
             freed(self._engines[replica], actions)
         return failed

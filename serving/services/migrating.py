@@ -6,15 +6,17 @@ from typing import Literal
 from serving.engine import boundary
 from serving.engine.engine import Engine
 from serving.engine.fleet import Fleet
+from serving.engine.load_reports import LoadReports
 from serving.kv.migration import Migrations
 from serving.kv.migration_rules import MigrationRules
 from serving.kv.moves import Moves
 from serving.kv.pieces import Pieces
 from serving.kv.transfer_ids import TransferIds
 from serving.live.scaling import LiveScaling
+from serving.protocols.load_report import LoadReport
 from serving.protocols.migration import Migrator, chosen_request, paired
 from serving.services.colocated import Colocated
-from serving.vocabulary.actions import Action
+from serving.vocabulary.actions import Action, Wake
 from serving.vocabulary.events import Ran, Sent
 from serving.vocabulary.present import Present
 from serving.vocabulary.replica import Replica, Role
@@ -48,7 +50,7 @@ class Migrating:
             self.migrations.begin(pair, actions)
 
     def _choose(self, source: int, destination: int) -> tuple[int, str] | None:
-        view = Decoding(self._engines[source], destination, self._requests)
+        view = Decoding(self._engines[source], destination, self._requests, self.inner.fleet)
         return chosen_request(self._migrator, view)
 
     def _handed_over(self, request: int, source: int, destination: int) -> None:
@@ -64,27 +66,41 @@ class Migrating:
             inner.ran(engine, event, actions)
             return
         halted = engine.halts and not event.running
+        one = migrations.of_replica[engine.id]
         inner.ran(engine, event, actions)
         migrations.ran(engine, event, actions)
         if halted:
             boundary.go_on(engine, actions)
         migrations.chose(engine, actions)
+        self._look_at((one.source, one.destination))
+
+    def _look_at(self, replicas: Iterable[int]) -> None:
+        """Requests have come there, or left, or may begin now: that is reported."""
+        reports = self.inner.fleet.reports
+        if reports is not None:
+            for replica in replicas:
+                reports.look(replica)
 
     def sent(self, event: Sent, actions: list[Action]) -> int | None:
         """KV of a migration has come, or first layers' KV."""
         if event.transfer in self.migrations.moves:
-            return self.migrations.sent(event, actions)
+            source = self.migrations.sent(event, actions)
+            self._look_at(self.inner.fleet.members)
+            return source
         return self.inner.sent(event, actions)
 
     def leave(self, replica: int, actions: list[Action]) -> None:
         """It takes nothing new: what comes to it stays where it is, what leaves it goes on leaving."""
         self.migrations.left(replica, actions)
         self.inner.leave(replica, actions)
+        self._look_at(self.inner.fleet.members)
 
     def lose(self, engine: Engine, cause: str, actions: list[Action]) -> list[int]:
         """An instance is gone."""
         self.migrations.lost(engine.id, actions)
-        return self.inner.lose(engine, cause, actions)
+        failed = self.inner.lose(engine, cause, actions)
+        self._look_at(self.inner.fleet.members)
+        return failed
 
     def outstanding(self, replica: int) -> int:
         """How many requests it has, those that come to it too."""
@@ -187,6 +203,10 @@ class Instances:
         """As dispatchers see it."""
         return self._fleet.load(replica, signal)
 
+    def report(self, replica: int) -> LoadReport | None:
+        """See ``Fleet``."""
+        return self._fleet.report(replica)
+
     def kv_tokens(self, replica: int) -> int:
         """KV positions that its memory holds."""
         ledger = self._engines[replica].ledger
@@ -200,10 +220,12 @@ class Instances:
 class Decoding:
     """What a policy sees when it chooses (``serving.protocols.migration.SourceView``)."""
 
-    __slots__ = ("_engine", "_requests", "destination", "replica")
+    __slots__ = ("_engine", "_fleet", "_requests", "destination", "replica")
 
-    def __init__(self, engine: Engine, destination: int, requests: Mapping[int, Request]) -> None:
-        self._engine, self._requests = engine, requests
+    def __init__(
+        self, engine: Engine, destination: int, requests: Mapping[int, Request], fleet: Fleet
+    ) -> None:
+        self._engine, self._requests, self._fleet = engine, requests, fleet
         self.replica, self.destination = engine.id, destination
 
     def decoding(self) -> Iterable[int]:
@@ -223,17 +245,33 @@ class Decoding:
         """Of the request."""
         return self._requests[request].arrival_ns
 
+    def report(self, replica: int) -> LoadReport | None:
+        """See ``Fleet``."""
+        return self._fleet.report(replica)
 
-class MigrationRounds:
-    """Once per period every model's instances are paired. ``services``: of which running requests migrate."""
 
-    __slots__ = ("_services", "period_ns")
+class Rounds:
+    """Once per period instances report their loads, where somebody reads them, and are paired for migration.
 
-    def __init__(self, services: Iterable[Migrating], period_ns: int) -> None:
-        self._services = tuple(services)
+    ``services``: of which running requests migrate. ``reports``: by model; empty: nobody reads any.
+    """
+
+    __slots__ = ("_reports", "_services", "period_ns")
+
+    def __init__(
+        self, services: Iterable[Migrating], period_ns: int, reports: Iterable[LoadReports] = ()
+    ) -> None:
+        self._services, self._reports = tuple(services), tuple(reports)
         self.period_ns = period_ns
 
-    def look(self, actions: list[Action]) -> None:
-        """A period is over."""
+    def look(self, steps: Mapping[int, int], actions: list[Action]) -> None:
+        """A period is over. ``steps``: by replica, since its last report."""
+        for reports in self._reports:
+            reports.tick(steps)
         for service in self._services:
             service.look(actions)
+
+    def wake(self, now_ns: int) -> Wake:
+        """To be called a period from now."""
+        why = "instances are paired for migration" if self._services else "instances report their loads"
+        return Wake(now_ns + self.period_ns, why, bool(self._reports))

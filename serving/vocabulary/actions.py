@@ -239,10 +239,14 @@ class JoinBatch:
 
 @fact
 class Wake:
-    """Report ``Woke`` at this time. Only one is asked for at a time."""
+    """Report ``Woke`` at this time. Only one is asked for at a time.
+
+    ``steps``: it is to tell how many steps each replica has run since its last report.
+    """
 
     at_ns: int
     reason: str
+    steps: bool = False
 
 
 Action = (

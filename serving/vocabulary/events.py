@@ -124,7 +124,12 @@ class Sent:
 
 @fact
 class Woke:
-    """The time a ``Wake`` asked for has come."""
+    """The time a ``Wake`` asked for has come.
+
+    ``steps``: where it asked for them, (replica, steps) of those that have run some since their last report.
+    """
+
+    steps: tuple[tuple[int, int], ...] = ()
 
 
 Event = (

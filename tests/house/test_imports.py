@@ -193,7 +193,8 @@ ROOMS = {
         "lockstep", "simulation",
     ),
     "policies": (
-        "admission", "batching", "dispatch", "migration", "multicast", "provisioning", "scaling", "live",
+        "admission", "batching", "dispatch", "llumnix", "migration", "multicast", "provisioning", "scaling",
+        "live",
     ),
     "experiments": (
         "config", "policy", "compose", "build", "results", "story", "report", "run", "compare", "reproduce",

@@ -4,46 +4,11 @@ from collections import Counter
 from dataclasses import replace
 
 from hypothesis import example, given, settings
-from hypothesis import strategies as st
 
 from serving.vocabulary.events import Ran
 from tests.worlds.migrating import Played, Setting, play
+from tests.worlds.migrating_cases import BUSY, ROWS, migrating
 from tests.worlds.naive_engine import Case
-from tests.worlds.strategies import cases
-from tests.worlds.toy_rows import ToyRows
-
-NS = 1 << 24
-ROWS = ToyRows(5 * NS, NS // 3, NS // 50, 6 * NS, NS // 5)
-BUSY = Case(
-    "prefill_first", 3, 4, 40, 1, 8, 32, "round_robin",
-    tuple((n * 7, 5 + n % 9, 30 + (n * 37) % 90, 120) for n in range(14)), ROWS,
-)  # fmt: skip
-
-
-@st.composite
-def migrating(draw: st.DrawFn) -> Setting:
-    """Any case on 2 to 4 instances; stages last less than a step or many of them.
-
-    Nobody waits longer than 200 steps for the next arrival: pairs are made once in a few steps all the time.
-    """
-    case = draw(cases())
-    step_ns = max(1, case.rows.intercept >> 24)
-    now_ns, last_ns, requests = 0, 0, []
-    for arrival_ns, *lengths in case.requests:
-        now_ns += min(arrival_ns - last_ns, 200 * step_ns)
-        last_ns = arrival_ns
-        requests.append((now_ns, *lengths))
-    case = replace(case, replicas=draw(st.integers(2, 4)), requests=tuple(requests))
-    return Setting(
-        case,
-        seed=draw(st.integers(0, 2**16)),
-        mode=draw(st.sampled_from(("live", "live", "live", "stop_and_copy", "recompute"))),
-        last_stage_blocks=draw(st.sampled_from((1, 1, 2, 16))),
-        max_stages=draw(st.integers(1, 4)),
-        control_ns=draw(st.sampled_from((0, 1, step_ns, 10 * step_ns))),
-        token_ns=step_ns * draw(st.sampled_from((0.02, 0.2, 1.0, 5.0))),
-        period_ns=step_ns * draw(st.sampled_from((1, 3, 9))),
-    )
 
 
 def assert_whole(setting: Setting, played: Played) -> None:

@@ -6,6 +6,7 @@ from random import Random
 
 from policies.admission import AdmitAll
 from policies.dispatch import LeastOutstanding, RoundRobin
+from policies.llumnix.dispatch import Freeness
 from serving.composition import MigrationParts, ServiceOptions, compose
 from serving.controller import Controller
 from serving.engine.pool import EngineOptions
@@ -50,7 +51,7 @@ class DrawnPairs:
 
 @dataclass(frozen=True)
 class Setting:
-    """``token_ns``: what the KV of a token takes on the wire."""
+    """``token_ns``: what the KV of a token takes on the wire. ``freeness``: requests go to the freest."""
 
     case: Case
     seed: int = 0
@@ -61,6 +62,7 @@ class Setting:
     token_ns: float = 1.0
     period_ns: int = 20
     chance: float = 0.7
+    freeness: bool = False
 
     @property
     def rules(self) -> MigrationRules:
@@ -81,9 +83,10 @@ def controller_of(setting: Setting, coalesce: bool = True, migrator: Migrator | 
     dispatcher = RoundRobin() if case.dispatch == "round_robin" else LeastOutstanding()
     who = DrawnPairs(setting.seed, setting.chance) if migrator is None else migrator
     parts = MigrationParts(who, setting.period_ns, {SHAPE.name: setting.rules})
+    options = ServiceOptions(migration=parts, reports_period_ns=setting.period_ns)
     return compose(
-        replicas, dispatcher, lambda _: batcher_of(case), AdmitAll(),
-        EngineOptions(coalesce, case.asynchronous), ServiceOptions(migration=parts),
+        replicas, Freeness() if setting.freeness else dispatcher, lambda _: batcher_of(case), AdmitAll(),
+        EngineOptions(coalesce, case.asynchronous), options,
     )  # fmt: skip
 
 

@@ -1,0 +1,68 @@
+"""Llumnix's migration: instances that are not free are paired with free ones, and a request of them moves."""
+
+from collections.abc import Sequence
+from math import inf
+
+from policies.llumnix.freeness import migration_rule
+from serving.protocols.migration import InstancesView, Pair, SourceView
+
+
+class Llumnix:
+    """From the least free instance to the freest, the second of each with the other, and so on.
+
+    Sources are below ``migrate_out_threshold`` (``shipped``: blocks per request, ``paper``: iterations) and,
+    as shipped, all with a preempted request that waits; destinations are above. One that takes no requests
+    any more is a source before all others. ``defragment``: a queue's head counts. ``rounds``: instances are
+    paired in every such round, as shipped once in four reports of each. The newest request leaves (shipped),
+    or the one of lowest priority, the shortest among equals (paper).
+    """
+
+    reads_load_reports = True
+
+    def __init__(
+        self,
+        rule: str = "shipped",
+        migrate_out_threshold: float = 3.0,
+        defragment: bool = True,
+        rounds: int = 4,
+    ) -> None:
+        if not -inf < migrate_out_threshold < inf:
+            raise ValueError(f"migrate_out_threshold must be finite, not {migrate_out_threshold}")
+        if rounds < 1:
+            raise ValueError(f"rounds must be at least 1, not {rounds}")
+        self._freeness = migration_rule(rule, defragment)
+        self._shipped, self._threshold, self._rounds = rule == "shipped", migrate_out_threshold, rounds
+        self._seen: dict[str, int] = {}
+
+    def pair(self, view: InstancesView) -> Sequence[Pair]:
+        """Least free with freest."""
+        seen = self._seen[view.model] = self._seen.get(view.model, 0) + 1
+        if seen % self._rounds:
+            return ()
+        sources, destinations = list[tuple[float, int]](), list[tuple[float, int]]()
+        for one in view.taking:
+            report = view.report(one)
+            if report is None or view.engaged(one):
+                continue
+            freeness = self._freeness(report)
+            if freeness < self._threshold or (self._shipped and report.preempted):
+                sources.append((freeness, one))
+            elif freeness > self._threshold:
+                destinations.append((-freeness, one))
+        sources += [(-inf, one) for one in view.leaving if not view.engaged(one)]
+        return [
+            Pair(source, destination, f"freeness {free:.1f} against {-minus_free:.1f}")
+            for (free, source), (minus_free, destination) in zip(sorted(sources), sorted(destinations))
+        ]
+
+    def choose(self, view: SourceView) -> tuple[int, str] | None:
+        """Who leaves; as shipped nobody goes where requests wait."""
+        decoding = list(view.decoding())
+        report = view.report(view.destination)
+        if not decoding or (self._shipped and report is not None and report.waiting):
+            return None
+        if self._shipped:
+            normal = [one for one in decoding if not view.priority(one)]
+            return (normal[-1], "the newest") if normal else None
+        _, context, chosen = min((view.priority(one), view.context_tokens(one), one) for one in decoding)
+        return chosen, f"the shortest, {context} tokens"

@@ -1,0 +1,169 @@
+"""Llumnix's rules: how free an instance is, who is paired, who leaves."""
+
+from collections.abc import Sequence
+from math import inf
+
+import pytest
+
+from policies.llumnix.dispatch import Freeness
+from policies.llumnix.freeness import dispatch_rule, migration_rule
+from policies.llumnix.migration import Llumnix
+from serving.protocols.load_report import LoadReport
+from serving.vocabulary.request import Request
+
+
+def report(free: int, running: int, waiting: Sequence[int] = (), preempted: int = 0) -> LoadReport:
+    """Of 100 blocks of 16 tokens, one of which stays free; ``waiting``: tokens of each."""
+    head = waiting[0] if waiting else 0
+    return LoadReport(100, 1, 16, free, running, len(waiting), preempted, head, sum(waiting))
+
+
+@pytest.mark.parametrize(
+    ("one", "dispatch", "migration", "paper"),
+    [
+        (report(100, 0), inf, inf, inf),
+        (report(41, 10), 4.0, 4.0, 65.6),
+        # Two wait for 10 and 30 blocks: all of it counts where new ones go, the head alone where they leave.
+        (report(21, 3, (160, 480)), -4.0, 2.5, 176 / 3),
+        (report(1, 4, (32,)), -0.4, -0.4, -4.0),
+        (report(100, 0, (1600,)), -1.0, -1.0, 0.0),
+    ],
+)
+def test_freeness_by_each_rule(one: LoadReport, dispatch: float, migration: float, paper: float) -> None:
+    assert dispatch_rule("shipped")(one) == pytest.approx(dispatch)
+    assert migration_rule("shipped", True)(one) == pytest.approx(migration)
+    assert dispatch_rule("paper")(one) == migration_rule("paper", True)(one) == pytest.approx(paper)
+
+
+def test_without_defragmentation_what_waits_does_not_count() -> None:
+    one = report(21, 4, (160, 480))
+    assert migration_rule("shipped", False)(one) == 5.0
+    assert migration_rule("paper", False)(one) == 84.0
+
+
+class Reported:
+    """A fleet, and instances to be paired, with these reports."""
+
+    model = "m"
+
+    def __init__(
+        self, *reports: LoadReport, leaving: Sequence[int] = (), engaged: Sequence[int] = ()
+    ) -> None:
+        self.reports = dict(enumerate(reports))
+        self.new = list(self.reports)
+        self.looks = 0
+        self.leaving = leaving
+        self.busy = engaged
+
+    replicas = property(lambda self: len(self.reports))
+    taking = property(lambda self: [one for one in self.reports if one not in self.leaving])
+
+    def engaged(self, replica: int) -> bool:
+        return replica in self.busy
+
+    def report(self, replica: int) -> LoadReport | None:
+        self.looks += 1
+        return self.reports.get(replica)
+
+    def newly_reported(self) -> list[int]:
+        new, self.new = self.new, []
+        return new
+
+    def renew(self, replica: int, one: LoadReport) -> None:
+        self.reports[replica] = one
+        self.new.append(replica)
+
+
+def test_dispatch_goes_to_the_freest_the_lowest_among_equals_and_forgets_the_lost() -> None:
+    fleet, policy = Reported(report(21, 4), report(41, 4), report(41, 4), report(11, 4)), Freeness()
+    request = Request(0, 0, 16, 16, "m")
+    assert policy.dispatch(request, fleet) == (1, "freeness 10.0, 4 running, 0 waiting")  # type: ignore[arg-type]
+    fleet.renew(1, report(5, 5))
+    assert policy.dispatch(request, fleet)[0] == 2  # type: ignore[arg-type]
+    del fleet.reports[2]
+    assert policy.dispatch(request, fleet)[0] == 0  # type: ignore[arg-type]
+    fleet.renew(3, report(99, 0))
+    assert policy.dispatch(request, fleet) == (3, "it has no requests")  # type: ignore[arg-type]
+
+
+def test_a_decision_looks_at_the_instances_that_have_changed_alone() -> None:
+    """Among 1,024 instances of which one reports between two arrivals; and the heap stays in proportion."""
+    fleet, policy = Reported(*[report(50, 1 + n % 7) for n in range(1024)]), Freeness()
+    policy.dispatch(Request(0, 0, 16, 16, "m"), fleet)  # type: ignore[arg-type]
+    fleet.looks = 0
+    for turn in range(1000):
+        fleet.renew(turn, report(turn % 90, 3))
+        policy.dispatch(Request(turn, 0, 16, 16, "m"), fleet)  # type: ignore[arg-type]
+    assert fleet.looks < 5 * 1000
+
+
+def pairs(policy: Llumnix, view: Reported) -> list[tuple[int, int]]:
+    return [(one.source, one.destination) for one in policy.pair(view)]  # type: ignore[arg-type]
+
+
+def test_the_least_free_are_paired_with_the_freest() -> None:
+    view = Reported(report(9, 4), report(90, 4), report(1, 4, (160,)), report(60, 4), report(70, 4))
+    assert pairs(Llumnix(rounds=1), view) == [(2, 1), (0, 4)]
+
+
+def test_a_preempted_request_that_waits_makes_a_source_as_shipped() -> None:
+    view = Reported(report(60, 4, (16,), preempted=1), report(90, 4))
+    assert pairs(Llumnix(rounds=1), view) == [(0, 1)]
+    assert pairs(Llumnix("paper", rounds=1), view) == []
+
+
+def test_one_that_takes_no_requests_is_emptied_first_and_engaged_ones_are_left_alone() -> None:
+    view = Reported(report(9, 4), report(90, 4), report(80, 4), report(90, 4), leaving=(3,), engaged=(1,))
+    assert pairs(Llumnix(rounds=1), view) == [(3, 2)]
+
+
+def test_without_the_heads_demand_nothing_moves_for_it() -> None:
+    """The negative control of de-fragmentation."""
+    view = Reported(report(41, 4, (800,)), report(90, 4))
+    assert pairs(Llumnix(rounds=1), view) == [(0, 1)]
+    assert pairs(Llumnix(rounds=1, defragment=False), view) == []
+
+
+def test_instances_are_paired_in_every_fourth_round() -> None:
+    view, policy = Reported(report(9, 4), report(90, 4)), Llumnix()
+    assert [bool(pairs(policy, view)) for _ in range(8)] == [False, False, False, True] * 2
+
+
+class Source:
+    """An instance between two steps: request -> (priority, context); ``waiting`` at the destination."""
+
+    replica, destination = 0, 1
+
+    def __init__(self, requests: dict[int, tuple[int, int]], waiting: Sequence[int] = ()) -> None:
+        self.requests, self.waiting = requests, waiting
+
+    def decoding(self) -> list[int]:
+        return list(self.requests)
+
+    def priority(self, request: int) -> int:
+        return self.requests[request][0]
+
+    def context_tokens(self, request: int) -> int:
+        return self.requests[request][1]
+
+    def report(self, replica: int) -> LoadReport:
+        return report(50, 2, self.waiting if replica == self.destination else ())
+
+
+def test_the_newest_of_normal_priority_leaves_as_shipped_the_shortest_in_the_paper() -> None:
+    view = Source({4: (0, 90), 7: (0, 30), 5: (0, 60), 6: (1, 10)})
+    assert Llumnix().choose(view) == (5, "the newest")  # type: ignore[arg-type]
+    assert Llumnix("paper").choose(view) == (7, "the shortest, 30 tokens")  # type: ignore[arg-type]
+    assert Llumnix().choose(Source({6: (1, 10)})) is None  # type: ignore[arg-type]
+
+
+def test_nobody_goes_where_requests_wait_as_shipped() -> None:
+    view = Source({4: (0, 90)}, waiting=(16,))
+    assert Llumnix().choose(view) is None  # type: ignore[arg-type]
+    assert Llumnix("paper").choose(view) is not None  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("wrong", [{"rule": "mine"}, {"rounds": 0}, {"migrate_out_threshold": inf}])
+def test_what_is_no_rule_is_refused(wrong: dict) -> None:  # type: ignore[type-arg]
+    with pytest.raises(ValueError):
+        Llumnix(**wrong)
