@@ -14,7 +14,7 @@ import pytest
 from experiments.compose.compose import load_config
 from experiments.config.options import CONF_DIR
 from experiments.run.simulate import Prepared, Simulated, execute, prepare
-from serving.vocabulary.actions import Action, AllocateGpus, Load, Run, Send, SwitchRole
+from serving.vocabulary.actions import Action, AllocateGpus, Assign, Load, Run, Send, SwitchRole, Wake
 from serving.vocabulary.events import Event
 from tests.worlds.elastic_world import MS
 from tests.worlds.told_systems import both, wait
@@ -103,6 +103,19 @@ def works_while_loading(one: Ran) -> bool:
     return any(run.layers is not None and run.layers[0] == 0 and run.replica in cold for run in runs)
 
 
+def is_static(one: Ran) -> bool:
+    return not one.kinds["Send"] + one.kinds["Load"]
+
+
+def assigned(one: Ran) -> str:
+    """Why the last request went where it went."""
+    return [action.reason for actions in one.lists for action in actions if isinstance(action, Assign)][-1]
+
+
+def wakes(one: Ran) -> set[str]:
+    return {action.reason for actions in one.lists for action in actions if isinstance(action, Wake)}
+
+
 CHARACTER: dict[str, Callable[[Ran], bool]] = {
     "blitz_multicast": lambda one: (
         relays(one) and max(fed(one).values()) == 1 and not works_while_loading(one)
@@ -115,8 +128,11 @@ CHARACTER: dict[str, Callable[[Ran], bool]] = {
     "allcache": lambda one: from_own(one, "host"),
     "distserve_full": lambda one: one.kinds["Send"] > 0 == one.kinds["Load"] and gpus_of(one) == 10,
     "distserve_half": lambda one: one.kinds["Send"] > 0 == one.kinds["Load"] and gpus_of(one) < 10,
-    "vllm_full": lambda one: not one.kinds["Send"] + one.kinds["Load"] and gpus_of(one) == 10,
-    "vllm_half": lambda one: not one.kinds["Send"] + one.kinds["Load"] and gpus_of(one) < 10,
+    "vllm_full": lambda one: is_static(one) and gpus_of(one) == 10 and "outstanding" in assigned(one),
+    "vllm_half": lambda one: is_static(one) and gpus_of(one) < 10,
+    "round_robin": lambda one: is_static(one) and assigned(one) == "its turn",
+    "infaas_pp": lambda one: is_static(one) and wakes(one) == {"instances report their loads"},
+    "llumnix_base": lambda one: wakes(one) == {"instances are paired for migration"},
 }
 SAME = {"vllm": "vllm_full"}  # by its own file
 # The half systems are computed from the mean rate, which a burst of 0.1 s does not have: a steady trace.

@@ -25,7 +25,8 @@ PROFILED: Final = (
 )
 SYSTEMS: Final = (
     "vllm", "vllm_full", "vllm_half", "distserve_full", "distserve_half", "serverlessllm", "allcache",
-    "pipeswitch", "blitz_network", "blitz_multicast", "blitzscale", "lambdascale",
+    "round_robin", "infaas_pp", "llumnix_base", "pipeswitch", "blitz_network", "blitz_multicast",
+    "blitzscale", "lambdascale",
 )  # fmt: skip
 BLITZSCALE: Final = f"{SURGE} system=blitzscale journal=true"
 MULTICAST: Final = f"{BURST} system=blitz_multicast journal=true"

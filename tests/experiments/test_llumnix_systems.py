@@ -1,0 +1,89 @@
+"""Llumnix's systems through the product: a request that waits is admitted because a running one moved."""
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiments import cli
+
+WORDS = [
+    "cluster=llumnix_2x1", "model=llama_7b", "engine=vllm_0_1_7", "engine.max_num_batched_tokens=12800",
+    "engine.max_model_len=12800", "engine.max_new_tokens=6144", "trace=file", "uncertainty=off",
+    "overwrite=true", "journal=true",
+]  # fmt: skip
+# Two instances of 851 blocks, of which two requests of 188 and more each run on both; the fifth wants 500.
+ROWS = ((0.0, 3000, 600), (0.2, 3000, 600), (1.5, 3000, 600), (3.0, 3000, 600), (6.0, 8000, 50))
+LARGE = len(ROWS) - 1
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("llumnix")
+
+
+@pytest.fixture(scope="module")
+def run(folder: Path):  # type: ignore[no-untyped-def]
+    """(summary, TTFT of the large request in seconds) of a run; each is made once."""
+    trace = folder / "trace.csv"
+    lines = ["arrival_s,prompt_tokens,output_tokens", *(",".join(map(str, row)) for row in ROWS)]
+    trace.write_text("\n".join(lines) + "\n")
+
+    @cache
+    def made(*words: str) -> tuple[dict[str, Any], float]:
+        import pyarrow.parquet as parquet
+
+        out = folder / "_".join(words).replace("=", "_")
+        assert cli.run(["simulate", *WORDS, *words, f"trace.path={trace}", f"out={out}"]) == 0
+        rows = parquet.read_table(out / "requests.parquet").to_pydict()
+        summary: dict[str, Any] = json.loads((out / "summary.json").read_text())
+        assert summary["requests"]["finished"] == len(ROWS)
+        assert cli.run(["replay", str(out)]) == 0
+        return summary, rows["ttft_ms"][rows["request"].index(LARGE)] / 1000
+
+    return made
+
+
+@pytest.mark.parametrize("rule", ["shipped", "paper"])
+def test_a_request_that_waits_is_admitted_because_a_running_one_moved(run, rule: str) -> None:  # type: ignore[no-untyped-def]
+    _, waits_s = run("system=infaas_pp")
+    summary, moved_s = run("system=llumnix_base", f"system.migration.rule={rule}")
+    assert summary["migrations"]["committed"] == 1
+    assert moved_s < 6 < 15 < waits_s
+
+
+def test_the_story_tells_it(run, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:  # type: ignore[no-untyped-def]
+    run("system=llumnix_base", "system.migration.rule=shipped")
+    capsys.readouterr()
+    out = folder / "system_llumnix_base_system.migration.rule_shipped"
+    assert cli.run(["story", str(out), "request=3"]) == 0
+    told = capsys.readouterr().out
+    assert "freeness -" in told and "its migration from instance 1 to 0 is complete" in told
+
+
+def test_without_the_heads_demand_nobody_moves_for_it(run) -> None:  # type: ignore[no-untyped-def]
+    """The negative control of de-fragmentation."""
+    summary, waits_s = run("system=llumnix_base", "system.migration.defragment=false")
+    assert summary["migrations"]["committed"] == 0 and waits_s == run("system=infaas_pp")[1]
+
+
+def test_as_exact_as_step_by_step(run) -> None:  # type: ignore[no-untyped-def]
+    words = "system=llumnix_base", "system.migration.rule=shipped"
+    (coalesced, first_s), (exact, second_s) = run(*words), run(*words, "engine.exact=true")
+    assert first_s == second_s and coalesced["migrations"] == exact["migrations"]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["system=llumnix_base", "migration.period_ms=100"], "reports_age_ms"),
+        (["system=serverlessllm", "system/dispatch=freeness", "cluster=blitz_b"], "load reports"),
+    ],
+)
+def test_reports_that_cannot_be_are_refused(words: list[str], says: str, capsys, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    trace = ["trace=poisson", "trace.requests=5", "trace.rate_per_s=1"]
+    cluster = ["cluster=llumnix_2x1", "model=llama_7b"] if "cluster=blitz_b" not in words else []
+    assert cli.run(["simulate", *cluster, *trace, *words, f"out={tmp_path / 'out'}"]) == 2
+    assert says in capsys.readouterr().err and not (tmp_path / "out").exists()
