@@ -64,7 +64,7 @@ FIELDS: Final[Mapping[str, Sequence[str]]] = {
     ),
     "stopsend": ("transfer",),
     "joinbatch": ("replica", "requests", "layers"),
-    "wake": ("at_ns",),
+    "wake": ("at_ns", "steps"),
 }
 
 # What is written only where a field behind it is set says no more than what is not written.
