@@ -39,6 +39,7 @@ from serving.vocabulary.events import Arrived, Closing, Loaded, Opened, Woke
 from serving.vocabulary.events import Event as Fact
 from serving.vocabulary.recorder import Recorder
 from serving.vocabulary.request import Request
+from serving.vocabulary.units import FRACTION_BITS
 from simcore.cold import COMPLETION_RANK, ColdReplicas
 from simcore.completions import completes
 from simcore.data_plane.data_plane import DataPlane
@@ -130,6 +131,14 @@ class Simulation:
     def now_ns(self) -> int:
         """The virtual time."""
         return int(self._env.now)
+
+    def preemption_losses_ns(self) -> dict[int, int]:
+        """Request -> from each of its preemptions until it was computed again, in all."""
+        found: dict[int, int] = {}
+        for machine in self._machines.values():
+            for request, loss_fixed in machine.preemption_losses:
+                found[request] = found.get(request, 0) + (loss_fixed >> FRACTION_BITS)
+        return found
 
     def run(self) -> SimReport:
         """Run until every request has ended."""

@@ -35,6 +35,7 @@ from experiments.results.journal_file import NAME as JOURNAL_NAME
 from experiments.results.journal_file import JournalFile, header_fields
 from experiments.results.metrics import RunMetrics, per_s, summarize
 from experiments.results.migration_summary import migration_summary
+from experiments.results.preemption_loss import add_preemption_loss
 from experiments.results.prefix_hits import FirstChunks, prefix_section
 from experiments.results.series_sink import series_sink
 from experiments.results.start_summary import start_summary
@@ -150,11 +151,9 @@ def execute(
         with PolicyWatch(simulation.now_ns) as watch:
             report = simulation.run()
         columns = metrics.columns()
-        provisioned = config.cluster.gpus
-        if prepared.start is not None:
-            provisioned = sum(len(replica.gpus) for replica in prepared.replicas)
+        gpus = _provisioned_gpus(prepared)
         summary = summarize(
-            metrics, columns, workload.dropped, config.slo, provisioned, max(1, len(prepared.replicas))
+            metrics, columns, workload.dropped, config.slo, gpus, max(1, len(prepared.replicas))
         )
         series = None
         if sink is not None:
@@ -171,6 +170,7 @@ def execute(
         cached = hits.cached_tokens(len(workload))
         summary |= prefix_section(config, workload, cached, controller.engines.values())
         columns |= {CACHED_TOKENS: cached[columns["request"]]}
+    add_preemption_loss(summary, columns, simulation.preemption_losses_ns())
     if data_plane is not None:
         summary |= data_plane_summary(data_plane, summary["duration_s"])
         summary |= start_summary(data_plane, config)
@@ -185,6 +185,13 @@ def execute(
     return Simulated(
         summary, columns, wall_s, cpu_s, report.events, watch.section(), series, metrics.unserved
     )
+
+
+def _provisioned_gpus(prepared: Prepared) -> int:
+    """Those of the cluster, or of the replicas that serve from the start."""
+    if prepared.start is None:
+        return prepared.config.cluster.gpus
+    return sum(len(replica.gpus) for replica in prepared.replicas)
 
 
 def _watched(

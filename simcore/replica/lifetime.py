@@ -19,6 +19,7 @@ class Lifetime:
         "generated",
         "last_token_fixed",
         "output_tokens",
+        "preempted_fixed",
         "preemptions",
         "request",
     )
@@ -31,6 +32,7 @@ class Lifetime:
         self.first_token_ns = -1
         self.last_token_fixed = -1
         self.preemptions = 0
+        self.preempted_fixed = -1  # since when it waits, or is computed again, after a preemption
 
 
 def after_prompts(

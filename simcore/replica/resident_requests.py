@@ -18,7 +18,7 @@ class ResidentRequests:
 
     __slots__ = (
         "_context", "_decoding", "_delayed", "_delayed_groups", "_ends", "_gaps", "_largest_context",
-        "_lives", "_recorder", "_steps_done", "id",
+        "_lives", "_recorder", "_steps_done", "id", "preemption_losses",
     )  # fmt: skip
 
     def __init__(self, id: int, lives: dict[int, Lifetime], recorder: Recorder, skewed: bool) -> None:
@@ -30,6 +30,7 @@ class ResidentRequests:
         self._decoding = self._context = 0
         self._ends: list[tuple[int, int]] = []  # a heap of (step counter, request)
         self._steps_done = 0
+        self.preemption_losses: list[tuple[int, int]] = []  # (request, fixed): until it was computed again
         self._delayed = DelayedTokens(recorder.gaps)
         self._delayed_groups = self._delayed.groups  # one look less on the hot path
         self._largest_context = LargestContext() if skewed else None
@@ -60,6 +61,8 @@ class ResidentRequests:
         """It leaves the batch at this boundary; its generated tokens are kept."""
         life = self._lives[request]
         life.preemptions += preemptions
+        if preemptions and life.preempted_fixed < 0:
+            life.preempted_fixed = boundary_fixed
         if life.end < 0:
             return
         life.generated = life.output_tokens - (life.end - self._steps_done)
@@ -94,6 +97,9 @@ class ResidentRequests:
             self._gaps(token_fixed - life.last_token_fixed, 0, 1, 1)
         else:
             life.first_token_ns = token_fixed >> FRACTION_BITS
+        if life.preempted_fixed >= 0:
+            self.preemption_losses.append((life.request.id, token_fixed - life.preempted_fixed))
+            life.preempted_fixed = -1
         life.generated += 1
         life.last_token_fixed = token_fixed
         if life.generated == life.output_tokens:
