@@ -52,15 +52,19 @@ class Case:
     shared: str | None = None
     data_parallel: int = 1
 
-    def words(self, profile: Path, out: Path) -> list[str]:
-        """What ``servetwin simulate`` is given."""
+    def words(self, profile: Path, root: Path, out: Path) -> list[str]:
+        """What ``servetwin simulate`` is given; ``root`` holds the workloads."""
+        workload = (
+            root / "llmservingsim" / f"workloads_sharegpt-{WORKLOADS[self.model]}-300-sps10_prefix.jsonl"
+        )
         return [
             *ENGINE,
             f"model={self.model}",
             f"model.tp={self.tp}",
             f"cluster={self.gpu}_x{self.tp * self.data_parallel}",
             *self._parallel(),
-            f"trace=sharegpt_{self.model}_300",
+            "trace=file",
+            f"trace.path={workload}",
             f"engine.max_num_seqs={self.max_num_seqs}",
             f"engine.kv_tokens={self.kv_tokens}",
             f"engine.profile={profile}",
@@ -74,6 +78,12 @@ class Case:
         return f"engine.data_parallel_size={self.data_parallel}", "engine.enable_expert_parallel=true"
 
 
+# Lengths, arrivals and the identity of every full block of the prompts.
+WORKLOADS = {
+    "llama3_1_8b": "llama-3.1-8b",
+    "qwen3_32b": "qwen3-32b",
+    "qwen3_30b_a3b": "qwen3-30b-a3b",
+}
 LLAMA, QWEN = "meta-llama/Llama-3.1-8B", "Qwen/Qwen3-32B"
 MIXTURE = "Qwen/Qwen3-30B-A3B-Instruct-2507"
 CASES = (
@@ -121,14 +131,14 @@ def run(case: Case, root: Path, folder: Path) -> int:
     profile = folder / "profiles" / f"{case.name}.json"
     profile.parent.mkdir(parents=True, exist_ok=True)
     save_profile(profile_of(case, root), profile)
-    return cli.run(["simulate", *case.words(profile, folder / case.name)])
+    return cli.run(["simulate", *case.words(profile, root, folder / case.name)])
 
 
 def _tell_corrections(case: Case, root: Path) -> None:
     with TemporaryDirectory() as folder:
         words = [
             word
-            for word in case.words(Path("unused"), Path("unused"))
+            for word in case.words(Path("unused"), root, Path("unused"))
             if word.partition("=")[0] not in ("engine.profile", "out", "overwrite")
         ]
         for line in lines(profile_of(case, root), words, Path(folder)):
@@ -148,9 +158,6 @@ def main(words: list[str]) -> int:
     root = os.environ.get("SERVETWIN_PROFILES")
     if root is None:
         raise HardwareError("SERVETWIN_PROFILES is not set: name the folder that holds llmservingsim/")
-    tables = Path(root) / "llmservingsim"
-    # The workloads lie beside the tables.
-    os.environ["SERVETWIN_TRACES"] = os.pathsep.join([str(tables), os.environ.get("SERVETWIN_TRACES", "")])
     for case in CASES:
         print(f"\n{case.name}", flush=True)
         if told:
