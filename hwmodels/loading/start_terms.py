@@ -63,7 +63,7 @@ class StartTerms:
             context=self.context_s,
             distributed=self.communicator_s if ranks > 1 else 0.0,
             p2p_check=self.p2p_check_s_per_pair * ranks * ranks if ranks > 1 else 0.0,
-            compile=self.compile_s_per_layer * layers,
+            compile_whole=self.compile_s_per_layer * layers,
             compile_cached=self.compile_cached_s_per_layer * layers,
             profiling=self.profiling_s,
             graphs=self.graphs_s + self.graph_s_per_layer * layers * graphs if graphs else 0.0,
@@ -76,14 +76,15 @@ class StartTerms:
 class StartSeconds:
     """Seconds of every term for one model on one number of GPUs; which of them count the kind of start says.
 
-    p2p_check: only where the host has no result of it; compile or compile_cached: whether it has the cache.
+    p2p_check: only where the host has no result of it; compile_whole: where it has no cache, else
+    compile_cached.
     """
 
     process: float
     context: float
     distributed: float
     p2p_check: float
-    compile: float
+    compile_whole: float
     compile_cached: float
     profiling: float
     graphs: float

@@ -52,7 +52,7 @@ def after_weights(kind: str, seconds: StartSeconds, cached: bool) -> Terms:
     if kind in ("hot", "pooled"):
         return ()
     return (
-        ("compile", seconds.compile_cached if cached else seconds.compile),
+        ("compile", seconds.compile_cached if cached else seconds.compile_whole),
         ("profiling", seconds.profiling),
         ("graphs", seconds.graphs),
         ("first_request", seconds.first_request),

@@ -116,10 +116,10 @@ class Starts:
         cached = record.kind == "warm" or self._has(cache, now_s)
         terms = after_weights(record.kind, seconds, cached)
         told = ""
-        if terms and seconds.compile:
+        if terms and seconds.compile_whole:
             told = CACHED if cached else COMPILED
             if not cached:
-                self._compiling[load.load, target] = cache, now_s + seconds.compile
+                self._compiling[load.load, target] = cache, now_s + seconds.compile_whole
         self._checked.add(self._check_of(gpus))
         whole = *record.terms, *terms
         self._open[load.load, target] = StartRecord(

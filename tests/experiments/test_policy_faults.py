@@ -103,7 +103,10 @@ CHOOSE = [
     (first_chunk(start=16), "request 0 goes on at position 0"),
     (first_chunk(start=np.int64(0)), "a tuple of three ints"),
     (first_chunk(tokens=0), "does not fit: request 0 goes on at position 0"),
-    (first_chunk(tokens=10**6), "does not fit: request 0 goes on at position 0, once, with 1 to "),
+    (
+        first_chunk(tokens=10**6),
+        "does not fit: request 0 goes on at position 0, or what is stored, once, with 1 ",
+    ),
     (first_chunk(tokens=1), "with all of them where max_steps is above 1"),
     (raising(KeyError(3)), "raised KeyError: 3"),
 ]

@@ -230,7 +230,7 @@ def test_linear_without_coefficients_lists_what_exists() -> None:
 @pytest.mark.parametrize(
     ("kind", "tp", "says"),
     [
-        ("table", 1, "write one of auto, op_table, linear, calibrated_roofline, roofline"),
+        ("table", 1, "write one of auto, whole_step, op_table, linear, calibrated_roofline, roofline"),
         ("auto", 3, "tp=3 does not divide"),
         ("op_table", 1, "'op_table' needs a profile"),
     ],
