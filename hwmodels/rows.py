@@ -151,7 +151,7 @@ class StepRows:
         limit = self._attention_rows(n)[-1][0]
         return HardwareError(
             f"{n} decoding sequences with {context} tokens of context are beyond the step model's {limit}; "
-            "lower the KV capacity or choose a step model with a wider range"
+            f"write engine.kv_tokens={limit}, or name measured times that reach further with engine.profile"
         )
 
     def _attention_cost(self, n: int, context: int) -> int:

@@ -10,6 +10,7 @@ from experiments.config.vllm_defaults import batch_defaults
 from hwmodels.all_reduce_catalogue import Imitated
 from hwmodels.catalogue import load_gpu, load_llm
 from hwmodels.engine_overhead import EngineOverhead, EngineStepModel, vllm_graph_batches
+from hwmodels.errors import HardwareError
 from hwmodels.expert_error import group_ends_s, other_skew
 from hwmodels.expert_rows import ExpertRows, GroupTimes
 from hwmodels.gpu import Gpu
@@ -82,6 +83,8 @@ def _of_shape(config: RunConfig, shape_name: str, tp: int) -> Hardware:
     profile, use = _profile_of(engine, gpu, llm, tp)
     imitated = Imitated(engine.software, engine.version)
     shared = parallelism_of(engine, tp)
+    if engine.expert_skew and llm.experts is None:
+        raise HardwareError(f"{llm.name} has no experts to choose from: leave engine.expert_skew out")
     operations = step_model(engine.step_time, gpu, llm, tp, profile, imitated, shared, engine.expert_skew)
     overhead = overhead_of(engine, operations, llm.layers)
     step = EngineStepModel(operations, overhead)

@@ -43,6 +43,8 @@ def too_long(request: Request, kv_tokens: int, max_model_len: int | None) -> str
     """Why a request exceeds what an instance holds; None: it does not. The context is looked at first."""
     tokens = request.prompt_tokens + request.max_new_tokens
     if max_model_len is not None and tokens > max_model_len:
+        if request.prompt_tokens >= max_model_len:
+            return f"the prompt fills the context of {max_model_len} tokens (max_model_len)"
         return f"prompt + max_new_tokens exceed the context of {max_model_len} tokens (max_model_len)"
     if tokens > kv_tokens:
         return f"prompt + max_new_tokens exceed the {kv_tokens} KV tokens of a replica"

@@ -110,7 +110,7 @@ def test_a_run_serves_the_others_and_says_why_not_all(
     assert unserved["request"] == [1, 3, 4] and unserved["prompt_tokens"] == [9000, 20000, 8192]
     assert set(unserved["outcome"]) == {"rejected"} and set(unserved["reason"]) == {reason}
     assert unserved["end_ns"] == unserved["arrival_ns"]
-    assert "3 rejected: prompt + max_new_tokens exceed the context" in capsys.readouterr().out
+    assert "3 rejected: the prompt fills the context of 8192 tokens" in capsys.readouterr().out
     assert cli.run(["replay", str(folder)]) == 0
 
 
