@@ -30,13 +30,8 @@ _MEANT: Final = {
     "rps": "trace.rate_per_s",
     "qps": "trace.rate_per_s",
 }
-# The same in any group: vLLM's names of what is a model's here.
-_MEANT_ANYWHERE: Final = {
-    "tensor_parallel_size": "model.tp",
-    "tensor_parallel": "model.tp",
-    "tp_size": "model.tp",
-    "enable_prefix_caching": "engine.prefix_caching",
-}
+# The same in any group: a word of vLLM's.
+_MEANT_ANYWHERE: Final = {"tensor_parallel_size": "model.tp"}
 _LARGEST_INTEGER: Final = 2**63 - 1
 _LONGEST_ECHO: Final = 60
 
@@ -296,8 +291,8 @@ def _meant(key: str, names: Sequence[str]) -> list[str]:
     owner, _, last = key.rpartition(".")
     if owner in ("", "trace") and _MEANT.get(last) in names:
         return [*(name for name in names if name.startswith(f"trace.{last}_")), _MEANT[last]]
-    if _MEANT_ANYWHERE.get(last) in names:
-        return [_MEANT_ANYWHERE[last]]
+    if (anywhere := _MEANT_ANYWHERE.get(last)) in names:
+        return [anywhere]
     longer = [name for name in names if owner and last and name.startswith(f"{owner}.{last}_")]
     near = closest(key, names)
     return longer or ([] if near is None else [near])
