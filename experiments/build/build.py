@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import islice, repeat
 from math import ceil
 from random import Random
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import policies
 from experiments.build.data_plane import starts_of
@@ -33,9 +33,6 @@ from serving.vocabulary.replica import Replica, Role
 from serving.vocabulary.request import Request
 from traces.sharing import shared_prefixes
 from traces.workload import Workload
-
-if TYPE_CHECKING:
-    pass
 
 # The state in which decode speed is estimated: contexts of this length, as many as fit or may run.
 ESTIMATE_CONTEXT_TOKENS = 1024

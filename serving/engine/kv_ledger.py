@@ -234,16 +234,12 @@ class KvLedger:
 
     def release(self, request: int) -> None:
         """Everything the request holds is free again; with prefix caching all that it stored can be found."""
-        if self.cache is None:
-            self._give_up(request)
+        table = None if self.cache is None else self.cache.tables.get(request)
+        if table is None:
+            self._leave_blank(request)
             return
         base = self._bases.get(request)
-        if base is not None:
-            stored = base + self.steps_done - 1
-        else:
-            table = self.cache.tables.get(request)
-            stored = 0 if table is None else table.stored_tokens
-        self._leave(request, stored)
+        self._leave(request, table.stored_tokens if base is None else base + self.steps_done - 1)
 
     def admission_order(self, request: int) -> int:
         """A number that grows from one admitted request to the next; 0 for one whose content is not known."""
@@ -283,17 +279,23 @@ class KvLedger:
         """Release, the first ``stored_tokens`` can be found."""
         cache = self.cache
         table = None if cache is None else cache.tables.get(request)
-        if cache is None or (table is None and not self.held_blocks(request)):
-            self._give_up(request)
+        if cache is None or table is None:
+            self._leave_blank(request)
             return
-        if table is not None:
-            cache.store(table, stored_tokens // self.block_tokens)
+        cache.store(table, stored_tokens // self.block_tokens)
         held = self._give_up(request)
-        if table is None:
+        self._reserved += cache.release(table, held)
+        self._bound_queue(cache)
+
+    def _leave_blank(self, request: int) -> None:
+        """Release of a request whose content nobody knows."""
+        held, cache = self._give_up(request), self.cache
+        if held and cache is not None:
             cache.leave_blank(held)
-        else:
-            self._reserved += cache.release(table, held)
-        # Who is queued last is taken last, whether the others leave the queue now or later.
+            self._bound_queue(cache)
+
+    def _bound_queue(self, cache: PrefixCache) -> None:
+        """Blocks taken leave the free queue now and then: who is queued last is taken last either way."""
         if cache.queue.blocks > 2 * self.total_blocks:
             cache.trim(self.free_blocks)
 
