@@ -22,12 +22,14 @@ INTERPRETED: Final[dict[str, str]] = {
     "serving/protocols/planning.py": _FACTS,
     "serving/protocols/provisioning.py": _FACTS,
     "serving/protocols/scaling.py": _FACTS,
+    "serving/protocols/stages.py": _FACTS,
     "serving/engine/batch_answers.py": _ANSWERS,
     "serving/parameters/cache_answers.py": _ANSWERS,
     "serving/protocols/live_answers.py": _ANSWERS,
     "serving/protocols/policy_faults.py": _ANSWERS,
     "serving/protocols/provision_answers.py": _ANSWERS,
     "serving/protocols/scale_answers.py": _ANSWERS,
+    "serving/protocols/stage_answers.py": _ANSWERS,
     "serving/record/invariants.py": "its error is an AssertionError, from which no native class is derived",
 }
 

@@ -1,0 +1,199 @@
+"""Asking a stage scaler; its answer is held against the pipeline that it was shown."""
+
+from collections import Counter
+from typing import Any, Final, NoReturn
+
+from serving.protocols.policy_faults import Question, ask, refused, shown, wrong_reason
+from serving.protocols.stages import (
+    EvictCopy,
+    KeepCopy,
+    MarkKeyStages,
+    PipelineView,
+    SetCores,
+    StageDecision,
+    StageHostView,
+    StageReplicaView,
+    StageScaler,
+    StageView,
+    StartReplicas,
+    StopReplicas,
+)
+
+KINDS: Final = (StartReplicas, StopReplicas, SetCores, KeepCopy, EvictCopy, MarkKeyStages)
+SOURCES: Final = ("any", "host", "ssd")
+SCALE: Final = Question(
+    "scale",
+    "a tuple of StartReplicas, StopReplicas, SetCores, KeepCopy, EvictCopy and MarkKeyStages, empty where "
+    "nothing changes: stages, hosts, GPUs, replicas and copies that are shown, within each stage's minimum "
+    "and maximum, the pipeline's max_replicas, free GPU memory, free cores and free host memory, each with a "
+    "reason, a str that is not empty",
+)
+
+
+class CheckedStageScaler:
+    """A stage scaler whose answers are checked."""
+
+    __slots__ = ("_scaler",)
+
+    def __init__(self, scaler: StageScaler) -> None:
+        self._scaler = scaler
+
+    def scale(self, view: PipelineView) -> tuple[StageDecision, ...]:
+        """Raises PolicyError."""
+        answer: Any = ask(self._scaler, SCALE, view)
+        if type(answer) is not tuple:
+            raise refused(self._scaler, SCALE, answer, f"that is a {type(answer).__name__} and no tuple")
+        if answer:
+            _Check(self._scaler, view).decisions(answer)
+        return answer
+
+
+class _Check:
+    """One answer, held against the view it was given for."""
+
+    def __init__(self, policy: object, view: PipelineView) -> None:
+        self._policy, self._view = policy, view
+        self._stages: dict[object, StageView] = {stage.index: stage for stage in view.stages}
+        self._hosts: dict[object, StageHostView] = {host.id: host for host in view.hosts}
+        self._host_of_gpu: dict[object, int] = {gpu.id: host.id for host in view.hosts for gpu in host.gpus}
+        self._gpu_bytes = {gpu.id: gpu.free_bytes for host in view.hosts for gpu in host.gpus}
+        self._cores = {host.id: host.free_cores for host in view.hosts}
+        self._host_bytes = {host.id: host.memory_bytes - host.used_bytes for host in view.hosts}
+        self._growth: Counter[int] = Counter()
+        self._named = set[tuple[object, ...]]()
+
+    def decisions(self, answer: tuple[Any, ...]) -> None:
+        """One after the other, then what they come to. Raises PolicyError."""
+        for decision in answer:
+            self._one(decision)
+        for index, growth in self._growth.items():
+            stage = self._stages[index]
+            count = stage.supply + growth
+            if growth > 0 and count > stage.maximum:
+                self._refuse(answer, f"{count} replicas of stage {index} are above {stage.maximum}")
+            if growth < 0 and count < stage.minimum:
+                self._refuse(answer, f"{count} replicas of stage {index} are below {stage.minimum}")
+        total = self._view.supply + sum(self._growth.values())
+        if total > max(self._view.max_replicas, self._view.supply):
+            self._refuse(answer, f"{total} replicas in all are above {self._view.max_replicas}")
+
+    def _one(self, decision: Any) -> None:
+        kind = type(decision)
+        if kind not in KINDS:
+            self._refuse(decision, f"a decision is no {kind.__name__}")
+        if type(decision.reason) is not str or not decision.reason:
+            self._refuse(decision, wrong_reason(decision.reason))
+        if kind is MarkKeyStages:
+            self._marked(decision)
+        elif kind is EvictCopy:
+            self._evicted(decision)
+        elif kind is KeepCopy:
+            self._kept(decision, self._stage(decision))
+        elif kind is StartReplicas:
+            self._started(decision, self._stage(decision))
+        elif kind is StopReplicas:
+            self._stopped(decision, self._stage(decision))
+        else:
+            self._cored(decision, self._stage(decision))
+
+    def _stage(self, decision: Any) -> StageView:
+        if type(decision.stage) is not int or decision.stage not in self._stages:
+            self._refuse(decision, f"{self._view.model} has no stage {shown(decision.stage)}")
+        return self._stages[decision.stage]
+
+    def _started(self, decision: Any, stage: StageView) -> None:
+        count, gpus, cores = decision.count, decision.gpus, decision.cpu_cores
+        if type(count) is not int or count < 1:
+            self._refuse(decision, f"a count is an int of 1 or more and not {shown(count)}")
+        if type(decision.source) is not str or decision.source not in SOURCES:
+            self._refuse(decision, f"there is no source {shown(decision.source)}")
+        if type(cores) is not int or cores < 0:
+            self._refuse(decision, f"cpu_cores is an int of 0 or more and not {shown(cores)}")
+        if type(gpus) is not tuple or len(gpus) not in (0, count):
+            self._refuse(decision, f"gpus is a tuple of {count} of them, or empty")
+        for gpu in gpus:
+            self._take_gpu(decision, gpu, stage, cores or self._view.cores_per_replica)
+        self._growth[stage.index] += count
+
+    def _take_gpu(self, decision: Any, gpu: Any, stage: StageView, cores: int) -> None:
+        if type(gpu) is not int or gpu not in self._host_of_gpu:
+            self._refuse(decision, f"there is no GPU {shown(gpu)}")
+        host = self._host_of_gpu[gpu]
+        if decision.source == "host" and not self._hosts[host].has_copy(self._view.model, stage.index):
+            self._refuse(decision, f"host {host} has no copy of stage {stage.index}")
+        self._gpu_bytes[gpu] -= stage.bytes
+        if self._gpu_bytes[gpu] < 0:
+            self._refuse(decision, f"GPU {gpu} lacks {-self._gpu_bytes[gpu]} bytes for it")
+        self._take_cores(decision, host, cores)
+
+    def _take_cores(self, decision: Any, host: int, cores: int) -> None:
+        self._cores[host] -= cores
+        if cores > 0 and self._cores[host] < 0:
+            self._refuse(decision, f"host {host} lacks {-self._cores[host]} cores for it")
+
+    def _stopped(self, decision: Any, stage: StageView) -> None:
+        there = self._replicas(decision, stage, "stop")
+        for one in there:
+            if one.state == "draining":
+                self._refuse(decision, f"replica {one.id} is draining already")
+        self._growth[stage.index] -= len(there)
+
+    def _cored(self, decision: Any, stage: StageView) -> None:
+        cores = decision.cpu_cores
+        if type(cores) is not int or cores < 1:
+            self._refuse(decision, f"cpu_cores is an int of 1 or more and not {shown(cores)}")
+        for one in self._replicas(decision, stage, "cores"):
+            self._take_cores(decision, one.host, cores - one.cpu_cores)
+
+    def _replicas(self, decision: Any, stage: StageView, act: str) -> list[StageReplicaView]:
+        """The replicas that the decision names, each once in all decisions of the kind."""
+        named: Any = decision.replicas
+        if type(named) is not tuple or not named or any(type(one) is not int for one in named):
+            self._refuse(decision, "replicas is a tuple of ids that is not empty")
+        there = {one.id: one for one in stage.replicas}
+        for one in named:
+            if one not in there:
+                self._refuse(decision, f"stage {stage.index} has no replica {one}")
+            if (act, one) in self._named:
+                self._refuse(decision, f"replica {one} is named twice")
+            self._named.add((act, one))
+        return [there[one] for one in named]
+
+    def _kept(self, decision: Any, stage: StageView) -> None:
+        host = self._host(decision)
+        if host.has_copy(self._view.model, stage.index) or ("keep", stage.index, host.id) in self._named:
+            self._refuse(decision, f"host {host.id} has a copy of stage {stage.index} already")
+        self._named.add(("keep", stage.index, host.id))
+        self._host_bytes[host.id] -= stage.bytes
+        if self._host_bytes[host.id] < 0:
+            self._refuse(decision, f"host {host.id} lacks {-self._host_bytes[host.id]} bytes for it")
+
+    def _evicted(self, decision: Any) -> None:
+        host = self._host(decision)
+        for copy in host.copies:
+            if (copy.model, copy.stage) == (decision.model, decision.stage):
+                self._host_bytes[host.id] += copy.bytes
+                break
+        else:
+            stage = shown(decision.stage)
+            self._refuse(decision, f"host {host.id} has no copy of stage {stage} of {shown(decision.model)}")
+        if ("evict", host.id, decision.model, decision.stage) in self._named:
+            self._refuse(decision, "that copy is named twice")
+        self._named.add(("evict", host.id, decision.model, decision.stage))
+
+    def _host(self, decision: Any) -> StageHostView:
+        if type(decision.host) is not int or decision.host not in self._hosts:
+            self._refuse(decision, f"there is no host {shown(decision.host)}")
+        return self._hosts[decision.host]
+
+    def _marked(self, decision: Any) -> None:
+        stages = decision.stages
+        if type(stages) is not tuple or any(
+            type(one) is not int or one not in self._stages for one in stages
+        ):
+            self._refuse(decision, f"stages is a tuple of stages of {self._view.model}")
+        if len({*stages}) < len(stages):
+            self._refuse(decision, "a stage is named twice")
+
+    def _refuse(self, answer: object, why: str) -> NoReturn:
+        raise refused(self._policy, SCALE, answer, why)

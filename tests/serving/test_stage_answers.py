@@ -1,0 +1,122 @@
+"""What a stage scaler answers that it may not is told as its fault, with what is wrong."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from serving.protocols.stage_answers import CheckedStageScaler
+from serving.protocols.stages import (
+    EvictCopy,
+    KeepCopy,
+    MarkKeyStages,
+    SetCores,
+    StageReplicaView,
+    StartReplicas,
+    StopReplicas,
+)
+from serving.vocabulary.errors import PolicyError
+from tests.worlds.pipeline_views import GIB, host, pipeline, stage
+
+DRAINING = (StageReplicaView(100, 0, "serving"), StageReplicaView(101, 0, "draining"))
+VIEW = pipeline(
+    [stage(0, 2), stage(1, there=DRAINING), stage(2, minimum=0, maximum=2)],
+    [host(0, 2, [("m", 0), ("other", 3)], free_cores=3), host(1, used_bytes=1020 * GIB)],
+    max_replicas=6,
+)
+
+
+@dataclass
+class Says:
+    """A stage scaler that always answers, or raises, this."""
+
+    answer: Any
+
+    def scale(self, view: object) -> Any:
+        if isinstance(self.answer, BaseException):
+            raise self.answer
+        return self.answer
+
+
+def start(stage: Any = 0, count: Any = 1, **other: Any) -> StartReplicas:
+    return replace(StartReplicas(stage, count, "because"), **other)
+
+
+FAULTS = [
+    (None, "that is a NoneType and no tuple"),
+    (("start",), "a decision is no str"),
+    ((start(reason=""),), "the reason is empty"),
+    ((start(reason=3),), "a reason is a str and no int"),
+    ((start(3),), "m has no stage 3"),
+    ((start("0"),), "m has no stage '0'"),
+    ((start(count=0),), "a count is an int of 1 or more and not 0"),
+    ((start(count=True),), "a count is an int of 1 or more and not True"),
+    ((start(source="peer"),), "there is no source 'peer'"),
+    ((start(cpu_cores=-1),), "cpu_cores is an int of 0 or more and not -1"),
+    ((start(count=2, gpus=(2,)),), "gpus is a tuple of 2 of them, or empty"),
+    ((start(gpus=(9,)),), "there is no GPU 9"),
+    ((start(gpus=(4,), source="host"),), "host 1 has no copy of stage 0"),
+    ((start(2, count=2, gpus=(2, 3), cpu_cores=2),), "host 0 lacks 1 cores for it"),
+    ((start(0, 2), start(1, 2)), "8 replicas in all are above 6"),
+    ((start(2, 2),), "3 replicas of stage 2 are above 2"),
+    ((StopReplicas(0, (0, 1), "b"),), "0 replicas of stage 0 are below 1"),
+    ((StopReplicas(0, (), "b"),), "replicas is a tuple of ids that is not empty"),
+    ((StopReplicas(0, (7,), "b"),), "stage 0 has no replica 7"),
+    ((StopReplicas(0, (1,), "b"), StopReplicas(0, (1,), "b")), "replica 1 is named twice"),
+    ((StopReplicas(1, (101,), "b"),), "replica 101 is draining already"),
+    ((SetCores(0, (0,), 0, "b"),), "cpu_cores is an int of 1 or more and not 0"),
+    ((SetCores(0, (0, 1), 3, "b"),), "host 0 lacks 1 cores for it"),
+    ((KeepCopy(0, 7, "b"),), "there is no host 7"),
+    ((KeepCopy(0, 0, "b"),), "host 0 has a copy of stage 0 already"),
+    ((KeepCopy(0, 1, "b"),), f"host 1 lacks {GIB} bytes for it"),
+    ((EvictCopy("m", 1, 0, "b"),), "host 0 has no copy of stage 1 of 'm'"),
+    ((EvictCopy("m", 0, 0, "b"), EvictCopy("m", 0, 0, "b")), "that copy is named twice"),
+    ((MarkKeyStages((0, 5), "b"),), "stages is a tuple of stages of m"),
+    ((MarkKeyStages((0, 0), "b"),), "a stage is named twice"),
+]
+
+
+@pytest.mark.parametrize(("answer", "why"), FAULTS)
+def test_a_wrong_answer_is_told(answer: Any, why: str) -> None:
+    with pytest.raises(PolicyError) as told:
+        CheckedStageScaler(Says(answer)).scale(VIEW)
+    assert f", and {why}" in str(told.value)
+    assert "test_stage_answers:Says" in str(told.value)
+
+
+def test_gpu_memory_is_never_over_committed_by_one_answer() -> None:
+    view = pipeline([stage(0, bytes=30 * GIB)])
+    CheckedStageScaler(Says((start(gpus=(4,)),))).scale(view)
+    with pytest.raises(PolicyError, match=f"GPU 4 lacks {12 * GIB} bytes for it"):
+        CheckedStageScaler(Says((start(count=2, gpus=(4, 4)),))).scale(view)
+
+
+def test_what_it_raises_is_its_fault() -> None:
+    with pytest.raises(PolicyError, match="raised ZeroDivisionError: by nothing"):
+        CheckedStageScaler(Says(ZeroDivisionError("by nothing"))).scale(VIEW)
+
+
+def test_a_right_answer_passes_as_it_is() -> None:
+    answer = (
+        MarkKeyStages((0,), "long queue"),
+        StopReplicas(0, (1,), "idle"),
+        start(gpus=(2,), source="host", cpu_cores=2),
+        SetCores(0, (0,), 2, "slow"),
+        EvictCopy("other", 3, 0, "oldest"),
+        EvictCopy("m", 0, 0, "oldest"),
+    )
+    assert CheckedStageScaler(Says(answer)).scale(VIEW) is answer
+    assert CheckedStageScaler(Says(())).scale(VIEW) == ()
+
+
+def test_a_copy_fits_where_another_goes() -> None:
+    view = pipeline([stage(0)], [host(0, copies=[("other", 3)], used_bytes=1024 * GIB)])
+    with pytest.raises(PolicyError, match="host 0 lacks"):
+        CheckedStageScaler(Says((KeepCopy(0, 0, "b"),))).scale(view)
+    CheckedStageScaler(Says((EvictCopy("other", 3, 0, "b"), KeepCopy(0, 0, "b")))).scale(view)
+
+
+def test_supply_and_rates_of_a_stage() -> None:
+    assert (VIEW.stages[1].supply, VIEW.stages[1].serving, VIEW.supply) == (1, 1, 4)
+    assert stage(0, batch=4.0, service_s=0.2).replica_per_s == 20.0
+    assert (VIEW.hosts_with(0), VIEW.hosts_with(1), VIEW.hosts[0].free_gpus) == ((0,), (), 2)
