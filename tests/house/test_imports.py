@@ -194,7 +194,7 @@ ROOMS = {
     ),
     "policies": (
         "admission", "batching", "dispatch", "llumnix", "migration", "multicast", "provisioning", "scaling",
-        "live",
+        "live", "quart",
     ),
     "experiments": (
         "config", "policy", "compose", "build", "results", "story", "report", "run", "compare", "reproduce",

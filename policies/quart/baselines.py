@@ -1,0 +1,216 @@
+"""QUART's baselines, approximated: what its paper says of them in a sentence each, with constants of ours.
+
+None of them is the published system: INFless, InferLine and Cocktail decide more, and from profiles we have
+not. What is kept is what each looks at and at what grain it scales.
+"""
+
+from collections import deque
+from collections.abc import Callable
+
+from policies.quart.demand import NS_PER_S, Periods, by_rate, stop
+from policies.quart.free_room import FreeRoom, packed
+from serving.protocols.stages import PipelineView, StageDecision, StageView, StartReplicas
+
+
+class History:
+    """Values of the last ``span_s`` seconds by the time of the views."""
+
+    __slots__ = ("_span_ns", "_values")
+
+    def __init__(self, span_s: float) -> None:
+        self._span_ns = round(span_s * NS_PER_S)
+        self._values: deque[tuple[int, float]] = deque()
+
+    def add(self, now_ns: int, value: float) -> None:
+        """One more; what is older than the span goes."""
+        self._values.append((now_ns, value))
+        while self._values[0][0] <= now_ns - self._span_ns:
+            self._values.popleft()
+
+    @property
+    def most(self) -> float:
+        """The largest."""
+        return max(value for _, value in self._values)
+
+    @property
+    def weighted(self) -> float:
+        """The mean in which the first counts once, the second twice and so on."""
+        total = sum(rank * value for rank, (_, value) in enumerate(self._values, 1))
+        return total / (len(self._values) * (len(self._values) + 1) / 2)
+
+    @property
+    def slope_per_s(self) -> float:
+        """Change per second from the first to the last; 0 with one value."""
+        (first_ns, first), (last_ns, last) = self._values[0], self._values[-1]
+        return (last - first) / ((last_ns - first_ns) / NS_PER_S) if last_ns > first_ns else 0.0
+
+
+class Infless:
+    """INFless (ASPLOS '22), approximated: the whole model scales with the rate of its requests.
+
+    A unit is one replica of every stage: all start together, from SSD, and go together after ``keep_alive_s``
+    in which fewer would do. Where one stage finds no room no unit starts. How many requests a pass batches is
+    the pipeline's setting.
+    """
+
+    def __init__(self, utilization: float = 0.8, keep_alive_s: float = 60.0, period_s: float = 1.0) -> None:
+        self._utilization = utilization
+        self._wanted = History(keep_alive_s)
+        self._periods = Periods(period_s)
+
+    def scale(self, view: PipelineView) -> tuple[StageDecision, ...]:
+        """Units to start, or to stop."""
+        if not self._periods.due(view.now_ns):
+            return ()
+        unit_per_s = min(stage.replica_per_s for stage in view.stages)
+        rate = view.stages[0].arrival_per_s
+        wanted = by_rate(rate, unit_per_s, self._utilization)
+        self._wanted.add(view.now_ns, wanted)
+        units = min(stage.supply for stage in view.stages)
+        why = f"{rate:.1f} requests/s are {wanted} models, {units} in supply"
+        if wanted > units:
+            return self._start(view, wanted, why)
+        keep = int(self._wanted.most)
+        if units > keep:
+            gone = [stop(stage, stage.supply - keep, why) for stage in view.stages]
+            return tuple([one for some in gone for one in some])
+        return ()
+
+    def _start(self, view: PipelineView, wanted: int, why: str) -> tuple[StageDecision, ...]:
+        room, budget = FreeRoom(view), view.max_replicas - view.supply
+        found: dict[int, list[int]] = {stage.index: [] for stage in view.stages}
+        for unit in range(min(stage.supply for stage in view.stages) + 1, wanted + 1):
+            lacking = [stage for stage in view.stages if stage.supply + len(found[stage.index]) < unit]
+            if budget < len(lacking) or any(stage.maximum < unit for stage in lacking):
+                break
+            gpus = {stage.index: packed(room, stage, 1) for stage in lacking}
+            if not all(gpus.values()):
+                break
+            budget -= len(lacking)
+            for index, one in gpus.items():
+                found[index] += one
+        return tuple(
+            [
+                StartReplicas(stage, len(gpus), why, tuple(gpus), "ssd")
+                for stage, gpus in found.items()
+                if gpus
+            ]
+        )
+
+
+class PerStage:
+    """Brings every stage to a number of replicas that a rule gives for it, within bounds, budget and room."""
+
+    def __init__(self, rule: Callable[[StageView], tuple[int, int]]) -> None:
+        self._rule = rule
+
+    def decide(self, view: PipelineView, why: str) -> tuple[StageDecision, ...]:
+        """``rule`` of a stage: below how many it grows to that, above how many it shrinks to that."""
+        room, budget = FreeRoom(view), max(view.max_replicas - view.supply, 0)
+        decisions: list[StageDecision] = []
+        for stage in view.stages:
+            least, most = self._rule(stage)
+            reason = f"{why}: stage {stage.index} wants {least}, {stage.supply} in supply"
+            growth = min(least, stage.maximum) - stage.supply
+            if growth > 0:
+                gpus = packed(room, stage, min(growth, budget))
+                budget -= len(gpus)
+                if gpus:
+                    decisions.append(StartReplicas(stage.index, len(gpus), reason, gpus))
+            elif stage.supply > most:
+                decisions += stop(stage, stage.supply - most, reason)
+        return tuple(decisions)
+
+
+class InferLine:
+    """InferLine (SoCC '20), approximated: a plan for a mean rate, and a tuner that follows the envelope.
+
+    ``planned_per_s``: the rate planned for; 0: that of the first view in which requests come. The plan gives
+    each stage replicas that are busy for at most ``utilization`` of the time. The tuner starts replicas at
+    once when the largest rate of the last ``envelope_s`` asks for more, and stops some when
+    ``settle_s`` have passed since its last change.
+    """
+
+    def __init__(
+        self,
+        planned_per_s: float = 0.0,
+        utilization: float = 0.7,
+        envelope_s: float = 30.0,
+        settle_s: float = 15.0,
+        period_s: float = 1.0,
+    ) -> None:
+        self._planned_per_s = planned_per_s
+        self._utilization = utilization
+        self._envelope = History(envelope_s)
+        self._periods = Periods(period_s)
+        self._settle_ns = round(settle_s * NS_PER_S)
+        self._changed_ns = 0
+
+    def scale(self, view: PipelineView) -> tuple[StageDecision, ...]:
+        """The plan first, then what the envelope asks for."""
+        if not self._periods.due(view.now_ns):
+            return ()
+        rate = view.stages[0].arrival_per_s
+        self._planned_per_s = self._planned_per_s or rate
+        self._envelope.add(view.now_ns, rate)
+        most_per_s = self._envelope.most
+        settled = view.now_ns - self._changed_ns >= self._settle_ns
+
+        def rule(stage: StageView) -> tuple[int, int]:
+            planned = by_rate(self._planned_per_s, stage.replica_per_s, self._utilization)
+            wanted = max(planned, by_rate(most_per_s, stage.replica_per_s, self._utilization))
+            return wanted, wanted if settled else stage.supply
+
+        decisions = PerStage(rule).decide(view, f"{most_per_s:.1f} requests/s at most lately")
+        if decisions:
+            self._changed_ns = view.now_ns
+        return decisions
+
+
+class Cocktail:
+    """Cocktail (NSDI '22), approximated: each stage by a forecast of its own rate, with spare replicas.
+
+    The forecast is a weighted moving average over ``history_s`` plus the trend for ``ahead_s`` more.
+    ``spares`` replicas of each stage are kept beyond it.
+    """
+
+    def __init__(
+        self,
+        utilization: float = 0.8,
+        ahead_s: float = 10.0,
+        history_s: float = 30.0,
+        spares: int = 1,
+        keep_s: float = 30.0,
+        period_s: float = 1.0,
+    ) -> None:
+        self._utilization = utilization
+        self._ahead_s = ahead_s
+        self._history_s = history_s
+        self._spares = spares
+        self._keep_s = keep_s
+        self._periods = Periods(period_s)
+        self._rates: dict[int, History] = {}
+        self._wanted: dict[int, History] = {}
+
+    def forecast_per_s(self, stage: int) -> float:
+        """What is expected of the stage ``ahead_s`` from its last view; 0 or more."""
+        rates = self._rates[stage]
+        return max(rates.weighted + rates.slope_per_s * self._ahead_s, 0.0)
+
+    def scale(self, view: PipelineView) -> tuple[StageDecision, ...]:
+        """Every stage to its forecast and the spares."""
+        if not self._periods.due(view.now_ns):
+            return ()
+        for stage in view.stages:
+            self._rates.setdefault(stage.index, History(self._history_s)).add(
+                view.now_ns, stage.arrival_per_s
+            )
+
+        def rule(stage: StageView) -> tuple[int, int]:
+            expected = self.forecast_per_s(stage.index)
+            wanted = by_rate(expected, stage.replica_per_s, self._utilization) + self._spares
+            kept = self._wanted.setdefault(stage.index, History(self._keep_s))
+            kept.add(view.now_ns, wanted)
+            return wanted, int(kept.most)
+
+        return PerStage(rule).decide(view, f"forecast for {self._ahead_s:g} s ahead")

@@ -1,0 +1,57 @@
+"""How the burstiness of arrivals changes along the stages: Whitt's approximation of departures."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import sqrt
+from typing import Protocol
+
+from serving.protocols.stages import PipelineView, StageView
+
+
+def departure_cv(arrival_cv: float, service_cv: float, utilization: float, replicas: int) -> float:
+    """CV of the gaps between departures of a G/G/c queue (Whitt, The queueing network analyzer, 1983).
+
+    Its square is 1 + (1 - rho^2)(ca^2 - 1) + rho^2 / sqrt(c) (cs^2 - 1): an idle stage passes its arrivals on
+    as they come, a busy one sends them at its own beat. Work faster than it is done counts as rho 1.
+    """
+    busy = min(utilization, 1.0) ** 2
+    squared = 1 + (1 - busy) * (arrival_cv**2 - 1) + busy / sqrt(replicas) * (service_cv**2 - 1)
+    return sqrt(max(squared, 0.0))
+
+
+def utilization_of(stage: StageView) -> float:
+    """The share of time that its replicas work, by rates; those that load count."""
+    return stage.arrival_per_s / (max(stage.supply, 1) * stage.replica_per_s)
+
+
+def propagated(first_cv: float, stages: Sequence[StageView]) -> tuple[float, ...]:
+    """CV of the arrivals at each stage, from that at the first."""
+    found = [first_cv]
+    for stage in stages[:-1]:
+        found.append(departure_cv(found[-1], stage.service_cv, utilization_of(stage), max(stage.supply, 1)))
+    return tuple(found)
+
+
+class CvPredictor(Protocol):
+    """Tells the CV of the arrivals at each stage of a pipeline."""
+
+    def predict(self, view: PipelineView) -> tuple[float, ...]:
+        """One for each stage, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Whitt:
+    """By the formula, from the measured CV at the first stage."""
+
+    def predict(self, view: PipelineView) -> tuple[float, ...]:
+        """One for each stage, in order."""
+        return propagated(view.stages[0].arrival_cv, view.stages)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """As measured at each stage: what came in the view's window, no prediction."""
+
+    def predict(self, view: PipelineView) -> tuple[float, ...]:
+        """One for each stage, in order."""
+        return tuple([stage.arrival_cv for stage in view.stages])

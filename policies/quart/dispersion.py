@@ -1,0 +1,74 @@
+"""Dispersion of key stages over hosts under contention: gradient steps on KL(P || Q), Eq. 8 to 10."""
+
+from collections.abc import Sequence
+from math import log
+
+from policies.quart.settings import PlacementSettings
+
+
+def divergence(shares: Sequence[float], ideal: Sequence[float]) -> float:
+    """KL(P || Q), Eq. 8."""
+    return sum(p * log(p / q) for p, q in zip(shares, ideal, strict=True) if p > 0)
+
+
+def uniform_within(limits: Sequence[float]) -> tuple[float, ...]:
+    """The most even shares of 1 that exceed no limit: Q, the uniform one where every limit allows it.
+
+    Raises ValueError where the limits come to less than 1.
+    """
+    if sum(limits) < 1 - 1e-9:
+        raise ValueError(f"shares of at most {sum(limits):g} in all are no distribution")
+    open_hosts, left = set(range(len(limits))), 1.0
+    while True:
+        even = left / len(open_hosts)
+        full = {one for one in open_hosts if limits[one] < even - 1e-15}
+        if not full or full == open_hosts:
+            break
+        open_hosts -= full
+        left -= sum(limits[one] for one in full)
+    return tuple([even if one in open_hosts else limits[one] for one in range(len(limits))])
+
+
+def dispersed(
+    shares: Sequence[float], limits: Sequence[float], settings: PlacementSettings | None = None
+) -> tuple[float, ...]:
+    """P after the gradient steps: it goes to the most even shares that the limits allow.
+
+    It begins at ``shares`` + ``start``. After each step of Eq. 10 shares are shifted alike, and cut off at 0
+    and at their limit, until they sum to 1. Dividing by their sum instead undoes the step: near the uniform P
+    the 1 of the gradient 1 + log(P/Q) then cancels all of it. A step that comes no closer is taken again at
+    half its rate: where P is near 0 its logarithm has no bound, and P would swing for ever. From a uniform P
+    nothing moves, whatever is done.
+    """
+    settings = settings or PlacementSettings()
+    ideal = uniform_within(limits)
+    hosts = [one for one in range(len(limits)) if ideal[one] > 0]
+    bounds, goal = [limits[one] for one in hosts], [ideal[one] for one in hosts]
+    found = _shifted([shares[one] + settings.start for one in hosts], bounds)
+    apart, rate = divergence(found, goal), settings.rate
+    for _ in range(settings.steps):
+        if apart < settings.tolerance:
+            break
+        stepped = _shifted(
+            [p - rate * (1 + log(max(p, settings.start * q) / q)) for p, q in zip(found, goal, strict=True)],
+            bounds,
+        )
+        closer = divergence(stepped, goal)
+        if closer < apart:
+            found, apart = stepped, closer
+        else:
+            rate /= 2
+    result = [0.0] * len(limits)
+    for one, share in zip(hosts, found, strict=True):
+        result[one] = share
+    return tuple(result)
+
+
+def _shifted(shares: Sequence[float], bounds: Sequence[float]) -> list[float]:
+    """The nearest shares of 1 in all: each moved by the same amount, cut off at 0 and at its bound."""
+    low, high = -max(shares), max(bounds) - min(shares)
+    for _ in range(60):
+        middle = (low + high) / 2
+        total = sum([min(max(one + middle, 0.0), most) for one, most in zip(shares, bounds, strict=True)])
+        low, high = (middle, high) if total < 1 else (low, middle)
+    return [min(max(one + high, 0.0), most) for one, most in zip(shares, bounds, strict=True)]

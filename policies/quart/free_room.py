@@ -1,0 +1,72 @@
+"""What is free on each host and GPU while one answer is put together."""
+
+from serving.protocols.stages import PipelineView, StageHostView, StageView
+
+
+class FreeRoom:
+    """Free GPU memory, replicas on each GPU and free cores, less what this answer has taken already."""
+
+    def __init__(self, view: PipelineView) -> None:
+        self.hosts = view.hosts
+        self._bytes = {gpu.id: gpu.free_bytes for host in view.hosts for gpu in host.gpus}
+        self._replicas = {gpu.id: gpu.replicas for host in view.hosts for gpu in host.gpus}
+        self.cores = {host.id: host.free_cores for host in view.hosts}
+        self._default_cores = view.cores_per_replica
+
+    def gpu_for(self, host: StageHostView, stage: StageView) -> int | None:
+        """Its GPU for one more replica of the stage: of those with memory, the one with fewest replicas."""
+        if self.cores[host.id] < self._default_cores:
+            return None
+        fit = [gpu.id for gpu in host.gpus if self._bytes[gpu.id] >= stage.bytes]
+        return min(fit, key=lambda gpu: (self._replicas[gpu], gpu), default=None)
+
+    def fits(self, host: StageHostView, stage: StageView) -> int:
+        """How many more replicas of the stage the host's GPU memory and cores hold."""
+        if stage.bytes <= 0:
+            return self.cores[host.id] // self._default_cores
+        by_memory = sum(self._bytes[gpu.id] // stage.bytes for gpu in host.gpus)
+        return min(by_memory, self.cores[host.id] // self._default_cores)
+
+    def free_gpus(self, host: StageHostView) -> int:
+        """GPUs of the host without replicas."""
+        return sum(not self._replicas[gpu.id] for gpu in host.gpus)
+
+    def is_free(self, gpu: int) -> bool:
+        """Whether no replica uses the GPU."""
+        return not self._replicas[gpu]
+
+    def take(self, host: StageHostView, gpu: int, stage: StageView) -> None:
+        """One more replica of the stage is there."""
+        self._bytes[gpu] -= stage.bytes
+        self._replicas[gpu] += 1
+        self.cores[host.id] -= self._default_cores
+
+
+def greedy(
+    room: FreeRoom, stage: StageView, count: int, hosts: tuple[StageHostView, ...], apart: bool
+) -> tuple[int, ...]:
+    """GPUs of ``hosts`` for at most ``count`` replicas, one after the other: free ones before shared ones.
+
+    ``apart``: on the host with most free GPUs, else on the one with fewest that has one. Ties go by id.
+    """
+    found: list[int] = []
+    while len(found) < count:
+        options = [(host, gpu) for host in hosts if (gpu := room.gpu_for(host, stage)) is not None]
+        if not options:
+            break
+        host, gpu = min(
+            options,
+            key=lambda one: (
+                not room.is_free(one[1]),
+                -room.free_gpus(one[0]) if apart else room.free_gpus(one[0]),
+                one[0].id,
+            ),
+        )
+        room.take(host, gpu, stage)
+        found.append(gpu)
+    return tuple(found)
+
+
+def packed(room: FreeRoom, stage: StageView, count: int) -> tuple[int, ...]:
+    """GPUs for at most ``count`` replicas, close together."""
+    return greedy(room, stage, count, room.hosts, apart=False)

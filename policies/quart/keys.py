@@ -1,0 +1,76 @@
+"""QUART's KeysManager (section 6.1): parameters of key stages stay in the memory of hosts where they ran."""
+
+from typing import Final
+
+from serving.protocols.stages import (
+    EvictCopy,
+    HostCopyView,
+    KeepCopy,
+    PipelineView,
+    StageDecision,
+    StageHostView,
+)
+
+MOST_USED: Final = 0.85
+"""Share of a host's memory above which it forgets copies (section 6.1)."""
+
+
+class KeysManager:
+    """One per cluster: every host keeps a copy of a key stage from when a replica of it serves there.
+
+    The copy is a forked process whose pages the replica shares (copy-on-write); it outlives the replica. When
+    memory in use is above ``most_used``, the copies least recently used go, of whatever model.
+    """
+
+    def __init__(self, most_used: float = MOST_USED) -> None:
+        if not 0 < most_used <= 1:
+            raise ValueError(
+                f"keys.most_used={most_used} is no share of memory: write one above 0, at most 1"
+            )
+        self._most_used = most_used
+
+    def manage(self, view: PipelineView, keys: frozenset[int]) -> tuple[StageDecision, ...]:
+        """First what each host forgets, then what it keeps."""
+        decisions: list[StageDecision] = []
+        for host in view.hosts:
+            decisions += self._of(view, host, keys)
+        return tuple(decisions)
+
+    def _of(self, view: PipelineView, host: StageHostView, keys: frozenset[int]) -> list[StageDecision]:
+        limit = int(self._most_used * host.memory_bytes)
+        oldest = sorted(host.copies, key=lambda copy: (copy.used_ns, copy.model, copy.stage))
+        evicted: list[HostCopyView] = []
+        used = host.used_bytes
+        while used > limit and oldest:
+            used -= oldest[0].bytes
+            evicted.append(oldest.pop(0))
+        kept: list[StageDecision] = []
+        for stage in _newcomers(view, host, keys):
+            size = view.stages[stage].bytes
+            room = limit - used + sum(copy.bytes for copy in oldest if not _is_key(copy, view, keys))
+            while used + size > limit and room >= size:
+                goes = next(copy for copy in oldest if not _is_key(copy, view, keys))
+                oldest.remove(goes)
+                evicted.append(goes)
+                used -= goes.bytes
+            if used + size <= limit:
+                used += size
+                kept.append(KeepCopy(stage, host.id, f"key stage {stage} serves on host {host.id}"))
+        why = f"host {host.id} may use {limit} bytes: least recently used first"
+        return [*[EvictCopy(copy.model, copy.stage, host.id, why) for copy in evicted], *kept]
+
+
+def _newcomers(view: PipelineView, host: StageHostView, keys: frozenset[int]) -> list[int]:
+    """Key stages that serve on the host and have no copy there."""
+    return [
+        stage.index
+        for stage in view.stages
+        if stage.index in keys
+        and not host.has_copy(view.model, stage.index)
+        and any(one.host == host.id and one.state == "serving" for one in stage.replicas)
+    ]
+
+
+def _is_key(copy: HostCopyView, view: PipelineView, keys: frozenset[int]) -> bool:
+    """Whether it is of a key stage of this pipeline: one of these is not given up for another."""
+    return copy.model == view.model and copy.stage in keys

@@ -1,0 +1,54 @@
+"""A PID controller whose output is cut off at 0 and at a bound, and that does not wind up meanwhile."""
+
+from dataclasses import dataclass
+from math import isfinite
+
+
+@dataclass(frozen=True, slots=True)
+class Gains:
+    """Kp, Ki (1/s) and Kd (s) of Eq. 3."""
+
+    proportional: float
+    integral_per_s: float
+    derivative_s: float
+
+    def __post_init__(self) -> None:
+        if min(self.proportional, self.integral_per_s, self.derivative_s) < 0:
+            raise ValueError("gains of a PID controller are 0 or more")
+
+
+class Pid:
+    """One loop. Its integral stands still while the output is cut off; an error of 0 or less makes it 0.
+
+    What the output is added to, replicas, is kept from step to step: replicas that were started in a burst
+    stay, and an integral that outlived the burst would go on adding.
+    """
+
+    __slots__ = ("_gains", "_last", "integral")
+
+    def __init__(self, gains: Gains) -> None:
+        self._gains = gains
+        self._last: float | None = None
+        self.integral = 0.0
+
+    def step(self, error: float, elapsed_s: float, most: float, hold: bool = False) -> float:
+        """The output for this error, from 0 to ``most``. ``hold``: what was asked for last is not there yet.
+
+        An infinite error asks for the most and is not remembered.
+        """
+        if not isfinite(error):
+            return most if error > 0 else 0.0
+        if error <= 0:
+            self.integral, self._last = 0.0, error
+            return 0.0
+        integral = self.integral + error * elapsed_s
+        slope = 0.0 if self._last is None or elapsed_s <= 0 else (error - self._last) / elapsed_s
+        self._last = error
+        wanted = (
+            self._gains.proportional * error
+            + self._gains.integral_per_s * integral
+            + self._gains.derivative_s * slope
+        )
+        if wanted < most and not hold:
+            self.integral = integral
+        return min(max(wanted, 0.0), most)

@@ -1,0 +1,131 @@
+"""QUART's stage scaler: corrector, smoother, CPU compensator, KeysManager and placement, put together."""
+
+from collections.abc import Sequence
+
+from policies.quart.corrector import Correction, Corrector, targets_s
+from policies.quart.cpu import CpuCompensator
+from policies.quart.demand import NS_PER_S, least_busy
+from policies.quart.free_room import FreeRoom, packed
+from policies.quart.keys import KeysManager
+from policies.quart.placement import Placement
+from policies.quart.smoother import Smoother, Surplus
+from serving.protocols.stages import (
+    MarkKeyStages,
+    PipelineView,
+    SetCores,
+    StageDecision,
+    StageReplicaView,
+    StartReplicas,
+    StopReplicas,
+)
+
+KEY_FOR_S = 300.0
+"""How long a stage is a key stage after it was last found to be one (ours; the paper's list only grows)."""
+
+
+class Quart:
+    """One pipeline's scaler. A part that is None is switched off.
+
+    Without smoother nothing shrinks, without compensator all that the smoother takes is taken and no cores
+    are added, without KeysManager no copies are kept, without placement replicas are packed.
+    """
+
+    def __init__(
+        self,
+        corrector: Corrector | None = None,
+        smoother: Smoother | None = None,
+        compensator: CpuCompensator | None = None,
+        keys: KeysManager | None = None,
+        placement: Placement | None = None,
+        key_for_s: float = KEY_FOR_S,
+    ) -> None:
+        self.corrector = corrector or Corrector()
+        self.smoother, self.compensator, self.keys, self.placement = smoother, compensator, keys, placement
+        self._key_for_ns = round(key_for_s * NS_PER_S)
+        self._key_since_ns: dict[int, int] = {}
+        self._marked: frozenset[int] = frozenset()
+
+    def scale(self, view: PipelineView) -> tuple[StageDecision, ...]:
+        """Once per period of the corrector: key stages, growth, what shrinks, then copies in host memory."""
+        corrections = self.corrector.correct(view)
+        if not corrections:
+            return ()
+        decisions = [*self._mark(view, corrections)]
+        room = FreeRoom(view)
+        decisions += self._grow(view, corrections, room)
+        if self.smoother is not None:
+            settings = self.corrector.settings
+            growing = {one.stage for one in corrections if one.growth}
+            for surplus in self.smoother.smooth(
+                view, settings.target_s, settings.form, self.compensator is not None
+            ):
+                if surplus.stage not in growing:
+                    decisions += self._shrink(view, surplus, room)
+        if self.keys is not None:
+            decisions += self.keys.manage(view, self._marked)
+        return tuple(decisions)
+
+    def _mark(self, view: PipelineView, corrections: Sequence[Correction]) -> list[StageDecision]:
+        found = [one for one in corrections if one.is_key]
+        for one in found:
+            self._key_since_ns[one.stage] = view.now_ns
+        now = frozenset(
+            stage for stage, at in self._key_since_ns.items() if view.now_ns - at <= self._key_for_ns
+        )
+        if now == self._marked:
+            return []
+        self._marked = now
+        why = "; ".join([f"stage {one.stage}: {one.reason}" for one in found]) or "the others are long past"
+        return [MarkKeyStages(tuple(sorted(now)), why)]
+
+    def _grow(
+        self, view: PipelineView, corrections: Sequence[Correction], room: FreeRoom
+    ) -> list[StageDecision]:
+        """Key stages first: they need what room there is most."""
+        decisions: list[StageDecision] = []
+        order = sorted(corrections, key=lambda one: (one.stage not in self._marked, one.stage))
+        for one in order:
+            if not one.growth:
+                continue
+            stage = view.stages[one.stage]
+            if self.placement is None:
+                gpus = packed(room, stage, one.growth)
+                if gpus:
+                    decisions.append(StartReplicas(one.stage, len(gpus), one.reason, gpus))
+            else:
+                is_key = one.stage in self._marked
+                decisions += self.placement.place(view, stage, one.growth, is_key, room, one.reason)
+        return decisions
+
+    def _shrink(self, view: PipelineView, surplus: Surplus, room: FreeRoom) -> list[StageDecision]:
+        stage = view.stages[surplus.stage]
+        give = max(min(surplus.count, stage.serving - 1), 0)
+        stay = [one for one in stage.replicas if one.state == "serving"]
+        now_cores = cores = min([one.cpu_cores for one in stay], default=1)
+        if self.compensator is not None and give:
+            goal_s = targets_s(view, self.corrector.settings.target_s)[surplus.stage]
+            spare = _spare_cores(stay, room)
+            answer = self.compensator.compensate(
+                stage, give, surplus.cv, goal_s, now_cores, spare, self.corrector.settings.form
+            )
+            give, cores = answer.give, answer.cores
+        if not give:
+            return []
+        gone = [one.id for one in least_busy(stage, give)]
+        why = f"{stage.supply - give} do at CV {surplus.cv:.2f}, {surplus.least} at least"
+        decisions: list[StageDecision] = [StopReplicas(stage.index, tuple(gone), why)]
+        raised = [one for one in stay if one.id not in gone and one.cpu_cores < cores]
+        if raised:
+            for one in raised:
+                room.cores[one.host] -= cores - one.cpu_cores
+            why = f"{give} fewer replicas: {cores} cores keep the target"
+            decisions.append(SetCores(stage.index, tuple([one.id for one in raised]), cores, why))
+        return decisions
+
+
+def _spare_cores(replicas: Sequence[StageReplicaView], room: FreeRoom) -> int:
+    """How many more cores each of these can have on its host, all of them together."""
+    counts: dict[int, int] = {}
+    for one in replicas:
+        counts[one.host] = counts.get(one.host, 0) + 1
+    return min([max(room.cores[host], 0) // count for host, count in counts.items()], default=0)

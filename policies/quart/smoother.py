@@ -1,0 +1,109 @@
+"""QUART's smoother (section 5.2): which stages have replicas to give back, by their burstiness."""
+
+from collections import deque
+from dataclasses import dataclass
+from math import ceil, exp
+from typing import Literal
+
+from policies.quart.corrector import targets_s
+from policies.quart.cv import CvPredictor, Whitt
+from policies.quart.queueing import DelayForm, fewest_within, smallest_stable
+from policies.quart.settings import SmootherSettings
+from serving.protocols.stages import PipelineView, StageView
+
+NS_PER_S = 1_000_000_000
+
+
+def beta(cv: float, form: Literal["cv", "released"] = "cv") -> float:
+    """Weight of the stage's own replicas against its neighbours', more for a burstier one (Eq. 7)."""
+    if form == "released":
+        return 0.5 + 0.5 / (1 + exp(1 - cv))
+    return cv * cv / (1 + cv * cv)
+
+
+def smoothed(replicas: tuple[int, ...], weights: tuple[float, ...]) -> tuple[float, ...]:
+    """Eq. 7: each stage's replicas, drawn to the mean of its neighbours' by 1 - beta."""
+    found = []
+    for index, (own, weight) in enumerate(zip(replicas, weights, strict=True)):
+        neighbours = (*replicas[max(index - 1, 0) : index], *replicas[index + 1 : index + 2])
+        mean = sum(neighbours) / len(neighbours) if neighbours else own
+        found.append(weight * own + (1 - weight) * mean)
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Surplus:
+    """One stage: how many replicas it can do without, of which ``least`` must stay."""
+
+    stage: int
+    count: int
+    cv: float
+    least: int
+
+
+class Smoother:
+    """Decides what shrinks. It remembers what each stage needed at every look of the last ``hold_s``."""
+
+    def __init__(
+        self, predictor: CvPredictor | None = None, settings: SmootherSettings | None = None
+    ) -> None:
+        self.predictor: CvPredictor = predictor or Whitt()
+        self.settings = settings or SmootherSettings()
+        self._needs: dict[int, deque[tuple[int, int]]] = {}
+        self._since_ns: int | None = None
+
+    def smooth(
+        self,
+        view: PipelineView,
+        target_s: float = 0.0,
+        form: DelayForm = "erlang_c",
+        compensated: bool = False,
+    ) -> tuple[Surplus, ...]:
+        """Stages that have more than they need and no queue, in order.
+
+        Needed are Eq. 7's replicas, rounded up, and never fewer than the stage's minimum and than keep the
+        delay under its target, both at the predicted CV and by the corrector's ``form``: it would start them
+        again. ``compensated``: the CPU compensator looks after the target, and stable work is enough here.
+        """
+        cvs = self.predictor.predict(view)
+        goals_s = targets_s(view, target_s)
+        weights = tuple([beta(cv, self.settings.beta) for cv in cvs])
+        drawn = smoothed(tuple([stage.supply for stage in view.stages]), weights)
+        if self._since_ns is None:
+            self._since_ns = view.now_ns
+        found = []
+        for stage, cv, goal, wanted in zip(view.stages, cvs, goals_s, drawn, strict=True):
+            least = stable_replicas(stage) if compensated else least_replicas(stage, cv, goal, form)
+            need = self._held(stage.index, max(least, ceil(wanted - 1e-9)), view.now_ns)
+            count = stage.supply - max(need, stage.minimum)
+            if count > 0 and not stage.queued and stage.serving == stage.supply:
+                found.append(Surplus(stage.index, count, cv, least))
+        return tuple(found)
+
+    def _held(self, stage: int, need: int, now_ns: int) -> int:
+        """The largest need of the last ``hold_s``; before that much has been seen, all is needed."""
+        hold_ns = self.settings.hold_s * NS_PER_S
+        needs = self._needs.setdefault(stage, deque())
+        needs.append((now_ns, need))
+        while needs[0][0] < now_ns - hold_ns:
+            needs.popleft()
+        if self._since_ns is None or now_ns - self._since_ns < hold_ns:
+            return 1 << 30
+        return max(one for _, one in needs)
+
+
+def stable_replicas(stage: StageView) -> int:
+    """The fewest that do more work than comes, and its minimum."""
+    return max(stage.minimum, smallest_stable(stage.arrival_per_s, stage.replica_per_s))
+
+
+def least_replicas(stage: StageView, cv: float, target_s: float, form: DelayForm) -> int:
+    """The fewest that the stage works with: its minimum, and what keeps its delay under the target."""
+    if not stage.arrival_per_s:
+        return stage.minimum
+    rates = target_s, stage.arrival_per_s, stage.replica_per_s
+    return max(
+        stage.minimum,
+        fewest_within(*rates, form, cv, stage.service_cv),
+        fewest_within(*rates, "allen_cunneen", cv, stage.service_cv),
+    )
