@@ -24,6 +24,7 @@ from traces.synthetic.maf_like import (
     MINUTELY_SHARE,
     maf_like,
     maf_rates_per_s,
+    minute_factors,
     popular_invocations,
 )
 from traces.synthetic.many_models import model_names, superposed, with_models, zipf_mix, zipf_shares
@@ -224,6 +225,25 @@ def test_functions_are_called_as_published(seed: int) -> None:
     called = np.bincount(workload.model.codes, minlength=100)
     assert (called / 21_600 <= 1 / 60).mean() == pytest.approx(MINUTELY_SHARE, rel=0.05)
     assert popular_invocations(called.astype(float)) == pytest.approx(0.996, rel=0.05)
+
+
+def test_minutes_have_heavy_tails_where_asked() -> None:
+    """Counts per minute over five hours around noon: their CV, their memory, the largest one."""
+    options = {"requests": 400_000, "rate_per_s": 10.0, "start_s": 34_200.0, "duration_s": 18_000.0}
+    counts = {
+        cv: np.bincount(maf_like(3, minute_cv=cv, **options).arrival_ns // 60_000_000_000, minlength=300)
+        for cv in (0.0, 1.5)
+    }
+    assert counts[0.0].std() / counts[0.0].mean() < 0.3
+    assert counts[1.5].std() / counts[1.5].mean() == pytest.approx(1.5, rel=0.35)
+    logs = np.log(minute_factors(3, 1.5, 0.7))
+    assert np.corrcoef(logs[:-1], logs[1:])[0, 1] == pytest.approx(0.7, abs=0.05)
+    assert counts[1.5].max() > 6 * counts[1.5].mean() > 2.5 * counts[0.0].max()
+
+
+def test_without_minutes_of_their_own_the_draw_is_as_it_was() -> None:
+    plain, same = maf_like(2, 500, 10.0), maf_like(2, 500, 10.0, minute_memory=0.9)
+    assert rows_of(plain) == rows_of(same) and plain.source == same.source
 
 
 @pytest.mark.parametrize(("start_s", "per_s"), [(0.0, 5.0), (21_600.0, 10.0), (43_200.0, 15.0)])

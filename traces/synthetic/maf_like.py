@@ -11,7 +11,7 @@ from traces.streams import stream
 from traces.synthetic.arrivals import profile_arrivals_ns
 from traces.synthetic.drawn import count_of, drawn_workload
 from traces.synthetic.many_models import superposed
-from traces.synthetic.rate_profile import Floats, diurnal
+from traces.synthetic.rate_profile import DIURNAL_PIECES, Floats, by_the_minute, diurnal
 from traces.workload import Workload
 
 # Shahrad et al., Serverless in the Wild (USENIX ATC 2020): the share of applications invoked at most once per
@@ -71,14 +71,18 @@ def maf_like(
     peak_to_mean: float = DIURNAL_PEAK_TO_MEAN,
     start_s: float = 0.0,
     duration_s: float = 0.0,
+    minute_cv: float = 0.0,
+    minute_memory: float = 0.5,
 ) -> Workload:
     """Invocations of many functions, named in ``model`` (function_00: most popular), one token in and out.
 
     rate_per_s: of all functions together; 0 is the sum of the published rates (``maf_rates_per_s``), another
     scales all alike. Each function has Gamma gaps with a CV of its own between least_gap_cv and most_gap_cv,
     even in the logarithm (ours). All follow one day: peak_to_mean 1.5 leaves half the invocations as a
-    constant base, the peak is at noon. start_s: the run's start, seconds after midnight. The trace ends with
-    ``requests`` or, if above 0, with ``duration_s``, whichever comes first.
+    constant base, the peak is at noon. start_s: the run's start, seconds after midnight. minute_cv: every
+    minute of the day has its own factor, log-normal with mean 1 and this CV (ours; 0: none), whose logarithm
+    has the correlation minute_memory with that of the minute before. The trace ends with ``requests`` or, if
+    above 0, with ``duration_s``, whichever comes first.
     Raises TraceError on bad parameters.
     """
     count = count_of(requests)
@@ -86,6 +90,8 @@ def maf_like(
     total = float(rates.sum()) if rate_per_s == 0 else rate_per_s
     midnight_s = number_within("start_s", start_s, 0, 86_400)
     profile = diurnal(total, peak_to_mean, 86_400.0, 43_200.0 - midnight_s)
+    if minute_cv:
+        profile = by_the_minute(profile, minute_factors(seed, minute_cv, minute_memory))
     cvs = _gap_cvs(seed, len(rates), least_gap_cv, most_gap_cv)
     times, codes = superposed(seed, "maf_like/arrivals", rates / rates.sum(), cvs, count)
     width = len(str(len(rates) - 1))
@@ -93,8 +99,22 @@ def maf_like(
     parameters = {"requests": count, "rate_per_s": rate_per_s, "functions": functions}
     parameters |= {"least_gap_cv": least_gap_cv, "most_gap_cv": most_gap_cv, "peak_to_mean": peak_to_mean}
     parameters |= {"start_s": start_s, "duration_s": duration_s}
+    if minute_cv:
+        parameters |= {"minute_cv": minute_cv, "minute_memory": minute_memory}
     arrival_ns = profile_arrivals_ns(times, profile)
     return drawn_workload("maf_like", seed, arrival_ns, "1x1", MAF_LABEL, parameters, names)
+
+
+def minute_factors(seed: int, minute_cv: float, minute_memory: float) -> Floats:
+    """A factor for each minute of a day, counted from the run's start. Raises TraceError on bad values."""
+    spread = math.sqrt(math.log1p(number_within("minute_cv", minute_cv, 0, 20) ** 2))
+    memory = number_within("minute_memory", minute_memory, 0, 0.999)
+    fresh = stream(seed, "maf_like/minutes").standard_normal(DIURNAL_PIECES)
+    level = np.empty(DIURNAL_PIECES)
+    level[0] = fresh[0]
+    for minute in range(1, DIURNAL_PIECES):
+        level[minute] = memory * level[minute - 1] + math.sqrt(1 - memory**2) * fresh[minute]
+    return np.asarray(np.exp(spread * level - spread**2 / 2))
 
 
 def _gap_cvs(seed: int, count: int, least: float, most: float) -> list[float]:
