@@ -125,9 +125,7 @@ def _services(
             )
         else:
             own = [one for one in replicas if one.model == model]
-            reports = (
-                LoadReports(books.engines, [one.id for one in own]) if options.reports_period_ns else None
-            )
+            reports = _load_reports(books, [one.id for one in own], options.reports_period_ns)
             colocated = Colocated(
                 Fleet(model, own, books.engines, reports),
                 books.engines,
@@ -153,10 +151,14 @@ def _migrating(inner: Colocated, books: _Books, parts: MigrationParts | None) ->
     return Migrating(inner, engines, requests, parts.migrator, rules, books.transfer_ids, books.present)
 
 
+def _load_reports(books: _Books, replicas: Sequence[int], period_ns: int) -> LoadReports | None:
+    """None: nobody reads them."""
+    if not period_ns:
+        return None
+    return LoadReports(books.engines, replicas, period_ns, books.present)
+
+
 def _rounds(services: Mapping[str, Service], options: ServiceOptions) -> Rounds | None:
-    """None: nobody migrates and nobody reads load reports."""
+    """None: nobody migrates."""
     migrating = [service for service in services.values() if isinstance(service, Migrating)]
-    inner = [one.inner if isinstance(one, Migrating) else one for one in services.values()]
-    reports = [one.fleet.reports for one in inner if isinstance(one, Colocated)]
-    period_ns = options.reports_period_ns if options.migration is None else options.migration.period_ns
-    return Rounds(migrating, period_ns, [one for one in reports if one is not None]) if period_ns else None
+    return None if options.migration is None else Rounds(migrating, options.migration.period_ns)

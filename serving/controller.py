@@ -19,7 +19,8 @@ class Controller:
     """Engines, and the service of every model, behind one method.
 
     ``serving.composition`` puts one together. ``requests``: in flight; ``transfer_ids``: over all services;
-    ``elastic``: brings parameters to replicas, and may add and remove some.
+    ``elastic``: brings parameters to replicas, and may add and remove some. ``step_counts``: a driver whose
+    instances make load reports puts itself there.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class Controller:
         self.arrived = self.finished = self.rejected = self.failed = 0
         self.closed = False  # whether the driver has ended the run with requests in flight
         self._present = present
+        self.step_counts = present.step_counts
 
     def handle(self, now_ns: int, event: Event) -> list[Action]:
         """What the world should do about this fact.
@@ -49,7 +51,7 @@ class Controller:
         """
         present = self._present
         assert now_ns >= present.now_ns, "the clock went back"
-        present.now_ns = now_ns
+        present.now_ns, present.event = now_ns, event
         actions: list[Action] = []
         try:
             if type(event) is Ran:

@@ -45,6 +45,7 @@ class Masked:
         """``able``: what it carries out; ``name``: what the user calls it."""
         self._inner, self._able, self._name = inner, able, name
         self.elastic: object = getattr(inner, "elastic", None)
+        self.step_counts: object = getattr(inner, "step_counts", None)
 
     def handle(self, now_ns: int, event: Event) -> Sequence[Action]:
         """The controller's answer. Raises UserError when the driver cannot carry it out."""

@@ -9,12 +9,15 @@ from simcore.replica.machine import Machine
 from simcore.timers import Timer
 
 
-def completes(machine: Machine, timer: Timer, handle: Callable[[int, Ran], None]) -> Callable[[Event], None]:
+def completes(
+    machine: Machine, timer: Timer, handle: Callable[[int, Ran], None], complete: Callable[[], Ran]
+) -> Callable[[Event], None]:
     """What ``timer`` calls: the run of ``machine`` may be due, and ``handle`` is told what happened.
 
-    Half of all events: what a timer does is written out here, and needs no call.
+    ``complete``: of the machine, or what is called instead. Half of all events: what a timer does is
+    written out here, and needs no call.
     """
-    complete, push, pending = machine.complete, timer.push, timer.pending
+    push, pending = timer.push, timer.pending
 
     def due(event: Event) -> None:
         now_ns = pending.pop()

@@ -39,6 +39,7 @@ from serving.vocabulary.events import Arrived, Closing, Loaded, Opened, Woke
 from serving.vocabulary.events import Event as Fact
 from serving.vocabulary.recorder import Recorder
 from serving.vocabulary.request import Request
+from serving.vocabulary.step_counts import step_counts_of
 from serving.vocabulary.units import FRACTION_BITS
 from simcore.cold import COMPLETION_RANK, ColdReplicas
 from simcore.completions import completes
@@ -49,7 +50,7 @@ from simcore.lockstep.groups import GroupPlan, LockstepGroups
 from simcore.replica.lifetime import Lifetime
 from simcore.replica.machine import Machine
 from simcore.replica.step_times import StepTimes
-from simcore.replica.steps_since import steps_since
+from simcore.replica.steps_since import StepsSince
 from simcore.stall_detection import StallDetector, stall_error
 from simcore.timers import Timer, is_only, run_all
 
@@ -103,14 +104,15 @@ class Simulation:
         self._lives: dict[int, Lifetime] = {}
         self._arrivals = iter(arrivals)
         self._next: tuple[Request, int] | None = None
-        self._events = self._looks = 0
-        self._decisions_ns = array("q")
+        self._events, self._looks, self._decisions_ns = 0, 0, array("q")
         elastic = getattr(controller, "elastic", None)
         self._has_rounds = isinstance(elastic, FixedReplicas) and elastic.has_rounds
         self._stall_detector = StallDetector(elastic if isinstance(elastic, Elastic) else None)
         self._rows_of = rows_of or {}
         self._cpu_ns = cpu_ns or (lambda: 0)
         self._machines: dict[int, Machine] = {}
+        self._steps_since = StepsSince(self._machines)
+        self._counts = step_counts_of(controller, self._steps_since, journal is not None)
         self._timers: dict[int, Timer] = {}  # of the machines
         self._data_plane = data_plane
         for replica, own in enumerate(rows):
@@ -120,7 +122,6 @@ class Simulation:
         hooks = self.groups.hooks() if groups else self._cold.hooks()  # one look less on the hot path
         self._looked_at, self._held, self._takes, self._interrupts = hooks
         self._collecting = False
-        self._tells_steps = False
         self._data_timer = Timer(self._env, DATA_RANK, self._data)
         self._monitor_timer = Timer(self._env, MONITOR_RANK, self._woke)
         self._fault_timer = Timer(self._env, FAULT_RANK, self._fault)
@@ -167,7 +168,8 @@ class Simulation:
             count, layers = data_plane.layers_of(part.model), part.layers
         machine = self._machines[replica] = Machine(replica, rows, self._lives, self._recorder, count, layers)
         timer = self._timers[replica] = Timer(self._env, COMPLETION_RANK + replica, lambda _: None)
-        timer.calls(completes(machine, timer, self._handle))
+        completing = self._steps_since.completing(machine) if self._counts is not None else machine.complete
+        timer.calls(completes(machine, timer, self._handle, completing))
 
     def _data(self, now_ns: int) -> None:
         """The data plane asked to be asked now; too early a call finds nothing."""
@@ -224,12 +226,11 @@ class Simulation:
             self._handle(now_ns, Closing(NOBODY_LEFT))
             return
         self._looks += 1
-        woke = Woke(steps_since(self._machines.values(), now_ns)) if self._tells_steps else Woke()
         if self._looks % MEASURED_LOOKS != 1:
-            self._handle(now_ns, woke)
+            self._handle(now_ns, Woke())
             return
         started_ns = self._cpu_ns()
-        self._handle(now_ns, woke)
+        self._handle(now_ns, Woke())
         self._decisions_ns.append(self._cpu_ns() - started_ns)
 
     def _await_next_arrival(self, now_ns: int) -> None:
@@ -252,7 +253,10 @@ class Simulation:
         moved = False
         actions = self._decide(now_ns, event)
         if self._journal is not None:
-            self._journal.write(now_ns, event, actions)
+            if self._counts is None:
+                self._journal.write(now_ns, event, actions)
+            else:
+                self._journal.write(now_ns, event, actions, self._counts.take())
         for action in actions:
             if type(action) is Run:
                 replica = action.replica
@@ -304,7 +308,6 @@ class Simulation:
         if type(action) is Detach:
             self._machines[action.replica].preempt(action.request, 0)
         elif type(action) is Wake:
-            self._tells_steps = action.steps
             self._monitor_timer.at(action.at_ns)
         elif type(action) is Fail:
             life = self._lives.pop(action.request)

@@ -71,8 +71,6 @@ def needed_actions(config: RunConfig) -> frozenset[type]:
         needed |= {Send, JoinBatch, *_if(faults, StopSend)}
     if system.migration.name != "none":
         needed |= {Send, StopSend, Detach, Migrate, JoinBatch, Wake}
-    if system.dispatch.name == "freeness":
-        needed.add(Wake)
     if system.elastic:
         needed |= {
             AllocateGpus,

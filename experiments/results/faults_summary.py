@@ -19,7 +19,7 @@ class RecoveryWatch:
 
     def __init__(self, controller: Controller) -> None:
         self._controller = controller
-        self.elastic = controller.elastic
+        self.elastic, self.step_counts = controller.elastic, controller.step_counts
         self._before: dict[int, int] = {}  # time of a loss -> instances that served before it
         self.recovered_ns: dict[int, int | None] = {}
 

@@ -34,9 +34,9 @@ class JournalFile:
         if at_once:
             self._flush()
 
-    def write(self, now_ns: int, event: Event, actions: Sequence[Action]) -> None:
-        """One event and the actions that answered it."""
-        self._lines.append(line(now_ns, event, actions))
+    def write(self, now_ns: int, event: Event, actions: Sequence[Action], told: Sequence[int] = ()) -> None:
+        """One event, the actions that answered it, and what the driver told meanwhile."""
+        self._lines.append(line(now_ns, event, actions, told))
         self._events += 1
         self._actions += len(actions)
         if len(self._lines) >= self._lines_at_once:

@@ -35,10 +35,10 @@ class FirstChunks:
         self.starts = array("q")
         self._journal = journal
 
-    def write(self, now_ns: int, event: Event, actions: Sequence[Action]) -> None:
+    def write(self, now_ns: int, event: Event, actions: Sequence[Action], told: Sequence[int] = ()) -> None:
         """One event and what was answered."""
         if self._journal is not None:
-            self._journal.write(now_ns, event, actions)
+            self._journal.write(now_ns, event, actions, told)
         for action in actions:
             if type(action) is Run:
                 for request, start, _ in action.chunks:

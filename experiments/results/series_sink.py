@@ -50,10 +50,10 @@ class SeriesSink:
         self._journal = journal
         self._sends: dict[int, Send] = {}
 
-    def write(self, now_ns: int, event: Event, actions: Sequence[Action]) -> None:
+    def write(self, now_ns: int, event: Event, actions: Sequence[Action], told: Sequence[int] = ()) -> None:
         """One event and what was answered."""
         if self._journal is not None:
-            self._journal.write(now_ns, event, actions)
+            self._journal.write(now_ns, event, actions, told)
         read = NO_ENGINE
         kind = type(event)
         if kind is Ran:

@@ -33,7 +33,7 @@ class Journal:
 
     def moments(self) -> Iterator[Moment]:
         """Raises UserError where the text is none of a journal."""
-        for number, now_ns, event, actions in self._lines.entries():
+        for number, now_ns, event, actions, _ in self._lines.entries():
             self.number = number
             try:
                 moment = Moment(now_ns, parse_event(event), tuple([parse_action(one) for one in actions]))

@@ -1,6 +1,6 @@
 """Replicas that are there from the start and stay: parameters that some lack come when the world opens.
 
-Where running requests migrate or policies read load reports, a round comes once per period.
+Where running requests migrate a round comes once per period.
 """
 
 from collections.abc import Mapping, Sequence
@@ -72,7 +72,7 @@ class FixedReplicas:
 
     def _woke(self, now_ns: int, event: Woke, actions: list[Action]) -> None:
         assert self._rounds is not None, "nobody asked to be woken"
-        self._rounds.look(dict(event.steps), actions)
+        self._rounds.look(actions)
         self._arm(now_ns, actions)
 
     def _arm(self, now_ns: int, actions: list[Action]) -> None:

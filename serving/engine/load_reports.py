@@ -1,87 +1,172 @@
 """What schedulers know of instances: load reports, as old as the last tick or the last change of a batch.
 
 Between two reports of an engine a coalesced run knows less than one step by step. So a report is made when a
-batch or a queue has changed, and at ticks, when the world says how many steps have run since: both runs know
-the same then. An arrival counts at once; the free blocks beside it are those of the last report.
+batch or a queue has changed, and at ticks, once per period from the beginning on: both runs know the same
+then. An arrival counts at once; the free blocks beside it are those of the last report.
+
+A tick is no event. Who reads a report after it asks how many steps had ended by then (``StepCounts``); who
+is about to change an engine's memory or its step counter has the report of the last tick made before.
 """
 
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from serving.engine.engine import Engine
+from serving.engine.progress import AT_WORK
 from serving.protocols.load_report import LoadReport
+from serving.vocabulary.events import Arrived, Loaded, LoadStopped, Opened, Sent
+from serving.vocabulary.present import Present
+
+# At the time of a tick these come before it (``simcore.simulation`` has the order), all others after it.
+_BEFORE_TICKS: Final = frozenset((Opened, Arrived, Sent, Loaded, LoadStopped))
+
+
+class _Known:
+    """Of one instance: as of its last report, and of the last tick (``free_blocks``)."""
+
+    __slots__ = ("engine", "free_blocks", "preemptions", "report", "running", "tick_ns", "waiting")
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.free_blocks = self.running = self.waiting = self.preemptions = 0
+        self.tick_ns = 0
+        self.report: LoadReport | None = None  # until somebody asks
 
 
 class LoadReports:
-    """The last one of each instance of a model; ``changed``: which are new since it was asked."""
+    """Those of the instances of a model."""
 
-    __slots__ = ("_changed", "_engines", "_preemptions", "_reports")
+    __slots__ = ("_changed", "_due_ns", "_known", "_present", "_rising", "_steps", "_tick_ns", "period_ns")
 
-    def __init__(self, engines: Mapping[int, Engine], replicas: Iterable[int]) -> None:
-        self._engines = engines
-        self._reports: dict[int, LoadReport] = {}
-        self._preemptions: dict[int, int] = {}
+    def __init__(
+        self,
+        engines: Mapping[int, Engine],
+        replicas: Iterable[int],
+        period_ns: int,
+        present: Present,
+    ) -> None:
+        self.period_ns, self._present, self._steps = period_ns, present, present.step_counts
+        self._steps.read = True
+        self._tick_ns, self._due_ns = 0, period_ns  # of the last tick, and of the next
+        self._known: dict[int, _Known] = {}
         self._changed: dict[int, None] = {}
+        self._rising: dict[int, int] = {}
         for replica in replicas:
-            self._renew(engines[replica], free_blocks_after(engines[replica], 0))
+            self.add(engines[replica])
+
+    def add(self, engine: Engine) -> None:
+        """An instance makes reports from now on."""
+        known = self._known[engine.id] = _Known(engine)
+        self._renew(known, free_blocks_after(engine, 0))
 
     def of(self, replica: int) -> LoadReport | None:
         """The last one; None: the instance is gone."""
-        return self._reports.get(replica)
+        known = self._known.get(replica)
+        if known is None:
+            return None
+        if known.tick_ns < self._tick():
+            self._settle(known)
+        return known.report or _report(known)
 
     def changed(self) -> list[int]:
-        """The instances with a new one since the last call."""
+        """Those with a new one since the last call. Of all others free blocks have only become less."""
+        if self._rising:
+            tick_ns = self._tick()
+            for replica in [one for one, before_ns in self._rising.items() if before_ns < tick_ns]:
+                del self._rising[replica]
+                self._changed[replica] = None
         found = list(self._changed)
         self._changed.clear()
         return found
 
+    def settle(self, replica: int) -> None:
+        """Its engine is about to change: its report of the last tick is made."""
+        known = self._known.get(replica)
+        if known is not None and known.tick_ns < self._tick():
+            self._settle(known)
+
     def arrived(self, replica: int) -> None:
         """A request was given to it: at work it waits there; else a pass may have begun."""
-        engine, last = self._engines[replica], self._reports[replica]
-        begun = len(engine.running) - len(engine.ended) != last.running
-        self._renew(engine, free_blocks_after(engine, 0) if begun else last.free_blocks)
+        known = self._known[replica]
+        engine = known.engine
+        begun = len(engine.running) - len(engine.ended) != known.running
+        self._renew(known, free_blocks_after(engine, 0) if begun else known.free_blocks)
 
     def look(self, replica: int, finished: bool = False) -> None:
         """It stands between two steps, or begins to work: has its batch or its queue changed?"""
-        last = self._reports.get(replica)
-        if last is None:
+        known = self._known.get(replica)
+        if known is None:
             return
-        engine = self._engines[replica]
+        engine = known.engine
         if (
             finished
-            or len(engine.running) - len(engine.ended) != last.running
-            or len(engine.waiting) + len(engine.unseen_arrivals) != last.waiting
-            or engine.preemptions != self._preemptions[replica]
+            or len(engine.running) - len(engine.ended) != known.running
+            or len(engine.waiting) + len(engine.unseen_arrivals) != known.waiting
+            or engine.preemptions != known.preemptions
         ):
-            self._renew(engine, free_blocks_after(engine, 0))
+            self._renew(known, free_blocks_after(engine, 0))
 
-    def tick(self, steps: Mapping[int, int]) -> None:
-        """All report. ``steps``: by replica, that have run since what its engine knows."""
-        for replica, last in tuple(self._reports.items()):
-            engine = self._engines[replica]
-            free = free_blocks_after(engine, steps.get(replica, 0))
-            if free != last.free_blocks:
-                self._reports[replica] = last._replace(free_blocks=free)
+    def moved(self, replica: int) -> None:
+        """As ``look``; KV of a migration may have left, which nothing tells before the next tick."""
+        if replica in self._known:
+            tick_ns = self._tick()
+            if self._rising.get(replica, tick_ns) < tick_ns:
                 self._changed[replica] = None
+            self._rising[replica] = tick_ns
+            self.look(replica)
 
     def lose(self, replica: int) -> None:
         """The instance is gone."""
-        self._reports.pop(replica, None)
+        self._known.pop(replica, None)
+        self._changed.pop(replica, None)
+        self._rising.pop(replica, None)
 
-    def _renew(self, engine: Engine, free_blocks: int) -> None:
-        ledger, queue = engine.ledger, [*engine.waiting, *engine.unseen_arrivals]
-        self._reports[engine.id] = LoadReport(
-            ledger.total_blocks,
-            ledger.watermark_blocks,
-            ledger.block_tokens,
-            free_blocks,
-            len(engine.running) - len(engine.ended),
-            len(queue),
-            sum([progress.was_preempted for progress in queue]),
-            queue[0].known_tokens if queue else 0,
-            sum([progress.known_tokens for progress in queue]),
-        )
-        self._preemptions[engine.id] = engine.preemptions
+    def _tick(self) -> int:
+        """When the last tick was."""
+        present = self._present
+        now_ns = present.now_ns
+        if now_ns >= self._due_ns:
+            tick_ns = now_ns // self.period_ns * self.period_ns
+            if tick_ns == now_ns and type(present.event) in _BEFORE_TICKS:
+                tick_ns -= self.period_ns
+            if tick_ns > self._tick_ns:
+                self._tick_ns = tick_ns
+                self._due_ns = tick_ns + self.period_ns
+        return self._tick_ns
+
+    def _settle(self, known: _Known) -> None:
+        """A tick has passed since its report was made."""
+        engine = known.engine
+        known.tick_ns = tick_ns = self._tick_ns
+        steps = self._steps.steps(engine.id, tick_ns) if engine.state in AT_WORK else 0
+        free = free_blocks_after(engine, steps)
+        if free != known.free_blocks:
+            known.free_blocks = free
+            known.report = None
+
+    def _renew(self, known: _Known, free_blocks: int) -> None:
+        engine = known.engine
+        known.free_blocks, known.tick_ns = free_blocks, self._tick()
+        known.running = len(engine.running) - len(engine.ended)
+        known.waiting = len(engine.waiting) + len(engine.unseen_arrivals)
+        known.preemptions = engine.preemptions
+        known.report = None
         self._changed[engine.id] = None
+
+
+def _report(known: _Known) -> LoadReport:
+    """Batch and queue are as when they last changed."""
+    engine = known.engine
+    ledger, preempted, first, tokens = engine.ledger, 0, 0, 0
+    if known.waiting:
+        queue = [*engine.waiting, *engine.unseen_arrivals]
+        preempted = sum([progress.was_preempted for progress in queue])
+        first, tokens = queue[0].known_tokens, sum([progress.known_tokens for progress in queue])
+    known.report = report = LoadReport(
+        ledger.total_blocks, ledger.watermark_blocks, ledger.block_tokens, known.free_blocks, known.running,
+        known.waiting, preempted, first, tokens,
+    )  # fmt: skip
+    return report
 
 
 def free_blocks_after(engine: Engine, steps: int) -> int:

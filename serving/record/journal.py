@@ -162,7 +162,7 @@ _EVENT_TEXT: dict[type, Callable[[Any], str]] = {
     Loaded: lambda e: f'["loaded",{e.load},{e.target},{e.layers},{_truth(e.fully_loaded)}{_first(e)}]',
     LoadStopped: lambda e: f'["loadstopped",{e.load},{e.target},{e.layers},{quoted(e.cause)}{_first(e)}]',
     Sent: lambda e: f'["sent",{e.transfer},{e.moved_bytes},{quoted(e.cause)}]',
-    Woke: lambda e: f'["woke"{"," + _pairs(e.steps) if e.steps else ""}]',
+    Woke: lambda e: '["woke"]',
 }
 _ACTION_TEXT: dict[type, Callable[[Any], str]] = {
     Run: _run,
@@ -183,7 +183,7 @@ _ACTION_TEXT: dict[type, Callable[[Any], str]] = {
     SwitchRole: lambda a: f'["switchrole",{a.replica},{quoted(a.role)},{quoted(a.reason)}]',
     ReleaseGpus: lambda a: f'["releasegpus",{a.replica},{quoted(a.reason)}]',
     JoinBatch: _adopt,
-    Wake: lambda a: f'["wake",{a.at_ns},{quoted(a.reason)}{",true" if a.steps else ""}]',
+    Wake: lambda a: f'["wake",{a.at_ns},{quoted(a.reason)}]',
 }
 
 _DATA_EVENTS: dict[str, Any] = {
@@ -212,9 +212,11 @@ def action_text(action: Action) -> str:
     return _ACTION_TEXT[type(action)](action)
 
 
-def line(now_ns: int, event: Event, actions: Sequence[Action]) -> str:
-    """One journal line, without the line end."""
+def line(now_ns: int, event: Event, actions: Sequence[Action], told: Sequence[int] = ()) -> str:
+    """One journal line, without the line end. ``told``: steps that the driver was asked for meanwhile."""
     text = ",".join([_ACTION_TEXT[type(action)](action) for action in actions])
+    if told:
+        return f"[{now_ns},{_EVENT_TEXT[type(event)](event)},[{text}],{_numbers(told)}]"
     return f"[{now_ns},{_EVENT_TEXT[type(event)](event)},[{text}]]"
 
 
@@ -228,11 +230,6 @@ def parse_event(fields: Sequence[Any]) -> Event:
         return Ran(replica, epoch, steps, tuple(finished), running, last_step_ns, *map(tuple, joins))
     if name == "arrived":
         return Arrived(_parse_request(rest))
-    if name == "woke" and rest:
-        (steps,) = rest
-        if not steps or min(min(one) for one in steps) < 0:
-            raise ValueError("a wake-up that nobody ran before is written without steps")
-        return Woke(tuple([(replica, count) for replica, count in steps]))
     if name == "lost":
         if rest[0] < 0:
             raise ValueError(f"replica {rest[0]} was lost")

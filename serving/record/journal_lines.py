@@ -8,8 +8,9 @@ from typing import Any
 from serving.record.journal import ACTION_NAMES, FORMAT
 from serving.vocabulary.errors import UserError
 
-# Line number, time, the event as an array, and the actions that answered it, likewise.
-Entry = tuple[int, int, list[Any], list[Any]]
+# Line number, time, the event as an array, the actions that answered it, likewise, and what the driver was
+# asked meanwhile, and told (``serving.vocabulary.step_counts``).
+Entry = tuple[int, int, list[Any], list[Any], list[int]]
 
 
 class JournalLines:
@@ -42,7 +43,10 @@ class JournalLines:
                     return
                 case [int(now_ns), list(event), list(actions)]:
                     self._hash(text)
-                    yield number, now_ns, event, actions
+                    yield number, now_ns, event, actions, []
+                case [int(now_ns), list(event), list(actions), list(told)] if _are_counts(told):
+                    self._hash(text)
+                    yield number, now_ns, event, actions, told
                 case dict(footer):
                     self._footer = footer
                     self._end()
@@ -112,6 +116,10 @@ class JournalLines:
         return UserError(
             f"{self._name}: line {number} is cut or altered ({why}); use a journal as it was written"
         )
+
+
+def _are_counts(told: list[Any]) -> bool:
+    return bool(told) and all(type(one) is int and one >= 0 for one in told)
 
 
 def read_header(record: object, name: str) -> dict[str, object]:

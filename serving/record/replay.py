@@ -8,6 +8,7 @@ from serving.controller import Controller
 from serving.record.journal import action_text, parse_event
 from serving.record.journal_lines import JournalLines
 from serving.vocabulary.errors import PolicyError
+from serving.vocabulary.step_counts import Recorded
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +34,10 @@ def replay(lines: Iterable[str], controller: Controller, name: str = "journal") 
     written, it may be the fault of what the policy was shown, and is a difference.
     """
     journal = JournalLines(lines, name)
-    report = _Report()
-    for number, now_ns, event, answered in journal.entries():
+    report, recorded = _Report(), Recorded()
+    controller.step_counts.source = recorded
+    for number, now_ns, event, answered, told in journal.entries():
+        recorded.begin(told)
         wanted = [json.dumps(action, separators=(",", ":")) for action in answered]
         try:
             got = [action_text(action) for action in controller.handle(now_ns, parse_event(event))]
@@ -54,6 +57,9 @@ def replay(lines: Iterable[str], controller: Controller, name: str = "journal") 
         if got != wanted:
             pairs = differences(wanted, got)
             report.differ(f"line {number}: {pairs[0]}", len(pairs))
+        elif recorded.unheard:
+            sentence = f"{recorded.unheard} of {len(told)} counts of steps were not asked for"
+            report.differ(f"line {number}: {sentence}", 1)
     if report.first is None and journal.cut is None:
         for sentence in journal.complaints(report.events, report.actions, len(controller.requests)):
             report.differ(sentence, 1)

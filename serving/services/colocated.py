@@ -62,20 +62,16 @@ class Colocated:
         and what waits at a lost one fails with it. "per_instance": what waits at one that drains or is lost
         is dispatched again. ``max_model_len``: see ``Replica``.
         """
-        self._max_num_batched_tokens = max_num_batched_tokens
-        self.fleet = fleet
-        self._engines = engines
-        self._requests = requests
-        self._dispatcher = dispatcher
-        self._admission = admission
+        self.fleet, self._max_num_batched_tokens = fleet, max_num_batched_tokens
+        self._engines, self._requests = engines, requests
+        self._dispatcher, self._admission = dispatcher, admission
         self.elastic = prototype is not None
         self._common = queue == "common" or (queue is None and self.elastic)
         self._redispatches = queue == "per_instance"
         setup = never_live() if live is None else live
         assert self._common or not setup.enabled, "live instances take from a common queue"
-        self._longest = prototype.longest_request_tokens if prototype is not None else 0
-        self._context = max_model_len
-        self.queue: deque[Request] = deque()
+        self._longest = 0 if prototype is None else prototype.longest_request_tokens
+        self._context, self.queue = max_model_len, deque[Request]()
         transfer_ids = TransferIds() if transfer_ids is None else transfer_ids
         moves = Moves(engines, Pieces(engines, setup.kv_bytes_per_token), transfer_ids)
         places = DecodePlaces(fleet, setup.layers)
@@ -133,12 +129,10 @@ class Colocated:
     def arrived(self, request: Request, actions: list[Action]) -> None:
         """To the queue of an instance, by the dispatcher; to the common queue while a live instance loads."""
         fleet = self.fleet
-        if self._pairs:
+        if self._pairs or not fleet.replicas:
             self.queue.append(request)
-            self.feed(actions)
-            return
-        if not fleet.replicas:
-            self.queue.append(request)
+            if self._pairs:
+                self.feed(actions)
             return
         replica, reason = dispatched(self._dispatcher, request, fleet)
         if self._common and not self._takes(replica):
@@ -153,9 +147,12 @@ class Colocated:
     def _assign(self, request: Request, replica: int, reason: str, actions: list[Action]) -> None:
         self.fleet.assigned(replica, request)
         actions.append(Assign(request.id, replica, reason))
+        reports = self.fleet.reports
+        if reports is not None:
+            reports.settle(replica)
         self._engines[replica].enqueue(request, actions)
-        if self.fleet.reports is not None:
-            self.fleet.reports.arrived(replica)
+        if reports is not None:
+            reports.arrived(replica)
 
     def _takes(self, replica: int) -> bool:
         """Whether less than a pass waits in an instance's queue."""
@@ -217,10 +214,12 @@ class Colocated:
 
     def ran(self, engine: Engine, event: Ran, actions: list[Action]) -> None:
         """The engine answers; finished requests leave."""
-        layer_pass, finished = engine.layer_pass, event.finished
+        layer_pass, finished, reports = engine.layer_pass, event.finished, self.fleet.reports
         if layer_pass is not None and layer_pass.begun:
             self._ran_layers(engine, event, actions)
             return
+        if reports is not None and not finished:
+            reports.settle(engine.id)  # else a new one replaces it
         engine.ran(event, actions)
         if finished:
             departed, requests = self.fleet.departed, self._requests
@@ -228,7 +227,7 @@ class Colocated:
                 departed(event.replica, requests[request])
             if self.live.enabled:
                 self.sharing.has_more(engine.id)
-        if (reports := self.fleet.reports) is not None:
+        if reports is not None:
             reports.look(engine.id, bool(finished))
         if self._pairs:
             self.feed(actions, engine.id)

@@ -6,7 +6,6 @@ from typing import Literal
 from serving.engine import boundary
 from serving.engine.engine import Engine
 from serving.engine.fleet import Fleet
-from serving.engine.load_reports import LoadReports
 from serving.kv.migration import Migrations
 from serving.kv.migration_rules import MigrationRules
 from serving.kv.moves import Moves
@@ -67,6 +66,7 @@ class Migrating:
             return
         halted = engine.halts and not event.running
         one = migrations.of_replica[engine.id]
+        self._settle((one.source, one.destination))
         inner.ran(engine, event, actions)
         migrations.ran(engine, event, actions)
         if halted:
@@ -79,11 +79,19 @@ class Migrating:
         reports = self.inner.fleet.reports
         if reports is not None:
             for replica in replicas:
-                reports.look(replica)
+                reports.moved(replica)
+
+    def _settle(self, replicas: Iterable[int]) -> None:
+        """Their engines are about to change."""
+        reports = self.inner.fleet.reports
+        if reports is not None:
+            for replica in replicas:
+                reports.settle(replica)
 
     def sent(self, event: Sent, actions: list[Action]) -> int | None:
         """KV of a migration has come, or first layers' KV."""
         if event.transfer in self.migrations.moves:
+            self._settle(self.inner.fleet.members)
             source = self.migrations.sent(event, actions)
             self._look_at(self.inner.fleet.members)
             return source
@@ -91,12 +99,14 @@ class Migrating:
 
     def leave(self, replica: int, actions: list[Action]) -> None:
         """It takes nothing new: what comes to it stays where it is, what leaves it goes on leaving."""
+        self._settle(self.inner.fleet.members)
         self.migrations.left(replica, actions)
         self.inner.leave(replica, actions)
         self._look_at(self.inner.fleet.members)
 
     def lose(self, engine: Engine, cause: str, actions: list[Action]) -> list[int]:
         """An instance is gone."""
+        self._settle(self.inner.fleet.members)
         self.migrations.lost(engine.id, actions)
         failed = self.inner.lose(engine, cause, actions)
         self._look_at(self.inner.fleet.members)
@@ -251,27 +261,19 @@ class Decoding:
 
 
 class Rounds:
-    """Once per period instances report their loads, where somebody reads them, and are paired for migration.
+    """Once per period instances of the services whose running requests migrate are paired."""
 
-    ``services``: of which running requests migrate. ``reports``: by model; empty: nobody reads any.
-    """
+    __slots__ = ("_services", "period_ns")
 
-    __slots__ = ("_reports", "_services", "period_ns")
-
-    def __init__(
-        self, services: Iterable[Migrating], period_ns: int, reports: Iterable[LoadReports] = ()
-    ) -> None:
-        self._services, self._reports = tuple(services), tuple(reports)
+    def __init__(self, services: Iterable[Migrating], period_ns: int) -> None:
+        self._services = tuple(services)
         self.period_ns = period_ns
 
-    def look(self, steps: Mapping[int, int], actions: list[Action]) -> None:
-        """A period is over. ``steps``: by replica, since its last report."""
-        for reports in self._reports:
-            reports.tick(steps)
+    def look(self, actions: list[Action]) -> None:
+        """A period is over."""
         for service in self._services:
             service.look(actions)
 
     def wake(self, now_ns: int) -> Wake:
         """To be called a period from now."""
-        why = "instances are paired for migration" if self._services else "instances report their loads"
-        return Wake(now_ns + self.period_ns, why, bool(self._reports))
+        return Wake(now_ns + self.period_ns, "instances are paired for migration")

@@ -239,14 +239,10 @@ class JoinBatch:
 
 @fact
 class Wake:
-    """Report ``Woke`` at this time. Only one is asked for at a time.
-
-    ``steps``: it is to tell how many steps each replica has run since its last report.
-    """
+    """Report ``Woke`` at this time. Only one is asked for at a time."""
 
     at_ns: int
     reason: str
-    steps: bool = False
 
 
 Action = (

@@ -17,8 +17,8 @@ class Control(Protocol):
 class JournalSink(Protocol):
     """Where a driver writes the journal."""
 
-    def write(self, now_ns: int, event: Event, actions: Sequence[Action]) -> None:
-        """One event and what was answered."""
+    def write(self, now_ns: int, event: Event, actions: Sequence[Action], told: Sequence[int] = ()) -> None:
+        """One event and what was answered; ``told``: what the driver was asked meanwhile, and said."""
 
 
 def names_of(actions: Iterable[type]) -> list[str]:

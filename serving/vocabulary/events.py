@@ -124,12 +124,7 @@ class Sent:
 
 @fact
 class Woke:
-    """The time a ``Wake`` asked for has come.
-
-    ``steps``: where it asked for them, (replica, steps) of those that have run some since their last report.
-    """
-
-    steps: tuple[tuple[int, int], ...] = ()
+    """The time a ``Wake`` asked for has come."""
 
 
 Event = (

@@ -1,24 +1,55 @@
 """How many steps replicas have run since their last reports, in the middle of coalesced runs."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Mapping
 
+from serving.vocabulary.events import Ran
 from serving.vocabulary.units import FRACTION_BITS
 from simcore.replica.machine import Machine
 from simcore.replica.segment import steps_to_reach
 
 
-def steps_since(machines: Iterable[Machine], now_ns: int) -> tuple[tuple[int, int], ...]:
-    """(replica, steps) of those with steps that ended before now and are not reported."""
-    found = [(machine.id, _steps_before(machine, now_ns)) for machine in machines if machine.run is not None]
-    return tuple([one for one in found if one[1]])
+class StepsSince:
+    """``serving.vocabulary.step_counts.StepSource`` of simulated replicas.
+
+    What is asked while a report is handled is about the run that has just been booked; so that is kept.
+    """
+
+    __slots__ = ("_ended", "_ended_ns", "_machines", "_reporting")
+
+    def __init__(self, machines: Mapping[int, Machine]) -> None:
+        self._machines = machines
+        # Of the last run that ended: where, when, and how it went (``_progress``).
+        self._reporting = self._ended_ns = -1
+        self._ended = (0, 0, 0, 0, 0)
+
+    def completing(self, machine: Machine) -> Callable[[], Ran]:
+        """Instead of ``machine.complete``."""
+
+        def complete() -> Ran:
+            self._reporting, self._ended_ns, self._ended = machine.id, machine.due_ns, _progress(machine)
+            return machine.complete()
+
+        return complete
+
+    def steps(self, replica: int, before_ns: int) -> int:
+        """Steps that have ended before then and that the engine does not know."""
+        if replica == self._reporting and before_ns <= self._ended_ns:
+            return _steps_before(before_ns, self._ended)
+        machine = self._machines[replica]
+        return 0 if machine.run is None else _steps_before(before_ns, _progress(machine))
 
 
-def _steps_before(machine: Machine, now_ns: int) -> int:
-    booked = machine._joins.booked
-    left = (now_ns << FRACTION_BITS) - machine._start_fixed - machine._head
+def _progress(machine: Machine) -> tuple[int, int, int, int, int]:
+    return machine._start_fixed, machine._head, machine._first, machine._slope, machine._joins.booked
+
+
+def _steps_before(now_ns: int, progress: tuple[int, int, int, int, int]) -> int:
+    """Steps that end before now of those that are booked and those of the run after them."""
+    start_fixed, head, first, slope, booked = progress
+    left = (now_ns << FRACTION_BITS) - start_fixed - head
     if left <= 0:
         return booked
-    ended = int(machine._head > 0)
-    if machine._steps:
-        ended += steps_to_reach(machine._first, machine._slope, left) - 1
+    ended = int(head > 0)
+    if first:
+        ended += steps_to_reach(first, slope, left) - 1
     return booked + ended

@@ -130,7 +130,7 @@ def test_kv_usage_follows_the_block_ledger_of_every_step(world: str, monkeypatch
     seen: dict[int, list[tuple[int, float]]] = {}
 
     class Looking(SeriesSink):
-        def write(self, now_ns, event, actions):  # type: ignore[no-untyped-def]
+        def write(self, now_ns, event, actions, told=()):  # type: ignore[no-untyped-def]
             super().write(now_ns, event, actions)
             for id, engine in self.engines.items():
                 ledger, ended = engine.ledger, sum(map(engine.ledger.held_blocks, engine.ended))

@@ -34,7 +34,7 @@ class Seen:
     def __init__(self) -> None:
         self.lists: list[list[Action]] = []
 
-    def write(self, now_ns: int, event: Event, actions: Sequence[Action]) -> None:
+    def write(self, now_ns: int, event: Event, actions: Sequence[Action], told: Sequence[int] = ()) -> None:
         self.lists.append(list(actions))
 
 
@@ -131,7 +131,7 @@ CHARACTER: dict[str, Callable[[Ran], bool]] = {
     "vllm_full": lambda one: is_static(one) and gpus_of(one) == 10 and "outstanding" in assigned(one),
     "vllm_half": lambda one: is_static(one) and gpus_of(one) < 10,
     "round_robin": lambda one: is_static(one) and assigned(one) == "its turn",
-    "infaas_pp": lambda one: is_static(one) and wakes(one) == {"instances report their loads"},
+    "infaas_pp": lambda one: is_static(one) and not wakes(one) and "freeness" in assigned(one),
     "llumnix_base": lambda one: wakes(one) == {"instances are paired for migration"},
 }
 SAME = {"vllm": "vllm_full"}  # by its own file

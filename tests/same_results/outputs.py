@@ -64,7 +64,7 @@ FIELDS: Final[Mapping[str, Sequence[str]]] = {
     ),
     "stopsend": ("transfer",),
     "joinbatch": ("replica", "requests", "layers"),
-    "wake": ("at_ns", "steps"),
+    "wake": ("at_ns",),
 }
 
 # What is written only where a field behind it is set says no more than what is not written.
@@ -131,10 +131,12 @@ def _parts(value: Any) -> dict[str, Any]:
 def journal_outputs(lines: Sequence[str]) -> Outputs:
     """Of event lines: their text, which kinds follow each other when, and every field of every kind."""
     order, columns = [], dict[str, list[Any]]()
-    for number, (now_ns, event, actions) in enumerate(map(json.loads, lines)):
+    for number, (now_ns, event, actions, *told) in enumerate(map(json.loads, lines)):
         order.append([now_ns, event[0], [action[0] for action in actions]])
         for name, value in _named(event[0], event[1:]):
             columns.setdefault(f"event {name}", []).append([number, value])
+        if told:
+            columns.setdefault("told", []).append([number, *told])
         for action in actions:
             for name, value in _fields_of_action(action):
                 columns.setdefault(f"action {name}", []).append([number, value])

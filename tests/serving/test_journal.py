@@ -91,7 +91,7 @@ events = st.one_of(
     st.builds(Loaded, numbers, numbers, numbers, st.booleans(), firsts),
     st.builds(LoadStopped, numbers, numbers, numbers, words, firsts),
     st.builds(Sent, numbers, numbers, words),
-    st.builds(Woke, st.lists(st.tuples(numbers, numbers), max_size=4).map(tuple)),
+    st.builds(Woke),
 )
 stops = st.lists(st.tuples(words, numbers), max_size=4).map(tuple)
 amounts = st.floats(0, 1e15)
@@ -121,7 +121,7 @@ actions = st.one_of(
     ),
     st.builds(StopSend, numbers, words),
     st.builds(JoinBatch, numbers, ids, words, spans),
-    st.builds(Wake, numbers, words, st.booleans()),
+    st.builds(Wake, numbers, words),
 )  # fmt: skip
 
 
@@ -134,9 +134,6 @@ def as_json(fact: Event | Action) -> list[Any]:
     elif isinstance(fact, Ran):
         *most, joins = fields
         fields = (*most, *([joins] if joins else []))
-    elif isinstance(fact, Woke | Wake):
-        *most, steps = fields
-        fields = (*most, *([steps] if steps else []))
     elif isinstance(fact, Loaded | LoadStopped):
         *most, first = fields
         fields = (*most, *([first] if first else []))

@@ -33,8 +33,9 @@ class Notes:
         if not self.noted or self.noted[-1][1] != known:
             self.noted.append((now_ns, known))
         if type(event) is Woke:
+            source = self.inner.step_counts.source
             for replica, report in known.items():  # after a tick they are true of this instant
-                engine, steps = self.inner.engines[replica], dict(event.steps).get(replica, 0)
+                engine, steps = self.inner.engines[replica], source.steps(replica, now_ns)
                 if not steps and not actions:
                     assert report.free_blocks == engine.ledger.free_blocks
         return actions

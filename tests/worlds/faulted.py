@@ -86,13 +86,15 @@ class Checked:
         self.controller = controller
         self.elastic = controller.elastic  # a standing world is told by it
         self.lines: list[str] = []
+        self.step_counts = controller.step_counts
+        self.step_counts.told = []
         self.actions = 0
         self.events: Counter[str] = Counter()
 
     def handle(self, now_ns: int, event: Event) -> Sequence[Action]:
         actions = self.controller.handle(now_ns, event)
         check(self.controller)
-        self.lines.append(line(now_ns, event, actions))
+        self.lines.append(line(now_ns, event, actions, self.step_counts.take()))
         self.actions += len(actions)
         self.events[type(event).__name__] += 1
         assert len(self.lines) < MOST_EVENTS, "the world does not come to its end"

@@ -9,6 +9,7 @@ from policies.dispatch import LeastOutstanding, RoundRobin
 from policies.llumnix.dispatch import Freeness
 from serving.composition import MigrationParts, ServiceOptions, compose
 from serving.controller import Controller
+from serving.engine.fleet import Dispatcher
 from serving.engine.pool import EngineOptions
 from serving.kv.migration_log import MigrationRecord
 from serving.kv.migration_rules import MigrationRules
@@ -73,19 +74,26 @@ class Setting:
         )
 
 
-def controller_of(setting: Setting, coalesce: bool = True, migrator: Migrator | None = None) -> Controller:
+def controller_of(
+    setting: Setting,
+    coalesce: bool = True,
+    migrator: Migrator | None = None,
+    dispatcher: Dispatcher | None = None,
+) -> Controller:
     case = setting.case
     replicas = [
         Replica(id, SHAPE.name, LayerRange(0, LAYERS), (id,), case.total_blocks, case.block_tokens,
                 watermark_blocks=case.watermark_blocks, prefix_caching=case.prefix_caching)
         for id in range(case.replicas)
     ]  # fmt: skip
-    dispatcher = RoundRobin() if case.dispatch == "round_robin" else LeastOutstanding()
+    if dispatcher is None:
+        dispatcher = RoundRobin() if case.dispatch == "round_robin" else LeastOutstanding()
+        dispatcher = Freeness() if setting.freeness else dispatcher
     who = DrawnPairs(setting.seed, setting.chance) if migrator is None else migrator
     parts = MigrationParts(who, setting.period_ns, {SHAPE.name: setting.rules})
     options = ServiceOptions(migration=parts, reports_period_ns=setting.period_ns)
     return compose(
-        replicas, Freeness() if setting.freeness else dispatcher, lambda _: batcher_of(case), AdmitAll(),
+        replicas, dispatcher, lambda _: batcher_of(case), AdmitAll(),
         EngineOptions(coalesce, case.asynchronous), options,
     )  # fmt: skip
 
@@ -122,10 +130,11 @@ def play(
     faults: FaultPlan | None = None,
     migrator: Migrator | None = None,
     wrap: Callable[[Controller], Controller] = lambda one: one,
+    dispatcher: Dispatcher | None = None,
 ) -> Played:
     """A run with all invariants checked after every event."""
     case = setting.case
-    controller = controller_of(setting, coalesce, migrator)
+    controller = controller_of(setting, coalesce, migrator, dispatcher)
     checked, recorder = Checked(wrap(controller)), Told()
     gpus = gpus_of(case.replicas)
     requests: Iterable = [(replace(one, model=SHAPE.name), output) for one, output in requests_of(case)]

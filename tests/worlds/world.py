@@ -75,11 +75,13 @@ class Checked:
     def __init__(self, controller: Controller) -> None:
         self.controller = controller
         self.lines: list[str] = []
+        self.step_counts = controller.step_counts
+        self.step_counts.told = []
 
     def handle(self, now_ns: int, event):  # type: ignore[no-untyped-def]
         actions = self.controller.handle(now_ns, event)
         check(self.controller)
-        self.lines.append(line(now_ns, event, actions))
+        self.lines.append(line(now_ns, event, actions, self.step_counts.take()))
         return actions
 
 
