@@ -24,9 +24,7 @@ class KeysManager:
 
     def __init__(self, most_used: float = MOST_USED) -> None:
         if not 0 < most_used <= 1:
-            raise ValueError(
-                f"keys.most_used={most_used} is no share of memory: write one above 0, at most 1"
-            )
+            raise ValueError(f"most_used={most_used} is no share of memory: write one above 0, at most 1")
         self._most_used = most_used
 
     def manage(self, view: PipelineView, keys: frozenset[int]) -> tuple[StageDecision, ...]:

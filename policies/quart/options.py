@@ -1,0 +1,134 @@
+"""Stage scalers from the plain values of a configuration; each keeps what it remembers per model."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Literal, get_args
+
+from policies.quart.baselines import Cocktail, InferLine, Infless
+from policies.quart.corrector import Corrector
+from policies.quart.cpu import MOST_CORES, CpuCompensator
+from policies.quart.cv import CvPredictor, Measured, Whitt
+from policies.quart.keys import MOST_USED, KeysManager
+from policies.quart.pid import Gains
+from policies.quart.placement import Placement
+from policies.quart.quart import KEY_FOR_S, Quart
+from policies.quart.queueing import DelayForm
+from policies.quart.settings import DEFAULTS, SMOOTHER_DEFAULTS, CorrectorSettings, ErrorSign
+from policies.quart.smoother import Smoother
+from serving.protocols.stages import PipelineView, StageDecision, StageScaler
+
+Predictor = Literal["none", "whitt", "measured"]
+
+
+class PerModel:
+    """One scaler for each model, made when its pipeline is first seen."""
+
+    def __init__(self, make: Callable[[], StageScaler]) -> None:
+        self._make = make
+        self.of: dict[str, StageScaler] = {}
+
+    def scale(self, view: PipelineView) -> tuple[StageDecision, ...]:
+        """What the model's own scaler says."""
+        found = self.of.get(view.model)
+        if found is None:
+            found = self.of[view.model] = self._make()
+        return found.scale(view)
+
+
+def quart(
+    defaults: str = "reference",
+    delay: str = "erlang_c",
+    corrector: str = "pid",
+    sign: str = "delay_minus_target",
+    proportional: float | None = None,
+    integral_per_s: float | None = None,
+    derivative_s: float | None = None,
+    period_s: float | None = None,
+    target_s: float | None = None,
+    smoother: str = "whitt",
+    hold_s: float | None = None,
+    compensator: bool = True,
+    most_cores: int = MOST_CORES,
+    keys: bool = True,
+    most_used: float = MOST_USED,
+    key_for_s: float = KEY_FOR_S,
+    placement: bool = True,
+) -> StageScaler:
+    """QUART. ``defaults``: ``reference`` or ``released``; None: as these have it. Parts can be off.
+
+    Raises ValueError: one sentence that names the key.
+    """
+    _known("defaults", defaults, tuple(DEFAULTS))
+    _known("delay", delay, get_args(DelayForm))
+    _known("corrector", corrector, ("pid", "rate"))
+    _known("sign", sign, get_args(ErrorSign))
+    _known("smoother", smoother, get_args(Predictor))
+    base = DEFAULTS[defaults]
+    given: dict[str, Any] = {"form": delay, "control": corrector, "sign": sign}
+    given |= {"period_s": period_s, "target_s": target_s}
+    settings = replace(base, **{key: value for key, value in given.items() if value is not None})
+    settings = replace(settings, gains=_gains(base, proportional, integral_per_s, derivative_s))
+    smoothing = SMOOTHER_DEFAULTS[defaults]
+    if hold_s is not None:
+        smoothing = replace(smoothing, hold_s=hold_s)
+    predictors: dict[str, CvPredictor] = {"whitt": Whitt(), "measured": Measured()}
+    manager = KeysManager(most_used) if keys else None
+
+    def make() -> StageScaler:
+        return Quart(
+            Corrector(settings),
+            Smoother(predictors[smoother], smoothing) if smoother != "none" else None,
+            CpuCompensator(most_cores=most_cores) if compensator else None,
+            manager,
+            Placement() if placement else None,
+            key_for_s,
+        )
+
+    return PerModel(make)
+
+
+def infless(utilization: float = 0.8, keep_alive_s: float = 60.0, period_s: float = 1.0) -> StageScaler:
+    """INFless, approximated."""
+    share = _share(utilization)
+    return PerModel(lambda: Infless(share, keep_alive_s, period_s))
+
+
+def inferline(
+    planned_per_s: float = 0.0,
+    utilization: float = 0.7,
+    envelope_s: float = 30.0,
+    settle_s: float = 15.0,
+    period_s: float = 1.0,
+) -> StageScaler:
+    """InferLine, approximated."""
+    share = _share(utilization)
+    return PerModel(lambda: InferLine(planned_per_s, share, envelope_s, settle_s, period_s))
+
+
+def cocktail(
+    utilization: float = 0.8,
+    ahead_s: float = 10.0,
+    history_s: float = 30.0,
+    spares: int = 1,
+    keep_s: float = 30.0,
+    period_s: float = 1.0,
+) -> StageScaler:
+    """Cocktail, approximated."""
+    share = _share(utilization)
+    return PerModel(lambda: Cocktail(share, ahead_s, history_s, spares, keep_s, period_s))
+
+
+def _gains(base: CorrectorSettings, *given: float | None) -> Gains:
+    usual = base.gains.proportional, base.gains.integral_per_s, base.gains.derivative_s
+    return Gains(*[ours if own is None else own for own, ours in zip(given, usual, strict=True)])
+
+
+def _known(key: str, value: str, options: tuple[str, ...]) -> None:
+    if value not in options:
+        raise ValueError(f"{key}={value} is unknown: write one of {', '.join(options)}")
+
+
+def _share(utilization: float) -> float:
+    if not 0 < utilization <= 1:
+        raise ValueError(f"utilization={utilization} is no share of time: write one above 0, at most 1")
+    return utilization
