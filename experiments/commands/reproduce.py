@@ -1,6 +1,6 @@
 """``servetwin reproduce PAPER FIGURE ... out=FOLDER``: figures of a paper made again, with verdicts."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -14,20 +14,27 @@ if TYPE_CHECKING:
     from experiments.reproduce.figure import Figure
     from experiments.reproduce.outcomes import Outcomes
     from experiments.reproduce.registry import Recipe
+    from experiments.reproduce.set_ups import Case
+    from experiments.reproduce.sweep import Sweep
 
 USAGE: Final = """servetwin reproduce: figures of a paper, ours beside the paper's
 
-  servetwin reproduce blitzscale list                    the figures there are
-  servetwin reproduce blitzscale FIGURE ... out=DIR      make these (all: every one)
+  servetwin reproduce PAPER list                    the figures there are; PAPER: blitzscale | llumnix
+  servetwin reproduce PAPER FIGURE ... out=DIR      make these (all: every one)
 
 Keys: out=DIR, seeds=5 (runs of each system, paired), processes=2, sweeps=true (further runs that tell what
-the results hang on: windows, loads, memory, time-outs), overwrite=false, runs=DIR (where finished runs are
-kept, so that the same command goes on after a break; without it DIR is OUT.runs, deleted at the end).
-Writes FIGURE.json, FIGURE.png, sweeps.json and page.md into DIR and prints, below the counts of verdicts,
-a table: paper, ours, their ratio, a verdict. "in band": direction and order hold and the size is within a
-factor 1.5; "out" is told with what was measured and where in sweeps.json it is.
+the results hang on: windows, loads, memory, rules), overwrite=false, runs=DIR (where finished runs are
+kept, so that the same command goes on after a break; without it DIR is OUT.runs, deleted at the end);
+of llumnix requests=10000 (of a run; with fewer no verdict is claimed).
+Writes FIGURE.json, FIGURE.png, points.csv (all that is drawn), runs.csv (every run with its command),
+sweeps.json, page.md and page.html into DIR and prints, below the counts of verdicts, a table: paper, ours,
+their ratio, a verdict. "in band": direction and order hold and the size is within a factor 1.5, or within
+the bound that the figure names; "out" is told with what was measured and where in sweeps.json it is.
+Points of llumnix's figures are read from llumnix_points.csv of the folder SERVETWIN_FIGURES; without it
+ours stand alone.
 
-Example: servetwin reproduce blitzscale fig21 out=out/fig21
+Examples: servetwin reproduce blitzscale fig21 out=out/fig21
+          servetwin reproduce llumnix fig10 out=out/fig10
 """
 
 _KEYS: Final = {
@@ -38,12 +45,13 @@ _KEYS: Final = {
     "overwrite": Wanted(bool),
     "runs": Wanted(str),
 }
-_MOST: Final = {"seeds": 100, "processes": 256}
+_OF_LLUMNIX: Final = {"requests": Wanted(int)}
+_MOST: Final = {"seeds": 100, "processes": 256, "requests": 10_000}
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the words ask for, defaults filled in."""
+    """What the words ask for, defaults filled in. requests: of a run, where the paper's runs have so many."""
 
     figures: tuple[str, ...]
     out: str
@@ -52,57 +60,82 @@ class Settings:
     sweeps: bool
     overwrite: bool
     runs: str = ""
+    requests: int = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Paper:
+    """Its figures, made with so many requests a run, and the sweeps that belong to some cases."""
+
+    name: str
+    recipes: "Callable[[int], dict[str, Recipe]]"
+    sweeps: "Callable[[Sequence[Case]], tuple[Sweep, ...]]"
+    keys: Mapping[str, Wanted]
 
 
 def reproduce(words: Sequence[str]) -> int:
     """The command without its first word; exit status 2 without a paper."""
-    return by_verb("reproduce", words, {"blitzscale": _blitzscale}, USAGE)
+    return by_verb("reproduce", words, {"blitzscale": _blitzscale, "llumnix": _llumnix}, USAGE)
 
 
-def settings_of(words: Sequence[str]) -> Settings:
+def settings_of(words: Sequence[str], paper: str, keys: Mapping[str, Wanted] = _KEYS) -> Settings:
     """Figures first, then keys. Raises UserError naming the word."""
     figures = [word for word in words if "=" not in word]
     given: dict[str, object] = {"seeds": 5, "processes": 2, "sweeps": True, "overwrite": False}
     for word in parse_words([word for word in words if "=" in word]):
-        if word.key not in _KEYS:
-            near = closest(word.key, _KEYS) or ", ".join(_KEYS)
-            raise UserError(f"unknown key '{echo(word.key)}' for servetwin reproduce: write {near}=VALUE")
-        given[word.key] = parse_value(word, _KEYS[word.key])
+        if word.key not in keys:
+            near = closest(word.key, keys) or ", ".join(keys)
+            raise UserError(
+                f"unknown key '{echo(word.key)}' for servetwin reproduce {paper}: write {near}=VALUE"
+            )
+        given[word.key] = parse_value(word, keys[word.key])
     for key, most in _MOST.items():
-        value = given[key]
+        value = given.get(key, 1)
         if not isinstance(value, int) or not 1 <= value <= most:
             raise UserError(f"{key}={value} is out of range: write a number from 1 to {most}")
     if not figures:
-        raise UserError("servetwin reproduce blitzscale lacks a figure: write one of its list, or all")
+        raise UserError(f"servetwin reproduce {paper} lacks a figure: write one of its list, or all")
     if not given.get("out"):
         raise UserError("out is missing: write out=FOLDER, the folder the figures go to")
     return Settings(tuple(figures), **given)  # type: ignore[arg-type]
 
 
 def _blitzscale(words: Sequence[str]) -> int:
-    from experiments.reproduce.registry import PAPERS, chosen
+    from experiments.reproduce.registry import BLITZSCALE, sweeps_of
+
+    return _of_paper(Paper("blitzscale", lambda _: BLITZSCALE, sweeps_of, _KEYS), words)
+
+
+def _llumnix(words: Sequence[str]) -> int:
+    from experiments.llumnix.points import read_points
+    from experiments.llumnix.registry import recipes
+    from experiments.llumnix.sweeps import sweeps_of
+
+    points = read_points()
+    return _of_paper(
+        Paper("llumnix", lambda count: recipes(count, points), sweeps_of, _KEYS | _OF_LLUMNIX), words
+    )
+
+
+def _of_paper(paper: Paper, words: Sequence[str]) -> int:
+    from experiments.reproduce.registry import chosen
 
     if list(words) == ["list"]:
         with telling():
-            for name, recipe in PAPERS["blitzscale"].items():
+            for name, recipe in paper.recipes(1).items():
                 print(f"{name:10s} {recipe.told}")
         return 0
-    settings = settings_of(words)
-    recipes = chosen("blitzscale", settings.figures)
-    command = " ".join(("servetwin reproduce blitzscale", *words))
-    _make(recipes, settings, command)
+    settings = settings_of(words, paper.name, paper.keys)
+    recipes = chosen(paper.name, paper.recipes(settings.requests), settings.figures)
+    command = " ".join((f"servetwin reproduce {paper.name}", *words))
+    _make(recipes, paper, settings, command)
     return 0
 
 
-def _make(recipes: "Mapping[str, Recipe]", settings: Settings, command: str) -> None:
+def _make(recipes: "Mapping[str, Recipe]", paper: Paper, settings: Settings, command: str) -> None:
     from experiments.commands.progress import progress_bar
-    from experiments.config.version import code_version
-    from experiments.reproduce.page import FILE as PAGE
-    from experiments.reproduce.page import as_page
-    from experiments.reproduce.registry import sweeps_of
     from experiments.reproduce.run_store import RunStore
     from experiments.reproduce.runs import carry_out
-    from experiments.reproduce.saved import FILE, as_saved, as_text
     from experiments.reproduce.shown import heading, print_figure, tally
     from experiments.results.result_folder import ResultFolder
 
@@ -110,12 +143,10 @@ def _make(recipes: "Mapping[str, Recipe]", settings: Settings, command: str) -> 
     with ResultFolder(settings.out, settings.overwrite) as folder:
         cases = [one for recipe in recipes.values() for one in recipe.cases()]
         with progress_bar("reproducing") as on_progress:
-            sweeps = sweeps_of(cases) if settings.sweeps else ()
+            sweeps = paper.sweeps(cases) if settings.sweeps else ()
             outcomes = carry_out(cases, settings.seeds, settings.processes, on_progress, sweeps, store)
         figures = [_write(recipe, outcomes, folder.path, command) for recipe in recipes.values()]
-        (folder.path / FILE).write_text(as_text(as_saved(outcomes, figures)), encoding="utf-8")
-        page = as_page(figures, command, code_version()["commit"])
-        (folder.path / PAGE).write_text(page, encoding="utf-8")
+        _write_tables(figures, outcomes, folder.path, command)
         target = folder.commit()
     if not settings.runs:
         store.clear()
@@ -126,11 +157,28 @@ def _make(recipes: "Mapping[str, Recipe]", settings: Settings, command: str) -> 
         print(f"{tally(figures)}\nfigures in {target}")
 
 
+def _write_tables(figures: "list[Figure]", outcomes: "Outcomes", folder: Path, command: str) -> None:
+    """What all figures together leave: sweeps, points, runs, and the page in Markdown and in HTML."""
+    from experiments.config.version import code_version
+    from experiments.reproduce import csv_tables, html_page, page, saved
+
+    commit = code_version()["commit"]
+    texts = {
+        saved.FILE: saved.as_text(saved.as_saved(outcomes, figures)),
+        csv_tables.POINTS_FILE: csv_tables.points_csv(figures),
+        csv_tables.RUNS_FILE: csv_tables.runs_csv(outcomes),
+        page.FILE: page.as_page(figures, command, commit),
+        html_page.FILE: html_page.as_html(figures, command, commit, folder),
+    }
+    for name, text in texts.items():
+        (folder / name).write_text(text, encoding="utf-8")
+
+
 def _write(recipe: "Recipe", outcomes: "Outcomes", folder: Path, command: str) -> "Figure":
-    """FIGURE.json, FIGURE.png, and the cluster files that runs of it had in place of their cluster's."""
+    """FIGURE.json, FIGURE.png, and the cluster files and requests that runs of it had of their own."""
     from experiments.config.version import code_version
     from experiments.reproduce.drawing import draw
-    from experiments.reproduce.runs import command_of, links_file
+    from experiments.reproduce.runs import command_of, links_file, rows_file
     from experiments.reproduce.shown import as_json
 
     figure = recipe.make(outcomes)
@@ -139,7 +187,8 @@ def _write(recipe: "Recipe", outcomes: "Outcomes", folder: Path, command: str) -
     (folder / f"{figure.name}.json").write_text(text, encoding="utf-8")
     draw(figure, folder / f"{figure.name}.png")
     for case in recipe.cases():
-        if case.links and outcomes.of(case):
-            (folder / "clusters").mkdir(exist_ok=True)
-            (folder / "clusters" / links_file(case)).write_text(case.links, encoding="utf-8")
+        for name, text in ((f"clusters/{links_file(case)}", case.links), (rows_file(case), case.rows)):
+            if text and outcomes.of(case):
+                (folder / name).parent.mkdir(exist_ok=True)
+                (folder / name).write_text(text, encoding="utf-8")
     return figure

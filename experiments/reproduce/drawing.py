@@ -12,7 +12,7 @@ from experiments.reproduce.verdict import BAND
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_WIDTH_IN: Final = 11.0
+_COLUMN_IN: Final = 5.5
 _PANEL_IN: Final = 3.4
 _ROW_IN: Final = 0.26
 _COLORS: Final = {
@@ -30,11 +30,12 @@ def draw(figure: Figure, path: Path) -> None:
     from matplotlib import pyplot
 
     rows = [row for row in figure.rows if row.ratio is not None]
-    columns = 1 if len(figure.panels) < 2 else 2
+    columns = 1 if len(figure.panels) < 2 else figure.columns
     above = -(-len(figure.panels) // columns)
     heights = [_PANEL_IN * above] if above else []
     heights += [1.2 + _ROW_IN * len(rows)] if rows or not above else []
-    drawn = pyplot.figure(figsize=(_WIDTH_IN, sum(heights) + 0.4), layout="constrained")
+    width = _COLUMN_IN * max(columns, 2)
+    drawn = pyplot.figure(figsize=(width, sum(heights) + 0.4), layout="constrained")
     drawn.suptitle(figure.title)
     parts = drawn.subfigures(len(heights), 1, squeeze=False, height_ratios=heights)[:, 0]
     if above:

@@ -58,10 +58,23 @@ class Panel:
 
 
 @dataclass(frozen=True, slots=True)
+class Measured:
+    """One point that a figure draws: one value per seed, and the paper's where it is known."""
+
+    panel: str
+    metric: str
+    system: str
+    x: float
+    values: tuple[float, ...]
+    paper: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Figure:
     """One figure of a paper. inputs: what it was made from, sentences. levels: plain numbers, unjudged.
 
     sweeps: numbers of its own for sweeps.json; those of runs and their sweeps are there without it.
+    numbers: all it draws, for points.csv. columns: of panels in the picture.
     """
 
     name: str
@@ -71,6 +84,8 @@ class Figure:
     inputs: tuple[str, ...] = ()
     levels: tuple[Mapping[str, str], ...] = ()
     sweeps: Mapping[Key, Any] = field(default_factory=dict)
+    numbers: tuple[Measured, ...] = ()
+    columns: int = 2
 
     def __post_init__(self) -> None:
         silent = [row.name for row in self.rows if row.verdict in MISSED and not row.saved]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class Outcome:
     """One run: words, summary, and three columns of its finished requests (``tpot_ms`` may be NaN).
 
-    timelines: name -> (seconds, values), see experiments.reproduce.timelines.
+    timelines: name -> (seconds, values), see experiments.reproduce.timelines. columns: what the case keeps.
     """
 
     words: Words
@@ -30,6 +30,7 @@ class Outcome:
     tpot_ms: Floats
     told: str
     timelines: Mapping[str, tuple[Floats, Floats]] = field(default_factory=dict)
+    columns: Mapping[str, Floats] = field(default_factory=dict)
 
     def at(self, path: str) -> float | None:
         """A number of the summary, such as ``ttft_ms.p99``; None where the run has none."""
@@ -127,6 +128,13 @@ def violations(outcome: Outcome, ttft_ms: float, tbt_ms: float) -> float:
 
 # What a saved sweep has of every run.
 SAVED: Final = {
+    "e2e_ms_mean": summary_metric("mean latency", "ms", "e2e_ms.mean"),
+    "e2e_ms_p99": summary_metric("P99 latency", "ms", "e2e_ms.p99"),
+    "tpot_ms_mean": summary_metric("mean TPOT", "ms", "tpot_ms.mean"),
+    "tpot_ms_p99": summary_metric("P99 TPOT", "ms", "tpot_ms.p99"),
+    "preemptions": summary_metric("preemptions", "", "preemptions"),
+    "preemption_loss_ms_mean": summary_metric("mean preemption loss", "ms", "preemption_loss_ms.mean"),
+    "migrations": summary_metric("migrations", "", "migrations.committed"),
     "ttft_ms_mean": MEAN_TTFT,
     "ttft_ms_p99": P99_TTFT,
     "itl_ms_mean": MEAN_TBT,

@@ -28,7 +28,9 @@ class Rate:
 
 
 def rate_of(set_up: SetUp, seed: int) -> Rate:
-    """As ``drawn_rate``; a recorded window has one factor for all seeds."""
+    """As ``drawn_rate``; a recorded window has one factor for all seeds, a written rate is the trace's."""
+    if set_up.rate == "written":
+        return Rate((), f"{set_up.name}: {' '.join(set_up.trace)}")
     recorded = set_up.rate == "scaled" and any(word in _RECORDED for word in set_up.trace)
     return drawn_rate(set_up, 0 if recorded else seed)
 

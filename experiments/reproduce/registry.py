@@ -57,7 +57,6 @@ BLITZSCALE: Final[dict[str, Recipe]] = {
     "zigzag": Recipe("ZigZag against best effort: one pair's bound, settings", zigzag.cases, zigzag.zigzag),
     "v1": Recipe("headlines of the first version", v1.cases, v1.v1),
 }
-PAPERS: Final = {"blitzscale": BLITZSCALE}
 
 
 def sweeps_of(cases: Sequence[Case]) -> tuple[Sweep, ...]:
@@ -66,9 +65,8 @@ def sweeps_of(cases: Sequence[Case]) -> tuple[Sweep, ...]:
     return tuple(one for one in all_sweeps() if subjects.count(one.subject) > 1)
 
 
-def chosen(paper: str, names: Sequence[str]) -> dict[str, Recipe]:
+def chosen(paper: str, recipes: dict[str, Recipe], names: Sequence[str]) -> dict[str, Recipe]:
     """The recipes of these figures (``all``: every one), each once; UserError for one there is not."""
-    recipes = PAPERS[paper]
     if "all" in names:
         return recipes
     for name in names:

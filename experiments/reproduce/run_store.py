@@ -37,9 +37,10 @@ class RunStore:
                 data = json.loads(str(found["text"]))
                 lines = {name: (found[f"x {name}"], found[f"y {name}"]) for name in data["timelines"]}
                 columns = [found[name] for name in _COLUMNS]
+                more = {name: found[f"column {name}"] for name in data["columns"]}
         except (OSError, ValueError, KeyError, zipfile.BadZipFile):
             return None
-        return Outcome(tuple(data["words"]), data["summary"], *columns, data["told"], lines)
+        return Outcome(tuple(data["words"]), data["summary"], *columns, data["told"], lines, more)
 
     def keep(self, case: Case, seed: int, run: Outcome) -> None:
         """Write the run atomically."""
@@ -48,10 +49,12 @@ class RunStore:
             "summary": run.summary,
             "told": run.told,
             "timelines": list(run.timelines),
+            "columns": list(run.columns),
         }
         arrays: dict[str, Any] = {name: getattr(run, name) for name in _COLUMNS}
         for name, (x, y) in run.timelines.items():
             arrays |= {f"x {name}": x, f"y {name}": y}
+        arrays |= {f"column {name}": column for name, column in run.columns.items()}
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self._path(case, seed)
         part = path.with_suffix(f".{os.getpid()}.part")

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from experiments.compose.compose import load_config, option_groups
+from experiments.config.config import RunConfig
 from experiments.config.overrides import parse_words
 from experiments.reproduce.outcomes import Outcome, Outcomes
 from experiments.reproduce.rates import NOWHERE, rate_of
@@ -26,7 +31,7 @@ Progress = Callable[[int, int], None]
 
 PROCESSES: Final = 2
 _FEW: Final = 16  # cases that one process checks sooner than others start
-_PLAIN_KEYS: Final = ("estimates",)
+_PLAIN_KEYS: Final = ("estimates", "uncertainty")
 # Groups whose options may be made on request, or are files of the user.
 _OPEN_GROUPS: Final = ("cluster", "model", "trace")
 
@@ -69,7 +74,8 @@ def lacking(words: Words) -> str:
     groups = option_groups()
     for word in parse_words(words):
         if word.key in groups:
-            known = word.text in groups[word.key] or word.key in _OPEN_GROUPS
+            own = ":" in word.text  # module:Class
+            known = own or word.text in groups[word.key] or word.key in _OPEN_GROUPS
         else:
             known = ("." in word.key or word.key in _PLAIN_KEYS) and "/" not in word.key
         if not known:
@@ -95,19 +101,37 @@ def run_once(case: Case, seed: int) -> Outcome:
         columns["tpot_ms"],
         f"{rate.told}; step times: {prepared.hardware.step.source.partition(';')[0]}",
         timelines_of(columns, done.summary),
+        {name: _column(columns, name) for name in case.columns},
     )
 
 
+def _column(columns: Mapping[str, Any], name: str) -> NDArray[np.float64]:
+    """Of the finished requests; 0 where a run has none, such as losses where nobody was preempted."""
+    found = columns.get(name)
+    return np.zeros(len(columns["ttft_ms"])) if found is None else np.asarray(found, dtype=np.float64)
+
+
 def _executed(case: Case, words: Words) -> tuple[Prepared, Simulated]:
-    """The run, over the links of the case's own cluster file if it has one."""
+    """The run, with the files of the case's own."""
+    with _configured(case, words) as config:
+        prepared = prepare(config)
+        return prepared, execute(prepared)
+
+
+@contextmanager
+def _configured(case: Case, words: Words) -> Iterator[RunConfig]:
+    """With the links and the requests of the case's own, whose files are there until the end."""
     config = load_config((*words, NOWHERE), "simulate")
-    with TemporaryDirectory() as folder:  # read while the run is built, so it stays until the end
+    with TemporaryDirectory() as folder:
         if case.links:
             file = Path(folder, "links.yaml")
             file.write_text(case.links, encoding="utf-8")
             config = replace(config, cluster=replace(config.cluster, topology=str(file)))
-        prepared = prepare(config)
-        return prepared, execute(prepared)
+        if case.rows:
+            file = Path(folder, "requests.csv")
+            file.write_text(case.rows, encoding="utf-8")
+            config = replace(config, trace=replace(config.trace, path=str(file)))
+        yield config
 
 
 def _refusal(case: Case, prepared: bool = False) -> str:
@@ -118,11 +142,11 @@ def _refusal(case: Case, prepared: bool = False) -> str:
     if lacks := lacking(case.all_words()):
         return lacks
     try:
-        config = load_config(case.all_words(NOWHERE), "simulate")
         if case.links:
             parse_cluster("links", links_file(case), case.links)
-        if case.optional or prepared:
-            prepare(config)
+        with _configured(case, case.all_words()) as config:
+            if case.optional or prepared:
+                prepare(config)
     except UserError as error:
         if case.optional:
             return f"refused: {error}"
@@ -171,4 +195,14 @@ def command_of(outcome: Outcome, case: Case | None = None) -> str:
 
 def links_file(case: Case) -> str:
     """The name under which a case's own cluster file is written beside the figures."""
-    return f"{case.set_up.name}, {case.label}.yaml".replace("/", "-").replace(", ", "-").replace(" ", "_")
+    return f"{file_name(f'{case.set_up.name}, {case.label}')}.yaml"
+
+
+def rows_file(case: Case) -> str:
+    """The file of a case's own requests, beside the figures; its words name it."""
+    return f"traces/{file_name(case.set_up.name)}.csv"
+
+
+def file_name(text: str) -> str:
+    """Without slashes, commas and spaces."""
+    return text.replace("/", "-").replace(", ", "-").replace(" ", "_")

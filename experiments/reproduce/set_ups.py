@@ -29,23 +29,23 @@ class SetUp:
     """A workload on a cluster, the same for every system.
 
     words: cluster, model, engine. trace: the trace and its window. full: (prefill, decode) instances of the
-    static full split. capacity: what its C counts: ``least`` is the smaller of what it can prefill and what
-    its KV memory lets it decode, ``prefill`` the first alone (many models always). prefill, decode: (least,
-    most) instances of an elastic system, which also takes the words ``scaling``. rate: how C sets the rate:
-    ``scaled`` copies arrivals, ``models`` gives many models a sum; share: mean load over C, peak: most load
-    of 5 s over what the most prefill instances can do (None: not a term of the rule). alone: the same GPUs
-    with every instance on a host of its own. bursts_s: when bursts begin, where that is known. stand_in: what
-    is not the paper's.
+    static full split, if there is one. capacity: what its C counts: ``least`` is the smaller of what it can
+    prefill and what its KV memory lets it decode, ``prefill`` the first alone (many models always). prefill,
+    decode: (least, most) instances of an elastic system, which also takes the words ``scaling``. rate: how
+    C sets the rate: ``scaled`` copies arrivals, ``models`` gives many models a sum, ``written``: the trace
+    has it; share: mean load over C, peak: most load of 5 s over what the most prefill instances can do
+    (None: not a term of the rule). alone: the same GPUs with every instance on a host of its own. bursts_s:
+    when bursts begin, where that is known. stand_in: what is not the paper's.
     """
 
     name: str
     words: Words
     trace: Words
-    full: tuple[int, int]
-    prefill: tuple[int, int]
-    decode: tuple[int, int]
+    full: tuple[int, int] = (0, 0)
+    prefill: tuple[int, int] = (0, 0)
+    decode: tuple[int, int] = (0, 0)
     scaling: Words = ()
-    rate: Literal["scaled", "models"] = "scaled"
+    rate: Literal["scaled", "models", "written"] = "scaled"
     capacity: Literal["least", "prefill"] = "least"
     share: float | None = 0.5
     peak: float | None = 0.9
@@ -63,7 +63,8 @@ class Case:
     """One system in a set-up; label: as tables and plots name it. Its words go before those of the set-up.
 
     links: a cluster file (YAML) whose links the run has in place of its cluster's. once: run under the first
-    seed alone, for points of a sweep. optional: a refusal of the configuration is told, not raised.
+    seed alone, for points of a sweep. optional: a refusal of the configuration is told, not raised. rows: a
+    CSV of requests that the run reads as ``trace=file``. columns: of its requests, kept for the figure.
     """
 
     label: str
@@ -72,6 +73,8 @@ class Case:
     links: str = ""
     once: bool = False
     optional: bool = False
+    rows: str = ""
+    columns: Words = ()
 
     def all_words(self, *more: str) -> Words:
         """The set-up's, then these, then the case's; of a key that comes twice the last word."""

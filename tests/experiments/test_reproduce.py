@@ -490,5 +490,5 @@ def test_list_and_help(capsys: pytest.CaptureFixture[str]) -> None:
     )  # fmt: skip
     text = capsys.readouterr().out
     assert all(f"\n{name} " in text for name in BLITZSCALE) and "processes=2" in text
-    assert chosen("blitzscale", ["fig8", "all"]) == BLITZSCALE
-    assert list(chosen("blitzscale", ["fig8", "fig21", "fig8"])) == ["fig8", "fig21"]
+    assert chosen("blitzscale", BLITZSCALE, ["fig8", "all"]) == BLITZSCALE
+    assert list(chosen("blitzscale", BLITZSCALE, ["fig8", "fig21", "fig8"])) == ["fig8", "fig21"]

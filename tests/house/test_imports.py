@@ -198,7 +198,7 @@ ROOMS = {
     ),
     "experiments": (
         "config", "policy", "compose", "build", "results", "story", "report", "run", "compare", "reproduce",
-        "commands", "cli", "realexec_cli",
+        "llumnix", "commands", "cli", "realexec_cli",
     ),
 }  # fmt: skip
 

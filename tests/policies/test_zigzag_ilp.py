@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experiments.reproduce.registry import chosen
+from experiments.reproduce.registry import BLITZSCALE, chosen
 from policies.live.zigzag import Ilp
 from policies.live.zigzag_ilp import Formulation, Solved, claimed_finish_ns, front_greedy, solve, stopped_with
 from policies.live.zigzag_replay import ilp_free, replay
@@ -281,4 +281,4 @@ def test_without_or_tools_it_says_what_to_install(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(UserError, match=words):
         Ilp()
     with pytest.raises(UserError, match=words):
-        chosen("blitzscale", ["fig15"])["fig15"].cases()
+        chosen("blitzscale", BLITZSCALE, ["fig15"])["fig15"].cases()

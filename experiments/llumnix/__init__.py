@@ -1,0 +1,1 @@
+"""Figures of Llumnix (OSDI 2024) made again: set-ups, what they are held against, a module for each."""

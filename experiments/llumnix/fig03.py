@@ -1,0 +1,130 @@
+"""Figure 3: preemptions of one instance at a moderate load, and what they cost the slowest requests."""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import numpy as np
+
+from experiments.llumnix.judge import Judge
+from experiments.llumnix.set_ups import BY_TITLE, ENGINE, ROUND_ROBIN, system
+from experiments.report.number_text import number
+from experiments.reproduce.compare import kept
+from experiments.reproduce.figure import Figure, Line, Measured, Panel, Row
+from experiments.reproduce.moved import moved_alone
+from experiments.reproduce.outcomes import Metric, Outcome, Outcomes
+from experiments.reproduce.paired import mean_of
+from experiments.reproduce.set_ups import Case
+from experiments.reproduce.verdict import Claim, about, judged_over
+
+PAPER_REQUESTS: Final = 2_000
+_RATE_PER_S: Final = 0.42
+_COLUMNS: Final = ("preemptions", "preemption_loss_ms", "tpot_ms", "output_tokens")
+_PERCENTS: Final = (50, 80, 95, 99)
+
+
+def cases(requests: int) -> tuple[Case, ...]:
+    """2,000 requests of M-M on one A10, or fewer; the dispatcher has no choice."""
+    workload = BY_TITLE["M-M"]
+    words = ("cluster=llumnix_1x1", "model=llama_7b", "engine=vllm_0_1_7", *ENGINE)
+    set_up = workload.at(_RATE_PER_S, min(requests, PAPER_REQUESTS), words=words)
+    return (system(ROUND_ROBIN, set_up, workload, columns=_COLUMNS),)
+
+
+def fig3(judge: Judge) -> Figure:
+    """Four numbers of the paper's text, and the decode latency by percentile with the loss in it."""
+    (case,) = cases(judge.requests)
+    runs = judge.outcomes.of(case)
+    few = f"the paper's run has {PAPER_REQUESTS:,} requests" if judge.requests < PAPER_REQUESTS else ""
+    rows = [_row(judge.outcomes, case, claim, metric, few) for claim, metric in _CLAIMS]
+    numbers = _numbers(runs)
+    panel = Panel(
+        "decode latency per token by percentile, and the preemption loss in it (mean over seeds)",
+        "percentile", "ms", _lines(numbers), ticks=tuple(f"P{one}" for one in _PERCENTS),
+    )  # fmt: skip
+    inputs = (
+        f"M-M at {_RATE_PER_S:g}/s on one instance of LLaMA-7B",
+        "the loss in a request's decode latency is its preemption loss by its tokens after the first",
+    )
+    return Figure(
+        "fig3", "Figure 3: preemptions on one instance", tuple(rows), (panel,), inputs, numbers=numbers
+    )
+
+
+def _row(outcomes: Outcomes, case: Case, claim: Claim, metric: Metric, few: str) -> Row:
+    why_not, values = outcomes.why_not(case) or few, metric.of(outcomes.of(case))
+    if why_not or not values:
+        ours = f"; ours {number(mean_of(values).value)}" if values else ""
+        return claim.not_comparable(metric.label, "", f"{why_not}{ours}")
+    row = judged_over(metric.label, claim, mean_of(values), "", f"seed 0 {number(values[0])}")
+    return kept(row, case, values, *moved_alone(outcomes, claim, metric, case))
+
+
+def _memory(one: Outcome) -> float:
+    """Tokens of requests between their first and last token over the instance's 13,616, on average."""
+    times_s, tokens = one.timelines["kv_tokens"]
+    return float(tokens[times_s <= float(one.arrival_s[-1])].mean()) / 13_616
+
+
+def _preempted(one: Outcome) -> float:
+    return float((one.columns["preemptions"] > 0).mean())
+
+
+def _spread(one: Outcome) -> float:
+    decode = _decode(one)
+    return float(np.percentile(decode, 99) / np.percentile(decode, 50))
+
+
+def _decode(one: Outcome) -> np.ndarray:
+    found: np.ndarray = one.columns["tpot_ms"][~np.isnan(one.columns["tpot_ms"])]
+    return found
+
+
+def _at(one: Outcome, percent: float) -> int:
+    """The request at a percentile of decode latency."""
+    tpot_ms = np.nan_to_num(one.columns["tpot_ms"], nan=-1.0)
+    order = np.argsort(tpot_ms, kind="stable")[int((tpot_ms < 0).sum()) :]
+    return int(order[min(len(order) - 1, int(len(order) * percent / 100))])
+
+
+def _share(one: Outcome, percent: float) -> float:
+    place = _at(one, percent)
+    per_token_ms = one.columns["preemption_loss_ms"][place] / max(
+        1.0, one.columns["output_tokens"][place] - 1
+    )
+    return min(1.0, float(per_token_ms / one.columns["tpot_ms"][place]))
+
+
+def _loss_s(one: Outcome, percent: float) -> float:
+    return float(one.columns["preemption_loss_ms"][_at(one, percent)]) / 1e3
+
+
+def _numbers(runs: Sequence[Outcome]) -> tuple[Measured, ...]:
+    found = []
+    for percent in _PERCENTS if runs else ():
+        decode = tuple(float(np.percentile(_decode(one), percent)) for one in runs)
+        loss = tuple(_share(one, percent) * float(one.columns["tpot_ms"][_at(one, percent)]) for one in runs)
+        found.append(Measured("", "decode_ms", "one instance", float(percent), decode))
+        found.append(Measured("", "preemption_loss_per_token_ms", "one instance", float(percent), loss))
+    return tuple(found)
+
+
+def _lines(numbers: Sequence[Measured]) -> tuple[Line, ...]:
+    lines = []
+    for metric in dict.fromkeys(one.metric for one in numbers):
+        y = [mean_of(one.values).value for one in numbers if one.metric == metric]
+        lines.append(Line(metric, list(range(len(y))), y, ".-"))
+    return tuple(lines)
+
+
+def _of_p99(read: Callable[[Outcome, float], float]) -> Callable[[Outcome], float]:
+    return lambda one: read(one, 99)
+
+
+# What the text of section 3 says of this figure.
+_CLAIMS: Final = (
+    (about(0.62, "62 %"), Metric("mean use of KV memory", "", "requests", _memory)),
+    (about(0.08, "8 %"), Metric("requests that are preempted", "", "requests", _preempted)),
+    (about(3.8, "3.8 times"), Metric("P99 over P50 of decode latency", "", "requests", _spread)),
+    (about(0.7, "70 %"), Metric("loss in the P99 decode latency", "", "requests", _of_p99(_share))),
+    (about(50.0, "50 s"), Metric("preemption loss of the P99 request", "s", "requests", _of_p99(_loss_s))),
+)

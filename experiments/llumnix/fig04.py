@@ -1,0 +1,69 @@
+"""Figure 4: what other requests of a batch do to the time of a decode step."""
+
+from typing import Final
+
+from experiments.compose.compose import load_config
+from experiments.llumnix.draw import panels_of
+from experiments.llumnix.judge import Judge
+from experiments.llumnix.set_ups import ENGINE
+from experiments.reproduce.compare import pointed
+from experiments.reproduce.figure import Figure, Key, Measured
+from experiments.reproduce.rates import NOWHERE
+from experiments.reproduce.verdict import about, judged
+from experiments.run.simulate import prepare
+from hwmodels.rows import FIXED_PER_S
+
+MODELS: Final = {
+    "LLaMA-7B, one A10": ("cluster=llumnix_1x1", "model=llama_7b"),
+    "LLaMA-30B, four A10": ("cluster=llumnix_1x4", "model=llama_30b", "model.tp=4"),
+}
+_LENGTHS: Final = (64, 128, 256, 512, 1024)
+KEY: Final[Key] = ("batch", "Figure 4")
+_WORDS: Final = ("engine=vllm_0_1_7", *ENGINE, "system=vllm", "trace=poisson", "trace.requests=2")
+
+
+def fig4(_: Judge) -> Figure:
+    """Decode steps of batches of equal sequences, up to what KV memory holds."""
+    numbers = tuple(one for panel, words in MODELS.items() for one in _steps(panel, words))
+    rows = []
+    for panel in MODELS:
+        by_length = {
+            system: [one.values[0] for one in numbers if (one.panel, one.system) == (panel, system)]
+            for system in dict.fromkeys(one.system for one in numbers)
+        }
+        length, steps = max(by_length.items(), key=lambda item: item[1][-1] / item[1][0])
+        ratio = steps[-1] / steps[0]
+        why = f"{length}: {steps[0]:.1f} ms alone, {steps[-1]:.1f} ms in a full batch"
+        claim = about(2.6, "up to 2.6 times")
+        row = judged(f"{panel}: slowest over fastest step, one length", claim, ratio, f"{ratio:.2f}", "", why)
+        rows.append(pointed(row, KEY))
+    data = {
+        "told": "ms of a decode step, by panel, length of a sequence and total tokens",
+        "points": _as_points(numbers),
+    }
+    inputs = ("no requests are run: these are the step times that all runs here have",)
+    return Figure(
+        "fig4", "Figure 4: interference in a batch", tuple(rows), panels_of(numbers, "tokens in the batch"),
+        inputs, sweeps={KEY: data}, numbers=numbers,
+    )  # fmt: skip
+
+
+def _steps(panel: str, words: tuple[str, ...]) -> list[Measured]:
+    """Batches of 1, 2, 4, ... sequences and the largest that fits."""
+    prepared = prepare(load_config((*words, *_WORDS, NOWHERE), "simulate"))
+    held = prepared.estimates.models[0].kv_tokens
+    found = []
+    for length in _LENGTHS:
+        most = min(held // length, prepared.config.engine.max_num_seqs)
+        sizes = [size for power in range(12) if (size := 1 << power) < most]
+        for size in (*sizes, most):
+            ms = prepared.hardware.rows.decode_cost(size, size * length) / FIXED_PER_S * 1e3
+            found.append(Measured(panel, "decode_step_ms", f"{length} tokens each", size * length, (ms,)))
+    return found
+
+
+def _as_points(numbers: tuple[Measured, ...]) -> dict[str, dict[str, dict[str, float]]]:
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    for one in numbers:
+        found.setdefault(one.panel, {}).setdefault(one.system, {})[f"{one.x:g}"] = one.values[0]
+    return found

@@ -1,0 +1,170 @@
+"""Figure 10: how long a request stops when it migrates, against copying at a stop and computing again."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from experiments.llumnix.draw import panels_of
+from experiments.llumnix.judge import Judge
+from experiments.report.number_text import number
+from experiments.reproduce.compare import pointed
+from experiments.reproduce.figure import Figure, Key, Measured, Row
+from experiments.reproduce.outcomes import Outcomes, summary_metric
+from experiments.reproduce.paired import mean_of
+from experiments.reproduce.runs import rows_file
+from experiments.reproduce.set_ups import Case, SetUp
+from experiments.reproduce.verdict import Claim, at_most, below, judged_over
+
+CONTEXTS: Final = (256, 512, 1024, 2048, 4096, 8192)
+# Llumnix (OSDI 2024), Figure 10 of the paper, in ms, by context; "live" is its down time.
+PRINTED_MS: Final = {
+    "LLaMA-7B": {
+        "live": (13.0, 12.0, 15.0, 16.0, 22.0, 26.0),
+        "stop_and_copy": (68.0, 129.0, 226.0, 451.0, 909.0, 1682.0),
+        "recompute": (58.0, 110.0, 220.0, 436.0, 940.0, 1995.0),
+    },
+    "LLaMA-30B": {
+        "live": (33.0, 37.0, 32.0, 33.0, 37.0, 35.0),
+        "stop_and_copy": (118.0, 181.0, 272.0, 604.0, 1203.0, 1730.0),
+        "recompute": (115.0, 235.0, 443.0, 829.0, 1712.0, 3546.0),
+    },
+}
+_MODELS: Final = {
+    "LLaMA-7B": ("cluster=llumnix_2x1", "model=llama_7b"),
+    "LLaMA-30B": ("cluster=llumnix_2x4", "model=llama_30b", "model.tp=4"),
+}
+_WORDS: Final = (
+    "engine=vllm_0_2_0", "engine.max_model_len=9000", "engine.max_num_batched_tokens=12800",
+    "uncertainty=off",
+)  # fmt: skip
+_TOKENS: Final = 8192  # of the batch that each instance runs
+_BEFORE: Final = 20  # tokens that a request has generated when it leaves, about
+_AFTER_S: Final = {"LLaMA-7B": 3.2, "LLaMA-30B": 4.5}
+_SHARE, _MS = 0.25, 7.0
+_GROWTH: Final = 2.2
+KEY: Final[Key] = ("migrations", "Figure 10")
+DOWN: Final = summary_metric("down time", "ms", "migrations.down_ms.max")
+STEP: Final = summary_metric("decode step", "ms", "itl_ms.p50")
+STAGES: Final = summary_metric("migrations of two stages", "", "migrations.stages.2")
+
+
+def _set_up(model: str, context: int) -> SetUp:
+    trace = (
+        "trace=file",
+        f"trace.path={rows_file(Case('', SetUp(f'{model}, {context} tokens', (), ()), ()))}",
+    )
+    return SetUp(f"{model}, {context} tokens", (*_MODELS[model], *_WORDS), trace, rate="written")
+
+
+def _rows(context: int) -> str:
+    """Requests of one length, 8,192 tokens of them on instance 0 when one leaves, and a short one in turn.
+
+    The other instance has one fewer of them and a short one, so that what comes has room.
+    """
+    lines, count = ["arrival_s,prompt_tokens,output_tokens"], _TOKENS // context
+    for place in range(count):
+        there = context - _BEFORE if place < count - 1 else 64
+        lines += [f"{place * 1e-3:.3f},{context - _BEFORE},600", f"{place * 1e-3 + 5e-4:.4f},{there},600"]
+    return "\n".join(lines) + "\n"
+
+
+def case(model: str, mode: str, context: int) -> Case:
+    """One migration in this mode."""
+    words = (
+        "system=vllm", "system/dispatch=round_robin", "system/migration=experiments.llumnix.once:Once",
+        f"system.migration.after_s={_AFTER_S[model]}", f"migration.mode={mode}",
+    )  # fmt: skip
+    return Case(mode, _set_up(model, context), words, once=True, optional=True, rows=_rows(context))
+
+
+def cases(_: int) -> tuple[Case, ...]:
+    """Three modes, six contexts, two models. Nothing in them is drawn, so each runs once."""
+    return tuple(
+        case(model, mode, context)
+        for model in PRINTED_MS
+        for mode in PRINTED_MS[model]
+        for context in CONTEXTS
+    )
+
+
+def fig10(judge: Judge) -> Figure:
+    """Every printed cell, and what the text says of down time."""
+    rows, numbers = list[Row](), list[Measured]()
+    for model, printed in PRINTED_MS.items():
+        for mode, cells in printed.items():
+            for context, paper_ms in zip(CONTEXTS, cells, strict=True):
+                one = case(model, mode, context)
+                rows.append(_row(judge.outcomes, one, paper_ms))
+                if values := DOWN.of(judge.outcomes.of(one)):
+                    numbers.append(Measured(model, "down_ms", mode, context, tuple(values), paper_ms))
+                if mode == "live" and (values := STEP.of(judge.outcomes.of(one))):
+                    numbers.append(Measured(model, "decode_step_ms", mode, context, tuple(values)))
+        rows += _said(judge.outcomes, model)
+    inputs = (
+        "inputs, taken from this figure and so not held against it: the engine's overhead on a decode step, "
+        "the rate of Gloo (2.55 GB/s per GPU), the control term of the last stage (10 ms with one GPU, 29 ms "
+        "with four)",
+        f"bounds: every cell within {_SHARE:.0%} or {_MS:g} ms of the printed one",
+        "one request leaves a batch of requests of its length with 8,192 tokens in all; the other instance "
+        "runs one fewer of them and one of 64 tokens",
+    )
+    return Figure(
+        "fig10", "Figure 10: down time of a migration", tuple(rows), panels_of(numbers, "tokens of context"),
+        inputs, sweeps={KEY: _saved(numbers)}, numbers=tuple(numbers),
+    )  # fmt: skip
+
+
+def _saved(numbers: Sequence[Measured]) -> dict[str, object]:
+    points: dict[str, dict[str, float]] = {}
+    for one in numbers:
+        points.setdefault(f"{one.panel}, {one.metric}, {one.system}", {})[f"{one.x:g}"] = one.values[0]
+    return {"told": "ms by model, metric, mode and tokens of context", "points": points}
+
+
+def _row(outcomes: Outcomes, one: Case, paper_ms: float) -> Row:
+    name = f"{one.set_up.name}: {one.label}"
+    low, high = min(paper_ms * (1 - _SHARE), paper_ms - _MS), max(paper_ms * (1 + _SHARE), paper_ms + _MS)
+    claim = Claim(f"{paper_ms:g} ms", low, high, slack=1.0, kind="paper_number")
+    values = DOWN.of(outcomes.of(one))
+    if not values:
+        return claim.not_comparable(name, "", outcomes.why_not(one) or "no migration was committed")
+    row = judged_over(name, claim, mean_of(values), "", f"{values[0] - paper_ms:+.1f} ms", unit="ms")
+    return pointed(replace(row, ratio=values[0] / paper_ms), KEY)
+
+
+def _said(outcomes: Outcomes, model: str) -> list[Row]:
+    """Below one decode step; hardly longer with 32 times the context; two stages."""
+    live = {context: case(model, "live", context) for context in CONTEXTS}
+    down, steps, stages = (
+        {context: metric.of(outcomes.of(one)) for context, one in live.items()}
+        for metric in (DOWN, STEP, STAGES)
+    )
+    rows = []
+    most = [down[one][0] / steps[one][0] for one in CONTEXTS if down[one] and steps[one]]  # type: ignore[index]
+    claim = below(1.0, "shorter than one decode step", "paper_direction")
+    rows.append(_told(f"{model}: longest down time over a decode step", claim, [max(most)] if most else []))
+    first, last = down[CONTEXTS[0]], down[CONTEXTS[-1]]
+    growth = [last[0] / first[0]] if first and last else []
+    claim = at_most(_GROWTH, f"about constant (read as at most {_GROWTH:g} times)", "paper_direction")
+    rows.append(_told(f"{model}: down time at 8,192 over 256 tokens", claim, growth))
+    two = [float(sum(1 for one in CONTEXTS if stages[one] == [1.0]))]
+    claim = Claim("two stages at every length", 6, 6, slack=1.0, kind="paper_direction")
+    rows.append(_told(f"{model}: contexts that take two stages", claim, two if most else []))
+    return rows
+
+
+def _told(name: str, claim: Claim, values: Sequence[float]) -> Row:
+    if not values:
+        return claim.not_comparable(name, "", "no migration was committed")
+    verdict = claim.verdict(values[0])
+    row = Row(
+        name,
+        claim.text,
+        number(values[0]),
+        None,
+        verdict,
+        "",
+        f"measured {number(values[0])}",
+        kind=claim.kind,
+    )
+    return pointed(row, KEY)

@@ -1,0 +1,62 @@
+"""Figure 11: seven workloads on 16 instances, each at all its rates, under every system."""
+
+from typing import Final
+
+from experiments.llumnix.draw import panels_of
+from experiments.llumnix.judge import Curve, Judge
+from experiments.llumnix.metrics import METRICS
+from experiments.llumnix.set_ups import INFAAS, LLUMNIX, ROUND_ROBIN, WORKLOADS, Workload, system
+from experiments.reproduce.figure import Figure, Row
+from experiments.reproduce.set_ups import Case
+
+NAME: Final = "figure11"
+REQUEST_SLACK: Final = 1.25
+DECODE_SLACK: Final = 1.15
+RATIO_SLACK: Final = 1.5
+_INPUTS: Final = (
+    "16 instances of LLaMA-7B, one A10 each; S, M and L are the artefact's own sample with seed 0, and drawn "
+    "as it draws them with others",
+    "rates of S-L and L-S between their ends are ours",
+    f"bounds: mean request latency within {REQUEST_SLACK:g} times the point, mean decode latency within "
+    f"{DECODE_SLACK:g}, the ratio of P99 prefill latencies within {RATIO_SLACK:g} times the points' ratio",
+)
+
+
+def curves(requests: int) -> list[Curve]:
+    """Every system, as the paper draws them: round robin for the workloads of conversations alone."""
+    return [
+        Curve(one.title, name, rate, system(name, one.at(rate, requests), one))
+        for one in WORKLOADS
+        for rate in one.rates_per_s
+        for name in systems(one)
+    ]
+
+
+def systems(workload: Workload) -> tuple[str, ...]:
+    """The best first, as the paper has them."""
+    return (LLUMNIX, INFAAS, ROUND_ROBIN) if workload.recorded else (LLUMNIX, INFAAS)
+
+
+def cases(requests: int) -> tuple[Case, ...]:
+    """Of all curves."""
+    return tuple(one.case for one in curves(requests))
+
+
+def fig11(judge: Judge) -> Figure:
+    """Rows against points, then orders; S-L and L-S stand alone."""
+    found = {(one.panel, one.x, one.system): one for one in curves(judge.requests)}
+    held, orders = list[Row](), list[Row]()
+    for workload in (one for one in WORKLOADS if one.printed):
+        for rate in workload.rates_per_s:
+            ours, base = (found[workload.title, rate, name] for name in (LLUMNIX, INFAAS))
+            for one in (ours, base):
+                held += judge.value(NAME, "request_mean_s", one, REQUEST_SLACK)
+                held += judge.value(NAME, "decode_mean_s", one, DECODE_SLACK)
+            held += judge.ratio(NAME, "prefill_p99_s", base, ours, RATIO_SLACK)
+            placed = [found[workload.title, rate, name] for name in systems(workload)]
+            orders += [judge.order(metric, placed) for metric in ("request_mean_s", "prefill_mean_s")]
+    numbers = judge.numbers(NAME, list(found.values()), tuple(METRICS))
+    return Figure(
+        "fig11", "Figure 11: serving, seven workloads", (*held, *orders), panels_of(numbers, "requests/s"),
+        (*_INPUTS, judge.points.told), numbers=numbers, columns=len(METRICS),
+    )  # fmt: skip

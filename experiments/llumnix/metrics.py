@@ -1,0 +1,35 @@
+"""Numbers of a run under the names that the points of the paper's figures have."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from experiments.reproduce.outcomes import Metric, Outcome
+
+
+def _seconds(label: str, where: str) -> Metric:
+    def read(outcome: Outcome) -> float | None:
+        found = outcome.at(where)
+        return None if found is None else found / 1e3
+
+    return Metric(label, "s", where, read)
+
+
+def _loss(outcome: Outcome) -> float | None:
+    """The mean over all requests; a run in which nobody was preempted has no such section."""
+    found = outcome.at("preemption_loss_ms.mean")
+    return (found or 0.0) / 1e3
+
+
+METRICS: Final[Mapping[str, Metric]] = {
+    "request_mean_s": _seconds("mean request latency", "e2e_ms.mean"),
+    "request_p99_s": _seconds("P99 request latency", "e2e_ms.p99"),
+    "prefill_mean_s": _seconds("mean prefill latency", "ttft_ms.mean"),
+    "prefill_p99_s": _seconds("P99 prefill latency", "ttft_ms.p99"),
+    "decode_mean_s": _seconds("mean decode latency", "tpot_ms.mean"),
+    "decode_p99_s": _seconds("P99 decode latency", "tpot_ms.p99"),
+    "preemption_loss_mean_s": Metric("mean preemption loss", "s", "preemption_loss_ms.mean", _loss),
+}
+"""Latencies in seconds: of a whole request, to its first token, per token after the first."""
+INSTANCES: Final = Metric(
+    "mean instances", "", "instances.mean", lambda outcome: outcome.at("instances.mean")
+)

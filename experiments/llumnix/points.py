@@ -1,0 +1,56 @@
+"""Points of the paper's figures, read from a folder that the project does not have."""
+
+import csv
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from serving.vocabulary.errors import UserError
+
+VARIABLE: Final = "SERVETWIN_FIGURES"
+FILE: Final = "llumnix_points.csv"
+COLUMNS: Final = ("figure", "panel", "metric", "system", "x", "y")
+Key = tuple[str, str, str, str, float]
+"""(figure, panel, metric, system, x)"""
+
+
+@dataclass(frozen=True, slots=True)
+class Points:
+    """y by figure, panel, metric, system and x; ``told``: where they are from, or that there are none."""
+
+    told: str
+    found: Mapping[Key, float] = field(default_factory=dict)
+
+    def at(self, figure: str, panel: str, metric: str, system: str, x: float) -> float | None:
+        """The point; None where the file has none."""
+        return self.found.get((figure, panel, metric, system, x))
+
+
+def read_points() -> Points:
+    """From the folder that the variable names. Raises UserError when it is set and has no such file."""
+    folder = os.environ.get(VARIABLE)
+    if not folder:
+        return Points(f"no points of the paper's figures are here ({VARIABLE} is not set): ours stand alone")
+    path = Path(folder, FILE)
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            lines = csv.DictReader(file)
+            if tuple(lines.fieldnames or ()) != COLUMNS:
+                raise UserError(f"{path}: its first line must be {','.join(COLUMNS)}")
+            found = dict(_point(path, number, line) for number, line in enumerate(lines, 2))
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{VARIABLE} names a folder without a readable {FILE}: {error}") from error
+    return Points(f"{len(found)} points of the paper's figures from {FILE}", found)
+
+
+def _point(path: Path, number: int, line: Mapping[str, str]) -> tuple[Key, float]:
+    try:
+        x, y = float(line["x"]), float(line["y"])
+    except (TypeError, ValueError):
+        x = y = math.nan
+    if not (math.isfinite(x) and math.isfinite(y)):
+        raise UserError(f"{path}, line {number}: x and y must be numbers, not {line['x']} and {line['y']}")
+    return (line["figure"], line["panel"], line["metric"], line["system"], x), y

@@ -1,0 +1,39 @@
+"""Which figures of Llumnix there are."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from experiments.llumnix import fig03, fig04, fig10, fig11, fig16
+from experiments.llumnix.judge import Judge
+from experiments.llumnix.points import Points
+from experiments.reproduce.figure import Figure
+from experiments.reproduce.outcomes import Outcomes
+from experiments.reproduce.registry import Recipe
+from experiments.reproduce.set_ups import Case
+
+_Cases = Callable[[int], Sequence[Case]]
+
+
+def _none(_: int) -> Sequence[Case]:
+    return ()
+
+
+FIGURES: dict[str, tuple[str, _Cases, Callable[[Judge], Figure]]] = {
+    "fig3": ("preemptions of one instance and what they cost", fig03.cases, fig03.fig3),
+    "fig4": ("decode step by batch, two models", _none, fig04.fig4),
+    "fig10": ("down time of a migration, two models", fig10.cases, fig10.fig10),
+    "fig11": ("seven workloads at all their rates", fig11.cases, fig11.fig11),
+    "fig16": ("cost of a scheduling decision", _none, fig16.fig16),
+}
+
+
+def recipes(requests: int, points: Points) -> dict[str, Recipe]:
+    """With so many requests a run; points: of the paper's figures."""
+    return {
+        name: Recipe(told, partial(cases, requests), partial(_made, make, points, requests))
+        for name, (told, cases, make) in FIGURES.items()
+    }
+
+
+def _made(make: Callable[[Judge], Figure], points: Points, requests: int, outcomes: Outcomes) -> Figure:
+    return make(Judge(outcomes, points, requests))

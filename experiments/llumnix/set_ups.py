@@ -1,0 +1,74 @@
+"""Workloads and systems of Llumnix's experiments, in the words of ``servetwin simulate``.
+
+Numbers are of sections 6.1 to 6.5 of the paper and of its artefact (AlibabaPAI/llumnix, branch osdi24ae).
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from experiments.reproduce.set_ups import Case, SetUp, Words
+from traces.synthetic.llumnix_like import FIGURE_11_RATES_PER_S
+
+PAPER_REQUESTS: Final = 10_000
+"""Of a run of Figures 11 to 15. Fewer are a look: nothing is claimed of them."""
+# Its lengths go beyond LLaMA's context, so the length is written; 12,800 tokens a pass is the artefact's.
+ENGINE: Final[Words] = (
+    "engine.max_num_batched_tokens=12800",
+    "engine.max_model_len=12800",
+    "engine.max_new_tokens=6144",
+    "uncertainty=off",
+)
+CLUSTER: Final[Words] = ("cluster=llumnix", "model=llama_7b", "engine=vllm_0_1_7", *ENGINE)
+LLUMNIX: Final = "llumnix"
+INFAAS: Final = "infaas_pp"
+ROUND_ROBIN: Final = "round_robin"
+_TABLE_1: Final = "lengths drawn from the percentiles of Table 1"
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A trace as the paper titles it. migrate_out: the artefact's threshold for it, in blocks per request.
+
+    recorded: it is one of conversations, of which the paper has percentiles alone. printed: its figure is
+    among the points that may be here.
+    """
+
+    title: str
+    trace: str
+    migrate_out: int = 3
+    recorded: bool = False
+    printed: bool = True
+
+    @property
+    def rates_per_s(self) -> tuple[float, ...]:
+        """Of Figure 11."""
+        return FIGURE_11_RATES_PER_S[self.trace]
+
+    def at(self, rate_per_s: float, requests: int, gap_cv: float = 1.0, words: Words = CLUSTER) -> SetUp:
+        """So many requests at this rate."""
+        burst = "" if gap_cv == 1 else f", CV {gap_cv:g}"
+        trace = [f"trace={self.trace}", f"trace.rate_per_s={rate_per_s:g}", f"trace.requests={requests}"]
+        trace += [] if gap_cv == 1 else [f"trace.gap_cv={gap_cv:g}"]
+        name = f"{self.title} at {rate_per_s:g}/s{burst}"
+        stand_in = _TABLE_1 if self.recorded else ""
+        return SetUp(name, words, tuple(trace), rate="written", stand_in=stand_in)
+
+
+WORKLOADS: Final = (
+    Workload("ShareGPT", "llumnix_sharegpt", recorded=True),
+    Workload("BurstGPT", "llumnix_burstgpt", recorded=True),
+    Workload("S-S", "llumnix_ss"),
+    Workload("M-M", "llumnix_mm", migrate_out=10),
+    Workload("L-L", "llumnix_ll"),
+    Workload("S-L", "llumnix_sl", migrate_out=10, printed=False),
+    Workload("L-S", "llumnix_ls", printed=False),
+)
+BY_TITLE: Final = {one.title: one for one in WORKLOADS}
+
+
+def system(name: str, set_up: SetUp, workload: Workload, extra: Words = (), columns: Words = ()) -> Case:
+    """Llumnix without priorities (there are none in these workloads), or a baseline without migration."""
+    words: Words = (f"system={name}",)
+    if name == LLUMNIX:
+        words = ("system=llumnix_base", f"system.migration.migrate_out_threshold={workload.migrate_out}")
+    return Case(name, set_up, (*words, *extra), columns=columns)

@@ -1,0 +1,65 @@
+"""What Llumnix's results hang on: step times, rules as the paper prints them, the migration threshold."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Final
+
+from experiments.llumnix.set_ups import LLUMNIX, WORKLOADS
+from experiments.reproduce.set_ups import Case, SetUp, Words
+from experiments.reproduce.sweep import Sweep
+
+_TITLES: Final = {one.title for one in WORKLOADS}
+# The overhead of vllm_0_1_7 on a step is 9.28 ms; a step of a full batch takes about 50.
+_STEP_S: Final = (0.00428, 0.01428, 0.01928)
+_OUT: Final = (0, 6, 20)
+
+
+def sweeps_of(cases: Sequence[Case]) -> tuple[Sweep, ...]:
+    """Of every workload and rate that is run on LLaMA-7B, under its first seed."""
+    by_set_up: dict[SetUp, list[Case]] = {}
+    for one in dict.fromkeys(cases):
+        if one.set_up.name.partition(" at ")[0] in _TITLES and "model=llama_7b" in one.set_up.words:
+            by_set_up.setdefault(one.set_up, []).append(one)
+    return tuple(sweep for set_up, systems in by_set_up.items() for sweep in _of(set_up, systems))
+
+
+def _of(set_up: SetUp, systems: Sequence[Case]) -> Iterator[Sweep]:
+    steps = {f"{step_s * 1e3:g} ms": (f"engine.overhead.step_s={step_s}",) for step_s in _STEP_S}
+    yield _sweep("step overhead", set_up, "engine.overhead.step_s of all systems", systems, steps)
+    if LLUMNIX not in [one.label for one in systems]:
+        return
+    rules = {
+        "paper": ("system.dispatch.rule=paper", "system.migration.rule=paper", "system.migration.rounds=1"),
+        "no de-fragmentation": ("system.migration.defragment=false",),
+    }
+    yield _sweep("rule", set_up, "rules as the paper prints them", systems, rules, _rule_words)
+    outs = {str(out): (f"system.migration.migrate_out_threshold={out}",) for out in _OUT}
+    yield _sweep("migrate-out threshold", set_up, "blocks per request", systems, outs, _migration_words)
+
+
+def _sweep(
+    kind: str,
+    set_up: SetUp,
+    told: str,
+    systems: Sequence[Case],
+    values: dict[str, Words],
+    words_of: Callable[[Case, Words], Words] = lambda _, words: words,
+) -> Sweep:
+    points = []
+    for value, words in values.items():
+        there = [replace(one, words=(*one.words, *words_of(one, words)), once=True) for one in systems]
+        points.append((value, tuple(there)))
+    return Sweep(kind, set_up.name, told, tuple(points))
+
+
+def _migration_words(one: Case, words: Words) -> Words:
+    """Those without migration stay as they are."""
+    return words if one.label == LLUMNIX else ()
+
+
+def _rule_words(one: Case, words: Words) -> Words:
+    """A word of a part that the system does not have would be refused."""
+    if one.label == LLUMNIX:
+        return words
+    dispatch = [word for word in words if word.startswith("system.dispatch")]
+    return tuple(dispatch) if one.label == "infaas_pp" else ()
