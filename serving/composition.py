@@ -21,7 +21,9 @@ from serving.protocols.batch import Batcher
 from serving.protocols.migration import Migrator
 from serving.services.colocated import Colocated, Queue
 from serving.services.disaggregated import Disaggregated
+from serving.services.gpu_seats import GpuSeats
 from serving.services.migrating import Migrating, Rounds
+from serving.services.pipeline import Pipeline, PipelineSetup
 from serving.services.service import Service
 from serving.vocabulary.actions import Load
 from serving.vocabulary.present import Present
@@ -39,11 +41,20 @@ class MigrationParts:
 
 
 @dataclass(frozen=True, slots=True)
+class PipelineParts:
+    """Models in stages: ``setups`` by model, and the GPUs that their replicas share."""
+
+    setups: Mapping[str, PipelineSetup]
+    seats: GpuSeats
+
+
+@dataclass(frozen=True, slots=True)
 class ServiceOptions:
     """``hand_overs``: of the models whose prefill and decode are on instances of their own.
 
     ``max_num_batched_tokens``: prompt tokens of a prefill pass. ``queue``: where requests of the other models
     wait (``Colocated``). ``migration``: of the models named there; None: requests stay where they decode.
+    ``pipelines``: of the models named there, which are in stages.
     ``reports_period_ns``: between two load reports of instances that stay; 0: nobody reads any.
     """
 
@@ -52,6 +63,7 @@ class ServiceOptions:
     queue: Queue | None = None
     migration: MigrationParts | None = None
     reports_period_ns: int = 0
+    pipelines: PipelineParts | None = None
 
 
 def compose(
@@ -112,7 +124,9 @@ def _services(
     found: dict[str, Service] = {}
     placed = {replica.model: replica for replica in replicas}
     for model, prototype in sorted((placed | prototypes).items()):
-        if model in options.hand_overs:
+        if options.pipelines is not None and model in options.pipelines.setups:
+            found[model] = _pipeline(model, books, replicas, options.pipelines)
+        elif model in options.hand_overs:
             found[model] = Disaggregated(
                 prototype,
                 books.engines,
@@ -141,6 +155,12 @@ def _services(
             )
             found[model] = _migrating(colocated, books, options.migration)
     return found
+
+
+def _pipeline(model: str, books: _Books, replicas: Sequence[Replica], parts: PipelineParts) -> Pipeline:
+    own = [one for one in replicas if one.model == model]
+    policies = books.dispatcher, books.admission
+    return Pipeline(parts.setups[model], own, books.engines, *policies, parts.seats, books.present)
 
 
 def _migrating(inner: Colocated, books: _Books, parts: MigrationParts | None) -> Service:

@@ -7,7 +7,6 @@ these begin another pass it is known which instances are idle and may take over 
 
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from math import inf
 
 from simpy import Environment, Event
@@ -35,12 +34,11 @@ from serving.vocabulary.actions import (
     Wake,
 )
 from serving.vocabulary.driver import Control, JournalSink
-from serving.vocabulary.events import Arrived, Closing, Loaded, Opened, Woke
+from serving.vocabulary.events import Arrived, Closing, Loaded, Opened, Sent, Woke
 from serving.vocabulary.events import Event as Fact
 from serving.vocabulary.recorder import Recorder
 from serving.vocabulary.request import Request
 from serving.vocabulary.step_counts import step_counts_of
-from serving.vocabulary.units import FRACTION_BITS
 from simcore.cold import COMPLETION_RANK, ColdReplicas
 from simcore.completions import completes
 from simcore.data_plane.data_plane import DataPlane
@@ -51,6 +49,8 @@ from simcore.replica.lifetime import Lifetime
 from simcore.replica.machine import Machine
 from simcore.replica.step_times import StepTimes
 from simcore.replica.steps_since import StepsSince
+from simcore.sim_report import SimReport, losses_by_request_ns
+from simcore.stage_passes import StagePasses, StagePlan
 from simcore.stall_detection import StallDetector, stall_error
 from simcore.timers import Timer, is_only, run_all
 
@@ -62,15 +62,6 @@ FAULT_RANK = 1 << 40  # what ends at that moment has ended
 NOBODY_LEFT = "what is left of the cluster serves nobody any more"
 MEASURED_LOOKS = 32  # the CPU time of every 32nd look is measured: asking the clock costs as much as a look
 _MOVES = frozenset((Load, StopLoad, StopSend, AllocateGpus, ReleaseGpus))
-
-
-@dataclass(frozen=True, slots=True)
-class SimReport:
-    """What the event loop itself can tell: events handled, looks of the load monitor, CPU time of some."""
-
-    events: int
-    looks: int
-    decisions_ns: "array[int]"
 
 
 class Simulation:
@@ -88,6 +79,7 @@ class Simulation:
         cpu_ns: Callable[[], int] | None = None,
         faults: FaultPlan | None = None,
         groups: Sequence[GroupPlan] = (),
+        stages: StagePlan | None = None,
     ) -> None:
         """``arrivals`` yields (request, true output tokens) by arrival time; ``rows`` are per replica.
 
@@ -95,7 +87,7 @@ class Simulation:
         that works in rounds is told without.
         ``rows_of``: by model, for replicas that are placed later. ``cpu_ns``: a clock of CPU time, by which
         decisions are measured (never a part of virtual time). ``faults``: what is lost, and when.
-        ``groups``: replicas that are ranks of data-parallel groups; nothing is loaded in such a world.
+        ``groups``: replicas that are ranks of data-parallel groups, ``stages``: those of models in stages.
         """
         self._env = Environment()
         self._decide = controller.handle
@@ -115,11 +107,15 @@ class Simulation:
         self._counts = step_counts_of(controller, self._steps_since, journal is not None)
         self._timers: dict[int, Timer] = {}  # of the machines
         self._data_plane = data_plane
+        self._stages: StagePasses | None = None
+        if stages is not None:
+            world = self._env, self._machines, self._timers, data_plane, self._handle
+            self._stages = StagePasses(stages, *world)
         for replica, own in enumerate(rows):
             self._add(replica, own)
         self._cold = ColdReplicas(self._machines, self._timers, data_plane)
         self.groups = LockstepGroups(groups, self._machines, self._env, self._handle)
-        hooks = self.groups.hooks() if groups else self._cold.hooks()  # one look less on the hot path
+        hooks = (self._stages or (self.groups if groups else self._cold)).hooks()
         self._looked_at, self._held, self._takes, self._interrupts = hooks
         self._collecting = False
         self._data_timer = Timer(self._env, DATA_RANK, self._data)
@@ -135,11 +131,7 @@ class Simulation:
 
     def preemption_losses_ns(self) -> dict[int, int]:
         """Request -> from each of its preemptions until it was computed again, in all."""
-        found: dict[int, int] = {}
-        for machine in self._machines.values():
-            for request, loss_fixed in machine.preemption_losses:
-                found[request] = found.get(request, 0) + (loss_fixed >> FRACTION_BITS)
-        return found
+        return losses_by_request_ns(self._machines.values())
 
     def run(self) -> SimReport:
         """Run until every request has ended."""
@@ -169,7 +161,8 @@ class Simulation:
         machine = self._machines[replica] = Machine(replica, rows, self._lives, self._recorder, count, layers)
         timer = self._timers[replica] = Timer(self._env, COMPLETION_RANK + replica, lambda _: None)
         completing = self._steps_since.completing(machine) if self._counts is not None else machine.complete
-        timer.calls(completes(machine, timer, self._handle, completing))
+        tell = self._handle if self._stages is None else self._stages.told_by(replica)
+        timer.calls(completes(machine, timer, tell, completing))
 
     def _data(self, now_ns: int) -> None:
         """The data plane asked to be asked now; too early a call finds nothing."""
@@ -178,7 +171,10 @@ class Simulation:
         for fact in self._data_plane.collect(now_ns):
             if type(fact) is Loaded and fact.fully_loaded:
                 self._cold.warm(now_ns, fact)
-            self._handle(now_ns, fact)
+            if self._stages is not None and type(fact) is Sent:
+                self._stages.came(now_ns, fact)
+            else:
+                self._handle(now_ns, fact)
         self._collecting = False
         self._await_data(now_ns)
 
@@ -201,6 +197,8 @@ class Simulation:
         self._machines[replica].lose(now_ns)
         self._cold.lose(replica)
         self.groups.lose(replica)
+        if self._stages is not None:
+            self._stages.lose(now_ns, replica)
 
     def _useful(self) -> int:
         """Events handled, but for those that only told of loads in vain."""
@@ -261,6 +259,7 @@ class Simulation:
             if type(action) is Run:
                 replica = action.replica
                 if replica in self._looked_at and self._takes(now_ns, action):
+                    moved = moved or bool(action.inputs)
                     continue
                 due_ns, timer = self._machines[replica].start(now_ns, action), self._timers[replica]
                 pending = timer.pending

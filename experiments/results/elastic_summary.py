@@ -12,7 +12,7 @@ from serving.elastic.elastic import Elastic
 from serving.protocols.scaling import OBSTACLES, ScaleEvent
 from serving.vocabulary.replica import Replica
 from serving.vocabulary.units import NS_PER_S
-from simcore.simulation import SimReport
+from simcore.sim_report import SimReport
 
 NS_PER_MS = 1e6
 

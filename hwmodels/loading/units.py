@@ -4,7 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hwmodels.errors import HardwareError
+from hwmodels.layer_stack import LayerStack
 from hwmodels.llm_shape import LlmShape
+
+Shape = LlmShape | LayerStack
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +32,7 @@ class ParameterChunk:
 
 
 def model_units(
-    shape: LlmShape, tp: int = 1, rank: int = 0, layers: range | None = None, expert_parts: int = 1
+    shape: Shape, tp: int = 1, rank: int = 0, layers: range | None = None, expert_parts: int = 1
 ) -> tuple[Unit, ...]:
     """The units of tensor-parallel rank ``rank`` of ``tp`` in the order they are needed.
 
@@ -44,6 +47,8 @@ def model_units(
     if not wanted or wanted.step != 1 or wanted.start < 0 or wanted.stop > shape.layers:
         raise HardwareError(f"{wanted} is no stretch of {shape.name}: write layers of 0 to {shape.layers}")
     first, last = wanted.start == 0, wanted.stop == shape.layers
+    if isinstance(shape, LayerStack):
+        return _stack_units(shape, wanted)
     table = shape.embedding_parameters
     positions = shape.position_rows * shape.hidden
     norm = shape.final_norm_parameters
@@ -56,6 +61,13 @@ def model_units(
         parameters.append(("head", None, table + norm))
     whole = [Unit(name, layer, count * shape.bytes_per_parameter) for name, layer, count in parameters]
     return shard(whole, tp, rank)
+
+
+def _stack_units(stack: LayerStack, wanted: range) -> tuple[Unit, ...]:
+    """Embedding and head are counted with its layers: as units they are there and have no bytes."""
+    units = [Unit(f"layer {layer}", layer, stack.layer_bytes[layer]) for layer in wanted]
+    first = [Unit("embedding", None, 0)] if wanted.start == 0 else []
+    return (*first, *units, *([Unit("head", None, 0)] if wanted.stop == stack.layers else []))
 
 
 def _of_layer(shape: LlmShape, layer: int, expert_parts: int) -> int:

@@ -240,7 +240,7 @@ class Engine:
         one.begun = True
         if self.state is not _LOADING:
             self.state = _RUNNING
-        actions.append(Run(self.id, self.epoch, one.chunks, False, 1, True, one.reason, True, one.layers))
+        actions.append(one.run(self.id, self.epoch))
 
     def freed(self, actions: list[Action]) -> None:
         """Memory was given back by others than a pass, or ``layer_pass`` is over: what waited for it may

@@ -11,9 +11,11 @@ from serving.parameters.copies import PooledCopies
 from serving.parameters.parameter_pool import broken
 from serving.parameters.residency import Residency
 from serving.record.cache_checks import broken as broken_cache
+from serving.record.stage_checks import broken as broken_stages
 from serving.services.colocated import Colocated
 from serving.services.disaggregated import Disaggregated
 from serving.services.migrating import Migrating
+from serving.services.pipeline import Pipeline
 
 
 class InvariantError(AssertionError):
@@ -33,7 +35,8 @@ def check(controller: Controller) -> None:
         service = controller.services[engine.replica.model]
         _check_engine(engine, set(service.held(engine.id)))
         held += sum([state is not RequestState.FINISHED for _, state in requests_at(engine)])
-    held += sum(len(service.live.requests) for service in controller.services.values())
+    for service in controller.services.values():
+        held += service.running if isinstance(service, Pipeline) else len(service.live.requests)
     _demand(1, held == in_flight, f"requests conserved: replicas hold {held} of {in_flight}")
     for service in controller.services.values():
         if isinstance(service, Disaggregated):
@@ -43,6 +46,9 @@ def check(controller: Controller) -> None:
         elif isinstance(service, Migrating):
             _check_colocated(controller, service.inner)
             _check_migrations(controller, service)
+        elif isinstance(service, Pipeline):
+            for number, sentence in broken_stages(controller.engines, service):
+                _demand(number, False, sentence)
     if isinstance(controller.elastic, Elastic):
         _check_deployment(controller, controller.elastic.deployment)
 

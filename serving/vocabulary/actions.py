@@ -39,7 +39,9 @@ class Run:
     run then ends if ``until_finish``, and else goes on with those left, for as long as there are any. With
     ``hand_over`` requests whose prompts it completes do not decode here: their KV waits for an ``JoinBatch``.
     With ``layers`` it is one step that runs layers [first, last) of whole prompts, which get a token only
-    after the model's last one. It may run on a replica that has no more layers than these.
+    after the model's last one. It may run on a replica that has no more layers than these. ``inputs``: the
+    activations that it begins with, as (replica that has them, bytes): the world brings them first, and a
+    pass whose inputs are lost reports no step.
     """
 
     replica: int
@@ -51,6 +53,7 @@ class Run:
     reason: str
     hand_over: bool = False
     layers: Span | None = None
+    inputs: tuple[tuple[int, int], ...] = ()
 
 
 @fact

@@ -5,10 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from hwmodels.llm_shape import LlmShape
 from hwmodels.loading.chain import Chain
 from hwmodels.loading.plan import ChunkSend, LoadStep
-from hwmodels.loading.units import ParameterChunk, Unit, cut_into_chunks, layers_first, model_units
+from hwmodels.loading.units import ParameterChunk, Shape, Unit, cut_into_chunks, layers_first, model_units
 from serving.vocabulary.actions import Endpoint, Load
 from serving.vocabulary.events import Loaded, LoadStopped
 from serving.vocabulary.layers import Part
@@ -172,7 +171,7 @@ class Cutter:
 
     __slots__ = ("_found", "_shapes")
 
-    def __init__(self, shapes: Mapping[str, LlmShape]) -> None:
+    def __init__(self, shapes: Mapping[str, Shape]) -> None:
         self._shapes = shapes
         self._found: dict[tuple[Part, bool], tuple[tuple[Unit, ...], tuple[ParameterChunk, ...]]] = {}
 

@@ -2,8 +2,7 @@
 
 from collections.abc import Mapping
 
-from hwmodels.llm_shape import LlmShape
-from hwmodels.loading.units import Unit
+from hwmodels.loading.units import Shape, Unit
 from serving.vocabulary.actions import Endpoint
 from serving.vocabulary.layers import Part
 
@@ -16,7 +15,7 @@ class Residency:
 
     __slots__ = ("_layers", "_there")
 
-    def __init__(self, shapes: Mapping[str, LlmShape]) -> None:
+    def __init__(self, shapes: Mapping[str, Shape]) -> None:
         self._layers = {name: shape.layers for name, shape in shapes.items()}
         self._there: dict[Endpoint, dict[str, int]] = {}
 

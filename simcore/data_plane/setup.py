@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from hwmodels.llm_shape import LlmShape
 from hwmodels.loading.starting import Starting
 from hwmodels.loading.startup import StartUp
+from hwmodels.loading.units import Shape
 from hwmodels.topology.topology import Topology
 from serving.vocabulary.actions import Span
 
@@ -22,7 +22,7 @@ class DataPlaneSetup:
     """
 
     topology: Topology
-    shapes: Mapping[str, LlmShape]
+    shapes: Mapping[str, Shape]
     model_of: Sequence[str]
     gpus_of: Sequence[tuple[int, ...]]
     loader: str

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from hwmodels.llm_shape import LlmShape
 from hwmodels.loading.starting import (
     CACHED,
     COMPILED,
@@ -14,7 +13,7 @@ from hwmodels.loading.starting import (
     before_weights,
     seconds_of,
 )
-from hwmodels.loading.units import model_units
+from hwmodels.loading.units import Shape, model_units
 from serving.vocabulary.actions import Load
 from serving.vocabulary.layers import Part
 from simcore.data_plane.replica_placement import ReplicaPlacement
@@ -60,7 +59,7 @@ class Starts:
         starting: Starting | None,
         placement: ReplicaPlacement,
         residency: Residency,
-        shapes: Mapping[str, LlmShape],
+        shapes: Mapping[str, Shape],
         per_host: int,
     ) -> None:
         self._starting, self._placement, self._residency = starting, placement, residency

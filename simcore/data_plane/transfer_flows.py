@@ -11,6 +11,7 @@ from hwmodels.fabric.flow import ACTIVATIONS, KV, FlowSpec
 from hwmodels.llm_shape import LlmShape
 from hwmodels.loading.plan import Hop
 from hwmodels.loading.state import reshard
+from hwmodels.loading.units import Shape
 from hwmodels.topology.link import gpu
 from hwmodels.topology.topology import Topology
 from serving.vocabulary.actions import Send
@@ -44,7 +45,7 @@ class TransferFlows:
         topology: Topology,
         fabric: Fabric,
         placement: ReplicaPlacement,
-        shapes: Mapping[str, LlmShape],
+        shapes: Mapping[str, Shape],
         bundled: bool,
     ) -> None:
         self._topology, self._fabric, self._placement, self._shapes = topology, fabric, placement, shapes
@@ -175,6 +176,7 @@ class TransferFlows:
             parts = range(len(target))
             return [(source[part % len(source)], target[part], Fraction(1, len(target))) for part in parts]
         shape = self._shapes[self._placement.part_of[action.source].model]
+        assert isinstance(shape, LlmShape), f"{shape.name} has no KV to be sent"
         shares = reshard(shape, len(source), len(target))
         return [(source[one.source_rank], target[one.target_rank], one.share) for one in shares]
 

@@ -2,6 +2,7 @@
 
 from serving.vocabulary.actions import Run, Span
 from simcore.replica.part_steps import layers_fixed
+from simcore.replica.stage_times import StageTimes
 from simcore.replica.step_times import StepTimes
 
 
@@ -22,6 +23,8 @@ def layer_pass_cost_fixed(rows: StepTimes, run: Run, own: Span, model_layers: in
         f"replica {run.replica} is to run layers {first} to {last}: "
         "write one step, with prompts and without decodes"
     )
+    if isinstance(rows, StageTimes):
+        return rows.gpu_fixed(run.chunks, run.layers)
     whole = rows.mixed(0, 0, run.chunks)
     cost = layers_fixed(whole, first, last, model_layers)
     assert cost > 0, (

@@ -16,7 +16,8 @@ from serving.record.journal import complete_journal
 from serving.record.replay import replay
 from serving.vocabulary.request import Request
 from simcore.data_plane.data_plane import DataPlane, DataPlaneSetup
-from simcore.simulation import SimReport, Simulation
+from simcore.sim_report import SimReport
+from simcore.simulation import Simulation
 from tests.worlds.elastic_world import MS, PROVISIONERS, Setting, StepWorld, Whims
 from tests.worlds.strategies import NS
 from tests.worlds.toy_rows import ToyRows

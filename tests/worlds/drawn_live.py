@@ -10,7 +10,8 @@ from policies.live.live_scaling import LiveScaling
 from policies.live.zigzag import BestEffort, Ilp, IlpFree
 from serving.protocols.live import LivePolicy, LiveScheduler
 from simcore.data_plane.data_plane import DataPlane, DataPlaneSetup
-from simcore.simulation import SimReport, Simulation
+from simcore.sim_report import SimReport
+from simcore.simulation import Simulation
 from tests.worlds.drawn_elastic import ROWS, SHAPE, Drawn, draw_requests, draw_setting, topology
 from tests.worlds.elastic_world import MS
 from tests.worlds.toy_rows import ToyRows

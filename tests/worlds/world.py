@@ -16,7 +16,8 @@ from serving.record.journal import line
 from serving.vocabulary.layers import LayerRange
 from serving.vocabulary.replica import Replica
 from serving.vocabulary.request import Request
-from simcore.simulation import SimReport, Simulation
+from simcore.sim_report import SimReport
+from simcore.simulation import Simulation
 from tests.worlds.naive_engine import Case
 
 

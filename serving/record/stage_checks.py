@@ -1,0 +1,35 @@
+"""What must hold of a model in stages: requests in one place each, work, memory of shared GPUs."""
+
+from collections.abc import Iterator, Mapping
+
+from serving.engine.engine import Engine
+from serving.engine.progress import AT_WORK, EngineState
+from serving.services.pipeline import Pipeline
+
+
+def broken(engines: Mapping[int, Engine], service: Pipeline) -> Iterator[tuple[int, str]]:
+    """(number of the invariant, sentence) of each that does not hold."""
+    seen = set[int]()
+    for stage in service.stages:
+        here = [one.request.id for one in stage.waiting()]
+        here += [one.request.id for run in stage.passes.values() for one in run.batch]
+        if len(set(here)) < len(here) or seen & set(here):
+            yield 1, f"a request is in two places of the stages of {service.model}"
+        seen |= set(here)
+        for replica in stage.fleet.members:
+            engine, runs = engines[replica], replica in stage.passes
+            if runs != (engine.state in AT_WORK):
+                yield 3, f"replica {replica} of stage {stage.index} is {engine.state.name}, its pass is not"
+            if runs and replica in stage.idle:
+                yield 10, f"replica {replica} of stage {stage.index} is idle and runs a pass"
+            load = len(stage.own.get(replica, ())) + (len(stage.passes[replica].batch) if runs else 0)
+            if stage.fleet.load(replica, "outstanding") != load:
+                yield 12, f"replica {replica} has {load} requests, and is counted with others"
+            serves = engine.state is EngineState.IDLE and replica in stage.fleet
+            if serves and replica not in stage.idle:
+                yield 10, f"replica {replica} of stage {stage.index} serves, and nothing is given to it"
+        if stage.can_begin():
+            yield 10, f"stage {stage.index} of {service.model} has idle replicas and requests that wait"
+    for gpu, used_bytes in service.seats.used_bytes.items():
+        if used_bytes < 0 or service.seats.free_bytes(gpu) < 0:
+            yield 8, f"replicas on GPU {gpu} have {used_bytes} bytes of parameters"

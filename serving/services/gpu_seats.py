@@ -1,0 +1,58 @@
+"""GPUs that replicas of several stages share: their memory, and who runs a pass there now."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from serving.vocabulary.layers import Part
+from serving.vocabulary.replica import Replica
+
+
+class GpuSeats:
+    """Of all pipelines together. ``capacity_bytes``: of one GPU, for parameters; ``sizes_bytes``: of parts.
+
+    The world runs one pass at a time on a GPU; here is counted how many want to.
+    """
+
+    __slots__ = ("_capacity_bytes", "_gpu_of", "_passes", "_sizes_bytes", "used_bytes")
+
+    def __init__(self, capacity_bytes: int, sizes_bytes: Mapping[Part, int]) -> None:
+        self._capacity_bytes = capacity_bytes
+        self._sizes_bytes = dict(sizes_bytes)
+        self._gpu_of: dict[int, int] = {}
+        self._passes = Counter[int]()
+        self.used_bytes = Counter[int]()
+
+    def free_bytes(self, gpu: int) -> int:
+        """What more parameters may take there."""
+        return self._capacity_bytes - self.used_bytes[gpu]
+
+    def replicas_on(self, gpu: int) -> list[int]:
+        """Those that are there now, by id."""
+        return sorted([replica for replica, one in self._gpu_of.items() if one == gpu])
+
+    def enter(self, replica: Replica) -> None:
+        """A replica has its GPU."""
+        (gpu,) = replica.gpus
+        size_bytes = self._sizes_bytes[replica.part]
+        assert size_bytes <= self.free_bytes(gpu), (
+            f"replica {replica.id} needs {size_bytes} bytes on GPU {gpu}, which has {self.free_bytes(gpu)}"
+        )
+        self._gpu_of[replica.id] = gpu
+        self.used_bytes[gpu] += size_bytes
+
+    def leave(self, replica: Replica) -> None:
+        """A replica is gone from its GPU."""
+        gpu = self._gpu_of.pop(replica.id)
+        self.used_bytes[gpu] -= self._sizes_bytes[replica.part]
+
+    def begin(self, replica: int) -> None:
+        """A replica is to run a pass."""
+        self._passes[self._gpu_of[replica]] += 1
+
+    def end(self, replica: int) -> None:
+        """It has run, or will not."""
+        self._passes[self._gpu_of[replica]] -= 1
+
+    def best(self, replicas: Iterable[int]) -> int:
+        """The replica with the fewest passes on its GPU, the lowest id among equals."""
+        return min(replicas, key=lambda one: (self._passes[self._gpu_of[one]], one))

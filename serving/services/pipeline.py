@@ -1,0 +1,237 @@
+"""A model in stages: each a part with replicas and a queue of its own, which a request passes in order, once.
+
+It is for models that answer in one pass and keep no KV. A pass of a replica is a ``LayerPass`` of its engine.
+The activations of the stage before stay where they were computed until a replica takes the request; they are
+inputs of its ``Run``, and nothing is decided or told about their way. What is lost with a replica begins
+again at the first stage.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from serving.engine.engine import Engine
+from serving.engine.fleet import Admission, Dispatcher, Fleet, refusal
+from serving.engine.layer_pass import LayerPass
+from serving.engine.progress import EngineState
+from serving.live.scaling import LiveScaling
+from serving.services.gpu_seats import GpuSeats
+from serving.services.stage import NOBODY, Stage, StageQueues, Waiting
+from serving.services.stage_log import StageLog
+from serving.vocabulary.actions import Action, Assign
+from serving.vocabulary.events import Ran, Sent
+from serving.vocabulary.layers import Part
+from serving.vocabulary.present import Present
+from serving.vocabulary.replica import Replica, Role
+from serving.vocabulary.request import Request
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineSetup:
+    """``parts``: the stages in order. ``activation_bytes``: of one request, from a stage to the next.
+
+    ``batch``: requests of a pass at most. ``queues``: one per stage, or one per replica, to which the
+    dispatcher sends a request when it comes to the stage. ``elastic``: a stage may be without replicas.
+    """
+
+    parts: tuple[Part, ...]
+    activation_bytes: int
+    batch: int = 1
+    queues: StageQueues = "stage"
+    elastic: bool = False
+
+
+class Pipeline:
+    """The requests and stages of one model. ``log``: what the stages did."""
+
+    __slots__ = ("_admission", "_engines", "_present", "_setup", "log", "model", "seats", "stages")
+
+    def __init__(
+        self,
+        setup: PipelineSetup,
+        replicas: Sequence[Replica],
+        engines: Mapping[int, Engine],
+        dispatcher: Dispatcher,
+        admission: Admission,
+        seats: GpuSeats,
+        present: Present,
+    ) -> None:
+        self.model = setup.parts[0].model
+        self._setup = setup
+        self._engines = engines
+        self._admission = admission
+        self._present = present
+        self.seats = seats
+        self.log = StageLog()
+        self.stages: list[Stage] = []
+        for index, part in enumerate(setup.parts):
+            own = [one for one in replicas if one.part == part]
+            for replica in own:
+                seats.enter(replica)
+            fleet = Fleet(self.model, own, engines)
+            self.stages.append(Stage(index, part, fleet, dispatcher, setup.queues))
+
+    @property
+    def longest_request_tokens(self) -> int:
+        """It keeps nothing of a request: any length."""
+        return 1 << 60
+
+    @property
+    def backlog_tokens(self) -> int:
+        """Of requests that have not begun."""
+        return sum([one.request.prompt_tokens for one in self.stages[0].waiting()])
+
+    @property
+    def kv_tokens(self) -> int:
+        """None."""
+        return 0
+
+    @property
+    def migrating_tokens(self) -> int:
+        """None."""
+        return 0
+
+    @property
+    def queued(self) -> int:
+        """Requests that no replica runs."""
+        return sum([stage.queued for stage in self.stages])
+
+    @property
+    def running(self) -> int:
+        """Requests that some replica runs."""
+        return sum([len(one.batch) for stage in self.stages for one in stage.passes.values()])
+
+    @property
+    def live(self) -> LiveScaling:
+        """A replica of a stage serves when all its layers are there."""
+        raise AssertionError("no stage of a pipeline works while it loads")
+
+    def kv_senders(self) -> Collection[int]:
+        """Nobody."""
+        return ()
+
+    def stage_of(self, replica: Replica) -> Stage:
+        """Whose replica it is."""
+        return self.stages[self._setup.parts.index(replica.part)]
+
+    def refusal(self, now_ns: int, request: Request) -> str | None:
+        """No answer in one pass, a stage that nobody serves, or turned away by the admission policy."""
+        if request.max_new_tokens != 1:
+            return f"{self.model} answers in one pass: write max_new_tokens of 1"
+        if not self._setup.elastic:
+            for stage in self.stages:
+                if not stage.fleet.replicas:
+                    return f"no replica of stage {stage.index} of {self.model} is alive"
+        return refusal(self._admission, now_ns, request, self.stages[0].fleet)
+
+    def arrived(self, request: Request, actions: list[Action]) -> None:
+        """It waits for the first stage."""
+        self._enter(self.stages[0], Waiting(request, NOBODY, self._present.now_ns), actions)
+
+    def _enter(self, stage: Stage, one: Waiting, actions: list[Action], first: bool = False) -> None:
+        stage.add(one, first)
+        self._feed(stage, actions)
+
+    def feed(self, actions: list[Action]) -> None:
+        """Idle replicas of all stages take what waits."""
+        for stage in self.stages:
+            self._feed(stage, actions)
+
+    def _feed(self, stage: Stage, actions: list[Action]) -> None:
+        while ready := stage.can_begin():
+            self._begin(stage, self.seats.best(ready), actions)
+
+    def _begin(self, stage: Stage, replica: int, actions: list[Action]) -> None:
+        """A replica takes requests that wait, with the activations that the stage before has of them."""
+        batch = stage.take(replica, self._setup.batch, self._present.now_ns).batch
+        why = f"stage {stage.index}, {stage.queued} wait"
+        chunks, inputs = [], dict[int, int]()
+        for request, source, _ in batch:
+            actions.append(Assign(request.id, replica, why))
+            chunks.append((request.id, 0, request.prompt_tokens))
+            if source != NOBODY and self._setup.activation_bytes:
+                inputs[source] = inputs.get(source, 0) + self._setup.activation_bytes
+        self.seats.begin(replica)
+        one = LayerPass(tuple(chunks), stage.part.layers, why, tuple(inputs.items()))
+        self._engines[replica].run_layers(one, actions)
+
+    def ran(self, engine: Engine, event: Ran, actions: list[Action]) -> None:
+        """A pass has ended: its requests go on to the next stage, or have their answer."""
+        stage, now_ns = self.stage_of(engine.replica), self._present.now_ns
+        engine.layers_ran()
+        self.seats.end(engine.id)
+        batch, began_ns = stage.ended(engine.id)
+        if not event.steps:
+            self._again(batch, actions)
+            self._feed(stage, actions)
+            return
+        for one in batch:
+            self.log.add(one.request.id, stage.index, engine.id, one.since_ns, began_ns, now_ns)
+        if stage.index + 1 < len(self.stages):
+            following = self.stages[stage.index + 1]
+            for one in batch:
+                following.add(Waiting(one.request, engine.id, now_ns))
+            self._feed(following, actions)
+        self._feed(stage, actions)
+
+    def _again(self, batch: Sequence[Waiting], actions: list[Action]) -> None:
+        """What was computed of these is lost: they wait for the first stage, before all others."""
+        for one in reversed(batch):
+            self._enter(self.stages[0], Waiting(one.request, NOBODY, self._present.now_ns), actions, True)
+
+    def sent(self, event: Sent, actions: list[Action]) -> int | None:
+        """Nothing is sent but inputs, which nobody tells of."""
+        raise AssertionError(f"transfer {event.transfer} is none of {self.model}")
+
+    def join(self, replica: Replica, role: Role, actions: list[Action]) -> None:
+        """A replica takes requests of its stage."""
+        stage = self.stage_of(replica)
+        stage.fleet.add(replica)
+        self._opened(stage, replica.id, actions)
+
+    def started(self, engine: Engine, actions: list[Action]) -> None:
+        """It was in its stage before."""
+        self._opened(self.stage_of(engine.replica), engine.id, actions)
+
+    def _opened(self, stage: Stage, replica: int, actions: list[Action]) -> None:
+        if self._engines[replica].state is EngineState.IDLE:
+            stage.idle.add(replica)
+        for one in stage.opened():
+            stage.add(one)
+        self._feed(stage, actions)
+
+    def leave(self, replica: int, actions: list[Action]) -> None:
+        """A replica ends its pass and takes nothing new."""
+        stage = self.stage_of(self._engines[replica].replica)
+        stage.fleet.retire(replica)
+        for one in stage.close(replica):
+            stage.add(one)
+        self._feed(stage, actions)
+
+    def outstanding(self, replica: int) -> int:
+        """What it runs, and what waits for it alone."""
+        stage = self.stage_of(self._engines[replica].replica)
+        return stage.fleet.load(replica, "outstanding") if replica in stage.fleet.members else 0
+
+    def held(self, replica: int) -> list[int]:
+        """Nothing is kept for requests."""
+        return []
+
+    def lose(self, engine: Engine, cause: str, actions: list[Action]) -> list[int]:
+        """What it ran, and whose activations it had, begins again; nothing fails while a stage has others."""
+        stage, replica = self.stage_of(engine.replica), engine.id
+        engine.lose(actions, cause)
+        back, running = list[Waiting](), replica in stage.passes
+        if running:
+            self.seats.end(replica)
+            back += stage.ended(replica).batch
+        self.seats.leave(engine.replica)
+        waiting = stage.close(replica)
+        if replica in stage.fleet.members:
+            stage.fleet.lose(replica)
+        for one in waiting:
+            stage.add(one)
+        for other in self.stages:
+            back += other.without(replica)
+        self._again(back, actions)
+        self.feed(actions)
+        return []

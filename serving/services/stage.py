@@ -1,0 +1,126 @@
+"""One stage of a pipeline: a part of a model, the requests that wait for it, the replicas that run it."""
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Literal, NamedTuple
+
+from serving.engine.fleet import Dispatcher, Fleet, dispatched
+from serving.vocabulary.layers import Part
+from serving.vocabulary.request import Request
+
+StageQueues = Literal["stage", "replica"]
+NOBODY = -1
+
+
+class Waiting(NamedTuple):
+    """A request before a stage. ``source``: the replica that has its activations, or ``NOBODY``."""
+
+    request: Request
+    source: int
+    since_ns: int
+
+
+class StagePass(NamedTuple):
+    """What a replica runs now."""
+
+    batch: tuple[Waiting, ...]
+    began_ns: int
+
+
+class Stage:
+    """``queue``: of requests that no replica has; ``own``: those dispatched to one, with queues per replica.
+
+    ``idle``: replicas that would begin a pass at once; ``passes``: those that run one, or wait for its input.
+    """
+
+    __slots__ = ("_dispatcher", "_per_replica", "fleet", "idle", "index", "own", "part", "passes", "queue")
+
+    def __init__(
+        self, index: int, part: Part, fleet: Fleet, dispatcher: Dispatcher, queues: StageQueues
+    ) -> None:
+        self.index = index
+        self.part = part
+        self.fleet = fleet
+        self._dispatcher = dispatcher
+        self._per_replica = queues == "replica"
+        self.queue: deque[Waiting] = deque()
+        self.own: dict[int, deque[Waiting]] = {}
+        self.idle: set[int] = set()
+        self.passes: dict[int, StagePass] = {}
+
+    @property
+    def queued(self) -> int:
+        """Requests that wait for it."""
+        return len(self.queue) + sum([len(own) for own in self.own.values()])
+
+    def waiting(self) -> list[Waiting]:
+        """All of them."""
+        return [*self.queue, *(one for own in self.own.values() for one in own)]
+
+    def add(self, one: Waiting, first: bool = False) -> None:
+        """One more waits; first: before all others."""
+        if self._per_replica and self.fleet.replicas:
+            replica, _ = dispatched(self._dispatcher, one.request, self.fleet)
+            self.fleet.assigned(replica, one.request)
+            self.own.setdefault(replica, deque()).append(one)
+        elif first:
+            self.queue.appendleft(one)
+        else:
+            self.queue.append(one)
+
+    def can_begin(self) -> list[int]:
+        """Idle replicas for which something waits."""
+        if self._per_replica:
+            return [replica for replica in self.idle if self.own.get(replica)]
+        return list(self.idle) if self.queue else []
+
+    def take(self, replica: int, most: int, now_ns: int) -> StagePass:
+        """An idle replica begins with so many requests at most."""
+        queue = self.own[replica] if self._per_replica else self.queue
+        batch = tuple([queue.popleft() for _ in range(min(most, len(queue)))])
+        if not self._per_replica:
+            for one in batch:
+                self.fleet.assigned(replica, one.request)
+        self.idle.remove(replica)
+        found = self.passes[replica] = StagePass(batch, now_ns)
+        return found
+
+    def ended(self, replica: int) -> StagePass:
+        """Its pass is over."""
+        found = self.passes.pop(replica)
+        for one in found.batch:
+            self.fleet.departed(replica, one.request)
+        if replica in self.fleet:
+            self.idle.add(replica)
+        return found
+
+    def opened(self) -> list[Waiting]:
+        """There is a replica again: what had none to be dispatched to, to be added again."""
+        if not (self._per_replica and self.queue and self.fleet.replicas):
+            return []
+        found = list(self.queue)
+        self.queue.clear()
+        return found
+
+    def close(self, replica: int) -> list[Waiting]:
+        """A replica takes nothing new; what waited for it alone, to be added again."""
+        self.idle.discard(replica)
+        found = list(self.own.pop(replica, ()))
+        for one in found:
+            self.fleet.departed(replica, one.request)
+        return found
+
+    def without(self, source: int) -> list[Waiting]:
+        """Those leave whose activations a lost replica had."""
+        gone = [one for one in self.waiting() if one.source == source]
+        for replica, own in self.own.items():
+            for one in own:
+                if one.source == source:
+                    self.fleet.departed(replica, one.request)
+            self.own[replica] = _others(own, source)
+        self.queue = _others(self.queue, source)
+        return gone
+
+
+def _others(queue: Iterable[Waiting], source: int) -> deque[Waiting]:
+    return deque([one for one in queue if one.source != source])

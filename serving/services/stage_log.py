@@ -1,0 +1,30 @@
+"""What each stage of a pipeline did with each request, as columns of integers."""
+
+from array import array
+from typing import Final
+
+FIELDS: Final = ("request", "stage", "replica", "arrived_ns", "began_ns", "ended_ns")
+
+
+class StageLog:
+    """A row of ``FIELDS`` for every pass of a request, in the order in which they ended.
+
+    A pass begins when its replica is told of it: what it waits for then (its inputs, cores, a GPU that
+    another replica uses) is part of it.
+    """
+
+    __slots__ = ("_rows",)
+
+    def __init__(self) -> None:
+        self._rows = array("q")
+
+    def add(
+        self, request: int, stage: int, replica: int, arrived_ns: int, began_ns: int, ended_ns: int
+    ) -> None:
+        """A stage is done with a request."""
+        self._rows.extend((request, stage, replica, arrived_ns, began_ns, ended_ns))
+
+    @property
+    def rows(self) -> "array[int]":
+        """One after the other, ``len(FIELDS)`` numbers each."""
+        return self._rows

@@ -1,0 +1,61 @@
+"""Step times of a model in stages: of every request, what each stage takes for it."""
+
+from collections.abc import Mapping, Sequence
+
+from serving.vocabulary.actions import Chunk, Span
+from serving.vocabulary.units import FRACTION_BITS
+from simcore.replica.step_times import Pieces
+
+
+class StageTimes:
+    """``StepTimes`` of passes over the layers of a stage.
+
+    ``fixed``: by span of layers and request the time of a pass of it alone, on ``cpu_cores`` cores, in fixed
+    point. ``cpu_parts`` of 1,024 of that are work of the host's CPU, which more cores divide and which keeps
+    no GPU. A batch takes as long as its longest request and ``batch_parts`` of 1,024 of each other one.
+    """
+
+    __slots__ = ("_batch_parts", "_cpu_cores", "_cpu_parts", "_fixed")
+
+    def __init__(
+        self, fixed: Mapping[Span, Sequence[int]], cpu_cores: int, cpu_parts: int, batch_parts: int
+    ) -> None:
+        self._fixed = dict(fixed)
+        self._cpu_cores = cpu_cores
+        self._cpu_parts = cpu_parts
+        self._batch_parts = batch_parts
+
+    def gpu_fixed(self, chunks: Sequence[Chunk], span: Span) -> int:
+        """How long the pass has the GPU."""
+        whole = self._whole(chunks, span)
+        return max(1, whole - (whole * self._cpu_parts >> 10))
+
+    def cpu_ns(self, chunks: Sequence[Chunk], span: Span, cores: int) -> int:
+        """What comes before that, with so many cores."""
+        work = self._whole(chunks, span) * self._cpu_parts >> 10
+        return work * self._cpu_cores // cores >> FRACTION_BITS
+
+    def _whole(self, chunks: Sequence[Chunk], span: Span) -> int:
+        times = self._fixed[span]
+        if len(chunks) == 1:
+            return times[chunks[0][0]]
+        each = [times[chunk[0]] for chunk in chunks]
+        longest = max(each)
+        return longest + ((sum(each) - longest) * self._batch_parts >> 10)
+
+    def decode(self, n: int) -> Pieces:
+        """Nothing decodes."""
+        raise AssertionError("a model in stages answers in one pass")
+
+    def mixed(self, n: int, context: int, chunks: Sequence[Chunk], spread: int = 0) -> int:
+        """A pass is one over the layers of a stage."""
+        raise AssertionError("a pass of a model in stages names its layers")
+
+    @property
+    def skewed(self) -> bool:
+        """It has no context."""
+        return False
+
+    def shift(self, n: int, spread: int) -> int:
+        """It has no context."""
+        return 0

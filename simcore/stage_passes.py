@@ -1,0 +1,177 @@
+"""Passes of stages before a GPU runs them: their inputs come, the CPU prepares them, the GPU is another's.
+
+A GPU runs one pass at a time, in the order in which they are ready for it.
+"""
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from typing import Final
+
+from simpy import Environment
+
+from serving.vocabulary.actions import Interrupt, Run, Send
+from serving.vocabulary.events import Event, Ran, Sent
+from simcore.cold import RunHooks
+from simcore.data_plane.data_plane import DataPlane
+from simcore.replica.machine import Machine
+from simcore.replica.stage_times import StageTimes
+from simcore.timers import Timer
+
+# After what came on links and after passes that end at that moment.
+READY_RANK: Final = 1 << 33
+
+
+@dataclass(frozen=True, slots=True)
+class StagePlan:
+    """``times``: by model. ``cores``: CPU cores of a replica."""
+
+    times: Mapping[str, StageTimes]
+    cores: int
+
+
+@dataclass(slots=True)
+class _Held:
+    """A pass that a GPU does not run yet. ``missing``: inputs on their way; ``lost``: some will not come."""
+
+    run: Run
+    missing: int
+    lost: bool = False
+
+
+class StagePasses:
+    """``cores``: of replicas that have others than the plan says. ``tell`` takes reports."""
+
+    __slots__ = (
+        "_data_plane", "_held", "_inputs", "_machines", "_of_input", "_plan", "_preparing", "_queues",
+        "_running", "_tell", "_timer", "_timers", "cores", "replicas",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        plan: StagePlan,
+        env: Environment,
+        machines: dict[int, Machine],
+        timers: dict[int, Timer],
+        data_plane: DataPlane | None,
+        tell: Callable[[int, Event], None],
+    ) -> None:
+        assert data_plane is not None, "stages send their activations over links"
+        self._plan = plan
+        self.cores: dict[int, int] = {}
+        self._machines, self._timers, self._data_plane, self._tell = machines, timers, data_plane, tell
+        self.replicas: set[int] = set()
+        self._held: dict[int, _Held] = {}  # by replica
+        self._of_input: dict[int, int] = {}  # transfer -> replica
+        self._inputs = 0
+        self._preparing: list[tuple[int, int]] = []  # a heap of (when the CPU is done, replica)
+        self._queues: dict[int, deque[int]] = {}  # GPU -> replicas whose pass is ready for it
+        self._running: dict[int, int] = {}  # GPU -> replica
+        self._timer = Timer(env, READY_RANK, self._prepared)
+
+    def hooks(self) -> RunHooks:
+        """Every run of a stage is taken; none of them is interrupted."""
+        return RunHooks(self.replicas, {}, self.takes, self._interrupt)
+
+    def told_by(self, replica: int) -> Callable[[int, Ran], None]:
+        """Whom a replica, which is placed for the first time, reports to."""
+        self.replicas.add(replica)
+        return self.ran
+
+    def takes(self, now_ns: int, run: Run) -> bool:
+        """The pass begins when all it waits for is there."""
+        replica = run.replica
+        assert replica not in self._held, "one pass at a time"
+        own = self._gpu(replica)
+        sources = [(source, size) for source, size in run.inputs if self._gpu(source) != own]
+        self._held[replica] = _Held(run, len(sources))
+        requests = tuple([chunk[0] for chunk in run.chunks])
+        for source, size_bytes in sources:
+            self._inputs += 1
+            transfer = -self._inputs  # no number that a controller gives
+            self._of_input[transfer] = replica
+            self._data_plane.send(
+                now_ns, Send(transfer, "activations", requests, source, replica, size_bytes, "input")
+            )
+        if not sources:
+            self._prepare(now_ns, replica)
+        return True
+
+    def came(self, now_ns: int, fact: Sent) -> None:
+        """An input of a pass is there, or will not come."""
+        replica = self._of_input.pop(fact.transfer)
+        held = self._held.get(replica)
+        if held is None:
+            return  # its replica is lost
+        held.missing -= 1
+        held.lost = held.lost or bool(fact.cause)
+        if held.missing:
+            return
+        if held.lost:
+            del self._held[replica]
+            self._tell(now_ns, Ran(replica, held.run.epoch, 0, ()))
+        else:
+            self._prepare(now_ns, replica)
+
+    def ran(self, now_ns: int, report: Ran) -> None:
+        """A GPU is done with a pass: the next one begins there, then the controller hears of it."""
+        self._next(now_ns, self._gpu(report.replica))
+        self._tell(now_ns, report)
+
+    def lose(self, now_ns: int, replica: int) -> None:
+        """A replica is gone."""
+        self.replicas.discard(replica)
+        self._held.pop(replica, None)
+        gpu = self._gpu(replica)
+        queue = self._queues.get(gpu)
+        if queue and replica in queue:
+            queue.remove(replica)
+        if self._running.get(gpu) == replica:
+            self._next(now_ns, gpu)
+
+    def _gpu(self, replica: int) -> int:
+        return self._data_plane.placement.gpus_of[replica][0]
+
+    def _prepare(self, now_ns: int, replica: int) -> None:
+        """Its inputs are there: the CPU is next."""
+        run = self._held[replica].run
+        assert run.layers is not None
+        model = self._data_plane.placement.part_of[replica].model
+        took_ns = self._plan.times[model].cpu_ns(
+            run.chunks, run.layers, self.cores.get(replica, self._plan.cores)
+        )
+        if took_ns:
+            heappush(self._preparing, (now_ns + took_ns, replica))
+            self._timer.at(self._preparing[0][0])
+        else:
+            self._ready(now_ns, replica)
+
+    def _prepared(self, now_ns: int) -> None:
+        while self._preparing and self._preparing[0][0] <= now_ns:
+            _, replica = heappop(self._preparing)
+            if replica in self._held:
+                self._ready(now_ns, replica)
+        if self._preparing:
+            self._timer.at(self._preparing[0][0])
+
+    def _ready(self, now_ns: int, replica: int) -> None:
+        gpu = self._gpu(replica)
+        if gpu in self._running:
+            self._queues.setdefault(gpu, deque()).append(replica)
+        else:
+            self._start(now_ns, gpu, replica)
+
+    def _next(self, now_ns: int, gpu: int) -> None:
+        del self._running[gpu]
+        queue = self._queues.get(gpu)
+        if queue:
+            self._start(now_ns, gpu, queue.popleft())
+
+    def _start(self, now_ns: int, gpu: int, replica: int) -> None:
+        self._running[gpu] = replica
+        run = self._held.pop(replica).run
+        self._timers[replica].at(self._machines[replica].start(now_ns, run))
+
+    def _interrupt(self, now_ns: int, action: Interrupt) -> None:
+        raise AssertionError("a pass of a stage is not interrupted")

@@ -1,0 +1,172 @@
+"""A small world of models in stages: layers of one size, times that are given request by request."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hwmodels.layer_stack import LayerStack, spans_of
+from policies.admission import AdmitAll
+from policies.batching import ChunkedPrefill
+from policies.dispatch import LeastOutstanding
+from serving.composition import PipelineParts, ServiceOptions, compose
+from serving.controller import Controller
+from serving.record.journal import complete_journal
+from serving.services.gpu_seats import GpuSeats
+from serving.services.pipeline import Pipeline, PipelineSetup
+from serving.services.stage import StageQueues
+from serving.services.stage_log import FIELDS
+from serving.vocabulary.layers import LayerRange, Part
+from serving.vocabulary.replica import Replica
+from serving.vocabulary.request import Request
+from serving.vocabulary.units import FRACTION_BITS
+from simcore.data_plane.data_plane import DataPlane, DataPlaneSetup
+from simcore.faults.plan import FaultPlan
+from simcore.replica.stage_times import StageTimes
+from simcore.sim_report import SimReport
+from simcore.simulation import Simulation
+from simcore.stage_passes import StagePlan
+from tests.worlds.data_planes import NONE, ideal
+from tests.worlds.world import Checked, Collected
+
+MS = 1_000_000
+LAYER_BYTES = 1_000_000_000
+CAPACITY_BYTES = 40_000_000_000
+
+
+class Failing(Collected):
+    """As it, where requests may fail."""
+
+    def failed(self, request: Request, now_ns: int, reason: str) -> None:
+        self.refusals[request.id] = reason
+
+
+@dataclass
+class StageCase:
+    """``times_ns``: of each stage, a time per request. ``gpus``: of each stage's replicas, one GPU each."""
+
+    arrivals_ns: Sequence[int]
+    times_ns: Sequence[Sequence[int]]
+    gpus: Sequence[Sequence[int]]
+    activation_bytes: int = 0
+    batch: int = 1
+    queues: StageQueues = "stage"
+    cpu_parts: int = 0
+    batch_parts: int = 1024
+    cores: int = 2
+    cluster: str = "quart_2x4"
+    model: str = "m"
+    first_request: int = 0
+
+    @property
+    def spans(self) -> tuple[tuple[int, int], ...]:
+        """Two layers a stage."""
+        return spans_of(tuple(range(2, 2 * len(self.times_ns), 2)), 2 * len(self.times_ns))
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        return tuple(Part(self.model, *span) for span in self.spans)
+
+    @property
+    def stack(self) -> LayerStack:
+        layers = 2 * len(self.times_ns)
+        sizes = (LAYER_BYTES,) * layers
+        return LayerStack(self.model, sizes, (1.0,) * layers, 1, self.activation_bytes, (), "made up")
+
+    def replicas(self, first: int = 0) -> list[Replica]:
+        pairs = [(span, gpu) for span, gpus in zip(self.spans, self.gpus, strict=True) for gpu in gpus]
+        return [
+            Replica(first + id, self.model, LayerRange(*span), (gpu,), 1)
+            for id, (span, gpu) in enumerate(pairs)
+        ]
+
+    def requests(self) -> list[tuple[Request, int]]:
+        return [
+            (Request(self.first_request + id, at_ns, 1, 1, self.model), 1)
+            for id, at_ns in enumerate(self.arrivals_ns)
+        ]
+
+    def times(self) -> StageTimes:
+        padding = [0] * self.first_request
+        fixed = {
+            span: [*padding, *(one << FRACTION_BITS for one in own)]
+            for span, own in zip(self.spans, self.times_ns, strict=True)
+        }
+        return StageTimes(fixed, 2, self.cpu_parts, self.batch_parts)
+
+    def setup(self) -> PipelineSetup:
+        return PipelineSetup(self.parts, self.activation_bytes, self.batch, self.queues)
+
+
+@dataclass
+class StageRun:
+    """What came of it: the recorder, the report, every line of the journal, the controller."""
+
+    recorder: Collected
+    report: SimReport
+    lines: list[str]
+    controller: Controller
+
+    def journal(self) -> list[str]:
+        """All that a file of it would hold."""
+        actions = sum(len(json.loads(text)[2]) for text in self.lines)
+        return complete_journal({"source": "test", "carries_out": []}, self.lines, actions)
+
+    def pipeline(self, model: str = "m") -> Pipeline:
+        found = self.controller.services[model]
+        assert isinstance(found, Pipeline)
+        return found
+
+    def log(self, model: str = "m") -> list[dict[str, int]]:
+        """A row per pass of a request."""
+        rows, width = self.pipeline(model).log.rows, len(FIELDS)
+        return [dict(zip(FIELDS, rows[at : at + width], strict=True)) for at in range(0, len(rows), width)]
+
+
+def controller_of(*cases: StageCase) -> Controller:
+    """Of all these models on the same GPUs."""
+    sizes = {part: len(part) * LAYER_BYTES for case in cases for part in case.parts}
+    parts = PipelineParts({case.model: case.setup() for case in cases}, GpuSeats(CAPACITY_BYTES, sizes))
+    options = ServiceOptions(pipelines=parts)
+    return compose(
+        replicas_of(*cases),
+        LeastOutstanding(),
+        lambda _: ChunkedPrefill(1, 1),
+        AdmitAll(),
+        service_options=options,
+    )
+
+
+def replicas_of(*cases: StageCase) -> list[Replica]:
+    found: list[Replica] = []
+    for case in cases:
+        found += case.replicas(len(found))
+    return found
+
+
+def run(*cases: StageCase, faults: FaultPlan | None = None) -> StageRun:
+    """In virtual time, with the invariants checked after every event."""
+    controller, recorder, replicas = controller_of(*cases), Failing(), replicas_of(*cases)
+    checked = Checked(controller)
+    times = {case.model: case.times() for case in cases}
+    setup = DataPlaneSetup(
+        ideal(cases[0].cluster),
+        {case.model: case.stack for case in cases},
+        [one.model for one in replicas],
+        [one.gpus for one in replicas],
+        "direct",
+        NONE,
+        {one.id: one.part.layers for one in replicas},
+    )
+    requests = sorted((one for case in cases for one in case.requests()), key=lambda one: one[0].arrival_ns)
+    simulation = Simulation(
+        checked,
+        requests,
+        [times[one.model] for one in replicas],
+        recorder,
+        None,
+        DataPlane(setup),
+        times,
+        faults=faults,
+        stages=StagePlan(times, cases[0].cores),
+    )
+    return StageRun(recorder, simulation.run(), checked.lines, controller)
