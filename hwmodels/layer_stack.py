@@ -1,8 +1,6 @@
 """A model that answers in one pass and keeps no KV: its layers in order, with their bytes and their time."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
 
 from hwmodels.errors import HardwareError
 
@@ -16,8 +14,7 @@ class LayerStack:
 
     What stands before the first layer or after the last one is counted with it. ``tokens``: what a request
     has (1 where it has none). ``activation_bytes``: what one request sends from a layer to the next.
-    ``cut``: where its publisher cuts it, the first layer of every stage but the first. ``labels``: what of
-    this nobody published.
+    ``cut``: where its publisher cuts it, layers of each stage. ``labels``: what of this nobody published.
     """
 
     name: str
@@ -72,43 +69,3 @@ class LayerStack:
         """Its layers are not cut over ranks."""
         if tp != 1:
             raise HardwareError(f"{self.name} is cut into stages and not over ranks: write model.tp=1")
-
-
-def spans_of(cut: Sequence[int], layers: int) -> tuple[tuple[int, int], ...]:
-    """[first, last) of every stage; ``cut``: the first layers of all but the first. Raises HardwareError."""
-    bounds = (0, *cut, layers)
-    if any(first >= last for first, last in pairwise(bounds)):
-        raise HardwareError(
-            f"the cut {list(cut)} is none of {layers} layers: write first layers of stages, each larger than "
-            f"the one before, from 1 to {layers - 1}"
-        )
-    return tuple(pairwise(bounds))
-
-
-def even_cut(weights: Sequence[float], stages: int) -> tuple[int, ...]:
-    """The cut whose heaviest stage is lightest; of several, the one that gives the first stages most.
-
-    Equal ``weights`` are shared out so that the first stages have one layer more where they do not divide.
-    """
-    layers = len(weights)
-    if not 1 <= stages <= layers:
-        raise HardwareError(f"{layers} layers cannot be cut into {stages} stages: write 1 to {layers}")
-    if len(set(weights)) == 1:
-        whole, more = divmod(layers, stages)
-        return tuple(accumulate([whole + (stage < more) for stage in range(stages - 1)]))
-    sums = [0.0, *accumulate(weights)]
-    # heaviest[k][n]: of the best cut of the first n layers into k stages, and where its last one begins.
-    heaviest: list[list[tuple[float, int]]] = [[(sums[n], 0) for n in range(layers + 1)]]
-    for stage in range(1, stages):
-        row = [(float("inf"), 0)] * (layers + 1)
-        for last in range(stage + 1, layers + 1):
-            row[last] = min(
-                (max(heaviest[-1][first][0], sums[last] - sums[first]), -first)
-                for first in range(stage, last)
-            )
-        heaviest.append([(weight, abs(first)) for weight, first in row])
-    cut, last = list[int](), layers
-    for stage in range(stages - 1, 0, -1):
-        last = heaviest[stage][last][1]
-        cut.insert(0, last)
-    return tuple(cut)

@@ -2,15 +2,16 @@
 
 from collections.abc import Mapping
 from functools import cache
-from itertools import accumulate
 from typing import Any, Final
 
 from hwmodels.catalogue import load_llm, read_yaml
 from hwmodels.errors import HardwareError
-from hwmodels.layer_stack import LayerStack, even_cut
+from hwmodels.layer_stack import LayerStack
 from hwmodels.loading.units import model_units, split
+from hwmodels.stage_cuts import CUTS, Cut, balanced_cut, even_cut, given_cut
 
 STACKS_FILE: Final = "stacks.yaml"
+PUBLISHED: Final = "published"
 BYTES_PER_ACTIVATION: Final = 2  # 16 bits
 
 
@@ -32,7 +33,7 @@ def load_stack(name: str) -> LayerStack:
         raise HardwareError(f"{name} is no model without KV: write one of {', '.join(stack_names())}")
     sizes = _layers_of_shape(entry["of"]) if "of" in entry else _equal_layers(entry)
     layers, cut = len(sizes), entry["cut"]
-    bounds = even_cut([1.0] * layers, cut) if isinstance(cut, int) else tuple(accumulate(cut[:-1]))
+    found = even_cut(layers, cut) if isinstance(cut, int) else given_cut(layers, cut)
     tokens = entry["tokens"]
     sent = entry.get("activation_bytes")
     if sent is None:
@@ -43,10 +44,28 @@ def load_stack(name: str) -> LayerStack:
         (entry["execution_s"] / layers,) * layers,
         tokens,
         int(sent),
-        bounds,
+        tuple([len(stage) for stage in found]),
         entry["source"],
         tuple(entry.get("labels", ())),
     )
+
+
+def cut_stack(stack: LayerStack, how: str, stages: int | None) -> Cut:
+    """``how``: ``published`` or one of ``CUTS``, into as many ``stages`` (None: as published).
+
+    Raises HardwareError.
+    """
+    count = len(stack.cut) if stages is None else stages
+    if how == PUBLISHED:
+        if count != len(stack.cut):
+            raise HardwareError(
+                f"{stack.name} is published in {len(stack.cut)} stages and not in {count}: write "
+                f"pipeline.cut={' or '.join(CUTS)}"
+            )
+        return given_cut(stack.layers, stack.cut)
+    if how == "layers":
+        return even_cut(stack.layers, count)
+    return balanced_cut(stack.layer_bytes if how == "bytes" else stack.layer_s, 0.0, 0.0, count)
 
 
 def _equal_layers(entry: Mapping[str, Any]) -> tuple[int, ...]:

@@ -3,14 +3,14 @@
 import pytest
 
 from hwmodels.errors import HardwareError
-from hwmodels.layer_stack import LayerStack, even_cut, spans_of
-from hwmodels.stack_catalogue import load_stack, stack_names
+from hwmodels.layer_stack import LayerStack
+from hwmodels.stack_catalogue import cut_stack, load_stack, stack_names
 
 GIB = 1 << 30
 
 
 def stage_gib(stack: LayerStack) -> list[float]:
-    return [stack.bytes_of(*span) / GIB for span in spans_of(stack.cut, stack.layers)]
+    return [stack.bytes_of(one.start, one.stop) / GIB for one in cut_stack(stack, "published", None)]
 
 
 def test_sizes_and_times_are_the_published_ones() -> None:
@@ -26,7 +26,7 @@ def test_sizes_and_times_are_the_published_ones() -> None:
         stack = load_stack(name)
         assert stack.weight_bytes / 1e9 == pytest.approx(size_gb, rel=0.04)
         assert stack.execution_s * 1e3 == pytest.approx(execution_ms)
-        assert len(stack.cut) + 1 == stages
+        assert len(stack.cut) == stages
         assert "QUART" in stack.source
 
 
@@ -38,33 +38,15 @@ def test_stages_have_the_sizes_of_the_released_code() -> None:
 
 def test_equal_cuts_of_parameters_are_not_equal_cuts_of_time() -> None:
     stack = LayerStack("uneven", (1, 1, 1, 9), (4.0, 1.0, 1.0, 2.0), 1, 0, (), "made up")
-    by_bytes, by_time = even_cut(stack.layer_bytes, 2), even_cut(stack.layer_s, 2)
-    assert by_bytes == (3,) and by_time == (1,)
-    assert spans_of(by_time, 4) == ((0, 1), (1, 4))
-
-
-@pytest.mark.parametrize(
-    ("weights", "stages", "cut"),
-    [([1.0] * 10, 4, (3, 6, 8)), ([5, 1, 1, 1, 1, 1], 2, (1,)), ([2, 1], 1, ()), ([1, 2, 3], 3, (1, 2))],
-)
-def test_even_cuts(weights: list[float], stages: int, cut: tuple[int, ...]) -> None:
-    assert even_cut(weights, stages) == cut
-
-
-def test_even_cut_is_the_best_of_all() -> None:
-    from itertools import combinations
-
-    weights = [3, 1, 4, 1, 5, 9, 2, 6]
-    for stages in range(1, 9):
-        found = max(sum(weights[a:b]) for a, b in spans_of(even_cut(weights, stages), 8))
-        cuts = combinations(range(1, 8), stages - 1)
-        assert found == min(max(sum(weights[a:b]) for a, b in spans_of(cut, 8)) for cut in cuts)
+    assert cut_stack(stack, "layers", 2) == (range(2), range(2, 4))
+    assert cut_stack(stack, "bytes", 2) == (range(3), range(3, 4))
+    assert cut_stack(stack, "time", 2) == (range(1), range(1, 4))
 
 
 def test_what_cannot_be_cut_is_refused() -> None:
-    with pytest.raises(HardwareError, match="cannot be cut into 9 stages: write 1 to 8"):
-        even_cut([1.0] * 8, 9)
-    with pytest.raises(HardwareError, match="write first layers of stages"):
-        spans_of((4, 4), 8)
+    with pytest.raises(HardwareError, match="8 stages and not in 5: write pipeline.cut=layers or bytes"):
+        cut_stack(load_stack("bert_21b"), "published", 5)
+    with pytest.raises(HardwareError, match="100 stages of 99 layers: write 1 to 99 stages"):
+        cut_stack(load_stack("bert_21b"), "layers", 100)
     with pytest.raises(HardwareError, match="is no model without KV"):
         load_stack("bert")

@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hwmodels.layer_stack import LayerStack, spans_of
+from hwmodels.layer_stack import LayerStack
 from policies.admission import AdmitAll
 from policies.batching import ChunkedPrefill
 from policies.dispatch import LeastOutstanding
@@ -60,7 +60,7 @@ class StageCase:
     @property
     def spans(self) -> tuple[tuple[int, int], ...]:
         """Two layers a stage."""
-        return spans_of(tuple(range(2, 2 * len(self.times_ns), 2)), 2 * len(self.times_ns))
+        return tuple([(2 * stage, 2 * stage + 2) for stage in range(len(self.times_ns))])
 
     @property
     def parts(self) -> tuple[Part, ...]:
