@@ -17,6 +17,7 @@ from experiments.build.hosted import HostedModel, codes_of, hosted_models, seats
 from experiments.build.lengths import caps_of, max_model_len
 from experiments.build.load_reports import reports_period_ns
 from experiments.build.migration import migration_of
+from experiments.build.stages import pipelines_of, stage_replicas
 from experiments.build.streams import seed_of
 from experiments.build.workload import shares_prefixes
 from experiments.config.config import RunConfig
@@ -58,11 +59,13 @@ def prototype_of(config: RunConfig, hosted: HostedModel, hardware: Hardware) -> 
 def replicas_of(
     config: RunConfig, hardware: Mapping[str, Hardware], start: Mapping[Role, int] | None = None
 ) -> list[Replica]:
-    """The whole-model replicas that serve from the beginning.
+    """The replicas that serve from the beginning, of whole models or of stages.
 
     ``start``: how many of each role, GPUs in index order; None: as many as the cluster's GPUs make, the
     models in turns (``hosted.seats_of``).
     """
+    if config.system.in_stages:
+        return stage_replicas(config)
     prototypes = prototypes_of(config, hardware)
     if start is not None:
         return with_roles(hosted_models(config), start, prototypes)
@@ -125,7 +128,14 @@ def controller_of(
             lockstep=engine.data_parallel_size > 1,
             shared_prefixes=shared_prefixes,
         ),
-        ServiceOptions(hand_over_rules(config), engine.max_num_batched_tokens, queue, migration, reports_ns),
+        ServiceOptions(
+            hand_over_rules(config),
+            engine.max_num_batched_tokens,
+            queue,
+            migration,
+            reports_ns,
+            pipelines_of(config),
+        ),
         starts_of(config, replicas),
         elastic,
     )

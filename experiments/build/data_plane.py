@@ -1,6 +1,6 @@
 """From a configuration to the data plane of a run, and to the loads that replicas start with."""
 
-from experiments.build.hosted import llm_shapes
+from experiments.build.hosted import shapes_by_model
 from experiments.compose.starting import starting_of
 from experiments.config.config import RunConfig
 from hwmodels.loading.startup import load_start_up
@@ -32,7 +32,7 @@ def spec_of(config: RunConfig) -> ClusterSpec | None:
 def has_data_plane(config: RunConfig) -> bool:
     """Whether replicas load or hand over, or requests migrate, on a cluster whose links are known."""
     system = config.system
-    moves = system.elastic or system.instances.split or system.migration.name != "none"
+    moves = system.elastic or system.instances.split or system.migration.name != "none" or system.in_stages
     return (moves or config.cluster.start != "warm") and spec_of(config) is not None
 
 
@@ -44,7 +44,7 @@ def data_plane_of(config: RunConfig, replicas: list[Replica]) -> DataPlane | Non
     start_up = load_start_up(config.engine.start_up)
     setup = DataPlaneSetup(
         build(spec),
-        llm_shapes(config),
+        shapes_by_model(config),
         [replica.model for replica in replicas],
         [replica.gpus for replica in replicas],
         config.engine.loader,

@@ -16,6 +16,7 @@ from hwmodels.expert_rows import ExpertRows, GroupTimes
 from hwmodels.gpu import Gpu
 from hwmodels.importers.step_profile_file import is_step_profile, read_step_profile
 from hwmodels.kv_capacity import KvCapacity, kv_capacity
+from hwmodels.layer_stack import LayerStack
 from hwmodels.llm_shape import LlmShape
 from hwmodels.parallelism import Parallelism
 from hwmodels.profile import Profile
@@ -24,6 +25,8 @@ from hwmodels.profile_file import LoadedProfile, load_profile
 from hwmodels.rows import StepRows
 from hwmodels.scaled_rows import ScaledRows
 from hwmodels.select import includes_overhead, shared_experts, step_model
+from hwmodels.stack_catalogue import is_stack, load_stack
+from hwmodels.stack_step import StackStep
 from hwmodels.step_profile import LoadedSteps, StepProfile
 from hwmodels.step_time import StepModel
 from serving.vocabulary.errors import UserError
@@ -78,7 +81,16 @@ def hardware_of(config: RunConfig) -> dict[str, Hardware]:
     return {model.name: found[model.shape_name, model.tp] for model in hosted}
 
 
+def _of_stack(stack: LayerStack) -> Hardware:
+    """A pass over all its layers; its replicas have parts of them (``experiments.build.stages``)."""
+    overhead = EngineOverhead(source=OVERHEAD_INSIDE, inside=True)
+    step = EngineStepModel(StackStep(stack), overhead)
+    return Hardware(StepRows(step), step, overhead, None, 1, "it keeps no KV", stack.layers)
+
+
 def _of_shape(config: RunConfig, shape_name: str, tp: int) -> Hardware:
+    if is_stack(shape_name):
+        return _of_stack(load_stack(shape_name))
     engine, gpu, llm = config.engine, load_gpu(config.cluster.gpu), load_llm(shape_name)
     profile, use = _profile_of(engine, gpu, llm, tp)
     imitated = Imitated(engine.software, engine.version)

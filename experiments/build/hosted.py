@@ -10,6 +10,8 @@ from experiments.config.config import RunConfig
 from experiments.config.models_config import shapes_of
 from hwmodels.catalogue import load_llm
 from hwmodels.llm_shape import LlmShape
+from hwmodels.loading.units import Shape
+from hwmodels.stack_catalogue import is_stack, load_stack
 from hwmodels.topology.cluster_file import load_cluster
 from serving.vocabulary.errors import UserError
 from traces.workload import Workload
@@ -28,6 +30,11 @@ class HostedModel:
         """Layers, bytes and all else that follows from the catalogue's entry."""
         return load_llm(self.shape_name)
 
+    @property
+    def max_context_tokens(self) -> int:
+        """The longest context that it was made for."""
+        return shape_named(self.shape_name).max_context_tokens
+
 
 def hosted_models(config: RunConfig) -> tuple[HostedModel, ...]:
     """Every model of the run, most popular first; ``llama3_8b#0007`` is the eighth, a copy of llama3_8b.
@@ -44,10 +51,15 @@ def hosted_models(config: RunConfig) -> tuple[HostedModel, ...]:
     )
 
 
-def llm_shapes(config: RunConfig) -> dict[str, LlmShape]:
+def shape_named(name: str) -> Shape:
+    """Of a model that decodes, or of one without KV."""
+    return load_stack(name) if is_stack(name) else load_llm(name)
+
+
+def shapes_by_model(config: RunConfig) -> dict[str, Shape]:
     """Hosted model -> its shape; models of one shape share the object."""
     hosted = hosted_models(config)
-    shapes = {name: load_llm(name) for name in dict.fromkeys(model.shape_name for model in hosted)}
+    shapes = {name: shape_named(name) for name in dict.fromkeys(model.shape_name for model in hosted)}
     return {model.name: shapes[model.shape_name] for model in hosted}
 
 

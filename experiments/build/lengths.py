@@ -29,7 +29,7 @@ _SERVER = USAGE_CONTEXTS[0]
 def max_model_len(config: RunConfig, hosted: HostedModel) -> int:
     """The longest context of a request: what the engine was told, else the model's own."""
     told = config.engine.max_model_len
-    return hosted.shape.max_context_tokens if told is None else told
+    return hosted.max_context_tokens if told is None else told
 
 
 def caps_of(config: RunConfig, workload: Workload) -> Ints | int:
@@ -72,7 +72,7 @@ def context_labels(config: RunConfig, workload: Workload) -> list[str]:
     import numpy as np
 
     hosted, labels = hosted_models(config), []
-    told, least = config.engine.max_model_len, min(model.shape.max_context_tokens for model in hosted)
+    told, least = config.engine.max_model_len, min(model.max_context_tokens for model in hosted)
     if told is not None and told > least:
         labels.append(
             f"engine.max_model_len={told} is beyond the {least} tokens of the model's context, which vLLM "

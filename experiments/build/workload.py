@@ -20,18 +20,22 @@ from traces.window import RULES, time_window
 from traces.workload import Workload
 
 
-def run_workload(config: RunConfig, estimates: Estimates, replicas: int) -> Workload:
+def run_workload(
+    config: RunConfig, estimates: Estimates, replicas: int, capacity_per_s: float | None = None
+) -> Workload:
     """The requests of a run: the trace's, or many models' own. Raises TraceError.
+
+    ``capacity_per_s``: requests per second at which the run just keeps up; None: by the lengths of the mix.
 
     With several models ``workload.model`` has the names of the hosted ones.
     """
     trace, seed, hosted = config.trace, config.seed, hosted_models(config)
     if len(hosted) == 1:
-        return workload_of(trace, seed, estimates.models[0], replicas)
+        return workload_of(trace, seed, estimates.models[0], replicas, capacity_per_s)
     workload = _of_many(config, hosted, None)
     if trace.utilization is not None:
-        capacity_per_s = run_capacity_req_per_s(config, estimates, replicas, workload)
-        workload = _of_many(config, hosted, trace.utilization * capacity_per_s)
+        full_per_s = capacity_per_s or run_capacity_req_per_s(config, estimates, replicas, workload)
+        workload = _of_many(config, hosted, trace.utilization * full_per_s)
     elif trace.prefill_share is not None or trace.peak_share is not None:
         gpu_s, _ = _gpu_seconds(hosted, estimates, workload)
         tokens_per_gpu_s = float(workload.prompt_tokens.sum() / gpu_s.sum())
@@ -63,11 +67,18 @@ def _of_many(config: RunConfig, hosted: Sequence[HostedModel], wanted_per_s: flo
     )
 
 
-def workload_of(trace: TraceConfig, seed: int, estimates: ModelEstimates, replicas: int) -> Workload:
+def workload_of(
+    trace: TraceConfig,
+    seed: int,
+    estimates: ModelEstimates,
+    replicas: int,
+    capacity_per_s: float | None = None,
+) -> Workload:
     """The trace of a run on ``replicas`` replicas of that speed. Raises TraceError."""
     workload = selected(trace, seed)
     if trace.utilization is not None:
-        wanted_per_s = trace.utilization * capacity_req_per_s(estimates, replicas, workload)
+        full_per_s = capacity_per_s or capacity_req_per_s(estimates, replicas, workload)
+        wanted_per_s = trace.utilization * full_per_s
         workload = _at_rate(trace, seed, workload, wanted_per_s)
     elif trace.prefill_share is not None or trace.peak_share is not None:
         workload = _at_prompt_load(trace, seed, workload, replicas * estimates.prefill_tokens_per_s)

@@ -5,12 +5,14 @@ from typing import Any
 
 from experiments.compose.cache_pairs import check_cache_pair
 from experiments.compose.migration_checks import check_migrations
+from experiments.compose.stage_checks import check_stages
 from experiments.compose.start_checks import check_instance_starts
 from experiments.config.config import ANY_DRIVER, ESTIMATES, STARTS, STEP_TIMES, RunConfig
 from experiments.config.data_parallel import check_data_parallel
 from experiments.config.faults_config import check_faults
 from experiments.config.instances_config import RESERVES, check_instances
 from experiments.config.models_config import check_models
+from experiments.config.pipeline_config import check_pipeline
 from experiments.config.ranges import RANGES
 from experiments.config.trace_config import check_trace
 from experiments.config.uncertainty_config import ON, UNCERTAINTIES
@@ -46,6 +48,8 @@ def check(config: RunConfig) -> None:
     check_migrations(config)
     check_instance_starts(config)
     check_data_parallel(config)
+    check_pipeline(config.pipeline)
+    check_stages(config)
 
 
 def _check_uncertainty(config: RunConfig) -> None:

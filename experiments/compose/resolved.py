@@ -4,7 +4,7 @@ import dataclasses
 import typing
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import yaml
 
@@ -14,6 +14,7 @@ from experiments.config.faults_config import NO_FAULTS
 from experiments.config.migration_config import LIVE
 from experiments.config.models_config import ONE
 from experiments.config.overrides import checked_value, echo, is_too_long, wanted_by
+from experiments.config.pipeline_config import PLAIN
 from experiments.config.renamed import refuse_renamed_in
 from experiments.config.series_config import NO_SERIES
 from experiments.config.trace_config import NO_RESAMPLING
@@ -22,6 +23,7 @@ from experiments.config.vllm_defaults import USAGE_CONTEXTS
 from experiments.policy.saved import check_policies
 from serving.vocabulary.errors import UserError
 
+_SELDOM_POLICIES: Final = ("migration", "stages")
 _HEADER = "# The resolved configuration of a ServeTwin run: nothing is left to defaults.\n"
 
 
@@ -49,8 +51,11 @@ def resolved_yaml(config: RunConfig) -> str:
         del data["driver"]
     if config.migration == LIVE:
         del data["migration"]
-    if config.system.migration == STAY:
-        del data["system"]["migration"]
+    if config.pipeline == PLAIN:
+        del data["pipeline"]
+    for group in _SELDOM_POLICIES:
+        if getattr(config.system, group) == STAY:
+            del data["system"][group]
     if config.trace.resample is None:
         for key in NO_RESAMPLING:
             del data["trace"][key]
@@ -98,11 +103,13 @@ def read_resolved(path: Path | str) -> RunConfig:
         data.setdefault("faults", dataclasses.asdict(NO_FAULTS))
         data.setdefault("driver", dataclasses.asdict(ANY_DRIVER))
         data.setdefault("migration", dataclasses.asdict(LIVE))
+        data.setdefault("pipeline", dataclasses.asdict(PLAIN))
         data.setdefault("uncertainty", OFF)
         if isinstance(data.get("trace"), dict):
             data["trace"] = NO_RESAMPLING | data["trace"]
         if isinstance(data.get("system"), dict):
-            data["system"].setdefault("migration", dataclasses.asdict(STAY))
+            for group in _SELDOM_POLICIES:
+                data["system"].setdefault(group, dataclasses.asdict(STAY))
         if isinstance(data.get("engine"), dict):
             data["engine"].setdefault("usage_context", USAGE_CONTEXTS[0])
             data["engine"].setdefault("max_model_len", None)

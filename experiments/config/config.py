@@ -7,6 +7,7 @@ from experiments.config.faults_config import FaultsConfig
 from experiments.config.instances_config import InstancesConfig
 from experiments.config.migration_config import MigrationConfig
 from experiments.config.models_config import ModelsConfig
+from experiments.config.pipeline_config import PipelineConfig
 from experiments.config.series_config import SeriesConfig
 from experiments.config.trace_config import TraceConfig
 
@@ -98,6 +99,7 @@ class SystemConfig:
 
     ``scaler`` none: a static system, which needs neither ``provision`` nor ``cache``. ``live`` none: new
     instances wait for all their parameters. ``migration`` none: a request stays where it decodes.
+    ``stages`` none: an instance has a whole model.
     """
 
     name: str
@@ -109,12 +111,18 @@ class SystemConfig:
     cache: PolicyConfig
     live: PolicyConfig
     migration: PolicyConfig
+    stages: PolicyConfig
     instances: InstancesConfig
 
     @property
     def elastic(self) -> bool:
         """Whether instances come and go."""
         return self.scaler.name != "none"
+
+    @property
+    def in_stages(self) -> bool:
+        """Whether its models are in stages, whose replicas come and go by themselves."""
+        return self.stages.name != "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +192,7 @@ class RunConfig:
     faults: FaultsConfig
     driver: DriverConfig
     migration: MigrationConfig
+    pipeline: PipelineConfig
     estimates: str
     uncertainty: str
     seed: int

@@ -12,6 +12,7 @@ from serving.protocols.live import LivePolicy
 from serving.protocols.migration import Migrator
 from serving.protocols.provisioning import Provisioner
 from serving.protocols.scaling import Scaler
+from serving.protocols.stages import StageScaler
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,7 @@ POLICY_GROUPS: Final[dict[str, PolicyGroup]] = {
     "cache": PolicyGroup(Copies, ("sizes_bytes", "hosts")),
     "live": PolicyGroup(LivePolicy, ("ttft_slo_ms",)),
     "migration": PolicyGroup(Migrator, ("random", "estimates")),
+    "stages": PolicyGroup(StageScaler, ("estimates",)),
 }
 
 

@@ -11,6 +11,7 @@ from experiments.report.figures import figures
 from experiments.report.number_text import NOTHING, count, duration, number, section, share
 from experiments.report.range_text import ends_of, fact_range, range_head, told_range
 from experiments.report.scaling import scaling
+from experiments.report.stages import stages_section
 from experiments.report.starts import start_told
 from experiments.report.style import RANGE_STYLE, STYLE
 from experiments.report.table import (
@@ -57,6 +58,7 @@ def write_report(
         _tiles(summary),
         _numbers(summary),
         figures(requests, config, summary),
+        stages_section(summary),
         scaling(summary),
         _losses(summary),
         _faults(summary),

@@ -49,6 +49,7 @@ class Simulated:
     policies: dict[str, Any] = field(default_factory=dict)  # PolicyWatch.section
     series: dict[str, np.ndarray | Names] | None = None  # with series.period_s alone
     unserved: Unserved = field(default_factory=Unserved)
+    stages: dict[str, np.ndarray | Names] | None = None  # of models in stages alone
 
 
 @dataclass(frozen=True, slots=True)

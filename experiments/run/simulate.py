@@ -20,6 +20,7 @@ from experiments.build.hardware import Hardware, hardware_of
 from experiments.build.hosted import hosted_models
 from experiments.build.lengths import check_lengths, context_labels, truncated
 from experiments.build.sizes import seat_count, start_of
+from experiments.build.stages import capacity_per_s, one_pass, stage_plan, used_gpus
 from experiments.build.workload import run_capacity_req_per_s, run_workload, shares_prefixes, unused
 from experiments.compose.resolved import resolved_yaml
 from experiments.config.config import RunConfig
@@ -38,10 +39,11 @@ from experiments.results.migration_summary import migration_summary
 from experiments.results.preemption_loss import add_preemption_loss
 from experiments.results.prefix_hits import FirstChunks, prefix_section
 from experiments.results.series_sink import series_sink
+from experiments.results.stages_summary import stage_rows, stages_section
 from experiments.results.start_summary import start_summary
 from experiments.run.ends import RUNS, range_section
 from experiments.run.prepared import Parts, Prepared, Progress, Simulated
-from experiments.run.write_results import SERIES_NAME, write_parquet, write_results
+from experiments.run.write_results import SERIES_NAME, STAGES_NAME, write_parquet, write_results
 from serving.vocabulary.driver import Control, JournalSink
 from serving.vocabulary.request import Request
 from simcore.capabilities import Masked
@@ -49,7 +51,9 @@ from simcore.replica.step_times import StepTimes
 from simcore.simulation import Simulation
 
 if TYPE_CHECKING:
-    pass
+    from serving.controller import Controller
+    from simcore.data_plane.data_plane import DataPlane
+    from simcore.sim_report import SimReport
 
 
 def simulate(config: RunConfig, folder: Path, on_progress: Progress | None = None) -> dict[str, Any]:
@@ -63,11 +67,11 @@ def simulate(config: RunConfig, folder: Path, on_progress: Progress | None = Non
             header = header_fields("simulated", config.seed, config_yaml, prepared.estimates, able)
             header["start"] = prepared.start
             journal = stack.enter_context(JournalFile(folder / JOURNAL_NAME, header))
-        part = Parts(on_progress, RUNS if config.uncertainty == ON else 1)
+        part = Parts(on_progress, RUNS if _has_ends(config) else 1)
         done = execute(prepared, journal, part.progress(0))
     summary = done.summary | provenance(prepared)
     cpu_s = process_time()
-    if config.uncertainty == ON:
+    if _has_ends(config):
         summary |= range_section(
             prepared, done.summary, lambda end, place: execute(end, None, part.progress(place)).summary
         )
@@ -78,14 +82,21 @@ def simulate(config: RunConfig, folder: Path, on_progress: Progress | None = Non
         "process_cpu_s": process_time(),
         "requests_per_cpu_s": per_s(len(prepared.workload), done.cpu_s),
         "events": done.events,
-        **({"range_cpu_s": cpu_s} if config.uncertainty == ON else {}),
+        **({"range_cpu_s": cpu_s} if _has_ends(config) else {}),
         "policies": done.policies,
         **nativecore.section(),
     }
     write_results(folder, summary, done.columns, config_yaml, done.unserved)
     if done.series is not None:
         write_parquet(folder / SERIES_NAME, done.series)
+    if done.stages is not None:
+        write_parquet(folder / STAGES_NAME, done.stages)
     return summary
+
+
+def _has_ends(config: RunConfig) -> bool:
+    """Whether the run is evaluated at the ends of its step times; of models in stages nobody knows them."""
+    return config.uncertainty == ON and not config.system.in_stages
 
 
 def evaluated(config: RunConfig) -> dict[str, Any]:
@@ -101,10 +112,15 @@ def prepare(config: RunConfig) -> Prepared:
     hardware = hardware_of(config)
     hosted = hosted_models(config)
     estimates = build.estimates_of(config, hardware)
-    workload = run_workload(config, estimates, seat_count(config, hosted))
-    check_lengths(config, workload, hardware, build.prototypes_of(config, hardware))
-    start = start_of(config, hosted, estimates.models[0], workload)
-    replicas = build.replicas_of(config, hardware, start)
+    start = None
+    if config.system.in_stages:
+        replicas = build.replicas_of(config, hardware)
+        workload = one_pass(config, run_workload(config, estimates, len(replicas), capacity_per_s(config)))
+    else:
+        workload = run_workload(config, estimates, seat_count(config, hosted))
+        check_lengths(config, workload, hardware, build.prototypes_of(config, hardware))
+        start = start_of(config, hosted, estimates.models[0], workload)
+        replicas = build.replicas_of(config, hardware, start)
     fault_plan_of(
         config, replicas
     )  # here, so that one that cannot happen is refused before anything is written
@@ -126,7 +142,8 @@ def execute(
     controller = build.controller_of(
         config, prepared.hardware_of_model, prepared.replicas, prepared.estimates, shared
     )
-    data_plane, rows = data_plane_of(config, prepared.replicas), rows_by_model(prepared)
+    data_plane, stages = data_plane_of(config, prepared.replicas), stage_plan(config, workload)
+    rows = rows_by_model(prepared) if stages is None else stages.times
     hits = FirstChunks(journal) if shared else None
     sink = series_sink(config.series.period_s, controller.engines, hits or journal)
     faults = fault_plan_of(config, prepared.replicas)
@@ -145,6 +162,7 @@ def execute(
         thread_time_ns,
         faults,
         group_plans(config, prepared.replicas, prepared.hardware_of_model),
+        stages,
     )
     with undisturbed():
         wall_s, cpu_s = perf_counter(), process_time()
@@ -172,23 +190,36 @@ def execute(
         columns |= {CACHED_TOKENS: cached[columns["request"]]}
     add_preemption_loss(summary, columns, simulation.preemption_losses_ns())
     if data_plane is not None:
-        summary |= data_plane_summary(data_plane, summary["duration_s"])
-        summary |= start_summary(data_plane, config)
-        summary |= elastic_summary(controller, prepared.replicas, summary, report)
-        summary |= migration_summary(controller)
+        summary |= _moved(prepared, controller, data_plane, summary, report)
     summary |= groups_section(simulation.groups.groups)
     if recovery is not None and simulation.losses is not None:
         summary |= faults_section(simulation.losses.records, recovery)
+    stage_columns = stage_rows(controller)
+    summary |= stages_section(config, controller, stage_columns, summary["duration_s"])
     summary["gpu_load_share"] = gpu_load_share(
         hosted_models(config), prepared.estimates, workload, columns, summary["gpu_seconds"]
     )
-    return Simulated(
-        summary, columns, wall_s, cpu_s, report.events, watch.section(), series, metrics.unserved
-    )
+    told = report.events, watch.section(), series, metrics.unserved, stage_columns
+    return Simulated(summary, columns, wall_s, cpu_s, *told)
+
+
+def _moved(
+    prepared: Prepared,
+    controller: Controller,
+    data_plane: DataPlane,
+    summary: dict[str, Any],
+    report: SimReport,
+) -> dict[str, Any]:
+    """What loads, links, scaling and migration came to."""
+    found = data_plane_summary(data_plane, summary["duration_s"]) | start_summary(data_plane, prepared.config)
+    found |= elastic_summary(controller, prepared.replicas, summary, report)
+    return found | migration_summary(controller)
 
 
 def _provisioned_gpus(prepared: Prepared) -> int:
     """Those of the cluster, or of the replicas that serve from the start."""
+    if prepared.config.system.in_stages:
+        return used_gpus(prepared.replicas)
     if prepared.start is None:
         return prepared.config.cluster.gpus
     return sum(len(replica.gpus) for replica in prepared.replicas)
@@ -251,9 +282,9 @@ def provenance(prepared: Prepared) -> dict[str, Any]:
             "dropped": dict(sorted(workload.dropped.items())),
             "truncated_outputs": truncated(config, workload),
             "mean_rate_per_s": workload.mean_rate_per_s,
-            "capacity_req_per_s": run_capacity_req_per_s(
-                config, prepared.estimates, len(prepared.replicas), workload
-            ),
+            "capacity_req_per_s": capacity_per_s(config)
+            if config.system.in_stages
+            else run_capacity_req_per_s(config, prepared.estimates, len(prepared.replicas), workload),
         },
         "step_time": step_time_section(prepared.hardware),
         "kv_capacity": prepared.hardware.kv_arithmetic,

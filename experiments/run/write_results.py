@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 
 SERIES_NAME: Final = "series.parquet"
+STAGES_NAME: Final = "stages.parquet"
 UNSERVED_NAME: Final = "unserved.parquet"
 
 

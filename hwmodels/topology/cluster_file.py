@@ -37,6 +37,7 @@ _KEYS: Final = (
     *_NEEDED,
     *(key for key in _EXTRAS if key != "pcie"),
     "leaf",
+    "cpu",
     "efficiency",
     "latency_s",
     "base",
@@ -89,11 +90,19 @@ def parse_cluster(name: str, file: str, text: str) -> ClusterSpec:
         leaves=_leaves(at.inside("leaf"), found["leaf"]) if "leaf" in found else Leaves(),
         pcie_shared_by=extra("pcie", "shared_by", 1),
         nvlink_domain_gpus=extra("nvlink", "domain_gpus", None),
+        cpu_cores=_cores(at.inside("cpu"), found["cpu"]) if "cpu" in found else None,
         gpus_per_nic=extra("nic", "gpus", 1),
         ssd_per=extra("ssd", "per", "gpu"),
         remote_per=extra("remote", "per", "host"),
         **sections,
     )
+
+
+def _cores(at: "_At", found: Any) -> int:
+    """CPU cores of a host, with their source."""
+    cpu = at.keys(found, ("cores", "source"), ("cores", "source"))
+    at.inside("source").text(cpu["source"])
+    return at.inside("cores").count(cpu["cores"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,8 +72,9 @@ class ClusterSpec:
     multiple of a host: several hosts). nic: one NIC, used by ``gpus_per_nic`` neighbours. ssd: per GPU or
     per host. remote: out of the store, per GPU (a host then gets that of its GPUs together), per host, or
     for all together. dram: what is read from host memory, and as much written to it; left out where it
-    never limits. kv: what one GPU sends of KV to another at most, whatever the links carry. classes: one
-    LinkClass for each of LINK_KINDS. Raises HardwareError, which names ``file`` and the key.
+    never limits. cpu_cores: of a host, if known. kv: what one GPU sends of KV to another at most, whatever
+    the links carry. classes: one LinkClass for each of LINK_KINDS. Raises HardwareError, which names
+    ``file`` and the key.
     """
 
     name: str
@@ -99,6 +100,7 @@ class ClusterSpec:
     remote_per: str = "host"
     dram: Rate | None = None
     kv: Rate | None = None
+    cpu_cores: int | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "classes", MappingProxyType(dict(self.classes)))
@@ -201,9 +203,10 @@ def _check_counts(spec: ClusterSpec) -> None:
         "nvlink.domain_gpus": (spec.nvlink_domain_gpus, MAX_GPUS),
         "nic.gpus": (spec.gpus_per_nic, MAX_GPUS),
         "leaf.hosts": (spec.leaves.hosts, MAX_GPUS),
+        "cpu.cores": (spec.cpu_cores, MAX_GPUS),
         "leaf.spines": (spec.leaves.spines, MAX_SPINES),
     }
-    optional = {"nvlink.domain_gpus", "leaf.hosts"}
+    optional = {"nvlink.domain_gpus", "leaf.hosts", "cpu.cores"}
     for key, (count, most) in wanted.items():
         if count is None and key in optional:
             continue

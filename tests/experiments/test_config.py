@@ -269,8 +269,10 @@ def test_every_policy_option_makes_its_policy(group: str, option: str) -> None:
         extra += ["system/cache=everywhere"] if option == "host" else []
     if group == "system/migration":
         extra = ["cluster=blitz_b"]
+    if group == "system/stages" and option != "none":
+        extra = ["system=pipeline", "cluster=quart"]
     chosen = getattr(simulated(f"{group}={option}", *extra).system, group.partition("/")[2])
-    if group in (*ELASTIC_GROUPS, "system/migration") and option == "none":
+    if group in (*ELASTIC_GROUPS, "system/migration", "system/stages") and option in ("none", "fixed"):
         assert (chosen.policy, chosen.params) == ("", {})
         return
     known = {
@@ -319,7 +321,7 @@ def test_null_is_for_parameters_whose_policy_takes_it() -> None:
     assert config.system.cache.params["host_gb"] == 64.0
 
 
-STATIC = ("vllm", "vllm_full", "vllm_half", "round_robin", "infaas_pp", "llumnix_base")
+STATIC = ("pipeline", "vllm", "vllm_full", "vllm_half", "round_robin", "infaas_pp", "llumnix_base")
 SYSTEMS = [name for name in option_groups()["system"] if name not in STATIC]
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from experiments import cli
 from experiments.build import build
 from experiments.build.hardware import hardware_of
-from experiments.build.hosted import hosted_models, llm_shapes, seats_of
+from experiments.build.hosted import hosted_models, seats_of, shapes_by_model
 from experiments.compose.compose import load_config
 from experiments.compose.resolved import load_resolved, resolved_yaml
 from experiments.config.config import RunConfig
@@ -240,7 +240,7 @@ def test_hosted_models_are_copies_of_the_shapes_in_turns() -> None:
         "llama3_8b#0000", "mistral_24b#0001", "llama3_8b#0002", "mistral_24b#0003", "llama3_8b#0004",
     ]  # fmt: skip
     assert [model.tp for model in hosted] == [1, 2, 1, 2, 1]
-    shapes = llm_shapes(config)
+    shapes = shapes_by_model(config)
     assert shapes["mistral_24b#0003"].weight_bytes == hosted[3].shape.weight_bytes > 40e9
     hardware = hardware_of(config)
     assert hardware["llama3_8b#0000"] is hardware["llama3_8b#0004"] is not hardware["mistral_24b#0001"]

@@ -14,6 +14,7 @@ from hwmodels.all_reduce_catalogue import load_all_reduce
 from hwmodels.catalogue import gpu_names, llm_names, load_gpu, load_llm, read_yaml
 from hwmodels.errors import HardwareError
 from hwmodels.kv_capacity import kv_capacity, smallest_tp
+from hwmodels.stack_catalogue import stack_names
 from serving.vocabulary.errors import UserError
 
 # Published: the sum of the sizes of all tensors in the checkpoint.
@@ -145,7 +146,7 @@ def test_smallest_tp() -> None:
 
 
 def test_every_model_has_an_option_file_that_fits_an_80_gb_gpu() -> None:
-    assert set(option_groups()["model"]) == set(llm_names())
+    assert set(option_groups()["model"]) == {*llm_names(), *stack_names()}
     for name in llm_names():
         config = load_config([f"model={name}", "out=x"], "simulate")
         assert config.model.name == name

@@ -26,7 +26,7 @@ PROFILED: Final = (
 SYSTEMS: Final = (
     "vllm", "vllm_full", "vllm_half", "distserve_full", "distserve_half", "serverlessllm", "allcache",
     "round_robin", "infaas_pp", "llumnix_base", "pipeswitch", "blitz_network", "blitz_multicast",
-    "blitzscale", "lambdascale",
+    "blitzscale", "lambdascale", "pipeline",
 )  # fmt: skip
 BLITZSCALE: Final = f"{SURGE} system=blitzscale journal=true"
 MULTICAST: Final = f"{BURST} system=blitz_multicast journal=true"

@@ -1,0 +1,71 @@
+"""Which models, clusters and systems go with stages."""
+
+from experiments.config.config import RunConfig
+from experiments.config.models_config import shapes_of
+from experiments.config.pipeline_config import PLAIN
+from hwmodels.stack_catalogue import is_stack, stack_names
+from serving.vocabulary.errors import UserError
+
+
+def check_stages(config: RunConfig) -> None:
+    """Refuse a model in stages where the system has none, and the other way round."""
+    system, model = config.system, config.model
+    names = [name for name, _ in shapes_of(config.models.shapes, model.name, model.tp)]
+    if not system.in_stages:
+        for name in names:
+            if is_stack(name):
+                raise UserError(
+                    f"model={name} keeps no KV and answers in one pass over its stages, which system="
+                    f"{system.name} does not have: write system=pipeline"
+                )
+        if config.pipeline != PLAIN:
+            raise UserError(
+                f"pipeline.KEY says nothing with system={system.name}, whose instances have a whole model: "
+                "leave it out or write system=pipeline"
+            )
+        return
+    for name in names:
+        if not is_stack(name):
+            raise UserError(
+                f"model={name} decodes with KV of its own, and system={system.name} serves models that "
+                f"answer in one pass: write one of {', '.join(stack_names())}"
+            )
+    if config.kind == "realexec":
+        raise UserError(
+            f"system={system.name} cannot be run by realexec, whose workers have whole models: write "
+            "servetwin simulate"
+        )
+    if config.cluster.topology is None:
+        raise UserError(
+            f"system={system.name} sends activations over links, and cluster={config.cluster.name} has none: "
+            "write a cluster that has, such as cluster=quart"
+        )
+    if config.cluster.start != "warm":
+        raise UserError(
+            f"cluster.start={config.cluster.start} does not fit system={system.name}, whose stages have "
+            "their parameters at the start: leave it out"
+        )
+    for key in ("prefill_share", "peak_share"):
+        if getattr(config.trace, key) is not None:
+            raise UserError(
+                f"trace.{key} is of prompt tokens, and system={system.name} serves requests of one length: "
+                "write trace.utilization or trace.rate_per_s"
+            )
+    _check_groups(config)
+
+
+def _check_groups(config: RunConfig) -> None:
+    """Policies that decide about whole instances."""
+    system = config.system
+    for group in ("scaler", "provision", "cache", "live", "migration"):
+        name = getattr(system, group).name
+        if name != "none":
+            raise UserError(
+                f"system/{group}={name} decides about whole instances, and system/stages="
+                f"{system.stages.name} has stages: write system/{group}=none"
+            )
+    if system.instances.split:
+        raise UserError(
+            f"system.instances.split=true does not fit system/stages={system.stages.name}, whose models "
+            "decode nothing: leave it out"
+        )

@@ -1,0 +1,61 @@
+"""How a model in stages is cut and served, where ``system/stages`` says that it is in stages."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from serving.vocabulary.errors import UserError
+
+CUTS: Final = ("published", "layers", "bytes", "time")
+QUEUES: Final = ("stage", "replica")
+TIMES: Final = ("lognormal", "gamma", "exponential")
+MOST_STAGES: Final = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineConfig:
+    """``cut`` into ``stages`` (None: as many as published): evenly by one of ``CUTS``.
+
+    ``replicas``: of each stage at the start, one number for all or one each with + between. ``queue``: one
+    per stage, or per replica. ``batch``: requests of a pass at most; of each but the longest the pass takes
+    the share ``batch_cost``. ``times``: of passes, drawn with ``times_cv`` around the stage's own (0: none is
+    drawn). ``cpu_cores``: of a replica; ``cpu_share``: what 2 cores take of a pass before its GPU.
+    """
+
+    cut: str
+    stages: int | None
+    replicas: str
+    queue: str
+    batch: int
+    batch_cost: float
+    times: str
+    times_cv: float
+    cpu_cores: int
+    cpu_share: float
+
+    def counts(self, stages: int) -> tuple[int, ...]:
+        """Replicas of each stage. Raises UserError."""
+        words = [word.strip() for word in self.replicas.strip("[]").replace(",", "+").split("+")]
+        good = all(word.isascii() and word.isdecimal() and 0 < int(word[:9]) <= 99_999 for word in words)
+        if not good or len(words) not in (1, stages):
+            raise UserError(
+                f"pipeline.replicas={self.replicas} does not fit {stages} stages: write one number, or "
+                f"{stages} with + between, each at least 1"
+            )
+        return tuple(int(word) for word in words) * (stages if len(words) == 1 else 1)
+
+
+# The paper measures 33 % less with 4 cores than with 2 (Fig. 3b): 1 - 0.66 / 2.
+PLAIN: Final = PipelineConfig("published", None, "1", "stage", 1, 1.0, "lognormal", 0.2, 2, 0.66)
+
+
+def check_pipeline(one: PipelineConfig) -> None:
+    """Refuse words that are none of the choices, and numbers that contradict them."""
+    choices = (("cut", one.cut, CUTS), ("queue", one.queue, QUEUES), ("times", one.times, TIMES))
+    for key, value, known in choices:
+        if value not in known:
+            raise UserError(f"pipeline.{key}={value} is unknown: write one of {', '.join(known)}")
+    if one.times == "exponential" and one.times_cv != 1.0:
+        raise UserError(
+            f"pipeline.times=exponential has a coefficient of variation of 1 and not of {one.times_cv:g}: "
+            "write pipeline.times_cv=1"
+        )

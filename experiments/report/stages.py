@@ -1,0 +1,62 @@
+"""The stages of a run's pipelines as rows: for the terminal and the page."""
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import TYPE_CHECKING, Any, Final
+
+from experiments.report.number_text import count, duration, number
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+HEAD: Final = ("stage", "GB", "replicas", "busy", "req/s", "CV", "queue", "most", "wait P99", "pass")
+_MOST_SHOWN: Final = 16
+
+
+def stage_cells(summary: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """A row per stage, its model before the number where there are several; empty without stages."""
+    stages = summary.get("stages")
+    if not isinstance(stages, list):
+        return []
+    several = len({one["model"] for one in stages}) > 1
+    return [_row(one, several) for one in stages]
+
+
+def _row(one: Mapping[str, Any], several: bool) -> tuple[str, ...]:
+    return (
+        f"{one['model']} {one['stage']}" if several else str(one["stage"]),
+        number(one["bytes"] / 1e9),
+        count(one["replicas"]),
+        number(one["busy_replicas"]),
+        number(one["arrivals_per_s"]),
+        number(one["arrival_cv"]),
+        number(one["queue_mean"]),
+        count(one["queue_max"]),
+        duration(one["wait_ms_p99"]),
+        duration(one["pass_ms_mean"]),
+    )
+
+
+def stage_table(rows: Sequence[tuple[str, ...]]) -> "Table":
+    """For the terminal; of many stages the first."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    for name in HEAD:
+        table.add_column(name, justify="right")
+    for row in rows[:_MOST_SHOWN]:
+        table.add_row(*row)
+    if len(rows) > _MOST_SHOWN:
+        table.caption = f"and {len(rows) - _MOST_SHOWN} more stages (see report)"
+    return table
+
+
+def stages_section(summary: Mapping[str, Any]) -> str:
+    """For the page; empty without stages."""
+    rows = stage_cells(summary)
+    if not rows:
+        return ""
+    head = "".join(f"<th>{escape(name)}</th>" for name in HEAD)
+    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+    return f'<h2>Stages</h2><div class="card scroll"><table><tr>{head}</tr>{body}</table></div>'
