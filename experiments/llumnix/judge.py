@@ -1,7 +1,7 @@
 """Rows of Llumnix's figures: ours beside a point of the paper, a ratio beside theirs, an order."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from experiments.llumnix.metrics import METRICS
 from experiments.llumnix.points import Points
@@ -19,12 +19,13 @@ from experiments.reproduce.verdict import Claim, in_order, judged_over
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """One system at one place x of a panel."""
+    """One system at one place x of a panel, whose numbers ``metrics`` reads from its runs."""
 
     panel: str
     system: str
     x: float
     case: Case
+    metrics: Mapping[str, Metric] = field(default_factory=lambda: METRICS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,69 +36,71 @@ class Judge:
     points: Points
     requests: int
 
-    def numbers(self, figure: str, curves: Sequence[Curve], metrics: Sequence[str]) -> tuple[Measured, ...]:
+    def numbers(self, figure: str, curves: Sequence[Curve]) -> tuple[Measured, ...]:
         """Every metric of every curve that ran, beside its point where there is one."""
         found = []
         for one in curves:
-            for name in metrics:
-                values = METRICS[name].of(self.outcomes.of(one.case))
+            for name, metric in one.metrics.items():
+                values = metric.of(self.outcomes.of(one.case))
                 if values:
                     paper = self.points.at(figure, one.panel, name, one.system, one.x)
                     found.append(Measured(one.panel, name, one.system, one.x, tuple(values), paper))
         return tuple(found)
 
-    def value(self, figure: str, metric: str, one: Curve, slack: float) -> list[Row]:
-        """Ours within this factor of the point; no row where there is no point."""
-        paper = self.points.at(figure, one.panel, metric, one.system, one.x)
+    def value(self, figure: str, name: str, one: Curve, bounds: tuple[float, float]) -> list[Row]:
+        """Ours between these multiples of the point; no row where there is no point."""
+        paper, metric = self.points.at(figure, one.panel, name, one.system, one.x), one.metrics[name]
         if paper is None:
             return []
-        name = f"{one.case.set_up.name}: {METRICS[metric].label}, {one.system}"
-        claim = Claim(f"{number(paper)} s", paper, paper, slack=slack, kind="paper_number")
-        values = self._values(METRICS[metric], one.case)
+        told = f"{one.case.set_up.name}: {metric.label}, {one.system}"
+        low, high = (paper * bound for bound in bounds)
+        claim = Claim(f"{number(paper)} s", low, high, slack=1.0, kind="paper_number")
+        values = self._values(metric, one.case)
         if isinstance(values, str):
-            return [claim.not_comparable(name, one.case.set_up.stand_in, values)]
-        row = judged_over(name, claim, mean_of(values), one.case.set_up.stand_in, _first(values), unit="s")
-        moved = moved_alone(self.outcomes, claim, METRICS[metric], one.case)
-        return [kept(row, one.case, values, *moved)]
+            return [claim.not_comparable(told, one.case.set_up.stand_in, values)]
+        found = mean_of(values)
+        row = judged_over(told, claim, found, one.case.set_up.stand_in, _first(values), unit="s")
+        moved = moved_alone(self.outcomes, claim, metric, one.case)
+        return [kept(replace(row, ratio=found.value / paper), one.case, values, *moved)]
 
-    def ratio(self, figure: str, metric: str, one: Curve, other: Curve, slack: float) -> list[Row]:
+    def ratio(self, figure: str, name: str, one: Curve, other: Curve, slack: float) -> list[Row]:
         """One system's over the other's, within this factor of the ratio of their points."""
-        points = [
-            self.points.at(figure, curve.panel, metric, curve.system, curve.x) for curve in (one, other)
-        ]
+        metric, both = one.metrics[name], (one, other)
+        points = [self.points.at(figure, curve.panel, name, curve.system, curve.x) for curve in both]
         if points[0] is None or points[1] is None:
             return []
         paper = points[0] / points[1]
-        name = f"{one.case.set_up.name}: {METRICS[metric].label} of {one.system} over {other.system}"
+        told = f"{one.case.set_up.name}: {metric.label} of {one.system} over {other.system}"
         claim = Claim(f"{number(paper)} times", paper, paper, slack=slack, kind="paper_number")
-        pairs = [self._values(METRICS[metric], curve.case) for curve in (one, other)]
+        pairs = [self._values(metric, curve.case) for curve in both]
         stand_in = one.case.set_up.stand_in
         for values in pairs:
             if isinstance(values, str):
-                return [claim.not_comparable(name, stand_in, values)]
+                return [claim.not_comparable(told, stand_in, values)]
         ours, theirs = ([float(value) for value in values] for values in pairs)
         found = ratio_of(ours, theirs)
         if found is None:
-            return [claim.not_comparable(name, stand_in, "one of them is 0")]
+            return [claim.not_comparable(told, stand_in, "one of them is 0")]
         seeds = [first / second for first, second in zip(ours, theirs, strict=True)]
         sizes = f"{number(mean_of(ours).value)} against {number(mean_of(theirs).value)} s"
-        row = judged_over(name, claim, found, stand_in, joined(sizes, _first(seeds)))
-        moved = moved_ratio(self.outcomes, claim, METRICS[metric], one.case, other.case)
+        row = judged_over(told, claim, found, stand_in, joined(sizes, _first(seeds)))
+        moved = moved_ratio(self.outcomes, claim, metric, one.case, other.case)
         return [kept(row, one.case, seeds, *moved)]
 
-    def order(self, metric: str, curves: Sequence[Curve]) -> Row:
+    def order(self, key: str, curves: Sequence[Curve]) -> Row:
         """The systems in this order, the smallest first, by the words of the paper."""
         set_up, labels = curves[0].case.set_up, [one.system for one in curves]
-        name = f"{set_up.name}: order of {METRICS[metric].label}"
+        metric = curves[0].metrics[key]
+        name = f"{set_up.name}: order of {metric.label}"
         unmeasured = Claim(" < ".join(labels), 0.0, 1.0, kind="paper_direction")
         found: dict[str, list[float]] = {}
         for one in curves:
-            values = self._values(METRICS[metric], one.case)
+            values = self._values(metric, one.case)
             if isinstance(values, str):
                 return unmeasured.not_comparable(name, set_up.stand_in, values)
             found[one.system] = values
         row = in_order(name, labels, found, "s", set_up.stand_in, "paper_direction")
-        told, keys = moved_order(self.outcomes, METRICS[metric], [one.case for one in curves])
+        told, keys = moved_order(self.outcomes, metric, [one.case for one in curves])
         saved = ((SEED, set_up.name), *keys)
         return replace(row, why=joined(row.why, told) if row.verdict != "in band" else row.why, saved=saved)
 

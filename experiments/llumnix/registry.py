@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from experiments.llumnix import fig03, fig04, fig10, fig11, fig16
+from experiments.llumnix import fig03, fig04, fig05, fig10, fig11, fig16
 from experiments.llumnix.judge import Judge
 from experiments.llumnix.points import Points
 from experiments.reproduce.figure import Figure
@@ -21,6 +21,7 @@ def _none(_: int) -> Sequence[Case]:
 FIGURES: dict[str, tuple[str, _Cases, Callable[[Judge], Figure]]] = {
     "fig3": ("preemptions of one instance and what they cost", fig03.cases, fig03.fig3),
     "fig4": ("decode step by batch, two models", _none, fig04.fig4),
+    "fig5": ("memory that is free in all while requests wait", fig05.cases, fig05.fig5),
     "fig10": ("down time of a migration, two models", fig10.cases, fig10.fig10),
     "fig11": ("seven workloads at all their rates", fig11.cases, fig11.fig11),
     "fig16": ("cost of a scheduling decision", _none, fig16.fig16),

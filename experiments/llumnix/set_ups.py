@@ -44,12 +44,23 @@ class Workload:
         """Of Figure 11."""
         return FIGURE_11_RATES_PER_S[self.trace]
 
-    def at(self, rate_per_s: float, requests: int, gap_cv: float = 1.0, words: Words = CLUSTER) -> SetUp:
-        """So many requests at this rate."""
-        burst = "" if gap_cv == 1 else f", CV {gap_cv:g}"
+    def at(
+        self,
+        rate_per_s: float,
+        requests: int,
+        gap_cv: float = 1.0,
+        words: Words = CLUSTER,
+        priority_share: float = 0.0,
+    ) -> SetUp:
+        """So many requests at this rate, a share of them drawn to have a high priority."""
         trace = [f"trace={self.trace}", f"trace.rate_per_s={rate_per_s:g}", f"trace.requests={requests}"]
-        trace += [] if gap_cv == 1 else [f"trace.gap_cv={gap_cv:g}"]
-        name = f"{self.title} at {rate_per_s:g}/s{burst}"
+        name = f"{self.title} at {rate_per_s:g}/s"
+        if gap_cv != 1:
+            trace.append(f"trace.gap_cv={gap_cv:g}")
+            name += f", CV {gap_cv:g}"
+        if priority_share:
+            trace.append(f"trace.high_priority_share={priority_share:g}")
+            name += f", {priority_share:.0%} high"
         stand_in = _TABLE_1 if self.recorded else ""
         return SetUp(name, words, tuple(trace), rate="written", stand_in=stand_in)
 
@@ -66,9 +77,12 @@ WORKLOADS: Final = (
 BY_TITLE: Final = {one.title: one for one in WORKLOADS}
 
 
-def system(name: str, set_up: SetUp, workload: Workload, extra: Words = (), columns: Words = ()) -> Case:
-    """Llumnix without priorities (there are none in these workloads), or a baseline without migration."""
+def system(
+    name: str, set_up: SetUp, workload: Workload, extra: Words = (), columns: Words = (), label: str = ""
+) -> Case:
+    """Llumnix without priorities, whose words ``extra`` may change, or a baseline without migration."""
     words: Words = (f"system={name}",)
     if name == LLUMNIX:
         words = ("system=llumnix_base", f"system.migration.migrate_out_threshold={workload.migrate_out}")
-    return Case(name, set_up, (*words, *extra), columns=columns)
+    by_key = {word.partition("=")[0]: word for word in (*words, *extra)}
+    return Case(label or name, set_up, tuple(by_key.values()), columns=columns)

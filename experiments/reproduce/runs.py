@@ -22,7 +22,7 @@ from experiments.reproduce.rates import NOWHERE, rate_of
 from experiments.reproduce.run_store import RunStore
 from experiments.reproduce.set_ups import Case, Words
 from experiments.reproduce.sweep import Sweep
-from experiments.reproduce.timelines import timelines_of
+from experiments.reproduce.timelines import kv_shares_of, timelines_of
 from experiments.run.simulate import Prepared, Simulated, execute, prepare
 from hwmodels.topology.cluster_file import parse_cluster
 from serving.vocabulary.errors import UserError
@@ -100,7 +100,7 @@ def run_once(case: Case, seed: int) -> Outcome:
         columns["ttft_ms"],
         columns["tpot_ms"],
         f"{rate.told}; step times: {prepared.hardware.step.source.partition(';')[0]}",
-        timelines_of(columns, done.summary),
+        timelines_of(columns, done.summary) | kv_shares_of(done.series),
         {name: _column(columns, name) for name in case.columns},
     )
 

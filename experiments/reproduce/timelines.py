@@ -7,6 +7,7 @@ import numpy as np
 
 from experiments.report.number_text import section
 from experiments.report.scaling import instance_steps
+from experiments.results.series_table import KV_GAUGE, TIME
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     Line = tuple[Floats, Floats]
 
 STEP_S: Final = 1.0
+KV_SHARES: Final = "kv_shares"
 _NS_PER_S: Final = 1e9
 
 
@@ -23,6 +25,15 @@ def timelines_of(columns: "Mapping[str, NDArray[Any]]", summary: Mapping[str, An
     span_s = float(summary.get("duration_s") or 0.0)
     at_s = np.arange(0.0, span_s + STEP_S, STEP_S)
     return {"kv_tokens": (at_s, kv_tokens(columns, at_s)), "instances": (at_s, instances(summary, at_s))}
+
+
+def kv_shares_of(series: "Mapping[str, Any] | None") -> "dict[str, Line]":
+    """``kv_shares``: of every engine's KV memory the share in use, summed, at the instants of the series."""
+    if series is None:
+        return {}
+    at_s, row = np.unique(np.asarray(series[TIME]), return_inverse=True)
+    shares = np.bincount(row, weights=np.nan_to_num(np.asarray(series[KV_GAUGE], dtype=np.float64)))
+    return {KV_SHARES: (at_s, shares)}
 
 
 def kv_tokens(columns: "Mapping[str, NDArray[Any]]", at_s: "Floats") -> "Floats":

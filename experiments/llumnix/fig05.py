@@ -1,0 +1,119 @@
+"""Figure 5: memory is free in all, and the heads of queues do not fit where they wait."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from experiments.llumnix.judge import Judge
+from experiments.llumnix.set_ups import BY_TITLE, ENGINE, INFAAS, PAPER_REQUESTS, system
+from experiments.report.number_text import number
+from experiments.reproduce.compare import kept
+from experiments.reproduce.figure import Figure, Line, Measured, Panel, Row
+from experiments.reproduce.moved import moved_alone
+from experiments.reproduce.outcomes import Metric, Outcome
+from experiments.reproduce.paired import mean_of
+from experiments.reproduce.set_ups import Case
+from experiments.reproduce.timelines import KV_SHARES
+from experiments.reproduce.verdict import at_least, judged_over
+
+INSTANCES: Final = 4
+_RATE_PER_S: Final = 1.9
+_HEADS: Final = 3
+_INSTANCE_BLOCKS: Final = 851
+_BLOCK_TOKENS: Final = 16
+_COLUMNS: Final = ("arrival_ns", "scheduled_ns", "replica", "prompt_tokens")
+
+
+def cases(requests: int) -> tuple[Case, ...]:
+    """M-M on four instances, each request to the freest: nothing moves."""
+    workload = BY_TITLE["M-M"]
+    words = ("cluster=llumnix_4x1", "model=llama_7b", "engine=vllm_0_1_7", *ENGINE, "series.period_s=1")
+    set_up = workload.at(_RATE_PER_S, requests, words=words)
+    return (system(INFAAS, set_up, workload, columns=_COLUMNS),)
+
+
+def heads_tokens(one: Outcome, at_s: float) -> list[float]:
+    """Prompts at the heads of the instances' queues then, the shortest first.
+
+    Of requests that have not run yet: a preempted one that waits is not counted.
+    """
+    found = []
+    for instance in range(INSTANCES):
+        waits = (
+            (one.columns["replica"] == instance)
+            & (one.columns["arrival_ns"] <= at_s * 1e9)
+            & (one.columns["scheduled_ns"] > at_s * 1e9)
+        )
+        if waits.any():
+            first = np.argmin(np.where(waits, one.columns["arrival_ns"], np.inf))
+            found.append(float(one.columns["prompt_tokens"][first]))
+    return sorted(found)
+
+
+def fitting(free_blocks: float, heads: Sequence[float]) -> int:
+    """How many of them have room in so many blocks, wherever these are."""
+    needed = np.cumsum([-(-tokens // _BLOCK_TOKENS) for tokens in heads])
+    return int((needed <= free_blocks).sum())
+
+
+def instants(one: Outcome) -> list[tuple[float, float, list[float]]]:
+    """(s, free blocks of all instances, heads) of every second at which somebody waits for memory."""
+    found = []
+    times_s, shares = one.timelines[KV_SHARES]
+    for at_s, used in zip(times_s, shares, strict=True):
+        if heads := heads_tokens(one, float(at_s)):
+            found.append((float(at_s), (INSTANCES - float(used)) * _INSTANCE_BLOCKS, heads))
+    return found
+
+
+def _share(one: Outcome) -> float | None:
+    """Of the seconds in which somebody waits: all memory that is free holds the heads, or three of them."""
+    held = [fitting(free, heads) >= min(_HEADS, len(heads)) for _, free, heads in instants(one)]
+    return sum(held) / len(held) if held else None
+
+
+_LABEL: Final = "seconds in which free memory would hold three heads of queues, or all"
+_FITS: Final = Metric(_LABEL, "", "series", _share)
+
+
+def fig5(judge: Judge) -> Figure:
+    """One sentence of section 3, and the first seed over time."""
+    (case,) = cases(judge.requests)
+    runs = judge.outcomes.of(case)
+    inputs = (
+        f"M-M at {_RATE_PER_S:g}/s on {INSTANCES} instances of LLaMA-7B, each request to the freest",
+        "every second in which a request waits that has not run yet; preempted ones are not counted",
+    )
+    values = _FITS.of(runs) or []
+    numbers = tuple(
+        Measured("", name, "infaas_pp", at_s, (value,))
+        for one in runs[:1]
+        for at_s, free, heads in instants(one)
+        for name, value in (
+            ("free_blocks", free), ("blocks_of_heads", sum(-(-one // _BLOCK_TOKENS) for one in heads)),
+        )
+    )  # fmt: skip
+    return Figure(
+        "fig5", "Figure 5: fragmentation", (_row(judge, case, values),), _panels(numbers), inputs,
+        numbers=numbers,
+    )  # fmt: skip
+
+
+def _row(judge: Judge, case: Case, values: list[float]) -> Row:
+    claim = at_least(0.5, "most of the time (read as half of it)", "paper_direction")
+    few = f"{judge.requests:,} requests, not {PAPER_REQUESTS:,}" if judge.requests < PAPER_REQUESTS else ""
+    why_not = judge.outcomes.why_not(case) or few
+    if why_not or not values:
+        ours = f"; ours {number(mean_of(values).value)}" if values else ""
+        return claim.not_comparable(_FITS.label, "", f"{why_not or 'in a run nobody waited'}{ours}")
+    row = judged_over(_FITS.label, claim, mean_of(values), "", "")
+    return kept(row, case, values, *moved_alone(judge.outcomes, claim, _FITS, case))
+
+
+def _panels(numbers: Sequence[Measured]) -> tuple[Panel, ...]:
+    lines = []
+    for name in dict.fromkeys(one.metric for one in numbers):
+        here = [one for one in numbers if one.metric == name]
+        lines.append(Line(name, [one.x for one in here], [one.values[0] for one in here], "."))
+    return (Panel("free in all, and what heads of queues want (seed 0)", "s", "blocks", tuple(lines)),)
