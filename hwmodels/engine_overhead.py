@@ -22,6 +22,9 @@ UNKNOWN_SOURCE: Final = "unknown, from none to the 0.9 ms a step of vLLM (2024)"
 class EngineOverhead:
     """``step_s`` and ``per_sequence_s`` are added to every step.
 
+    ``per_output_token_s``: for every token that the decoding sequences have generated so far, where an engine
+    goes through all of them in each step (vLLM before 0.2 made their text anew).
+
     ``graph_batches`` are the batch sizes captured as CUDA graphs, ascending: a step with up to the largest of
     them runs as the next captured size, idle rows included. ``source`` says where the numbers come from.
     ``inside``: the step times were measured whole, so that there is nothing to add. ``error_s``: how far off
@@ -34,9 +37,10 @@ class EngineOverhead:
     source: str = "none declared"
     inside: bool = False
     error_s: float | None = None
+    per_output_token_s: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("step_s", "per_sequence_s"):
+        for name in ("step_s", "per_sequence_s", "per_output_token_s"):
             value = getattr(self, name)
             if not 0.0 <= value < float("inf"):
                 raise HardwareError(f"{name}={value} is not a time; write 0 or a positive number of seconds")
@@ -56,13 +60,18 @@ class EngineOverhead:
             low = replace(self, step_s=max(0.0, self.step_s - self.error_s))
             told = f"fitted, {1e3 * self.error_s:.2g} ms a step either way"
             return low, replace(self, step_s=self.step_s + self.error_s), told
-        if not (self.step_s or self.per_sequence_s):
+        if not (self.step_s or self.per_sequence_s or self.per_output_token_s):
             return self, replace(self, step_s=UNKNOWN_STEP_S), UNKNOWN_SOURCE
         low, high = (self._times(1.0 / DECLARED_FACTOR), self._times(DECLARED_FACTOR))
         return low, high, f"x{1.0 / DECLARED_FACTOR:g} to x{DECLARED_FACTOR:g} of what is declared, assumed"
 
     def _times(self, factor: float) -> "EngineOverhead":
-        return replace(self, step_s=self.step_s * factor, per_sequence_s=self.per_sequence_s * factor)
+        return replace(
+            self,
+            step_s=self.step_s * factor,
+            per_sequence_s=self.per_sequence_s * factor,
+            per_output_token_s=self.per_output_token_s * factor,
+        )
 
     def padded(self, tokens: int) -> int:
         """Rows the GPU computes for a step of ``tokens``."""
@@ -89,6 +98,7 @@ class EngineStepModel:
         "labels",
         "limits",
         "operations",
+        "output_token_s",
         "overhead",
         "prefill_attention_s",
         "source",
@@ -107,6 +117,7 @@ class EngineStepModel:
         self.errors: StepErrors = operations.errors
         self.labels: tuple[str, ...] = operations.labels
         self.dense_s = _padded_dense(operations, overhead)
+        self.output_token_s = overhead.per_output_token_s
 
 
 def _padded_dense(operations: StepModel, overhead: EngineOverhead) -> Callable[[int, int, int], float]:

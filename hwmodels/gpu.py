@@ -8,6 +8,7 @@ class Gpu:
     """One device. ``memory_bytes`` is what a process can allocate, ``flops_per_s`` the dense rate of 16-bit
     matrix products (fp32 for ``cpu_core``); ``activation_reserve_bytes`` is what an engine keeps free of KV
     per device (activations, communication buffers, context). ``l2_cache_bytes`` None: not declared.
+    ``compute_efficiency``: the share of ``flops_per_s`` that prompts reach on it (None: as on other GPUs).
     ``source`` names where each number comes from.
     """
 
@@ -18,3 +19,4 @@ class Gpu:
     source: str
     activation_reserve_bytes: int = 0
     l2_cache_bytes: int | None = None
+    compute_efficiency: float | None = None

@@ -119,6 +119,12 @@ class RooflineStepModel:
 DEFAULT_EFFICIENCIES = Efficiencies()
 
 
+def efficiencies_of(gpu: Gpu) -> Efficiencies:
+    """What the catalogue declares of this GPU, or what it declares of all."""
+    share = gpu.compute_efficiency
+    return DEFAULT_EFFICIENCIES if share is None else Efficiencies(compute=share)
+
+
 def roofline_step_model(
     gpu: Gpu,
     llm: LlmShape,

@@ -35,6 +35,7 @@ class StepRows:
         "_model",
         "_prefill_attention_s",
         "limits",
+        "output_token",
         "skewed",
     )
 
@@ -51,6 +52,8 @@ class StepRows:
         self._alphas: dict[int, int] = {}
         self._interplay = model.interplay
         self._launch_s = _launch_s(model)
+        self.output_token: int = _fixed(getattr(model, "output_token_s", 0.0))
+        """What a token that a decoding sequence has generated adds to each step, fixed point."""
         self.skewed: bool = self._interplay is not None and self._interplay.skewed
 
     def decode(self, n: int) -> tuple[Row, ...]:

@@ -35,16 +35,18 @@ class ScaledRows:
         "_prefill_factor",
         "_rows",
         "_step",
+        "output_token",
     )
 
     def __init__(self, model: EngineStepModel, factors: PhaseFactors, overhead: EngineOverhead) -> None:
-        padding = replace(model.overhead, step_s=0.0, per_sequence_s=0.0)
+        padding = replace(model.overhead, step_s=0.0, per_sequence_s=0.0, per_output_token_s=0.0)
         self._rows = StepRows(EngineStepModel(model.operations, padding))
         self._prefill_factor, self._decode_factor, self._mixed_factor = (
             round(factor * _ONE) for factor in (factors.prefill, factors.decode, factors.mixed)
         )
         self._step = round(overhead.step_s * FIXED_PER_S)
         self._per_sequence = round(overhead.per_sequence_s * FIXED_PER_S)
+        self.output_token: int = round(overhead.per_output_token_s * FIXED_PER_S)
         self._decode: dict[int, tuple[Row, ...]] = {}
 
     def decode(self, n: int) -> tuple[Row, ...]:

@@ -18,7 +18,7 @@ from hwmodels.op_table_step import OpTableStepModel
 from hwmodels.parallelism import Parallelism
 from hwmodels.profile import Curve, Profile
 from hwmodels.roofline_fit import roofline_model
-from hwmodels.roofline_step import roofline_step_model
+from hwmodels.roofline_step import efficiencies_of, roofline_step_model
 from hwmodels.step_profile import StepProfile
 from hwmodels.step_time import StepModel
 from hwmodels.whole_step import WholeStepModel
@@ -60,7 +60,7 @@ def step_model(
     key = linear_key(gpu, llm, tp)
     if kind == "linear" or (kind == "auto" and key in linear_keys()):
         return linear_step_model(key)
-    return roofline_step_model(gpu, llm, tp, load_all_reduce(gpu.name, imitated))
+    return roofline_step_model(gpu, llm, tp, load_all_reduce(gpu.name, imitated), efficiencies_of(gpu))
 
 
 def shared_experts(

@@ -164,6 +164,7 @@ def overhead_of(engine: EngineConfig, operations: StepModel, layers: int) -> Eng
         graph_batches=vllm_graph_batches(largest) if declared.cuda_graphs else (),
         source=declared.source,
         error_s=declared.error_s,
+        per_output_token_s=declared.per_output_token_s,
     )
 
 

@@ -23,8 +23,9 @@ class OverheadConfig:
     """What the engine adds to the operations of a step, and who says so.
 
     ``step_s`` every step, ``per_layer_s`` for each layer (gaps between its kernels), ``per_sequence_s`` for
-    each sequence; with ``cuda_graphs`` small batches are padded to the captured sizes. ``error_s``: how far
-    off a step's may be, of one that was fitted (``experiments.compose.overhead_file``).
+    each sequence, ``per_output_token_s`` for each token that decoding sequences have generated so far; with
+    ``cuda_graphs`` small batches are padded to the captured sizes. ``error_s``: how far off a step's may be,
+    of one that was fitted (``experiments.compose.overhead_file``).
     """
 
     step_s: float
@@ -33,6 +34,7 @@ class OverheadConfig:
     cuda_graphs: bool
     source: str
     error_s: float | None = None
+    per_output_token_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,6 +64,7 @@ RANGES: Final[dict[str, Range]] = {
     "engine.overhead.step_s": Range(low=0, high=MAX_OVERHEAD_S),
     "engine.overhead.per_layer_s": Range(low=0, high=MAX_OVERHEAD_S),
     "engine.overhead.per_sequence_s": Range(low=0, high=MAX_OVERHEAD_S),
+    "engine.overhead.per_output_token_s": Range(low=0, high=MAX_OVERHEAD_S),
     "engine.overhead.error_s": Range(low=0, high=MAX_OVERHEAD_S),
     "engine.reserve_activation_bytes": Range(low=0),
     "engine.data_parallel_size": _COUNT,

@@ -35,6 +35,7 @@ def load_gpu(name: str) -> Gpu:
         key: entry[key]
         for key in ("memory_bytes", "memory_bandwidth_bytes_per_s", "flops_per_s", "activation_reserve_bytes")
     }
+    numbers |= {key: entry[key] for key in ("compute_efficiency",) if key in entry}
     source = "; ".join(f"{key}: {number['source']}" for key, number in numbers.items())
     values = {key: number["value"] for key, number in numbers.items()}
     cache = entry.get("l2_cache_bytes", {}).get("value")

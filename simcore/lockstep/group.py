@@ -22,6 +22,7 @@ from simpy import Environment
 from serving.vocabulary.actions import Interrupt, Run
 from serving.vocabulary.events import Ran
 from serving.vocabulary.units import FRACTION_BITS
+from simcore.lockstep.own_steps import own_steps
 from simcore.lockstep.pace import Line, slowest, steps_cost
 from simcore.replica.machine import Machine
 from simcore.replica.segment import steps_to_reach
@@ -102,7 +103,7 @@ class LockstepGroup:
         """A rank's run ends at the next boundary, or ``grace_steps`` later."""
         machine = self._machines[self._rank_of[action.replica]]
         if machine.run is not None and machine.interrupt(now_ns, action.grace_steps):
-            self._end_after(machine.own_steps()[2])
+            self._end_after(own_steps(machine)[2])
 
     def lose(self) -> None:
         """A rank is gone: the others would wait for it for ever."""
@@ -166,7 +167,7 @@ class LockstepGroup:
             self.state = _PAUSED
             self._wave_steps = 0
             return
-        least = min([machine.own_steps()[2] for machine in working], default=until_sync)
+        least = min([own_steps(machine)[2] for machine in working], default=until_sync)
         self._begin_steps(1 if self._asked else least)
 
     def _begin_steps(self, most: int) -> None:
@@ -177,7 +178,7 @@ class LockstepGroup:
                 tokens.append(1)
                 lines.append((self._dummy_fixed, 0))
             else:
-                first, slope, _, own_tokens = machine.own_steps()
+                first, slope, _, own_tokens = own_steps(machine)
                 tokens.append(own_tokens)
                 lines.append((first, slope))
         first, slope, steps = slowest(lines, most)

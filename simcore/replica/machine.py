@@ -42,12 +42,13 @@ class Machine(ResidentRequests):
 
         ``layers``: those that it is to hold; None: all.
         """
-        super().__init__(id, lives, recorder, rows.skewed)
+        super().__init__(id, lives, recorder, rows)
         self._model_rows = self._rows = rows
         self._model_layers = model_layers
         self._layers: Span = (0, model_layers) if layers is None else layers
         if self._layers != (0, model_layers):
-            self._rows = PartSteps(rows, self._layers, model_layers)
+            self._rows = part = PartSteps(rows, self._layers, model_layers)
+            self._output_token = part.output_token
         self._pieces = self._rows.decode
         # The run in progress, from start to due: a first step with chunks (0 without), then steps of cost
         # first + i * slope. It goes on from there while steps are ``left``.
@@ -106,15 +107,6 @@ class Machine(ResidentRequests):
     def first_step_ns(self) -> int:
         """How long the first step of the run just started takes."""
         return (self._head or self._first) >> FRACTION_BITS
-
-    def own_steps(self) -> tuple[int, int, int, int]:
-        """What its next steps take by themselves: (first, slope, steps), and the tokens of each."""
-        run, tokens = self.run, self._decoding
-        assert run is not None
-        if not self._head:
-            return self._first, self._slope, self._steps, tokens
-        chunks = [chunk[2] for chunk in run.chunks]
-        return self._head, 0, 1, sum(chunks) + (tokens if run.decode else 0)
 
     def pace(self, start_fixed: int, first: int, slope: int, steps: int) -> None:
         """Its group begins these steps at ``start_fixed``, and they take it so long."""
@@ -254,6 +246,8 @@ class Machine(ResidentRequests):
         largest = self._largest() if self._largest_context else 0
         spread = residents * largest - context if largest and residents else 0
         self._head = self._rows.mixed(residents, context, chunks, spread)
+        if residents and self._output_token:
+            self._head += self._generated_cost(context)
         steps = self._left
         if steps:
             assert self._layers[1] == self._model_layers, (
@@ -279,8 +273,10 @@ class Machine(ResidentRequests):
 
         With the first step, if there is one, the run is due at their end.
         """
-        pieces = self._pieces(decoding)
+        pieces, generated = self._pieces(decoding), 0
         if self._largest_context:
+            if self._output_token:
+                generated = self._generated_cost(context, self.run.chunks if self._head and self.run else ())
             spread = decoding * largest - context
             if spread:
                 context += self._rows.shift(decoding, spread)
@@ -289,8 +285,8 @@ class Machine(ResidentRequests):
             limit, intercept, slope = later_piece(pieces, self.id, decoding, context)
         if context + (steps - 1) * decoding > limit:
             steps = (limit - context) // decoding + 1
-        self._first = first = intercept + slope * context
-        self._slope = slope = slope * decoding
+        self._first = first = intercept + slope * context + generated
+        self._slope = slope = (slope + self._output_token) * decoding
         self._steps = steps
         cost = self._head + steps * first + slope * (steps * (steps - 1) >> 1)
         self._due_fixed = due_fixed = self._start_fixed + cost

@@ -45,6 +45,11 @@ class PartSteps:
         """As the whole model."""
         return self._rows.skewed
 
+    @property
+    def output_token(self) -> int:
+        """The layers' part."""
+        return self._part(self._rows.output_token)
+
     def shift(self, n: int, spread: int) -> int:
         """As the whole model: these are tokens."""
         return self._rows.shift(n, spread)

@@ -1,27 +1,29 @@
 """The requests that decode on one replica: how many, how much context, when each has all its tokens."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heappush
 
+from serving.vocabulary.actions import Chunk
 from serving.vocabulary.recorder import Recorder
 from serving.vocabulary.units import FRACTION_BITS
 from simcore.replica.delayed_tokens import DelayedTokens
 from simcore.replica.largest_context import NO_REQUEST, LargestContext
 from simcore.replica.lifetime import Lifetime
+from simcore.replica.step_times import StepTimes
 
 
 class ResidentRequests:
     """What a machine knows of its requests. It extends this: a part of its own would cost every event a look.
 
-    ``skewed``: whether step times want the largest context.
+    Some step times (``rows``) want the largest context, or what the residents have generated.
     """
 
     __slots__ = (
         "_context", "_decoding", "_delayed", "_delayed_groups", "_ends", "_gaps", "_largest_context",
-        "_lives", "_recorder", "_steps_done", "id", "preemption_losses",
+        "_lives", "_output_token", "_recorder", "_steps_done", "id", "preemption_losses",
     )  # fmt: skip
 
-    def __init__(self, id: int, lives: dict[int, Lifetime], recorder: Recorder, skewed: bool) -> None:
+    def __init__(self, id: int, lives: dict[int, Lifetime], recorder: Recorder, rows: StepTimes) -> None:
         self.id = id
         self._lives = lives
         self._recorder = recorder
@@ -33,7 +35,8 @@ class ResidentRequests:
         self.preemption_losses: list[tuple[int, int]] = []  # (request, fixed): until it was computed again
         self._delayed = DelayedTokens(recorder.gaps)
         self._delayed_groups = self._delayed.groups  # one look less on the hot path
-        self._largest_context = LargestContext() if skewed else None
+        self._output_token = rows.output_token
+        self._largest_context = LargestContext() if rows.skewed or rows.output_token else None
 
     @property
     def decoding(self) -> int:
@@ -78,10 +81,18 @@ class ResidentRequests:
         self._ends.remove((life.end, request.id))
         heapify(self._ends)
         life.end = -1
-        if self._largest_context and self._largest_context.owner == request.id:
-            self._largest_context.owner = NO_REQUEST
+        if self._largest_context:
+            self._largest_context.leave(life)
         self._decoding -= 1
         self._context -= request.prompt_tokens + life.generated
+
+    def _generated_cost(self, context: int, chunks: Sequence[Chunk] = ()) -> int:
+        """What all that the residents, and the requests of ``chunks``, have generated adds to a step."""
+        assert self._largest_context is not None
+        prompts = self._largest_context.prompt_tokens
+        for request, _, _ in chunks:
+            prompts += self._lives[request].request.prompt_tokens
+        return self._output_token * (context - prompts)
 
     def _largest(self) -> int:
         """The largest context of the residents, 0 without any."""
@@ -117,8 +128,8 @@ class ResidentRequests:
             self._decoding -= 1
             self._context -= life.request.prompt_tokens + life.output_tokens
             self._finish(life, now_ns)
-            if largest_context and largest_context.owner == request:
-                largest_context.owner = NO_REQUEST
+            if largest_context:
+                largest_context.leave(life)
             finished.append(request)
 
     def _finish(self, life: Lifetime, now_ns: int) -> None:

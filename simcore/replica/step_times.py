@@ -22,6 +22,10 @@ class StepTimes(Protocol):
     def skewed(self) -> bool:
         """Whether unequal contexts cost more than equal ones."""
 
+    @property
+    def output_token(self) -> int:
+        """What every token that a decoding sequence has generated adds to a step; 0 with most engines."""
+
     def shift(self, n: int, spread: int) -> int:
         """Tokens that a decode step counts on top of the total context of ``n`` sequences.
 

@@ -54,6 +54,15 @@ def test_factors_of_one_change_a_step_by_its_rounding_at_most() -> None:
     assert same.mixed(2, 20, ((0, 0, 5),)) == pytest.approx(ROWS.mixed(2, 20, ((0, 0, 5),)), abs=2)
 
 
+def test_what_generated_tokens_add_is_the_other_overheads() -> None:
+    own = EngineStepModel(MODEL.operations, replace(OVERHEAD, per_output_token_s=5e-7))
+    low, high, _ = own.overhead.ends()
+    assert StepRows(own).output_token == 500 << 24
+    assert ScaledRows(own, FACTORS, low).output_token == 250 << 24
+    assert ScaledRows(own, FACTORS, high).output_token == 1000 << 24
+    assert StepRows(own).decode_cost(3, 30) == ROWS.decode_cost(3, 30)  # the event loop adds it
+
+
 def test_the_range_ends_where_that_of_the_model_ends() -> None:
     last = ROWS.decode(2)[-1][0]
     with pytest.raises(HardwareError, match="beyond the step model"):

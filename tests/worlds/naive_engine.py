@@ -24,6 +24,10 @@ class Rows(Protocol):
     def mixed(self, n: int, context: int, chunks: Sequence[Chunk], spread: int = 0) -> int:
         """Cost of a step with chunks."""
 
+    @property
+    def output_token(self) -> int:
+        """What every token that a decoding request has generated adds to a step."""
+
     def shift(self, n: int, spread: int) -> int:
         """Tokens a decode step counts on top of the total context."""
 
@@ -235,12 +239,13 @@ def _cost(rows: Rows, decodes: list[_Request], chunks: tuple[Chunk, ...]) -> int
     contexts = [request.computed + 1 for request in decodes]
     context = sum(contexts)
     spread = len(decodes) * max(contexts, default=0) - context
+    made = rows.output_token * sum(request.computed + 1 - request.prompt for request in decodes)
     if chunks:
-        return rows.mixed(len(decodes), context, chunks, spread)
+        return rows.mixed(len(decodes), context, chunks, spread) + made
     context += rows.shift(len(decodes), spread)
     for limit, intercept, slope in rows.decode(len(decodes)):
         if context <= limit:
-            return intercept + slope * context
+            return intercept + slope * context + made
     raise RuntimeError(f"no row holds {len(decodes)} decodes of context {context}")
 
 

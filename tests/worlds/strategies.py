@@ -39,6 +39,7 @@ def toy_rows(draw: st.DrawFn, step_ns: int, whole: bool, constant: bool) -> ToyR
         knot_intercept=1 if knot is None else cost(step_ns // 2, step_ns),
         knot_slope=0 if knot is None else cost(0, step_ns // 20),
         skew_percent=draw(st.sampled_from((0, 0, 7, 40))),
+        output_token=draw(st.sampled_from((0, 0, 1))) * cost(0, step_ns // 50),
     )
 
 

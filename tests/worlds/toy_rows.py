@@ -17,7 +17,8 @@ class ToyRows:
     intercept and slope. A step with chunks costs ``mixed_intercept``, ``per_token`` for each chunk token,
     ``per_pair`` for each (query, key) pair of the chunks, and the decode step of its n sequences if n > 0.
     ``skew_percent`` of the spread of contexts (n times the largest, less their sum) count as context, twice
-    for odd n and twice again in steps with chunks.
+    for odd n and twice again in steps with chunks. ``output_token``: what the machine
+    adds for every token that a decoding sequence has generated.
     """
 
     intercept: int
@@ -30,6 +31,7 @@ class ToyRows:
     knot_intercept: int = 1
     knot_slope: int = 0
     skew_percent: int = 0
+    output_token: int = 0
 
     def __post_init__(self) -> None:
         if min(self.intercept, self.mixed_intercept, self.knot_intercept) < 1:
