@@ -225,7 +225,8 @@ class Migrations:
             migration.paused_ns = self._present.now_ns
         migration.phase = _LAST_STAGE if last else _COPYING
         self._release(migration)
-        what = [(source.id, (request,), (upto - first) * self._rules.kv_bytes_per_token)]
+        positions = source.ledger.blocks_for(upto) * source.ledger.block_tokens - first  # whole blocks
+        what = [(source.id, (request,), positions * self._rules.kv_bytes_per_token)]
         reason = f"stage {stage} of its migration{', the last' if last else ''}"
         control_ns = self._rules.control_ns if last else 0
         self.moves.send(migration.move, what, reason, actions, ((first, upto),), control_ns)

@@ -21,7 +21,7 @@ def test_every_request_ends_once_whatever_is_lost(seed: int) -> None:
         record.outcome for number in range(seed, seed + 100) for record in check_world(number).records
     )
     assert found["committed"] > 50
-    if seed == 0:
+    if seed == 2000:
         assert {cause for cause in CAUSES if not found[cause]} <= {"destination left", "transfer stopped"}
 
 
