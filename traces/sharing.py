@@ -39,6 +39,23 @@ def shared_tokens(workload: Workload) -> Ints:
     return np.fromiter(ends, dtype=np.int64, count=len(workload))
 
 
+def named_rows(workload: Workload) -> bytes:
+    """Of every row 1 where later rows may be told to share its tokens, else 0."""
+    named = np.zeros(len(workload), np.uint8)
+    if isinstance(workload.prefix, Turns):
+        stream = workload.prefix.stream
+        _, last = np.unique(stream[::-1], return_index=True)
+        named[:] = 1
+        named[len(stream) - 1 - last] = 0
+        if workload.prefix.common_tokens:
+            named[:1] = 1
+    if isinstance(workload.prefix, PrefixBlocks):
+        first = _first_rows(workload.prefix)
+        own = np.repeat(np.arange(len(workload)), np.diff(workload.prefix.offsets))
+        named[first[first != own]] = 1
+    return named.tobytes()
+
+
 def _of_turns(workload: Workload, turns: Turns) -> Iterator[Parts]:
     """A stream is known as far as its rows so far reach; each position is of the first that reached it."""
     known: dict[int, list[tuple[int, int]]] = {}

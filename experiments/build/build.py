@@ -84,11 +84,12 @@ def controller_of(
     hardware: Mapping[str, Hardware],
     replicas: list[Replica],
     estimates: Estimates,
-    shared_prefixes: bool = True,
+    named_requests: bytes | None = None,
 ) -> Controller:
     """A fresh controller with the configured policies; the same object type drives both worlds.
 
-    ``shared_prefixes`` False: it is known that no request names tokens of another, which saves time.
+    ``named_requests``: by id, whether another request names its tokens; None: that is not known, and costs
+    time.
 
     A policy whose constructor has a parameter ``random`` or ``estimates`` is given that: a random stream of
     its own, or what may be assumed about speed.
@@ -126,7 +127,7 @@ def controller_of(
             engine.asynchronous,
             checks=checks,
             lockstep=engine.data_parallel_size > 1,
-            shared_prefixes=shared_prefixes,
+            named_requests=named_requests,
         ),
         ServiceOptions(
             hand_over_rules(config),

@@ -21,7 +21,13 @@ from experiments.build.hosted import hosted_models
 from experiments.build.lengths import check_lengths, context_labels, truncated
 from experiments.build.sizes import seat_count, start_of
 from experiments.build.stages import capacity_per_s, one_pass, stage_plan, used_gpus
-from experiments.build.workload import run_capacity_req_per_s, run_workload, shares_prefixes, unused
+from experiments.build.workload import (
+    named_requests,
+    run_capacity_req_per_s,
+    run_workload,
+    shares_prefixes,
+    unused,
+)
 from experiments.compose.resolved import resolved_yaml
 from experiments.config.config import RunConfig
 from experiments.config.uncertainty_config import ON
@@ -140,7 +146,11 @@ def execute(
     metrics = RunMetrics()
     shared = shares_prefixes(config, workload)
     controller = build.controller_of(
-        config, prepared.hardware_of_model, prepared.replicas, prepared.estimates, shared
+        config,
+        prepared.hardware_of_model,
+        prepared.replicas,
+        prepared.estimates,
+        named_requests(config, workload),
     )
     data_plane, stages = data_plane_of(config, prepared.replicas), stage_plan(config, workload)
     rows = rows_by_model(prepared) if stages is None else stages.times

@@ -43,7 +43,7 @@ class Engine:
     """One replica's queue, batch and memory."""
 
     __slots__ = (
-        "_arrival_queue", "_chunks", "_decode_first", "_interruptible", "_steps_left", "_stop",
+        "_admitted", "_arrival_queue", "_chunks", "_decode_first", "_interruptible", "_steps_left", "_stop",
         "asynchronous", "attached", "batcher", "checks", "coalesce", "ended", "epoch", "halts",
         "handing_over", "hands_over", "id", "joining", "layer_pass", "ledger", "lockstep", "max_num_seqs",
         "outgoing", "preemptions", "prefilling", "prompts_alone", "replica", "running", "state",
@@ -60,7 +60,7 @@ class Engine:
         prompts_alone: bool = False,
         checks: bool = True,
         lockstep: bool = False,
-        shared_prefixes: bool = True,
+        named: bytes | None = None,
     ) -> None:
         """``prompts_alone``: a pass with prompts is reported after its first step.
 
@@ -75,7 +75,7 @@ class Engine:
         self.asynchronous = asynchronous
         self.epoch = 0
         blocks = replica.kv_blocks, replica.block_tokens, replica.watermark_blocks
-        self.ledger = KvLedger(*blocks, replica.prefix_caching, int(asynchronous), shared_prefixes)
+        self.ledger = KvLedger(*blocks, replica.prefix_caching, int(asynchronous), named)
         self.waiting: deque[Progress] = deque()
         self.unseen_arrivals: deque[Progress] = deque()  # asynchronous: came since the last choice was made
         self.ended: list[int] = []  # asynchronous: finished since then
@@ -99,6 +99,7 @@ class Engine:
         self._decode_first, self.handing_over = True, False
         self._steps_left = -1  # steps it may still run; while nothing runs
         self._interruptible = False  # whether an arrival should stop it
+        self._admitted = 0
         self.view = ReplicaView(self.running, self.prefilling, self.waiting, self.ledger)
 
     def enqueue(self, request: Request, actions: list[Action]) -> None:
@@ -358,8 +359,8 @@ class Engine:
     def _finish(self, finished: tuple[int, ...], late: bool) -> None:
         """Requests have all their tokens; ``late``: the next step is chosen without knowing that."""
         ledger, running = self.ledger, self.running
-        if len(finished) > 1 and ledger.cache is not None:
-            finished = tuple(sorted(finished, key=ledger.admission_order))  # as their blocks are queued
+        if len(finished) > 1 and ledger.cache is not None:  # as their blocks are queued
+            finished = tuple(sorted(finished, key=lambda request: running[request].number))
         for request in finished:
             assert request not in self.prefilling, "a request finished before its prompt was computed"
             if late:
@@ -435,6 +436,9 @@ class Engine:
                 progress = self.waiting.popleft()
                 assert progress.id == request, "the queue is admitted in order"
                 self.running[request] = prefilling[request] = progress
+                if cache is not None:
+                    self._admitted += 1
+                    progress.number = self._admitted
                 if cache is not None and (tracks or progress.was_preempted):
                     progress.computed, again = start, progress.was_preempted
                     ledger.admit(request, progress.shared_prefix, progress.known_tokens, start, decode, again)

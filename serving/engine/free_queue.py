@@ -1,24 +1,39 @@
 """The queue of free KV blocks: first in, first out, and a block keeps what it holds until it is taken.
 
-Blocks stand in it as extents: blocks of one owner's content that follow each other. A request that leaves
+Blocks stand in it as extents: blocks of one request's tokens that follow each other. A request that leaves
 queues its last block first, so an extent loses its last blocks first (vLLM 0.19, kv_cache_manager.py:free).
 """
 
 NOBODY = -1
+SharedPrefix = tuple[tuple[int, int], ...]
 
 
 class Extent:
-    """Blocks that hold the full blocks [start, stop) of ``owner``'s tokens; of ``NOBODY``: nothing to find.
+    """Blocks that hold the full blocks [start, stop) of a request's tokens; of ``NOBODY``: nothing to find.
 
-    ``users``: requests that hold them; without any they are in the free queue, between ``ahead`` (taken
-    before them) and ``behind``. ``born``: of two copies of a block the one noted first is found. ``rest``:
-    where an extent was split, its second part.
+    The tokens are those of ``request`` with its ``prefix``. ``owner``: whose content the first of the blocks
+    is; by it they are found. ``users``: requests that hold them; without any they are in the free queue,
+    between ``ahead`` (taken before them) and ``behind``. ``born``: of two copies of a block the one noted
+    first is found; the parts of an extent that was split have the same. ``rest``: its second part then.
     """
 
-    __slots__ = ("ahead", "behind", "born", "owner", "rest", "start", "stop", "users")
+    __slots__ = (
+        "ahead", "behind", "born", "owner", "prefix", "request", "rest", "start", "stop", "users",
+    )  # fmt: skip
 
-    def __init__(self, owner: int, start: int, stop: int, users: int, born: int) -> None:
+    def __init__(
+        self,
+        owner: int,
+        request: int,
+        prefix: SharedPrefix,
+        start: int,
+        stop: int,
+        users: int,
+        born: int,
+    ) -> None:
         self.owner = owner
+        self.request = request
+        self.prefix = prefix
         self.start = start
         self.stop = stop
         self.users = users
@@ -27,6 +42,19 @@ class Extent:
         self.ahead: Extent = self
         self.behind: Extent = self
 
+    def part_from(self, block: int) -> "Extent":
+        """The part that has this block, if it was split."""
+        extent = self
+        while extent.stop <= block:
+            assert extent.rest is not extent, "an extent became shorter while it was looked at"
+            extent = extent.rest
+        return extent
+
+
+def blank(blocks: int) -> Extent:
+    """Blocks that hold nothing to find."""
+    return Extent(NOBODY, NOBODY, (), 0, blocks, 0, 0)
+
 
 class FreeQueue:
     """``blocks`` of all extents in it. ``ends`` is behind the last of them and ahead of the first."""
@@ -34,9 +62,9 @@ class FreeQueue:
     __slots__ = ("blocks", "ends")
 
     def __init__(self, blocks: int) -> None:
-        self.ends = Extent(NOBODY, 0, 0, 0, 0)
+        self.ends = blank(0)
         self.blocks = 0
-        self.append(Extent(NOBODY, 0, blocks, 0, 0))
+        self.append(blank(blocks))
 
     def append(self, extent: Extent) -> None:
         """Behind all others."""

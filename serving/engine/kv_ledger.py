@@ -17,8 +17,8 @@ it: ``_reserved`` is smaller by what is held beyond once.
 from collections.abc import Iterable
 
 from serving.engine.admissions import Admissions
-from serving.engine.free_queue import Extent
-from serving.engine.prefix_cache import BlockTable, PrefixCache, SharedPrefix, owners
+from serving.engine.free_queue import Extent, SharedPrefix
+from serving.engine.prefix_cache import ALL_TOKENS, BlockTable, PrefixCache
 from serving.vocabulary.actions import Chunk
 from serving.vocabulary.request import Request
 
@@ -28,14 +28,15 @@ class KvLedger:
 
     With ``prefix_caching`` a request finds blocks that hold the beginning of its tokens, whoever computed
     them. ``late_tokens``: of those who decode the last generated token is not known when a step is chosen
-    (asynchronous scheduling), so a block is found that much later. ``shared_prefixes`` False: no request ever
-    looks for another's blocks, so only of those who were preempted is kept what they hold.
+    (asynchronous scheduling), so a block is found that much later. ``named``: by request, whether another of
+    the run names its tokens (those beyond it: no); None: that is not known. What nobody looks for is not kept
+    track of, but for what those who are preempted find when they come back.
     """
 
     __slots__ = (
         "_admissions", "_base_blocks", "_bases", "_counted_at", "_decoding_blocks", "_held", "_late_tokens",
-        "_phases", "_reserved", "block_tokens", "cache", "decoding", "steps_done", "total_blocks", "tracks",
-        "watermark_blocks",
+        "_named", "_phases", "_reserved", "block_tokens", "cache", "decoding", "steps_done", "total_blocks",
+        "tracks", "watermark_blocks",
     )  # fmt: skip
 
     def __init__(
@@ -45,7 +46,7 @@ class KvLedger:
         watermark_blocks: int = 0,
         prefix_caching: bool = False,
         late_tokens: int = 0,
-        shared_prefixes: bool = True,
+        named: bytes | None = None,
     ) -> None:
         if total_blocks < 1 or block_tokens < 1 or not 0 <= watermark_blocks < total_blocks:
             raise ValueError(f"no KV memory: {total_blocks=} {block_tokens=} {watermark_blocks=}")
@@ -61,7 +62,8 @@ class KvLedger:
         self._held: dict[int, int] = {}
         self._bases: dict[int, int] = {}
         self._late_tokens = late_tokens
-        self.tracks = prefix_caching and shared_prefixes
+        self._named = named
+        self.tracks = prefix_caching and named != b""
         self.cache = PrefixCache(total_blocks, block_tokens) if prefix_caching else None
         self._admissions = None if self.cache is None else Admissions(self.cache, self)
 
@@ -100,7 +102,10 @@ class KvLedger:
         if self.cache is not None:
             table = self.cache.tables.get(request)
             if table is not None:
-                self._store(table, tokens)
+                table.stored_tokens = tokens
+                if table.cached_blocks < table.prefix_tokens // self.block_tokens:
+                    self._note_copies(table)
+                    self.cache.store(table, tokens)
 
     def start_decoding(self, request: int, context_tokens: int) -> None:
         """The request joins the decoding set; its context counts the token just sampled."""
@@ -145,28 +150,44 @@ class KvLedger:
         if cache is None or not request.shared_prefix:
             return 0
         cache.trim(self.free_blocks)
-        whole, found = (request.prompt_tokens - 1) // self.block_tokens, 0
-        for owner, start, stop in owners(request.id, request.shared_prefix, 0, whole, self.block_tokens):
-            self.grow(owner, False)
-            found = cache.reach(owner, start, stop)
-            if found < stop:
-                break
-        return found * self.block_tokens
+        self.note_filled(request.shared_prefix, False)
+        whole = (request.prompt_tokens - 1) // self.block_tokens
+        found = cache.find(request.id, request.shared_prefix, whole)
+        return found[-1][2] * self.block_tokens if found else 0
 
-    def grow(self, request: int, decodes: bool) -> bool:
-        """Blocks filled by a request that decodes can be found; False when it does not decode here.
+    def note_filled(self, prefix: SharedPrefix, decodes: bool) -> None:
+        """What those have filled whose tokens a request names can be found, if they are here.
 
-        ``decodes``: so it does in the step that is put together.
+        ``decodes``: the step that is put together is one of those who decode, too.
         """
-        base = self._bases.get(request)
-        if base is None or self.cache is None:
-            return False
-        table = self.cache.tables.get(request)
-        if table is None:
-            return False
-        stored = base + self.steps_done - 1 - self._late_tokens + decodes
-        self.cache.store(table, stored // self.block_tokens)
-        return True
+        cache = self.cache
+        assert cache is not None
+        tables = cache.tables
+        for owner, _ in prefix:
+            table = tables.get(owner)
+            if table is not None:
+                cache.store(table, self._filled_tokens(table, decodes))
+
+    def _note_copies(self, table: BlockTable) -> None:
+        """Tokens that the request names are to be stored once more: their owners', if here, come before."""
+        cache = self.cache
+        assert cache is not None
+        for owner, _ in table.prefix:
+            its = cache.tables.get(owner)
+            if its is not None:
+                cache.store(its, self._filled_tokens(its, True))
+                its.copied = True
+
+    def _filled_tokens(self, table: BlockTable, decodes: bool) -> int:
+        """Tokens of a request's full blocks that can be found, or could if it were named."""
+        base = self._bases.get(table.request)
+        if base is None:
+            return table.stored_tokens - table.late_tokens
+        return base + self.steps_done - 1 - self._late_tokens + decodes
+
+    def _is_named(self, request: int) -> bool:
+        named = self._named
+        return named is None or (request < len(named) and named[request] > 0)
 
     def steps_until_full(self, spare_blocks: int = 0) -> int:
         """Decode steps that surely have blocks, and leave so many free.
@@ -200,14 +221,17 @@ class KvLedger:
         cache = self.cache
         if cache is None:
             return
-        if start:
-            cache.trim(self.free_blocks - (self.step_blocks() if decodes else 0))
-            for owner, _ in prefix:
-                self.grow(owner, decodes)
-        self._reserved -= cache.admit(request, prefix, start // self.block_tokens)
         if not again:
             cache.queried_tokens += known_tokens
             cache.hit_tokens += start
+        named = self._is_named(request)
+        if not (named or prefix or start):
+            return
+        if start:
+            cache.trim(self.free_blocks - (self.step_blocks() if decodes else 0))
+            self.note_filled(prefix, decodes)
+        findable = ALL_TOKENS if named else prefix[-1][1] if prefix else 0
+        self._reserved -= cache.admit(request, prefix, start // self.block_tokens, findable)
 
     def prefix_counts(self) -> tuple[int, int, int]:
         """Prompt tokens of all first admissions, those of them that were found, and blocks evicted."""
@@ -218,8 +242,12 @@ class KvLedger:
 
     def preempt(self, request: int, stored_tokens: int) -> None:
         """Release; with prefix caching the first ``stored_tokens`` can be found."""
-        if self.cache is not None and not self.tracks and request not in self.cache.tables:
-            self.cache.admit(request, (), 0)
+        cache = self.cache
+        if cache is not None:
+            if request not in cache.tables:
+                cache.admit(request, (), 0, ALL_TOKENS)
+            table = cache.tables[request]
+            table.findable_tokens, table.stored_tokens = ALL_TOKENS, stored_tokens
         self._leave(request, stored_tokens)
 
     def retire(self, request: int) -> None:
@@ -227,24 +255,19 @@ class KvLedger:
         cache, base = self.cache, self._bases.get(request)
         if cache is not None and base is not None and request in cache.tables:
             table = cache.tables[request]
-            table.stored_tokens = stored = base + self.steps_done - 1
-            cache.store(table, (stored - self._late_tokens) // self.block_tokens)
+            table.stored_tokens = base + self.steps_done - 1
+            table.late_tokens = self._late_tokens
         self._held[request] = held = self._give_up(request)
         self._reserved += held
 
     def release(self, request: int) -> None:
-        """Everything the request holds is free again; with prefix caching all that it stored can be found."""
+        """Everything the request holds is free again; what others may look for can be found."""
         table = None if self.cache is None else self.cache.tables.get(request)
         if table is None:
             self._leave_blank(request)
             return
         base = self._bases.get(request)
         self._leave(request, table.stored_tokens if base is None else base + self.steps_done - 1)
-
-    def admission_order(self, request: int) -> int:
-        """A number that grows from one admitted request to the next; 0 for one whose content is not known."""
-        table = None if self.cache is None else self.cache.tables.get(request)
-        return 0 if table is None else table.number
 
     def blocks_freed(self, victims: tuple[int, ...]) -> int:
         """Blocks that would be free if the last of these left after the others: what none but they hold."""
@@ -268,13 +291,6 @@ class KvLedger:
             self.cache.trim(self.free_blocks)
             self.cache.forget()
 
-    def _store(self, table: BlockTable, tokens: int) -> None:
-        assert self.cache is not None
-        for owner, _ in table.prefix:
-            self.grow(owner, True)
-        table.stored_tokens = tokens
-        self.cache.store(table, tokens // self.block_tokens)
-
     def _leave(self, request: int, stored_tokens: int) -> None:
         """Release, the first ``stored_tokens`` can be found."""
         cache = self.cache
@@ -282,7 +298,7 @@ class KvLedger:
         if cache is None or table is None:
             self._leave_blank(request)
             return
-        cache.store(table, stored_tokens // self.block_tokens)
+        cache.store(table, stored_tokens)
         held = self._give_up(request)
         self._reserved += cache.release(table, held)
         self._bound_queue(cache)

@@ -15,8 +15,7 @@ class EngineOptions:
     ``asynchronous``: a step is chosen while the one before it runs. ``prompts_alone``: a pass with prompts is
     reported after its first step. ``checks``: batchers' answers are checked in full
     (``serving.engine.batch_answers``), as those of strangers must be. ``lockstep``: they are ranks of
-    data-parallel groups. ``shared_prefixes`` False: no request of the run names tokens of another, so only
-    what preempted requests leave is kept track of.
+    data-parallel groups. ``named_requests``: see ``KvLedger``.
     """
 
     coalesce: bool = True
@@ -24,7 +23,7 @@ class EngineOptions:
     prompts_alone: bool = False
     checks: bool = True
     lockstep: bool = False
-    shared_prefixes: bool = True
+    named_requests: bytes | None = None
 
 
 class EnginePool:
@@ -49,7 +48,7 @@ class EnginePool:
             options.prompts_alone,
             options.checks,
             options.lockstep,
-            options.shared_prefixes,
+            options.named_requests,
         )
         return engine
 

@@ -8,36 +8,51 @@ free queue comes. Two requests that compute the same keep a copy each; the older
 
 Everything is kept by extents (``free_queue``) and brought up to date when it is asked for: what decode steps
 have taken from the free queue is the difference between its length and the ledger's count of free blocks,
-and what they have filled follows from a request's context.
+and what a request has filled of its own is noted when somebody names it, or when it leaves. An extent goes
+on over the content of several owners; it is indexed by the first, and how much of it another request finds
+follows from what both say their tokens are (``common_tokens``).
 """
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 
-from serving.engine.free_queue import NOBODY, Extent, FreeQueue
+from serving.engine.free_queue import NOBODY, Extent, FreeQueue, SharedPrefix, blank
 
-SharedPrefix = tuple[tuple[int, int], ...]
-# Blocks [2] to [3] of an extent [1], which hold ``owner`` [0]'s content.
-Piece = tuple[int, Extent | None, int, int]
+# Blocks [1] to [2] of an extent [0]; None: the step that is put together computes them.
+Piece = tuple[Extent | None, int, int]
+# Of a request [0] with its prefix [1]: blocks [2] to [3].
+Computed = tuple[int, SharedPrefix, int, int]
+ALL_TOKENS = 1 << 60
 
 
 class BlockTable:
     """The blocks of one request that can be found: ``cached_blocks`` from its first, as extents in order.
 
     ``stops``: where the request's part of each extent ends; what was split off goes on at ``rest``.
-    ``stored_tokens``: what can be found once its last step is known to be over. ``number``: in order of
-    admission.
+    ``stored_tokens``: what can be found, or could if somebody named the request. ``findable_tokens``: what
+    another request may ever look for. ``late_tokens``: of these the last ones cannot be found before the
+    request has left. ``copied``: since this one came another stored some of its tokens.
     """
 
-    __slots__ = ("cached_blocks", "extents", "number", "prefix", "request", "stops", "stored_tokens")
+    __slots__ = (
+        "cached_blocks", "copied", "extents", "findable_tokens", "late_tokens", "prefix", "request", "stops",
+        "stored_tokens",
+    )  # fmt: skip
 
-    def __init__(self, request: int, prefix: SharedPrefix, number: int) -> None:
+    def __init__(self, request: int, prefix: SharedPrefix, findable_tokens: int) -> None:
         self.request = request
         self.prefix = prefix
-        self.number = number
+        self.findable_tokens = findable_tokens
         self.cached_blocks = 0
         self.stored_tokens = 0
+        self.late_tokens = 0
+        self.copied = False
         self.extents: list[Extent] = []
         self.stops: list[int] = []
+
+    @property
+    def prefix_tokens(self) -> int:
+        """How many of its first tokens are others'."""
+        return self.prefix[-1][1] if self.prefix else 0
 
     def parts(self) -> list[Extent]:
         """Its extents as they stand now."""
@@ -53,33 +68,55 @@ class BlockTable:
         return found
 
 
-def owners(
-    request: int, prefix: SharedPrefix, start: int, stop: int, block_tokens: int
-) -> Iterator[tuple[int, int, int]]:
-    """Whose content the full blocks [start, stop) of a request are: (owner, first block, end).
+def owner_of(request: int, prefix: SharedPrefix, block: int, block_tokens: int) -> int:
+    """Whose content a full block of a request is: its last position settles all before it, too."""
+    last = block * block_tokens + block_tokens
+    for owner, end in prefix:
+        if last <= end:
+            return owner
+    return request
 
-    A block is the owner's of its last position: with it all before are settled.
-    """
-    for owner, end_tokens in prefix:
-        end = min(stop, end_tokens // block_tokens)
-        if start < end:
-            yield owner, start, end
-            start = end
-    if start < stop:
-        yield request, start, stop
+
+def common_tokens(request: int, prefix: SharedPrefix, other: int, its_prefix: SharedPrefix) -> int:
+    """How many of their first tokens two requests have in common."""
+    if request == other:
+        return ALL_TOKENS
+    parts = min(len(prefix), len(its_prefix))
+    if prefix[:parts] != its_prefix[:parts]:
+        return _common_of_parts(prefix, its_prefix)
+    if len(prefix) > parts:
+        owner, end = prefix[parts]
+        if owner == other:
+            return end
+    elif len(its_prefix) > parts:
+        owner, end = its_prefix[parts]
+        if owner == request:
+            return end
+    return prefix[parts - 1][1] if parts else 0
+
+
+def _common_of_parts(prefix: SharedPrefix, its_prefix: SharedPrefix) -> int:
+    common = 0
+    for (owner, end), (its_owner, its_end) in zip(prefix, its_prefix):
+        if owner != its_owner:
+            break
+        common = min(end, its_end)
+        if end != its_end:
+            break
+    return common
 
 
 class PrefixCache:
     """Extents by owner, block tables by request, the free queue.
 
     ``shared_blocks``: how often blocks are held beyond once. ``queried_tokens`` and ``hit_tokens``: of
-    requests at their first admission. ``evicted_blocks``: were taken although they could be found, up to the
-    last ``trim``.
+    requests at their first admission. ``evicted_blocks``: were taken although another request of the run may
+    look for them, up to the last ``trim``.
     """
 
     __slots__ = (
-        "_admitted", "_born", "block_tokens", "evicted_blocks", "hit_tokens", "index", "queried_tokens",
-        "queue", "shared_blocks", "tables",
+        "_born", "block_tokens", "evicted_blocks", "hit_tokens", "index", "queried_tokens", "queue",
+        "shared_blocks", "tables",
     )  # fmt: skip
 
     def __init__(self, blocks: int, block_tokens: int) -> None:
@@ -89,7 +126,7 @@ class PrefixCache:
         self.tables: dict[int, BlockTable] = {}
         self.shared_blocks = 0
         self.queried_tokens, self.hit_tokens, self.evicted_blocks = 0, 0, 0
-        self._admitted, self._born = 0, 0
+        self._born = 0
 
     def trim(self, free_blocks: int) -> None:
         """So many blocks are free: those beyond were taken, from the head of the queue."""
@@ -110,67 +147,97 @@ class PrefixCache:
                 self.evicted_blocks += blocks
             taken -= blocks
 
-    def find(self, owner: int, start: int, stop: int) -> Iterator[tuple[Extent, int, int]]:
-        """Blocks [start, stop) of the owner's content, without a gap: (extent, first block, end)."""
-        shelf = self.index.get(owner)
-        while shelf is not None and start < stop:
-            extent, end = best_copy(shelf, start)
-            if extent is None:
-                return
-            end = min(end, stop)
-            yield extent, start, end
-            start = end
+    def find(
+        self,
+        request: int,
+        prefix: SharedPrefix,
+        stop: int,
+        gone: dict[Extent, int] | None = None,
+        computed: Sequence[Computed] = (),
+    ) -> list[Piece]:
+        """Blocks [0, stop) of the request's tokens, as far as they are here without a gap.
 
-    def reach(self, owner: int, start: int, stop: int) -> int:
-        """Where the blocks found of [start, stop) end."""
-        for _, _, end in self.find(owner, start, stop):
-            start = end
-        return start
+        ``gone``: where extents end that lose blocks in this step. ``computed``: what this step computes.
+        """
+        found: list[Piece] = []
+        copies: list[tuple[Extent, int]] = []
+        at, block, index = 0, self.block_tokens, self.index
+        for owner, end_tokens in (*prefix, (request, ALL_TOKENS)):
+            shelf = index.get(owner)
+            if shelf is not None:
+                for extent in shelf:
+                    common = common_tokens(request, prefix, extent.request, extent.prefix) // block
+                    end = min(extent.stop if gone is None else gone.get(extent, extent.stop), common, stop)
+                    if end > at and end > extent.start:
+                        copies.append((extent, end))
+            end = min(end_tokens // block, stop)
+            while at < end:
+                best, until = best_copy(copies, at)
+                if best is None:
+                    if not _is_computed(request, prefix, at, block, computed):
+                        return found
+                    until = at + 1
+                until = min(until, end)
+                found.append((best, at, until))
+                at = until
+        return found
 
-    def admit(self, request: int, prefix: SharedPrefix, blocks: int) -> int:
+    def admit(self, request: int, prefix: SharedPrefix, blocks: int, findable_tokens: int) -> int:
         """The request begins behind ``blocks`` that are found; returns how many of them others hold."""
-        self._admitted += 1
-        table = self.tables[request] = BlockTable(request, prefix, self._admitted)
+        table = self.tables[request] = BlockTable(request, prefix, findable_tokens)
         if not blocks:
             return 0
         held = 0
-        for owner, start, stop in owners(request, prefix, 0, blocks, self.block_tokens):
-            for extent, first, end in list(self.find(owner, start, stop)):
-                part = self.cut_out(extent, first, end)
-                if part.users:
-                    held += end - first
-                else:
-                    self.queue.remove(part)
-                part.users += 1
-                table.extents.append(part)
-                table.stops.append(end)
-                table.cached_blocks = end
+        for extent, first, end in self.find(request, prefix, blocks):
+            assert extent is not None
+            part = self.cut_out(extent, first, end)
+            if part.users:
+                held += end - first
+            else:
+                self.queue.remove(part)
+            part.users += 1
+            table.extents.append(part)
+            table.stops.append(end)
+            table.cached_blocks = end
+            table.copied |= part.request == request  # it was preempted, and others may have gone on since
         assert table.cached_blocks == blocks, "a request begins behind blocks that are not stored"
         table.stored_tokens = blocks * self.block_tokens
         self.shared_blocks += held
         return held
 
-    def store(self, table: BlockTable, blocks: int) -> None:
-        """The request's first ``blocks`` are full and can be found."""
-        if blocks <= table.cached_blocks:
+    def store(self, table: BlockTable, tokens: int) -> None:
+        """The full blocks of a request's first ``tokens`` can be found, as far as anybody looks for them."""
+        start, stop = table.cached_blocks, min(tokens, table.findable_tokens) // self.block_tokens
+        if start >= stop:
             return
-        if not table.prefix:
-            self._insert(table, table.request, table.cached_blocks, blocks)
-            table.cached_blocks = blocks
+        table.cached_blocks = stop
+        if table.extents and self._lengthen(table, start, stop):
             return
-        for owner, start, stop in owners(
-            table.request, table.prefix, table.cached_blocks, blocks, self.block_tokens
-        ):
-            self._insert(table, owner, start, stop)
-        table.cached_blocks = blocks
+        owner = owner_of(table.request, table.prefix, start, self.block_tokens)
+        self._born += 1
+        extent = Extent(owner, table.request, table.prefix, start, stop, 1, self._born)
+        table.extents.append(extent)
+        table.stops.append(stop)
+        self._shelve(extent)
+
+    def _lengthen(self, table: BlockTable, start: int, stop: int) -> bool:
+        """Who alone holds an extent makes it longer, unless a copy of what follows may be there already."""
+        last = table.extents[-1]
+        while last.stop < table.stops[-1]:
+            last = last.rest
+        mine = last.request == table.request and last.stop == start and last.users == 1
+        if not mine or table.copied or (start + 1) * self.block_tokens <= table.prefix_tokens:
+            return False
+        last.stop = table.stops[-1] = stop
+        return True
 
     def release(self, table: BlockTable, held_blocks: int) -> int:
         """The request leaves its blocks, the last ones first; returns how many others still hold."""
         del self.tables[table.request]
         still = 0
-        blank = held_blocks - table.cached_blocks
-        if blank:
-            self.leave_blank(blank)
+        unknown = held_blocks - table.cached_blocks
+        if unknown:
+            self.leave_blank(unknown)
         for extent in reversed(table.parts()):
             extent.users -= 1
             if extent.users:
@@ -181,14 +248,14 @@ class PrefixCache:
         return still
 
     def leave_blank(self, blocks: int) -> None:
-        """Blocks are free whose content nobody knows."""
+        """Blocks are free whose content nobody looks for."""
         queue = self.queue
         last = queue.ends.ahead
         if last.owner == NOBODY and last is not queue.ends:
             last.stop += blocks
             queue.blocks += blocks
         else:
-            queue.append(Extent(NOBODY, 0, blocks, 0, 0))
+            queue.append(blank(blocks))
 
     def forget(self) -> None:
         """Nothing is found any more in free blocks."""
@@ -201,6 +268,7 @@ class PrefixCache:
 
     def cut_out(self, extent: Extent, start: int, stop: int) -> Extent:
         """The part [start, stop) as an extent of its own."""
+        extent = extent.part_from(start)
         if start > extent.start:
             extent = self._split(extent, start)
         if stop < extent.stop:
@@ -209,35 +277,22 @@ class PrefixCache:
 
     def _split(self, extent: Extent, at: int) -> Extent:
         """Cut in two at block ``at``; returns the second part."""
-        second = Extent(extent.owner, at, extent.stop, extent.users, extent.born)
+        request, prefix = extent.request, extent.prefix
+        owner = owner_of(request, prefix, at, self.block_tokens)
+        second = Extent(owner, request, prefix, at, extent.stop, extent.users, extent.born)
         if not extent.users:
             self.queue.insert(second, extent)
             self.queue.blocks -= second.stop - at
         second.rest, extent.rest = extent.rest, second
         extent.stop = at
-        self._shelve(self.index[extent.owner], second)
+        self._shelve(second)
         return second
 
-    def _insert(self, table: BlockTable, owner: int, start: int, stop: int) -> None:
-        shelf = self.index.get(owner)
-        if shelf is not None and table.extents:
-            last = table.extents[-1]
-            while last.stop < table.stops[-1]:
-                last = last.rest
-            # Who alone holds an extent makes it longer, unless a copy of what follows is there already.
-            if last.owner == owner and last.stop == start and last.users == 1 and _is_furthest(shelf, last):
-                last.stop = table.stops[-1] = stop
-                return
-        self._born += 1
-        extent = Extent(owner, start, stop, 1, self._born)
-        table.extents.append(extent)
-        table.stops.append(stop)
+    def _shelve(self, extent: Extent) -> None:
+        shelf = self.index.get(extent.owner)
         if shelf is None:
-            self.index[owner] = [extent]
-        else:
-            self._shelve(shelf, extent)
-
-    def _shelve(self, shelf: list[Extent], extent: Extent) -> None:
+            self.index[extent.owner] = [extent]
+            return
         at = len(shelf)
         while at and shelf[at - 1].start > extent.start:
             at -= 1
@@ -251,39 +306,41 @@ class PrefixCache:
             shelf.remove(extent)
 
     def _queue_up(self, extent: Extent) -> None:
-        """To the end of the queue, as one with the blocks queued just before it if it goes on with them."""
+        """To the end of the queue, as one with the part queued just before it if both were one before."""
         queue = self.queue
         last = queue.ends.ahead
-        if last.owner == extent.owner and last.start == extent.stop and last is not queue.ends:
-            shelf = self.index[extent.owner]
-            if not _has_copies(shelf, extent.start, last.stop):
-                queue.remove(last)
-                self._unindex(last)
-                extent.stop = last.stop
+        if last.born == extent.born and last.start == extent.stop and last is not queue.ends:
+            queue.remove(last)
+            self._unindex(last)
+            extent.stop = last.stop
         extent.rest = extent
         queue.append(extent)
 
 
-def best_copy(shelf: list[Extent], at: int) -> tuple[Extent | None, int]:
-    """The oldest extent that holds block ``at``, and up to where no older one begins."""
+def best_copy(copies: Sequence[tuple[Extent, int]], at: int) -> tuple[Extent | None, int]:
+    """The oldest extent that has block ``at``, and up to where no older one begins.
+
+    copies: (extent, end of what is found of it).
+    """
     best: Extent | None = None
-    end = 0
-    for extent in shelf:
-        if extent.start > at:
-            if best is None or extent.start >= end:
-                break
-            if extent.born < best.born:
-                return best, extent.start
-        elif at < extent.stop and (best is None or extent.born < best.born):
-            best, end = extent, extent.stop
-    return best, end
+    until = 0
+    for extent, end in copies:
+        if extent.start <= at < end and (best is None or extent.born < best.born):
+            best, until = extent, end
+    if best is not None:
+        for extent, _ in copies:
+            if at < extent.start < until and extent.born < best.born:
+                until = extent.start
+    return best, until
 
 
-def _is_furthest(shelf: list[Extent], extent: Extent) -> bool:
-    return all(other is extent or other.stop <= extent.stop for other in shelf)
-
-
-def _has_copies(shelf: list[Extent], start: int, stop: int) -> bool:
-    """Whether blocks [start, stop) are there more than once."""
-    inside = [one for one in shelf if one.start < stop and one.stop > start]
-    return sum([min(one.stop, stop) - max(one.start, start) for one in inside]) > stop - start
+def _is_computed(
+    request: int, prefix: SharedPrefix, at: int, block_tokens: int, computed: Sequence[Computed]
+) -> bool:
+    """Whether the step that is put together computes block ``at`` of a request's tokens."""
+    for other, its_prefix, first, end in computed:
+        if first <= at < end:
+            common = common_tokens(request, prefix, other, its_prefix)
+            if at < common // block_tokens:
+                return True
+    return False

@@ -23,10 +23,13 @@ AT_WORK = (EngineState.RUNNING, EngineState.STOPPING)
 class Progress:
     """How far one request is; ``known_tokens`` (prompt and generated) stands still while it decodes.
 
-    ``was_preempted``: it was here before, and something of it may still be stored.
+    ``was_preempted``: it was here before, and something of it may still be stored. ``number``: in order of
+    admission; 0 for one that came with its KV.
     """
 
-    __slots__ = ("arrival_ns", "computed", "id", "known_tokens", "shared_prefix", "was_preempted")
+    __slots__ = (
+        "arrival_ns", "computed", "id", "known_tokens", "number", "shared_prefix", "was_preempted",
+    )  # fmt: skip
 
     def __init__(self, request: Request) -> None:
         self.id = request.id
@@ -35,3 +38,4 @@ class Progress:
         self.computed = 0
         self.shared_prefix = request.shared_prefix
         self.was_preempted = False
+        self.number = 0

@@ -39,7 +39,7 @@ def test_random_case_is_scheduled_as_by_vllm(case: dict[str, Any]) -> None:
 
 def test_where_nobody_shares_only_what_victims_leave_need_be_kept_track_of() -> None:
     for case in (*HAND_MADE, *RANDOM):
-        schedule = Schedule(case, v1_engine(case["settings"], shared_prefixes=False))
+        schedule = Schedule(case, v1_engine(case["settings"], named=b""))
         assert in_any_order(schedule.steps()) == in_any_order(recorded(case)), case["name"]
 
 

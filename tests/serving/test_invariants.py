@@ -266,7 +266,7 @@ def find_a_block_too_many(cache: PrefixCache) -> None:
 
 
 def find_what_is_nowhere(cache: PrefixCache) -> None:
-    cache.index[9] = [Extent(9, 0, 2, 0, 99)]
+    cache.index[9] = [Extent(9, 9, (), 0, 2, 0, 99)]
 
 
 def lose_what_is_queued(cache: PrefixCache) -> None:

@@ -14,14 +14,14 @@ from serving.vocabulary.request import Request
 STEP_NS = 10
 
 
-def v1_engine(settings: dict[str, Any], shared_prefixes: bool = True) -> Engine:
+def v1_engine(settings: dict[str, Any], named: bytes | None = None) -> Engine:
     """Ours with these settings."""
     blocks, block_tokens = settings["num_gpu_blocks"] - 1, settings["block_tokens"]
     replica = Replica(0, "m", LayerRange(0, 1), (0,), blocks, block_tokens, 0, settings["prefix_caching"])
     batcher = ChunkedPrefill(
         settings["max_num_seqs"], settings["max_num_batched_tokens"], settings["reserve_full_isl"]
     )
-    return Engine(replica, batcher, False, settings["asynchronous"], shared_prefixes=shared_prefixes)
+    return Engine(replica, batcher, False, settings["asynchronous"], named=named)
 
 
 class Schedule:
