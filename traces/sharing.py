@@ -35,8 +35,29 @@ def shared_prefixes(workload: Workload) -> Iterator[Parts]:
 
 def shared_tokens(workload: Workload) -> Ints:
     """How many of each prompt's first tokens an earlier row has, at the same positions."""
-    ends = (parts[-1][1] if parts else 0 for parts in shared_prefixes(workload))
-    return np.fromiter(ends, dtype=np.int64, count=len(workload))
+    ends = np.zeros(len(workload), np.int64)
+    if isinstance(workload.prefix, Turns):
+        return _shared_of_turns(workload, workload.prefix)
+    if isinstance(workload.prefix, PrefixBlocks):
+        first = _first_rows(workload.prefix)
+        for rows in workload.blocks(_ROWS):
+            own, _, end = _shared_blocks(workload, workload.prefix, first, rows)
+            np.maximum.at(ends, own, end)
+    return ends
+
+
+def _shared_of_turns(workload: Workload, turns: Turns) -> Ints:
+    """As far as an earlier row of the stream reaches with its answer; what is common, if row 0 is no turn."""
+    order = np.argsort(turns.stream, kind="stable")
+    reach = (workload.prompt_tokens + workload.output_tokens)[order]
+    begins = np.append(True, np.diff(turns.stream[order]) != 0)[: len(order)]
+    number, far = np.cumsum(begins), int(reach.max(initial=0)) + 1
+    longest = np.maximum.accumulate(reach + far * number) % far
+    common = np.where(number == number[order == 0], 0, turns.common_tokens)
+    known = np.maximum(common, np.where(begins, 0, np.append(0, longest)[:-1]))
+    shared = np.empty(len(order), np.int64)
+    shared[order] = known
+    return np.minimum(shared, workload.prompt_tokens)
 
 
 def named_rows(workload: Workload) -> bytes:

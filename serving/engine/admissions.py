@@ -42,10 +42,12 @@ class Admissions:
     """Of one choice at a time. ``decodes``: the step is one of those who decode, too.
 
     ``growing``: a request found all that is there of what another generates at this moment, so it may find
-    more after the next step.
+    more after the next step. ``admitted``: what those found who are admitted, if anything.
     """
 
-    __slots__ = ("_decodes", "_found", "_memory", "_new", "_taken", "_touched", "cache", "growing")
+    __slots__ = (
+        "_decodes", "_found", "_memory", "_new", "_taken", "_touched", "admitted", "cache", "growing",
+    )  # fmt: skip
 
     def __init__(self, cache: PrefixCache, memory: Memory) -> None:
         self.cache = cache
@@ -55,6 +57,7 @@ class Admissions:
         self._touched: set[Extent] = set()
         self._taken = 0
         self._found: list[Piece] = []
+        self.admitted: dict[int, list[Piece]] = {}
         self.growing = False
 
     def begin(self, chunks: Iterable[Chunk], decodes: bool) -> None:
@@ -62,6 +65,8 @@ class Admissions:
         self._decodes = decodes
         if self._new:
             self._new = []
+        if self.admitted:
+            self.admitted = {}
         if self._taken:
             self._touched.clear()
             self._taken = 0
@@ -78,8 +83,6 @@ class Admissions:
         output is the next token (vLLM, get_computed_blocks).
         """
         cache, prefix = self.cache, one.shared_prefix
-        if self._found:
-            self._found = []
         self.growing = False
         if not prefix and one.id not in cache.index:
             return 0, 0
@@ -109,18 +112,23 @@ class Admissions:
         """
         cache, before = self.cache, self._taken
         blocks = start // cache.block_tokens
-        for extent, first, end in self._found:
-            if extent is None or first >= blocks:
-                continue
-            extent = extent.part_from(first)
-            if self._is_free(extent):
-                part = cache.cut_out(extent, first, min(end, blocks))
-                self._touched.add(part)
-                self._taken += part.stop - part.start
-        if self._found:
-            self._found = []
+        if blocks:
+            self.admitted[one.id] = self._found
+            for extent, first, end in self._found:
+                if extent is not None and not extent.users:
+                    self._touch(extent, first, min(end, blocks))
         self._new.append((one.id, one.shared_prefix, blocks, (start + tokens) // cache.block_tokens))
         return self._taken - before
+
+    def _touch(self, extent: Extent, at: int, stop: int) -> None:
+        """Blocks are out of the free queue once the step is chosen."""
+        while at < stop:
+            extent = extent.part_from(at)
+            if self._is_free(extent):
+                extent = self.cache.cut_out(extent, at, stop)
+                self._touched.add(extent)
+                self._taken += extent.stop - at
+            at = extent.stop
 
     def _is_free(self, extent: Extent | None) -> bool:
         return extent is not None and not extent.users and extent not in self._touched

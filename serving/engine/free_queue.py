@@ -46,7 +46,7 @@ class Extent:
         """The part that has this block, if it was split."""
         extent = self
         while extent.stop <= block:
-            assert extent.rest is not extent, "an extent became shorter while it was looked at"
+            assert extent.rest is not extent, "an extent became shorter while it was in use"
             extent = extent.rest
         return extent
 

@@ -14,11 +14,11 @@ who leaves (``release``, ``preempt``). A block that several requests hold is cou
 it: ``_reserved`` is smaller by what is held beyond once.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from serving.engine.admissions import Admissions
 from serving.engine.free_queue import Extent, SharedPrefix
-from serving.engine.prefix_cache import ALL_TOKENS, BlockTable, PrefixCache
+from serving.engine.prefix_cache import ALL_TOKENS, BlockTable, Piece, PrefixCache
 from serving.vocabulary.actions import Chunk
 from serving.vocabulary.request import Request
 
@@ -227,11 +227,24 @@ class KvLedger:
         named = self._is_named(request)
         if not (named or prefix or start):
             return
-        if start:
-            cache.trim(self.free_blocks - (self.step_blocks() if decodes else 0))
-            self.note_filled(prefix, decodes)
         findable = ALL_TOKENS if named else prefix[-1][1] if prefix else 0
-        self._reserved -= cache.admit(request, prefix, start // self.block_tokens, findable)
+        blocks = start // self.block_tokens
+        found = self._found(request, prefix, blocks, decodes) if blocks else ()
+        self._reserved -= cache.admit(request, prefix, blocks, findable, found)
+
+    def _found(self, request: int, prefix: SharedPrefix, blocks: int, decodes: bool) -> Sequence[Piece]:
+        """The blocks behind which a request begins, as they were found when the step was put together.
+
+        Looked up again if they were not, or if the step computes some of them.
+        """
+        cache, lookup = self.cache, self._admissions
+        assert cache is not None and lookup is not None
+        found = lookup.admitted.get(request)
+        if found is not None and not [1 for extent, _, _ in found if extent is None]:
+            return found
+        cache.trim(self.free_blocks - (self.step_blocks() if decodes else 0))
+        self.note_filled(prefix, decodes)
+        return cache.find(request, prefix, blocks)
 
     def prefix_counts(self) -> tuple[int, int, int]:
         """Prompt tokens of all first admissions, those of them that were found, and blocks evicted."""
@@ -245,7 +258,7 @@ class KvLedger:
         cache = self.cache
         if cache is not None:
             if request not in cache.tables:
-                cache.admit(request, (), 0, ALL_TOKENS)
+                cache.admit(request, (), 0, ALL_TOKENS, ())
             table = cache.tables[request]
             table.findable_tokens, table.stored_tokens = ALL_TOKENS, stored_tokens
         self._leave(request, stored_tokens)

@@ -161,45 +161,71 @@ class PrefixCache:
         """
         found: list[Piece] = []
         copies: list[tuple[Extent, int]] = []
-        at, block, index = 0, self.block_tokens, self.index
-        for owner, end_tokens in (*prefix, (request, ALL_TOKENS)):
-            shelf = index.get(owner)
-            if shelf is not None:
-                for extent in shelf:
-                    common = common_tokens(request, prefix, extent.request, extent.prefix) // block
-                    end = min(extent.stop if gone is None else gone.get(extent, extent.stop), common, stop)
-                    if end > at and end > extent.start:
-                        copies.append((extent, end))
-            end = min(end_tokens // block, stop)
-            while at < end:
-                best, until = best_copy(copies, at)
-                if best is None:
-                    if not _is_computed(request, prefix, at, block, computed):
-                        return found
-                    until = at + 1
-                until = min(until, end)
-                found.append((best, at, until))
-                at = until
+        at, block = 0, self.block_tokens
+        for owner, end_tokens in prefix:
+            end = end_tokens // block
+            if end <= at:
+                continue
+            end = min(end, stop)
+            self._add_copies(copies, owner, request, prefix, stop, gone)
+            if not (copies or computed):
+                return found
+            at = _add_pieces(found, copies, at, end, request, prefix, block, computed)
+            if at < end or at == stop:
+                return found
+        if at < stop:
+            self._add_copies(copies, request, request, prefix, stop, gone)
+            _add_pieces(found, copies, at, stop, request, prefix, block, computed)
         return found
 
-    def admit(self, request: int, prefix: SharedPrefix, blocks: int, findable_tokens: int) -> int:
-        """The request begins behind ``blocks`` that are found; returns how many of them others hold."""
+    def _add_copies(
+        self,
+        copies: list[tuple[Extent, int]],
+        owner: int,
+        request: int,
+        prefix: SharedPrefix,
+        stop: int,
+        gone: dict[Extent, int] | None,
+    ) -> None:
+        """Extents that begin with content of the owner, and where their use to the request ends."""
+        shelf = self.index.get(owner)
+        if shelf is None:
+            return
+        for extent in shelf:
+            end = extent.stop if gone is None else gone.get(extent, extent.stop)
+            common = common_tokens(request, prefix, extent.request, extent.prefix) // self.block_tokens
+            end = min(end, common, stop)
+            if end > extent.start:
+                copies.append((extent, end))
+
+    def admit(
+        self,
+        request: int,
+        prefix: SharedPrefix,
+        blocks: int,
+        findable_tokens: int,
+        found: Sequence[Piece],
+    ) -> int:
+        """The request begins behind ``blocks`` that were found; returns how many of them others hold."""
         table = self.tables[request] = BlockTable(request, prefix, findable_tokens)
         if not blocks:
             return 0
         held = 0
-        for extent, first, end in self.find(request, prefix, blocks):
-            assert extent is not None
-            part = self.cut_out(extent, first, end)
-            if part.users:
-                held += end - first
-            else:
-                self.queue.remove(part)
-            part.users += 1
-            table.extents.append(part)
-            table.stops.append(end)
-            table.cached_blocks = end
-            table.copied |= part.request == request  # it was preempted, and others may have gone on since
+        for piece, at, end in found:
+            end = min(end, blocks)
+            while at < end:
+                assert piece is not None
+                part = self.cut_out(piece, at, end)
+                if part.users:
+                    held += part.stop - at
+                else:
+                    self.queue.remove(part)
+                part.users += 1
+                at = part.stop
+                table.extents.append(part)
+                table.stops.append(at)
+                table.copied |= part.request == request  # others may have gone on since it was preempted
+            table.cached_blocks = at
         assert table.cached_blocks == blocks, "a request begins behind blocks that are not stored"
         table.stored_tokens = blocks * self.block_tokens
         self.shared_blocks += held
@@ -267,7 +293,7 @@ class PrefixCache:
         self.queue = FreeQueue(self.queue.blocks)
 
     def cut_out(self, extent: Extent, start: int, stop: int) -> Extent:
-        """The part [start, stop) as an extent of its own."""
+        """The part from block ``start`` as an extent of its own, to ``stop`` or where it was cut before."""
         extent = extent.part_from(start)
         if start > extent.start:
             extent = self._split(extent, start)
@@ -315,6 +341,29 @@ class PrefixCache:
             extent.stop = last.stop
         extent.rest = extent
         queue.append(extent)
+
+
+def _add_pieces(
+    found: list[Piece],
+    copies: Sequence[tuple[Extent, int]],
+    at: int,
+    stop: int,
+    request: int,
+    prefix: SharedPrefix,
+    block_tokens: int,
+    computed: Sequence[Computed],
+) -> int:
+    """Add what is there of blocks [at, stop) without a gap; returns where that ends."""
+    while at < stop:
+        best, until = best_copy(copies, at)
+        if best is None:
+            if not _is_computed(request, prefix, at, block_tokens, computed):
+                break
+            until = at + 1
+        until = min(until, stop)
+        found.append((best, at, until))
+        at = until
+    return at
 
 
 def best_copy(copies: Sequence[tuple[Extent, int]], at: int) -> tuple[Extent | None, int]:
