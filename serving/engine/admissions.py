@@ -88,7 +88,9 @@ class Admissions:
             return 0, 0
         block, memory = cache.block_tokens, self._memory
         if not self._taken:
-            cache.trim(memory.free_blocks)
+            free = memory.free_blocks
+            if cache.queue.blocks > free:
+                cache.trim(free)
         taken = cache.queue.blocks - self._taken - free_blocks
         gone = self._gone(taken) if taken > 0 else None
         whole = (one.known_tokens - 1) // block
@@ -99,9 +101,9 @@ class Admissions:
         if blocks < whole:
             owner = owner_of(one.id, prefix, blocks, block)
             self.growing = owner in cache.tables and memory.decodes(owner)
-        free = 0
+        free, touched = 0, self._touched
         for extent, start, end in found:
-            if self._is_free(extent):
+            if extent is not None and not extent.users and extent not in touched:
                 free += end - start
         return blocks * block, free
 
@@ -124,14 +126,11 @@ class Admissions:
         """Blocks are out of the free queue once the step is chosen."""
         while at < stop:
             extent = extent.part_from(at)
-            if self._is_free(extent):
+            if not extent.users and extent not in self._touched:
                 extent = self.cache.cut_out(extent, at, stop)
                 self._touched.add(extent)
                 self._taken += extent.stop - at
             at = extent.stop
-
-    def _is_free(self, extent: Extent | None) -> bool:
-        return extent is not None and not extent.users and extent not in self._touched
 
     def _gone(self, taken: int) -> dict[Extent, int]:
         """Extents that this step takes blocks of, from the head of the queue: where what is left ends."""

@@ -68,7 +68,11 @@ class FreeQueue:
 
     def append(self, extent: Extent) -> None:
         """Behind all others."""
-        self.insert(extent, self.ends)
+        ends = self.ends
+        last = ends.ahead
+        extent.ahead, extent.behind = last, ends
+        last.behind = ends.ahead = extent
+        self.blocks += extent.stop - extent.start
 
     def insert(self, extent: Extent, behind: Extent) -> None:
         """Just ahead of ``behind``."""

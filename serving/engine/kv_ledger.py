@@ -256,12 +256,14 @@ class KvLedger:
     def preempt(self, request: int, stored_tokens: int) -> None:
         """Release; with prefix caching the first ``stored_tokens`` can be found."""
         cache = self.cache
-        if cache is not None:
-            if request not in cache.tables:
-                cache.admit(request, (), 0, ALL_TOKENS, ())
-            table = cache.tables[request]
-            table.findable_tokens, table.stored_tokens = ALL_TOKENS, stored_tokens
-        self._leave(request, stored_tokens)
+        if cache is None:
+            self._give_up(request)
+            return
+        if request not in cache.tables:
+            cache.admit(request, (), 0, ALL_TOKENS, ())
+        table = cache.tables[request]
+        table.findable_tokens = ALL_TOKENS
+        self._leave(table, stored_tokens)
 
     def retire(self, request: int) -> None:
         """The request decodes no more, and keeps its blocks until it is released."""
@@ -280,7 +282,7 @@ class KvLedger:
             self._leave_blank(request)
             return
         base = self._bases.get(request)
-        self._leave(request, table.stored_tokens if base is None else base + self.steps_done - 1)
+        self._leave(table, table.stored_tokens if base is None else base + self.steps_done - 1)
 
     def blocks_freed(self, victims: tuple[int, ...]) -> int:
         """Blocks that would be free if the last of these left after the others: what none but they hold."""
@@ -304,15 +306,12 @@ class KvLedger:
             self.cache.trim(self.free_blocks)
             self.cache.forget()
 
-    def _leave(self, request: int, stored_tokens: int) -> None:
+    def _leave(self, table: BlockTable, stored_tokens: int) -> None:
         """Release, the first ``stored_tokens`` can be found."""
         cache = self.cache
-        table = None if cache is None else cache.tables.get(request)
-        if cache is None or table is None:
-            self._leave_blank(request)
-            return
+        assert cache is not None
         cache.store(table, stored_tokens)
-        held = self._give_up(request)
+        held = self._give_up(table.request)
         self._reserved += cache.release(table, held)
         self._bound_queue(cache)
 

@@ -27,20 +27,22 @@ ALL_TOKENS = 1 << 60
 class BlockTable:
     """The blocks of one request that can be found: ``cached_blocks`` from its first, as extents in order.
 
-    ``stops``: where the request's part of each extent ends; what was split off goes on at ``rest``.
+    ``prefix_tokens``: how many of its first tokens are others'. ``stops``: where the request's part of each
+    extent ends; what was split off goes on at ``rest``.
     ``stored_tokens``: what can be found, or could if somebody named the request. ``findable_tokens``: what
     another request may ever look for. ``late_tokens``: of these the last ones cannot be found before the
     request has left. ``copied``: since this one came another stored some of its tokens.
     """
 
     __slots__ = (
-        "cached_blocks", "copied", "extents", "findable_tokens", "late_tokens", "prefix", "request", "stops",
-        "stored_tokens",
+        "cached_blocks", "copied", "extents", "findable_tokens", "late_tokens", "prefix", "prefix_tokens",
+        "request", "stops", "stored_tokens",
     )  # fmt: skip
 
     def __init__(self, request: int, prefix: SharedPrefix, findable_tokens: int) -> None:
         self.request = request
         self.prefix = prefix
+        self.prefix_tokens = prefix[-1][1] if prefix else 0
         self.findable_tokens = findable_tokens
         self.cached_blocks = 0
         self.stored_tokens = 0
@@ -48,11 +50,6 @@ class BlockTable:
         self.copied = False
         self.extents: list[Extent] = []
         self.stops: list[int] = []
-
-    @property
-    def prefix_tokens(self) -> int:
-        """How many of its first tokens are others'."""
-        return self.prefix[-1][1] if self.prefix else 0
 
     def parts(self) -> list[Extent]:
         """Its extents as they stand now."""
@@ -239,7 +236,9 @@ class PrefixCache:
         table.cached_blocks = stop
         if table.extents and self._lengthen(table, start, stop):
             return
-        owner = owner_of(table.request, table.prefix, start, self.block_tokens)
+        owner = table.request
+        if (start + 1) * self.block_tokens <= table.prefix_tokens:
+            owner = owner_of(owner, table.prefix, start, self.block_tokens)
         self._born += 1
         extent = Extent(owner, table.request, table.prefix, start, stop, 1, self._born)
         table.extents.append(extent)
@@ -355,7 +354,13 @@ def _add_pieces(
 ) -> int:
     """Add what is there of blocks [at, stop) without a gap; returns where that ends."""
     while at < stop:
-        best, until = best_copy(copies, at)
+        best: Extent | None = None
+        if len(copies) == 1:
+            only, until = copies[0]
+            if only.start <= at < until:
+                best = only
+        else:
+            best, until = best_copy(copies, at)
         if best is None:
             if not _is_computed(request, prefix, at, block_tokens, computed):
                 break
