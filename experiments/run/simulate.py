@@ -144,13 +144,9 @@ def execute(
     """The event loop and the metrics, timed from the first event to the last metric."""
     config, workload = prepared.config, prepared.workload
     metrics = RunMetrics()
-    shared = shares_prefixes(config, workload)
+    shared, named = shares_prefixes(config, workload), named_requests(config, workload)
     controller = build.controller_of(
-        config,
-        prepared.hardware_of_model,
-        prepared.replicas,
-        prepared.estimates,
-        named_requests(config, workload),
+        config, prepared.hardware_of_model, prepared.replicas, prepared.estimates, named
     )
     data_plane, stages = data_plane_of(config, prepared.replicas), stage_plan(config, workload)
     rows = rows_by_model(prepared) if stages is None else stages.times

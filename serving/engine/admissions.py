@@ -5,11 +5,13 @@ has in view what the step has taken so far: blocks from the head of the free que
 that others found; and it finds blocks that the step is to compute (vLLM 0.19 notes them when it schedules).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
+from serving.engine.block_copies import Computed, Piece
+from serving.engine.block_table import BlockTable, owner_of
 from serving.engine.free_queue import Extent, SharedPrefix
-from serving.engine.prefix_cache import Computed, Piece, PrefixCache, owner_of
+from serving.engine.prefix_cache import PrefixCache
 from serving.vocabulary.actions import Chunk
 
 
@@ -25,6 +27,9 @@ class Waiting(Protocol):
     @property
     def shared_prefix(self) -> SharedPrefix: ...
 
+    @property
+    def was_preempted(self) -> bool: ...
+
 
 class Memory(Protocol):
     """The ledger (``kv_ledger``): how many blocks are free before this step, what those here have filled."""
@@ -32,8 +37,10 @@ class Memory(Protocol):
     @property
     def free_blocks(self) -> int: ...
 
-    def note_filled(self, prefix: SharedPrefix, decodes: bool) -> None:
-        """Blocks of those whose tokens a request names can be found."""
+    def step_blocks(self) -> int:
+        """What the next step of those who decode takes."""
+
+    def filled_tokens(self, table: BlockTable, decodes: bool) -> int: ...
 
     def decodes(self, request: int) -> bool: ...
 
@@ -95,7 +102,7 @@ class Admissions:
         gone = self._gone(taken) if taken > 0 else None
         whole = (one.known_tokens - 1) // block
         if prefix:
-            memory.note_filled(prefix, self._decodes)
+            self.note_filled(prefix, self._decodes)
         self._found = found = cache.find(one.id, prefix, whole, gone, self._new)
         blocks = found[-1][2] if found else 0
         if blocks < whole:
@@ -121,6 +128,38 @@ class Admissions:
                     self._touch(extent, first, min(end, blocks))
         self._new.append((one.id, one.shared_prefix, blocks, (start + tokens) // cache.block_tokens))
         return self._taken - before
+
+    def note_filled(self, prefix: SharedPrefix, decodes: bool) -> None:
+        """Blocks of those whose tokens a request names can be found, if they are here.
+
+        ``decodes``: the step that is put together is one of those who decode, too.
+        """
+        cache, tables = self.cache, self.cache.tables
+        for owner, _ in prefix:
+            table = tables.get(owner)
+            if table is not None:
+                cache.store(table, self._memory.filled_tokens(table, decodes))
+
+    def note_copies(self, prefix: SharedPrefix) -> None:
+        """Tokens of others are to be stored once more: their own, if they are here, come before."""
+        self.note_filled(prefix, True)
+        for owner, _ in prefix:
+            table = self.cache.tables.get(owner)
+            if table is not None:
+                table.copied = True
+
+    def found(self, request: int, prefix: SharedPrefix, blocks: int, decodes: bool) -> Sequence[Piece]:
+        """The blocks behind which a request begins, as they were found when the step was put together.
+
+        They are looked up again if nobody did that, or if the step computes some of them.
+        """
+        found = self.admitted.get(request)
+        if found is not None and not [1 for extent, _, _ in found if extent is None]:
+            return found
+        memory = self._memory
+        self.cache.trim(memory.free_blocks - (memory.step_blocks() if decodes else 0))
+        self.note_filled(prefix, decodes)
+        return self.cache.find(request, prefix, blocks)
 
     def _touch(self, extent: Extent, at: int, stop: int) -> None:
         """Blocks are out of the free queue once the step is chosen."""

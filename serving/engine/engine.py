@@ -97,9 +97,8 @@ class Engine:
         # The pass in progress: chunks not yet reported, whether residents take part in its first step,
         self._chunks: tuple[Chunk, ...] = ()
         self._decode_first, self.handing_over = True, False
-        self._steps_left = -1  # steps it may still run; while nothing runs
+        self._steps_left, self._admitted = -1, 0  # steps it may still run; while nothing runs
         self._interruptible = False  # whether an arrival should stop it
-        self._admitted = 0
         self.view = ReplicaView(self.running, self.prefilling, self.waiting, self.ledger)
 
     def enqueue(self, request: Request, actions: list[Action]) -> None:
@@ -360,7 +359,7 @@ class Engine:
         """Requests have all their tokens; ``late``: the next step is chosen without knowing that."""
         ledger, running = self.ledger, self.running
         if len(finished) > 1 and ledger.cache is not None:  # as their blocks are queued
-            finished = tuple(sorted(finished, key=lambda request: running[request].number))
+            finished = tuple(sorted(finished, key=lambda one: running[one].number))
         for request in finished:
             assert request not in self.prefilling, "a request finished before its prompt was computed"
             if late:
@@ -427,7 +426,6 @@ class Engine:
     def _admit(self, chunks: tuple[Chunk, ...], count: int, decode: bool) -> None:
         """Reserve memory for the chunks; the last ``count`` are of requests that leave the queue."""
         ledger, prefilling, begun = self.ledger, self.prefilling, len(chunks) - count
-        cache, tracks = ledger.cache, ledger.tracks
         for request, start, tokens in chunks:
             if begun:
                 begun -= 1
@@ -436,12 +434,10 @@ class Engine:
                 progress = self.waiting.popleft()
                 assert progress.id == request, "the queue is admitted in order"
                 self.running[request] = prefilling[request] = progress
-                if cache is not None:
-                    self._admitted += 1
-                    progress.number = self._admitted
-                if cache is not None and (tracks or progress.was_preempted):
-                    progress.computed, again = start, progress.was_preempted
-                    ledger.admit(request, progress.shared_prefix, progress.known_tokens, start, decode, again)
+                if ledger.tracks or (progress.was_preempted and ledger.cache is not None):
+                    self._admitted = progress.number = self._admitted + 1
+                    progress.computed = start
+                    ledger.admit(progress, start, decode)
             assert progress.computed == start, "a chunk starts where the last one ended"
             ledger.reserve(request, start + tokens)
 

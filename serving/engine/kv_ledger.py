@@ -14,11 +14,12 @@ who leaves (``release``, ``preempt``). A block that several requests hold is cou
 it: ``_reserved`` is smaller by what is held beyond once.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
-from serving.engine.admissions import Admissions
-from serving.engine.free_queue import Extent, SharedPrefix
-from serving.engine.prefix_cache import ALL_TOKENS, BlockTable, Piece, PrefixCache
+from serving.engine.admissions import Admissions, Waiting
+from serving.engine.block_table import ALL_TOKENS, BlockTable
+from serving.engine.free_queue import Extent
+from serving.engine.prefix_cache import PrefixCache
 from serving.vocabulary.actions import Chunk
 from serving.vocabulary.request import Request
 
@@ -104,7 +105,8 @@ class KvLedger:
             if table is not None:
                 table.stored_tokens = tokens
                 if table.cached_blocks < table.prefix_tokens // self.block_tokens:
-                    self._note_copies(table)
+                    assert self._admissions is not None
+                    self._admissions.note_copies(table.prefix)
                     self.cache.store(table, tokens)
 
     def start_decoding(self, request: int, context_tokens: int) -> None:
@@ -146,40 +148,20 @@ class KvLedger:
 
     def cached_prefix_tokens(self, request: Request) -> int:
         """Tokens of its prompt that a request would find here if it were admitted now: whole blocks."""
-        cache = self.cache
-        if cache is None or not request.shared_prefix:
+        cache, lookup = self.cache, self._admissions
+        if cache is None or lookup is None or not request.shared_prefix:
             return 0
         cache.trim(self.free_blocks)
-        self.note_filled(request.shared_prefix, False)
+        lookup.note_filled(request.shared_prefix, False)
         whole = (request.prompt_tokens - 1) // self.block_tokens
         found = cache.find(request.id, request.shared_prefix, whole)
         return found[-1][2] * self.block_tokens if found else 0
 
-    def note_filled(self, prefix: SharedPrefix, decodes: bool) -> None:
-        """What those have filled whose tokens a request names can be found, if they are here.
+    def filled_tokens(self, table: BlockTable, decodes: bool) -> int:
+        """Tokens of a request's full blocks that can be found, or could if it were named.
 
         ``decodes``: the step that is put together is one of those who decode, too.
         """
-        cache = self.cache
-        assert cache is not None
-        tables = cache.tables
-        for owner, _ in prefix:
-            table = tables.get(owner)
-            if table is not None:
-                cache.store(table, self._filled_tokens(table, decodes))
-
-    def _note_copies(self, table: BlockTable) -> None:
-        """Tokens that the request names are to be stored once more: their owners', if here, come before."""
-        cache = self.cache
-        assert cache is not None
-        for owner, _ in table.prefix:
-            its = cache.tables.get(owner)
-            if its is not None:
-                cache.store(its, self._filled_tokens(its, True))
-                its.copied = True
-
-    def _filled_tokens(self, table: BlockTable, decodes: bool) -> int:
-        """Tokens of a request's full blocks that can be found, or could if it were named."""
         base = self._bases.get(table.request)
         if base is None:
             return table.stored_tokens - table.late_tokens
@@ -211,40 +193,25 @@ class KvLedger:
         phases = [self._phases[(self.steps_done + step) % block] for step in range(rest)]
         return self.decoding * rounds + sum(phases)
 
-    def admit(
-        self, request: int, prefix: SharedPrefix, known_tokens: int, start: int, decodes: bool, again: bool
-    ) -> None:
+    def admit(self, one: Waiting, start: int, decodes: bool) -> None:
         """A request leaves the queue and begins at ``start``, behind what is stored; ``reserve`` follows.
 
-        ``decodes``: those who decode take part in the step. ``again``: it was preempted before.
+        ``decodes``: those who decode take part in the step.
         """
-        cache = self.cache
-        if cache is None:
+        request, prefix = one.id, one.shared_prefix
+        cache, lookup = self.cache, self._admissions
+        if cache is None or lookup is None:
             return
-        if not again:
-            cache.queried_tokens += known_tokens
+        if not one.was_preempted:
+            cache.queried_tokens += one.known_tokens
             cache.hit_tokens += start
         named = self._is_named(request)
         if not (named or prefix or start):
             return
         findable = ALL_TOKENS if named else prefix[-1][1] if prefix else 0
         blocks = start // self.block_tokens
-        found = self._found(request, prefix, blocks, decodes) if blocks else ()
+        found = lookup.found(request, prefix, blocks, decodes) if blocks else ()
         self._reserved -= cache.admit(request, prefix, blocks, findable, found)
-
-    def _found(self, request: int, prefix: SharedPrefix, blocks: int, decodes: bool) -> Sequence[Piece]:
-        """The blocks behind which a request begins, as they were found when the step was put together.
-
-        Looked up again if they were not, or if the step computes some of them.
-        """
-        cache, lookup = self.cache, self._admissions
-        assert cache is not None and lookup is not None
-        found = lookup.admitted.get(request)
-        if found is not None and not [1 for extent, _, _ in found if extent is None]:
-            return found
-        cache.trim(self.free_blocks - (self.step_blocks() if decodes else 0))
-        self.note_filled(prefix, decodes)
-        return cache.find(request, prefix, blocks)
 
     def prefix_counts(self) -> tuple[int, int, int]:
         """Prompt tokens of all first admissions, those of them that were found, and blocks evicted."""

@@ -15,92 +15,9 @@ follows from what both say their tokens are (``common_tokens``).
 
 from collections.abc import Sequence
 
+from serving.engine.block_copies import Computed, Piece, add_pieces
+from serving.engine.block_table import BlockTable, common_tokens, owner_of
 from serving.engine.free_queue import NOBODY, Extent, FreeQueue, SharedPrefix, blank
-
-# Blocks [1] to [2] of an extent [0]; None: the step that is put together computes them.
-Piece = tuple[Extent | None, int, int]
-# Of a request [0] with its prefix [1]: blocks [2] to [3].
-Computed = tuple[int, SharedPrefix, int, int]
-ALL_TOKENS = 1 << 60
-
-
-class BlockTable:
-    """The blocks of one request that can be found: ``cached_blocks`` from its first, as extents in order.
-
-    ``prefix_tokens``: how many of its first tokens are others'. ``stops``: where the request's part of each
-    extent ends; what was split off goes on at ``rest``.
-    ``stored_tokens``: what can be found, or could if somebody named the request. ``findable_tokens``: what
-    another request may ever look for. ``late_tokens``: of these the last ones cannot be found before the
-    request has left. ``copied``: since this one came another stored some of its tokens.
-    """
-
-    __slots__ = (
-        "cached_blocks", "copied", "extents", "findable_tokens", "late_tokens", "prefix", "prefix_tokens",
-        "request", "stops", "stored_tokens",
-    )  # fmt: skip
-
-    def __init__(self, request: int, prefix: SharedPrefix, findable_tokens: int) -> None:
-        self.request = request
-        self.prefix = prefix
-        self.prefix_tokens = prefix[-1][1] if prefix else 0
-        self.findable_tokens = findable_tokens
-        self.cached_blocks = 0
-        self.stored_tokens = 0
-        self.late_tokens = 0
-        self.copied = False
-        self.extents: list[Extent] = []
-        self.stops: list[int] = []
-
-    def parts(self) -> list[Extent]:
-        """Its extents as they stand now."""
-        if len(self.extents) == 1 and self.extents[0].stop == self.stops[0]:
-            return self.extents
-        found: list[Extent] = []
-        for extent, stop in zip(self.extents, self.stops):
-            found.append(extent)
-            while extent.stop < stop:
-                assert extent.rest is not extent, "an extent became shorter while it was held"
-                extent = extent.rest
-                found.append(extent)
-        return found
-
-
-def owner_of(request: int, prefix: SharedPrefix, block: int, block_tokens: int) -> int:
-    """Whose content a full block of a request is: its last position settles all before it, too."""
-    last = block * block_tokens + block_tokens
-    for owner, end in prefix:
-        if last <= end:
-            return owner
-    return request
-
-
-def common_tokens(request: int, prefix: SharedPrefix, other: int, its_prefix: SharedPrefix) -> int:
-    """How many of their first tokens two requests have in common."""
-    if request == other:
-        return ALL_TOKENS
-    parts = min(len(prefix), len(its_prefix))
-    if prefix[:parts] != its_prefix[:parts]:
-        return _common_of_parts(prefix, its_prefix)
-    if len(prefix) > parts:
-        owner, end = prefix[parts]
-        if owner == other:
-            return end
-    elif len(its_prefix) > parts:
-        owner, end = its_prefix[parts]
-        if owner == request:
-            return end
-    return prefix[parts - 1][1] if parts else 0
-
-
-def _common_of_parts(prefix: SharedPrefix, its_prefix: SharedPrefix) -> int:
-    common = 0
-    for (owner, end), (its_owner, its_end) in zip(prefix, its_prefix):
-        if owner != its_owner:
-            break
-        common = min(end, its_end)
-        if end != its_end:
-            break
-    return common
 
 
 class PrefixCache:
@@ -167,12 +84,12 @@ class PrefixCache:
             self._add_copies(copies, owner, request, prefix, stop, gone)
             if not (copies or computed):
                 return found
-            at = _add_pieces(found, copies, at, end, request, prefix, block, computed)
+            at = add_pieces(found, copies, at, end, request, prefix, block, computed)
             if at < end or at == stop:
                 return found
         if at < stop:
             self._add_copies(copies, request, request, prefix, stop, gone)
-            _add_pieces(found, copies, at, stop, request, prefix, block, computed)
+            add_pieces(found, copies, at, stop, request, prefix, block, computed)
         return found
 
     def _add_copies(
@@ -340,61 +257,3 @@ class PrefixCache:
             extent.stop = last.stop
         extent.rest = extent
         queue.append(extent)
-
-
-def _add_pieces(
-    found: list[Piece],
-    copies: Sequence[tuple[Extent, int]],
-    at: int,
-    stop: int,
-    request: int,
-    prefix: SharedPrefix,
-    block_tokens: int,
-    computed: Sequence[Computed],
-) -> int:
-    """Add what is there of blocks [at, stop) without a gap; returns where that ends."""
-    while at < stop:
-        best: Extent | None = None
-        if len(copies) == 1:
-            only, until = copies[0]
-            if only.start <= at < until:
-                best = only
-        else:
-            best, until = best_copy(copies, at)
-        if best is None:
-            if not _is_computed(request, prefix, at, block_tokens, computed):
-                break
-            until = at + 1
-        until = min(until, stop)
-        found.append((best, at, until))
-        at = until
-    return at
-
-
-def best_copy(copies: Sequence[tuple[Extent, int]], at: int) -> tuple[Extent | None, int]:
-    """The oldest extent that has block ``at``, and up to where no older one begins.
-
-    copies: (extent, end of what is found of it).
-    """
-    best: Extent | None = None
-    until = 0
-    for extent, end in copies:
-        if extent.start <= at < end and (best is None or extent.born < best.born):
-            best, until = extent, end
-    if best is not None:
-        for extent, _ in copies:
-            if at < extent.start < until and extent.born < best.born:
-                until = extent.start
-    return best, until
-
-
-def _is_computed(
-    request: int, prefix: SharedPrefix, at: int, block_tokens: int, computed: Sequence[Computed]
-) -> bool:
-    """Whether the step that is put together computes block ``at`` of a request's tokens."""
-    for other, its_prefix, first, end in computed:
-        if first <= at < end:
-            common = common_tokens(request, prefix, other, its_prefix)
-            if at < common // block_tokens:
-                return True
-    return False

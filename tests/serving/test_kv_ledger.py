@@ -5,8 +5,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from serving.engine.free_queue import SharedPrefix
 from serving.engine.kv_ledger import KvLedger
-from serving.engine.prefix_cache import SharedPrefix
 from serving.engine.progress import Progress
 from serving.vocabulary.request import Request
 
@@ -219,7 +219,7 @@ def found(ledger: KvLedger, one: Progress, free_blocks: int | None = None) -> tu
 
 def compute(ledger: KvLedger, request: int, tokens: int, prefix: SharedPrefix = (), start: int = 0) -> None:
     """A request is admitted, and this much of its prompt computed."""
-    ledger.admit(request, prefix, tokens, start, False, False)
+    ledger.admit(waiting(request, tokens, prefix), start, False)
     ledger.reserve(request, tokens)
 
 

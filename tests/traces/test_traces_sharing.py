@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from traces.columns import PrefixBlocks
 from traces.errors import TraceError
@@ -16,7 +18,7 @@ from traces.importers.parquet import read_parquet, write_parquet
 from traces.importers.plain_csv_writer import write_plain_csv
 from traces.repeating import repeated
 from traces.scaling import scale_rate, scale_tokens
-from traces.sharing import shared_prefixes, shared_tokens
+from traces.sharing import named_rows, shared_prefixes, shared_tokens
 from traces.synthetic.multi_turn import multi_turn
 from traces.turns import Turns
 from traces.workload import Workload
@@ -212,3 +214,31 @@ def test_the_shared_start_of_published_workloads(name: str, share: float) -> Non
     shared = shared_tokens(trace)
     assert (shared > 0).sum() == 32
     assert shared.sum() / trace.prompt_tokens.sum() == pytest.approx(share, abs=5e-5)
+
+
+def identities(data: st.DataObject, rows: int) -> PrefixBlocks | Turns:
+    if data.draw(st.booleans()):
+        ids = st.lists(st.integers(0, 5), max_size=4, unique=True)
+        return PrefixBlocks.of(data.draw(st.lists(ids, min_size=rows, max_size=rows)), 8)
+    stream = data.draw(st.lists(st.integers(0, 4), min_size=rows, max_size=rows))
+    return Turns(np.array(stream), data.draw(st.sampled_from((0, 0, 7))))
+
+
+@given(st.data())
+def test_shared_tokens_and_named_rows_say_what_the_parts_say(data: st.DataObject) -> None:
+    lengths = st.lists(st.integers(1, 40), min_size=1, max_size=12)
+    prompts = data.draw(lengths)
+    answers = data.draw(st.lists(st.integers(1, 40), min_size=len(prompts), max_size=len(prompts)))
+    trace = workload(prompts, identities(data, len(prompts)), answers)
+    found = parts(trace)
+    assert shared_tokens(trace).tolist() == [one[-1][1] if one else 0 for one in found]
+    named = named_rows(trace)
+    assert len(named) == len(prompts)
+    assert all(named[owner] for one in found for owner, _ in one)
+
+
+def test_a_row_that_nobody_continues_is_not_named() -> None:
+    assert named_rows(workload([10, 30, 10], Turns(np.array([0, 0, 1])))) == bytes([1, 0, 0])
+    ids = PrefixBlocks.of([[0, 1], [0, 2], [3]], 16)
+    assert named_rows(workload([32, 32, 16], ids)) == bytes([1, 0, 0])
+    assert named_rows(workload([32], None)) == bytes(1)
