@@ -17,9 +17,9 @@ from experiments.build.hosted import HostedModel, codes_of, hosted_models, seats
 from experiments.build.lengths import caps_of, max_model_len
 from experiments.build.load_reports import reports_period_ns
 from experiments.build.migration import migration_of
+from experiments.build.shared_prefixes import shares_prefixes
 from experiments.build.stages import pipelines_of, stage_replicas
 from experiments.build.streams import seed_of
-from experiments.build.workload import shares_prefixes
 from experiments.config.config import RunConfig
 from experiments.policy.make import make_policy, policy_maker
 from hwmodels.rows import FIXED_PER_S

@@ -14,7 +14,6 @@ from traces.load import load
 from traces.repeating import repeated
 from traces.resampling import resampled
 from traces.scaling import compress_time, scale_rate, scale_tokens
-from traces.sharing import named_rows
 from traces.synthetic.registry import REDRAWN
 from traces.turns import Turns
 from traces.window import RULES, time_window
@@ -111,16 +110,6 @@ def finished(trace: TraceConfig, seed: int, workload: Workload) -> Workload:
     if trace.limit is not None:
         workload = workload.limited(trace.limit)
     return workload if trace.resample is None else resampled(workload, seed, trace.block_requests)
-
-
-def shares_prefixes(config: RunConfig, workload: Workload) -> bool:
-    """Whether requests of this run tell what their prompts share, and engines look for it."""
-    return workload.prefix is not None and config.engine.prefix_caching
-
-
-def named_requests(config: RunConfig, workload: Workload) -> bytes:
-    """By id, 1 for a request whose tokens others may name; nothing where nobody looks for any."""
-    return named_rows(workload) if shares_prefixes(config, workload) else b""
 
 
 def unused(workload: Workload, hosted: int = 1, shares: bool = False) -> list[str]:

@@ -19,15 +19,10 @@ from experiments.build.groups import group_plans
 from experiments.build.hardware import Hardware, hardware_of
 from experiments.build.hosted import hosted_models
 from experiments.build.lengths import check_lengths, context_labels, truncated
+from experiments.build.shared_prefixes import named_requests, shares_prefixes
 from experiments.build.sizes import seat_count, start_of
 from experiments.build.stages import capacity_per_s, one_pass, stage_plan, used_gpus
-from experiments.build.workload import (
-    named_requests,
-    run_capacity_req_per_s,
-    run_workload,
-    shares_prefixes,
-    unused,
-)
+from experiments.build.workload import run_capacity_req_per_s, run_workload, unused
 from experiments.compose.resolved import resolved_yaml
 from experiments.config.config import RunConfig
 from experiments.config.uncertainty_config import ON
