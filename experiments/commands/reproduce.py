@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 USAGE: Final = """servetwin reproduce: figures of a paper, ours beside the paper's
 
-  servetwin reproduce PAPER list                    the figures there are; PAPER: blitzscale | llumnix
+  servetwin reproduce PAPER list                    the figures there are; PAPER: blitzscale | llumnix | quart
   servetwin reproduce PAPER FIGURE ... out=DIR      make these (all: every one)
 
 Keys: out=DIR, seeds=5 (runs of each system, paired), processes=2, sweeps=true (further runs that tell what
 the results hang on: windows, loads, memory, rules), overwrite=false, runs=DIR (where finished runs are
 kept, so that the same command goes on after a break; without it DIR is OUT.runs, deleted at the end);
-of llumnix requests=10000 (of a run; with fewer no verdict is claimed).
+of llumnix and quart requests=10000 (of a run; of llumnix no verdict is claimed with fewer).
 Writes FIGURE.json, FIGURE.png, points.csv (all that is drawn), runs.csv (every run with its command),
 sweeps.json, page.md and page.html into DIR and prints, below the counts of verdicts, a table: paper, ours,
 their ratio, a verdict. "in band": direction and order hold and the size is within a factor 1.5, or within
@@ -75,7 +75,9 @@ class Paper:
 
 def reproduce(words: Sequence[str]) -> int:
     """The command without its first word; exit status 2 without a paper."""
-    return by_verb("reproduce", words, {"blitzscale": _blitzscale, "llumnix": _llumnix}, USAGE)
+    return by_verb(
+        "reproduce", words, {"blitzscale": _blitzscale, "llumnix": _llumnix, "quart": _quart}, USAGE
+    )
 
 
 def settings_of(words: Sequence[str], paper: str, keys: Mapping[str, Wanted] = _KEYS) -> Settings:
@@ -115,6 +117,12 @@ def _llumnix(words: Sequence[str]) -> int:
     return _of_paper(
         Paper("llumnix", lambda count: recipes(count, points), sweeps_of, _KEYS | _OF_LLUMNIX), words
     )
+
+
+def _quart(words: Sequence[str]) -> int:
+    from experiments.quart.registry import recipes, sweeps_of
+
+    return _of_paper(Paper("quart", recipes, sweeps_of, _KEYS | _OF_LLUMNIX), words)
 
 
 def _of_paper(paper: Paper, words: Sequence[str]) -> int:

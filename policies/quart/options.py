@@ -4,6 +4,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal, get_args
 
+from policies.quart.attention import GraphAttention
+from policies.quart.attention_weights import WEIGHTS
 from policies.quart.baselines import Cocktail, InferLine, Infless
 from policies.quart.corrector import Corrector
 from policies.quart.cpu import MOST_CORES, CpuCompensator
@@ -17,7 +19,7 @@ from policies.quart.settings import DEFAULTS, SMOOTHER_DEFAULTS, CorrectorSettin
 from policies.quart.smoother import Smoother
 from serving.protocols.stages import PipelineView, StageDecision, StageScaler
 
-Predictor = Literal["none", "whitt", "measured"]
+Predictor = Literal["none", "whitt", "measured", "attention"]
 
 
 class PerModel:
@@ -71,7 +73,11 @@ def quart(
     smoothing = SMOOTHER_DEFAULTS[defaults]
     if hold_s is not None:
         smoothing = replace(smoothing, hold_s=hold_s)
-    predictors: dict[str, CvPredictor] = {"whitt": Whitt(), "measured": Measured()}
+    predictors: dict[str, CvPredictor] = {
+        "whitt": Whitt(),
+        "measured": Measured(),
+        "attention": GraphAttention(WEIGHTS),
+    }
     manager = KeysManager(most_used) if keys else None
 
     def make() -> StageScaler:

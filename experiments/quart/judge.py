@@ -1,0 +1,98 @@
+"""Rows of QUART's figures: a mean over models and workloads, system beside system, seed by seed."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, geometric_mean
+
+from experiments.quart.set_ups import SYSTEMS, Model, system
+from experiments.report.number_text import number
+from experiments.reproduce.compare import joined, pointed
+from experiments.reproduce.figure import Key, Measured, Row
+from experiments.reproduce.outcomes import Metric, Outcomes
+from experiments.reproduce.paired import mean_of, ratio_of
+from experiments.reproduce.set_ups import SetUp
+from experiments.reproduce.verdict import Claim, in_order, judged_over
+
+MetricOf = Callable[[Model], Metric]
+Place = tuple[Model, SetUp]
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """key: of the saved sweep that has every number behind the figure's rows."""
+
+    outcomes: Outcomes
+    key: Key
+
+    def values(self, metric: MetricOf, place: Place, name: str) -> list[float] | None:
+        """One per seed."""
+        model, set_up = place
+        return metric(model).of(self.outcomes.of(system(name, set_up)))
+
+    def means(
+        self, metric: MetricOf, places: Sequence[Place], names: Sequence[str]
+    ) -> dict[str, list[float]] | None:
+        """Of each system over the places, one per seed; None where a run has no number.
+
+        Models and CVs count alike, however slow: the mean is that of the logarithms, unless some value is 0.
+        """
+        found = {name: [self.values(metric, place, name) for place in places] for name in names}
+        known = {name: [one for one in rows if one is not None] for name, rows in found.items()}
+        if any(len(rows) < len(places) for rows in known.values()):
+            return None
+        positive = all(value > 0 for rows in known.values() for seeds in rows for value in seeds)
+        mean = geometric_mean if positive else fmean
+        return {name: [mean(seeds) for seeds in zip(*rows, strict=True)] for name, rows in known.items()}
+
+    def ratio(
+        self, name: str, claim: Claim, metric: MetricOf, places: Sequence[Place], one: str, other: str
+    ) -> Row:
+        """The mean over the places of one system over the other's."""
+        stand_in = places[0][1].stand_in
+        why_not = self._why_not(places, (one, other))
+        means = self.means(metric, places, (one, other))
+        if why_not or means is None:
+            return claim.not_comparable(name, stand_in, why_not or "a run lacks the number")
+        ours, theirs = means[one], means[other]
+        found = ratio_of(ours, theirs)
+        sizes = f"{one} {number(mean_of(ours).value)} against {other} {number(mean_of(theirs).value)}"
+        if found is None:
+            return claim.not_comparable(name, stand_in, f"one of them is 0: {sizes}")
+        return pointed(judged_over(name, claim, found, stand_in, sizes), self.key)
+
+    def order(
+        self, name: str, metric: MetricOf, places: Sequence[Place], smallest_first: Sequence[str], unit: str
+    ) -> Row:
+        """The systems in this order."""
+        claim = Claim(" < ".join(smallest_first), 0.0, 1.0, kind="paper_direction")
+        stand_in = places[0][1].stand_in
+        found = self.means(metric, places, smallest_first)
+        if found is None:
+            why = self._why_not(places, smallest_first) or "a run lacks the number"
+            return claim.not_comparable(name, stand_in, why)
+        return pointed(in_order(name, smallest_first, found, unit, stand_in, "paper_direction"), self.key)
+
+    def numbers(
+        self, metrics: Mapping[str, MetricOf], places: Mapping[tuple[str, float], Place]
+    ) -> tuple[Measured, ...]:
+        """Every metric of every system at every place (panel, x) that ran."""
+        return tuple(
+            Measured(panel, name, one, x, tuple(values))
+            for name, metric in metrics.items()
+            for (panel, x), place in places.items()
+            for one in SYSTEMS
+            if (values := self.values(metric, place, one))
+        )
+
+    def _why_not(self, places: Sequence[Place], names: Sequence[str]) -> str:
+        return self.outcomes.why_not(*[system(one, set_up) for _, set_up in places for one in names])
+
+
+def as_sweep(told: str, numbers: Sequence[Measured]) -> dict[str, object]:
+    """Every point, for sweeps.json."""
+    return {
+        "told": told,
+        "points": {
+            joined(one.panel, one.metric, one.system, f"{one.x:g}"): list(one.values) for one in numbers
+        },
+    }

@@ -1,0 +1,36 @@
+"""Which figures of QUART there are."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from experiments.quart import fig02, systems_figures
+from experiments.reproduce.figure import Figure
+from experiments.reproduce.outcomes import Outcomes
+from experiments.reproduce.registry import Recipe
+from experiments.reproduce.set_ups import Case
+from experiments.reproduce.sweep import Sweep
+
+FIGURES: dict[str, tuple[str, Callable[[int], Sequence[Case]], Callable[[Outcomes, int], Figure]]] = {
+    "fig2": ("CV and queue along five stages", fig02.cases_2, fig02.fig2),
+    "fig3": ("use of GPUs along five stages; cores", fig02.cases_3, fig02.fig3),
+    "fig6": ("four systems, Azure Functions, five models", systems_figures.cases_6, systems_figures.fig6),
+    "fig7": ("four systems, five CVs, five models", systems_figures.cases_7, systems_figures.fig7),
+    "fig8": ("quantiles and queues of the same runs", systems_figures.cases_7, systems_figures.fig8),
+}
+
+
+def recipes(requests: int) -> dict[str, Recipe]:
+    """With so many requests a run."""
+    return {
+        name: Recipe(told, partial(cases, requests), partial(_made, make, requests))
+        for name, (told, cases, make) in FIGURES.items()
+    }
+
+
+def _made(make: Callable[[Outcomes, int], Figure], requests: int, outcomes: Outcomes) -> Figure:
+    return make(outcomes, requests)
+
+
+def sweeps_of(_: Sequence[Case]) -> tuple[Sweep, ...]:
+    """None beside those that the figures keep of their own."""
+    return ()

@@ -1,0 +1,91 @@
+"""Models, workloads and systems of QUART's experiments, in the words of ``servetwin simulate``.
+
+Numbers are of its sections 3 and 8. What it does not tell is ours and said here: the rates, the window.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from experiments.reproduce.set_ups import Case, SetUp, Words
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """exec_s: one request alone (table 1). stages: as its authors cut it. gain: over Cocktail, per cent."""
+
+    title: str
+    name: str
+    exec_s: float
+    stages: int
+    gain: float
+
+    def rate_per_s(self, load: float) -> float:
+        """At which so many replicas of every stage would be busy all the time, if stages were even."""
+        return load * self.stages / self.exec_s
+
+
+MODELS: Final = (
+    Model("BERT-21B", "bert_21b", 0.137, 8, 16.2),
+    Model("LLAMA-7B", "llama_7b_pass", 0.243, 7, 9.1),
+    Model("Whisper-9B", "whisper_9b", 0.074, 3, 10.2),
+    Model("OPT-66B", "opt_66b_pass", 0.278, 8, 61.2),
+    Model("WideResnet", "wide_resnet", 0.646, 8, 41.0),
+)
+QUART: Final = "quart"
+BASELINES: Final = ("infless", "inferline", "cocktail")
+SYSTEMS: Final = (*BASELINES, QUART)
+CVS: Final = (0.1, 1.0, 2.0, 4.0, 8.0)
+MAF_LOAD: Final = 2.0
+GAMMA_LOAD: Final = 3.0
+"""Replicas of every stage that the mean rate keeps busy; the paper says "a large QPS" of the second."""
+ONCE: Final = ("uncertainty=off",)
+MAF_STAND_IN: Final = "trace=maf_like with minutes of their own for the Azure Functions trace"
+APPROXIMATED: Final = "baselines are approximations"
+
+
+def maf(model: Model, requests: int) -> SetUp:
+    """A model under the Azure Functions stand-in, from the morning rise on."""
+    trace = (
+        "trace=maf_like",
+        "trace.minute_cv=1.5",
+        "trace.start_s=28800",
+        f"trace.rate_per_s={model.rate_per_s(MAF_LOAD):.6g}",
+        f"trace.requests={requests}",
+    )
+    stand_in = f"{MAF_STAND_IN}; {APPROXIMATED}"
+    return SetUp(f"{model.title}, MAF", _words(model), trace, rate="written", stand_in=stand_in)
+
+
+def gamma(model: Model, cv: float, requests: int) -> SetUp:
+    """A model under Gamma arrivals of this CV."""
+    trace = (
+        "trace=gamma",
+        f"trace.gap_cv={cv:g}",
+        f"trace.rate_per_s={model.rate_per_s(GAMMA_LOAD):.6g}",
+        f"trace.requests={requests}",
+    )
+    name = f"{model.title}, CV {cv:g}"
+    return SetUp(name, _words(model), trace, rate="written", stand_in=APPROXIMATED)
+
+
+def system(name: str, set_up: SetUp) -> Case:
+    """One of the four, replicas of every stage beginning at 1."""
+    return Case(name, set_up, (f"system={name}",))
+
+
+def five_stages(cv: float, load: float, times_cv: float, requests: int, more: Words = ()) -> Case:
+    """BERT-21B in five stages on five GPUs, which stay as they are (section 3).
+
+    ``load``: the share of time that the slowest stage is busy.
+    """
+    words = ("cluster=quart", "model=bert_21b", "pipeline.stages=5", "pipeline.cut=bytes", *ONCE)
+    drawn = ("trace=gamma", f"trace.gap_cv={cv:g}", f"trace.requests={requests}")
+    trace: Words = (*drawn, f"trace.utilization={load:g}")
+    name = f"BERT-21B in 5 stages, CV {cv:g}, load {load:g}, times CV {times_cv:g}"
+    set_up = SetUp(name, words, trace, rate="written")
+    label = " ".join(("pipeline", *[word.partition(".")[2] for word in more]))
+    return Case(label, set_up, ("system=pipeline", f"pipeline.times_cv={times_cv:g}", *more))
+
+
+def _words(model: Model) -> Words:
+    return ("cluster=quart", f"model={model.name}", *ONCE)

@@ -1,0 +1,176 @@
+"""Figures 6, 7 and 8: QUART beside three baselines, under Azure Functions and Gamma arrivals."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from experiments.llumnix.draw import panels_of
+from experiments.quart.judge import Judge, MetricOf, Place, as_sweep
+from experiments.quart.metrics import LATENCY, P50, P90, P99, QUEUE, goodput, satisfied
+from experiments.quart.set_ups import (
+    CVS,
+    GAMMA_LOAD,
+    MAF_LOAD,
+    MODELS,
+    QUART,
+    SYSTEMS,
+    Model,
+    gamma,
+    maf,
+    system,
+)
+from experiments.reproduce.figure import Figure, Key, Measured, Row
+from experiments.reproduce.outcomes import Metric, Outcomes
+from experiments.reproduce.set_ups import Case
+from experiments.reproduce.verdict import shorter, times
+
+OBJECTIVES: Final = (1.0, 1.5, 2.0, 2.5, 3.0)
+LENIENT: Final = 3.0
+"""Times the execution time: the paper's "lenient SLO" of Figures 7 and 8 has no number."""
+KEY_6: Final[Key] = ("models", "Figure 6")
+KEY_7: Final[Key] = ("CVs", "Figure 7")
+KEY_8: Final[Key] = ("quantiles and queues", "Figure 8")
+MAF_ORDER: Final = (QUART, "cocktail", "inferline", "infless")
+CV_ORDER: Final = (QUART, "cocktail", "infless", "inferline")
+_MAF_SHORTER: Final = {"infless": 87.1, "inferline": 70.5, "cocktail": 36.7}
+_MAF_SATISFIED: Final = {"infless": 2.19, "inferline": 2.37, "cocktail": 2.09}
+_CV_SHORTER: Final = {"infless": 69.8, "inferline": 77.2, "cocktail": 47.8}
+_CV_GOODPUT: Final = {"infless": 13.5, "inferline": 14.4, "cocktail": 2.3}
+_CV_8_GOODPUT: Final = {"infless": 17.9, "inferline": 32.4, "cocktail": 3.9}
+
+
+def maf_places(requests: int) -> list[Place]:
+    """Every model under the Azure Functions stand-in."""
+    return [(model, maf(model, requests)) for model in MODELS]
+
+
+def cv_places(requests: int, cvs: Sequence[float] = CVS) -> list[Place]:
+    """Every model at these CVs."""
+    return [(model, gamma(model, cv, requests)) for model in MODELS for cv in cvs]
+
+
+def cases_6(requests: int) -> list[Case]:
+    """Five models, four systems."""
+    return [system(name, set_up) for _, set_up in maf_places(requests) for name in SYSTEMS]
+
+
+def cases_7(requests: int) -> list[Case]:
+    """Five CVs beside; Figure 8 is made of the same runs."""
+    return [system(name, set_up) for _, set_up in cv_places(requests) for name in SYSTEMS]
+
+
+def fig6(outcomes: Outcomes, requests: int) -> Figure:
+    """Mean latency of all models and of each, the objective at 1.5 times, tails."""
+    judge, places = Judge(outcomes, KEY_6), maf_places(requests)
+    rows = [
+        judge.ratio(
+            f"mean latency, five models, quart over {name}",
+            shorter(gain),
+            _same(LATENCY),
+            places,
+            QUART,
+            name,
+        )
+        for name, gain in _MAF_SHORTER.items()
+    ]
+    rows += [
+        judge.ratio(
+            f"{model.title}: mean latency, quart over cocktail",
+            shorter(model.gain), _same(LATENCY), [(model, set_up)], QUART, "cocktail",
+        )
+        for model, set_up in places
+    ]  # fmt: skip
+    rows += [
+        judge.ratio(
+            f"requests within 1.5 times the execution time, quart over {name}",
+            times(factor), _kept(1.5), places, QUART, name,
+        )
+        for name, factor in _MAF_SATISFIED.items()
+    ]  # fmt: skip
+    rows.append(judge.order("order of mean latency", _same(LATENCY), places, MAF_ORDER, "ms"))
+    rows.append(judge.order("order of P99 latency", _same(P99), places, MAF_ORDER, "ms"))
+    metrics: dict[str, MetricOf] = {"mean_ms": _same(LATENCY), "p99_ms": _same(P99)}
+    metrics |= {f"within_{one:g}x": _kept(one) for one in OBJECTIVES}
+    numbers = judge.numbers(metrics, {("", at): place for at, place in enumerate(places)})
+    inputs = (
+        f"mean rate: {MAF_LOAD:g} replicas of every stage busy all the time; replicas begin at 1",
+        f"models, in order: {', '.join(model.title for model in MODELS)}",
+    )
+    return _figure("fig6", "Figure 6: Azure Functions, five models", rows, numbers, "model", inputs, KEY_6)
+
+
+def fig7(outcomes: Outcomes, requests: int) -> Figure:
+    """Mean latency and goodput over five CVs."""
+    judge, places = Judge(outcomes, KEY_7), cv_places(requests)
+    rows = [
+        judge.ratio(
+            f"mean latency, all CVs, quart over {name}", shorter(gain), _same(LATENCY), places, QUART, name
+        )
+        for name, gain in _CV_SHORTER.items()
+    ]
+    for told, factors, cvs in (("all CVs", _CV_GOODPUT, CVS), ("CV 8", _CV_8_GOODPUT, (8.0,))):
+        rows += [
+            judge.ratio(
+                f"goodput, {told}, quart over {name}",
+                times(factor), _good, cv_places(requests, cvs), QUART, name,
+            )
+            for name, factor in factors.items()
+        ]  # fmt: skip
+    rows.append(judge.order("order of mean latency, all CVs", _same(LATENCY), places, CV_ORDER, "ms"))
+    metrics: dict[str, MetricOf] = {"mean_ms": _same(LATENCY), "goodput_per_s": _good}
+    numbers = judge.numbers(metrics, _by_cv(requests))
+    return _figure("fig7", "Figure 7: five CVs, five models", rows, numbers, "CV", _cv_inputs(), KEY_7)
+
+
+def fig8(outcomes: Outcomes, requests: int) -> Figure:
+    """Quantiles of latency, and queues of the stages."""
+    judge, places = Judge(outcomes, KEY_8), cv_places(requests)
+    rows = [
+        judge.order(f"order of {metric.label}, all CVs", _same(metric), places, CV_ORDER, "ms")
+        for metric in (P50, P90, P99)
+    ]
+    rows.append(
+        judge.ratio("mean queue, infless over quart", times(10.1), _same(QUEUE), places, "infless", QUART)
+    )
+    metrics: dict[str, MetricOf] = {
+        "p50_ms": _same(P50), "p90_ms": _same(P90), "p99_ms": _same(P99), "queue": _same(QUEUE),
+    }  # fmt: skip
+    numbers = judge.numbers(metrics, _by_cv(requests))
+    return _figure("fig8", "Figure 8: quantiles and queues", rows, numbers, "CV", _cv_inputs(), KEY_8)
+
+
+def _figure(
+    name: str,
+    title: str,
+    rows: Sequence[Row],
+    numbers: tuple[Measured, ...],
+    x: str,
+    inputs: tuple[str, ...],
+    key: Key,
+) -> Figure:
+    sweep = as_sweep(f"every number of {title}", numbers)
+    return Figure(
+        name, title, tuple(rows), panels_of(numbers, x), inputs, sweeps={key: sweep}, numbers=numbers
+    )
+
+
+def _by_cv(requests: int) -> dict[tuple[str, float], Place]:
+    return {(model.title, cv): (model, gamma(model, cv, requests)) for model in MODELS for cv in CVS}
+
+
+def _cv_inputs() -> tuple[str, ...]:
+    return (
+        f'"a large QPS": {GAMMA_LOAD:g} replicas of every stage busy all the time; replicas begin at 1',
+        f'"a lenient SLO": {LENIENT:g} times the execution time',
+    )
+
+
+def _same(metric: Metric) -> MetricOf:
+    return lambda _: metric
+
+
+def _kept(objective: float) -> MetricOf:
+    return lambda model: satisfied(model.exec_s, objective)
+
+
+def _good(model: Model) -> Metric:
+    return goodput(model.exec_s, LENIENT)

@@ -1,0 +1,122 @@
+"""servetwin reproduce quart: rows from real runs of stages, and what is not there yet is told."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from experiments import cli
+from experiments.quart import fig02, systems_figures
+from experiments.quart.registry import FIGURES, recipes
+from experiments.quart.set_ups import BASELINES, MODELS, QUART, SYSTEMS, gamma, system
+from experiments.reproduce.outcomes import Outcome, Outcomes
+from experiments.reproduce.set_ups import Case
+
+FEW = 60
+
+
+def outcome(latency_ms: float, queue: float, requests: int = FEW) -> Outcome:
+    """A run in which all requests take the same time."""
+    times = np.full(requests, latency_ms)
+    quantiles = dict.fromkeys(("mean", "p50", "p90", "p99"), latency_ms)
+    summary: dict[str, Any] = {
+        "e2e_ms": quantiles,
+        "requests": {"arrived": requests},
+        "duration_s": 30.0,
+        "stages": [{"queue_mean": queue / 2}] * 2,
+    }
+    return Outcome((), summary, np.zeros(requests), times, np.full(requests, np.nan), "")
+
+
+def outcomes_of(cases: list[Case], slower: dict[str, float]) -> Outcomes:
+    """Each system so many times the execution time, two seeds a little apart."""
+    found = {}
+    for one in dict.fromkeys(cases):
+        (model,) = [model for model in MODELS if one.set_up.name.startswith(model.title)]
+        ms = slower[one.label] * model.exec_s * 1e3
+        found[one] = tuple(outcome(ms * more, slower[one.label]) for more in (1.0, 1.01))
+    return Outcomes(found, {})
+
+
+def test_the_paper_s_own_ratios_are_in_band() -> None:
+    """Systems as far apart as the paper's: worst to best, ratios of Figure 6."""
+    slower = {QUART: 1.2, "cocktail": 1.9, "inferline": 4.07, "infless": 9.3}
+    figure = systems_figures.fig6(outcomes_of(systems_figures.cases_6(FEW), slower), FEW)
+    rows = {row.name: row for row in figure.rows}
+    for name in BASELINES:
+        assert rows[f"mean latency, five models, quart over {name}"].verdict == "in band"
+    assert rows["order of mean latency"].verdict == "in band"
+    kept = [rows[f"requests within 1.5 times the execution time, quart over {one}"] for one in BASELINES]
+    assert {row.ratio for row in kept} == {None}  # nobody else keeps it at all, so there is no ratio
+
+
+def test_the_wrong_way_round_is_out() -> None:
+    slower = {QUART: 3.0, "cocktail": 1.9, "inferline": 1.5, "infless": 1.2}
+    figure = systems_figures.fig7(outcomes_of(systems_figures.cases_7(FEW), slower), FEW)
+    verdicts = {row.name: row.verdict for row in figure.rows}
+    assert verdicts["order of mean latency, all CVs"] == "out"
+    assert verdicts["mean latency, all CVs, quart over infless"] == "out"
+
+
+def test_queues_and_goodput_are_read_from_the_runs() -> None:
+    slower = {QUART: 1.0, "cocktail": 2.0, "inferline": 4.0, "infless": 10.0}
+    outcomes = outcomes_of(systems_figures.cases_7(FEW), slower)
+    rows = systems_figures.fig8(outcomes, FEW).rows
+    row = next(one for one in rows if one.name.startswith("mean queue"))
+    assert row.ours.startswith("10.0 ") and row.verdict == "in band"
+    numbers = systems_figures.fig7(outcomes, FEW).numbers
+    found = {one.system: one.values[0] for one in numbers if one.metric == "goodput_per_s" and one.x == 8.0}
+    assert found == {QUART: 2.0, "cocktail": 2.0, "inferline": 0.0, "infless": 0.0}
+
+
+def test_a_system_that_is_not_there_is_told() -> None:
+    cases = systems_figures.cases_6(FEW)
+    missing = {one: f"this version has no system={one.label}" for one in cases}
+    for row in systems_figures.fig6(Outcomes({}, missing), FEW).rows:
+        assert row.verdict == "not comparable" and "this version has no system=" in row.why
+
+
+def test_every_model_and_cv_meets_every_system() -> None:
+    assert len(systems_figures.cases_7(FEW)) == len(MODELS) * 5 * len(SYSTEMS)
+    assert system(QUART, gamma(MODELS[0], 8.0, FEW)).all_words() == (
+        "cluster=quart",
+        "model=bert_21b",
+        "uncertainty=off",
+        "trace=gamma",
+        "trace.gap_cv=8",
+        "trace.rate_per_s=175.182",
+        f"trace.requests={FEW}",
+        f"system={QUART}",
+    )
+    assert set(recipes(FEW)) == set(FIGURES)
+
+
+def test_figure_3_is_made_of_runs(tmp_path: Path) -> None:
+    words = ["reproduce", "quart", "fig3", f"out={tmp_path / 'figures'}", "seeds=1", f"requests={FEW}"]
+    assert cli.run([*words, "processes=1"]) == 0
+    figure = json.loads((tmp_path / "figures" / "fig3.json").read_text())
+    rows = {row["name"]: row for row in figure["rows"]}
+    cores = rows["Figure 3b: median latency with 4 cores over 2"]
+    assert float(cores["ours"]) == pytest.approx(0.67, abs=0.03)
+    assert {row["paper"] for row in figure["rows"]} == {
+        "do not conform (read as by a tenth)",
+        "33 % shorter",
+    }
+    assert len(figure["runs"]) == 1 + len(fig02.CORES)
+
+
+def test_figure_2_reads_the_direction_of_the_cv() -> None:
+    def run(first: float, last: float) -> Outcome:
+        stages = [{"arrival_cv": cv, "queue_mean": cv} for cv in np.linspace(first, last, 5)]
+        return replace(outcome(1.0, 1.0), summary={"stages": stages})
+
+    cases = fig02.cases_2(FEW)
+    rising = {one: (run(0.03, 0.25), run(0.031, 0.25)) for one in cases}
+    falling = {one: (run(0.25, 0.03), run(0.25, 0.031)) for one in cases}
+    name = "CV 0.1: CV at the last stage over that at the first"
+    for found, verdict in ((rising, "in band"), (falling, "out")):
+        rows = {row.name: row for row in fig02.fig2(Outcomes(found, {}), FEW).rows}
+        assert rows[name].verdict == verdict
