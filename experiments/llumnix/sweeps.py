@@ -4,29 +4,29 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from experiments.llumnix.set_ups import LLUMNIX, WORKLOADS
+from experiments.llumnix.set_ups import INFAAS, LLUMNIX, WORKLOADS
 from experiments.reproduce.set_ups import Case, SetUp, Words
 from experiments.reproduce.sweep import Sweep
 
-_TITLES: Final = {one.title for one in WORKLOADS}
-# The overhead of vllm_0_1_7 on a step is 9.28 ms; a step of a full batch takes about 50.
-_STEP_S: Final = (0.00428, 0.01428, 0.01928)
-_OUT: Final = (0, 6, 20)
+_TITLES: Final = {one.title for one in WORKLOADS if one.printed}
+# vllm_0_1_7 has 2.9e-4 s of overhead per layer, 9.28 ms on a step of about 50.
+_PER_LAYER_S: Final = (1.4e-4, 4.4e-4)
+_OUT: Final = (0, 20)
 
 
 def sweeps_of(cases: Sequence[Case]) -> tuple[Sweep, ...]:
-    """Of every workload and rate that is run on LLaMA-7B, under its first seed."""
+    """Of every workload and rate with points that is run, under its first seed."""
     by_set_up: dict[SetUp, list[Case]] = {}
     for one in dict.fromkeys(cases):
-        if one.set_up.name.partition(" at ")[0] in _TITLES and "model=llama_7b" in one.set_up.words:
+        if one.set_up.name.partition(" at ")[0] in _TITLES:
             by_set_up.setdefault(one.set_up, []).append(one)
     return tuple(sweep for set_up, systems in by_set_up.items() for sweep in _of(set_up, systems))
 
 
 def _of(set_up: SetUp, systems: Sequence[Case]) -> Iterator[Sweep]:
-    steps = {f"{step_s * 1e3:g} ms": (f"engine.overhead.step_s={step_s}",) for step_s in _STEP_S}
-    yield _sweep("step overhead", set_up, "engine.overhead.step_s of all systems", systems, steps)
-    if LLUMNIX not in [one.label for one in systems]:
+    steps = {f"{each_s * 1e3:g} ms": (f"engine.overhead.per_layer_s={each_s:g}",) for each_s in _PER_LAYER_S}
+    yield _sweep("overhead per layer", set_up, "engine.overhead.per_layer_s of all systems", systems, steps)
+    if not {LLUMNIX, INFAAS} <= {one.label for one in systems}:
         return
     rules = {
         "paper": ("system.dispatch.rule=paper", "system.migration.rule=paper", "system.migration.rounds=1"),
@@ -62,4 +62,4 @@ def _rule_words(one: Case, words: Words) -> Words:
     if one.label == LLUMNIX:
         return words
     dispatch = [word for word in words if word.startswith("system.dispatch")]
-    return tuple(dispatch) if one.label == "infaas_pp" else ()
+    return tuple(dispatch) if one.label == INFAAS else ()
