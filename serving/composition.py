@@ -53,9 +53,10 @@ class ServiceOptions:
     """``hand_overs``: of the models whose prefill and decode are on instances of their own.
 
     ``max_num_batched_tokens``: prompt tokens of a prefill pass. ``queue``: where requests of the other models
-    wait (``Colocated``). ``migration``: of the models named there; None: requests stay where they decode.
-    ``pipelines``: of the models named there, which are in stages.
-    ``reports_period_ns``: between two load reports of instances that stay; 0: nobody reads any.
+    wait (``Colocated``); None where load reports are read: per instance, for each tells of its own queue.
+    ``migration``: of the models named there; None: requests stay where they decode. ``pipelines``: of the
+    models named there, which are in stages.
+    ``reports_period_ns``: between two load reports of an instance; 0: nobody reads any.
     """
 
     hand_overs: Mapping[str, HandOverRules] = field(default_factory=dict)
@@ -99,7 +100,8 @@ def compose(
     if elastic is None:
         control = FixedReplicas(starts, engines, services, _rounds(services, serving))
     else:
-        control = Elastic(elastic, replicas, engines, services, pool.place)
+        rounds, reports = _rounds(services, serving), _reports_of(services)
+        control = Elastic(elastic, replicas, engines, services, pool.place, rounds, reports)
     return Controller(engines, requests, services, transfer_ids, control, present)
 
 
@@ -122,6 +124,7 @@ def _services(
     prototypes = {} if elastic is None else dict(elastic.setup.prototypes)
     live = {} if elastic is None else live_setups(elastic)
     found: dict[str, Service] = {}
+    queue = options.queue or ("per_instance" if elastic is not None and options.reports_period_ns else None)
     placed = {replica.model: replica for replica in replicas}
     for model, prototype in sorted((placed | prototypes).items()):
         if options.pipelines is not None and model in options.pipelines.setups:
@@ -150,7 +153,7 @@ def _services(
                 options.max_num_batched_tokens,
                 books.transfer_ids,
                 live.get(model),
-                options.queue,
+                queue,
                 prototype.max_model_len,
             )
             found[model] = _migrating(colocated, books, options.migration)
@@ -182,3 +185,13 @@ def _rounds(services: Mapping[str, Service], options: ServiceOptions) -> Rounds 
     """None: nobody migrates."""
     migrating = [service for service in services.values() if isinstance(service, Migrating)]
     return None if options.migration is None else Rounds(migrating, options.migration.period_ns)
+
+
+def _reports_of(services: Mapping[str, Service]) -> dict[str, LoadReports]:
+    """By model, where somebody reads them."""
+    found = dict[str, LoadReports]()
+    for model, service in services.items():
+        inner = service.inner if isinstance(service, Migrating) else service
+        if isinstance(inner, Colocated) and inner.fleet.reports is not None:
+            found[model] = inner.fleet.reports
+    return found

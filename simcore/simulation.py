@@ -98,7 +98,7 @@ class Simulation:
         self._next: tuple[Request, int] | None = None
         self._events, self._looks, self._decisions_ns = 0, 0, array("q")
         elastic = getattr(controller, "elastic", None)
-        self._has_rounds = isinstance(elastic, FixedReplicas) and elastic.has_rounds
+        self._has_rounds = isinstance(elastic, FixedReplicas | Elastic) and elastic.has_rounds
         self._stall_detector = StallDetector(elastic if isinstance(elastic, Elastic) else None)
         self._rows_of = rows_of or {}
         self._cpu_ns = cpu_ns or (lambda: 0)

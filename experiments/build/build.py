@@ -116,7 +116,9 @@ def controller_of(
     checks = not _is_ours(system.batcher.policy)
     queue = cast(Queue | None, system.instances.queue)
     migration = migration_of(config, estimates)
-    reports_ns = reports_period_ns(config, dispatcher, None if migration is None else migration.migrator)
+    migrator = None if migration is None else migration.migrator
+    scaler = None if elastic is None else elastic.policies.scaler
+    reports_ns = reports_period_ns(config, dispatcher, migrator, scaler)
     return compose(
         replicas,
         dispatcher,

@@ -9,9 +9,10 @@ from serving.vocabulary.errors import UserError
 NS_PER_MS: Final = 1_000_000
 
 
-def reports_period_ns(config: RunConfig, dispatcher: Any, migrator: Any | None) -> int:
+def reports_period_ns(config: RunConfig, dispatcher: Any, migrator: Any | None, scaler: Any | None) -> int:
     """Between two load reports; 0: nobody reads any. Raises UserError where there can be none."""
-    readers = [one for one in (dispatcher, migrator) if getattr(one, "reads_load_reports", False)]
+    policies = (dispatcher, migrator, scaler)
+    readers = [one for one in policies if getattr(one, "reads_load_reports", False)]
     if not readers:
         return 0
     _check(config, [f"{type(one).__module__}:{type(one).__qualname__}" for one in readers])
@@ -22,6 +23,7 @@ def reports_period_ns(config: RunConfig, dispatcher: Any, migrator: Any | None) 
             f"system.dispatch.params.reports_age_ms={age_ms:g} and migration.period_ms={period_ms:g} are the "
             "same rounds: write the same for both"
         )
+    _check_monitor(config, age_ms)
     return round(age_ms * NS_PER_MS)
 
 
@@ -30,13 +32,32 @@ def _check(config: RunConfig, readers: Sequence[str]) -> None:
     what, instead = f"{readers[0]} reads load reports", "write system/dispatch=least_outstanding"
     if config.kind == "realexec":
         raise UserError(f"{what}, which real workers do not make yet: {instead}")
-    if system.elastic or system.instances.split:
+    if system.instances.split:
         raise UserError(
-            f"{what}, which only instances make that do both and stay, and those of system={system.name} do "
-            f"not: {instead}"
+            f"{what}, which only instances make that do both, and those of system={system.name} do not: "
+            f"{instead}"
+        )
+    if system.live.name != "none":
+        raise UserError(
+            f"{what}, which instances that work while they load do not make "
+            f"(system/live={system.live.name}): write system/live=none"
+        )
+    if system.instances.queue == "common":
+        raise UserError(
+            f"{what}, which tell of the queue of each instance: write system.instances.queue=per_instance"
         )
     if config.engine.data_parallel_size > 1:
         raise UserError(
             f"{what}, which ranks that step together do not make "
             f"(engine.data_parallel_size={config.engine.data_parallel_size}): {instead}"
+        )
+
+
+def _check_monitor(config: RunConfig, age_ms: float) -> None:
+    """The load monitor looks at rounds, so it cannot look more often."""
+    look_ms = config.system.instances.monitor_period_ms
+    if config.system.elastic and look_ms < age_ms:
+        raise UserError(
+            f"system.instances.monitor_period_ms={look_ms:g} is shorter than the {age_ms:g} ms between two "
+            "load reports, at which the load monitor looks: write a longer one"
         )

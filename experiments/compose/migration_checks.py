@@ -21,10 +21,15 @@ def check_migrations(config: RunConfig) -> None:
             f"system/migration={name} cannot be run by realexec yet, whose workers send no KV: write "
             "system/migration=none"
         )
-    if system.elastic or system.instances.split:
+    if system.instances.split:
         raise UserError(
             f"system/migration={name} does not fit system={system.name}: requests migrate between instances "
-            "that do both and are there from the start; write system=vllm or system/migration=none"
+            "that do both; write system=vllm or system/migration=none"
+        )
+    if system.live.name != "none":
+        raise UserError(
+            f"system/migration={name} does not fit system/live={system.live.name}, whose new instances take "
+            "batches over while they load: write system/live=none or system/migration=none"
         )
     if config.engine.data_parallel_size > 1:
         raise UserError(

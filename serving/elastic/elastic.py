@@ -6,18 +6,24 @@ once, when a request comes; docs/STATES.md has the table. What the policies deci
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
 
 from serving.elastic.deployment import Deployment
 from serving.elastic.replica_control import Handler
-from serving.elastic.scale_view import LastAnswer, LiveRole, loads_of
+from serving.elastic.scale_view import LiveRole
 from serving.elastic.setup import ElasticParts
 from serving.elastic.shortage import Shortage
+from serving.elastic.standing_answers import StandingAnswers
+from serving.elastic.ticks import Ticks
 from serving.engine.engine import Engine
+from serving.engine.load_reports import LoadReports
 from serving.protocols.provisioning import MissingInstances
 from serving.protocols.scale_answers import CheckedScaler, checked_arbiter
-from serving.protocols.scaling import OBSTACLES, Calm, Obstacle, ScaleDecision, ScalingView
+from serving.protocols.scaling import OBSTACLES, Obstacle, ScaleDecision, ScalingView
+from serving.services.migrating import Rounds
 from serving.services.service import Service
-from serving.vocabulary.actions import Action, Wake
+from serving.vocabulary.actions import Action
 from serving.vocabulary.events import Loaded, LoadStopped, LostHost, LostLink, LostSsd, Opened, Woke
 from serving.vocabulary.replica import Replica, Role
 
@@ -26,8 +32,8 @@ class Elastic:
     """Asks the policies, and has ``deployment`` carry out what they say."""
 
     __slots__ = (
-        "_active", "_arbiter", "_armed", "_calm", "_idle_models", "_last_ran_ns", "_live", "_roles",
-        "_scaler", "_services", "_setup", "_shortage", "_still", "deployment", "scales",
+        "_active", "_arbiter", "_idle_models", "_last_ran_ns", "_live", "_roles", "_scaler", "_services",
+        "_setup", "_shortage", "answers", "deployment", "scales", "ticks",
     )  # fmt: skip
 
     def __init__(
@@ -37,8 +43,13 @@ class Elastic:
         engines: Mapping[int, Engine],
         services: Mapping[str, Service],
         place: Callable[[Replica, Role, bool], None],
+        rounds: Rounds | None = None,
+        reports: Mapping[str, LoadReports] = MappingProxyType({}),
     ) -> None:
-        """``placed``: the replicas that serve from the start; ``place`` gives a replica its engine."""
+        """``placed``: the replicas that serve from the start; ``place`` gives a replica its engine.
+
+        ``rounds``: in which instances are paired. ``reports``: load reports by model, where they are read.
+        """
         self.scales = True
         self._setup = setup = parts.setup
         self._scaler = CheckedScaler(parts.policies.scaler)
@@ -49,19 +60,20 @@ class Elastic:
         self._services = services
         self._roles = {
             model: tuple(
-                LiveRole(model, role, bounds, instances, services[model], last_ran_ns)
+                LiveRole(
+                    model, role, bounds, instances, services[model], last_ran_ns, (reports or {}).get(model)
+                )
                 for role, bounds in limits.bounds.items()
             )
             for model, limits in setup.limits.items()
         }
         self._active: set[str] = set()  # models that are not at rest
-        self._armed = False
+        self.ticks = Ticks(setup.period_ns, rounds)
         self._shortage = Shortage()
         # Models with an idle instance; None: to be found out
         self._idle_models: list[ScalingView] | None = None
         self._last_ran_ns = last_ran_ns
-        self._calm: dict[str, Calm] = {}
-        self._still: dict[str, LastAnswer] = {}
+        self.answers = StandingAnswers(self._scaler)
 
     def handlers(self) -> Mapping[type, Handler]:
         """The load monitor's own time, and parameters on their way."""
@@ -80,6 +92,12 @@ class Elastic:
 
     def _opened(self, now_ns: int, event: Opened, actions: list[Action]) -> None:
         """What is there from the start has its parameters."""
+        self.ticks.opened(now_ns, actions)
+
+    @property
+    def has_rounds(self) -> bool:
+        """Whether it is to be told that the world has opened, for rounds to begin."""
+        return self.ticks.has_rounds
 
     @property
     def prototypes(self) -> Mapping[str, Replica]:
@@ -89,15 +107,15 @@ class Elastic:
     def arrived(self, now_ns: int, model: str, actions: list[Action]) -> None:
         """A request was let in."""
         if model not in self._active:
-            calm = self._calm.get(model)
+            calm = self.answers.calm.get(model)
             if calm is not None and self._services[model].backlog_tokens <= calm.backlog_tokens:
                 return
             self._active.add(model)
             if not self._shortage.wake(model) and any(not role.supply for role in self._roles[model]):
                 self._idle_models = None
                 self._decide(now_ns, model, actions)
-        if not self._armed:
-            self._arm(now_ns, actions)
+        if not self.ticks.armed:
+            self.ticks.arm(now_ns, actions)
 
     def ran(self, now_ns: int, replica: int, actions: list[Action]) -> None:
         """An instance reported; one that drains may be empty now."""
@@ -107,21 +125,22 @@ class Elastic:
             return
         if replica in self.deployment.drains.drained:
             self.deployment.drains.release_gpus(now_ns, replica, actions)
-            if not self._armed and self.deployment.drains.waits():
-                self._arm(now_ns, actions)
+            if not self.ticks.armed and self.deployment.drains.waits():
+                self.ticks.arm(now_ns, actions)
         elif instance.role != "decode" and (model := instance.replica.model) not in self._active:
             # Prompts were computed, so memory of decoding is wanted: more than what lets a model be?
-            calm, service = self._calm.get(model), self._services[model]
+            calm, service = self.answers.calm.get(model), self._services[model]
             if calm is None:
                 return
             if service.kv_tokens > calm.kv_tokens or service.migrating_tokens > calm.migrating_tokens:
                 self._active.add(model)
-                if not self._armed:
-                    self._arm(now_ns, actions)
+                if not self.ticks.armed:
+                    self.ticks.arm(now_ns, actions)
 
     def _woke(self, now_ns: int, event: Woke, actions: list[Action]) -> None:
-        """A period of the load monitor is over."""
-        self._armed = False
+        """A tick: a period of the load monitor may be over."""
+        if not self.ticks.woke(now_ns, actions):
+            return
         self._idle_models = None
         shortage = self._shortage
         for model in shortage.in_turn(
@@ -137,45 +156,32 @@ class Elastic:
         if self.deployment.drains.drained:
             self.deployment.drains.reclaim_all(now_ns, actions)
         if self._active or shortage.starved or self.deployment.drains.waits():
-            self._arm(now_ns, actions)
+            self.ticks.arm(now_ns, actions)
 
     def _look_at(self, now_ns: int, model: str, actions: list[Action]) -> None:
         """Ask the scaler about a model; one with nothing to be decided is left out of later looks."""
         decisions = self._decide(now_ns, model, actions)
         if any(one.act != "shortage" for one in decisions):
-            self._still.pop(model, None)
+            self.answers.forget(model)
         else:
             view = self.view(now_ns, model)
-            if not decisions and self._is_calm(view):
+            if not decisions and self.answers.is_calm(view):
                 self._active.discard(model)
                 return
-            if decisions and not self.deployment.instances.of(model) and self._is_calm(view):
+            if decisions and not self.deployment.instances.of(model) and self.answers.is_calm(view):
                 self._active.discard(model)
                 self._shortage.starve(model)
                 return
-            ask_still = self._scaler.still_until_ns
-            if ask_still is not None:
-                changes, until_ns = self.deployment.instances.changes[model], ask_still(view)
-                self._still[model] = LastAnswer(loads_of(view), changes, until_ns, bool(decisions))
+            self.answers.keep(view, self.deployment.instances.changes[model], bool(decisions))
         if self._at_rest(model):
             self._active.discard(model)
 
     def _is_still(self, now_ns: int, model: str) -> bool:
-        """Whether the scaler would say again what it said last, and nothing would come of it."""
-        last, service = self._still.get(model), self._services[model]
-        return (
-            last is not None
-            and now_ns < last.until_ns
-            and last.changes == self.deployment.instances.changes[model]
-            and last.loads == loads_of(service)
-            and not (last.short and self._gpus_obtainable(now_ns, model))
+        changes, obtainable = (
+            self.deployment.instances.changes[model],
+            partial(self._gpus_obtainable, now_ns, model),
         )
-
-    def answers_until_ns(self) -> list[int] | None:
-        """Until when the scaler's last answers hold; None: it does not say."""
-        if self._scaler.still_until_ns is None:
-            return None
-        return [last.until_ns for last in self._still.values()]
+        return self.answers.is_still(now_ns, model, changes, self._services[model], obtainable)
 
     def _any_gpus_obtainable(self, now_ns: int) -> bool:
         """Whether any model could be given GPUs: free ones, or those of an idle instance of another."""
@@ -208,8 +214,8 @@ class Elastic:
             return
         self._active.add(instance.replica.model)
         self.deployment.lost(now_ns, replica, cause, actions)
-        if not self._armed:
-            self._arm(now_ns, actions)
+        if not self.ticks.armed:
+            self.ticks.arm(now_ns, actions)
 
     def view(self, now_ns: int, model: str) -> ScalingView:
         """What the scaler sees of a model."""
@@ -227,17 +233,6 @@ class Elastic:
             self.deployment.instances.spare(model, now_ns),
             self.deployment.instances.parked(model, now_ns),
         )
-
-    def _is_calm(self, view: ScalingView) -> bool:
-        """Whether the scaler names bounds below which it would change nothing (``CalmScaler``).
-
-        They are kept in ``_calm``: the model is not looked at until one of its loads is above its bound."""
-        calm = None if self._scaler.calm is None else self._scaler.calm(view)
-        if calm is None:
-            self._calm.pop(view.model, None)
-            return False
-        self._calm[view.model] = calm
-        return True
 
     def _decide(self, now_ns: int, model: str, actions: list[Action]) -> tuple[ScaleDecision, ...]:
         decisions = self._scaler.scale(self.view(now_ns, model))
@@ -296,11 +291,6 @@ class Elastic:
             self._carry_out(now_ns, taken, actions)
         elif len(others) == len(idle_models):
             self._idle_models = []  # nor would they give to another
-
-    def _arm(self, now_ns: int, actions: list[Action]) -> None:
-        period_ns = self._setup.period_ns
-        self._armed = True
-        actions.append(Wake((now_ns // period_ns + 1) * period_ns, "load monitor"))
 
     def _at_rest(self, model: str) -> bool:
         """Whether only a new request can make the scaler want something."""

@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from serving.elastic.instances import Instances
+from serving.engine.load_reports import LoadReports
 from serving.protocols.scaling import InstanceState, InstanceView, ScalingView
 from serving.services.service import Service
 from serving.vocabulary.replica import Role
@@ -11,7 +12,9 @@ from serving.vocabulary.replica import Role
 class LiveRole:
     """serving.protocols.scaling.RoleView of one role of one model."""
 
-    __slots__ = ("_instances", "_last_ran_ns", "_model", "_service", "maximum", "minimum", "role")
+    __slots__ = (
+        "_instances", "_last_ran_ns", "_model", "_reports", "_service", "maximum", "minimum", "role",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -21,14 +24,19 @@ class LiveRole:
         instances: Instances,
         service: Service,
         last_ran_ns: dict[int, int],
+        reports: LoadReports | None = None,
     ) -> None:
-        """``bounds``: the fewest and the most instances. ``last_ran_ns``: when each replica last reported."""
+        """``bounds``: the fewest and the most instances. ``last_ran_ns``: when each replica last reported.
+
+        ``reports``: the load reports of the model's instances, where somebody reads them.
+        """
         self.role = role
         self.minimum, self.maximum = bounds
         self._model = model
         self._instances = instances
         self._service = service
         self._last_ran_ns = last_ran_ns
+        self._reports = reports
 
     @property
     def supply(self) -> int:
@@ -43,7 +51,8 @@ class LiveRole:
                 number = instance.replica.id
                 outstanding = self._service.outstanding(number)
                 idle_since_ns = None if outstanding else self._last_ran_ns.get(number, 0)
-                found.append(InstanceView(number, state, outstanding, idle_since_ns))
+                report = None if self._reports is None else self._reports.of(number)
+                found.append(InstanceView(number, state, outstanding, idle_since_ns, report))
         return found
 
 

@@ -51,7 +51,7 @@ class Fleet:
         """``engines``: those of all replicas, for ``running``. ``reports``: None if nobody reads them."""
         self.model = model
         self.reports = reports
-        self._engines = engines or {}
+        self._engines = {} if engines is None else engines
         self._longest = {replica.id: replica.longest_request_tokens for replica in replicas}
         self.longest_request_tokens = min(self._longest.values(), default=0)
         self._alive = sorted(replica.id for replica in replicas)
@@ -97,6 +97,8 @@ class Fleet:
         self._longest[id] = replica.longest_request_tokens
         self.longest_request_tokens = min(self._longest.values())
         self._replicas[id] = replica
+        if self.reports is not None:
+            self.reports.joined(self._engines[id])
         if self._sent is not None:
             self._sent.add(replica)
         outstanding = self._outstanding.setdefault(id, 0)
@@ -108,6 +110,8 @@ class Fleet:
 
     def retire(self, replica: int) -> None:
         """A replica takes no more requests; those it has are still counted."""
+        if self.reports is not None:
+            self.reports.settle(replica)
         self._alive.remove(replica)
         self._retired.add(replica)
         del self._longest[replica]
@@ -178,9 +182,9 @@ class Fleet:
         return len(engine.running) - len(engine.ended)
 
     def report(self, replica: int) -> LoadReport | None:
-        """Its last load report; None: it is gone."""
+        """Its last load report; None: it is gone, or takes no requests any more."""
         assert self.reports is not None, "a policy that reads load reports says so: reads_load_reports = True"
-        return self.reports.of(replica)
+        return None if replica in self._retired else self.reports.of(replica)
 
     def newly_reported(self) -> Sequence[int]:
         """Replicas with a new load report since this was last asked."""
@@ -230,7 +234,7 @@ class FleetView(Protocol):
         """Of one replica's outstanding requests those that its engine has admitted; the others wait."""
 
     def report(self, replica: int) -> LoadReport | None:
-        """Its last load report, for policies with ``reads_load_reports``; None: it is gone."""
+        """Its last load report, for policies with ``reads_load_reports``; None: it takes no requests."""
 
     def newly_reported(self) -> Sequence[int]:
         """Replicas with a new load report since this was last asked."""

@@ -59,6 +59,13 @@ class LoadReports:
         known = self._known[engine.id] = _Known(engine)
         self._renew(known, free_blocks_after(engine, 0))
 
+    def joined(self, engine: Engine) -> None:
+        """An instance takes requests, for the first time or again; one that drained may be at work."""
+        if engine.id in self._known and engine.state in AT_WORK:
+            self._changed[engine.id] = None
+        else:
+            self.add(engine)
+
     def of(self, replica: int) -> LoadReport | None:
         """The last one; None: the instance is gone."""
         known = self._known.get(replica)

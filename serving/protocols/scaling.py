@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
+from serving.protocols.load_report import LoadReport
 from serving.vocabulary.fact import fact
 from serving.vocabulary.replica import Role
 
@@ -36,12 +37,16 @@ OBSTACLES: Final[Mapping[Obstacle, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class InstanceView:
-    """One instance. ``outstanding``: requests assigned, not finished. ``idle_since_ns``: None if busy."""
+    """One instance. ``outstanding``: requests assigned, not finished. ``idle_since_ns``: None if busy.
+
+    ``report``: its last load report, for scalers with ``reads_load_reports``; None while it loads.
+    """
 
     id: int
     state: InstanceState
     outstanding: int = 0
     idle_since_ns: int | None = None
+    report: LoadReport | None = None
 
 
 class RoleView(Protocol):

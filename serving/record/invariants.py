@@ -152,6 +152,8 @@ def _check_colocated(controller: Controller, service: Colocated) -> None:
 def _check_migrations(controller: Controller, service: Migrating) -> None:
     """Each instance is in one migration at most, and blocks are kept at destinations alone."""
     under_way = service.migrations.of_replica
+    gone = [one for one in under_way if controller.engines[one].state is EngineState.VACANT]
+    _demand(9, not gone, f"replicas {gone} gave their GPUs back in the middle of a migration")
     for replica in service.inner.fleet.members:
         engine, migration = controller.engines[replica], under_way.get(replica)
         coming = list(service.migrations.moves.requests_to(replica))

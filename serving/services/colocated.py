@@ -156,9 +156,8 @@ class Colocated:
 
     def _takes(self, replica: int) -> bool:
         """Whether less than a pass waits in an instance's queue."""
-        engine = self._engines[replica]
-        tokens = sum([progress.known_tokens for progress in (*engine.waiting, *engine.unseen_arrivals)])
-        return tokens < self._max_num_batched_tokens
+        waiting = (*self._engines[replica].waiting, *self._engines[replica].unseen_arrivals)
+        return sum([progress.known_tokens for progress in waiting]) < self._max_num_batched_tokens
 
     def feed(self, actions: list[Action], reporting: int = -1) -> None:
         """Idle instances get work: batches begun by live instances first, new batches of those last.
@@ -280,6 +279,8 @@ class Colocated:
         back = [self._requests[id] for id in engine.withdraw()]
         for request in back:
             self.fleet.departed(engine.id, request)
+        if (reports := self.fleet.reports) is not None:
+            reports.look(engine.id)
         return back
 
     def outstanding(self, replica: int) -> int:

@@ -113,8 +113,9 @@ class Migrating:
         return failed
 
     def outstanding(self, replica: int) -> int:
-        """How many requests it has, those that come to it too."""
-        return self.inner.outstanding(replica) + len(self.migrations.moves.requests_to(replica))
+        """How many requests it has, those that come to it too; while it is in a migration at least one."""
+        found = self.inner.outstanding(replica) + len(self.migrations.moves.requests_to(replica))
+        return found or int(replica in self.migrations.of_replica)
 
     def held(self, replica: int) -> list[int]:
         """Requests that memory is kept for there."""

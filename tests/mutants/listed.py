@@ -313,8 +313,8 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     ),
     _mutant(
         "looks at odd times", "serving",
-        'actions.append(Wake((now_ns // period_ns + 1) * period_ns, "load monitor"))',
-        'actions.append(Wake(now_ns + period_ns, "load monitor"))',
+        "self._look_ns = (now_ns // self._period_ns + 1) * self._period_ns",
+        "self._look_ns = now_ns + self._period_ns",
         "the load monitor looks a period after the request and not at its own times",
         "elastic deployment systems",
     ),

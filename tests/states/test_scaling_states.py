@@ -56,7 +56,7 @@ class Case:
             return "starved"
         if "m" in elastic._active:
             return "looked at"
-        return "calm" if "m" in elastic._calm else "at rest"
+        return "calm" if "m" in elastic.answers.calm else "at rest"
 
     def look(self, act: str, is_calm: bool) -> list[Any]:
         self.scaler.act, self.scaler.is_calm = act, is_calm

@@ -15,9 +15,10 @@ from hwmodels.topology.topology import Topology
 from policies.admission import AdmitAll
 from policies.batching import PrefillFirst
 from policies.dispatch import LeastOutstanding
+from policies.llumnix.dispatch import Freeness
 from policies.provisioning import BinomialProvisioner, NetworkProvisioner, StoreProvisioner
 from policies.scaling.load_monitor import instance_to_take, load_monitor
-from serving.composition import ServiceOptions, compose
+from serving.composition import MigrationParts, ServiceOptions, compose
 from serving.controller import Controller
 from serving.elastic.setup import ElasticParts, ElasticPolicies, ElasticSetup, ModelLimits
 from serving.engine.pool import EngineOptions
@@ -101,6 +102,8 @@ class Setting:
     layers: int = LAYERS  # of every model
     queue: Queue | None = None  # of models whose instances do both
     max_model_len: int | None = None
+    migration: Callable[[], MigrationParts] | None = None
+    freeness: bool = False  # requests go to the freest by load reports
 
     @property
     def split(self) -> bool:
@@ -136,15 +139,25 @@ class Setting:
     def controller(self) -> Controller:
         """A fresh one."""
         placed = self.placed()
-        rules = {model: HandOverRules(self.kv_bytes_per_token, self.max_num_seqs) for model in self.models}
         return compose(
             placed,
-            LeastOutstanding(),
+            Freeness() if self.freeness else LeastOutstanding(),
             lambda _: PrefillFirst(self.max_num_seqs, self.max_num_batched_tokens),
             AdmitAll(),
             EngineOptions(self.coalesce),
-            ServiceOptions(rules if self.split else {}, self.max_num_batched_tokens, self.queue),
+            self._service_options(),
             elastic=self._elastic() if self.elastic else None,
+        )
+
+    def _service_options(self) -> ServiceOptions:
+        rules = {model: HandOverRules(self.kv_bytes_per_token, self.max_num_seqs) for model in self.models}
+        migration = None if self.migration is None else self.migration()
+        return ServiceOptions(
+            rules if self.split else {},
+            self.max_num_batched_tokens,
+            self.queue,
+            migration,
+            7 * MS if self.freeness or migration is not None else 0,
         )
 
     def _elastic(self) -> ElasticParts:
