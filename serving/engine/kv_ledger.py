@@ -36,8 +36,8 @@ class KvLedger:
 
     __slots__ = (
         "_admissions", "_base_blocks", "_bases", "_counted_at", "_decoding_blocks", "_held", "_late_tokens",
-        "_named", "_phases", "_reserved", "block_tokens", "cache", "decoding", "steps_done", "total_blocks",
-        "tracks", "watermark_blocks",
+        "_named", "_phases", "_reserved", "_tables", "block_tokens", "cache", "decoding", "steps_done",
+        "total_blocks", "tracks", "watermark_blocks",
     )  # fmt: skip
 
     def __init__(
@@ -67,6 +67,7 @@ class KvLedger:
         self.tracks = prefix_caching and named != b""
         self.cache = PrefixCache(total_blocks, block_tokens) if prefix_caching else None
         self._admissions = None if self.cache is None else Admissions(self.cache, self)
+        self._tables: dict[int, BlockTable] = {} if self.cache is None else self.cache.tables
 
     @property
     def free_blocks(self) -> int:
@@ -100,14 +101,18 @@ class KvLedger:
         assert before <= after, "a prompt chunk never gives blocks back"
         self._reserved += after - before
         self._held[request] = after
-        if self.cache is not None:
-            table = self.cache.tables.get(request)
+        if self._tables:
+            table = self._tables.get(request)
             if table is not None:
-                table.stored_tokens = tokens
-                if table.cached_blocks < table.prefix_tokens // self.block_tokens:
-                    assert self._admissions is not None
-                    self._admissions.note_copies(table.prefix)
-                    self.cache.store(table, tokens)
+                self._store_prompt(table, tokens)
+
+    def _store_prompt(self, table: BlockTable, tokens: int) -> None:
+        """What a request shares can be found at once; of its own tokens it is noted how many there are."""
+        table.stored_tokens = tokens
+        if table.cached_blocks < table.prefix_tokens // self.block_tokens:
+            assert self.cache is not None and self._admissions is not None
+            self._admissions.note_copies(table.prefix)
+            self.cache.store(table, tokens)
 
     def start_decoding(self, request: int, context_tokens: int) -> None:
         """The request joins the decoding set; its context counts the token just sampled."""
@@ -226,11 +231,13 @@ class KvLedger:
         if cache is None:
             self._give_up(request)
             return
+        if not (self.tracks or cache.index):
+            cache.begin(self.free_blocks)
         if request not in cache.tables:
             cache.admit(request, (), 0, ALL_TOKENS, ())
         table = cache.tables[request]
         table.findable_tokens = ALL_TOKENS
-        self._leave(table, stored_tokens)
+        self._leave(cache, table, stored_tokens)
 
     def retire(self, request: int) -> None:
         """The request decodes no more, and keeps its blocks until it is released."""
@@ -244,12 +251,17 @@ class KvLedger:
 
     def release(self, request: int) -> None:
         """Everything the request holds is free again; what others may look for can be found."""
-        table = None if self.cache is None else self.cache.tables.get(request)
+        cache = self.cache
+        if cache is None or not (self.tracks or cache.index):
+            self._give_up(request)  # all that is free is blank, in whatever order
+            return
+        table = self._tables.get(request)
         if table is None:
-            self._leave_blank(request)
+            cache.leave_blank(self._give_up(request))
+            self._bound_queue(cache)
             return
         base = self._bases.get(request)
-        self._leave(table, table.stored_tokens if base is None else base + self.steps_done - 1)
+        self._leave(cache, table, table.stored_tokens if base is None else base + self.steps_done - 1)
 
     def blocks_freed(self, victims: tuple[int, ...]) -> int:
         """Blocks that would be free if the last of these left after the others: what none but they hold."""
@@ -273,21 +285,12 @@ class KvLedger:
             self.cache.trim(self.free_blocks)
             self.cache.forget()
 
-    def _leave(self, table: BlockTable, stored_tokens: int) -> None:
+    def _leave(self, cache: PrefixCache, table: BlockTable, stored_tokens: int) -> None:
         """Release, the first ``stored_tokens`` can be found."""
-        cache = self.cache
-        assert cache is not None
         cache.store(table, stored_tokens)
         held = self._give_up(table.request)
         self._reserved += cache.release(table, held)
         self._bound_queue(cache)
-
-    def _leave_blank(self, request: int) -> None:
-        """Release of a request whose content nobody knows."""
-        held, cache = self._give_up(request), self.cache
-        if held and cache is not None:
-            cache.leave_blank(held)
-            self._bound_queue(cache)
 
     def _bound_queue(self, cache: PrefixCache) -> None:
         """Blocks taken leave the free queue now and then: who is queued last is taken last either way."""

@@ -189,8 +189,15 @@ class PrefixCache:
         self.shared_blocks -= still
         return still
 
+    def begin(self, free_blocks: int) -> None:
+        """There was nothing to find so far: all that is free is blank."""
+        assert not self.index, "blocks that can be found are forgotten"
+        self.queue = FreeQueue(free_blocks)
+
     def leave_blank(self, blocks: int) -> None:
         """Blocks are free whose content nobody looks for."""
+        if not blocks:
+            return
         queue = self.queue
         last = queue.ends.ahead
         if last.owner == NOBODY and last is not queue.ends:
