@@ -13,6 +13,7 @@ NAME: Final = "figure11"
 REQUEST_SLACK: Final = 1.25
 DECODE_SLACK: Final = 1.15
 RATIO_SLACK: Final = 1.5
+_ORDERS: Final = ("request_mean_s", "prefill_mean_s", "preemption_loss_mean_s")
 _INPUTS: Final = (
     "16 instances of LLaMA-7B, one A10 each; S, M and L are the artefact's own sample with seed 0, and drawn "
     "as it draws them with others",
@@ -54,7 +55,7 @@ def fig11(judge: Judge) -> Figure:
                 held += judge.value(NAME, "decode_mean_s", one, _within(DECODE_SLACK))
             held += judge.ratio(NAME, "prefill_p99_s", base, ours, RATIO_SLACK)
             placed = [found[workload.title, rate, name] for name in systems(workload)]
-            orders += [judge.order(metric, placed) for metric in ("request_mean_s", "prefill_mean_s")]
+            orders += [judge.order(metric, placed) for metric in _ORDERS]
     numbers = judge.numbers(NAME, list(found.values()))
     return Figure(
         "fig11", "Figure 11: serving, seven workloads", (*held, *orders), panels_of(numbers, "requests/s"),

@@ -10,7 +10,7 @@ Two designs are timed on this machine, both with the policies of the runs:
 Queues, processes and networks between them are not modelled: this is CPU time of the deciding alone.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from time import process_time
 from typing import Final
 
@@ -33,22 +33,7 @@ _STEP_S: Final = 0.045  # a decode step of LLaMA-7B on an A10 (Figure 10)
 def fig16(_: Judge) -> Figure:
     """CPU time per report: what one step of one instance costs the scheduler."""
     us = dict(_measured())
-    numbers = tuple(
-        Measured(
-            panel, "scheduler_us_per_step_of_an_instance", f"{running} running each", instances, (value,)
-        )
-        for (panel, instances, running), value in us.items()
-    )
-    busy = tuple(
-        Measured(
-            panel,
-            "scheduler_busy_share",
-            f"{running} running each",
-            instances,
-            (value * 1e-6 * instances / _STEP_S,),
-        )
-        for (panel, instances, running), value in us.items()
-    )
+    numbers = tuple(one for name in _DRAWN for one in _numbers(name, us))
     rows = [
         _row("two levels: 1,024 instances over 16", us["two levels", 1024, 64], us["two levels", 16, 64]),
         _row("two levels: 256 running requests over 8", us["two levels", 256, 256], us["two levels", 256, 8]),
@@ -71,8 +56,27 @@ def fig16(_: Judge) -> Figure:
     )
     return Figure(
         "fig16", "Figure 16: cost of scheduling", tuple(pointed(one, KEY) for one in rows),
-        panels_of((*numbers, *busy), "instances"), inputs, sweeps={KEY: data}, numbers=(*numbers, *busy),
+        panels_of(numbers, "instances"), inputs, sweeps={KEY: data}, numbers=numbers,
     )  # fmt: skip
+
+
+def _told(name: str, running: int) -> float:
+    """What one step of an instance tells the scheduler: one report, or a token of each request."""
+    return 1.0 if name == "two levels" else float(running)
+
+
+# Metric -> its value from (design, instances, running requests of each, CPU us per step of an instance).
+_DRAWN: Final[Mapping[str, Callable[[str, int, int, float], float]]] = {
+    "told_per_step_of_an_instance": lambda name, _instances, running, _us: _told(name, running),
+    "scheduler_us_per_step_of_an_instance": lambda _name, _instances, _running, us: us,
+    "scheduler_busy_share": lambda _name, instances, _running, us: us * 1e-6 * instances / _STEP_S,
+}
+
+
+def _numbers(metric: str, us: Mapping[tuple[str, int, int], float]) -> Iterator[Measured]:
+    for (name, instances, running), value in us.items():
+        drawn = (_DRAWN[metric](name, instances, running, value),)
+        yield Measured(name, metric, f"{running} running each", instances, drawn)
 
 
 def _measured() -> Iterator[tuple[tuple[str, int, int], float]]:
