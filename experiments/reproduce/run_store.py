@@ -20,8 +20,9 @@ from experiments.reproduce.set_ups import Case
 
 _COLUMNS: Final = ("arrival_s", "ttft_ms", "tpot_ms")
 _PACKAGES: Final = ("serving", "policies", "hwmodels", "simcore", "traces", "experiments")
-# Of this package, what a run is made with; figures and pages may change without it.
-_RUNS: Final = ("outcomes.py", "rates.py", "run_store.py", "runs.py", "timelines.py")
+# Of these rooms, what a run is made with; figures and pages may change without it.
+_FIGURES: Final = ("experiments/reproduce", "experiments/llumnix")
+_RUNS: Final = ("outcomes.py", "rates.py", "run_store.py", "runs.py", "timelines.py", "once.py")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,7 @@ def _code() -> str:
     top, found = Path(__file__).parents[2], hashlib.sha256()
     for package in _PACKAGES:
         for path in sorted((top / package).rglob("*")):
-            inside = path.parent.name == "reproduce" and path.name not in _RUNS
+            inside = str(path.parent.relative_to(top)) in _FIGURES and path.name not in _RUNS
             if path.suffix in (".py", ".yaml", ".json") and not inside:
                 found.update(str(path.relative_to(top)).encode() + b"\0" + path.read_bytes())
     return found.hexdigest()
