@@ -57,6 +57,7 @@ class ServiceOptions:
     ``migration``: of the models named there; None: requests stay where they decode. ``pipelines``: of the
     models named there, which are in stages.
     ``reports_period_ns``: between two load reports of an instance; 0: nobody reads any.
+    ``reports_at_step_ends``: see ``LoadReports``.
     """
 
     hand_overs: Mapping[str, HandOverRules] = field(default_factory=dict)
@@ -64,6 +65,7 @@ class ServiceOptions:
     queue: Queue | None = None
     migration: MigrationParts | None = None
     reports_period_ns: int = 0
+    reports_at_step_ends: bool = False
     pipelines: PipelineParts | None = None
 
 
@@ -142,7 +144,7 @@ def _services(
             )
         else:
             own = [one for one in replicas if one.model == model]
-            reports = _load_reports(books, [one.id for one in own], options.reports_period_ns)
+            reports = _load_reports(books, [one.id for one in own], options)
             colocated = Colocated(
                 Fleet(model, own, books.engines, reports),
                 books.engines,
@@ -174,11 +176,12 @@ def _migrating(inner: Colocated, books: _Books, parts: MigrationParts | None) ->
     return Migrating(inner, engines, requests, parts.migrator, rules, books.transfer_ids, books.present)
 
 
-def _load_reports(books: _Books, replicas: Sequence[int], period_ns: int) -> LoadReports | None:
+def _load_reports(books: _Books, replicas: Sequence[int], options: ServiceOptions) -> LoadReports | None:
     """None: nobody reads them."""
-    if not period_ns:
+    if not options.reports_period_ns:
         return None
-    return LoadReports(books.engines, replicas, period_ns, books.present)
+    period_ns, at_step_ends = options.reports_period_ns, options.reports_at_step_ends
+    return LoadReports(books.engines, replicas, period_ns, books.present, at_step_ends)
 
 
 def _rounds(services: Mapping[str, Service], options: ServiceOptions) -> Rounds | None:

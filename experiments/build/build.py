@@ -15,7 +15,7 @@ from experiments.build.elastic import elastic_of, hand_over_rules, with_roles
 from experiments.build.hardware import Hardware
 from experiments.build.hosted import HostedModel, codes_of, hosted_models, seats_of
 from experiments.build.lengths import caps_of, max_model_len
-from experiments.build.load_reports import reports_period_ns
+from experiments.build.load_reports import reports_at_step_ends, reports_period_ns
 from experiments.build.migration import migration_of
 from experiments.build.shared_prefixes import shares_prefixes
 from experiments.build.stages import pipelines_of, stage_replicas
@@ -137,6 +137,7 @@ def controller_of(
             queue,
             migration,
             reports_ns,
+            reports_at_step_ends(config, dispatcher),
             pipelines_of(config),
         ),
         starts_of(config, replicas),

@@ -27,6 +27,18 @@ def reports_period_ns(config: RunConfig, dispatcher: Any, migrator: Any | None, 
     return round(age_ms * NS_PER_MS)
 
 
+def reports_at_step_ends(config: RunConfig, dispatcher: Any) -> bool:
+    """Whether instances tell at the end of a step how they stood before it; else changes count at once."""
+    if not getattr(dispatcher, "reports_at_step_ends", False):
+        return False
+    if config.engine.asynchronous:
+        raise UserError(
+            "system.dispatch.params.reports_at=step_ends is of engines that choose a step after the last one "
+            f"has ended, and engine={config.engine.name} does not: write system.dispatch.reports_at=changes"
+        )
+    return True
+
+
 def _check(config: RunConfig, readers: Sequence[str]) -> None:
     system = config.system
     what, instead = f"{readers[0]} reads load reports", "write system/dispatch=least_outstanding"

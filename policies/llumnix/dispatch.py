@@ -1,27 +1,36 @@
 """Dispatch to the freest instance, by load reports: Llumnix's, and INFaaS++'s without migration."""
 
 from math import inf
+from typing import Final
 
 from policies.llumnix.freeness import dispatch_rule
 from policies.llumnix.freest_first import FreestFirst
 from serving.engine.fleet import FleetView
 from serving.vocabulary.request import Request
 
+REPORTS_AT: Final = ("step_ends", "changes")
+
 
 class Freeness:
     """The freest instance by its last load report, the lowest id among equals.
 
     ``rule``: ``shipped`` or ``paper`` (``policies.llumnix.freeness``). Reports are ``reports_age_ms`` old at
-    most, but for arrivals and changes of a batch, which count at once. Between these an instance only gets
-    fuller, so a heap by what was last read of each is looked at again from its top alone.
+    most. ``reports_at``: ``step_ends``, an instance tells at the end of a step how it stood when that began,
+    so that all who come in between go to the same one (the artefact); ``changes``, arrivals and changes of a
+    batch count at once. Between these an instance only gets fuller, so a heap by what was last read of each
+    is looked at again from its top alone.
     """
 
     reads_load_reports = True
 
-    def __init__(self, rule: str = "shipped", reports_age_ms: float = 50.0) -> None:
+    def __init__(
+        self, rule: str = "shipped", reports_age_ms: float = 50.0, reports_at: str = "step_ends"
+    ) -> None:
         if not 0 < reports_age_ms < inf:
             raise ValueError(f"reports_age_ms must be finite and above 0, not {reports_age_ms}")
-        self.reports_age_ms = reports_age_ms
+        if reports_at not in REPORTS_AT:
+            raise ValueError(f"reports_at must be one of {', '.join(REPORTS_AT)}, not {reports_at}")
+        self.reports_age_ms, self.reports_at_step_ends = reports_age_ms, reports_at == "step_ends"
         self._freeness = dispatch_rule(rule)
         self._orders: dict[str, FreestFirst] = {}
 

@@ -6,6 +6,9 @@ then. An arrival counts at once; the free blocks beside it are those of the last
 
 A tick is no event. Who reads a report after it asks how many steps had ended by then (``StepCounts``); who
 is about to change an engine's memory or its step counter has the report of the last tick made before.
+
+``at_step_ends``: as Llumnix's artefact has it, an instance tells at the end of a step how it stood when that
+began. So what came to it since is not known, however many come, until the step that takes them in has ended.
 """
 
 from collections.abc import Iterable, Mapping
@@ -24,19 +27,35 @@ _BEFORE_TICKS: Final = frozenset((Opened, Arrived, Sent, Loaded, LoadStopped))
 class _Known:
     """Of one instance: as of its last report, and of the last tick (``free_blocks``)."""
 
-    __slots__ = ("engine", "free_blocks", "preemptions", "report", "running", "tick_ns", "waiting")
+    __slots__ = (
+        "coming", "engine", "free_blocks", "preemptions", "report", "running", "since", "steps", "tick_ns",
+        "waiting",
+    )  # fmt: skip
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.free_blocks = self.running = self.waiting = self.preemptions = 0
         self.tick_ns = 0
         self.report: LoadReport | None = None  # until somebody asks
+        # Told at the end of a step: how it stood when that began; steps that the engine knew then, and now.
+        self.coming: LoadReport | None = None
+        self.since = self.steps = 0
 
 
 class LoadReports:
     """Those of the instances of a model."""
 
-    __slots__ = ("_changed", "_due_ns", "_known", "_present", "_rising", "_steps", "_tick_ns", "period_ns")
+    __slots__ = (
+        "_changed",
+        "_due_ns",
+        "_known",
+        "_present",
+        "_rising",
+        "_steps",
+        "_tick_ns",
+        "at_step_ends",
+        "period_ns",
+    )
 
     def __init__(
         self,
@@ -44,7 +63,9 @@ class LoadReports:
         replicas: Iterable[int],
         period_ns: int,
         present: Present,
+        at_step_ends: bool = False,
     ) -> None:
+        self.at_step_ends = at_step_ends
         self.period_ns, self._present, self._steps = period_ns, present, present.step_counts
         self._steps.read = True
         self._tick_ns, self._due_ns = 0, period_ns  # of the last tick, and of the next
@@ -58,6 +79,8 @@ class LoadReports:
         """An instance makes reports from now on."""
         known = self._known[engine.id] = _Known(engine)
         self._renew(known, free_blocks_after(engine, 0))
+        if self.at_step_ends:
+            _report(known)
 
     def joined(self, engine: Engine) -> None:
         """An instance takes requests, for the first time or again; one that drained may be at work."""
@@ -80,6 +103,9 @@ class LoadReports:
         if self._rising:
             tick_ns = self._tick()
             for replica in [one for one, before_ns in self._rising.items() if before_ns < tick_ns]:
+                if self._tells_later(replica):
+                    self._rising[replica] = tick_ns
+                    continue
                 del self._rising[replica]
                 self._changed[replica] = None
         found = list(self._changed)
@@ -97,21 +123,34 @@ class LoadReports:
         known = self._known[replica]
         engine = known.engine
         begun = len(engine.running) - len(engine.ended) != known.running
+        if self.at_step_ends:
+            if begun:
+                self._comes(known, known.steps)
+            return
         self._renew(known, free_blocks_after(engine, 0) if begun else known.free_blocks)
 
-    def look(self, replica: int, finished: bool = False) -> None:
-        """It stands between two steps, or begins to work: has its batch or its queue changed?"""
+    def look(self, replica: int, finished: bool = False, steps: int = -1) -> None:
+        """It stands between two steps, or begins to work: has its batch or its queue changed?
+
+        ``steps``: that it has just reported; -1: it reports none.
+        """
         known = self._known.get(replica)
         if known is None:
             return
-        engine = known.engine
+        engine, since = known.engine, -1
+        if steps >= 0:
+            known.steps += steps
+            since = known.steps
         if (
             finished
             or len(engine.running) - len(engine.ended) != known.running
             or len(engine.waiting) + len(engine.unseen_arrivals) != known.waiting
             or engine.preemptions != known.preemptions
         ):
-            self._renew(known, free_blocks_after(engine, 0))
+            if self.at_step_ends:
+                self._comes(known, since)
+            else:
+                self._renew(known, free_blocks_after(engine, 0))
 
     def moved(self, replica: int) -> None:
         """As ``look``; KV of a migration may have left, which nothing tells before the next tick."""
@@ -146,10 +185,39 @@ class LoadReports:
         engine = known.engine
         known.tick_ns = tick_ns = self._tick_ns
         steps = self._steps.steps(engine.id, tick_ns) if engine.state in AT_WORK else 0
+        if known.coming is not None:
+            if known.steps + steps <= known.since:
+                return
+            self._tell(known)
         free = free_blocks_after(engine, steps)
         if free != known.free_blocks:
             known.free_blocks = free
-            known.report = None
+            known.report = (
+                known.report._replace(free_blocks=free) if self.at_step_ends and known.report else None
+            )
+
+    def _comes(self, known: _Known, since: int) -> None:
+        """Batch and queue as they are now will be told after another step. ``since`` -1: at the next tick."""
+        if known.coming is not None and known.steps > known.since:
+            self._tell(known)
+        told, free = known.report, known.free_blocks
+        self._renew(known, free_blocks_after(known.engine, 0))
+        known.coming, known.since = _report(known), since
+        known.report, known.free_blocks = told, free
+        self._rising[known.engine.id] = self._tick()
+
+    def _tell(self, known: _Known) -> None:
+        """The step has ended."""
+        coming = known.coming
+        assert coming is not None
+        known.report, known.free_blocks, known.coming = coming, coming.free_blocks, None
+        self._changed[known.engine.id] = None
+
+    def _tells_later(self, replica: int) -> bool:
+        """Whether a step is under way of which nothing is told at the last tick."""
+        self.settle(replica)
+        known = self._known.get(replica)
+        return known is not None and known.coming is not None
 
     def _renew(self, known: _Known, free_blocks: int) -> None:
         engine = known.engine

@@ -217,7 +217,7 @@ class Colocated:
         if layer_pass is not None and layer_pass.begun:
             self._ran_layers(engine, event, actions)
             return
-        if reports is not None and not finished:
+        if reports is not None and (reports.at_step_ends or not finished):
             reports.settle(engine.id)  # else a new one replaces it
         engine.ran(event, actions)
         if finished:
@@ -227,7 +227,7 @@ class Colocated:
             if self.live.enabled:
                 self.sharing.has_more(engine.id)
         if reports is not None:
-            reports.look(engine.id, bool(finished))
+            reports.look(engine.id, bool(finished), event.steps)
         if self._pairs:
             self.feed(actions, engine.id)
         elif self.queue and event.replica in self.fleet:

@@ -69,6 +69,22 @@ def test_without_the_heads_demand_nobody_moves_for_it(run) -> None:  # type: ign
     assert summary["migrations"]["committed"] == 0 and waits_s == run("system=infaas_pp")[1]
 
 
+@pytest.mark.parametrize(("reports_at", "expected"), [("step_ends", [0, 0, 0]), ("changes", [0, 1, 1])])
+def test_who_comes_during_a_step_goes_where_the_one_before_went(
+    reports_at: str, expected: list[int], folder: Path
+) -> None:
+    """An instance tells of a prompt when it has computed it; till then others find it as free as before."""
+    import pyarrow.parquet as parquet
+
+    trace, out = folder / "herd.csv", folder / f"herd_{reports_at}"
+    trace.write_text("arrival_s,prompt_tokens,output_tokens\n0.0,3000,50\n0.2,100,50\n0.4,100,50\n")
+    words = ["system=infaas_pp", f"system.dispatch.reports_at={reports_at}", f"trace.path={trace}"]
+    assert cli.run(["simulate", *WORDS, *words, f"out={out}"]) == 0
+    rows = parquet.read_table(out / "requests.parquet").to_pydict()
+    went = dict(zip(rows["request"], rows["replica"]))
+    assert [went[request] for request in range(3)] == expected
+
+
 def test_as_exact_as_step_by_step(run) -> None:  # type: ignore[no-untyped-def]
     words = "system=llumnix_base", "system.migration.rule=shipped"
     (coalesced, first_s), (exact, second_s) = run(*words), run(*words, "engine.exact=true")

@@ -64,6 +64,7 @@ class Setting:
     period_ns: int = 20
     chance: float = 0.7
     freeness: bool = False
+    at_step_ends: bool = False
 
     @property
     def rules(self) -> MigrationRules:
@@ -91,7 +92,9 @@ def controller_of(
         dispatcher = Freeness() if setting.freeness else dispatcher
     who = DrawnPairs(setting.seed, setting.chance) if migrator is None else migrator
     parts = MigrationParts(who, setting.period_ns, {SHAPE.name: setting.rules})
-    options = ServiceOptions(migration=parts, reports_period_ns=setting.period_ns)
+    options = ServiceOptions(
+        migration=parts, reports_period_ns=setting.period_ns, reports_at_step_ends=setting.at_step_ends
+    )
     return compose(
         replicas, dispatcher, lambda _: batcher_of(case), AdmitAll(),
         EngineOptions(coalesce, case.asynchronous), options,
