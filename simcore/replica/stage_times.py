@@ -52,6 +52,11 @@ class StageTimes:
         raise AssertionError("a pass of a model in stages names its layers")
 
     @property
+    def output_token(self) -> int:
+        """Nothing generates."""
+        return 0
+
+    @property
     def skewed(self) -> bool:
         """It has no context."""
         return False
