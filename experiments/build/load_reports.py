@@ -29,14 +29,15 @@ def reports_period_ns(config: RunConfig, dispatcher: Any, migrator: Any | None, 
 
 def reports_at_step_ends(config: RunConfig, dispatcher: Any) -> bool:
     """Whether instances tell at the end of a step how they stood before it; else changes count at once."""
-    if not getattr(dispatcher, "reports_at_step_ends", False):
-        return False
-    if config.engine.asynchronous:
+    reports_at = getattr(dispatcher, "reports_at", "changes")
+    if reports_at is None:
+        return not config.engine.asynchronous
+    if reports_at == "step_ends" and config.engine.asynchronous:
         raise UserError(
             "system.dispatch.params.reports_at=step_ends is of engines that choose a step after the last one "
             f"has ended, and engine={config.engine.name} does not: write system.dispatch.reports_at=changes"
         )
-    return True
+    return bool(reports_at == "step_ends")
 
 
 def _check(config: RunConfig, readers: Sequence[str]) -> None:

@@ -17,20 +17,21 @@ class Freeness:
     ``rule``: ``shipped`` or ``paper`` (``policies.llumnix.freeness``). Reports are ``reports_age_ms`` old at
     most. ``reports_at``: ``step_ends``, an instance tells at the end of a step how it stood when that began,
     so that all who come in between go to the same one (the artefact); ``changes``, arrivals and changes of a
-    batch count at once. Between these an instance only gets fuller, so a heap by what was last read of each
+    batch count at once; None: the former, but ``changes`` where an engine chooses a step while the one before
+    it runs. Between these an instance only gets fuller, so a heap by what was last read of each
     is looked at again from its top alone.
     """
 
     reads_load_reports = True
 
     def __init__(
-        self, rule: str = "shipped", reports_age_ms: float = 50.0, reports_at: str = "step_ends"
+        self, rule: str = "shipped", reports_age_ms: float = 50.0, reports_at: str | None = None
     ) -> None:
         if not 0 < reports_age_ms < inf:
             raise ValueError(f"reports_age_ms must be finite and above 0, not {reports_age_ms}")
-        if reports_at not in REPORTS_AT:
+        if reports_at is not None and reports_at not in REPORTS_AT:
             raise ValueError(f"reports_at must be one of {', '.join(REPORTS_AT)}, not {reports_at}")
-        self.reports_age_ms, self.reports_at_step_ends = reports_age_ms, reports_at == "step_ends"
+        self.reports_age_ms, self.reports_at = reports_age_ms, reports_at
         self._freeness = dispatch_rule(rule)
         self._orders: dict[str, FreestFirst] = {}
 

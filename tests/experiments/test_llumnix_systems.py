@@ -95,6 +95,10 @@ def test_as_exact_as_step_by_step(run) -> None:  # type: ignore[no-untyped-def]
     ("words", "says"),
     [
         (["system=llumnix_base", "migration.period_ms=100"], "reports_age_ms"),
+        (
+            ["system=infaas_pp", "engine=vllm_v1", "system.dispatch.reports_at=step_ends"],
+            "reports_at=changes",
+        ),
         (["system=serverlessllm", "system/dispatch=freeness", "cluster=blitz_b"], "load reports"),
     ],
 )

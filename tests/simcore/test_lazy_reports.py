@@ -41,19 +41,24 @@ def assert_as_by_looking_at_everything(setting: Setting, rule: str, threshold: f
     rule=st.sampled_from(("shipped", "paper")),
     threshold=st.sampled_from((-4.0, 0.0, 1.0, 3.0, 10.0)),
     rounds=st.integers(1, 4),
+    at_step_ends=st.booleans(),
 )
-@settings(max_examples=150)
-def test_what_is_left_out_changes_nothing(setting: Setting, rule: str, threshold: float, rounds: int) -> None:
+@settings(max_examples=200)
+def test_what_is_left_out_changes_nothing(
+    setting: Setting, rule: str, threshold: float, rounds: int, at_step_ends: bool
+) -> None:
+    setting = replace(setting, at_step_ends=at_step_ends and not setting.case.asynchronous)
     assert_as_by_looking_at_everything(setting, rule, threshold, rounds)
 
 
 @pytest.mark.parametrize("rule", ["shipped", "paper"])
-@pytest.mark.parametrize("asynchronous", [False, True])
-def test_what_is_left_out_changes_nothing_in_a_busy_world(rule: str, asynchronous: bool) -> None:
+@pytest.mark.parametrize(("asynchronous", "at_step_ends"), [(False, False), (True, False), (False, True)])
+def test_what_is_left_out_changes_nothing_in_a_busy_world(
+    rule: str, asynchronous: bool, at_step_ends: bool
+) -> None:
+    setting = Setting(replace(BUSY, asynchronous=asynchronous), at_step_ends=at_step_ends)
     for threshold in (1.0, 2.0, 6.0):
-        assert_as_by_looking_at_everything(
-            Setting(replace(BUSY, asynchronous=asynchronous)), rule, threshold, 1
-        )
+        assert_as_by_looking_at_everything(setting, rule, threshold, 1)
 
 
 def _long() -> Setting:
