@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 
 from policies.quart.demand import NS_PER_S, Periods, by_rate, stop
-from policies.quart.free_room import FreeRoom, packed
+from policies.quart.free_room import FreeRoom, spread
 from serving.protocols.stages import PipelineView, StageDecision, StageView, StartReplicas
 
 
@@ -83,7 +83,7 @@ class Infless:
             lacking = [stage for stage in view.stages if stage.supply + len(found[stage.index]) < unit]
             if budget < len(lacking) or any(stage.maximum < unit for stage in lacking):
                 break
-            gpus = {stage.index: packed(room, stage, 1) for stage in lacking}
+            gpus = {stage.index: spread(room, stage, 1) for stage in lacking}
             if not all(gpus.values()):
                 break
             budget -= len(lacking)
@@ -113,7 +113,7 @@ class PerStage:
             reason = f"{why}: stage {stage.index} wants {least}, {stage.supply} in supply"
             growth = min(least, stage.maximum) - stage.supply
             if growth > 0:
-                gpus = packed(room, stage, min(growth, budget))
+                gpus = spread(room, stage, min(growth, budget))
                 budget -= len(gpus)
                 if gpus:
                     decisions.append(StartReplicas(stage.index, len(gpus), reason, gpus))

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 from math import ceil, inf, isfinite
-from statistics import median
+from statistics import median_low
 
 from policies.quart.pid import Pid
-from policies.quart.queueing import delay_s, smallest_stable
+from policies.quart.queueing import DelayForm, delay_s, fewest_within, smallest_stable
 from policies.quart.settings import REFERENCE, CorrectorSettings
 from serving.protocols.stages import PipelineView, StageView
 
@@ -25,7 +25,8 @@ class Correction:
     @property
     def reason(self) -> str:
         """The numbers, for the journal."""
-        return f"delay {self.delay_s * 1e3:.0f} ms, target {self.target_s * 1e3:.0f} ms"
+        delay = f"delay {self.delay_s * 1e3:.0f} ms" if isfinite(self.delay_s) else "more comes than it does"
+        return f"{delay}, target {self.target_s * 1e3:.0f} ms"
 
 
 def targets_s(view: PipelineView, target_s: float = 0.0) -> tuple[float, ...]:
@@ -48,21 +49,17 @@ class Corrector:
         self._looked_ns: int | None = None
         self._grown_ns: dict[int, int] = {}
 
-    def expected_s(self, stage: StageView) -> float:
-        """The longest of three: the formula's with all replicas that serve or load, what the queue needs to
-        drain, and, when none loads, what was measured."""
-        settings, replicas = self.settings, max(stage.supply, 1)
-        formula_s = delay_s(
-            stage.arrival_per_s,
-            stage.replica_per_s,
-            replicas,
-            settings.form,
-            stage.arrival_cv,
-            stage.service_cv,
-        )
-        drain_s = stage.queued / (replicas * stage.replica_per_s) + stage.service_s
-        measured_s = (stage.delay_s or 0.0) if stage.serving == stage.supply else 0.0
-        return max(formula_s, drain_s, measured_s)
+    def expected_s(self, stage: StageView, arrival_per_s: float) -> float:
+        """By the formula, with replicas that serve or load; or, when none loads, as measured if longer."""
+        settings = self.settings
+        rates = arrival_per_s, stage.replica_per_s, max(stage.supply, 1)
+        formula_s = delay_s(*rates, settings.form, stage.arrival_cv, stage.service_cv)
+        return max(formula_s, _measured_s(stage))
+
+    def arrivals_per_s(self, view: PipelineView) -> list[float]:
+        """What each stage has to serve: what comes to the first one will come to it, and its queue."""
+        first = view.stages[0].arrival_per_s
+        return [max(one.arrival_per_s, first) + one.queued / self.settings.drain_s for one in view.stages]
 
     def correct(self, view: PipelineView) -> tuple[Correction, ...]:
         """One for each stage, in order; empty between two periods."""
@@ -71,11 +68,12 @@ class Corrector:
             return ()
         last_ns, self._looked_ns = self._looked_ns, view.now_ns
         elapsed_s = settings.period_s if last_ns is None else (view.now_ns - last_ns) / NS_PER_S
-        delays_s = [self.expected_s(stage) for stage in view.stages]
+        rates = self.arrivals_per_s(view)
+        delays_s = [self.expected_s(stage, rate) for stage, rate in zip(view.stages, rates, strict=True)]
         goals_s = targets_s(view, settings.target_s)
         wants = [
-            self._want(stage, delay, goal, elapsed_s, view.now_ns)
-            for stage, delay, goal in zip(view.stages, delays_s, goals_s, strict=True)
+            self._want(stage, rate, (delay, goal), elapsed_s, view.now_ns)
+            for stage, rate, delay, goal in zip(view.stages, rates, delays_s, goals_s, strict=True)
         ]
         growths = within_budget(wants, delays_s, max(view.max_replicas - view.supply, 0))
         keys = self._keys(view, delays_s, goals_s, wants)
@@ -91,21 +89,33 @@ class Corrector:
             ]
         )
 
-    def _want(self, stage: StageView, delay: float, goal: float, elapsed_s: float, now_ns: int) -> int:
+    def _want(
+        self, stage: StageView, rate: float, times_s: tuple[float, float], elapsed_s: float, now_ns: int
+    ) -> int:
         """By how many replicas the stage is to grow, budgets of all stages aside."""
+        delay, goal = times_s
         most = min(stage.maximum, self.settings.most_replicas or stage.maximum) - stage.supply
         grown_ns = self._grown_ns.get(stage.index)
         cooling = grown_ns is not None and now_ns - grown_ns < self.settings.cool_down_s * NS_PER_S
         if most <= 0 or cooling:
             return 0
         if self.settings.control == "rate":
-            return min(max(smallest_stable(stage.arrival_per_s, stage.replica_per_s) - stage.supply, 0), most)
+            return min(max(smallest_stable(rate, stage.replica_per_s) - stage.supply, 0), most)
         error = delay - goal if self.settings.sign == "delay_minus_target" else goal - delay
         if error == inf:
-            return min(max(smallest_stable(stage.arrival_per_s, stage.replica_per_s) - stage.supply, 1), most)
+            return min(max(smallest_stable(rate, stage.replica_per_s) - stage.supply, 1), most)
+        if self.settings.bounded and self.settings.sign == "delay_minus_target":
+            most = min(most, self._needed(stage, rate, goal) - stage.supply)
+            if most <= 0:
+                return 0
         error = error / goal if self.settings.relative else error
         loop = self._loops.setdefault(stage.index, Pid(self.settings.gains))
         return ceil(loop.step(error, elapsed_s, most, hold=stage.serving < stage.supply))
+
+    def _needed(self, stage: StageView, rate: float, goal: float) -> int:
+        """Replicas that keep the target by formula and CVs; one more where it is missed all the same."""
+        needed = fewest_in_all(stage, rate, stage.arrival_cv, goal, self.settings.form)
+        return max(needed, stage.supply + 1) if stage.queued and _measured_s(stage) > goal else needed
 
     def _keys(
         self, view: PipelineView, delays_s: list[float], goals_s: tuple[float, ...], wants: list[int]
@@ -116,11 +126,23 @@ class Corrector:
                 (ratio - 1) * (1 + stage.arrival_per_s / 10) > 0.1
                 for stage, ratio in zip(view.stages, ratios, strict=True)
             ]
-        usual = median(ratios)
+        usual = median_low(ratios)
         return [
             want > 0 and isfinite(usual) and ratio > self.settings.key_margin * usual
             for want, ratio in zip(wants, ratios, strict=True)
         ]
+
+
+def _measured_s(stage: StageView) -> float:
+    """The delay that was measured; 0 while it is that of fewer replicas than there will be."""
+    return (stage.delay_s or 0.0) if stage.serving == stage.supply else 0.0
+
+
+def fewest_in_all(stage: StageView, rate: float, cv: float, target_s: float, form: DelayForm) -> int:
+    """The fewest replicas that keep the target by ``form``, and with arrivals of this CV."""
+    rates = target_s, rate, stage.replica_per_s
+    plain = fewest_within(*rates, form, cv, stage.service_cv)
+    return max(plain, fewest_within(*rates, "allen_cunneen", cv, stage.service_cv))
 
 
 def within_budget(wants: list[int], delays_s: list[float], budget: int) -> list[int]:

@@ -1,5 +1,7 @@
 """What is free on each host and GPU while one answer is put together."""
 
+from collections import Counter
+
 from serving.protocols.stages import PipelineView, StageHostView, StageView
 
 
@@ -12,6 +14,8 @@ class FreeRoom:
         self._replicas = {gpu.id: gpu.replicas for host in view.hosts for gpu in host.gpus}
         self.cores = {host.id: host.free_cores for host in view.hosts}
         self._default_cores = view.cores_per_replica
+        states = [(one.host, one.state) for stage in view.stages for one in stage.replicas]
+        self.loads = Counter([host for host, state in states if state == "loading"])
 
     def gpu_for(self, host: StageHostView, stage: StageView) -> int | None:
         """Its GPU for one more replica of the stage: of those with memory, the one with fewest replicas."""
@@ -40,14 +44,16 @@ class FreeRoom:
         self._bytes[gpu] -= stage.bytes
         self._replicas[gpu] += 1
         self.cores[host.id] -= self._default_cores
+        self.loads[host.id] += 1
 
 
 def greedy(
     room: FreeRoom, stage: StageView, count: int, hosts: tuple[StageHostView, ...], apart: bool
 ) -> tuple[int, ...]:
-    """GPUs of ``hosts`` for at most ``count`` replicas, one after the other: free ones before shared ones.
+    """GPUs of ``hosts`` for at most ``count`` replicas, one by one: free ones before shared ones.
 
-    ``apart``: on the host with most free GPUs, else on the one with fewest that has one. Ties go by id.
+    Of the hosts with fewest loads under way, which share its SSD and its way to the GPUs, ``apart``: the
+    one with most free GPUs, else the one with fewest. Ties go by id.
     """
     found: list[int] = []
     while len(found) < count:
@@ -58,6 +64,7 @@ def greedy(
             options,
             key=lambda one: (
                 not room.is_free(one[1]),
+                room.loads[one[0].id],
                 -room.free_gpus(one[0]) if apart else room.free_gpus(one[0]),
                 one[0].id,
             ),
@@ -70,3 +77,8 @@ def greedy(
 def packed(room: FreeRoom, stage: StageView, count: int) -> tuple[int, ...]:
     """GPUs for at most ``count`` replicas, close together."""
     return greedy(room, stage, count, room.hosts, apart=False)
+
+
+def spread(room: FreeRoom, stage: StageView, count: int) -> tuple[int, ...]:
+    """GPUs for at most ``count`` replicas, on the emptiest hosts, as Kubernetes places pods."""
+    return greedy(room, stage, count, room.hosts, apart=True)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from policies.quart.corrector import Correction, Corrector, targets_s
 from policies.quart.cpu import CpuCompensator
 from policies.quart.demand import NS_PER_S, least_busy
-from policies.quart.free_room import FreeRoom, packed
+from policies.quart.free_room import FreeRoom, spread
 from policies.quart.keys import KeysManager
 from policies.quart.placement import Placement
 from policies.quart.smoother import Smoother, Surplus
@@ -27,7 +27,7 @@ class Quart:
     """One pipeline's scaler. A part that is None is switched off.
 
     Without smoother nothing shrinks, without compensator all that the smoother takes is taken and no cores
-    are added, without KeysManager no copies are kept, without placement replicas are packed.
+    are added, without KeysManager no copies are kept, without placement replicas are spread.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Quart:
                 continue
             stage = view.stages[one.stage]
             if self.placement is None:
-                gpus = packed(room, stage, one.growth)
+                gpus = spread(room, stage, one.growth)
                 if gpus:
                     decisions.append(StartReplicas(one.stage, len(gpus), one.reason, gpus))
             else:

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from math import ceil, exp
 from typing import Literal
 
-from policies.quart.corrector import targets_s
+from policies.quart.corrector import fewest_in_all, targets_s
 from policies.quart.cv import CvPredictor, Whitt
-from policies.quart.queueing import DelayForm, fewest_within, smallest_stable
+from policies.quart.queueing import DelayForm, smallest_stable
 from policies.quart.settings import SmootherSettings
 from serving.protocols.stages import PipelineView, StageView
 
@@ -101,9 +101,4 @@ def least_replicas(stage: StageView, cv: float, target_s: float, form: DelayForm
     """The fewest that the stage works with: its minimum, and what keeps its delay under the target."""
     if not stage.arrival_per_s:
         return stage.minimum
-    rates = target_s, stage.arrival_per_s, stage.replica_per_s
-    return max(
-        stage.minimum,
-        fewest_within(*rates, form, cv, stage.service_cv),
-        fewest_within(*rates, "allen_cunneen", cv, stage.service_cv),
-    )
+    return max(stage.minimum, fewest_in_all(stage, stage.arrival_per_s, cv, target_s, form))

@@ -28,9 +28,29 @@ def test_an_unstable_stage_gets_the_smallest_stable_number() -> None:
 
 
 def test_a_queue_counts_though_the_rate_is_low() -> None:
-    found = Corrector().correct(pipeline([stage(0, 2, queued=12), stage(1, 2)]))
-    assert [one.growth for one in found] == [3, 0]  # 0.7 s against 0.2 s: an error of 2.5, Kp 1 and Ki 0.1
+    """40 wait, to be served within 2 s: 25 requests per second, for which three replicas are stable."""
+    found = Corrector().correct(pipeline([stage(0, 2, queued=40), stage(1, 2)]))
+    assert [one.growth for one in found] == [1, 0]
     assert (found[0].is_key, found[1].is_key) == (True, False)
+
+
+def test_what_comes_to_the_first_stage_will_come_to_all() -> None:
+    """Later stages grow with it, and not one after the other as requests get there."""
+    stages = [stage(0, 1, arrival_per_s=25.0), stage(1, 1), stage(2, 1)]
+    assert [one.growth for one in Corrector().correct(pipeline(stages))] == [2, 2, 2]
+
+
+def test_the_pid_is_cut_off_at_what_the_target_needs() -> None:
+    """At 95 % load it waits 2 s for a target of 0.2 s: an error of 9, and two replicas are enough."""
+    view = pipeline([stage(0, 1, arrival_per_s=9.5), stage(1, 2)])
+    assert [one.growth for one in Corrector().correct(view)] == [1, 0]
+    plain = Corrector(CorrectorSettings(bounded=False)).correct(view)
+    assert [one.growth for one in plain] == [7, 0]  # 9 + 0.9, rounded up, and eight replicas at most
+
+
+def test_a_delay_that_no_formula_sees_adds_one_at_a_time() -> None:
+    slow = stage(0, 2, delay_s=3.0, queued=1)
+    assert [one.growth for one in Corrector().correct(pipeline([slow, stage(1, 2)]))] == [1, 0]
 
 
 def test_targets_are_shares_of_the_slo_by_execution_time() -> None:
@@ -192,12 +212,12 @@ def test_both_sets_of_defaults_have_names() -> None:
 
 def test_with_the_pid_off_a_stage_only_stays_stable() -> None:
     corrector = Corrector(CorrectorSettings(control="rate"))
-    stages = [stage(0, queued=50), stage(1, arrival_per_s=25.0), stage(2, 3, arrival_per_s=25.0)]
+    stages = [stage(0, queued=9), stage(1, arrival_per_s=25.0), stage(2, 3, arrival_per_s=25.0)]
     assert [one.growth for one in corrector.correct(pipeline(stages))] == [0, 2, 0]
 
 
 def test_while_a_replica_loads_the_measured_delay_does_not_count() -> None:
     loading = (StageReplicaView(0, 0, "serving"), StageReplicaView(1, 0, "loading"))
     still = stage(0, 2, delay_s=3.0)
-    assert Corrector().expected_s(still) == 3.0
-    assert Corrector().expected_s(stage(0, there=loading, delay_s=3.0)) < 0.2
+    assert Corrector().expected_s(still, 5.0) == 3.0
+    assert Corrector().expected_s(stage(0, there=loading, delay_s=3.0), 5.0) < 0.2

@@ -56,12 +56,20 @@ def test_what_no_host_with_a_copy_holds_goes_elsewhere() -> None:
 def test_key_stages_go_where_most_gpus_are_free() -> None:
     view = pipeline([stage(0, there=())], [host(0, 2), host(1, 4), host(2, 3)])
     assert plentiful(FreeRoom(view), 3)
-    assert [start.gpus for start in placed(view, 3, True)] == [(4, 5, 9)]
+    assert [start.gpus for start in placed(view, 1, True)] == [(4,)]
+    assert [start.gpus for start in placed(view, 3, True)] == [(4, 9, 2)]  # a load on each host first
 
 
 def test_others_are_packed() -> None:
     view = pipeline([stage(0, there=())], [host(0, 2), host(1, 4), host(2, 3)])
-    assert [start.gpus for start in placed(view, 3, False)] == [(2, 3, 9)]
+    assert [start.gpus for start in placed(view, 1, False)] == [(2,)]
+    assert [start.gpus for start in placed(view, 4, False)] == [(2, 9, 4, 3)]
+
+
+def test_hosts_that_load_come_last() -> None:
+    loading = (StageReplicaView(0, 0, "loading"), StageReplicaView(1, 2, "serving"))
+    view = pipeline([stage(0, there=loading)], [host(0, 2), host(1, 4), host(2, 3)])
+    assert [start.gpus for start in placed(view, 1, False)] == [(9,)]
 
 
 def test_under_contention_key_stages_are_dispersed() -> None:
