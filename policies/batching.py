@@ -12,7 +12,7 @@ from serving.vocabulary.actions import Chunk
 
 
 def make_room(view: ReplicaView, need: int) -> tuple[tuple[int, ...], int, int]:
-    """Preempt from the tail of the running set until the ``need`` blocks of a decode step are there.
+    """Preempt from the tail of the running set (lowest priorities first) until a step's ``need`` is there.
 
     Every one who leaves may need one fewer. Returns (victims newest first, requests left decoding, free
     blocks after their step).
@@ -35,10 +35,12 @@ def append_slots(view: ReplicaView) -> tuple[int, ...]:
     """Requests to preempt, newest first, where each request must find a free block, needed or not.
 
     The oldest goes first. Where no block is free the newest request not looked at yet is preempted, in the
-    end the request itself (vLLM 0.6: Scheduler._schedule_running, BlockSpaceManagerV1.can_append_slots).
+    end the request itself (vLLM 0.6: Scheduler._schedule_running, BlockSpaceManagerV1.can_append_slots). By
+    priority those of higher ones go before and are preempted after all others.
     """
     kv = view.kv
-    free, victims, to_come = kv.free_blocks, list[int](), deque(view.running)
+    order = reversed(list(view.newest_first())) if view.by_priority else view.running
+    free, victims, to_come = kv.free_blocks, list[int](), deque(order)
     while to_come:
         request = to_come.popleft()
         if not kv.decodes(request):
@@ -49,6 +51,35 @@ def append_slots(view: ReplicaView) -> tuple[int, ...]:
         if not victims or victims[-1] != request:
             free -= kv.takes_block_next_step(request)
     return tuple(victims)
+
+
+def _spare(
+    view: ReplicaView,
+    chunks: list[Chunk],
+    prompt: int,
+    need: int,
+    victims: tuple[int, ...],
+    budget: int,
+    free: int,
+) -> tuple[tuple[int, ...], int, int]:
+    """Preempt those of lower priority than a prompt until it has its blocks, in the end itself.
+
+    ``chunks``: of requests that stay. Returns (victims, budget left, free blocks left).
+    """
+    kv, staying = view.kv, {request for request, _, _ in chunks}
+    for victim in view.newest_first():
+        if need <= free:
+            break
+        if victim in victims or victim in staying:
+            continue
+        victims = (*victims, victim)
+        free += kv.blocks_freed(victims)
+        if kv.decodes(victim):
+            free += kv.takes_block_next_step(victim)
+            budget += 1
+        if victim == prompt:
+            break
+    return victims, budget, free
 
 
 def decode_batch(steps: int, interruptible: bool) -> Batch:
@@ -122,7 +153,8 @@ class ChunkedPrefill:
         """Append chunks of prompts begun earlier; returns (victims, budget left, free blocks left).
 
         A prompt stays unfinished only when it used up a step's budget, so nothing was admitted behind it:
-        the newest running request is preempted, and that is the prompt itself.
+        the newest running request is preempted, and that is the prompt itself. By priority others of lower
+        ones are preempted before.
         """
         kv = view.kv
         for progress in view.prefilling.values():
@@ -132,6 +164,10 @@ class ChunkedPrefill:
             tokens = min(progress.known_tokens - start, budget)
             held = kv.held_blocks(request)
             extra = -(-(start + tokens) // kv.block_tokens) - held
+            if extra > free and view.by_priority:
+                victims, budget, free = _spare(view, chunks, request, extra, victims, budget, free)
+                if request in victims:
+                    continue
             if extra > free:
                 victims = (*victims, request)
                 free += kv.blocks_freed(victims)

@@ -58,6 +58,7 @@ class ServiceOptions:
     models named there, which are in stages.
     ``reports_period_ns``: between two load reports of an instance; 0: nobody reads any.
     ``reports_at_step_ends``: see ``LoadReports``.
+    ``by_priority``: of queues that instances share.
     """
 
     hand_overs: Mapping[str, HandOverRules] = field(default_factory=dict)
@@ -67,6 +68,7 @@ class ServiceOptions:
     reports_period_ns: int = 0
     reports_at_step_ends: bool = False
     pipelines: PipelineParts | None = None
+    by_priority: bool = False
 
 
 def compose(
@@ -141,6 +143,7 @@ def _services(
                 options.max_num_batched_tokens,
                 books.transfer_ids,
                 live.get(model),
+                options.by_priority,
             )
         else:
             own = [one for one in replicas if one.model == model]
@@ -157,6 +160,7 @@ def _services(
                 live.get(model),
                 queue,
                 prototype.max_model_len,
+                options.by_priority,
             )
             found[model] = _migrating(colocated, books, options.migration)
     return found

@@ -115,6 +115,7 @@ def controller_of(
     coalesce = not engine.exact and not (system.instances.split and _may_preempt(config, hardware))
     checks = not _is_ours(system.batcher.policy)
     queue = cast(Queue | None, system.instances.queue)
+    by_priority = system.instances.scheduling_policy == "priority"
     migration = migration_of(config, estimates)
     migrator = None if migration is None else migration.migrator
     scaler = None if elastic is None else elastic.policies.scaler
@@ -130,6 +131,7 @@ def controller_of(
             checks=checks,
             lockstep=engine.data_parallel_size > 1,
             named_requests=named_requests,
+            by_priority=by_priority,
         ),
         ServiceOptions(
             hand_over_rules(config),
@@ -139,6 +141,7 @@ def controller_of(
             reports_ns,
             reports_at_step_ends(config, dispatcher),
             pipelines_of(config),
+            by_priority,
         ),
         starts_of(config, replicas),
         elastic,

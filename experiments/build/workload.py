@@ -11,6 +11,7 @@ from serving.vocabulary.estimates import Estimates, ModelEstimates
 from traces.capacity import prompt_load, rate_factor
 from traces.errors import TraceError
 from traces.load import load
+from traces.priorities import with_high_priority
 from traces.repeating import repeated
 from traces.resampling import resampled
 from traces.scaling import compress_time, scale_rate, scale_tokens
@@ -103,13 +104,17 @@ def selected(trace: TraceConfig, seed: int) -> Workload:
 
 
 def finished(trace: TraceConfig, seed: int, workload: Workload) -> Workload:
-    """Rate factor, time compression, limit, and requests drawn again: all that needs no cluster."""
+    """Rate, time compression, limit, requests drawn again, priorities: all that needs no cluster."""
     if trace.rate_scale is not None:
         workload = scale_rate(workload, trace.rate_scale, seed)
     workload = compress_time(workload, trace.time_compression)
     if trace.limit is not None:
         workload = workload.limited(trace.limit)
-    return workload if trace.resample is None else resampled(workload, seed, trace.block_requests)
+    if trace.resample is not None:
+        workload = resampled(workload, seed, trace.block_requests)
+    if trace.high_priority_share is not None:
+        workload = with_high_priority(workload, trace.high_priority_share, seed)
+    return workload
 
 
 def unused(workload: Workload, hosted: int = 1, shares: bool = False) -> list[str]:

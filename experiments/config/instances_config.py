@@ -6,6 +6,7 @@ from typing import Final
 from serving.vocabulary.errors import UserError
 
 QUEUES: Final = ("common", "per_instance")
+SCHEDULING_POLICIES: Final = ("fcfs", "priority")  # vLLM's --scheduling-policy
 SIZES: Final = ("full", "half", "minimum")
 LEAST_PERIOD_MS: Final = 0.001  # a period of less would round to nothing
 RESERVES: Final = ("max_new_tokens", "oracle", "mean")
@@ -13,7 +14,7 @@ RESERVES: Final = ("max_new_tokens", "oracle", "mean")
 _SPLIT_ONLY: Final = (
     ("prefill_min", 1), ("prefill_max", None), ("decode_min", 1), ("decode_max", None),
 )  # fmt: skip
-_WORDS: Final = ("queue", "start", "compile_cache")
+_WORDS: Final = ("queue", "start", "compile_cache", "scheduling_policy")
 _BOTH_ONLY: Final = (("both_min", 1), ("both_max", None))
 
 
@@ -28,7 +29,7 @@ class InstancesConfig:
 
     ``queue``: where requests wait whose instances do both (``QUEUES``); None: common if there is a scaler.
     ``start``, ``compile_cache``: what new instances find (``hwmodels.loading.starting``); start None: as
-    ``engine.start_up`` declares.
+    ``engine.start_up`` declares. ``scheduling_policy``: in which order requests wait and are preempted.
     """
 
     split: bool
@@ -46,11 +47,13 @@ class InstancesConfig:
     queue: str | None = None
     start: str | None = None
     compile_cache: str = "host"
+    scheduling_policy: str = "fcfs"
 
 
 def check_instances(one: InstancesConfig, scaler: str, live: str) -> None:
     """Refuse settings that contradict each other, with a UserError."""
     _check_queue(one, live)
+    _check_policy(one, live)
     if one.size not in SIZES:
         raise UserError(f"system.instances.size={one.size} is unknown: write one of {', '.join(SIZES)}")
     _check_roles(one)
@@ -105,6 +108,19 @@ def _check_queue(one: InstancesConfig, live: str) -> None:
         raise UserError(
             f"system.instances.queue=per_instance leaves nothing that system/live={live} could take: write "
             "system.instances.queue=common or system/live=none"
+        )
+
+
+def _check_policy(one: InstancesConfig, live: str) -> None:
+    if one.scheduling_policy not in SCHEDULING_POLICIES:
+        raise UserError(
+            f"system.instances.scheduling_policy={one.scheduling_policy} is unknown: write one of "
+            f"{', '.join(SCHEDULING_POLICIES)}"
+        )
+    if one.scheduling_policy == "priority" and live != "none":
+        raise UserError(
+            f"system.instances.scheduling_policy=priority does not fit system/live={live}, whose batches are "
+            "in order of arrival: write system.instances.scheduling_policy=fcfs or system/live=none"
         )
 
 

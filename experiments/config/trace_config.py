@@ -23,8 +23,9 @@ class TraceConfig:
     ``rate_scale`` times; ``utilization`` of what the cluster is estimated to carry; ``prefill_share`` of the
     cluster's prefill tokens per second on average and ``peak_share`` in the busiest 5 s, whichever is lower.
     ``time_compression``: times divided by it. ``limit``: the first requests. ``resample``:
-    ``block`` draws them again by the seed, ``block_requests`` in a row. ``params``: what the drawn
-    trace, or the reader of a recorded one, is told (trace.NAME on the command line).
+    ``block`` draws them again by the seed, ``block_requests`` in a row. ``high_priority_share``: of the
+    requests, drawn by the seed, has priority 1. ``params``: what the drawn trace, or the reader of a recorded
+    one, is told (trace.NAME on the command line).
     """
 
     name: str
@@ -47,6 +48,7 @@ class TraceConfig:
     limit: int | None
     resample: str | None
     block_requests: int | None
+    high_priority_share: float | None
     params: dict[str, Any]
 
 
@@ -69,6 +71,7 @@ DEFAULTS: Final[dict[str, Any]] = {
     "time_compression": 1.0,
     "limit": None,
     **NO_RESAMPLING,
+    "high_priority_share": None,
 }
 
 

@@ -17,6 +17,7 @@ from experiments.report.style import RANGE_STYLE, STYLE
 from experiments.report.table import (
     LATENCIES,
     STATISTICS,
+    classes_of,
     facts,
     faults_told,
     forced,
@@ -177,7 +178,7 @@ def _numbers(summary: Mapping[str, Any]) -> str:
         values = section(summary, key)
         cells = "".join(f"<td>{duration(values.get(name))}</td>" for name in STATISTICS)
         rows += f'<tr><td class="name">{label}</td>{cells}</tr>'
-        for end, texts in ends_of(summary, key, STATISTICS):
+        for end, texts in [*classes_of(summary, key), *ends_of(summary, key, STATISTICS)]:
             cells = "".join(f"<td>{text}</td>" for text in texts)
             rows += f'<tr class="end"><td>{end}</td>{cells}</tr>'
     shown = list(facts(summary))

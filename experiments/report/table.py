@@ -24,6 +24,19 @@ OBSTACLES: Final = {  # of serving.protocols.scaling, in words
 }
 
 
+def classes_of(summary: Mapping[str, Any], latency: str) -> list[tuple[str, list[str]]]:
+    """Rows of a table of latencies, by statistic: one of each priority, none where requests are alike."""
+    found = summary.get("priorities")
+    return [
+        (
+            f"priority {one['priority']}",
+            [duration(section(one, latency).get(name)) for name in STATISTICS],
+        )
+        for one in (found if isinstance(found, list) else ())
+        if latency in one
+    ]
+
+
 def lost(summary: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """(what happened, reason, how many) of every request that has no answer, most frequent first."""
     rows: list[tuple[str, str, str]] = []
@@ -247,7 +260,7 @@ def _latency_table(summary: Mapping[str, Any]) -> "Table":
     for key, label in LATENCIES:
         values = section(summary, key)
         table.add_row(label, *(duration(values.get(name)) for name in STATISTICS))
-        for name, cells in ends_of(summary, key, STATISTICS):
+        for name, cells in [*classes_of(summary, key), *ends_of(summary, key, STATISTICS)]:
             table.add_row(f" {name}", *cells, style="dim")
     return table
 

@@ -130,10 +130,10 @@ def summarize(
         },
         "rejected_reasons": dict(sorted(metrics.rejected_reasons.items())),
         "failed_reasons": dict(sorted(metrics.failed_reasons.items())),
-        "ttft_ms": _spread(columns["ttft_ms"]),
-        "tpot_ms": _spread(columns["tpot_ms"]),
+        "ttft_ms": spread(columns["ttft_ms"]),
+        "tpot_ms": spread(columns["tpot_ms"]),
         "itl_ms": _gaps(metrics, columns),
-        "e2e_ms": _spread(columns["e2e_ms"]),
+        "e2e_ms": spread(columns["e2e_ms"]),
         "slo": _slo(columns, finished + rejected + failed, slo, span_s),
         "throughput": {
             "req_per_s": per_s(finished, span_s),
@@ -163,7 +163,7 @@ def _span_s(columns: dict[str, np.ndarray], last_failure_ns: int) -> float:
     return max(int(finish.max()) if len(finish) else 0, last_failure_ns) / NS_PER_S
 
 
-def _spread(values: np.ndarray) -> dict[str, float | None]:
+def spread(values: np.ndarray) -> dict[str, float | None]:
     """mean, quantiles (linear interpolation), max over the values there are."""
     import numpy as np
 

@@ -15,6 +15,7 @@ from experiments.policy.watch import PolicyWatch
 from experiments.results.journal_file import NAME as JOURNAL_NAME
 from experiments.results.journal_file import JournalFile, header_fields
 from experiments.results.metrics import RunMetrics, summarize
+from experiments.results.priorities import add_priorities
 from experiments.results.series_sink import SeriesSink, series_sink
 from experiments.run.simulate import Prepared, prepare, provenance
 from experiments.run.write_results import SERIES_NAME, write_config, write_parquet, write_results
@@ -97,6 +98,7 @@ def _summary(
         metrics, columns, workload.dropped, config.slo, config.cluster.gpus, len(prepared.replicas)
     )
     summary |= provenance(prepared)
+    add_priorities(summary, columns, workload)
     summary["real"] = {
         "workers": config.workers,
         "wall_s": report.wall_s,

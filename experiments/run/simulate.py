@@ -39,6 +39,7 @@ from experiments.results.metrics import RunMetrics, per_s, summarize
 from experiments.results.migration_summary import migration_summary
 from experiments.results.preemption_loss import add_preemption_loss
 from experiments.results.prefix_hits import FirstChunks, prefix_section
+from experiments.results.priorities import add_priorities
 from experiments.results.series_sink import series_sink
 from experiments.results.stages_summary import stage_rows, stages_section
 from experiments.results.start_summary import start_summary
@@ -122,9 +123,8 @@ def prepare(config: RunConfig) -> Prepared:
         check_lengths(config, workload, hardware, build.prototypes_of(config, hardware))
         start = start_of(config, hosted, estimates.models[0], workload)
         replicas = build.replicas_of(config, hardware, start)
-    fault_plan_of(
-        config, replicas
-    )  # here, so that one that cannot happen is refused before anything is written
+    # Here, so that one that cannot happen is refused before anything is written.
+    fault_plan_of(config, replicas)
     return Prepared(config, hardware, replicas, estimates, workload, start)
 
 
@@ -190,6 +190,7 @@ def execute(
         summary |= prefix_section(config, workload, cached, controller.engines.values())
         columns |= {CACHED_TOKENS: cached[columns["request"]]}
     add_preemption_loss(summary, columns, simulation.preemption_losses_ns())
+    add_priorities(summary, columns, workload)
     if data_plane is not None:
         summary |= _moved(prepared, controller, data_plane, summary, report)
     summary |= groups_section(simulation.groups.groups)

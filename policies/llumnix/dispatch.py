@@ -20,26 +20,41 @@ class Freeness:
     batch count at once; None: the former, but ``changes`` where an engine chooses a step while the one before
     it runs. Between these an instance only gets fuller, so a heap by what was last read of each
     is looked at again from its top alone.
+
+    ``high_priority_target_tokens``: what an instance with high-priority requests is to hold at most; None:
+    all requests are alike.
     """
 
     reads_load_reports = True
 
     def __init__(
-        self, rule: str = "shipped", reports_age_ms: float = 50.0, reports_at: str | None = None
+        self,
+        rule: str = "shipped",
+        reports_age_ms: float = 50.0,
+        reports_at: str | None = None,
+        high_priority_target_tokens: int | None = None,
     ) -> None:
         if not 0 < reports_age_ms < inf:
             raise ValueError(f"reports_age_ms must be finite and above 0, not {reports_age_ms}")
         if reports_at is not None and reports_at not in REPORTS_AT:
             raise ValueError(f"reports_at must be one of {', '.join(REPORTS_AT)}, not {reports_at}")
         self.reports_age_ms, self.reports_at = reports_age_ms, reports_at
-        self._freeness = dispatch_rule(rule)
-        self._orders: dict[str, FreestFirst] = {}
+        target_tokens = high_priority_target_tokens
+        classes = (False,) if target_tokens is None else (False, True)
+        self._rules = [dispatch_rule(rule, target_tokens, high) for high in classes]
+        self._orders: dict[str, list[FreestFirst]] = {}
 
     def dispatch(self, request: Request, fleet: FleetView) -> tuple[int, str]:
         """The freest; the reason tells how free."""
-        order = self._orders.get(request.model)
-        if order is None:
-            order = self._orders[request.model] = FreestFirst(self._freeness)
+        orders = self._orders.get(request.model)
+        if orders is None:
+            orders = self._orders[request.model] = [FreestFirst(rule) for rule in self._rules]
+        order = orders[0]
+        if len(orders) > 1:
+            newly = fleet.newly_reported()
+            for one in orders:
+                one.note(newly, fleet)
+            order = orders[request.priority > 0]
         load, replica, report = order.first(fleet)
         if load == -inf:
             return replica, "it has no requests"

@@ -4,6 +4,10 @@ Each rule is a function from a report to a number, the larger the freer; without
 than any with some. ``shipped`` is the artefact of Llumnix (AlibabaPAI/llumnix, branch osdi24ae), which stores
 the negated number and counts blocks per request; ``paper`` is Algorithm 1, in iterations that the batch can
 still run.
+
+An instance with high-priority requests (above 0) is to hold few tokens, so that they decode fast: what is
+above that target is their headroom, which counts as used (Algorithm 1 adds headroom / number of them to the
+virtual usage of each). ``headroom`` wraps a rule so.
 """
 
 from collections.abc import Callable
@@ -56,21 +60,56 @@ def paper_without_queue(one: LoadReport) -> float:
 RULES: Final = ("paper", "shipped")
 
 
-def check_rule(rule: str) -> None:
-    """Refuse a word that is no rule."""
+def check_rule(rule: str, target_tokens: int | None = None) -> None:
+    """Refuse a word that is no rule, and a target that nothing fits into."""
     if rule not in RULES:
         raise ValueError(f"rule must be paper or shipped, not {rule}")
+    if target_tokens is not None and target_tokens < 1:
+        raise ValueError(f"high_priority_target_tokens must be at least 1 or null, not {target_tokens}")
 
 
-def dispatch_rule(rule: str) -> Rule:
-    """By which a request that arrives is given to an instance."""
-    check_rule(rule)
-    return shipped_dispatch if rule == "shipped" else paper
+def _has_high(one: LoadReport) -> bool:
+    return one.high_running + one.high_waiting > 0
 
 
-def migration_rule(rule: str, defragment: bool) -> Rule:
-    """By which instances are paired. ``defragment``: running requests make room for a queue's head."""
-    check_rule(rule)
+def _has_no_high(one: LoadReport) -> bool:
+    return one.high_running + one.high_waiting == 0
+
+
+def _runs_high(one: LoadReport) -> bool:
+    return one.high_running > 0
+
+
+def headroom(rule: Rule, target_tokens: int | None, held: Callable[[LoadReport], bool]) -> Rule:
+    """``rule``, to which the memory beyond the target counts as used where ``held`` says so."""
+    if target_tokens is None:
+        return rule
+
+    def with_headroom(one: LoadReport) -> float:
+        if not held(one):
+            return rule(one)
+        kept = one.total_blocks - target_tokens // one.block_tokens
+        return rule(one._replace(free_blocks=one.free_blocks - kept))
+
+    return with_headroom
+
+
+def dispatch_rule(rule: str, target_tokens: int | None = None, high: bool = False) -> Rule:
+    """By which a request that arrives is given to an instance; ``high``: one of high priority.
+
+    A normal one sees the headroom of others. One of high priority does not; as shipped it sees the headroom
+    that it would bring to an instance without any of its kind, so that they share few instances.
+    """
+    check_rule(rule, target_tokens)
     if rule == "shipped":
-        return shipped_migration if defragment else shipped_migration_without_queue
-    return paper if defragment else paper_without_queue
+        return headroom(shipped_dispatch, target_tokens, _has_no_high if high else _has_high)
+    return paper if high else headroom(paper, target_tokens, _runs_high)
+
+
+def migration_rule(rule: str, defragment: bool, target_tokens: int | None = None) -> Rule:
+    """By which instances are paired. ``defragment``: running requests make room for a queue's head."""
+    check_rule(rule, target_tokens)
+    if rule == "shipped":
+        plain = shipped_migration if defragment else shipped_migration_without_queue
+        return headroom(plain, target_tokens, _has_high)
+    return headroom(paper if defragment else paper_without_queue, target_tokens, _runs_high)

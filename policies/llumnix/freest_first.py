@@ -5,6 +5,7 @@ free blocks. So what was last read of an instance is the most that it can be: a 
 top on once what surfaces is read again.
 """
 
+from collections.abc import Sequence
 from heapq import heapify, heappop, heappush, heapreplace
 
 from policies.llumnix.freeness import Rule
@@ -22,14 +23,19 @@ class FreestFirst:
         self._heap: list[Entry] = []
         self._last: dict[int, LoadReport] = {}
 
-    def first(self, fleet: FleetView) -> Entry:
-        """The freest by its last load report, the lowest id among equals."""
+    def note(self, newly: Sequence[int], fleet: FleetView) -> None:
+        """These have new reports."""
         heap, last, report_of = self._heap, self._last, fleet.report
-        for replica in fleet.newly_reported():
+        for replica in newly:
             report = report_of(replica)
             if report is not None:
                 last[replica] = report
                 heappush(heap, (-self._freeness(report), replica, report))
+
+    def first(self, fleet: FleetView) -> Entry:
+        """The freest by its last load report, the lowest id among equals."""
+        self.note(fleet.newly_reported(), fleet)
+        heap, last, report_of = self._heap, self._last, fleet.report
         if len(heap) > 4 * len(last) + 64:
             heap[:] = [one for one in heap if last.get(one[1]) is one[2]]
             heapify(heap)

@@ -14,7 +14,11 @@ class Llumnix:
     as shipped, all with a preempted request that waits; destinations are above. One that takes no requests
     any more is a source before all others. ``defragment``: a queue's head counts. ``rounds``: instances are
     paired in every such round, as shipped once in four reports of each. The newest request leaves (shipped),
-    or the one of lowest priority, the shortest among equals (paper).
+    or the shortest (paper).
+
+    ``high_priority_target_tokens``: what an instance with high-priority requests is to hold at most. What is
+    above counts as used there, and requests of the lowest priority leave first; as shipped none of high
+    priority ever does. None: all requests are alike.
     """
 
     reads_load_reports = True
@@ -25,12 +29,14 @@ class Llumnix:
         migrate_out_threshold: float = 3.0,
         defragment: bool = True,
         rounds: int = 4,
+        high_priority_target_tokens: int | None = None,
     ) -> None:
         if not -inf < migrate_out_threshold < inf:
             raise ValueError(f"migrate_out_threshold must be finite, not {migrate_out_threshold}")
         if rounds < 1:
             raise ValueError(f"rounds must be at least 1, not {rounds}")
-        self._freeness = migration_rule(rule, defragment)
+        self._freeness = migration_rule(rule, defragment, high_priority_target_tokens)
+        self._by_priority = high_priority_target_tokens is not None
         self._shipped, self._threshold, self._rounds = rule == "shipped", migrate_out_threshold, rounds
         self._seen: dict[str, int] = {}
 
@@ -61,8 +67,10 @@ class Llumnix:
         report = view.report(view.destination)
         if not decoding or (self._shipped and report is not None and report.waiting):
             return None
+        if self._by_priority:
+            lowest = min([0 if self._shipped else inf, *map(view.priority, decoding)])
+            decoding = [one for one in decoding if view.priority(one) == lowest]
         if self._shipped:
-            normal = [one for one in decoding if not view.priority(one)]
-            return (normal[-1], "the newest") if normal else None
-        _, context, chosen = min((view.priority(one), view.context_tokens(one), one) for one in decoding)
+            return (decoding[-1], "the newest") if decoding else None
+        context, chosen = min((view.context_tokens(one), one) for one in decoding)
         return chosen, f"the shortest, {context} tokens"

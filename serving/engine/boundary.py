@@ -7,6 +7,7 @@ when ``go_on`` says so.
 
 from serving.engine.engine import Engine
 from serving.engine.progress import AT_WORK, EngineState, Progress
+from serving.engine.waiting import queue_first
 from serving.vocabulary.actions import Action, Detach, Interrupt
 
 _GONE = (EngineState.LOST, EngineState.VACANT)
@@ -67,4 +68,4 @@ def requeue(engine: Engine, progress: Progress) -> None:
     progress.known_tokens += 1
     progress.computed = 0
     progress.was_preempted = False
-    engine.waiting.appendleft(progress)
+    queue_first(engine.waiting, progress)

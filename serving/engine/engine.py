@@ -27,7 +27,9 @@ from serving.engine.batch_answers import (
 )
 from serving.engine.kv_ledger import KvLedger
 from serving.engine.layer_pass import LayerPass
+from serving.engine.preemption import drop_kv
 from serving.engine.progress import EngineState, Progress
+from serving.engine.waiting import queue_first, queue_up
 from serving.protocols.batch import Batch, Batcher, ReplicaView, chosen
 from serving.vocabulary.actions import Action, Chunk, Fail, Interrupt, JoinBatch, Preempt, Run
 from serving.vocabulary.events import Ran
@@ -44,7 +46,7 @@ class Engine:
 
     __slots__ = (
         "_admitted", "_arrival_queue", "_chunks", "_decode_first", "_interruptible", "_steps_left", "_stop",
-        "asynchronous", "attached", "batcher", "checks", "coalesce", "ended", "epoch", "halts",
+        "asynchronous", "attached", "batcher", "by_priority", "checks", "coalesce", "ended", "epoch", "halts",
         "handing_over", "hands_over", "id", "joining", "layer_pass", "ledger", "lockstep", "max_num_seqs",
         "outgoing", "preemptions", "prefilling", "prompts_alone", "replica", "running", "state",
         "unseen_arrivals", "view", "waiting",
@@ -61,11 +63,13 @@ class Engine:
         checks: bool = True,
         lockstep: bool = False,
         named: bytes | None = None,
+        by_priority: bool = False,
     ) -> None:
         """``prompts_alone``: a pass with prompts is reported after its first step.
 
         ``checks``: whether the batcher's answers are checked in full. ``lockstep``: it is a rank of a
         data-parallel group, whose steps begin together; it spends one for which it chose nothing in time.
+        ``by_priority``: who has a higher priority waits before the others, and is preempted after them.
         """
         self.id = replica.id
         self.replica = replica
@@ -87,32 +91,35 @@ class Engine:
         self.outgoing: deque[Progress] = deque()  # their prompts are computed, their KV waits here
         self.attached: list[Progress] = []  # their KV is here, they decode from the next pass on
         self.joining: list[Sequence[Progress]] = []  # of these, who joins the run in progress
-        self.checks = checks
-        self.lockstep = lockstep
+        self.checks, self.lockstep = checks, lockstep
         self.max_num_seqs = 1 << 30  # how many may decode here; a batcher has its own limit for who it admits
         self.layer_pass: LayerPass | None = None
         self.preemptions = 0
-        self.prompts_alone = prompts_alone
+        self.prompts_alone, self.by_priority = prompts_alone, by_priority
         self.state: EngineState = _IDLE if loaded else _LOADING
         # The pass in progress: chunks not yet reported, whether residents take part in its first step,
         self._chunks: tuple[Chunk, ...] = ()
         self._decode_first, self.handing_over = True, False
         self._steps_left, self._admitted = -1, 0  # steps it may still run; while nothing runs
         self._interruptible = False  # whether an arrival should stop it
-        self.view = ReplicaView(self.running, self.prefilling, self.waiting, self.ledger)
+        self.view = ReplicaView(self.running, self.prefilling, self.waiting, self.ledger, by_priority)
 
     def enqueue(self, request: Request, actions: list[Action]) -> None:
         """A request was assigned to this replica."""
         assert self.state not in _GONE, "a request was dispatched to a lost or vacant replica"
+        one, waiting = Progress(request, self.by_priority), self.waiting
         if self.state is _IDLE:
-            self.waiting.append(Progress(request))
+            queue_up(waiting, one)
             self._start_pass(actions)
             return
-        self._arrival_queue.append(Progress(request))
-        if self._interruptible:
-            self._interruptible = False
-            self.state = _STOPPING
-            actions.append(self._stop)
+        # Before a head that was declined it may begin at the next boundary.
+        heads = self.state is _RUNNING and bool(waiting) and waiting[0].priority < one.priority
+        if self._arrival_queue is waiting:
+            queue_up(waiting, one)
+        else:
+            self.unseen_arrivals.append(one)
+        if self._interruptible or heads:
+            self.cut_run(actions)
 
     def vacate(self) -> None:
         """The GPUs go to others; nothing may be left here."""
@@ -143,7 +150,8 @@ class Engine:
     def take(self, requests: Iterable[Request], actions: list[Action]) -> None:
         """Requests that wait elsewhere are given to this idle replica, to be batched together."""
         assert self.state is _IDLE, "only an idle replica takes more"
-        self.waiting.extend(map(Progress, requests))
+        for request in requests:
+            queue_up(self.waiting, Progress(request, self.by_priority))
         self._start_pass(actions)
 
     def join_batch(self, arrived: Sequence[Progress], actions: list[Action], fits: bool = True) -> None:
@@ -286,7 +294,7 @@ class Engine:
             unseen_arrivals = self.unseen_arrivals
             # Those who came before the last step began are seen now.
             while unseen_arrivals and unseen_arrivals[0].arrival_ns <= event.last_step_ns:
-                self.waiting.append(unseen_arrivals.popleft())
+                queue_up(self.waiting, unseen_arrivals.popleft())
             if not self.halts:
                 self._start_pass(actions)
         else:
@@ -470,8 +478,8 @@ class Engine:
         batch = self._without_victims(batch, actions)
         if batch is None and (self.ended or self.unseen_arrivals):
             self._release_ended()
-            self.waiting.extend(self.unseen_arrivals)
-            self.unseen_arrivals.clear()
+            while self.unseen_arrivals:
+                queue_up(self.waiting, self.unseen_arrivals.popleft())
             batch = self._without_victims(chosen(self.batcher, self.view), actions)
         if batch is None and self.waiting and not (self.outgoing or self.ledger.holders()):
             # The last request that ran was preempted, so all memory is free: it is admitted again at once.
@@ -488,23 +496,15 @@ class Engine:
         return batch
 
     def _preempt(self, victims: tuple[int, ...], actions: list[Action]) -> None:
-        """Drop the victims' KV and put them at the head of the queue, so that the oldest comes first."""
-        ledger = self.ledger
+        """The victims lose their KV and wait before all others of their priority, the oldest first."""
         for request in victims:
             progress = self.running.pop(request)
             if request in self.ended:
                 self.ended.remove(request)
-                ledger.preempt(request, 0)  # what its last step stored is not known yet
+                self.ledger.preempt(request, 0)  # what its last step stored is not known yet
                 continue
-            stored = progress.computed
-            if self.prefilling.pop(request, None) is None:
-                context = ledger.context_tokens(request)
-                # vLLM hashes the last position only when its step's output is known (async_scheduler.py).
-                stored = max(progress.known_tokens, context - 1 - self.asynchronous)
-                progress.known_tokens = context
-            progress.computed = 0
-            progress.was_preempted = True
-            ledger.preempt(request, stored)
-            self.waiting.appendleft(progress)
+            decoded = self.prefilling.pop(request, None) is None
+            drop_kv(self.ledger, progress, decoded, int(self.asynchronous))
+            queue_first(self.waiting, progress)
             self.preemptions += 1
             actions.append(Preempt(self.id, request, "no free KV block"))

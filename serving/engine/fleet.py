@@ -68,12 +68,16 @@ class Fleet:
         self._change(replica, 1, request.prompt_tokens + request.max_new_tokens)
         if self._sent is not None:
             self._sent.assigned(replica, request)
+        if request.priority > 0 and self.reports is not None:
+            self.reports.count_high(replica, 1)
 
     def departed(self, replica: int, request: Request) -> None:
         """A request left a replica, finished or failed."""
         self._change(replica, -1, -request.prompt_tokens - request.max_new_tokens)
         if self._sent is not None:
             self._sent.departed(replica, request)
+        if request.priority > 0 and self.reports is not None:
+            self.reports.count_high(replica, -1)
 
     def _change(self, replica: int, requests: int, tokens: int) -> None:
         """So many more of both."""

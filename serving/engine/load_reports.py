@@ -25,17 +25,20 @@ _BEFORE_TICKS: Final = frozenset((Opened, Arrived, Sent, Loaded, LoadStopped))
 
 
 class _Known:
-    """Of one instance: as of its last report, and of the last tick (``free_blocks``)."""
+    """Of one instance: as of its last report, and of the last tick (``free_blocks``).
+
+    ``high``: its requests of a priority above 0, ``high_now``: by the latest count.
+    """
 
     __slots__ = (
-        "coming", "engine", "free_blocks", "preemptions", "report", "running", "since", "steps", "tick_ns",
-        "waiting",
+        "coming", "engine", "free_blocks", "high", "high_now", "preemptions", "report", "running", "since",
+        "steps", "tick_ns", "waiting",
     )  # fmt: skip
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.free_blocks = self.running = self.waiting = self.preemptions = 0
-        self.tick_ns = 0
+        self.tick_ns = self.high = self.high_now = 0
         self.report: LoadReport | None = None  # until somebody asks
         # Told at the end of a step: how it stood when that began; steps that the engine knew then, and now.
         self.coming: LoadReport | None = None
@@ -77,7 +80,9 @@ class LoadReports:
 
     def add(self, engine: Engine) -> None:
         """An instance makes reports from now on."""
-        known = self._known[engine.id] = _Known(engine)
+        before, known = self._known.get(engine.id), _Known(engine)
+        known.high_now = 0 if before is None else before.high_now
+        self._known[engine.id] = known
         self._renew(known, free_blocks_after(engine, 0))
         if self.at_step_ends:
             _report(known)
@@ -118,6 +123,12 @@ class LoadReports:
         if known is not None and known.tick_ns < self._tick():
             self._settle(known)
 
+    def count_high(self, replica: int, more: int) -> None:
+        """So many more of its requests have a high priority."""
+        known = self._known.get(replica)
+        if known is not None:
+            known.high_now += more
+
     def arrived(self, replica: int) -> None:
         """A request was given to it: at work it waits there; else a pass may have begun."""
         known = self._known[replica]
@@ -146,6 +157,7 @@ class LoadReports:
             or len(engine.running) - len(engine.ended) != known.running
             or len(engine.waiting) + len(engine.unseen_arrivals) != known.waiting
             or engine.preemptions != known.preemptions
+            or known.high != known.high_now
         ):
             if self.at_step_ends:
                 self._comes(known, since)
@@ -224,7 +236,7 @@ class LoadReports:
         known.free_blocks, known.tick_ns = free_blocks, self._tick()
         known.running = len(engine.running) - len(engine.ended)
         known.waiting = len(engine.waiting) + len(engine.unseen_arrivals)
-        known.preemptions = engine.preemptions
+        known.preemptions, known.high = engine.preemptions, known.high_now
         known.report = None
         self._changed[engine.id] = None
 
@@ -232,14 +244,16 @@ class LoadReports:
 def _report(known: _Known) -> LoadReport:
     """Batch and queue are as when they last changed."""
     engine = known.engine
-    ledger, preempted, first, tokens = engine.ledger, 0, 0, 0
+    ledger, preempted, first, tokens, high_waiting = engine.ledger, 0, 0, 0, 0
     if known.waiting:
         queue = [*engine.waiting, *engine.unseen_arrivals]
         preempted = sum([progress.was_preempted for progress in queue])
         first, tokens = queue[0].known_tokens, sum([progress.known_tokens for progress in queue])
+        if known.high:
+            high_waiting = sum([progress.priority > 0 for progress in queue])
     known.report = report = LoadReport(
         ledger.total_blocks, ledger.watermark_blocks, ledger.block_tokens, known.free_blocks, known.running,
-        known.waiting, preempted, first, tokens,
+        known.waiting, preempted, first, tokens, known.high - high_waiting, high_waiting,
     )  # fmt: skip
     return report
 

@@ -15,7 +15,7 @@ class EngineOptions:
     ``asynchronous``: a step is chosen while the one before it runs. ``prompts_alone``: a pass with prompts is
     reported after its first step. ``checks``: batchers' answers are checked in full
     (``serving.engine.batch_answers``), as those of strangers must be. ``lockstep``: they are ranks of
-    data-parallel groups. ``named_requests``: see ``KvLedger``.
+    data-parallel groups. ``named_requests``: see ``KvLedger``. ``by_priority``: of queues and of preemption.
     """
 
     coalesce: bool = True
@@ -24,6 +24,7 @@ class EngineOptions:
     checks: bool = True
     lockstep: bool = False
     named_requests: bytes | None = None
+    by_priority: bool = False
 
 
 class EnginePool:
@@ -49,6 +50,7 @@ class EnginePool:
             options.checks,
             options.lockstep,
             options.named_requests,
+            options.by_priority,
         )
         return engine
 

@@ -24,15 +24,17 @@ class Progress:
     """How far one request is; ``known_tokens`` (prompt and generated) stands still while it decodes.
 
     ``was_preempted``: it was here before, and something of it may still be stored. ``number``: in order of
-    admission; 0 for one that came with its KV.
+    admission; 0 for one that came with its KV. ``priority``: 0 where engines do not look at it.
     """
 
     __slots__ = (
-        "arrival_ns", "computed", "id", "known_tokens", "number", "shared_prefix", "was_preempted",
+        "arrival_ns", "computed", "id", "known_tokens", "number", "priority", "shared_prefix",
+        "was_preempted",
     )  # fmt: skip
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: Request, by_priority: bool = False) -> None:
         self.id = request.id
+        self.priority = request.priority if by_priority else 0
         self.arrival_ns = request.arrival_ns
         self.known_tokens = request.prompt_tokens
         self.computed = 0

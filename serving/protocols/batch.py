@@ -31,6 +31,7 @@ class ProgressView(Protocol):
     """One request on a replica: ``computed`` of its ``known_tokens`` are in KV while its prompt is computed.
 
     Known are prompt and generated tokens; they are not kept up to date while the request decodes.
+    ``priority``: the larger the more urgent; 0 of all where engines do not look at it.
     """
 
     @property
@@ -44,6 +45,9 @@ class ProgressView(Protocol):
 
     @property
     def was_preempted(self) -> bool: ...
+
+    @property
+    def priority(self) -> int: ...
 
     @property
     def shared_prefix(self) -> tuple[tuple[int, int], ...]: ...
@@ -105,14 +109,15 @@ class ReplicaView:
     """Read-only window on one engine; always current, nothing is copied.
 
     ``running`` are the admitted requests in order of admission, ``prefilling`` those of them whose prompt is
-    not complete, ``waiting`` the queue. Under asynchronous scheduling ``running`` also has those that have
-    just finished: they count and hold their memory for one step more, and decode nothing.
+    not complete, ``waiting`` the queue. ``by_priority``: their priorities count. Under asynchronous
+    scheduling ``running`` also has those that have just finished: they count and hold their memory for one
+    step more, and decode nothing.
 
     A batcher is asked at step boundaries only. It must answer the same for as long as only decoding goes on:
     a declined queue head stays declined until a request finishes, leaves or arrives.
     """
 
-    __slots__ = ("kv", "prefilling", "running", "waiting")
+    __slots__ = ("by_priority", "kv", "prefilling", "running", "waiting")
 
     def __init__(
         self,
@@ -120,14 +125,24 @@ class ReplicaView:
         prefilling: Mapping[int, ProgressView],
         waiting: Queue,
         kv: KvView,
+        by_priority: bool = False,
     ) -> None:
         self.running = running
         self.prefilling = prefilling
         self.waiting = waiting
         self.kv = kv
+        self.by_priority = by_priority
 
     def newest_first(self) -> Iterator[int]:
-        """Ids of admitted requests, the last admitted first."""
+        """Ids of admitted requests, the last admitted first: the order of victims.
+
+        By priority those of the lowest come before all others, the last admitted first among them.
+        """
+        if self.by_priority:
+            running = self.running
+            newest = list(running)[::-1]
+            newest.sort(key=lambda request: running[request].priority)
+            return iter(newest)
         return reversed(self.running.keys())  # type: ignore[call-overload, no-any-return]
 
 

@@ -7,6 +7,8 @@ class LoadReport(NamedTuple):
     """Of one instance. ``preempted``: of those that wait, the ones that were at work before.
 
     ``first_waiting_tokens``: prompt and generated tokens of its queue's head; ``waiting_tokens``: of all.
+    ``high_running``, ``high_waiting``: requests of a priority above 0. Where engines do not look at
+    priorities those who wait are counted with the others.
     """
 
     total_blocks: int
@@ -18,3 +20,5 @@ class LoadReport(NamedTuple):
     preempted: int
     first_waiting_tokens: int
     waiting_tokens: int
+    high_running: int = 0
+    high_waiting: int = 0

@@ -14,6 +14,7 @@ from typing import Literal
 from serving.engine.engine import Engine
 from serving.engine.fleet import Admission, Dispatcher, Fleet, dispatched, refusal
 from serving.engine.progress import EngineState
+from serving.engine.waiting import line_up
 from serving.kv.moves import Moves
 from serving.kv.pieces import Pieces
 from serving.kv.transfer_ids import TransferIds
@@ -36,7 +37,7 @@ class Colocated:
     """One model. ``elastic``: it may be without instances for a while; else such a request is refused."""
 
     __slots__ = (
-        "_admission", "_common", "_context", "_dispatcher", "_engines", "_longest",
+        "_admission", "_by_priority", "_common", "_context", "_dispatcher", "_engines", "_longest",
         "_max_num_batched_tokens", "_pairs", "_redispatches", "_requests", "elastic", "fleet", "live",
         "queue", "sharing",
     )  # fmt: skip
@@ -54,13 +55,14 @@ class Colocated:
         live: LiveSetup | None = None,
         queue: Queue | None = None,
         max_model_len: int | None = None,
+        by_priority: bool = False,
     ) -> None:
         """``prototype``: what instances to come are like; None: there are none to come.
 
         ``max_num_batched_tokens``: with a common queue an instance takes no more when so many prompt tokens
         wait there. ``transfer_ids``: for the live part. ``queue`` None: common if elastic, else per instance
         and what waits at a lost one fails with it. "per_instance": what waits at one that drains or is lost
-        is dispatched again. ``max_model_len``: see ``Replica``.
+        is dispatched again. ``max_model_len``: see ``Replica``. ``by_priority``: the order of ``queue``.
         """
         self.fleet, self._max_num_batched_tokens = fleet, max_num_batched_tokens
         self._engines, self._requests = engines, requests
@@ -71,9 +73,8 @@ class Colocated:
         setup = never_live() if live is None else live
         assert self._common or not setup.enabled, "live instances take from a common queue"
         self._longest = 0 if prototype is None else prototype.longest_request_tokens
-        self._context, self.queue = max_model_len, deque[Request]()
-        transfer_ids = TransferIds() if transfer_ids is None else transfer_ids
-        moves = Moves(engines, Pieces(engines, setup.kv_bytes_per_token), transfer_ids)
+        self._context, self._by_priority, self.queue = max_model_len, by_priority, deque[Request]()
+        moves = Moves(engines, Pieces(engines, setup.kv_bytes_per_token), transfer_ids or TransferIds())
         places = DecodePlaces(fleet, setup.layers)
         first_layers = FirstLayers(engines, moves, fleet, requests)
         host = ColocatedHost(
@@ -130,16 +131,15 @@ class Colocated:
         """To the queue of an instance, by the dispatcher; to the common queue while a live instance loads."""
         fleet = self.fleet
         if self._pairs or not fleet.replicas:
-            self.queue.append(request)
-            if self._pairs:
-                self.feed(actions)
+            line_up(self.queue, (request,), self._by_priority)
+            self.feed(actions)
             return
         replica, reason = dispatched(self._dispatcher, request, fleet)
         if self._common and not self._takes(replica):
             # No request waits in the common queue while an instance would take it.
             others = [other for other in fleet.alive() if self._takes(other)]
             if self.queue or not others:
-                self.queue.append(request)
+                line_up(self.queue, (request,), self._by_priority)
                 return
             replica, reason = others[0], f"the first with room, for {replica} has none"
         self._assign(request, replica, reason, actions)
@@ -271,7 +271,7 @@ class Colocated:
             back = self._withdraw_waiting(engine)
             if back and engine.state is EngineState.RUNNING:
                 engine.cut_run(actions)  # its pass was chosen while requests waited
-            self.queue += back
+            line_up(self.queue, back, self._by_priority)
             self.feed(actions)
 
     def _withdraw_waiting(self, engine: Engine) -> list[Request]:
@@ -299,7 +299,7 @@ class Colocated:
     def lose(self, engine: Engine, cause: str, actions: list[Action]) -> list[int]:
         """All it had fails, and what needs layers that only it had; others' batches go back."""
         if self._redispatches:
-            self.queue += self._withdraw_waiting(engine)
+            line_up(self.queue, self._withdraw_waiting(engine), self._by_priority)
         failed = engine.lose(actions, cause)
         for request in failed:
             self.fleet.departed(engine.id, self._requests[request])

@@ -50,16 +50,16 @@ class Disaggregated:
         max_num_batched_tokens: int,
         transfer_ids: TransferIds,
         live: LiveSetup | None = None,
+        by_priority: bool = False,
     ) -> None:
         self.model = prototype.model
-        self._longest = prototype.longest_request_tokens
-        self._context = prototype.max_model_len
+        self._longest, self._context = prototype.longest_request_tokens, prototype.max_model_len
         self._engines = engines
         self._requests = requests
         self._admission = admission
         self._max_num_seqs = rules.max_num_seqs
         self.hand_overs = HandOvers(engines, requests, rules, transfer_ids, prototype.block_tokens)
-        self.queue = PrefillQueue(max_num_batched_tokens)
+        self.queue = PrefillQueue(max_num_batched_tokens, by_priority)
         self.prefill: set[int] = set()  # instances that take requests
         self.decode: set[int] = set()
         self._idle: set[int] = set()  # prefill instances that could take some now
@@ -121,7 +121,7 @@ class Disaggregated:
                 actions.append(Assign(request.id, replica, _HEAD))
                 engine.take((request,), actions)
                 return
-        queue.requests.append(request)
+        queue.add(request)
         if self._idle or self._pairs:
             self.feed(actions)
 

@@ -4,22 +4,27 @@ from collections import deque
 from collections.abc import Iterable
 
 from serving.engine.engine import Engine
+from serving.engine.waiting import line_up
 from serving.vocabulary.request import Request
 
 
 class PrefillQueue:
     """Requests that no instance has yet, in order of arrival. ``max_num_batched_tokens``: of prompts in a
-    pass.
+    pass. ``by_priority``: those of higher priority before the others.
 
     ``backlog_tokens``: of all prompts that are not computed yet, those at instances too.
     """
 
-    __slots__ = ("_max_num_batched_tokens", "backlog_tokens", "requests")
+    __slots__ = ("_by_priority", "_max_num_batched_tokens", "backlog_tokens", "requests")
 
-    def __init__(self, max_num_batched_tokens: int) -> None:
-        self._max_num_batched_tokens = max_num_batched_tokens
+    def __init__(self, max_num_batched_tokens: int, by_priority: bool = False) -> None:
+        self._max_num_batched_tokens, self._by_priority = max_num_batched_tokens, by_priority
         self.requests: deque[Request] = deque()
         self.backlog_tokens = 0
+
+    def add(self, request: Request) -> None:
+        """Behind those that came before."""
+        line_up(self.requests, (request,), self._by_priority)
 
     def next_batch(self, engine: Engine) -> list[Request]:
         """Take from the queue what fits into a pass and into the engine's free memory."""

@@ -321,7 +321,9 @@ def test_null_is_for_parameters_whose_policy_takes_it() -> None:
     assert config.system.cache.params["host_gb"] == 64.0
 
 
-STATIC = ("pipeline", "vllm", "vllm_full", "vllm_half", "round_robin", "infaas_pp", "llumnix_base")
+STATIC = (
+    "pipeline", "vllm", "vllm_full", "vllm_half", "round_robin", "infaas_pp", "llumnix_base", "llumnix",
+)  # fmt: skip
 SYSTEMS = [name for name in option_groups()["system"] if name not in STATIC]
 
 

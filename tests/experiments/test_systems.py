@@ -20,7 +20,10 @@ from tests.worlds.elastic_world import MS
 from tests.worlds.told_systems import both, wait
 
 # 300 prompts within 0.1 s, on hosts of one GPU each: everything goes over the network or from an own host.
-BURST = ("cluster=blitz_b_10x1", "trace=gamma", "trace.requests=300", "trace.rate_per_s=3000")
+BURST = (
+    "cluster=blitz_b_10x1", "trace=gamma", "trace.requests=300", "trace.rate_per_s=3000",
+    "trace.high_priority_share=0.1",
+)  # fmt: skip
 TRACES = Path(os.environ.get("SERVETWIN_TRACES", ""))
 recorded = pytest.mark.skipif(
     not list(TRACES.glob("**/*conv*")) or Path() == TRACES,
@@ -116,6 +119,17 @@ def wakes(one: Ran) -> set[str]:
     return {action.reason for actions in one.lists for action in actions if isinstance(action, Wake)}
 
 
+def pairs(one: Ran) -> bool:
+    return wakes(one) == {"instances are paired for migration"}
+
+
+def sets_apart(one: Ran) -> bool:
+    """Whether requests of high priority are on few instances, and only they."""
+    columns = one.done.columns
+    high, normal = (set(columns["replica"][columns["priority"] == urgent].tolist()) for urgent in (1, 0))
+    return len(high) < 5 and len(normal) > 5 and not high & normal
+
+
 CHARACTER: dict[str, Callable[[Ran], bool]] = {
     "blitz_multicast": lambda one: (
         relays(one) and max(fed(one).values()) == 1 and not works_while_loading(one)
@@ -132,7 +146,8 @@ CHARACTER: dict[str, Callable[[Ran], bool]] = {
     "vllm_half": lambda one: is_static(one) and gpus_of(one) < 10,
     "round_robin": lambda one: is_static(one) and assigned(one) == "its turn",
     "infaas_pp": lambda one: is_static(one) and not wakes(one) and "freeness" in assigned(one),
-    "llumnix_base": lambda one: wakes(one) == {"instances are paired for migration"},
+    "llumnix_base": lambda one: pairs(one) and not sets_apart(one),
+    "llumnix": lambda one: pairs(one) and sets_apart(one),
 }
 SAME = {"vllm": "vllm_full"}  # by its own file
 # The half systems are computed from the mean rate, which a burst of 0.1 s does not have: a steady trace.

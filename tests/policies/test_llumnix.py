@@ -12,10 +12,15 @@ from serving.protocols.load_report import LoadReport
 from serving.vocabulary.request import Request
 
 
-def report(free: int, running: int, waiting: Sequence[int] = (), preempted: int = 0) -> LoadReport:
-    """Of 100 blocks of 16 tokens, one of which stays free; ``waiting``: tokens of each."""
+def report(
+    free: int, running: int, waiting: Sequence[int] = (), preempted: int = 0, high: tuple[int, int] = (0, 0)
+) -> LoadReport:
+    """Of 100 blocks of 16 tokens, one of which stays free; ``waiting``: tokens of each.
+
+    ``high``: requests of high priority that run, and that wait.
+    """
     head = waiting[0] if waiting else 0
-    return LoadReport(100, 1, 16, free, running, len(waiting), preempted, head, sum(waiting))
+    return LoadReport(100, 1, 16, free, running, len(waiting), preempted, head, sum(waiting), *high)
 
 
 @pytest.mark.parametrize(
@@ -152,9 +157,57 @@ class Source:
 
 def test_the_newest_of_normal_priority_leaves_as_shipped_the_shortest_in_the_paper() -> None:
     view = Source({4: (0, 90), 7: (0, 30), 5: (0, 60), 6: (1, 10)})
-    assert Llumnix().choose(view) == (5, "the newest")  # type: ignore[arg-type]
-    assert Llumnix("paper").choose(view) == (7, "the shortest, 30 tokens")  # type: ignore[arg-type]
-    assert Llumnix().choose(Source({6: (1, 10)})) is None  # type: ignore[arg-type]
+    shipped, paper = (Llumnix(rule, high_priority_target_tokens=160) for rule in ("shipped", "paper"))
+    assert shipped.choose(view) == (5, "the newest")  # type: ignore[arg-type]
+    assert paper.choose(view) == (7, "the shortest, 30 tokens")  # type: ignore[arg-type]
+    assert shipped.choose(Source({6: (1, 10)})) is None  # type: ignore[arg-type]
+    assert paper.choose(Source({6: (1, 10)})) == (6, "the shortest, 10 tokens")  # type: ignore[arg-type]
+
+
+def test_without_a_target_all_requests_are_alike() -> None:
+    view = Source({4: (0, 90), 5: (0, 60), 6: (1, 10)})
+    assert Llumnix().choose(view) == (6, "the newest")  # type: ignore[arg-type]
+    assert Llumnix("paper").choose(view) == (6, "the shortest, 10 tokens")  # type: ignore[arg-type]
+
+
+def test_headroom_counts_as_used_where_requests_of_high_priority_are() -> None:
+    """Of 100 blocks 90 are headroom with a target of 160 tokens. The paper divides it by the number of such
+    requests and adds it to each: together it is the same however many run; who waits has none.
+    """
+    none, runs, waits = report(61, 3), report(61, 3, high=(2, 0)), report(61, 3, (16,), high=(0, 1))
+    normal, high = (dispatch_rule("shipped", 160, urgent) for urgent in (False, True))
+    assert [normal(none), normal(runs), normal(waits)] == [20.0, -10.0, (59 - 90) / 4]
+    assert [high(none), high(runs), high(waits)] == [-10.0, 20.0, 59 / 4]
+    normal, high = (dispatch_rule("paper", 160, urgent) for urgent in (False, True))
+    assert [normal(none), normal(runs), normal(waits)] == [61 * 16 / 3, -29 * 16 / 3, 60 * 16 / 3]
+    assert [high(none), high(runs), high(waits)] == [61 * 16 / 3, 61 * 16 / 3, 60 * 16 / 3]
+    for defragment in (True, False):
+        assert migration_rule("shipped", defragment, 160)(runs) == -10.0
+        assert migration_rule("paper", defragment, 160)(runs) == -29 * 16 / 3
+        assert migration_rule("shipped", defragment, 160)(none) == 20.0
+        assert migration_rule("shipped", defragment)(runs) == 20.0
+
+
+def test_urgent_requests_share_instances_that_others_leave_alone() -> None:
+    fleet, policy = (
+        Reported(report(91, 1, high=(1, 0)), report(61, 4)),
+        Freeness(high_priority_target_tokens=160),
+    )
+    normal, high = Request(0, 0, 16, 16, "m"), Request(1, 0, 16, 16, "m", 1)
+    assert policy.dispatch(normal, fleet)[0] == 1  # type: ignore[arg-type]
+    assert policy.dispatch(high, fleet)[0] == 0  # type: ignore[arg-type]
+    fleet.renew(0, report(15, 1, high=(1, 0)))
+    assert policy.dispatch(high, fleet)[0] == 0  # type: ignore[arg-type]
+    fleet.renew(1, report(99, 1))
+    fleet.renew(0, report(1, 1, high=(1, 0)))
+    assert policy.dispatch(high, fleet)[0] == 1  # type: ignore[arg-type]
+    assert Freeness().dispatch(high, Reported(report(91, 1), report(61, 4)))[0] == 0  # type: ignore[arg-type]
+
+
+def test_normal_requests_leave_an_instance_with_urgent_ones() -> None:
+    view = Reported(report(51, 4, high=(1, 0)), report(61, 4), report(91, 1, high=(1, 0)))
+    assert pairs(Llumnix(rounds=1, high_priority_target_tokens=160), view) == [(0, 1)]
+    assert pairs(Llumnix(rounds=1), view) == []
 
 
 def test_nobody_goes_where_requests_wait_as_shipped() -> None:
@@ -163,7 +216,15 @@ def test_nobody_goes_where_requests_wait_as_shipped() -> None:
     assert Llumnix("paper").choose(view) is not None  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("wrong", [{"rule": "mine"}, {"rounds": 0}, {"migrate_out_threshold": inf}])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"rule": "mine"},
+        {"rounds": 0},
+        {"migrate_out_threshold": inf},
+        {"high_priority_target_tokens": 0},
+    ],
+)
 def test_what_is_no_rule_is_refused(wrong: dict) -> None:  # type: ignore[type-arg]
     with pytest.raises(ValueError):
         Llumnix(**wrong)

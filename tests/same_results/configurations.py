@@ -25,8 +25,8 @@ PROFILED: Final = (
 )
 SYSTEMS: Final = (
     "vllm", "vllm_full", "vllm_half", "distserve_full", "distserve_half", "serverlessllm", "allcache",
-    "round_robin", "infaas_pp", "llumnix_base", "pipeswitch", "blitz_network", "blitz_multicast",
-    "blitzscale", "lambdascale", "pipeline",
+    "round_robin", "infaas_pp", "llumnix_base", "llumnix", "pipeswitch", "blitz_network",
+    "blitz_multicast", "blitzscale", "lambdascale", "pipeline",
 )  # fmt: skip
 BLITZSCALE: Final = f"{SURGE} system=blitzscale journal=true"
 MULTICAST: Final = f"{BURST} system=blitz_multicast journal=true"
@@ -37,6 +37,7 @@ MANY: Final = (
 
 CONFIGURATIONS: Final[dict[str, str]] = {
     **{f"system {name}": f"{SURGE} system={name} journal=true" for name in SYSTEMS},
+    "system llumnix, priorities": f"{SURGE} system=llumnix trace.high_priority_share=0.2 journal=true",
     **{
         f"system {name} on blitz_a, no journal": f"{BURST} system={name}"
         for name in ("serverlessllm", "pipeswitch", "blitz_multicast", "blitzscale", "lambdascale")

@@ -25,13 +25,14 @@ class Script:
         coalesce: bool = True,
         loaded: bool = True,
         asynchronous: bool = False,
+        by_priority: bool = False,
     ) -> None:
         replica = Replica(ID, "m", LayerRange(0, 2), (0,), blocks, block_tokens, watermark)
-        self.engine = Engine(replica, batcher, coalesce, asynchronous, loaded)
+        self.engine = Engine(replica, batcher, coalesce, asynchronous, loaded, by_priority=by_priority)
 
-    def arrive(self, request: int, prompt_tokens: int) -> list[Action]:
+    def arrive(self, request: int, prompt_tokens: int, priority: int = 0) -> list[Action]:
         actions: list[Action] = []
-        self.engine.enqueue(Request(request, 0, prompt_tokens, 30, "m"), actions)
+        self.engine.enqueue(Request(request, 0, prompt_tokens, 30, "m", priority), actions)
         return actions
 
     def ran(

@@ -50,8 +50,10 @@ class Case:
     decode_spare_block: bool = False  # prefill_first only
     prefix_caching: bool = False
     asynchronous: bool = False
+    priorities: tuple[int, ...] = ()  # of the requests, the larger the more urgent; empty: first come, first
 
     def __post_init__(self) -> None:
+        assert len(self.priorities) in (0, len(self.requests))
         assert self.batcher in ("chunked", "prefill_first"), self.batcher
         assert self.dispatch in ("round_robin", "least_outstanding"), self.dispatch
         assert self.max_num_batched_tokens >= self.max_num_seqs
@@ -93,6 +95,7 @@ class _Request:
     id: int
     prompt: int
     output: int  # already capped by max_new_tokens
+    priority: int = 0
     replica: int | None = None
     generated: int = 0
     computed: int = 0
@@ -135,7 +138,10 @@ def run_naive(case: Case) -> tuple[Outcome, ...]:
 
 def run_naive_logged(case: Case) -> tuple[tuple[Outcome, ...], list[LoggedStep]]:
     """As ``run_naive``, with every step in the order in which they started."""
-    requests = [_Request(i, prompt, min(out, cap)) for i, (_, prompt, out, cap) in enumerate(case.requests)]
+    urgent = case.priorities or (0,) * len(case.requests)
+    requests = [
+        _Request(i, prompt, min(out, cap), urgent[i]) for i, (_, prompt, out, cap) in enumerate(case.requests)
+    ]
     replicas = [_Replica(i, list(range(case.total_blocks))) for i in range(case.replicas)]
     log: list[LoggedStep] = []
     arrived = 0
@@ -165,7 +171,7 @@ def _arrive(case: Case, replicas: list[_Replica], request: _Request, log: list[L
     if replica.step is not None and case.asynchronous:
         replica.queue.append(request)
         return
-    replica.waiting.append(request)
+    _queue(replica, [request])
     if replica.step is None:
         _start(case, replica, now_ns, 0, log)
 
@@ -187,11 +193,20 @@ def _complete(case: Case, replica: _Replica, log: list[LoggedStep]) -> None:
     if not case.asynchronous:
         _let_go(replica)
     while replica.queue and case.requests[replica.queue[0].id][0] <= replica.start_ns:
-        replica.waiting.append(replica.queue.pop(0))
+        _queue(replica, [replica.queue.pop(0)])
     replica.step = None
     _check_blocks(case, replica)
     if replica.running or replica.waiting or replica.queue:
         _start(case, replica, replica.end_ns, replica.remainder, log)
+
+
+def _queue(replica: _Replica, requests: list[_Request]) -> None:
+    replica.waiting = by_priority(replica.waiting + requests)
+
+
+def by_priority(requests: list[_Request]) -> list[_Request]:
+    """Those of higher priority first, else as they are."""
+    return sorted(requests, key=lambda one: -one.priority)
 
 
 def _let_go(replica: _Replica) -> None:
@@ -210,7 +225,7 @@ def _start(case: Case, replica: _Replica, now_ns: int, remainder: int, log: list
     if not step and (replica.ended or replica.queue):
         # Nothing could be chosen while the last step ran: what happened in it is known by now.
         _let_go(replica)
-        replica.waiting += replica.queue
+        _queue(replica, replica.queue)
         replica.queue = []
         if not replica.running and not replica.waiting:
             return
@@ -252,18 +267,22 @@ def _cost(rows: Rows, decodes: list[_Request], chunks: tuple[Chunk, ...]) -> int
 def _schedule_chunked(case: Case, replica: _Replica, preempted: list[int]) -> list[tuple[_Request, int]]:
     step: list[tuple[_Request, int]] = []
     budget = case.max_num_batched_tokens
-    for request in list(replica.running):
-        if request in replica.ended:
+    # The last to be admitted may have a part of its prompt left: it comes last, whatever its priority.
+    decoding = [one for one in replica.running if one.decoding]
+    for request in by_priority(decoding) + [one for one in replica.running if not one.decoding]:
+        if request in replica.ended or request not in replica.running:
             continue
-        if budget == 0 or request not in replica.running:
+        if budget == 0:
             break
         tokens = min(request.known - request.computed, budget)
         _make_room(case, replica, request, tokens, preempted)
         if request not in replica.running:
-            break
+            continue
         _allocate(case, replica, request, tokens)
         step.append((request, tokens))
-        budget -= tokens
+        step = [one for one in step if one[0] in replica.running]
+        budget = case.max_num_batched_tokens - sum(tokens for _, tokens in step)
+    step = [one for one in step if one[0] in replica.running]
     while not preempted and replica.waiting and budget > 0 and len(replica.running) < case.max_num_seqs:
         request = replica.waiting[0]
         found = _find_blocks(case, replica, request)
@@ -308,7 +327,7 @@ def _schedule_prefill_first(
         step.append((request, tokens))
     if step:
         return step
-    for request in list(replica.running):
+    for request in by_priority(replica.running):
         if request in replica.ended:
             continue
         if request not in replica.running:
@@ -322,10 +341,14 @@ def _schedule_prefill_first(
 
 
 def _make_room(case: Case, replica: _Replica, request: _Request, tokens: int, preempted: list[int]) -> None:
-    """Preempt from the tail until ``tokens`` more fit; the request itself may be the one to go."""
+    """Preempt from the tail until ``tokens`` more fit; the request itself may be the one to go.
+
+    Those of lower priority are preempted before all others.
+    """
     needed = case.blocks(request.computed + tokens) - len(request.held)
     while max(needed, int(case.decode_spare_block)) > len(replica.free):
-        victim = replica.running.pop()
+        victim = by_priority(replica.running)[-1]
+        replica.running.remove(victim)
         if victim in replica.ended:
             # It finished in the step that ran when it was chosen: nothing is lost, but a victim it is.
             _release_blocks(replica, victim)
@@ -337,7 +360,7 @@ def _make_room(case: Case, replica: _Replica, request: _Request, tokens: int, pr
         victim.computed = 0
         victim.decoding = False
         victim.preemptions += 1
-        replica.waiting.insert(0, victim)
+        replica.waiting = by_priority([victim, *replica.waiting])
         preempted.append(victim.id)
         if victim is request:
             return

@@ -58,6 +58,7 @@ def cases(draw: st.DrawFn) -> Case:
     max_num_seqs = draw(st.sampled_from((3, 4, 6, 8, 12) if crowded else (1, 2, 3, 4, 8)))
     batcher = draw(st.sampled_from(("chunked", "prefill_first")))
     chunked = batcher == "chunked"
+    priorities = draw(st.sampled_from(((), (0, 1), (-1, 0, 3))))
     return Case(
         batcher=batcher,
         replicas=draw(st.sampled_from((1, 1, 1, 2) if crowded else (1, 2, 3))),
@@ -70,9 +71,11 @@ def cases(draw: st.DrawFn) -> Case:
         requests=tuple(requests),
         rows=rows,
         reserve_full_prompt=chunked and draw(st.booleans()),
-        prefix_caching=draw(st.booleans()),
+        # A decode that is preempted for a prompt in the same step may cost a cached block there.
+        prefix_caching=draw(st.booleans()) and not (chunked and priorities),
         asynchronous=draw(st.booleans()),
         decode_spare_block=not chunked and draw(st.booleans()),
+        priorities=tuple([draw(st.sampled_from(priorities)) for _ in requests] if priorities else ()),
     )
 
 

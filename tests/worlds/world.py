@@ -113,15 +113,16 @@ def controller_of(
         for id in range(case.replicas)
     ]
     dispatcher = RoundRobin() if case.dispatch == "round_robin" else LeastOutstanding()
-    options = options or EngineOptions(coalesce, case.asynchronous)
+    options = options or EngineOptions(coalesce, case.asynchronous, by_priority=bool(case.priorities))
     return compose(
         replicas, dispatcher, lambda _: wrap(batcher_of(case)), AdmitAll(), options, service_options
     )
 
 
 def requests_of(case: Case) -> list[tuple[Request, int]]:
+    urgent = case.priorities or (0,) * len(case.requests)
     return [
-        (Request(id, arrival_ns, prompt, max_new_tokens, "m"), output)
+        (Request(id, arrival_ns, prompt, max_new_tokens, "m", urgent[id]), output)
         for id, (arrival_ns, prompt, output, max_new_tokens) in enumerate(case.requests)
     ]
 
