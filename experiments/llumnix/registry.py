@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from experiments.llumnix import fig03, fig04, fig05, fig10, fig11, fig16
+from experiments.llumnix import fig03, fig04, fig05, fig10, fig11, fig13, fig16
 from experiments.llumnix.judge import Judge
 from experiments.llumnix.points import Points
 from experiments.reproduce.figure import Figure
@@ -24,6 +24,7 @@ FIGURES: dict[str, tuple[str, _Cases, Callable[[Judge], Figure]]] = {
     "fig5": ("memory that is free in all while requests wait", fig05.cases, fig05.fig5),
     "fig10": ("down time of a migration, two models", fig10.cases, fig10.fig10),
     "fig11": ("seven workloads at all their rates", fig11.cases, fig11.fig11),
+    "fig13": ("a tenth of the requests has a high priority", fig13.cases, fig13.fig13),
     "fig16": ("cost of a scheduling decision", _none, fig16.fig16),
 }
 

@@ -8,7 +8,9 @@ from experiments.llumnix.set_ups import INFAAS, LLUMNIX, WORKLOADS
 from experiments.reproduce.set_ups import Case, SetUp, Words
 from experiments.reproduce.sweep import Sweep
 
-_TITLES: Final = {one.title for one in WORKLOADS if one.printed}
+_OF_FIGURE_11: Final = {
+    f"{one.title} at {rate:g}/s" for one in WORKLOADS if one.printed for rate in one.rates_per_s
+}
 # vllm_0_1_7 has 2.9e-4 s of overhead per layer, 9.28 ms on a step of about 50.
 _PER_LAYER_S: Final = (1.4e-4, 4.4e-4)
 _OUT: Final = (0, 20)
@@ -18,15 +20,20 @@ def sweeps_of(cases: Sequence[Case]) -> tuple[Sweep, ...]:
     """Of every workload and rate with points that is run, under its first seed."""
     by_set_up: dict[SetUp, list[Case]] = {}
     for one in dict.fromkeys(cases):
-        if one.set_up.name.partition(" at ")[0] in _TITLES:
+        if _judged(one.set_up.name):
             by_set_up.setdefault(one.set_up, []).append(one)
     return tuple(sweep for set_up, systems in by_set_up.items() for sweep in _of(set_up, systems))
+
+
+def _judged(name: str) -> bool:
+    """Whether rows may be missed there: S-L, L-S, bands and bursts of auto-scaling have none."""
+    return name in _OF_FIGURE_11 or name.endswith((" high", "/s, auto-scaled", " at 0.42/s", " at 1.9/s"))
 
 
 def _of(set_up: SetUp, systems: Sequence[Case]) -> Iterator[Sweep]:
     steps = {f"{each_s * 1e3:g} ms": (f"engine.overhead.per_layer_s={each_s:g}",) for each_s in _PER_LAYER_S}
     yield _sweep("overhead per layer", set_up, "engine.overhead.per_layer_s of all systems", systems, steps)
-    if not {LLUMNIX, INFAAS} <= {one.label for one in systems}:
+    if set_up.name not in _OF_FIGURE_11:
         return
     rules = {
         "paper": ("system.dispatch.rule=paper", "system.migration.rule=paper", "system.migration.rounds=1"),

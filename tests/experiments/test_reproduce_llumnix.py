@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from experiments.cli import run
-from experiments.llumnix import fig05, fig10, fig11
+from experiments.llumnix import fig05, fig10, fig11, fig13
 from experiments.llumnix.judge import Curve, Judge
 from experiments.llumnix.points import COLUMNS, FILE, VARIABLE, Points, read_points
 from experiments.llumnix.registry import FIGURES, recipes
@@ -216,6 +216,34 @@ def test_there_is_a_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["reproduce", "llumnix", "list"]) == 0
     assert capsys.readouterr().out.startswith("fig3 ")
     assert len(FIGURES) == len({told for told, _, _ in FIGURES.values()})
+
+
+def test_priorities_are_read_apart() -> None:
+    """Two requests of high priority and one of normal; one of them lost a second."""
+    columns = {
+        "priority": np.array([1.0, 1.0, 0.0]),
+        "tpot_ms": np.array([100.0, 200.0, np.nan]),
+        "preemption_loss_ms": np.array([0.0, 1000.0, 0.0]),
+        "output_tokens": np.array([11.0, 11.0, 1.0]),
+    }
+    classes = [
+        {"priority": 1, "e2e_ms": {"mean": 2500.0, "p99": None}},
+        {"priority": 0, "e2e_ms": {"mean": 7000.0, "p99": None}},
+    ]
+    one = Outcome((), {"priorities": classes}, np.zeros(3), np.zeros(3), np.zeros(3), "", columns=columns)
+    high, normal = fig13.METRICS["high"], fig13.METRICS["normal"]
+    assert high["request_mean_s"].read(one) == 2.5 and normal["request_mean_s"].read(one) == 7.0
+    assert high["request_p99_s"].read(one) is None
+    assert high["decode_execution_s"].read(one) == pytest.approx(1.0)  # 1 s, and 2 s less 1 s
+    assert normal["decode_execution_s"].read(one) is None
+
+
+def test_a_run_of_figure_13_has_both_classes() -> None:
+    curves = [one for one in fig13.curves(80) if (one.x, one.system) == (2.0, "llumnix")]
+    made = run_once(curves[0].case, 0)
+    assert "system=llumnix" in made.words and "trace.high_priority_share=0.1" in made.words
+    for one in curves:
+        assert all(metric.read(made) is not None for metric in one.metrics.values()), one.panel
 
 
 def test_memory_that_is_free_in_all_holds_some_heads() -> None:

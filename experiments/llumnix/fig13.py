@@ -1,0 +1,93 @@
+"""Figure 13: a tenth of the requests has a high priority; S-S, the burstier the further to the right."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+
+from experiments.llumnix.draw import panels_of
+from experiments.llumnix.judge import Curve, Judge
+from experiments.llumnix.set_ups import BY_TITLE, LLUMNIX, system
+from experiments.reproduce.figure import Figure, Row
+from experiments.reproduce.outcomes import Metric, Outcome
+from experiments.reproduce.set_ups import Case
+
+NAME: Final = "figure13"
+BASE: Final = "llumnix_base"
+CVS: Final = (2.0, 4.0, 6.0, 8.0)
+_RATE_PER_S: Final = 26.0
+_HIGH: Final = {"high": 1, "normal": 0}
+_SHARE: Final = 0.1
+_COLUMNS: Final = ("priority", "tpot_ms", "preemption_loss_ms", "output_tokens")
+
+
+def _seconds(priority: int, key: str, statistic: str, outcome: Outcome) -> float | None:
+    classes: Any = outcome.summary.get("priorities") or ()
+    found = [one[key][statistic] for one in classes if one["priority"] == priority]
+    return found[0] / 1e3 if found and found[0] is not None else None
+
+
+def _execution(priority: int, outcome: Outcome) -> float | None:
+    """From the first token to the last, less what preemptions took."""
+    here = (outcome.columns["priority"] == priority) & ~np.isnan(outcome.columns["tpot_ms"])
+    tpot_ms, loss_ms, tokens = (outcome.columns[name][here] for name in _COLUMNS[1:])
+    left = tpot_ms * (tokens - 1) - loss_ms
+    return float(np.maximum(left, 0.0).mean()) / 1e3 if here.any() else None
+
+
+def _metrics(panel: str) -> Mapping[str, Metric]:
+    reads: dict[str, tuple[str, Callable[[Outcome], float | None]]] = {}
+    for word, key in (("request", "e2e_ms"), ("prefill", "ttft_ms"), ("decode", "tpot_ms")):
+        for statistic in ("mean", "p99"):
+            told = f"{'mean' if statistic == 'mean' else 'P99'} {word} latency of {panel} priority"
+            reads[f"{word}_{statistic}_s"] = told, partial(_seconds, _HIGH[panel], key, statistic)
+    reads["decode_execution_s"] = f"decode execution of {panel} priority", partial(_execution, _HIGH[panel])
+    return {name: Metric(told, "s", "priorities", read) for name, (told, read) in reads.items()}
+
+
+METRICS: Final = {panel: _metrics(panel) for panel in _HIGH}
+
+
+def curves(requests: int) -> list[Curve]:
+    """Both systems at every burstiness; a run has both panels."""
+    workload = BY_TITLE["S-S"]
+    found = []
+    for gap_cv in CVS:
+        set_up = workload.at(_RATE_PER_S, requests, gap_cv, priority_share=_SHARE)
+        # llumnix of Figure 11 is llumnix_base; here it is the whole system.
+        base = system(LLUMNIX, set_up, workload, columns=_COLUMNS, label=BASE)
+        whole = system(LLUMNIX, set_up, workload, ("system=llumnix",), _COLUMNS)
+        for panel in _HIGH:
+            for name, case in ((LLUMNIX, whole), (BASE, base)):
+                found.append(Curve(panel, name, gap_cv, case, METRICS[panel]))
+    return found
+
+
+def cases(requests: int) -> tuple[Case, ...]:
+    """Each once."""
+    return tuple(dict.fromkeys(one.case for one in curves(requests)))
+
+
+def fig13(judge: Judge) -> Figure:
+    """High priority within 10 % of the points, normal at most 5 % above them; high ones gain."""
+    found = curves(judge.requests)
+    rows = list[Row]()
+    for one in found:
+        if one.system == LLUMNIX:
+            bounds = (0.9, 1.1) if one.panel == "high" else (0.0, 1.05)
+            rows += judge.value(NAME, "request_mean_s", one, bounds=bounds)
+    for gap_cv in CVS:
+        placed = [one for one in found if (one.panel, one.x) == ("high", gap_cv)]
+        rows.append(judge.order("request_mean_s", placed))
+    numbers = judge.numbers(NAME, found)
+    inputs = (
+        f"S-S at {_RATE_PER_S:g}/s, {_SHARE:.0%} of the requests drawn by the seed to have a high priority; "
+        "an instance with one is to hold 1,600 tokens at most",
+        "bounds: mean latency of high priority within 10 % of its point, of normal at most 5 % above",
+        "decode execution: from the first token to the last, less what preemptions took",
+    )
+    return Figure(
+        "fig13", "Figure 13: priorities", tuple(rows), panels_of(numbers, "CV of gaps"),
+        (*inputs, judge.points.told), numbers=numbers, columns=4,
+    )  # fmt: skip
