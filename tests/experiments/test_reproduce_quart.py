@@ -84,6 +84,7 @@ def test_every_model_and_cv_meets_every_system() -> None:
     assert system(QUART, gamma(MODELS[0], 8.0, FEW)).all_words() == (
         "cluster=quart",
         "model=bert_21b",
+        "engine.gpu_memory_utilization=0.95",
         "uncertainty=off",
         "trace=gamma",
         "trace.gap_cv=8",
@@ -91,6 +92,12 @@ def test_every_model_and_cv_meets_every_system() -> None:
         f"trace.requests={FEW}",
         f"system={QUART}",
     )
+    whole = [
+        model.name
+        for model in MODELS
+        if "pipeline.stages=1" in system("infless", gamma(model, 1.0, FEW)).all_words()
+    ]
+    assert whole == ["bert_21b", "llama_7b_pass", "whisper_9b", "wide_resnet"]
     assert set(recipes(FEW)) == set(FIGURES)
 
 
