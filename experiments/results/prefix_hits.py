@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -11,9 +10,7 @@ from numpy.typing import NDArray
 
 from experiments.build.hosted import codes_of, hosted_models
 from experiments.config.config import RunConfig
-from serving.vocabulary.actions import Action, Run
-from serving.vocabulary.driver import JournalSink
-from serving.vocabulary.events import Event
+from simcore.chunk_starts import ChunkStarts
 from traces.sharing import shared_tokens
 from traces.workload import Workload
 
@@ -24,39 +21,19 @@ Ints = NDArray[np.int64]
 NEVER: Final = -1
 
 
-class FirstChunks:
-    """Implements serving.vocabulary.driver.JournalSink: notes where each request's computation begins.
-
-    ``starts``: (request, start) of every chunk of a prompt, by time; the first of a request is behind what it
-    found cached when it was first admitted.
-    """
-
-    def __init__(self, journal: JournalSink | None = None) -> None:
-        self.starts = array("q")
-        self._journal = journal
-
-    def write(self, now_ns: int, event: Event, actions: Sequence[Action], told: Sequence[int] = ()) -> None:
-        """One event and what was answered."""
-        if self._journal is not None:
-            self._journal.write(now_ns, event, actions, told)
-        for action in actions:
-            if type(action) is Run:
-                for request, start, _ in action.chunks:
-                    self.starts.extend((request, start))
-
-    def cached_tokens(self, requests: int) -> Ints:
-        """Of every request id below ``requests``; ``NEVER`` for one that no engine has begun."""
-        rows = np.frombuffer(self.starts, dtype=np.int64).reshape(-1, 2)
-        request, first = np.unique(rows[:, 0], return_index=True)
-        found = np.full(requests, NEVER, dtype=np.int64)
-        found[request] = rows[first, 1]
-        return found
+def cached_tokens(chunks: ChunkStarts, requests: int) -> Ints:
+    """Of every request id below ``requests`` where it began; ``NEVER`` for one that no engine has begun."""
+    rows = np.frombuffer(chunks.starts, dtype=np.int64).reshape(-1, 2)
+    request, first = np.unique(rows[:, 0], return_index=True)
+    found = np.full(requests, NEVER, dtype=np.int64)
+    found[request] = rows[first, 1]
+    return found
 
 
 def prefix_section(
     config: RunConfig, workload: Workload, cached: Ints, engines: Iterable[Engine]
 ) -> dict[str, Any]:
-    """``prefix_cache`` of summary.json. cached: of every request, see ``FirstChunks.cached_tokens``."""
+    """``prefix_cache`` of summary.json. cached: of every request, see ``cached_tokens``."""
     hosted = hosted_models(config)
     code = codes_of(workload, hosted)
     most = shared_tokens(workload)

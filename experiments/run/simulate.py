@@ -38,7 +38,7 @@ from experiments.results.journal_file import JournalFile, header_fields
 from experiments.results.metrics import RunMetrics, per_s, summarize
 from experiments.results.migration_summary import migration_summary
 from experiments.results.preemption_loss import add_preemption_loss
-from experiments.results.prefix_hits import FirstChunks, prefix_section
+from experiments.results.prefix_hits import cached_tokens, prefix_section
 from experiments.results.priorities import add_priorities
 from experiments.results.series_sink import series_sink
 from experiments.results.stages_summary import stage_rows, stages_section
@@ -49,6 +49,7 @@ from experiments.run.write_results import SERIES_NAME, STAGES_NAME, write_parque
 from serving.vocabulary.driver import Control, JournalSink
 from serving.vocabulary.request import Request
 from simcore.capabilities import Masked
+from simcore.chunk_starts import ChunkStarts
 from simcore.replica.step_times import StepTimes
 from simcore.simulation import Simulation
 
@@ -145,7 +146,7 @@ def execute(
     )
     data_plane, stages = data_plane_of(config, prepared.replicas), stage_plan(config, workload)
     rows = rows_by_model(prepared) if stages is None else stages.times
-    hits = FirstChunks(journal) if shared else None
+    hits = ChunkStarts(journal) if shared else None
     sink = series_sink(config.series.period_s, controller.engines, hits or journal)
     faults = fault_plan_of(config, prepared.replicas)
     recovery = None if faults is None else RecoveryWatch(controller)
@@ -186,9 +187,8 @@ def execute(
         summary |= models_section(config, prepared.hardware_of_model, workload, columns)
         columns |= {"model": model_column(workload, columns["request"])}
     if hits is not None:
-        cached = hits.cached_tokens(len(workload))
+        columns |= {CACHED_TOKENS: (cached := cached_tokens(hits, len(workload)))[columns["request"]]}
         summary |= prefix_section(config, workload, cached, controller.engines.values())
-        columns |= {CACHED_TOKENS: cached[columns["request"]]}
     add_preemption_loss(summary, columns, simulation.preemption_losses_ns())
     add_priorities(summary, columns, workload)
     if data_plane is not None:
