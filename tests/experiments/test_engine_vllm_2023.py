@@ -40,8 +40,8 @@ def test_what_0_2_0_did_away_with() -> None:
     both = [load_config([f"engine={name}", *words], "simulate") for name in ("vllm_0_1_7", "vllm_0_2_0")]
     old, new = [next(iter(hardware_of(config).values())) for config in both]
     assert old.overhead.step_s == new.overhead.step_s
-    assert old.step.dense_s(0, 0, 32) - new.step.dense_s(0, 0, 32) == pytest.approx(32 * 4.0e-4)
-    assert (old.rows.output_token, new.rows.output_token) == (500 << 24, 0)
+    assert old.step.dense_s(0, 0, 32) - new.step.dense_s(0, 0, 32) == pytest.approx(32 * 6.0e-4)
+    assert (old.rows.output_token, new.rows.output_token) == (230 << 24, 0)
 
 
 def test_the_limits_are_those_of_2023() -> None:
