@@ -8,6 +8,8 @@ from serving.elastic.elastic import Elastic
 from serving.elastic.fixed import FixedReplicas
 from serving.elastic.replica_control import ReplicaControl
 from serving.elastic.setup import ElasticParts, live_setups
+from serving.elastic.stage_control import StageControl
+from serving.elastic.stage_setup import StageScaling
 from serving.engine.engine import Engine
 from serving.engine.fleet import Admission, Dispatcher, Fleet
 from serving.engine.load_reports import LoadReports
@@ -42,10 +44,14 @@ class MigrationParts:
 
 @dataclass(frozen=True, slots=True)
 class PipelineParts:
-    """Models in stages: ``setups`` by model, and the GPUs that their replicas share."""
+    """Models in stages: ``setups`` by model, and the GPUs that their replicas share.
+
+    ``scaling``: who starts and stops replicas; None: they stay what they are.
+    """
 
     setups: Mapping[str, PipelineSetup]
     seats: GpuSeats
+    scaling: StageScaling | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +107,11 @@ def compose(
         if engine.state is EngineState.IDLE:
             services[engine.replica.model].started(engine, [])
     control: ReplicaControl
-    if elastic is None:
+    pipelines = serving.pipelines
+    if pipelines is not None and pipelines.scaling is not None:
+        found = {model: one for model, one in services.items() if isinstance(one, Pipeline)}
+        control = StageControl(pipelines.scaling, engines, found, pipelines.seats, pool.place)
+    elif elastic is None:
         control = FixedReplicas(starts, engines, services, _rounds(services, serving))
     else:
         rounds, reports = _rounds(services, serving), _reports_of(services)

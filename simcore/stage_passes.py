@@ -41,11 +41,11 @@ class _Held:
 
 
 class StagePasses:
-    """``cores``: of replicas that have others than the plan says. ``tell`` takes reports."""
+    """``replicas``: all that there were. ``tell`` takes reports."""
 
     __slots__ = (
         "_data_plane", "_held", "_inputs", "_machines", "_of_input", "_plan", "_preparing", "_queues",
-        "_running", "_tell", "_timer", "_timers", "cores", "replicas",
+        "_running", "_tell", "_timer", "_timers", "replicas",
     )  # fmt: skip
 
     def __init__(
@@ -59,7 +59,6 @@ class StagePasses:
     ) -> None:
         assert data_plane is not None, "stages send their activations over links"
         self._plan = plan
-        self.cores: dict[int, int] = {}
         self._machines, self._timers, self._data_plane, self._tell = machines, timers, data_plane, tell
         self.replicas: set[int] = set()
         self._held: dict[int, _Held] = {}  # by replica
@@ -138,9 +137,7 @@ class StagePasses:
         run = self._held[replica].run
         assert run.layers is not None
         model = self._data_plane.placement.part_of[replica].model
-        took_ns = self._plan.times[model].cpu_ns(
-            run.chunks, run.layers, self.cores.get(replica, self._plan.cores)
-        )
+        took_ns = self._plan.times[model].cpu_ns(run.chunks, run.layers, run.cpu_cores or self._plan.cores)
         if took_ns:
             heappush(self._preparing, (now_ns + took_ns, replica))
             self._timer.at(self._preparing[0][0])

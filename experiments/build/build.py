@@ -140,7 +140,7 @@ def controller_of(
             migration,
             reports_ns,
             reports_at_step_ends(config, dispatcher),
-            pipelines_of(config),
+            pipelines_of(config, estimates),
             by_priority,
         ),
         starts_of(config, replicas),

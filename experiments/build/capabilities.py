@@ -80,6 +80,8 @@ def needed_actions(config: RunConfig) -> frozenset[type]:
             *_if(faults, StopLoad),
             *_if(system.instances.split, SwitchRole),
         }
+    if system.scales_stages:
+        needed |= {AllocateGpus, Load, ReleaseGpus, StopLoad, Wake}
     return frozenset(needed | {*_if(faults, Fail)})
 
 

@@ -47,7 +47,7 @@ def data_plane_of(config: RunConfig, replicas: list[Replica]) -> DataPlane | Non
         shapes_by_model(config),
         [replica.model for replica in replicas],
         [replica.gpus for replica in replicas],
-        config.engine.loader,
+        "direct" if config.system.in_stages else config.engine.loader,
         start_up,
         {replica.id: (replica.layers.first, replica.layers.last) for replica in replicas},
         contexts=None if start_up.pooled else 0,

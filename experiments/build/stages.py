@@ -10,16 +10,19 @@ from typing import TYPE_CHECKING
 from experiments.build.hosted import HostedModel, codes_of, hosted_models
 from experiments.config.config import RunConfig
 from experiments.config.pipeline_config import PipelineConfig
+from experiments.policy.make import make_policy
 from hwmodels.catalogue import load_gpu
 from hwmodels.layer_stack import LayerStack
 from hwmodels.stack_catalogue import cut_stack, load_stack
 from hwmodels.topology.cluster_file import load_cluster
 from serving.composition import PipelineParts
+from serving.elastic.stage_setup import StageHosts, StageScaling
 from serving.services.gpu_seats import GpuSeats
 from serving.services.pipeline import PipelineSetup
 from serving.services.stage import StageQueues
 from serving.vocabulary.actions import Span
 from serving.vocabulary.errors import UserError
+from serving.vocabulary.estimates import Estimates
 from serving.vocabulary.layers import LayerRange, Part
 from serving.vocabulary.replica import Replica
 from serving.vocabulary.units import FRACTION_BITS, NS_PER_S
@@ -143,19 +146,56 @@ def _no_room(config: RunConfig, part: Part, size: int) -> UserError:
     )
 
 
-def pipelines_of(config: RunConfig) -> PipelineParts | None:
+def pipelines_of(config: RunConfig, estimates: Estimates) -> PipelineParts | None:
     """What the services of models in stages are made of; None: there are none."""
     if not config.system.in_stages:
         return None
     one = config.pipeline
     queues: StageQueues = "stage" if one.queue == "stage" else "replica"
+    scaling = stage_scaling(config, estimates) if config.system.scales_stages else None
+    elastic = scaling is not None
     setups = {
         model.name: PipelineSetup(
-            parts_of(config, model), stack_of(model).activation_bytes, one.batch, queues
+            parts_of(config, model),
+            stack_of(model).activation_bytes,
+            one.batch,
+            queues,
+            one.cpu_cores if elastic else 0,
+            elastic,
         )
         for model in hosted_models(config)
     }
-    return PipelineParts(setups, GpuSeats(gpu_bytes(config), sizes_of(config)))
+    return PipelineParts(setups, GpuSeats(gpu_bytes(config), sizes_of(config)), scaling)
+
+
+def stage_scaling(config: RunConfig, estimates: Estimates) -> StageScaling:
+    """Who starts and stops replicas of stages, and what it is told. Raises UserError."""
+    assert config.cluster.topology is not None, "models in stages need links"
+    one, spec = config.pipeline, load_cluster(config.cluster.topology)
+    most = spec.gpus if one.max_replicas is None else one.max_replicas
+    cores = _ANY if spec.cpu_cores is None else spec.cpu_cores
+    return StageScaling(
+        make_policy("system/stages", config.system.stages, estimates=estimates),
+        StageHosts(spec.hosts, spec.gpus_per_host, spec.host_memory_bytes, cores),
+        round(one.period_s * NS_PER_S),
+        round(one.window_s * NS_PER_S),
+        config.slo.ttft_ms / 1e3,
+        one.min_replicas,
+        most,
+        most,
+        one.cpu_cores,
+        {
+            part: stack_of(model).seconds_of(*part.layers) * _cores_factor(one)
+            for model in hosted_models(config)
+            for part in parts_of(config, model)
+        },
+        sizes_of(config),
+    )
+
+
+def _cores_factor(one: PipelineConfig) -> float:
+    """What a pass takes of the published time, with the replicas' cores."""
+    return 1.0 - one.cpu_share * (1.0 - TIMED_CORES / one.cpu_cores)
 
 
 def one_pass(config: RunConfig, workload: Workload) -> Workload:
@@ -228,8 +268,7 @@ def capacity_per_s(config: RunConfig) -> float:
 
 def _slowest_per_s(config: RunConfig, model: HostedModel) -> float:
     one, stack, parts = config.pipeline, stack_of(model), parts_of(config, model)
-    share = 1.0 - one.cpu_share * (1.0 - TIMED_CORES / one.cpu_cores)
     return min(
-        count / (stack.seconds_of(*part.layers) * share)
+        count / (stack.seconds_of(*part.layers) * _cores_factor(one))
         for part, count in zip(parts, one.counts(len(parts)), strict=True)
     )

@@ -122,6 +122,11 @@ class SystemConfig:
         return self.scaler.name != "none"
 
     @property
+    def scales_stages(self) -> bool:
+        """Whether replicas of stages come and go."""
+        return self.stages.name not in ("none", "fixed")
+
+    @property
     def in_stages(self) -> bool:
         """Whether its models are in stages, whose replicas come and go by themselves."""
         return self.stages.name != "none"

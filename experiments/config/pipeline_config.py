@@ -19,6 +19,9 @@ class PipelineConfig:
     per stage, or per replica. ``batch``: requests of a pass at most; of each but the longest the pass takes
     the share ``batch_cost``. ``times``: of passes, drawn with ``times_cv`` around the stage's own (0: none is
     drawn). ``cpu_cores``: of a replica; ``cpu_share``: what 2 cores take of a pass before its GPU.
+
+    Where ``system/stages`` scales, it is asked once per ``period_s`` and shown the last ``window_s``. Each
+    stage keeps ``min_replicas``, a model has ``max_replicas`` at most (None: one for each GPU).
     """
 
     cut: str
@@ -31,6 +34,10 @@ class PipelineConfig:
     times_cv: float
     cpu_cores: int
     cpu_share: float
+    period_s: float
+    window_s: float
+    min_replicas: int
+    max_replicas: int | None
 
     def counts(self, stages: int) -> tuple[int, ...]:
         """Replicas of each stage. Raises UserError."""
@@ -45,7 +52,9 @@ class PipelineConfig:
 
 
 # The paper measures 33 % less with 4 cores than with 2 (Fig. 3b): 1 - 0.66 / 2.
-PLAIN: Final = PipelineConfig("published", None, "1", "stage", 1, 1.0, "lognormal", 0.2, 2, 0.66)
+PLAIN: Final = PipelineConfig(
+    "published", None, "1", "stage", 1, 1.0, "lognormal", 0.2, 2, 0.66, 1.0, 10.0, 1, None
+)
 
 
 def check_pipeline(one: PipelineConfig) -> None:

@@ -16,7 +16,7 @@ from experiments.build.data_plane import data_plane_of
 from experiments.build.faults import fault_plan_of
 from experiments.build.gpu_load import CACHED_TOKENS, gpu_load_share
 from experiments.build.groups import group_plans
-from experiments.build.hardware import Hardware, hardware_of
+from experiments.build.hardware import hardware_of
 from experiments.build.hosted import hosted_models
 from experiments.build.lengths import check_lengths, context_labels, truncated
 from experiments.build.shared_prefixes import named_requests, shares_prefixes
@@ -41,8 +41,10 @@ from experiments.results.preemption_loss import add_preemption_loss
 from experiments.results.prefix_hits import cached_tokens, prefix_section
 from experiments.results.priorities import add_priorities
 from experiments.results.series_sink import series_sink
+from experiments.results.stage_scaling_summary import stage_scaling_summary
 from experiments.results.stages_summary import stage_rows, stages_section
 from experiments.results.start_summary import start_summary
+from experiments.results.step_times import step_time_section
 from experiments.run.ends import RUNS, range_section
 from experiments.run.prepared import Parts, Prepared, Progress, Simulated
 from experiments.run.write_results import SERIES_NAME, STAGES_NAME, write_parquet, write_results
@@ -215,6 +217,7 @@ def _moved(
     """What loads, links, scaling and migration came to."""
     found = data_plane_summary(data_plane, summary["duration_s"]) | start_summary(data_plane, prepared.config)
     found |= elastic_summary(controller, prepared.replicas, summary, report)
+    found |= stage_scaling_summary(controller, prepared.replicas, summary, report)
     return found | migration_summary(controller)
 
 
@@ -292,29 +295,3 @@ def provenance(prepared: Prepared) -> dict[str, Any]:
         "kv_capacity": prepared.hardware.kv_arithmetic,
         "estimates": estimates.as_dict(),
     }
-
-
-def step_time_section(hardware: Hardware) -> dict[str, Any]:
-    """Which model gave the step times, its error, the engine's share, and whether a profile was forced."""
-    step, overhead, profile = hardware.step, hardware.overhead, hardware.profile
-    section: dict[str, Any] = {
-        "kind": step.source.partition(":")[0],
-        "source": step.source,
-        "error_band": step.error_band,
-        "overhead": {
-            "step_s": overhead.step_s,
-            "per_sequence_s": overhead.per_sequence_s,
-            "graph_batches_up_to": max(overhead.graph_batches, default=0),
-            "source": overhead.source,
-        },
-    }
-    if step.labels:
-        section["labels"] = list(step.labels)
-    if profile is not None:
-        section["profile"] = {
-            "path": profile.path,
-            "sha256": profile.digest,
-            "forced": list(profile.forced),
-            "files": [{"name": name, "sha256": digest} for name, digest in profile.files],
-        }
-    return section

@@ -8,9 +8,9 @@ from serving.vocabulary.actions import Chunk, Run
 
 
 class LayerPass:
-    """Layers [first, last) of whole prompts. ``inputs``: activations that come first (``Run``)."""
+    """Layers [first, last) of whole prompts. ``inputs``, ``cpu_cores``: what comes first (``Run``)."""
 
-    __slots__ = ("begun", "chunks", "inputs", "layers", "reason")
+    __slots__ = ("begun", "chunks", "cpu_cores", "inputs", "layers", "reason")
 
     def __init__(
         self,
@@ -18,13 +18,16 @@ class LayerPass:
         layers: tuple[int, int],
         reason: str,
         inputs: tuple[tuple[int, int], ...] = (),
+        cpu_cores: int = 0,
     ) -> None:
         self.chunks = chunks
         self.layers = layers
         self.reason = reason
         self.inputs = inputs
+        self.cpu_cores = cpu_cores
         self.begun = False
 
     def run(self, replica: int, epoch: int) -> Run:
         """What a replica is told: one step, whose requests decode elsewhere if at all."""
-        return Run(replica, epoch, self.chunks, False, 1, True, self.reason, True, self.layers, self.inputs)
+        how = False, 1, True, self.reason, True, self.layers, self.inputs, self.cpu_cores
+        return Run(replica, epoch, self.chunks, *how)

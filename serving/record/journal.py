@@ -83,7 +83,8 @@ def _run(action: Run) -> str:
     until_finish = "true" if action.until_finish else "false"
     hand_over = ",true" if action.hand_over else ""  # seldom, so it costs the others nothing
     if action.layers is not None:
-        inputs = f",{_pairs(action.inputs)}" if action.inputs else ""
+        cores = f",{action.cpu_cores}" if action.cpu_cores else ""
+        inputs = f",{_pairs(action.inputs)}{cores}" if action.inputs or cores else ""
         hand_over = f",{_truth(action.hand_over)},{_numbers(action.layers)}{inputs}"
     what = f"[{chunks}],{decode},{action.max_steps},{until_finish}{hand_over}"
     return f'["run",{action.replica},{action.epoch},{what},{quoted(action.reason)}]'

@@ -30,20 +30,22 @@ class PipelineSetup:
     """``parts``: the stages in order. ``activation_bytes``: of one request, from a stage to the next.
 
     ``batch``: requests of a pass at most. ``queues``: one per stage, or one per replica, to which the
-    dispatcher sends a request when it comes to the stage. ``elastic``: a stage may be without replicas.
+    dispatcher sends a request when it comes to the stage. ``cpu_cores``: of a replica; 0: as the world has
+    it. ``elastic``: a stage may be without replicas.
     """
 
     parts: tuple[Part, ...]
     activation_bytes: int
     batch: int = 1
     queues: StageQueues = "stage"
+    cpu_cores: int = 0
     elastic: bool = False
 
 
 class Pipeline:
     """The requests and stages of one model. ``log``: what the stages did."""
 
-    __slots__ = ("_admission", "_engines", "_present", "_setup", "log", "model", "seats", "stages")
+    __slots__ = ("_admission", "_engines", "_present", "_setup", "cores", "log", "model", "seats", "stages")
 
     def __init__(
         self,
@@ -61,6 +63,7 @@ class Pipeline:
         self._admission = admission
         self._present = present
         self.seats = seats
+        self.cores: dict[int, int] = {}  # of replicas that have others than all
         self.log = StageLog()
         self.stages: list[Stage] = []
         for index, part in enumerate(setup.parts):
@@ -109,6 +112,11 @@ class Pipeline:
         """Nobody."""
         return ()
 
+    def index_of(self, replica: int) -> int | None:
+        """Of the stage that a replica is of; None: it is another model's."""
+        part = self._engines[replica].replica.part
+        return self._setup.parts.index(part) if part.model == self.model else None
+
     def stage_of(self, replica: Replica) -> Stage:
         """Whose replica it is."""
         return self.stages[self._setup.parts.index(replica.part)]
@@ -125,7 +133,9 @@ class Pipeline:
 
     def arrived(self, request: Request, actions: list[Action]) -> None:
         """It waits for the first stage."""
-        self._enter(self.stages[0], Waiting(request, NOBODY, self._present.now_ns), actions)
+        now_ns = self._present.now_ns
+        self.stages[0].counts.arrived(now_ns)
+        self._enter(self.stages[0], Waiting(request, NOBODY, now_ns), actions)
 
     def _enter(self, stage: Stage, one: Waiting, actions: list[Action], first: bool = False) -> None:
         stage.add(one, first)
@@ -151,7 +161,8 @@ class Pipeline:
             if source != NOBODY and self._setup.activation_bytes:
                 inputs[source] = inputs.get(source, 0) + self._setup.activation_bytes
         self.seats.begin(replica)
-        one = LayerPass(tuple(chunks), stage.part.layers, why, tuple(inputs.items()))
+        cores = self.cores.get(replica, self._setup.cpu_cores)
+        one = LayerPass(tuple(chunks), stage.part.layers, why, tuple(inputs.items()), cores)
         self._engines[replica].run_layers(one, actions)
 
     def ran(self, engine: Engine, event: Ran, actions: list[Action]) -> None:
@@ -164,11 +175,13 @@ class Pipeline:
             self._again(batch, actions)
             self._feed(stage, actions)
             return
+        stage.counts.ran(now_ns - began_ns, [now_ns - one.since_ns for one in batch])
         for one in batch:
             self.log.add(one.request.id, stage.index, engine.id, one.since_ns, began_ns, now_ns)
         if stage.index + 1 < len(self.stages):
             following = self.stages[stage.index + 1]
             for one in batch:
+                following.counts.arrived(now_ns)
                 following.add(Waiting(one.request, engine.id, now_ns))
             self._feed(following, actions)
         self._feed(stage, actions)

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 from serving.engine.fleet import Dispatcher, Fleet, dispatched
+from serving.services.stage_counts import StageCounts
 from serving.vocabulary.layers import Part
 from serving.vocabulary.request import Request
 
@@ -33,7 +34,9 @@ class Stage:
     ``idle``: replicas that would begin a pass at once; ``passes``: those that run one, or wait for its input.
     """
 
-    __slots__ = ("_dispatcher", "_per_replica", "fleet", "idle", "index", "own", "part", "passes", "queue")
+    __slots__ = (
+        "_dispatcher", "_per_replica", "counts", "fleet", "idle", "index", "own", "part", "passes", "queue",
+    )  # fmt: skip
 
     def __init__(
         self, index: int, part: Part, fleet: Fleet, dispatcher: Dispatcher, queues: StageQueues
@@ -47,6 +50,7 @@ class Stage:
         self.own: dict[int, deque[Waiting]] = {}
         self.idle: set[int] = set()
         self.passes: dict[int, StagePass] = {}
+        self.counts = StageCounts()
 
     @property
     def queued(self) -> int:

@@ -41,7 +41,7 @@ class Run:
     With ``layers`` it is one step that runs layers [first, last) of whole prompts, which get a token only
     after the model's last one. It may run on a replica that has no more layers than these. ``inputs``: the
     activations that it begins with, as (replica that has them, bytes): the world brings them first, and a
-    pass whose inputs are lost reports no step.
+    pass whose inputs are lost reports no step. ``cpu_cores``: that prepare it; 0: as the world has it.
     """
 
     replica: int
@@ -54,6 +54,7 @@ class Run:
     hand_over: bool = False
     layers: Span | None = None
     inputs: tuple[tuple[int, int], ...] = ()
+    cpu_cores: int = 0
 
 
 @fact

@@ -322,7 +322,8 @@ def test_null_is_for_parameters_whose_policy_takes_it() -> None:
 
 
 STATIC = (
-    "pipeline", "vllm", "vllm_full", "vllm_half", "round_robin", "infaas_pp", "llumnix_base", "llumnix",
+    "pipeline", "quart", "infless", "inferline", "cocktail", "vllm", "vllm_full", "vllm_half", "round_robin",
+    "infaas_pp", "llumnix_base", "llumnix",
 )  # fmt: skip
 SYSTEMS = [name for name in option_groups()["system"] if name not in STATIC]
 

@@ -118,3 +118,19 @@ def test_what_does_not_fit_is_refused_in_a_sentence(
 def test_a_pipeline_is_refused_on_real_workers() -> None:
     with pytest.raises(UserError, match="cannot be run by realexec"):
         load_config(["system=pipeline", "model=bert_21b", "workers=2", "out=x"], "realexec")
+
+
+@pytest.mark.parametrize("system", ["quart", "infless", "inferline", "cocktail"])
+def test_replicas_come_and_go_and_the_run_replays(system: str, tmp_path: Path) -> None:
+    words = ["model=whisper_9b", "cluster=quart_2x4", "trace=gamma", "trace.gap_cv=4", "trace.requests=400"]
+    out = tmp_path / system
+    more = ["trace.rate_per_s=60", "pipeline.max_replicas=20", "journal=true"]
+    assert cli.run(["simulate", f"system={system}", *words, *more, f"out={out}"]) == 0
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary["requests"]["finished"] == 400
+    acts = {event["act"] for event in summary["scale_events"]}
+    assert {"load", "ready"} <= acts
+    assert summary["loads"]["bytes_by_tier"]["ssd"] > 0
+    assert 3 < summary["instances"]["mean"] <= summary["instances"]["max"] <= 20
+    assert 0 < summary["gpu_seconds"] <= 8 * summary["duration_s"]
+    assert cli.run(["replay", str(out)]) == 0

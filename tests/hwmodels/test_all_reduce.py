@@ -12,7 +12,7 @@ from rich.console import Console
 from experiments.build.hardware import hardware_of
 from experiments.compose.compose import load_config
 from experiments.report.table import print_summary
-from experiments.run.simulate import step_time_section
+from experiments.results.step_times import step_time_section
 from hwmodels.all_reduce import Stretch
 from hwmodels.all_reduce_catalogue import Imitated, load_all_reduce
 from hwmodels.all_reduce_fit import fit_stretches, stretches_s

@@ -26,7 +26,7 @@ PROFILED: Final = (
 SYSTEMS: Final = (
     "vllm", "vllm_full", "vllm_half", "distserve_full", "distserve_half", "serverlessllm", "allcache",
     "round_robin", "infaas_pp", "llumnix_base", "llumnix", "pipeswitch", "blitz_network",
-    "blitz_multicast", "blitzscale", "lambdascale", "pipeline",
+    "blitz_multicast", "blitzscale", "lambdascale", "pipeline", "quart", "infless", "inferline", "cocktail",
 )  # fmt: skip
 BLITZSCALE: Final = f"{SURGE} system=blitzscale journal=true"
 MULTICAST: Final = f"{BURST} system=blitz_multicast journal=true"

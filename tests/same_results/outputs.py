@@ -40,6 +40,7 @@ FIELDS: Final[Mapping[str, Sequence[str]]] = {
         "hand_over",
         "layers",
         "inputs",
+        "cpu_cores",
     ),
     "interrupt": ("replica", "grace_steps", "later"),
     "detach": ("replica", "request"),

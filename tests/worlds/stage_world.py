@@ -5,11 +5,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hwmodels.layer_stack import LayerStack
+from hwmodels.topology.cluster_file import load_cluster
 from policies.admission import AdmitAll
 from policies.batching import ChunkedPrefill
 from policies.dispatch import LeastOutstanding
 from serving.composition import PipelineParts, ServiceOptions, compose
 from serving.controller import Controller
+from serving.elastic.stage_setup import StageHosts, StageScaling
+from serving.protocols.stages import StageScaler
 from serving.record.journal import complete_journal
 from serving.services.gpu_seats import GpuSeats
 from serving.services.pipeline import Pipeline, PipelineSetup
@@ -55,6 +58,8 @@ class StageCase:
     cores: int = 2
     cluster: str = "quart_2x4"
     model: str = "m"
+    elastic: bool = False
+    layer_bytes: int = LAYER_BYTES
     first_request: int = 0
 
     @property
@@ -69,7 +74,7 @@ class StageCase:
     @property
     def stack(self) -> LayerStack:
         layers = 2 * len(self.times_ns)
-        sizes = (LAYER_BYTES,) * layers
+        sizes = (self.layer_bytes,) * layers
         return LayerStack(self.model, sizes, (1.0,) * layers, 1, self.activation_bytes, (), "made up")
 
     def replicas(self, first: int = 0) -> list[Replica]:
@@ -94,7 +99,8 @@ class StageCase:
         return StageTimes(fixed, 2, self.cpu_parts, self.batch_parts)
 
     def setup(self) -> PipelineSetup:
-        return PipelineSetup(self.parts, self.activation_bytes, self.batch, self.queues)
+        cores = self.cores if self.elastic else 0
+        return PipelineSetup(self.parts, self.activation_bytes, self.batch, self.queues, cores, self.elastic)
 
 
 @dataclass
@@ -122,10 +128,32 @@ class StageRun:
         return [dict(zip(FIELDS, rows[at : at + width], strict=True)) for at in range(0, len(rows), width)]
 
 
-def controller_of(*cases: StageCase) -> Controller:
+def scaling_of(cases: Sequence[StageCase], scaler: StageScaler, period_ns: int) -> StageScaling:
+    """At most 12 replicas of a model, looked at once per period, on the hosts of the cluster."""
+    spec = load_cluster(cases[0].cluster)
+    hosts = StageHosts(spec.hosts, spec.gpus_per_host, spec.host_memory_bytes, spec.cpu_cores or 100)
+    exec_s = {
+        part: sum(own) / len(own) / 1e9
+        for case in cases
+        for part, own in zip(case.parts, case.times_ns, strict=True)
+    }
+    return StageScaling(
+        scaler, hosts, period_ns, 5 * period_ns, 1.0, 1, 5, 12, cases[0].cores, exec_s, sizes_of(cases)
+    )
+
+
+def sizes_of(cases: Sequence[StageCase]) -> dict[Part, int]:
+    """Bytes of every stage."""
+    return {part: len(part) * case.layer_bytes for case in cases for part in case.parts}
+
+
+def controller_of(
+    *cases: StageCase, scaler: StageScaler | None = None, period_ns: int = 10 * MS
+) -> Controller:
     """Of all these models on the same GPUs."""
-    sizes = {part: len(part) * LAYER_BYTES for case in cases for part in case.parts}
-    parts = PipelineParts({case.model: case.setup() for case in cases}, GpuSeats(CAPACITY_BYTES, sizes))
+    scaling = None if scaler is None else scaling_of(cases, scaler, period_ns)
+    setups = {case.model: case.setup() for case in cases}
+    parts = PipelineParts(setups, GpuSeats(CAPACITY_BYTES, sizes_of(cases)), scaling)
     options = ServiceOptions(pipelines=parts)
     return compose(
         replicas_of(*cases),
@@ -143,9 +171,15 @@ def replicas_of(*cases: StageCase) -> list[Replica]:
     return found
 
 
-def run(*cases: StageCase, faults: FaultPlan | None = None) -> StageRun:
+def run(
+    *cases: StageCase,
+    faults: FaultPlan | None = None,
+    scaler: StageScaler | None = None,
+    period_ns: int = 10 * MS,
+) -> StageRun:
     """In virtual time, with the invariants checked after every event."""
-    controller, recorder, replicas = controller_of(*cases), Failing(), replicas_of(*cases)
+    controller = controller_of(*cases, scaler=scaler, period_ns=period_ns)
+    recorder, replicas = Failing(), replicas_of(*cases)
     checked = Checked(controller)
     times = {case.model: case.times() for case in cases}
     setup = DataPlaneSetup(

@@ -1,0 +1,31 @@
+"""Where a run's step times come from, for summary.json."""
+
+from typing import Any
+
+from experiments.build.hardware import Hardware
+
+
+def step_time_section(hardware: Hardware) -> dict[str, Any]:
+    """Which model gave the step times, its error, the engine's share, and whether a profile was forced."""
+    step, overhead, profile = hardware.step, hardware.overhead, hardware.profile
+    section: dict[str, Any] = {
+        "kind": step.source.partition(":")[0],
+        "source": step.source,
+        "error_band": step.error_band,
+        "overhead": {
+            "step_s": overhead.step_s,
+            "per_sequence_s": overhead.per_sequence_s,
+            "graph_batches_up_to": max(overhead.graph_batches, default=0),
+            "source": overhead.source,
+        },
+    }
+    if step.labels:
+        section["labels"] = list(step.labels)
+    if profile is not None:
+        section["profile"] = {
+            "path": profile.path,
+            "sha256": profile.digest,
+            "forced": list(profile.forced),
+            "files": [{"name": name, "sha256": digest} for name, digest in profile.files],
+        }
+    return section

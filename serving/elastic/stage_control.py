@@ -1,0 +1,131 @@
+"""Replicas of stages that come and go by themselves: who decides is asked once per period and carried out."""
+
+from collections.abc import Mapping
+from typing import assert_never
+
+from serving.elastic.replica_control import Handler
+from serving.elastic.stage_replicas import Place, StageReplicas
+from serving.elastic.stage_setup import StageScaling
+from serving.elastic.stage_views import StageViews
+from serving.engine.engine import Engine
+from serving.protocols.stage_answers import CheckedStageScaler
+from serving.protocols.stages import (
+    EvictCopy,
+    KeepCopy,
+    MarkKeyStages,
+    SetCores,
+    StageDecision,
+    StartReplicas,
+    StopReplicas,
+)
+from serving.services.gpu_seats import GpuSeats
+from serving.services.pipeline import Pipeline
+from serving.vocabulary.actions import Action, Wake
+from serving.vocabulary.events import (
+    Loaded,
+    LoadStopped,
+    LostHost,
+    LostLink,
+    LostSsd,
+    Opened,
+    Woke,
+)
+
+
+class StageControl:
+    """ReplicaControl of models in stages. ``replicas`` has what became of each replica."""
+
+    __slots__ = ("_models", "_period_ns", "_scaler", "_services", "decided", "looks", "replicas", "scales")
+
+    def __init__(
+        self,
+        setup: StageScaling,
+        engines: Mapping[int, Engine],
+        services: Mapping[str, Pipeline],
+        seats: GpuSeats,
+        place: Place,
+    ) -> None:
+        self.scales = True
+        self._period_ns = setup.period_ns
+        self._scaler = CheckedStageScaler(setup.scaler)
+        self._services = services
+        self.replicas = StageReplicas(setup, engines, services, seats, place)
+        self._models = {
+            model: StageViews(setup, service, self.replicas, seats)
+            for model, service in sorted(services.items())
+        }
+        self.looks = self.decided = 0
+
+    def handlers(self) -> Mapping[type, Handler]:
+        """Events about parameters, losses and time."""
+        return {
+            Opened: self._opened,
+            Woke: self._woke,
+            Loaded: self.replicas.loaded,
+            LoadStopped: self.replicas.load_stopped,
+            LostHost: self._lost_host,
+            LostSsd: self._lost_ssd,
+            LostLink: self._lost_link,
+        }
+
+    def _opened(self, now_ns: int, event: Opened, actions: list[Action]) -> None:
+        self._arm(now_ns, actions)
+
+    def _woke(self, now_ns: int, event: Woke, actions: list[Action]) -> None:
+        """Every model is looked at; what one decides the next one sees."""
+        self.looks += 1
+        for model, views in self._models.items():
+            for decision in self._scaler.scale(views.view(now_ns)):
+                self.decided += 1
+                self._carry_out(now_ns, self._services[model], views, decision, actions)
+        self._arm(now_ns, actions)
+
+    def _arm(self, now_ns: int, actions: list[Action]) -> None:
+        actions.append(Wake(now_ns + self._period_ns, "stages are looked at"))
+
+    def _carry_out(
+        self,
+        now_ns: int,
+        service: Pipeline,
+        views: StageViews,
+        decision: StageDecision,
+        actions: list[Action],
+    ) -> None:
+        replicas = self.replicas
+        if isinstance(decision, StartReplicas):
+            replicas.start(now_ns, service, service.stages[decision.stage], decision, actions)
+        elif isinstance(decision, StopReplicas):
+            replicas.stop(now_ns, service, decision, actions)
+        elif isinstance(decision, SetCores):
+            for replica in decision.replicas:
+                replicas.set_cores(replica, decision.cpu_cores)
+        elif isinstance(decision, KeepCopy):
+            part = service.stages[decision.stage].part
+            replicas.hosts.keep(now_ns, decision.host, part, replicas.has(decision.host, part))
+        elif isinstance(decision, EvictCopy):
+            stages = self._services[decision.model].stages
+            replicas.hosts.evict(decision.host, stages[decision.stage].part)
+        elif isinstance(decision, MarkKeyStages):
+            views.keys = frozenset(decision.stages)
+        else:
+            assert_never(decision)
+
+    def _lost_host(self, now_ns: int, event: LostHost, actions: list[Action]) -> None:
+        self.replicas.hosts.lose(event.host)
+
+    def _lost_ssd(self, now_ns: int, event: LostSsd, actions: list[Action]) -> None:
+        self.replicas.hosts.lost_ssds.add(event.host)
+
+    def _lost_link(self, now_ns: int, event: LostLink, actions: list[Action]) -> None:
+        """Nothing follows: loads that it carried are told of as stopped."""
+
+    def arrived(self, now_ns: int, model: str, actions: list[Action]) -> None:
+        """Nothing follows: stages are looked at once per period."""
+
+    def ran(self, now_ns: int, replica: int, actions: list[Action]) -> None:
+        """A replica that is to go may be empty."""
+        self.replicas.empty(now_ns, replica, actions)
+
+    def lost(self, now_ns: int, replica: int, cause: str, actions: list[Action]) -> None:
+        """A replica is gone."""
+        self.replicas.lost(now_ns, replica, cause)

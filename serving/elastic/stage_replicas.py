@@ -1,0 +1,222 @@
+"""Replicas of stages that come and go: from the decision to the load, from the last pass to the free GPU."""
+
+from collections.abc import Callable, Mapping
+
+from serving.elastic.stage_hosts import HostResources
+from serving.elastic.stage_setup import StageScaling
+from serving.engine.engine import Engine
+from serving.engine.progress import EngineState
+from serving.parameters.loads import Loads
+from serving.protocols.scaling import InstanceState, ScaleEvent
+from serving.protocols.stages import StartReplicas, StopReplicas
+from serving.services.gpu_seats import GpuSeats
+from serving.services.pipeline import Pipeline
+from serving.services.stage import Stage
+from serving.vocabulary.actions import Action, AllocateGpus, Endpoint, Load, ReleaseGpus, StopLoad
+from serving.vocabulary.events import Loaded, LoadStopped
+from serving.vocabulary.layers import LayerRange, Part
+from serving.vocabulary.replica import Replica, Role
+
+Place = Callable[[Replica, Role, bool], None]
+
+
+class StageReplicas:
+    """``states``: of all that have a GPU. ``history``: every decision and what came of it.
+
+    ``loads`` has what is under way; ``hosts`` is asked where a stage can be loaded from.
+    """
+
+    __slots__ = (
+        "_engines", "_next_load", "_place", "_seats", "_services", "_setup", "history", "hosts", "loads",
+        "states",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        setup: StageScaling,
+        engines: Mapping[int, Engine],
+        services: Mapping[str, Pipeline],
+        seats: GpuSeats,
+        place: Place,
+    ) -> None:
+        self._setup, self._engines, self._services = setup, engines, services
+        self._seats, self._place = seats, place
+        self._next_load = 0
+        self.hosts = HostResources(setup)
+        self.loads = Loads()
+        self.history: list[ScaleEvent] = []
+        self.states: dict[int, InstanceState] = {}
+        for number, engine in engines.items():
+            self.states[number] = "serving"
+            self.loads.residency.put(("replica", number), engine.replica.part)
+            self.hosts.taken_cores[self.host_of(number)] += setup.cores
+
+    def host_of(self, replica: int) -> int:
+        """Where it is."""
+        return self._setup.hosts.of(self._engines[replica].replica.gpus[0])
+
+    def has(self, host: int, part: Part) -> bool:
+        """Whether a replica on the host has the parameters."""
+        residency = self.loads.residency
+        return any(
+            residency.has(("replica", number), part) for number in self.states if self.host_of(number) == host
+        )
+
+    def stage_number(self, part: Part) -> int:
+        """Which stage of its model it is."""
+        return [stage.part for stage in self._services[part.model].stages].index(part)
+
+    def cores_of(self, replica: int) -> int:
+        """Its CPU cores."""
+        return self._services[self._engines[replica].replica.model].cores.get(replica, self._setup.cores)
+
+    def set_cores(self, replica: int, cores: int) -> None:
+        """It has so many from its next pass on."""
+        self.hosts.taken_cores[self.host_of(replica)] += cores - self.cores_of(replica)
+        self._services[self._engines[replica].replica.model].cores[replica] = cores
+
+    # How one comes.
+
+    def start(
+        self, now_ns: int, service: Pipeline, stage: Stage, wish: StartReplicas, actions: list[Action]
+    ) -> None:
+        """New replicas on the GPUs that are named, else where a copy is, then where the fewest are."""
+        cores = wish.cpu_cores or self._setup.cores
+        for number in range(wish.count):
+            gpu = wish.gpus[number] if wish.gpus else self._best_gpu(stage.part, cores)
+            source = None if gpu is None else self._source(gpu, stage.part, wish.source)
+            if gpu is None or source is None:
+                what = "no GPU has room" if gpu is None else f"nothing to load from beside GPU {gpu}"
+                self._tell(now_ns, "shortage", service.model, -1, f"stage {stage.index}: {what}")
+                return
+            self._start(now_ns, stage.part, gpu, source, cores, wish.reason, actions)
+
+    def _best_gpu(self, part: Part, cores: int) -> int | None:
+        """With room for the parameters on a host with room for the cores."""
+        hosts, resources, seats = self._setup.hosts, self.hosts, self._seats
+        size = self._setup.sizes_bytes[part]
+        found = [
+            ((host, part) not in resources.copies, len(seats.replicas_on(gpu)), gpu)
+            for host in range(hosts.count)
+            if host not in resources.lost and resources.free_cores(host) >= cores
+            for gpu in hosts.gpus(host)
+            if seats.free_bytes(gpu) >= size
+        ]
+        return min(found)[2] if found else None
+
+    def _source(self, gpu: int, part: Part, wanted: str) -> Endpoint | None:
+        """The memory of the own host before its SSD; None: neither can be read."""
+        host = self._setup.hosts.of(gpu)
+        if host in self.hosts.lost:
+            return None
+        if wanted != "ssd" and (host, part) in self.hosts.copies:
+            return ("host", host)
+        return None if wanted == "host" or host in self.hosts.lost_ssds else ("ssd", host)
+
+    def _start(
+        self,
+        now_ns: int,
+        part: Part,
+        gpu: int,
+        source: Endpoint,
+        cores: int,
+        reason: str,
+        actions: list[Action],
+    ) -> None:
+        replica = self._former(part, gpu)
+        number, endpoint = replica.id, ("replica", replica.id)
+        self._place(replica, "both", False)
+        self._seats.enter(replica)
+        self.states[number] = "loading"
+        self.hosts.taken_cores[self.host_of(number)] += cores
+        self._services[part.model].cores[number] = cores
+        if source[0] == "host":
+            self.hosts.copies[source[1], part] = now_ns
+        load = Load(
+            self._next_load, part.model, (source,), (endpoint,), (), False, False, reason, False, part.layers
+        )
+        self._next_load += 1
+        self.loads.begin(load)
+        actions.append(AllocateGpus(number, part.model, (gpu,), "both", False, reason, part.layers))
+        actions.append(load)
+        self._tell(now_ns, "load", part.model, number, f"{reason}, from {source[0]}")
+
+    def _former(self, part: Part, gpu: int) -> Replica:
+        """The replica of that part which had the GPU before and is gone, or a new one."""
+        for engine in self._engines.values():
+            replica = engine.replica
+            if engine.state is EngineState.VACANT and replica.gpus == (gpu,) and replica.part == part:
+                return replica
+        number = 1 + max(self._engines, default=-1)
+        return Replica(number, part.model, LayerRange(part.first, part.last), (gpu,), 1, 1)
+
+    def loaded(self, now_ns: int, event: Loaded, actions: list[Action]) -> None:
+        """All its parameters are there: it serves, unless it is to go."""
+        endpoint = self.loads.loaded(event)
+        if endpoint is None:
+            return
+        engine = self._engines[endpoint[1]]
+        if engine.state is EngineState.LOST:
+            return
+        part = engine.replica.part
+        self.hosts.came(now_ns, self.host_of(engine.id), part)
+        engine.ready(actions)
+        if self.states[engine.id] == "draining":
+            self.empty(now_ns, engine.id, actions)
+            return
+        self.states[engine.id] = "serving"
+        self._tell(now_ns, "ready", part.model, engine.id, "its parameters are there")
+        self._services[part.model].join(engine.replica, "both", actions)
+
+    def load_stopped(self, now_ns: int, event: LoadStopped, actions: list[Action]) -> None:
+        """A load ended early: its replica goes."""
+        endpoint = self.loads.ended_early(event)
+        if endpoint[1] in self.states:
+            self._release(now_ns, endpoint[1], event.cause, actions)
+
+    # How one goes.
+
+    def stop(self, now_ns: int, service: Pipeline, wish: StopReplicas, actions: list[Action]) -> None:
+        """They take nothing new; of those that load the load is given up."""
+        for replica in wish.replicas:
+            if self.states[replica] == "draining":
+                continue
+            before, self.states[replica] = self.states[replica], "draining"
+            self._tell(now_ns, "drain", service.model, replica, wish.reason)
+            flight = self.loads.to(replica)
+            if before == "loading" and flight is not None:
+                actions.append(StopLoad(flight.load.load, wish.reason))
+                continue
+            service.leave(replica, actions)
+            self.empty(now_ns, replica, actions)
+
+    def empty(self, now_ns: int, replica: int, actions: list[Action]) -> None:
+        """A replica may have ended its last pass: one that is to go goes then."""
+        engine = self._engines[replica]
+        if self.states.get(replica) != "draining" or engine.state is not EngineState.IDLE:
+            return
+        if self._services[engine.replica.model].outstanding(replica) == 0:
+            self._release(now_ns, replica, "it is empty", actions)
+
+    def _release(self, now_ns: int, replica: int, reason: str, actions: list[Action]) -> None:
+        engine = self._engines[replica]
+        actions.append(ReleaseGpus(replica, reason))
+        engine.vacate()
+        self._seats.leave(engine.replica)
+        self._gone(now_ns, replica, "released", reason)
+
+    def lost(self, now_ns: int, replica: int, cause: str) -> None:
+        """It is gone with its GPU memory; its service knows."""
+        if replica in self.states:
+            self._gone(now_ns, replica, "lost", cause)
+
+    def _gone(self, now_ns: int, replica: int, act: str, reason: str) -> None:
+        model = self._engines[replica].replica.model
+        self.hosts.taken_cores[self.host_of(replica)] -= self.cores_of(replica)
+        self._services[model].cores.pop(replica, None)
+        del self.states[replica]
+        self.loads.residency.clear(("replica", replica))
+        self._tell(now_ns, act, model, replica, reason)
+
+    def _tell(self, now_ns: int, act: str, model: str, replica: int, reason: str) -> None:
+        self.history.append(ScaleEvent(now_ns, act, model, "both", replica, reason))

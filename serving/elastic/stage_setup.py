@@ -1,0 +1,50 @@
+"""What scaling of stages is given: who decides, when, within which bounds, on which hosts."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from serving.protocols.stages import StageScaler
+from serving.vocabulary.layers import Part
+
+
+@dataclass(frozen=True, slots=True)
+class StageHosts:
+    """All alike: GPUs ``first`` to ``first + per_host`` of host n, with ``first`` = n * ``gpus_per_host``.
+
+    ``memory_bytes``, ``cpu_cores``: of one.
+    """
+
+    count: int
+    gpus_per_host: int
+    memory_bytes: int
+    cpu_cores: int
+
+    def of(self, gpu: int) -> int:
+        """The host of a GPU."""
+        return gpu // self.gpus_per_host
+
+    def gpus(self, host: int) -> range:
+        """The GPUs of a host."""
+        return range(host * self.gpus_per_host, (host + 1) * self.gpus_per_host)
+
+
+@dataclass(frozen=True, slots=True)
+class StageScaling:
+    """``scaler`` is asked for each model once per ``period_ns``; rates are counted over ``window_ns``.
+
+    ``minimum``: replicas of each stage; ``maximum``: of each, ``max_replicas``: of all stages of a model.
+    ``cores``: of a new replica, and of those of the start. ``exec_s``: a pass of one request alone on
+    so many cores; ``sizes_bytes``: of the parameters.
+    """
+
+    scaler: StageScaler
+    hosts: StageHosts
+    period_ns: int
+    window_ns: int
+    slo_s: float
+    minimum: int
+    maximum: int
+    max_replicas: int
+    cores: int
+    exec_s: Mapping[Part, float]
+    sizes_bytes: Mapping[Part, int]

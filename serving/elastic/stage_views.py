@@ -1,0 +1,132 @@
+"""What a stage scaler is shown: the stages of a model as the last window had them, and all hosts."""
+
+from collections import deque
+
+from serving.elastic.stage_replicas import StageReplicas
+from serving.elastic.stage_setup import StageScaling
+from serving.protocols.stages import (
+    HostCopyView,
+    PipelineView,
+    StageGpuView,
+    StageHostView,
+    StageReplicaView,
+    StageView,
+)
+from serving.services.gpu_seats import GpuSeats
+from serving.services.pipeline import Pipeline
+from serving.services.stage import Stage
+from serving.services.stage_counts import StageCounts
+from serving.vocabulary.units import NS_PER_S
+
+
+class StageViews:
+    """Of one model. It remembers the counts of looks that the window goes back to. ``keys``: key stages."""
+
+    __slots__ = ("_looks", "_replicas", "_seats", "_service", "_setup", "keys")
+
+    def __init__(
+        self, setup: StageScaling, service: Pipeline, replicas: StageReplicas, seats: GpuSeats
+    ) -> None:
+        self._setup, self._service, self._replicas, self._seats = setup, service, replicas, seats
+        self._looks: deque[tuple[int, list[StageCounts]]] = deque()
+        self.keys: frozenset[int] = frozenset()
+
+    def view(self, now_ns: int) -> PipelineView:
+        """At this look, which begins a window of its own."""
+        setup, looks, stages = self._setup, self._looks, self._service.stages
+        if not looks:
+            looks.append((0, [StageCounts() for _ in stages]))
+        while len(looks) > 1 and looks[1][0] <= now_ns - setup.window_ns:
+            looks.popleft()
+        begun_ns, before = looks[0]
+        window_s = max(now_ns - begun_ns, 1) / NS_PER_S
+        there = self._by_stage()
+        shown = tuple(
+            [
+                self._stage(stage, there[stage.index], stage.counts.since(earlier), window_s)
+                for stage, earlier in zip(stages, before, strict=True)
+            ]
+        )
+        looks.append((now_ns, [stage.counts.copy() for stage in stages]))
+        return PipelineView(
+            now_ns,
+            self._service.model,
+            shown,
+            self._hosts(),
+            window_s,
+            setup.slo_s,
+            setup.max_replicas,
+            setup.cores,
+        )
+
+    def _by_stage(self) -> list[list[int]]:
+        """The replicas of each stage, by id."""
+        found: list[list[int]] = [[] for _ in self._service.stages]
+        for replica in sorted(self._replicas.states):
+            index = self._service.index_of(replica)
+            if index is not None:
+                found[index].append(replica)
+        return found
+
+    def _stage(self, stage: Stage, there: list[int], seen: StageCounts, window_s: float) -> StageView:
+        setup, exec_s = self._setup, self._setup.exec_s[stage.part]
+        replicas = tuple(
+            [
+                StageReplicaView(
+                    replica,
+                    self._replicas.host_of(replica),
+                    self._replicas.states[replica],
+                    self._service.outstanding(replica),
+                    self._replicas.cores_of(replica),
+                )
+                for replica in there
+            ]
+        )
+        return StageView(
+            stage.index,
+            replicas,
+            setup.minimum,
+            setup.maximum,
+            seen.arrivals / window_s,
+            seen.arrival_cv,
+            stage.queued,
+            seen.pass_ns / seen.passes / NS_PER_S if seen.passes else exec_s,
+            seen.pass_cv,
+            seen.delay_ns / seen.passed / NS_PER_S if seen.passed else None,
+            exec_s,
+            setup.sizes_bytes[stage.part],
+            seen.passed / seen.passes if seen.passes else 1.0,
+            setup.cores,
+            stage.index in self.keys,
+        )
+
+    def _hosts(self) -> tuple[StageHostView, ...]:
+        setup, resources, seats = self._setup.hosts, self._replicas.hosts, self._seats
+        return tuple(
+            [
+                StageHostView(
+                    host,
+                    tuple(
+                        [
+                            StageGpuView(gpu, seats.free_bytes(gpu), len(seats.replicas_on(gpu)))
+                            for gpu in setup.gpus(host)
+                        ]
+                    ),
+                    resources.free_cores(host),
+                    setup.memory_bytes,
+                    resources.used_bytes(host),
+                    self._copies(host),
+                )
+                for host in range(setup.count)
+                if host not in resources.lost
+            ]
+        )
+
+    def _copies(self, host: int) -> tuple[HostCopyView, ...]:
+        """Those of this model's stages that the view can name; others by their own model's number."""
+        found = []
+        for (where, part), used_ns in sorted(self._replicas.hosts.copies.items()):
+            if where == host:
+                stage = self._replicas.stage_number(part)
+                found.append(HostCopyView(part.model, stage, self._setup.sizes_bytes[part], used_ns))
+        return tuple(found)

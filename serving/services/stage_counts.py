@@ -1,0 +1,76 @@
+"""What happened at a stage so far, as sums: of two moments they tell rates, means and CVs in between."""
+
+from dataclasses import dataclass, replace
+from math import sqrt
+
+
+@dataclass(slots=True)
+class StageCounts:
+    """Arrivals and the gaps between them; passes, their requests and times; delays of requests that passed.
+
+    Times in nanoseconds. ``last_ns``: of the last arrival, -1 before the first.
+    """
+
+    last_ns: int = -1
+    arrivals: int = 0
+    gaps: int = 0
+    gap_ns: int = 0
+    gap_squares: int = 0
+    passes: int = 0
+    passed: int = 0
+    pass_ns: int = 0
+    pass_squares: int = 0
+    delay_ns: int = 0
+
+    def arrived(self, now_ns: int) -> None:
+        """A request came to the stage."""
+        self.arrivals += 1
+        if self.last_ns >= 0:
+            gap_ns = now_ns - self.last_ns
+            self.gaps += 1
+            self.gap_ns += gap_ns
+            self.gap_squares += gap_ns * gap_ns
+        self.last_ns = now_ns
+
+    def ran(self, took_ns: int, delays_ns: list[int]) -> None:
+        """A pass of these requests ended."""
+        self.passes += 1
+        self.passed += len(delays_ns)
+        self.pass_ns += took_ns
+        self.pass_squares += took_ns * took_ns
+        self.delay_ns += sum(delays_ns)
+
+    def copy(self) -> "StageCounts":
+        """As it is now."""
+        return replace(self)
+
+    def since(self, before: "StageCounts") -> "StageCounts":
+        """What came to it since then."""
+        return StageCounts(
+            self.last_ns,
+            self.arrivals - before.arrivals,
+            self.gaps - before.gaps,
+            self.gap_ns - before.gap_ns,
+            self.gap_squares - before.gap_squares,
+            self.passes - before.passes,
+            self.passed - before.passed,
+            self.pass_ns - before.pass_ns,
+            self.pass_squares - before.pass_squares,
+            self.delay_ns - before.delay_ns,
+        )
+
+    @property
+    def arrival_cv(self) -> float:
+        """Of the gaps; 0 with fewer than two."""
+        return _cv(self.gaps, self.gap_ns, self.gap_squares)
+
+    @property
+    def pass_cv(self) -> float:
+        """Of the passes; 0 with fewer than two."""
+        return _cv(self.passes, self.pass_ns, self.pass_squares)
+
+
+def _cv(count: int, total: int, squares: int) -> float:
+    if count < 2 or not total:
+        return 0.0
+    return sqrt(max(0, squares * count - total * total)) / total

@@ -1,0 +1,60 @@
+"""Stage scalers for tests: one that says what it was told to say, one that says anything that may be said."""
+
+from collections.abc import Mapping
+from random import Random
+
+from serving.protocols.stages import (
+    EvictCopy,
+    KeepCopy,
+    MarkKeyStages,
+    PipelineView,
+    SetCores,
+    StageDecision,
+    StartReplicas,
+    StopReplicas,
+)
+
+
+class Scripted:
+    """At look n, counted from 1, what ``script`` has for it. ``views``: all that it was shown."""
+
+    def __init__(self, script: Mapping[int, tuple[StageDecision, ...]]) -> None:
+        self._script = dict(script)
+        self.views: list[PipelineView] = []
+
+    def scale(self, view: PipelineView) -> tuple[StageDecision, ...]:
+        self.views.append(view)
+        return self._script.get(len(self.views), ())
+
+
+class AnythingGoes:
+    """Starts, stops, cores and copies at random, within what a scaler may answer."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = Random(f"anything goes {seed}")
+
+    def scale(self, view: PipelineView) -> tuple[StageDecision, ...]:
+        random, stage = self._random, self._random.choice(view.stages)
+        if not view.hosts:
+            return ()
+        host = random.choice(view.hosts)
+        kind = random.choice(("start", "start", "stop", "stop", "cores", "keep", "evict", "key", "none"))
+        alive = [one for one in stage.replicas if one.state != "draining"]
+        if kind == "start" and stage.supply < stage.maximum and view.supply < view.max_replicas:
+            source = "host" if host.has_copy(view.model, stage.index) and random.random() < 0.5 else "any"
+            free = [gpu.id for gpu in host.gpus if gpu.free_bytes >= stage.bytes]
+            if free and host.free_cores >= view.cores_per_replica:
+                gpus = (random.choice(free),) if source == "host" or random.random() < 0.7 else ()
+                return (StartReplicas(stage.index, 1, "anything", gpus, source),)
+        if kind == "stop" and stage.supply > stage.minimum:
+            return (StopReplicas(stage.index, (random.choice(alive).id,), "anything"),)
+        if kind == "cores" and alive and host.free_cores > 4:
+            return (SetCores(stage.index, (random.choice(alive).id,), random.randint(1, 3), "anything"),)
+        if kind == "keep" and not host.has_copy(view.model, stage.index):
+            return (KeepCopy(stage.index, host.id, "anything"),)
+        if kind == "evict" and host.copies:
+            copy = random.choice(host.copies)
+            return (EvictCopy(copy.model, copy.stage, host.id, "anything"),)
+        if kind == "key":
+            return (MarkKeyStages((stage.index,), "anything"),)
+        return ()
