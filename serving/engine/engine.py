@@ -258,13 +258,13 @@ class Engine:
             self._start_pass(actions)
 
     def ready(self, actions: list[Action]) -> None:
-        """All parameters are there: serve the requests that have waited for them."""
+        """All parameters are there: serve the requests that have waited for them, or came with their KV."""
         if self.state is _LOST:
             return
         assert self.state is _LOADING, "a replica that has its parameters was loaded again"
         self.state = _IDLE if self.layer_pass is None else _RUNNING
         self._arrival_queue = self.unseen_arrivals if self.asynchronous else self.waiting
-        if self.waiting and self.layer_pass is None:
+        if (self.waiting or self.attached) and self.layer_pass is None:
             self._start_pass(actions)
 
     def ran(self, event: Ran, actions: list[Action]) -> None:

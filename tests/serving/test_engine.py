@@ -456,9 +456,9 @@ def test_a_request_is_seen_from_its_reservation_until_it_leaves_with_its_kv() ->
     assert (state_of(script.engine, 5), script.free) == (RequestState.RESERVED, 14)
     script.engine.attach([progress])
     assert state_of(script.engine, 5) is RequestState.ATTACHED
-    script.ready()
-    script.engine.freed(actions := [])
-    assert (actions[0], state_of(script.engine, 5)) == (adopted(5), RequestState.DECODING)
+    actions = script.ready()  # with requests to serve a pass begins at once, as those who wait have it
+    script.engine.freed(later := [])
+    assert not later and (actions[0], state_of(script.engine, 5)) == (adopted(5), RequestState.DECODING)
     other = Progress(Request(6, 0, 6, 30, "m"))
     script.engine.reserve(6, 6), script.engine.attach([other], outgoing=True), script.engine.detach([other])
     assert (state_of(script.engine, 6), len(script.engine.ledger.holders())) == (RequestState.ABSENT, 1)
@@ -473,3 +473,21 @@ def test_a_preempted_request_waits_again() -> None:
         RequestState.DECODING,
         RequestState.WAITING,
     ]
+
+
+def test_requests_attached_while_it_loaded_decode_when_it_is_ready_and_not_before() -> None:
+    script = Script(PrefillFirst(4, 16), loaded=False)
+    assert script.join_batch(7, 6) == []
+    assert script.engine.state is EngineState.LOADING and not script.engine.ledger.decodes(7)
+    assert script.ready() == [adopted(7), run((), True, 56, None, "decode")]
+    assert script.engine.ledger.decodes(7) and not script.engine.attached
+
+
+def test_with_a_pass_over_layers_under_way_they_wait_for_its_end() -> None:
+    script = Script(PrefillFirst(4, 16), loaded=False)
+    script.engine.run_layers(LayerPass(((9, 0, 4),), (0, 1), ""), [])
+    script.join_batch(7, 6)
+    assert script.ready() == []
+    script.engine.layers_ran()
+    script.engine.freed(actions := list[Action]())
+    assert actions[0] == adopted(7)
