@@ -61,20 +61,23 @@ class Smoother:
     ) -> tuple[Surplus, ...]:
         """Stages that have more than they need and no queue, in order.
 
-        Needed are Eq. 7's replicas, rounded up, and never fewer than the stage's minimum and than keep the
-        delay under its target, both at the predicted CV and by the corrector's ``form``: it would start them
-        again. ``compensated``: the CPU compensator looks after the target, and stable work is enough here.
+        A stage wants what its rate and its predicted CV call for (Algorithm 1, line 8) by the corrector's
+        ``form``, which would start it again; Eq. 7 draws that to what its neighbours want, rounded up. Never
+        fewer than it wants itself, or, ``compensated``, than are stable: the CPU compensator then looks after
+        the target.
         """
-        cvs = self.predictor.predict(view)
-        goals_s = targets_s(view, target_s)
-        weights = tuple([beta(cv, self.settings.beta) for cv in cvs])
-        drawn = smoothed(tuple([stage.supply for stage in view.stages]), weights)
+        cvs, goals_s = self.predictor.predict(view), targets_s(view, target_s)
+        rates = [max(one.arrival_per_s, view.stages[0].arrival_per_s) for one in view.stages]
+        wants = tuple(
+            [least_replicas(*of, form) for of in zip(view.stages, rates, cvs, goals_s, strict=True)]
+        )
+        drawn = smoothed(wants, tuple([beta(cv, self.settings.beta) for cv in cvs]))
         if self._since_ns is None:
             self._since_ns = view.now_ns
         found = []
-        for stage, cv, goal, wanted in zip(view.stages, cvs, goals_s, drawn, strict=True):
-            least = stable_replicas(stage) if compensated else least_replicas(stage, cv, goal, form)
-            need = self._held(stage.index, max(least, ceil(wanted - 1e-9)), view.now_ns)
+        for stage, rate, cv, want, drawn_to in zip(view.stages, rates, cvs, wants, drawn, strict=True):
+            least = stable_replicas(stage, rate) if compensated else want
+            need = self._held(stage.index, max(least, ceil(drawn_to - 1e-9)), view.now_ns)
             count = stage.supply - max(need, stage.minimum)
             if count > 0 and not stage.queued and stage.serving == stage.supply:
                 found.append(Surplus(stage.index, count, cv, least))
@@ -92,13 +95,11 @@ class Smoother:
         return max(one for _, one in needs)
 
 
-def stable_replicas(stage: StageView) -> int:
+def stable_replicas(stage: StageView, rate: float) -> int:
     """The fewest that do more work than comes, and its minimum."""
-    return max(stage.minimum, smallest_stable(stage.arrival_per_s, stage.replica_per_s))
+    return max(stage.minimum, smallest_stable(rate, stage.replica_per_s))
 
 
-def least_replicas(stage: StageView, cv: float, target_s: float, form: DelayForm) -> int:
+def least_replicas(stage: StageView, rate: float, cv: float, target_s: float, form: DelayForm) -> int:
     """The fewest that the stage works with: its minimum, and what keeps its delay under the target."""
-    if not stage.arrival_per_s:
-        return stage.minimum
-    return max(stage.minimum, fewest_in_all(stage, stage.arrival_per_s, cv, target_s, form))
+    return max(stage.minimum, fewest_in_all(stage, rate, cv, target_s, form) if rate else 0)

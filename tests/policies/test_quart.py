@@ -46,7 +46,7 @@ def kinds(answer: tuple[object, ...]) -> list[str]:
 
 
 HOT = pipeline(
-    [stage(0, 2), stage(1, 1, queued=9), stage(2, 7, arrival_cv=0.1), stage(3, 2)],
+    [stage(0, 1), stage(1, 1, queued=9), stage(2, 7, arrival_cv=0.1), stage(3, 1)],
     [host(0, 3), host(1), host(2, copies=[("m", 1)])],
 )
 
@@ -58,7 +58,7 @@ def test_a_hot_stage_becomes_key_and_grows_at_its_copy_and_a_cold_one_shrinks() 
     assert isinstance(mark, MarkKeyStages) and mark.stages == (1,)
     assert isinstance(start, StartReplicas) and (start.stage, start.source) == (1, "host")
     assert {gpu // 4 for gpu in start.gpus} == {2}
-    assert isinstance(stop, StopReplicas) and (stop.stage, len(stop.replicas)) == (2, 3)
+    assert isinstance(stop, StopReplicas) and (stop.stage, len(stop.replicas)) == (2, 6)
     assert isinstance(keep, KeepCopy) and (keep.stage, keep.host) == (1, 0)
     assert start.reason == "delay 2000 ms, target 200 ms; its hosts have a copy"
 
