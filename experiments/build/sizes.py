@@ -40,7 +40,7 @@ def start_of(
     one, seats = config.system.instances, seat_count(config, hosted)
     _check_placeable(config, hosted, seats)
     if one.size == "full" and not one.split:
-        return None
+        return None if one.both is None else {"both": one.both}
     if one.size == "minimum":
         start = {role: low for role, (low, _) in bounds_of(config, hosted).items()}
     else:

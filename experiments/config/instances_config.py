@@ -15,7 +15,7 @@ _SPLIT_ONLY: Final = (
     ("prefill_min", 1), ("prefill_max", None), ("decode_min", 1), ("decode_max", None),
 )  # fmt: skip
 _WORDS: Final = ("queue", "start", "compile_cache", "scheduling_policy")
-_BOTH_ONLY: Final = (("both_min", 1), ("both_max", None))
+_BOTH_ONLY: Final = (("both_min", 1), ("both_max", None), ("both", None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +24,9 @@ class InstancesConfig:
 
     ``size``: instances at the start, and for good in a static system. ``full``: all that the GPUs hold,
     ``prefill`` of them for prefill and ``decode`` for decode (null: five to three, BlitzScale's 10P+6D);
-    ``half``: as many as the workload needs on average, computed; ``minimum``: the fewest allowed. The others
-    bound what a scaler may do, per model (a maximum of null: what the GPUs hold).
+    where one instance does both ``both`` of them (null: all); ``half``: as many as the workload needs on
+    average, computed; ``minimum``: the fewest allowed. The others bound what a scaler may do, per model (a
+    maximum of null: what the GPUs hold).
 
     ``queue``: where requests wait whose instances do both (``QUEUES``); None: common if there is a scaler.
     ``start``, ``compile_cache``: what new instances find (``hwmodels.loading.starting``); start None: as
@@ -48,6 +49,7 @@ class InstancesConfig:
     start: str | None = None
     compile_cache: str = "host"
     scheduling_policy: str = "fcfs"
+    both: int | None = None
 
 
 def check_instances(one: InstancesConfig, scaler: str, live: str) -> None:
@@ -67,7 +69,7 @@ def check_instances(one: InstancesConfig, scaler: str, live: str) -> None:
         value = getattr(one, field.name)
         if field.name in ("split", "size", "monitor_period_ms", *_WORDS) or value is None:
             continue
-        least = 1 if field.name in ("prefill", "decode") else 0
+        least = 1 if field.name in ("prefill", "decode", "both") else 0
         if value < least:
             raise UserError(
                 f"system.instances.{field.name}={value:g} is out of range: write a number of at least {least}"
@@ -78,6 +80,11 @@ def check_instances(one: InstancesConfig, scaler: str, live: str) -> None:
             raise UserError(
                 f"system.instances.{role}_max={high} is below {role}_min={low} or below 1: write a larger one"
             )
+    if one.both is not None and (one.size != "full" or scaler == "none"):
+        raise UserError(
+            f"system.instances.both={one.both} is how many a scaler starts with: write "
+            "system.instances.size=full and another option of system/scaler than none, or leave it out"
+        )
     if one.monitor_period_ms < LEAST_PERIOD_MS:
         raise UserError(
             f"system.instances.monitor_period_ms={one.monitor_period_ms:g} would look all the time: write "

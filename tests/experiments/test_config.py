@@ -326,12 +326,13 @@ STATIC = (
     "infaas_pp", "llumnix_base", "llumnix",
 )  # fmt: skip
 SYSTEMS = [name for name in option_groups()["system"] if name not in STATIC]
+COLOCATED = ("infaas_pp_autoscaled", "llumnix_base_autoscaled")
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_a_system_file_is_named_as_its_option_and_chooses_every_policy(name: str) -> None:
     system = simulated(f"system={name}", "cluster=blitz_b").system
-    assert system.name == name and system.instances.split
+    assert system.name == name and system.instances.split == (name not in COLOCATED)
     assert system.elastic == (system.provision.name != "none") == (system.cache.name != "none")
 
 

@@ -119,6 +119,11 @@ def wakes(one: Ran) -> set[str]:
     return {action.reason for actions in one.lists for action in actions if isinstance(action, Wake)}
 
 
+def hands_over(one: Ran) -> bool:
+    """Without new instances, and without migrations, whose KV is sent too."""
+    return one.kinds["Send"] > 0 == one.kinds["Load"] + one.kinds["Migrate"]
+
+
 def pairs(one: Ran) -> bool:
     return wakes(one) == {"instances are paired for migration"}
 
@@ -128,6 +133,10 @@ def sets_apart(one: Ran) -> bool:
     columns = one.done.columns
     high, normal = (set(columns["replica"][columns["priority"] == urgent].tolist()) for urgent in (1, 0))
     return len(high) < 5 and len(normal) > 5 and not high & normal
+
+
+def by_freeness(one: Ran) -> bool:
+    return "freeness" in assigned(one) or "no requests" in assigned(one)
 
 
 CHARACTER: dict[str, Callable[[Ran], bool]] = {
@@ -140,17 +149,20 @@ CHARACTER: dict[str, Callable[[Ran], bool]] = {
     "serverlessllm": lambda one: from_own(one, "ssd") and not cold_layers(one),
     "pipeswitch": lambda one: from_own(one, "ssd") and cold_layers(one),
     "allcache": lambda one: from_own(one, "host"),
-    "distserve_full": lambda one: one.kinds["Send"] > 0 == one.kinds["Load"] and gpus_of(one) == 10,
-    "distserve_half": lambda one: one.kinds["Send"] > 0 == one.kinds["Load"] and gpus_of(one) < 10,
+    "distserve_full": lambda one: hands_over(one) and gpus_of(one) == 10,
+    "distserve_half": lambda one: hands_over(one) and gpus_of(one) < 10,
     "vllm_full": lambda one: is_static(one) and gpus_of(one) == 10 and "outstanding" in assigned(one),
     "vllm_half": lambda one: is_static(one) and gpus_of(one) < 10,
     "round_robin": lambda one: is_static(one) and assigned(one) == "its turn",
     "infaas_pp": lambda one: is_static(one) and not wakes(one) and "freeness" in assigned(one),
-    "llumnix_base": lambda one: pairs(one) and not sets_apart(one),
-    "llumnix": lambda one: pairs(one) and sets_apart(one),
+    "llumnix_base": lambda one: pairs(one) and not one.kinds["ReleaseGpus"] and not sets_apart(one),
+    "llumnix": lambda one: pairs(one) and not one.kinds["ReleaseGpus"] and sets_apart(one),
+    "infaas_pp_autoscaled": lambda one: one.kinds["ReleaseGpus"] > 0 and by_freeness(one) and not pairs(one),
+    "llumnix_base_autoscaled": lambda one: one.kinds["ReleaseGpus"] > 0 and pairs(one),
 }
 SAME = {"vllm": "vllm_full"}  # by its own file
-# The half systems are computed from the mean rate, which a burst of 0.1 s does not have: a steady trace.
+# The half systems are computed from the mean rate, which a burst of 0.1 s does not have, and freeness is
+# looked at every 10 s: a steady trace.
 STEADY = ("cluster=blitz_b_10x1", "trace=gamma", "trace.requests=200", "trace.rate_per_s=4")
 
 
@@ -159,7 +171,7 @@ def gpus_of(one: Ran) -> int:
 
 
 def of(system: str) -> Ran:
-    return run(system, *(STEADY if system.endswith("half") else BURST))
+    return run(system, *(STEADY if system.endswith(("half", "autoscaled")) else BURST))
 
 
 def systems() -> list[str]:

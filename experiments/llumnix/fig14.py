@@ -1,0 +1,66 @@
+"""Figure 14: auto-scaling in a band of average freeness, L-L at six rates and with five kinds of bursts."""
+
+from typing import Final
+
+from experiments.llumnix.draw import panels_of
+from experiments.llumnix.judge import Curve, Judge
+from experiments.llumnix.metrics import INSTANCES, METRICS
+from experiments.llumnix.set_ups import BY_TITLE, INFAAS, LLUMNIX, PAPER_REQUESTS, system
+from experiments.reproduce.figure import Figure
+from experiments.reproduce.set_ups import Case, SetUp, Words
+
+NAME: Final = "figure14"
+SYSTEMS: Final = (LLUMNIX, INFAAS)
+RATES_PER_S: Final = (2.0, 2.2, 2.4, 2.6, 2.8, 3.0)
+GAMMA_RATE_PER_S: Final = 2.0
+GAP_CVS: Final = (2.0, 3.0, 4.0, 5.0, 6.0)
+ALL: Final = {**METRICS, "instances_mean": INSTANCES}
+INSTANCES_SLACK: Final = 1.1
+_EXTRA: Final[Words] = (
+    "system.instances.both=8", "system.scaler.first_look_s=110", "engine.start_up=none",
+)  # fmt: skip
+INPUTS: Final = (
+    "8 instances at the start and 1 to 16 later; looked at every 10 s, from 110 s on, as the artefact does",
+    "new instances load parameters from the SSD of their host, which four share; the artefact reloads them "
+    "too, into workers that run, and does not say how long it takes",
+)
+
+
+def autoscaled(name: str, set_up: SetUp, extra: Words = ()) -> Case:
+    """One of the two systems of the figure, with its band as shipped unless ``extra`` says another."""
+    chosen = "llumnix_base" if name == LLUMNIX else name
+    words = (f"system={chosen}_autoscaled", *_EXTRA, *extra)
+    return system(name, set_up, BY_TITLE["L-L"], words)
+
+
+def curves(requests: int) -> list[Curve]:
+    """Both systems at each rate, then with each coefficient of variation."""
+    l_l = BY_TITLE["L-L"]
+    poisson = [("poisson", rate, l_l.at(rate, requests)) for rate in RATES_PER_S]
+    gamma = [("gamma", cv, l_l.at(GAMMA_RATE_PER_S, requests, cv)) for cv in GAP_CVS]
+    return [
+        Curve(panel, name, x, autoscaled(name, set_up), ALL)
+        for panel, x, set_up in (*poisson, *gamma)
+        for name in SYSTEMS
+    ]
+
+
+def cases(requests: int = PAPER_REQUESTS) -> tuple[Case, ...]:
+    """Of all curves."""
+    return tuple(one.case for one in curves(requests))
+
+
+def fig14(judge: Judge) -> Figure:
+    """Rows at the rates whose points may be here; bursts stand alone."""
+    found = {(one.panel, one.x, one.system): one for one in curves(judge.requests)}
+    rows = []
+    for rate in RATES_PER_S:
+        both = [found["poisson", rate, name] for name in SYSTEMS]
+        for one in both:
+            rows += judge.value(NAME, "instances_mean", one, (1 / INSTANCES_SLACK, INSTANCES_SLACK))
+        rows += [judge.order(metric, both) for metric in ("instances_mean", "prefill_p99_s")]
+    numbers = judge.numbers(NAME, list(found.values()))
+    return Figure(
+        "fig14", "Figure 14: auto-scaling", tuple(rows), panels_of(numbers, "requests/s, or CV of the gaps"),
+        (*INPUTS, judge.points.told), numbers=numbers, columns=len(ALL),
+    )  # fmt: skip

@@ -1,0 +1,39 @@
+"""Figure 15: what more instances buy: the band of freeness moved from few free blocks per request to many."""
+
+from typing import Final
+
+from experiments.llumnix.draw import panels_of
+from experiments.llumnix.fig14 import ALL, INPUTS, SYSTEMS, autoscaled
+from experiments.llumnix.judge import Curve, Judge
+from experiments.llumnix.set_ups import BY_TITLE
+from experiments.reproduce.figure import Figure
+from experiments.reproduce.set_ups import Case
+
+NAME: Final = "figure15"
+RATE_PER_S: Final = 2.0
+LOWS: Final = (5, 10, 25, 45, 65, 85)
+
+
+def curves(requests: int) -> list[Curve]:
+    """Both systems, each with its band from each lower bound on."""
+    set_up = BY_TITLE["L-L"].at(RATE_PER_S, requests)
+    return [
+        Curve("", name, low, autoscaled(name, set_up, (f"system.scaler.low={low}",)), ALL)
+        for low in LOWS
+        for name in SYSTEMS
+    ]
+
+
+def cases(requests: int) -> tuple[Case, ...]:
+    """Of all curves."""
+    return tuple(one.case for one in curves(requests))
+
+
+def fig15(judge: Judge) -> Figure:
+    """It stands alone: nothing of it is printed as a number."""
+    numbers = judge.numbers(NAME, curves(judge.requests))
+    return Figure(
+        "fig15", "Figure 15: instances and latency by the band", (),
+        panels_of(numbers, "lower bound of the band, blocks per request"), (*INPUTS, judge.points.told),
+        numbers=numbers, columns=len(ALL),
+    )  # fmt: skip

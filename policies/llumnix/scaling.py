@@ -1,0 +1,135 @@
+"""Llumnix's auto-scaling: instances come and go so that their average freeness stays in a band."""
+
+from collections.abc import Sequence
+from math import ceil, inf
+
+from policies.llumnix.freeness import check_rule, paper
+from serving.protocols.load_report import LoadReport
+from serving.protocols.scaling import InstanceView, RoleView, ScaleDecision, ScalingView
+from serving.vocabulary.units import NS_PER_S
+
+_HOUR_NS = 3600 * NS_PER_S
+
+
+class FreenessBand:
+    """More instances below ``low``, as many empty ones as lift the average; one fewer above ``low + width``.
+
+    ``rule``: ``shipped`` counts free blocks per request of all instances together, leaves out the room of the
+    one that would go before it lets one go, which is that of the highest id, and decides nothing more while
+    new instances load. ``paper``: the mean of the instances' freeness in iterations; the one with the fewest
+    running requests goes. One that drains is kept rather than another one loaded; one drains at a time.
+    ``first_look_s``: before that nothing is decided (the artefact waits for 110 s).
+    """
+
+    reads_load_reports = True
+
+    def __init__(
+        self, rule: str = "shipped", low: float = 10.0, width: float = 50.0, first_look_s: float = 0.0
+    ) -> None:
+        check_rule(rule)
+        for name, number in (("low", low), ("width", width), ("first_look_s", first_look_s)):
+            if not 0 <= number < inf:
+                raise ValueError(f"{name} must be finite and at least 0, not {number}")
+        self._shipped, self._low, self._high = rule == "shipped", low, low + width
+        self._first_ns = round(first_look_s * NS_PER_S)
+
+    def scale(self, view: ScalingView) -> tuple[ScaleDecision, ...]:
+        """What brings the average back into the band."""
+        (role,) = view.roles  # instances that make load reports do both
+        least = max(role.minimum, int(view.has_work))
+        if role.supply < least:
+            why = f"{role.supply} instances are fewer than {least}"
+            return _more(view, role, least - role.supply, why)
+        if view.now_ns < self._first_ns:
+            return ()
+        serving, draining = role.in_state("serving"), role.in_state("draining")
+        wanted, why = self._wanted(serving, draining)
+        if wanted:
+            if role.in_state("loading") or role.supply >= role.maximum:
+                return ()
+            return _more(view, role, min(wanted, role.maximum - role.supply), why)
+        if draining or role.supply <= role.minimum or not serving:
+            return ()
+        return self._fewer(view, role, serving)
+
+    def still_until_ns(self, view: ScalingView) -> int:
+        """Freeness changes while requests decode; of empty instances it does not."""
+        instances = [one for role in view.roles for one in role.in_state("serving")]
+        changing = any(one.outstanding for one in instances) or view.now_ns < self._first_ns
+        return view.now_ns if changing or not instances else view.now_ns + _HOUR_NS
+
+    def _wanted(self, serving: Sequence[InstanceView], draining: Sequence[InstanceView]) -> tuple[int, str]:
+        """How many empty instances more lift the average to ``low``, and why."""
+        reports, leaving = _reports(serving), _reports(draining) if self._shipped else []
+        if not reports:
+            return 0, ""
+        one = reports[0]
+        if not self._shipped:
+            of_each = [paper(report) for report in reports]
+            room = one.total_blocks * one.block_tokens
+            freeness = sum([min(free, room) for free in of_each]) / len(of_each)
+            lacking = ceil((self._low - freeness) * len(of_each) / max(1.0, room - self._low))
+        else:
+            blocks = sum([_free(report) for report in (*reports, *leaving)])
+            requests = sum([report.running for report in reports]) + len(leaving)
+            requests += sum([report.waiting for report in (*reports, *leaving)])
+            freeness = blocks / requests if requests else inf
+            lacking = ceil((self._low * requests - blocks) / one.total_blocks)
+        if freeness >= self._low:
+            return 0, ""
+        return max(1, lacking), f"average freeness {freeness:.1f} is below {self._low:g}"
+
+    def _fewer(
+        self, view: ScalingView, role: RoleView, serving: Sequence[InstanceView]
+    ) -> tuple[ScaleDecision, ...]:
+        reported = [one for one in serving if one.report is not None]
+        if not reported:
+            return ()
+        if self._shipped:
+            goes = reported[-1]
+            freeness = _without(_reports(reported))
+        else:
+            goes = min(reported, key=lambda one: (one.report.running if one.report else 0, -one.id))
+            reports = _reports(reported)
+            rooms = [report.total_blocks * report.block_tokens for report in reports]
+            freeness = sum([min(paper(report), room) for report, room in zip(reports, rooms)]) / len(reports)
+        if freeness <= self._high:
+            return ()
+        why = f"average freeness {freeness:.1f} is above {self._high:g}"
+        return (ScaleDecision("drain", view.model, role.role, 1, (goes.id,), why),)
+
+
+def _reports(instances: Sequence[InstanceView]) -> list[LoadReport]:
+    return [one.report for one in instances if one.report is not None]
+
+
+def _free(report: LoadReport) -> float:
+    """Blocks that are free when all who wait have theirs."""
+    demand = report.waiting_tokens / report.block_tokens
+    return report.free_blocks - report.watermark_blocks - demand
+
+
+def _without(reports: Sequence[LoadReport]) -> float:
+    """Free blocks per request if the last one's requests were with the others; who waits counts as one."""
+    last, others = reports[-1], reports[:-1]
+    free = sum([one.free_blocks for one in reports]) - last.total_blocks
+    available = max(0, free) - sum([one.watermark_blocks for one in others])
+    requests = sum([one.running for one in reports]) + int(any(one.waiting for one in reports))
+    return available / requests if requests else inf
+
+
+def _more(view: ScalingView, role: RoleView, count: int, why: str) -> tuple[ScaleDecision, ...]:
+    """One that drains serves on; else those whose parameters are still on their GPUs, then new ones."""
+    draining = role.in_state("draining")
+    if draining:
+        return (ScaleDecision("cancel_drain", view.model, role.role, 1, (draining[0].id,), why),)
+    found = list[ScaleDecision]()
+    parked = view.parked[:count]
+    if parked:
+        found.append(ScaleDecision("revive", view.model, role.role, len(parked), parked, why))
+    loads = min(count - len(parked), view.spare)
+    if loads > 0:
+        found.append(ScaleDecision("load", view.model, role.role, loads, (), why))
+    if (short := count - len(parked) - max(0, loads)) > 0:
+        found.append(ScaleDecision("shortage", view.model, role.role, short, (), why))
+    return tuple(found)
