@@ -45,6 +45,7 @@ from simcore.data_plane.data_plane import DataPlane
 from simcore.faults.losses import Losses
 from simcore.faults.plan import FaultPlan
 from simcore.lockstep.groups import GroupPlan, LockstepGroups
+from simcore.pipeline.pipelines import PipelinePlan, Pipelines
 from simcore.replica.lifetime import Lifetime
 from simcore.replica.machine import Machine
 from simcore.replica.step_times import StepTimes
@@ -80,6 +81,7 @@ class Simulation:
         faults: FaultPlan | None = None,
         groups: Sequence[GroupPlan] = (),
         stages: StagePlan | None = None,
+        pipelines: Sequence[PipelinePlan] = (),
     ) -> None:
         """``arrivals`` yields (request, true output tokens) by arrival time; ``rows`` are per replica.
 
@@ -87,7 +89,7 @@ class Simulation:
         that works in rounds is told without.
         ``rows_of``: by model, for replicas that are placed later. ``cpu_ns``: a clock of CPU time, by which
         decisions are measured (never a part of virtual time). ``faults``: what is lost, and when.
-        ``groups``: replicas that are ranks of data-parallel groups, ``stages``: those of models in stages.
+        ``groups``: of data-parallel ranks; ``stages``: of models in stages; ``pipelines``: replicas in such.
         """
         self._env = Environment()
         self._decide = controller.handle
@@ -107,16 +109,15 @@ class Simulation:
         self._counts = step_counts_of(controller, self._steps_since, journal is not None)
         self._timers: dict[int, Timer] = {}  # of the machines
         self._data_plane = data_plane
-        self._stages: StagePasses | None = None
-        if stages is not None:
-            world = self._env, self._machines, self._timers, data_plane, self._handle
-            self._stages = StagePasses(stages, *world)
+        world = self._env, self._machines, self._timers, data_plane, self._handle
+        self._stages = None if stages is None else StagePasses(stages, *world)
         for replica, own in enumerate(rows):
             self._add(replica, own)
         self._cold = ColdReplicas(self._machines, self._timers, data_plane)
         self.groups = LockstepGroups(groups, self._machines, self._env, self._handle)
-        hooks = (self._stages or (self.groups if groups else self._cold)).hooks()
-        self._looked_at, self._held, self._takes, self._interrupts = hooks
+        self.pipelines = Pipelines(pipelines, self._machines, self._lives, recorder, self._env, self._handle)
+        others = self.groups if groups else self.pipelines if pipelines else self._cold
+        self._looked_at, self._held, self._takes, self._interrupts = (self._stages or others).hooks()
         self._collecting = False
         self._data_timer = Timer(self._env, DATA_RANK, self._data)
         self._monitor_timer = Timer(self._env, MONITOR_RANK, self._woke)
@@ -194,7 +195,7 @@ class Simulation:
 
     def _cut_off(self, now_ns: int, replica: int) -> None:
         """A replica is gone: nothing runs there, nothing waits there for parameters."""
-        self._machines[replica].lose(now_ns)
+        self.pipelines.lose(now_ns, replica)
         self._cold.lose(replica)
         self.groups.lose(replica)
         if self._stages is not None:
@@ -283,7 +284,7 @@ class Simulation:
                 elif machine.interrupt(now_ns + action.later, action.grace_steps):
                     self._timers[action.replica].at(machine.due_ns)
             elif type(action) is Preempt:
-                self._machines[action.replica].preempt(action.request)
+                self.pipelines.preempt(action)
             elif type(action) in _MOVES:
                 self._move(now_ns, action)
                 moved = True

@@ -17,6 +17,7 @@ from experiments.build.hosted import HostedModel, codes_of, hosted_models, seats
 from experiments.build.lengths import caps_of, max_model_len
 from experiments.build.load_reports import reports_at_step_ends, reports_period_ns
 from experiments.build.migration import migration_of
+from experiments.build.pipeline_plans import stage_rows
 from experiments.build.shared_prefixes import shares_prefixes
 from experiments.build.stages import pipelines_of, stage_replicas
 from experiments.build.streams import seed_of
@@ -132,6 +133,8 @@ def controller_of(
             lockstep=engine.data_parallel_size > 1,
             named_requests=named_requests,
             by_priority=by_priority,
+            pipeline_stages=config.model.pp,
+            max_num_batched_tokens=engine.max_num_batched_tokens,
         ),
         ServiceOptions(
             hand_over_rules(config),
@@ -181,10 +184,26 @@ def _estimates(config: RunConfig, model: str, hardware: Hardware) -> ModelEstima
     while sequences > 1 and sequences * context > rows.decode(sequences)[-1][0]:
         sequences -= 1
     batch = min(engine.max_num_batched_tokens, hardware.step.limits.prompt_tokens)
+    if config.model.pp > 1:
+        return _estimates_in_stages(config, model, hardware, batch, sequences, context)
     prefill, decode = rows.mixed(0, 0, ((0, 0, batch),)), rows.decode_cost(sequences, sequences * context)
     ranks = engine.data_parallel_size  # all of a group do the same
     prefill_s = (prefill + hardware.together([batch] * ranks)) / FIXED_PER_S
     decode_s = (decode + hardware.together([sequences] * ranks)) / FIXED_PER_S
+    return ModelEstimates(model, batch / prefill_s, decode_s, sequences, context, kv_tokens)
+
+
+def _estimates_in_stages(
+    config: RunConfig, model: str, hardware: Hardware, batch: int, sequences: int, context: int
+) -> ModelEstimates:
+    """The slowest stage sets the pace of as many micro-batches as stages, or the way through all."""
+    rows, pp = stage_rows(config, hardware), config.model.pp
+    prefill_s = max(rows.mixed(0, 0, ((0, 0, batch),))) / FIXED_PER_S
+    each = -(-sequences // pp)
+    _, intercepts, slopes = rows.decode(each)[0]
+    times = [one + slope * each * context for one, slope in zip(intercepts, slopes)]
+    decode_s = max(pp * max(times), sum(times)) / FIXED_PER_S
+    kv_tokens = hardware.kv_blocks * config.engine.block_tokens
     return ModelEstimates(model, batch / prefill_s, decode_s, sequences, context, kv_tokens)
 
 

@@ -121,7 +121,7 @@ class _World:
     def _seats(self) -> int:
         """The most instances that may come: one of each model on every group of GPUs."""
         assert self._topology is not None
-        return sum(len(self._topology.gpus) // model.tp for model in hosted_models(self._config))
+        return sum(len(self._topology.gpus) // model.gpus for model in hosted_models(self._config))
 
     def _cable(self, name: str, key: str) -> int:
         assert self._topology is not None

@@ -25,8 +25,8 @@ def full_batch_gpu_s(
     ``code``: the place of each request's model in ``hosted``.
     """
     pairs = list(zip(hosted, estimates.models, strict=True))
-    prefill = np.array([model.tp / entry.prefill_tokens_per_s for model, entry in pairs])
-    decode = np.array([model.tp * entry.decode_step_s / entry.decode_sequences for model, entry in pairs])
+    prefill = np.array([model.gpus / entry.prefill_tokens_per_s for model, entry in pairs])
+    decode = np.array([model.gpus * entry.decode_step_s / entry.decode_sequences for model, entry in pairs])
     return prompt_tokens * prefill[code], output_tokens * decode[code]
 
 

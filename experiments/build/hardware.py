@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from experiments.build.hosted import hosted_models
+from experiments.build.stage_cut import cut_of
 from experiments.config.config import EngineConfig, RunConfig
 from experiments.config.vllm_defaults import batch_defaults
 from hwmodels.all_reduce_catalogue import Imitated
@@ -27,6 +28,7 @@ from hwmodels.scaled_rows import ScaledRows
 from hwmodels.select import includes_overhead, shared_experts, step_model
 from hwmodels.stack_catalogue import is_stack, load_stack
 from hwmodels.stack_step import StackStep
+from hwmodels.stage_cuts import Cut
 from hwmodels.step_profile import LoadedSteps, StepProfile
 from hwmodels.step_time import StepModel
 from serving.vocabulary.errors import UserError
@@ -101,7 +103,7 @@ def _of_shape(config: RunConfig, shape_name: str, tp: int) -> Hardware:
     overhead = overhead_of(engine, operations, llm.layers)
     step = EngineStepModel(operations, overhead)
     _check_limits(engine, gpu, step)
-    kv = kv_memory(engine, gpu, llm, tp)
+    kv = kv_memory(engine, gpu, llm, tp, cut_of(config, llm))
     experts = _experts_of(engine, gpu, llm, shared, profile, overhead)
     return Hardware(StepRows(step), step, overhead, use, kv.blocks, kv.arithmetic, llm.layers, experts)
 
@@ -203,22 +205,33 @@ def _fitting(
     return loaded.profile, ProfileUse(path, loaded.digest, loaded.problems, loaded.profile.stamp.files)
 
 
-def kv_memory(engine: EngineConfig, gpu: Gpu, llm: LlmShape, tp: int) -> KvCapacity:
-    """KV memory that one replica may use. Raises HardwareError when the model does not fit."""
+def kv_memory(engine: EngineConfig, gpu: Gpu, llm: LlmShape, tp: int, cut: Cut | None = None) -> KvCapacity:
+    """KV memory that one replica may use. Raises HardwareError when the model does not fit.
+
+    ``cut``: into its stages; a block lies in all of them, so the one with room for the fewest decides.
+    """
     if engine.kv_tokens is not None:
         blocks = engine.kv_tokens // engine.block_tokens
         arithmetic = f"engine.kv_tokens={engine.kv_tokens} // {engine.block_tokens} = {blocks} blocks"
     else:
-        capacity = kv_capacity(
-            gpu,
-            llm,
-            tp,
-            engine.gpu_memory_utilization,
-            engine.block_tokens,
-            engine.reserve_activation_bytes,
-            data_parallel=engine.data_parallel_size,
-        )
+        found = [
+            kv_capacity(
+                gpu,
+                llm,
+                tp,
+                engine.gpu_memory_utilization,
+                engine.block_tokens,
+                engine.reserve_activation_bytes,
+                layers=part,
+                data_parallel=engine.data_parallel_size,
+            )
+            for part in cut or (None,)
+        ]
+        capacity = min(found, key=lambda one: one.blocks)
         blocks, arithmetic = capacity.blocks, capacity.arithmetic
+        if cut is not None:
+            part = cut[found.index(capacity)]
+            arithmetic = f"least of {len(cut)} stages, layers {part.start} to {part.stop}: {arithmetic}"
     usable = blocks - engine.reserved_blocks
     if usable < 1:
         raise UserError(

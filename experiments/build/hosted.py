@@ -19,11 +19,20 @@ from traces.workload import Workload
 
 @dataclass(frozen=True, slots=True)
 class HostedModel:
-    """A model with parameters of its own. ``shape_name``: of the catalogue. ``tp``: GPUs per replica."""
+    """A model with parameters of its own. ``shape_name``: of the catalogue.
+
+    ``tp``: GPUs per replica, or for each of its ``pp`` pipeline stages.
+    """
 
     name: str
     shape_name: str
     tp: int
+    pp: int = 1
+
+    @property
+    def gpus(self) -> int:
+        """Of a replica."""
+        return self.tp * self.pp
 
     @property
     def shape(self) -> LlmShape:
@@ -43,7 +52,7 @@ def hosted_models(config: RunConfig) -> tuple[HostedModel, ...]:
     """
     model, count = config.model, config.models.count
     if count is None:
-        return (HostedModel(model.name, model.name, model.tp),)
+        return (HostedModel(model.name, model.name, model.tp, model.pp),)
     shapes = shapes_of(config.models.shapes, model.name, model.tp)
     return tuple(
         HostedModel(f"{name}#{index:04d}", name, tp)
@@ -77,22 +86,22 @@ def seats_of(config: RunConfig) -> list[tuple[HostedModel, tuple[int, ...]]]:
     """(model, GPUs) of every instance where each model has some all the time.
 
     The models take their GPUs in turns, most popular first, the lowest free ones that start at a multiple of
-    their ``tp``, until no model finds any. Raises UserError when some model finds none at all.
+    their number, until no model finds any. Raises UserError when some model finds none at all.
     """
     hosted, gpus = hosted_models(config), config.cluster.gpus
     _check_hosts(config, hosted)
-    taken, start_of = bytearray(gpus), dict.fromkeys((model.tp for model in hosted), 0)
+    taken, start_of = bytearray(gpus), dict.fromkeys((model.gpus for model in hosted), 0)
     seats: list[tuple[HostedModel, tuple[int, ...]]] = []
     while True:
         before = len(seats)
         for model in hosted:
-            start, tp = start_of[model.tp], model.tp
-            while start + tp <= gpus and any(taken[start : start + tp]):
-                start += tp
-            start_of[tp] = start
-            if start + tp <= gpus:
-                taken[start : start + tp] = b"\1" * tp
-                seats.append((model, tuple(range(start, start + tp))))
+            start, own = start_of[model.gpus], model.gpus
+            while start + own <= gpus and any(taken[start : start + own]):
+                start += own
+            start_of[own] = start
+            if start + own <= gpus:
+                taken[start : start + own] = b"\1" * own
+                seats.append((model, tuple(range(start, start + own))))
         if before == 0 and len(seats) < len(hosted):
             raise _too_many(config, hosted, len(seats))
         if len(seats) == before:

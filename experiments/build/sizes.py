@@ -84,7 +84,7 @@ def _check_placeable(config: RunConfig, hosted: Sequence[HostedModel], seats: in
 
 def seat_count(config: RunConfig, hosted: Sequence[HostedModel]) -> int:
     """Instances that the GPUs hold, of the largest model."""
-    return config.cluster.gpus // max(model.tp for model in hosted)
+    return config.cluster.gpus // max(model.gpus for model in hosted)
 
 
 def _full(config: RunConfig, seats: int) -> dict[Role, int]:

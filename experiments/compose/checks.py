@@ -13,6 +13,7 @@ from experiments.config.faults_config import check_faults
 from experiments.config.instances_config import RESERVES, check_instances
 from experiments.config.models_config import check_models
 from experiments.config.pipeline_config import check_pipeline
+from experiments.config.pipeline_parallel import check_pipeline_parallel
 from experiments.config.ranges import RANGES
 from experiments.config.trace_config import check_trace
 from experiments.config.uncertainty_config import ON, UNCERTAINTIES
@@ -48,6 +49,7 @@ def check(config: RunConfig) -> None:
     check_migrations(config)
     check_instance_starts(config)
     check_data_parallel(config)
+    check_pipeline_parallel(config)
     check_pipeline(config.pipeline)
     check_stages(config)
 
@@ -134,6 +136,12 @@ def _check_cluster(config: RunConfig) -> None:
         raise UserError(
             f"cluster.gpus={cluster.gpus} contradicts cluster={cluster.name}, which has {there}: write "
             f"another size as cluster={cluster.topology}_HxG, H hosts of G GPUs"
+        )
+    pp = config.model.pp
+    if config.models.name == "one" and pp > 1 and cluster.gpus % (tp * pp):
+        raise UserError(
+            f"model.pp={pp} with model.tp={tp} does not divide the {cluster.gpus} GPUs of cluster="
+            f"{cluster.name}: write a cluster whose GPUs are a multiple of {tp * pp}"
         )
     if config.models.name == "one" and cluster.gpus % tp:
         raise UserError(

@@ -18,6 +18,7 @@ from experiments.compose.engine_defaults import (
     fill_batch_defaults,
     fill_dispatch_default,
     fill_engine_default,
+    fill_pipeline_defaults,
 )
 from experiments.compose.option_tree import Tree, option_tree
 from experiments.compose.overhead_file import KEY as OVERHEAD_KEY
@@ -153,6 +154,7 @@ def _apply(
         engine["overhead"]["source"] = f"command line, instead of {instead}"
     if seqs_by_rule:
         clip_default_seqs(engine)
+    fill_pipeline_defaults(tree, by_key)
     fill_engine_default(tree, groups)
     if not dispatch_chosen:
         fill_dispatch_default(tree)

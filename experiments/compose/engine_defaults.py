@@ -2,6 +2,7 @@
 and, before a data-parallel group, its dispatch.
 """
 
+from collections.abc import Collection
 from typing import Any
 
 from experiments.compose.references import MISSING
@@ -47,6 +48,14 @@ def fill_dispatch_default(tree: dict[str, Any]) -> None:
     if tree["engine"]["data_parallel_size"] > 1 and dispatch["name"] == "least_outstanding":
         dispatch.clear()
         dispatch |= option_file("system/dispatch", "waiting_running")
+
+
+def fill_pipeline_defaults(tree: dict[str, Any], written: Collection[str]) -> None:
+    """Of replicas in stages: what their engines do not have is off unless it is written."""
+    if tree["model"]["pp"] > 1:
+        for name in ("asynchronous", "prefix_caching"):
+            if f"engine.{name}" not in written:
+                tree["engine"][name] = False
 
 
 def fill_engine_default(tree: dict[str, Any], groups: dict[str, list[str]]) -> None:

@@ -134,10 +134,15 @@ class SystemConfig:
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """A model of the hardware catalogue, ``tp`` GPUs per replica."""
+    """A model of the hardware catalogue, ``tp`` GPUs per replica, or for each of its ``pp`` pipeline stages.
+
+    ``pp_cut``: into which layers it is cut (``hwmodels.stage_cuts``): a name, or the layers of each stage.
+    """
 
     name: str
     tp: int
+    pp: int = 1
+    pp_cut: str = "layers"
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ _MEANT: Final = {
     "qps": "trace.rate_per_s",
 }
 # The same in any group: a word of vLLM's.
-_MEANT_ANYWHERE: Final = {"tensor_parallel_size": "model.tp"}
+_MEANT_ANYWHERE: Final = {"tensor_parallel_size": "model.tp", "pipeline_parallel_size": "model.pp"}
 _LARGEST_INTEGER: Final = 2**63 - 1
 _LONGEST_ECHO: Final = 60
 

@@ -74,6 +74,7 @@ RANGES: Final[dict[str, Range]] = {
     "engine.data_parallel_size": _COUNT,
     "engine.expert_skew": Range(low=0, high=MAX_EXPERT_SKEW),
     "model.tp": _COUNT,
+    "model.pp": _COUNT,
     "cluster.gpus": Range(low=1, high=MAX_GPUS),
     "trace.limit": _COUNT,
     "trace.block_requests": _COUNT,

@@ -111,6 +111,7 @@ def facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         *_use(summary),
         ("preemptions", count(summary.get("preemptions"))),
         *_group_facts(section(summary, "data_parallel")),
+        *_pipeline_facts(section(summary, "pipeline_parallel")),
         *_prefix_hits(section(summary, "prefix_cache")),
         *_loads(section(summary, "loads")),
         *live_facts(section(summary, "live")),
@@ -132,6 +133,11 @@ def _group_facts(groups: Mapping[str, Any]) -> list[tuple[str, str]]:
         return []
     waiting = share(groups.get("waiting_share"))
     return [("dummy steps", share(groups.get("dummy_share"))), ("waits for slowest", waiting)]
+
+
+def _pipeline_facts(pipelines: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """How much stages stood still while there was work; empty where replicas are whole."""
+    return [("bubble", share(pipelines.get("bubble_share")))] if pipelines else []
 
 
 def _prefix_hits(cache: Mapping[str, Any]) -> list[tuple[str, str]]:

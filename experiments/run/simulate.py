@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from time import perf_counter, process_time, thread_time_ns
 from typing import TYPE_CHECKING, Any
@@ -19,6 +18,7 @@ from experiments.build.groups import group_plans
 from experiments.build.hardware import hardware_of
 from experiments.build.hosted import hosted_models
 from experiments.build.lengths import check_lengths, context_labels, truncated
+from experiments.build.pipeline_plans import pipeline_plans
 from experiments.build.shared_prefixes import named_requests, shares_prefixes
 from experiments.build.sizes import seat_count, start_of
 from experiments.build.stages import capacity_per_s, one_pass, stage_plan, used_gpus
@@ -37,6 +37,7 @@ from experiments.results.journal_file import NAME as JOURNAL_NAME
 from experiments.results.journal_file import JournalFile, header_fields
 from experiments.results.metrics import RunMetrics, per_s, summarize
 from experiments.results.migration_summary import migration_summary
+from experiments.results.pipelines_summary import pipelines_section
 from experiments.results.preemption_loss import add_preemption_loss
 from experiments.results.prefix_hits import cached_tokens, prefix_section
 from experiments.results.priorities import add_priorities
@@ -47,6 +48,7 @@ from experiments.results.start_summary import start_summary
 from experiments.results.step_times import step_time_section
 from experiments.run.ends import RUNS, range_section
 from experiments.run.prepared import Parts, Prepared, Progress, Simulated
+from experiments.run.undisturbed import undisturbed
 from experiments.run.write_results import SERIES_NAME, STAGES_NAME, write_parquet, write_results
 from serving.vocabulary.driver import Control, JournalSink
 from serving.vocabulary.request import Request
@@ -140,8 +142,7 @@ def execute(
     prepared: Prepared, journal: JournalSink | None = None, on_progress: Progress | None = None
 ) -> Simulated:
     """The event loop and the metrics, timed from the first event to the last metric."""
-    config, workload = prepared.config, prepared.workload
-    metrics = RunMetrics()
+    config, workload, metrics = prepared.config, prepared.workload, RunMetrics()
     shared, named = shares_prefixes(config, workload), named_requests(config, workload)
     controller = build.controller_of(
         config, prepared.hardware_of_model, prepared.replicas, prepared.estimates, named
@@ -167,6 +168,7 @@ def execute(
         faults,
         group_plans(config, prepared.replicas, prepared.hardware_of_model),
         stages,
+        pipeline_plans(config, prepared.replicas, prepared.hardware_of_model),
     )
     with undisturbed():
         wall_s, cpu_s = perf_counter(), process_time()
@@ -195,7 +197,7 @@ def execute(
     add_priorities(summary, columns, workload)
     if data_plane is not None:
         summary |= _moved(prepared, controller, data_plane, summary, report)
-    summary |= groups_section(simulation.groups.groups)
+    summary |= groups_section(simulation.groups.groups) | pipelines_section(config, simulation.pipelines)
     if recovery is not None and simulation.losses is not None:
         summary |= faults_section(simulation.losses.records, recovery)
     stage_columns = stage_rows(controller)
@@ -244,23 +246,6 @@ def _told(
         if arrived % 256 == 0 or arrived == total:
             on_progress(arrived, total)
         yield arrival
-
-
-@contextmanager
-def undisturbed() -> Iterator[None]:
-    """No garbage collection: the event loop makes no reference cycles, and scanning costs 5 % of it.
-
-    What the run before left behind is young, since it was not looked at meanwhile, and goes first; all that
-    the process holds is not looked through.
-    """
-    gc.collect(1)
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def provenance(prepared: Prepared) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from serving.engine.engine import Engine
+from serving.engine.pipelined import PipelinedEngine
 from serving.protocols.batch import Batcher
 from serving.vocabulary.replica import Replica, Role
 
@@ -16,6 +17,8 @@ class EngineOptions:
     reported after its first step. ``checks``: batchers' answers are checked in full
     (``serving.engine.batch_answers``), as those of strangers must be. ``lockstep``: they are ranks of
     data-parallel groups. ``named_requests``: see ``KvLedger``. ``by_priority``: of queues and of preemption.
+    ``pipeline_stages``: of every replica; one has that many micro-batches in flight, of
+    ``max_num_batched_tokens`` each.
     """
 
     coalesce: bool = True
@@ -25,6 +28,8 @@ class EngineOptions:
     lockstep: bool = False
     named_requests: bytes | None = None
     by_priority: bool = False
+    pipeline_stages: int = 1
+    max_num_batched_tokens: int = 0
 
 
 class EnginePool:
@@ -40,6 +45,8 @@ class EnginePool:
     def add(self, replica: Replica, loaded: bool) -> Engine:
         """A replica has its GPUs for the first time; ``loaded``: and its parameters."""
         options = self._options
+        if options.pipeline_stages > 1:
+            return self._add_pipelined(replica, loaded)
         engine = self.engines[replica.id] = Engine(
             replica,
             self._batcher_for(replica),
@@ -51,6 +58,21 @@ class EnginePool:
             options.lockstep,
             options.named_requests,
             options.by_priority,
+        )
+        return engine
+
+    def _add_pipelined(self, replica: Replica, loaded: bool) -> Engine:
+        options = self._options
+        assert not (options.asynchronous or options.lockstep or options.by_priority), (
+            "its steps are chosen when one has ended"
+        )
+        engine = self.engines[replica.id] = PipelinedEngine(
+            replica,
+            self._batcher_for(replica),
+            options.pipeline_stages,
+            options.max_num_batched_tokens,
+            options.coalesce,
+            loaded,
         )
         return engine
 

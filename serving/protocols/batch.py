@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
 from serving.protocols.policy_faults import Question, raised, refused
@@ -117,7 +117,7 @@ class ReplicaView:
     a declined queue head stays declined until a request finishes, leaves or arrives.
     """
 
-    __slots__ = ("by_priority", "kv", "prefilling", "running", "waiting")
+    __slots__ = ("_newest", "by_priority", "kv", "prefilling", "running", "waiting")
 
     def __init__(
         self,
@@ -126,7 +126,10 @@ class ReplicaView:
         waiting: Queue,
         kv: KvView,
         by_priority: bool = False,
+        newest: Callable[[], Iterator[int]] | None = None,
     ) -> None:
+        """``newest``: who may be preempted, the last admitted first; None: all who run."""
+        self._newest = newest
         self.running = running
         self.prefilling = prefilling
         self.waiting = waiting
@@ -136,8 +139,11 @@ class ReplicaView:
     def newest_first(self) -> Iterator[int]:
         """Ids of admitted requests, the last admitted first: the order of victims.
 
-        By priority those of the lowest come before all others, the last admitted first among them.
+        By priority those of the lowest come before all others, the last admitted first among them. Of several
+        micro-batches in flight only requests that are in no step.
         """
+        if self._newest is not None:
+            return self._newest()
         if self.by_priority:
             running = self.running
             newest = list(running)[::-1]

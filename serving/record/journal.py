@@ -69,6 +69,8 @@ def _ran(event: Ran) -> str:
     finished = ",".join(map(str, event.finished))
     running = "true" if event.running else "false"  # no call: this line is written for every event
     joins = f",{_numbers(event.joins)}" if event.joins else ""
+    if event.micro_batch >= 0:
+        joins = f",{_numbers(event.joins)},{event.micro_batch},{_numbers(event.batch_steps)}"
     what = f"{event.steps},[{finished}],{running},{event.last_step_ns}{joins}"
     return f'["ran",{event.replica},{event.epoch},{what}]'
 
@@ -86,6 +88,8 @@ def _run(action: Run) -> str:
         cores = f",{action.cpu_cores}" if action.cpu_cores else ""
         inputs = f",{_pairs(action.inputs)}{cores}" if action.inputs or cores else ""
         hand_over = f",{_truth(action.hand_over)},{_numbers(action.layers)}{inputs}"
+    if action.micro_batch >= 0:
+        hand_over = f",{_truth(action.hand_over)},null,[],0,{action.micro_batch}"
     what = f"[{chunks}],{decode},{action.max_steps},{until_finish}{hand_over}"
     return f'["run",{action.replica},{action.epoch},{what},{quoted(action.reason)}]'
 
@@ -229,7 +233,7 @@ def parse_event(fields: Sequence[Any]) -> Event:
         replica, epoch, steps, finished, running, last_step_ns, *joins = rest
         if replica < 0 or steps < 0:
             raise ValueError(f"replica {replica} ran {steps} steps")
-        return Ran(replica, epoch, steps, tuple(finished), running, last_step_ns, *map(tuple, joins))
+        return Ran(replica, epoch, steps, tuple(finished), running, last_step_ns, *map(_tuples, joins))
     if name == "arrived":
         return Arrived(_parse_request(rest))
     if name == "lost":

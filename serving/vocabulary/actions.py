@@ -42,6 +42,9 @@ class Run:
     after the model's last one. It may run on a replica that has no more layers than these. ``inputs``: the
     activations that it begins with, as (replica that has them, bytes): the world brings them first, and a
     pass whose inputs are lost reports no step. ``cpu_cores``: that prepare it; 0: as the world has it.
+
+    ``micro_batch``: on a replica cut into pipeline stages, which of its micro-batches this is of; its members
+    stay members. ``max_steps`` then holds for every micro-batch in flight, from this moment on.
     """
 
     replica: int
@@ -55,6 +58,7 @@ class Run:
     layers: Span | None = None
     inputs: tuple[tuple[int, int], ...] = ()
     cpu_cores: int = 0
+    micro_batch: int = -1
 
 
 @fact

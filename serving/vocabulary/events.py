@@ -21,6 +21,8 @@ class Ran:
     no new one is needed. ``last_step_ns``: when the last of these steps began, -1 where it is not needed
     (only asynchronous scheduling needs it). ``joins``: for every ``JoinBatch`` since the last report that
     found a run in progress, how many of these steps had run before its requests took part.
+    ``micro_batch``: of a replica cut into pipeline stages, whose step has ended, and which runs no further;
+    ``batch_steps``: how many steps of each of its micro-batches have ended since the last report.
     """
 
     replica: int
@@ -30,6 +32,8 @@ class Ran:
     running: bool = False
     last_step_ns: int = -1
     joins: tuple[int, ...] = ()
+    micro_batch: int = -1
+    batch_steps: tuple[int, ...] = ()
 
 
 @fact

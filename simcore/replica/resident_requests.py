@@ -9,7 +9,7 @@ from serving.vocabulary.units import FRACTION_BITS
 from simcore.replica.delayed_tokens import DelayedTokens
 from simcore.replica.largest_context import NO_REQUEST, LargestContext
 from simcore.replica.lifetime import Lifetime
-from simcore.replica.step_times import StepTimes
+from simcore.replica.step_times import ResidentTimes
 
 
 class ResidentRequests:
@@ -23,7 +23,7 @@ class ResidentRequests:
         "_lives", "_output_token", "_recorder", "_steps_done", "id", "preemption_losses",
     )  # fmt: skip
 
-    def __init__(self, id: int, lives: dict[int, Lifetime], recorder: Recorder, rows: StepTimes) -> None:
+    def __init__(self, id: int, lives: dict[int, Lifetime], recorder: Recorder, rows: ResidentTimes) -> None:
         self.id = id
         self._lives = lives
         self._recorder = recorder

@@ -34,6 +34,18 @@ class StepTimes(Protocol):
         """
 
 
+class ResidentTimes(Protocol):
+    """What of step times matters to which requests are looked at."""
+
+    @property
+    def skewed(self) -> bool:
+        """Whether unequal contexts cost more than equal ones."""
+
+    @property
+    def output_token(self) -> int:
+        """As ``StepTimes``."""
+
+
 class ExpertTimes(Protocol):
     """What the ranks of a data-parallel group do together in a step (hwmodels.expert_rows.ExpertRows)."""
 

@@ -190,7 +190,7 @@ ROOMS = {
     ),
     "simcore": (
         "replica", "data_plane", "timers", "completions", "stall_detection", "capabilities", "faults", "cold",
-        "lockstep", "stage_passes", "sim_report", "chunk_starts", "simulation",
+        "lockstep", "pipeline", "stage_passes", "sim_report", "chunk_starts", "simulation",
     ),
     "policies": (
         "admission", "batching", "dispatch", "llumnix", "migration", "multicast", "provisioning", "scaling",

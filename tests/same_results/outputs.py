@@ -41,6 +41,7 @@ FIELDS: Final[Mapping[str, Sequence[str]]] = {
         "layers",
         "inputs",
         "cpu_cores",
+        "micro_batch",
     ),
     "interrupt": ("replica", "grace_steps", "later"),
     "detach": ("replica", "request"),

@@ -1,0 +1,29 @@
+"""The section of summary.json on replicas in pipeline stages."""
+
+from typing import Any
+
+from experiments.build.pipeline_plans import NO_LINKS, required_cut
+from experiments.config.config import RunConfig
+from simcore.pipeline.pipelines import Pipelines
+
+
+def pipelines_section(config: RunConfig, pipelines: Pipelines) -> dict[str, Any]:
+    """Empty where replicas are whole. ``steps``: of micro-batches.
+
+    ``bubble_share``: of the time of all stages with a micro-batch in flight, how much they computed nothing.
+    """
+    replicas = pipelines.of.values()
+    if not replicas:
+        return {}
+    stages = config.model.pp
+    used = sum([stages * one.used_fixed for one in replicas])
+    work = sum([one.shop.work for one in replicas])
+    section: dict[str, Any] = {
+        "stages": stages,
+        "layers": [len(part) for part in required_cut(config)],
+        "steps": sum([one.steps for one in replicas]),
+        "bubble_share": 1.0 - work / used if used else None,
+    }
+    if config.cluster.topology is None:
+        section["labels"] = [NO_LINKS.format(config.cluster.name)]
+    return {"pipeline_parallel": section}

@@ -1,0 +1,256 @@
+"""The engine of a replica cut into pipeline stages: one queue, one KV memory, several steps in flight.
+
+As vLLM's engine core does it (0.19, v1/engine/core.py:step_with_batch_queue): when the step of a micro-batch
+ends, the next one is chosen among all requests that are in none, those of this one above all. While requests
+wait for the step's token budget and fewer micro-batches than stages are in flight, further ones are chosen at
+once; so chunks of one prompt follow each other through the stages. A request decodes in the micro-batch that
+computed the end of its prompt. What arrives is seen when the next step ends, unless nothing is in flight.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from functools import partial
+
+from serving.engine.batch_answers import idle_with_work
+from serving.engine.engine import Engine
+from serving.engine.micro_batch_ledger import MicroBatchLedger, MicroBatchMemory, rounds_left
+from serving.engine.progress import EngineState, Progress
+from serving.protocols.batch import Batch, Batcher, ReplicaView, chosen
+from serving.vocabulary.actions import Action, Chunk, Run
+from serving.vocabulary.events import Ran
+from serving.vocabulary.replica import Replica
+
+_NONE = -1
+EMPTY = -1  # in the queue of batches: a schedule without requests
+_ROUNDS = 4  # of micro-batches after which the queue surely repeats itself
+
+
+def in_steps(chunks_of: list[tuple[Chunk, ...]]) -> set[int]:
+    """Requests of whose prompts a chunk is in flight."""
+    return {chunk[0] for chunks in chunks_of for chunk in chunks}
+
+
+class PipelinedEngine(Engine):
+    """``in_flight``: which micro-batches have a step in progress.
+
+    ``prefilling`` has every prompt that is not computed; of those in ``_unscheduled`` a part is still to be
+    scheduled, behind the ``computed`` tokens that are computed or in flight.
+    """
+
+    __slots__ = (
+        "_batch_tokens",
+        "_chunks_of",
+        "_count",
+        "_memory",
+        "_queue",
+        "_unscheduled",
+        "_views",
+        "in_flight",
+    )
+
+    def __init__(
+        self,
+        replica: Replica,
+        batcher: Batcher,
+        stages: int,
+        batch_tokens: int,
+        coalesce: bool = True,
+        loaded: bool = True,
+    ) -> None:
+        """``batch_tokens``: max_num_batched_tokens of the batcher."""
+        super().__init__(replica, batcher, coalesce, False, loaded)
+        self._count, self._batch_tokens = stages, batch_tokens
+        # One more than there are: what another one would take, if there were.
+        self._memory = MicroBatchLedger(
+            replica.kv_blocks, replica.block_tokens, replica.watermark_blocks, stages + 1
+        )
+        self.ledger = self._memory
+        self._unscheduled: dict[int, Progress] = {}
+        self._chunks_of: list[tuple[Chunk, ...]] = [()] * (stages + 1)
+        self.in_flight = [False] * (stages + 1)
+        self._queue: deque[int] = deque()  # what was scheduled and not answered, by its micro-batch
+        self._views = [
+            ReplicaView(
+                self.running,
+                self._unscheduled,
+                self.waiting,
+                MicroBatchMemory(self._memory, batch, self.in_flight),
+                newest=partial(self._newest_first, batch),
+            )
+            for batch in range(stages + 1)
+        ]
+
+    def ran(self, event: Ran, actions: list[Action]) -> None:
+        """The step of a micro-batch has ended, and maybe some of others before it."""
+        if event.epoch < self.epoch:
+            return  # from before the replica was lost
+        batch, finished = event.micro_batch, event.finished
+        assert self.in_flight[batch], "a micro-batch reports a step that nobody asked for"
+        for clock, steps in zip(self._memory.clocks, event.batch_steps):
+            clock.steps_done += steps
+        self.in_flight[batch] = False
+        self._answered(batch, sum(event.batch_steps))
+        chunks, self._chunks_of[batch] = self._chunks_of[batch], ()
+        for request, start, tokens in chunks:
+            progress = self.running[request]
+            if start + tokens == progress.known_tokens:
+                del self.prefilling[request]
+                if request not in finished:
+                    self._memory.decode_in(batch, request, progress.known_tokens + 1)
+        for request in finished:
+            del self.running[request]
+            self._memory.release(request)
+        self._choose(batch, actions)
+
+    def lose(self, actions: list[Action], cause: str) -> list[int]:
+        """Everything this replica held is gone; returns the requests that fail with it."""
+        failed = super().lose(actions, cause)
+        self._unscheduled.clear()
+        self._queue.clear()
+        for batch in range(self._count):
+            self.in_flight[batch] = False
+            self._chunks_of[batch] = ()
+        return failed
+
+    def _start_pass(self, actions: list[Action]) -> None:
+        """Nothing is in flight, and there is something to run."""
+        self._choose(_NONE, actions)
+
+    def _choose(self, batch: int, actions: list[Action]) -> None:
+        """Steps of this micro-batch, and of further ones while there is more to schedule."""
+        begun = list[tuple[int, Batch]]()
+        if batch == _NONE:
+            batch = self._unused()
+        queue = self._queue
+        while True:
+            answer = None if batch == _NONE else self._ask(batch, actions)
+            if answer is None:
+                queue.append(EMPTY)
+            else:
+                self._begin(batch, answer)
+                queue.append(batch)
+                begun.append((batch, answer))
+            batch = self._unused() if self.waiting or self._unscheduled else _NONE
+            if answer is not None and len(queue) < self._count and queue[0] != EMPTY:
+                continue
+            if queue[0] != EMPTY or True not in self.in_flight:
+                break  # the oldest has not ended
+            queue.popleft()
+        if True not in self.in_flight:
+            queue.clear()
+            if self.running or self.waiting:
+                idle_with_work(self._asked())
+            self.state = EngineState.IDLE
+            return
+        self._interruptible = not self.waiting
+        self.state = EngineState.RUNNING
+        steps, presses = 1, self._presses()
+        if presses and not begun:  # what was allowed to the others was allowed before
+            self.cut_run(actions)
+        if self.coalesce and not presses:
+            joining = len(self.prefilling) - len(self._unscheduled)
+            steps = rounds_left(self._memory, self.in_flight, joining)
+        for one, answer in begun:
+            actions.append(
+                Run(
+                    self.id,
+                    self.epoch,
+                    answer.chunks,
+                    answer.decode,
+                    steps,
+                    True,
+                    answer.reason,
+                    micro_batch=one,
+                )
+            )
+
+    def _answered(self, batch: int, steps: int) -> None:
+        """So many steps have ended, that of ``batch`` last; all others began another one at once.
+
+        Where the scheduler is called and finds nothing to schedule, its empty answer takes a place in the
+        queue until what is before it has ended.
+        """
+        queue = self._queue
+        around = len(queue) - queue.count(EMPTY)
+        if steps > _ROUNDS * self._count + around:
+            steps -= (steps - _ROUNDS * self._count) // around * around
+        for _ in range(steps - 1):
+            queue.append(queue.popleft())
+            if len(queue) < self._count and queue[0] != EMPTY:
+                queue.append(EMPTY)
+            while queue[0] == EMPTY:
+                queue.popleft()
+                queue.append(EMPTY)
+        assert queue.popleft() == batch, "micro-batches end in the order in which they began"
+
+    def _unused(self) -> int:
+        """The first micro-batch without requests."""
+        clocks = self._memory.clocks
+        for batch in range(self._count):
+            if not self.in_flight[batch] and not clocks[batch].decoding:
+                return batch
+        return _NONE
+
+    def _presses(self) -> bool:
+        """Whether requests wait that the next step to end might take, whichever it is.
+
+        One that has no token to decode would take most. A prompt that does not fit into its budget may find
+        room for the smaller chunk that another one has tokens for.
+        """
+        if self._unscheduled:
+            return True
+        if not self.waiting:
+            return False
+        answer = chosen(self.batcher, self._views[self._count])
+        if answer is not None and answer.chunks:
+            return True
+        return self.waiting[0].known_tokens + self._memory.decoding > self._batch_tokens
+
+    def _ask(self, batch: int, actions: list[Action]) -> Batch | None:
+        """The batcher's answer, its victims being out."""
+        answer = chosen(self.batcher, self._views[batch])
+        if answer is None or not answer.preempt:
+            return answer
+        self._preempt_those(answer.preempt, actions)
+        if answer.chunks or self._memory.clocks[batch].decoding:
+            return answer
+        return None if True in self.in_flight else chosen(self.batcher, self._views[batch])
+
+    def _newest_first(self, batch: int) -> Iterator[int]:
+        """Requests that are in no step, the last admitted first: no others are victims."""
+        flying, clock = in_steps(self._chunks_of), self._memory.clocks[batch]
+        idle = [
+            request
+            for request in reversed(tuple(self.running))
+            if clock.decodes(request) or (request in self._unscheduled and request not in flying)
+        ]
+        return iter(idle)
+
+    def _preempt_those(self, victims: tuple[int, ...], actions: list[Action]) -> None:
+        """All but prompts of which a chunk is in flight: these wait for memory."""
+        flying = in_steps(self._chunks_of)
+        leaving = tuple([request for request in victims if request not in flying])
+        for request in leaving:
+            self._unscheduled.pop(request, None)
+        self._preempt(leaving, actions)
+
+    def _begin(self, batch: int, answer: Batch) -> None:
+        """A step of this micro-batch begins: its chunks have their blocks from now on."""
+        begun = len(answer.chunks) - answer.admit
+        for request, start, tokens in answer.chunks:
+            if begun:
+                begun -= 1
+                progress = self._unscheduled[request]
+            else:
+                progress = self.waiting.popleft()
+                assert progress.id == request, "the queue is admitted in order"
+                self.running[request] = self.prefilling[request] = progress
+            assert progress.computed == start, "a chunk starts where the last one ended"
+            self._memory.reserve(request, start + tokens)
+            progress.computed = start + tokens
+            if progress.computed < progress.known_tokens:
+                self._unscheduled[request] = progress
+            else:
+                self._unscheduled.pop(request, None)
+        self._chunks_of[batch] = answer.chunks
+        self.in_flight[batch] = True

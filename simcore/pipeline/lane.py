@@ -1,0 +1,159 @@
+"""One batch in flight as the stages see it: what its next step takes at each of them."""
+
+from serving.vocabulary.errors import UserError
+from simcore.pipeline.stage_costs import StageCosts, StagePiece
+
+Gaps = tuple[int, int, int]
+"""(first, slope, count): so many steps, each that much longer than the one before, in fixed point."""
+
+
+class Lane:
+    """costs, slopes: of the next step to begin, and by how much every further one is longer.
+
+    ``done``: when the step in progress ends; ``last``: when the one before it ended. ``steps``: how many have
+    ended since the last report; ``left``: how many more may end, the last of them to be reported. ``line``:
+    for how many steps to begin the costs are on their straight line. ``gaps``: what lies between the ends of
+    the steps that have ended. ``ends``: when the step in progress ends at each stage.
+    """
+
+    __slots__ = (
+        "_ends_1", "_ends_2", "_kept", "_kept_costs", "_pieces", "_slack", "_slack_1", "_tokens", "context",
+        "costs", "done", "ends", "gaps", "hops", "index", "last", "left", "line", "slopes", "stages", "steps",
+    )  # fmt: skip
+
+    def __init__(self, index: int, stages: int) -> None:
+        self.index = index
+        self.stages = stages
+        self.costs = [0] * stages
+        self.slopes: tuple[int, ...] = (0,) * stages
+        self.hops: tuple[int, ...] = (0,) * stages
+        self.done = self.last = 0
+        self.steps = self.left = self.line = 0
+        self.gaps: list[Gaps] = []
+        self._tokens = self.context = 0  # decode steps: sequences, and the context in the next one to begin
+        self._pieces: tuple[StagePiece, ...] = ()
+        # The same of the two steps before; by how much a step came later to a stage than that was free.
+        self.ends = [0] * stages
+        self._ends_1 = [0] * stages
+        self._ends_2 = [0] * stages
+        self._slack = [0] * stages
+        self._slack_1 = [0] * stages
+        self._kept = (0, 0, 0, 0)
+        self._kept_costs: tuple[list[int], tuple[int, ...]] = ([], ())
+
+    def set_step(self, costs: tuple[int, ...], hops: tuple[int, ...]) -> None:
+        """The next step, which is to be reported."""
+        self.costs = list(costs)
+        self.slopes = (0,) * self.stages
+        self.hops = hops
+        self.line, self._tokens = 1, 0
+
+    def set_decodes(self, rows: StageCosts, sequences: int, context: int) -> None:
+        """The next steps decode so many sequences."""
+        self._tokens, self.context = sequences, context
+        self._pieces = rows.decode(sequences)
+        self.hops = rows.hops(sequences)
+        self.find_line()
+
+    def find_line(self) -> None:
+        """The costs of the next decode step, by the piece that holds for its context."""
+        context, sequences = self.context, self._tokens
+        for limit, intercepts, slopes in self._pieces:
+            if context <= limit:
+                self.costs = [one + slope * context for one, slope in zip(intercepts, slopes)]
+                self.slopes = tuple([slope * sequences for slope in slopes])
+                self.line = (limit - context) // sequences + 1
+                return
+        raise UserError(
+            f"a stage decodes {sequences} sequences with {context} tokens of context, beyond the "
+            f"{self._pieces[-1][0]} its step-time model answers for: write a smaller engine.kv_tokens"
+        )
+
+    def keep(self) -> None:
+        """What was done so far is booked; ``back`` returns here."""
+        self.steps = 0
+        self.gaps = []
+        self._kept = (self.done, self.last, self.line, self.context)
+        self._kept_costs = (list(self.costs), self.slopes)
+
+    def back(self) -> None:
+        """Nothing was done since ``keep``."""
+        self.done, self.last, self.line, self.context = self._kept
+        costs, self.slopes = self._kept_costs
+        self.costs = list(costs)
+        self.left += self.steps
+        self.steps = 0
+        self.gaps = []
+
+    def turn(self) -> tuple[list[int], list[int]]:
+        """Another step begins: (its ends, its slack), to be filled in."""
+        self.ends, self._ends_1, self._ends_2 = self._ends_2, self.ends, self._ends_1
+        self._slack, self._slack_1 = self._slack_1, self._slack
+        return self.ends, self._slack
+
+    def begun(self, steps: int) -> None:
+        """So many steps have begun that had not."""
+        self.line -= steps
+        self.context += steps * self._tokens
+        if self.line:
+            costs, slopes = self.costs, self.slopes
+            for stage in range(self.stages):
+                costs[stage] += steps * slopes[stage]
+
+    def ended(self, wait: int, first: int, steps: int, slope: int = 0) -> None:
+        """So many steps have ended: the one in progress after ``wait``, the others on a line."""
+        self.gaps.append((wait, 0, 1))
+        self.last = self.done
+        if steps > 1:
+            self.gaps.append((first, slope, steps - 1))
+            self.last += (steps - 1) * first + slope * ((steps - 1) * (steps - 2) >> 1)
+        self.steps += steps
+        self.left -= steps
+
+    def growth(self) -> int:
+        """How much later the step in progress ends than the one before it."""
+        return self.ends[-1] - self._ends_1[-1]
+
+    def curve(self) -> int:
+        """By how much that grows from one step to the next."""
+        return self.ends[-1] - 2 * self._ends_1[-1] + self._ends_2[-1]
+
+    def straight(self, rounds: int, curve: int) -> int:
+        """For how many more of these rounds each stage is waited for by the same, and the curve is common."""
+        ends, one, two = self.ends, self._ends_1, self._ends_2
+        for stage in range(self.stages):
+            if ends[stage] - 2 * one[stage] + two[stage] != curve:
+                return 0
+            slack, before = self._slack[stage], self._slack_1[stage]
+            change = slack - before
+            if slack > 0:
+                if before < 0:
+                    return 0
+                if change < 0:
+                    rounds = min(rounds, slack // -change)
+            elif slack < 0:
+                if before > 0:
+                    return 0
+                if change > 0:
+                    rounds = min(rounds, -slack // change)
+            elif change:
+                return 0
+        return rounds
+
+    def jump(self, rounds: int, curve: int) -> int:
+        """So many rounds more; returns what they computed."""
+        first, growth = self.growth() + curve, rounds - 1
+        self.ended(self.done - self.last, first, rounds, curve)
+        ends, one, two = self.ends, self._ends_1, self._ends_2
+        for stage in range(self.stages):
+            step = ends[stage] - one[stage] + rounds * curve
+            ends[stage] += rounds * step - curve * (rounds * growth >> 1)
+            one[stage] = ends[stage] - step
+            two[stage] = one[stage] - step + curve
+            change = self._slack[stage] - self._slack_1[stage]
+            self._slack[stage] += rounds * change
+            self._slack_1[stage] = self._slack[stage] - change
+        computed = rounds * sum(self.costs) + sum(self.slopes) * (rounds * growth >> 1)
+        self.done = ends[-1]
+        self.begun(rounds)
+        return computed

@@ -1,0 +1,72 @@
+"""All pipelined replicas of a world: runs asked of them come here."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from simpy import Environment
+
+from serving.vocabulary.actions import Interrupt, Preempt, Run
+from serving.vocabulary.events import Ran
+from serving.vocabulary.recorder import Recorder
+from simcore.cold import COMPLETION_RANK, RunHooks
+from simcore.pipeline.replica import PipelinedReplica
+from simcore.pipeline.stage_costs import StageCosts
+from simcore.replica.lifetime import Lifetime
+from simcore.replica.machine import Machine
+
+
+@dataclass(frozen=True, slots=True)
+class PipelinePlan:
+    """``rows``: what steps of this replica take, stage by stage."""
+
+    replica: int
+    rows: StageCosts
+
+
+class Pipelines:
+    """``of``: by replica."""
+
+    __slots__ = ("_machines", "of")
+
+    def __init__(
+        self,
+        plans: Sequence[PipelinePlan],
+        machines: Mapping[int, Machine],
+        lives: dict[int, Lifetime],
+        recorder: Recorder,
+        env: Environment,
+        tell: Callable[[int, Ran], None],
+    ) -> None:
+        self._machines = machines
+        self.of = {
+            plan.replica: PipelinedReplica(
+                machines[plan.replica], plan.rows, lives, recorder, env, COMPLETION_RANK + plan.replica, tell
+            )
+            for plan in plans
+        }
+
+    def hooks(self) -> RunHooks:
+        """Their runs are begun here."""
+        return RunHooks(set(self.of), self.of, self.takes, self.interrupt)
+
+    def takes(self, now_ns: int, run: Run) -> bool:
+        """A run of a pipelined replica."""
+        self.of[run.replica].begin(now_ns, run)
+        return True
+
+    def interrupt(self, now_ns: int, action: Interrupt) -> None:
+        """The next step of the replica is to be reported."""
+        self.of[action.replica].interrupt(now_ns, action)
+
+    def preempt(self, action: Preempt) -> None:
+        """A request leaves its batch, on whichever replica."""
+        if (one := self.of.get(action.replica)) is not None:
+            one.preempt(action)
+        else:
+            self._machines[action.replica].preempt(action.request)
+
+    def lose(self, now_ns: int, replica: int) -> None:
+        """A replica is gone, pipelined or not."""
+        self._machines[replica].lose(now_ns)
+        if (one := self.of.get(replica)) is not None:
+            one.lose(now_ns)

@@ -1,0 +1,163 @@
+"""A replica cut into stages, in virtual time: up to as many batches in flight as it has stages.
+
+It reports where something is to be decided (a request ends, a prompt is computed, the steps allowed are done,
+an interrupt), and then tells the steps of all batches since its last report. Between two reports all goes its
+way in the ``FlowShop``, which is asked in advance when the next one is due; an interrupt makes it go back to
+the last one and come to an earlier end.
+"""
+
+from collections.abc import Callable
+
+from simpy import Environment
+
+from serving.vocabulary.actions import Interrupt, Preempt, Run
+from serving.vocabulary.events import Ran
+from serving.vocabulary.recorder import Recorder
+from serving.vocabulary.units import FRACTION_BITS
+from simcore.pipeline.flow_shop import FOREVER, FlowShop
+from simcore.pipeline.micro_batch import MicroBatch
+from simcore.pipeline.stage_costs import StageCosts
+from simcore.replica.lifetime import Lifetime
+from simcore.replica.machine import Machine
+from simcore.timers import Timer
+
+
+class PipelinedReplica:
+    """``used_fixed``: how long there was a batch in flight; ``steps``: of all batches, that were reported."""
+
+    __slots__ = (
+        "_batches",
+        "_boundary", "_cut",
+        "_epoch",
+        "_lost",
+        "_machine",
+        "_reporting",
+        "_since",
+        "_tell",
+        "_telling",
+        "_timer",
+        "id",
+        "shop",
+        "steps",
+        "used_fixed",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        machine: Machine,
+        rows: StageCosts,
+        lives: dict[int, Lifetime],
+        recorder: Recorder,
+        env: Environment,
+        timer_rank: int,
+        tell: Callable[[int, Ran], None],
+    ) -> None:
+        """``machine``: what else is known of the replica; it runs nothing. ``tell``: takes reports."""
+        self.id = machine.id
+        self._machine = machine
+        self.shop = FlowShop(rows.stages)
+        self._batches = [MicroBatch(machine.id, index, rows, lives, recorder) for index in range(rows.stages)]
+        for batch in self._batches:
+            batch.preemption_losses = machine.preemption_losses
+        self._timer = Timer(env, timer_rank, self.due)
+        self._tell = tell
+        self._telling = self._cut = self._lost = False
+        self._boundary = 0  # when the step that is reported ended
+        self._reporting = -1  # the batch whose step is to be reported next
+        self._epoch = 0
+        self._since = -1
+        self.used_fixed = 0
+        self.steps = 0
+
+    def begin(self, now_ns: int, run: Run) -> None:
+        """A batch enters the stages; the steps that are allowed are allowed to all."""
+        if self._lost:
+            return  # it will be told so next
+        order = self.shop.order
+        if not self._telling:
+            if order or self._reporting >= 0:  # another has begun at this moment, and was planned alone
+                self.shop.back()
+                order = self.shop.order
+            self._boundary = now_ns << FRACTION_BITS
+        if self._since < 0:
+            self._since = self._boundary
+        self._epoch = run.epoch
+        batch = self._batches[run.micro_batch]
+        assert batch.lane not in order, "one step of a batch at a time"
+        batch.begin(run, self._boundary)
+        self.shop.enter(batch.lane, self._boundary)
+        for lane in order:
+            self._batches[lane.index].allow(run.max_steps)
+        if not self._telling:
+            self._plan()
+
+    def interrupt(self, now_ns: int, action: Interrupt) -> None:
+        """The next step to end is reported."""
+        if self._telling:
+            self._cut = True
+        elif self._reporting >= 0:
+            self.shop.back()
+            self._advance(now_ns << FRACTION_BITS)
+
+    def preempt(self, action: Preempt) -> None:
+        """A request leaves its batch, which has ended a step."""
+        for batch in self._batches:
+            if batch.holds(action.request):
+                batch.take_out(action.request, self._boundary)
+                return
+        self._batches[0].take_out(action.request, self._boundary)
+
+    def lose(self, now_ns: int) -> None:
+        """All is gone."""
+        self._lost = True
+        self._reporting = -1
+        self.shop.order.clear()
+        for batch in self._batches:
+            batch.clear()
+        self._pause(now_ns << FRACTION_BITS)
+
+    def due(self, now_ns: int) -> None:
+        """The next step to be reported may have ended."""
+        if self._reporting < 0:
+            return
+        batch = self._batches[self._reporting]
+        due_ns = batch.lane.done >> FRACTION_BITS
+        if now_ns < due_ns:
+            self._timer.at(due_ns)
+            return
+        finished = list[int]()
+        others = list[int]()
+        steps = [one.book(finished if one is batch else others) for one in self._batches]
+        assert not others, "a request ended without a report"
+        for one in self._batches:
+            one.lane.keep()
+        self.steps += sum(steps)
+        self._boundary = batch.lane.done
+        index, self._reporting = self._reporting, -1
+        self._telling = True
+        report = Ran(self.id, self._epoch, steps[index], tuple(finished), False, -1, (), index, tuple(steps))
+        self._tell(now_ns, report)
+        self._telling = False
+        if self._lost:
+            return
+        if self.shop.order:
+            self._plan()
+        else:
+            self._pause(self._boundary)
+
+    def _plan(self) -> None:
+        self.shop.keep()
+        cut, self._cut = self._cut, False
+        self._advance(self._boundary if cut else FOREVER)
+
+    def _advance(self, until_fixed: int) -> None:
+        lane = self.shop.advance(until_fixed)
+        self._reporting = lane.index
+        self._timer.at(lane.done >> FRACTION_BITS)
+
+    def _pause(self, now_fixed: int) -> None:
+        """No batch is in flight."""
+        if self._since >= 0:
+            self.used_fixed += now_fixed - self._since
+            self._since = -1
+            self._machine.busy_ns = self.shop.work // self.shop.stages >> FRACTION_BITS
