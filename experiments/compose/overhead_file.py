@@ -13,6 +13,7 @@ from serving.vocabulary.errors import UserError
 
 KEY: Final = "engine.overhead"
 _MOST_BYTES: Final = 1 << 16
+_DEFAULTS: Final = {"error_s": None, "per_output_token_s": 0.0}  # of keys that a file need not have
 
 
 def overhead_file(text: str) -> dict[str, Any]:
@@ -22,10 +23,10 @@ def overhead_file(text: str) -> dict[str, Any]:
     hints = typing.get_type_hints(OverheadConfig)
     if unknown := [key for key in data if key not in hints]:
         raise UserError(f"{path} has an unknown key {echo(str(unknown[0]))}: write only {', '.join(hints)}")
-    needed = [name for name in hints if name != "error_s"]
+    needed = [name for name in hints if name not in _DEFAULTS]
     if missing := [name for name in needed if name not in data]:
         raise UserError(f"{path} lacks the key {missing[0]}: write {', '.join(needed)}")
-    found: dict[str, Any] = {"error_s": None}
+    found: dict[str, Any] = dict(_DEFAULTS)
     for name, value in data.items():
         found[name] = checked_value(value, wanted_by(hints[name]), name, str(path))
         known = RANGES.get(f"{KEY}.{name}")
