@@ -107,3 +107,27 @@ def test_reports_that_cannot_be_are_refused(words: list[str], says: str, capsys,
     cluster = ["cluster=llumnix_2x1", "model=llama_7b"] if "cluster=blitz_b" not in words else []
     assert cli.run(["simulate", *cluster, *trace, *words, f"out={tmp_path / 'out'}"]) == 2
     assert says in capsys.readouterr().err and not (tmp_path / "out").exists()
+
+
+FIGURE_13 = [
+    "simulate", "trace=llumnix_ss", "trace.rate_per_s=26", "trace.gap_cv=8", "trace.requests=1500",
+    "trace.high_priority_share=0.1", "engine=vllm_0_1_7", "engine.max_num_batched_tokens=12000",
+    "engine.max_model_len=12800", "engine.max_new_tokens=6144", "cluster=llumnix", "model=llama_7b",
+    "uncertainty=off",
+]  # fmt: skip
+
+
+def test_high_priority_requests_are_served_sooner_and_the_others_hardly_later(tmp_path: Path) -> None:
+    """The direction of Figure 13, at its largest CV and a seventh of its requests."""
+    found = {}
+    for system in ("llumnix", "llumnix_base"):
+        out = tmp_path / system
+        assert cli.run([*FIGURE_13, f"system={system}", f"out={out}"]) == 0
+        high, normal = json.loads((out / "summary.json").read_text())["priorities"]
+        assert (high["priority"], normal["priority"]) == (1, 0)
+        assert high["finished"] + normal["finished"] == 1500 and 100 < high["requests"] < 200
+        found[system] = high, normal
+    (high, normal), (base_high, base_normal) = found["llumnix"], found["llumnix_base"]
+    assert high["e2e_ms"]["mean"] < 0.9 * base_high["e2e_ms"]["mean"]
+    assert high["ttft_ms"]["p99"] < 0.5 * base_high["ttft_ms"]["p99"]
+    assert normal["e2e_ms"]["mean"] < 1.1 * base_normal["e2e_ms"]["mean"]

@@ -1,0 +1,53 @@
+"""Llumnix with priorities: coalesced = step by step."""
+
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from policies.llumnix.dispatch import Freeness
+from policies.llumnix.migration import Llumnix
+from tests.worlds.migrating import Played, Setting, play
+from tests.worlds.migrating_cases import BUSY, migrating
+from tests.worlds.naive_engine import Case
+
+
+def played(setting: Setting, coalesce: bool, rule: str, target_tokens: int) -> Played:
+    migrator = Llumnix(rule, 2.0, rounds=1, high_priority_target_tokens=target_tokens)
+    dispatcher = Freeness(rule, high_priority_target_tokens=target_tokens)
+    return play(setting, coalesce, migrator=migrator, dispatcher=dispatcher)
+
+
+def assert_same(setting: Setting, rule: str, target_tokens: int) -> Played:
+    coalesced, exact = (played(setting, coalesce, rule, target_tokens) for coalesce in (True, False))
+    assert coalesced.records == exact.records
+    assert coalesced.recorder.done == exact.recorder.done
+    assert sorted(coalesced.recorder.all_gaps) == sorted(exact.recorder.all_gaps)
+    return coalesced
+
+
+def lasts(setting: Setting) -> bool:
+    """Whether every step takes a nanosecond: else several reports come at one instant, in another order."""
+    rows = setting.case.rows
+    return min(rows.intercept, rows.mixed_intercept) >= 1 << 24
+
+
+@given(
+    setting=migrating().filter(lasts),
+    rule=st.sampled_from(("shipped", "paper")),
+    target_tokens=st.sampled_from((1, 16, 200)),
+    urgent=st.lists(st.sampled_from((0, 0, 1)), min_size=40, max_size=40),
+)
+@settings(max_examples=60)
+def test_both_modes_do_the_same(setting: Setting, rule: str, target_tokens: int, urgent: list[int]) -> None:
+    priorities = tuple(urgent[: len(setting.case.requests)])
+    assert_same(replace(setting, case=replace(setting.case, priorities=priorities)), rule, target_tokens)
+
+
+CROWDED: Case = replace(BUSY, priorities=tuple(int(n % 5 == 2) for n in range(len(BUSY.requests))))
+
+
+def test_in_a_busy_world_requests_move_in_both_modes_alike() -> None:
+    done = assert_same(Setting(CROWDED), "paper", 16)
+    assert sorted(done.recorder.done) == list(range(len(CROWDED.requests)))
+    assert [one.outcome for one in done.records].count("committed") > 0
