@@ -1,5 +1,6 @@
 """Figure 14: auto-scaling in a band of average freeness, L-L at six rates and with five kinds of bursts."""
 
+from dataclasses import replace
 from typing import Final
 
 from experiments.llumnix.draw import panels_of
@@ -14,6 +15,7 @@ SYSTEMS: Final = (LLUMNIX, INFAAS)
 RATES_PER_S: Final = (2.0, 2.2, 2.4, 2.6, 2.8, 3.0)
 GAMMA_RATE_PER_S: Final = 2.0
 GAP_CVS: Final = (2.0, 3.0, 4.0, 5.0, 6.0)
+SCALED: Final = "auto-scaled"
 ALL: Final = {**METRICS, "instances_mean": INSTANCES}
 INSTANCES_SLACK: Final = 1.1
 _EXTRA: Final[Words] = (
@@ -26,11 +28,14 @@ INPUTS: Final = (
 )
 
 
-def autoscaled(name: str, set_up: SetUp, extra: Words = ()) -> Case:
-    """One of the two systems of the figure, with its band as shipped unless ``extra`` says another."""
+def autoscaled(name: str, set_up: SetUp, extra: Words = (), told: str = SCALED) -> Case:
+    """One of the two systems of the figure, with its band as shipped unless ``extra`` says another.
+
+    told: behind the name of the set-up, which Figure 11 has without scaling.
+    """
     chosen = "llumnix_base" if name == LLUMNIX else name
     words = (f"system={chosen}_autoscaled", *_EXTRA, *extra)
-    return system(name, set_up, BY_TITLE["L-L"], words)
+    return system(name, replace(set_up, name=f"{set_up.name}, {told}"), BY_TITLE["L-L"], words)
 
 
 def curves(requests: int) -> list[Curve]:

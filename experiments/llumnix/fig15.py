@@ -3,7 +3,7 @@
 from typing import Final
 
 from experiments.llumnix.draw import panels_of
-from experiments.llumnix.fig14 import ALL, INPUTS, SYSTEMS, autoscaled
+from experiments.llumnix.fig14 import ALL, INPUTS, SCALED, SYSTEMS, autoscaled
 from experiments.llumnix.judge import Curve, Judge
 from experiments.llumnix.set_ups import BY_TITLE
 from experiments.reproduce.figure import Figure
@@ -16,12 +16,12 @@ LOWS: Final = (5, 10, 25, 45, 65, 85)
 
 def curves(requests: int) -> list[Curve]:
     """Both systems, each with its band from each lower bound on."""
+    return [Curve("", name, low, _case(name, low, requests), ALL) for low in LOWS for name in SYSTEMS]
+
+
+def _case(name: str, low: int, requests: int) -> Case:
     set_up = BY_TITLE["L-L"].at(RATE_PER_S, requests)
-    return [
-        Curve("", name, low, autoscaled(name, set_up, (f"system.scaler.low={low}",)), ALL)
-        for low in LOWS
-        for name in SYSTEMS
-    ]
+    return autoscaled(name, set_up, (f"system.scaler.low={low}",), f"{SCALED} from {low}")
 
 
 def cases(requests: int) -> tuple[Case, ...]:

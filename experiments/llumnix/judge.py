@@ -119,4 +119,4 @@ class Judge:
 
 def _first(values: Sequence[float]) -> str:
     """Seed 0 is the sample that the paper ran."""
-    return f"seed 0 {number(values[0])}" if len(values) > 1 else ""
+    return f"seed 0 {number(values[0])}"

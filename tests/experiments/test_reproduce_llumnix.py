@@ -2,13 +2,14 @@
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from experiments.cli import run
-from experiments.llumnix import fig05, fig10, fig11, fig13
+from experiments.llumnix import fig05, fig10, fig11, fig13, fig14, fig15
 from experiments.llumnix.judge import Curve, Judge
 from experiments.llumnix.points import COLUMNS, FILE, VARIABLE, Points, read_points
 from experiments.llumnix.registry import FIGURES, recipes
@@ -96,6 +97,13 @@ def test_a_size_has_the_bound_of_its_figure(request_s: float, verdict: str) -> N
     (row,) = held.value("figure11", "request_mean_s", ours, (0.8, 1.25))
     assert row.verdict == verdict and row.ratio == pytest.approx(request_s / 14.0)
     assert row.kind == "paper_number" and row.saved == (("seed", "M-M at 7.5/s"),)
+
+
+def test_one_seed_may_miss_too() -> None:
+    held, ours, _ = judge(PAPER_REQUESTS, request_s=30.0)
+    once = {case: runs[:1] for case, runs in held.outcomes.found.items()}
+    (row,) = replace(held, outcomes=Outcomes(once, {})).value("figure11", "request_mean_s", ours, (0.8, 1.25))
+    assert (row.verdict, row.ours) == ("out", "30.0 s") and "seed 0 30.0" in row.why
 
 
 def test_a_ratio_is_held_against_the_ratio_of_the_points() -> None:
@@ -244,6 +252,27 @@ def test_a_run_of_figure_13_has_both_classes() -> None:
     assert "system=llumnix" in made.words and "trace.high_priority_share=0.1" in made.words
     for one in curves:
         assert all(metric.read(made) is not None for metric in one.metrics.values()), one.panel
+
+
+def test_figures_14_and_15_differ_from_figure_11_in_scaling_alone() -> None:
+    """And a set-up has a system once, or sweeps.json would lose one."""
+    figures = (fig11.curves(60), fig13.curves(60), fig14.curves(60), fig15.curves(60))
+    cases = list(dict.fromkeys(one.case for curves in figures for one in curves))
+    names = [(one.set_up.name, one.label) for one in cases]
+    assert len(set(names)) == len(names) == 80 + 8 + 22 + 2 * len(fig15.LOWS)
+    words = {
+        one.system: one.case.all_words() for one in fig14.curves(60) if (one.panel, one.x) == ("poisson", 2.6)
+    }
+    ours, base = (set(words[name]) for name in ("llumnix", "infaas_pp"))
+    assert ours - base == {"system=llumnix_base_autoscaled", "system.migration.migrate_out_threshold=3"}
+    assert base - ours == {"system=infaas_pp_autoscaled"}
+
+
+def test_a_run_of_figure_14_has_instances_that_come() -> None:
+    one = next(one for one in fig14.curves(60) if (one.panel, one.x) == ("poisson", 3.0))
+    made = run_once(one.case, 0)
+    assert 1 <= one.metrics["instances_mean"].read(made) <= 16  # type: ignore[operator]
+    assert made.at("requests.finished") == 60
 
 
 def test_memory_that_is_free_in_all_holds_some_heads() -> None:
