@@ -64,6 +64,8 @@ SCENARIOS = {
     "prefill_first": Scenario([*REAL, "engine=vllm_v0"]),
     "utilization_80": Scenario([*LIKE, "cluster=a100_x8", "trace.utilization=0.8"]),
     "journal": Scenario(REAL, (78, 48)),
+    # Two instances of four stages, with as many micro-batches in flight.
+    "pipeline_static": Scenario([*REAL, "model.pp=4"], (120, 80)),
     # Prefill and decode apart: the KV of every request is a transfer on the fabric.
     "distserve_full": Scenario([*HOUR, "system=distserve_full"], (110, 65)),
     "distserve_full_24b": Scenario([*LARGER, "system=distserve_full"]),
