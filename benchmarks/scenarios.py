@@ -20,6 +20,12 @@ LARGER = [*HOUR, "model=mistral_24b", "model.tp=2", "trace.rate_scale=3.5"]
 SEATS = ["engine.max_num_seqs=128", "engine.max_num_batched_tokens=2048"]
 LIKE = ["trace=azure_conv_like", "trace.requests=10000"]
 WIDE = ["trace=azure_conv_like", "trace.requests=100000", "cluster=a100_x1024"]
+# Llumnix's 16 instances at a rate of its Fig. 11; a pass computes 12,800 tokens at most.
+LLUMNIX = [
+    *("trace=llumnix_mm", "trace.rate_per_s=7.5", "trace.requests=4000", "cluster=llumnix", "model=llama_7b"),
+    *("engine=vllm_0_1_7", "engine.max_num_batched_tokens=12800", "engine.max_model_len=12800"),
+    "engine.max_new_tokens=6144",
+]
 # Prompts that share prefixes, without looking for them and with it: as recorded, drawn, and long ones.
 SHARED = {
     "workload": ["trace=file", "trace.repeat=34", "trace.limit=10000", "cluster=a100_x8"],
@@ -75,6 +81,11 @@ SCENARIOS = {
     # And they work while their parameters come.
     "blitzscale": Scenario([*HOUR, "system=blitzscale"], (165, 110)),
     "blitzscale_24b": Scenario([*LARGER, "system=blitzscale"]),
+    # Dispatch by load reports; and running requests migrate.
+    "infaas_pp": Scenario([*LLUMNIX, "system=infaas_pp"], (120, 80)),
+    "llumnix_base": Scenario(
+        [*LLUMNIX, "system=llumnix_base", "system.migration.migrate_out_threshold=10"], (120, 80)
+    ),
     **{
         f"prefix_{word}_{name}": Scenario([*words, f"engine.prefix_caching={word == 'on'}".lower()])
         for name, words in SHARED.items()

@@ -187,7 +187,8 @@ def _migrating(inner: Colocated, books: _Books, parts: MigrationParts | None) ->
     if parts is None or inner.model not in parts.rules:
         return inner
     engines, requests, rules = books.engines, books.requests, parts.rules[inner.model]
-    return Migrating(inner, engines, requests, parts.migrator, rules, books.transfer_ids, books.present)
+    shared = books.transfer_ids, books.present, parts.period_ns
+    return Migrating(inner, engines, requests, parts.migrator, rules, *shared)
 
 
 def _load_reports(books: _Books, replicas: Sequence[int], options: ServiceOptions) -> LoadReports | None:
@@ -201,7 +202,10 @@ def _load_reports(books: _Books, replicas: Sequence[int], options: ServiceOption
 def _rounds(services: Mapping[str, Service], options: ServiceOptions) -> Rounds | None:
     """None: nobody migrates."""
     migrating = [service for service in services.values() if isinstance(service, Migrating)]
-    return None if options.migration is None else Rounds(migrating, options.migration.period_ns)
+    if options.migration is None:
+        return None
+    every = getattr(options.migration.migrator, "rounds", 1)
+    return Rounds(migrating, options.migration.period_ns, every if type(every) is int and every > 0 else 1)
 
 
 def _reports_of(services: Mapping[str, Service]) -> dict[str, LoadReports]:

@@ -37,13 +37,11 @@ class Llumnix:
             raise ValueError(f"rounds must be at least 1, not {rounds}")
         self._freeness = migration_rule(rule, defragment, high_priority_target_tokens)
         self._by_priority = high_priority_target_tokens is not None
-        self._shipped, self._threshold, self._rounds = rule == "shipped", migrate_out_threshold, rounds
-        self._seen: dict[str, int] = {}
+        self._shipped, self._threshold, self.rounds = rule == "shipped", migrate_out_threshold, rounds
 
     def pair(self, view: InstancesView) -> Sequence[Pair]:
         """Least free with freest."""
-        seen = self._seen[view.model] = self._seen.get(view.model, 0) + 1
-        if seen % self._rounds:
+        if view.round % self.rounds:
             return ()
         sources, destinations = list[tuple[float, int]](), list[tuple[float, int]]()
         for one in view.taking:

@@ -77,7 +77,7 @@ class FixedReplicas:
 
     def _arm(self, now_ns: int, actions: list[Action]) -> None:
         if self._rounds is not None:
-            actions.append(self._rounds.wake(now_ns))
+            actions.append(self._rounds.next_wake(now_ns))
 
     def arrived(self, now_ns: int, model: str, actions: list[Action]) -> None:
         """Nothing follows."""

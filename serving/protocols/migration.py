@@ -23,9 +23,13 @@ class InstancesView(Protocol):
     """The instances of one model.
 
     ``taking``: those that take requests, ascending; ``leaving``: those that take none and have some left.
+    ``round``: how many periods are over.
     """
 
     model: str
+
+    @property
+    def round(self) -> int: ...
 
     @property
     def now_ns(self) -> int: ...
@@ -72,7 +76,11 @@ class SourceView(Protocol):
 
 
 class Migrator(Protocol):
-    """Decides which running requests go elsewhere."""
+    """Decides which running requests go elsewhere.
+
+    It may have ``rounds``, an int: in all but every such round (``InstancesView.round``) it pairs nobody, so
+    these are left out where nothing else happens in them.
+    """
 
     def pair(self, view: InstancesView) -> Sequence[Pair]:
         """Once per period: each instance in at most one pair, none that is engaged."""

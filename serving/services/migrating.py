@@ -1,7 +1,7 @@
 """A colocated model whose running requests migrate: the service itself, with migrations around it."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Literal
+from typing import Final, Literal
 
 from serving.engine import boundary
 from serving.engine.engine import Engine
@@ -21,6 +21,8 @@ from serving.vocabulary.present import Present
 from serving.vocabulary.replica import Replica, Role
 from serving.vocabulary.request import Request
 
+_WHY: Final = "instances are paired for migration"
+
 
 class Migrating:
     """``inner`` serves; here its instances are paired and its running requests moved."""
@@ -36,12 +38,14 @@ class Migrating:
         rules: MigrationRules,
         transfer_ids: TransferIds,
         present: Present,
+        period_ns: int,
     ) -> None:
+        """``period_ns``: between two looks."""
         assert not inner.live.enabled, "instances that work while they load do not migrate requests"
         self.inner, self._engines, self._requests, self._migrator = inner, engines, requests, migrator
         moves = Moves(engines, Pieces(engines, rules.kv_bytes_per_token), transfer_ids)
         self.migrations = Migrations(engines, moves, rules, present, self._choose, self._handed_over)
-        self._view = Instances(inner.fleet, engines, self.migrations, present)
+        self._view = Instances(inner.fleet, engines, self.migrations, present, period_ns)
 
     def look(self, actions: list[Action]) -> None:
         """A period is over: pairs of instances begin to migrate."""
@@ -186,18 +190,28 @@ class Migrating:
 class Instances:
     """What a policy sees when it pairs (``serving.protocols.migration.InstancesView``)."""
 
-    __slots__ = ("_engines", "_fleet", "_migrations", "_present", "model")
+    __slots__ = ("_engines", "_fleet", "_migrations", "_period_ns", "_present", "model")
 
     def __init__(
-        self, fleet: Fleet, engines: Mapping[int, Engine], migrations: Migrations, present: Present
+        self,
+        fleet: Fleet,
+        engines: Mapping[int, Engine],
+        migrations: Migrations,
+        present: Present,
+        period_ns: int,
     ) -> None:
         self._fleet, self._engines, self._migrations, self._present = fleet, engines, migrations, present
-        self.model = fleet.model
+        self._period_ns, self.model = period_ns, fleet.model
 
     @property
     def now_ns(self) -> int:
         """The time."""
         return self._present.now_ns
+
+    @property
+    def round(self) -> int:
+        """How many periods are over."""
+        return self._present.now_ns // self._period_ns
 
     @property
     def taking(self) -> Sequence[int]:
@@ -262,13 +276,16 @@ class Decoding:
 
 
 class Rounds:
-    """Once per period instances of the services whose running requests migrate are paired."""
+    """Once per period instances of the services whose running requests migrate are paired.
 
-    __slots__ = ("_services", "period_ns")
+    ``every``: only in every such period something can come of it.
+    """
 
-    def __init__(self, services: Iterable[Migrating], period_ns: int) -> None:
+    __slots__ = ("_every_ns", "_services", "period_ns")
+
+    def __init__(self, services: Iterable[Migrating], period_ns: int, every: int = 1) -> None:
         self._services = tuple(services)
-        self.period_ns = period_ns
+        self.period_ns, self._every_ns = period_ns, period_ns * every
 
     def look(self, actions: list[Action]) -> None:
         """A period is over."""
@@ -277,4 +294,8 @@ class Rounds:
 
     def wake(self, now_ns: int) -> Wake:
         """To be called a period from now."""
-        return Wake(now_ns + self.period_ns, "instances are paired for migration")
+        return Wake(now_ns + self.period_ns, _WHY)
+
+    def next_wake(self, now_ns: int) -> Wake:
+        """To be called when something can come of it."""
+        return Wake((now_ns // self._every_ns + 1) * self._every_ns, _WHY)

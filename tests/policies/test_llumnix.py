@@ -56,7 +56,7 @@ class Reported:
     ) -> None:
         self.reports = dict(enumerate(reports))
         self.new = list(self.reports)
-        self.looks = 0
+        self.looks = self.round = 0
         self.leaving = leaving
         self.busy = engaged
 
@@ -103,6 +103,7 @@ def test_a_decision_looks_at_the_instances_that_have_changed_alone() -> None:
 
 
 def pairs(policy: Llumnix, view: Reported) -> list[tuple[int, int]]:
+    view.round += 1
     return [(one.source, one.destination) for one in policy.pair(view)]  # type: ignore[arg-type]
 
 

@@ -41,6 +41,13 @@ class Notes:
         return actions
 
 
+class AskedInEveryPeriod:
+    """A migrator of which no round is left out, so that both modes look at the same times."""
+
+    def __init__(self, inner: Llumnix) -> None:
+        self.pair, self.choose = inner.pair, inner.choose
+
+
 def noted(setting: Setting, coalesce: bool, migrator: Llumnix) -> tuple[Played, list[Any]]:
     made = list[Notes]()
 
@@ -48,7 +55,7 @@ def noted(setting: Setting, coalesce: bool, migrator: Llumnix) -> tuple[Played, 
         made.append(Notes(one))
         return made[0]
 
-    return play(setting, coalesce, migrator=migrator, wrap=wrap), made[0].noted
+    return play(setting, coalesce, migrator=AskedInEveryPeriod(migrator), wrap=wrap), made[0].noted
 
 
 def assert_same(setting: Setting, rule: str, threshold: float, rounds: int) -> None:
