@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from serving.engine.engine import Engine
-from serving.engine.progress import AT_WORK
+from serving.engine.progress import AT_WORK, EngineState
 from serving.protocols.load_report import LoadReport
 from serving.vocabulary.events import Arrived, Loaded, LoadStopped, Opened, Sent
 from serving.vocabulary.present import Present
@@ -129,16 +129,20 @@ class LoadReports:
         if known is not None:
             known.high_now += more
 
-    def arrived(self, replica: int) -> None:
-        """A request was given to it: at work it waits there; else a pass may have begun."""
+    def arrived(self, replica: int) -> bool:
+        """A request was given to it: at work it waits there; else a pass may have begun.
+
+        Returns whether its run is to end at the next boundary: what waits since is told at the end of a step.
+        """
         known = self._known[replica]
         engine = known.engine
         begun = len(engine.running) - len(engine.ended) != known.running
         if self.at_step_ends:
             if begun:
                 self._comes(known, known.steps)
-            return
+            return not begun and engine.state is EngineState.RUNNING and engine._steps_left > 1
         self._renew(known, free_blocks_after(engine, 0) if begun else known.free_blocks)
+        return False
 
     def look(self, replica: int, finished: bool = False, steps: int = -1) -> None:
         """It stands between two steps, or begins to work: has its batch or its queue changed?

@@ -147,12 +147,12 @@ class Colocated:
     def _assign(self, request: Request, replica: int, reason: str, actions: list[Action]) -> None:
         self.fleet.assigned(replica, request)
         actions.append(Assign(request.id, replica, reason))
-        reports = self.fleet.reports
+        engine, reports = self._engines[replica], self.fleet.reports
         if reports is not None:
             reports.settle(replica)
-        self._engines[replica].enqueue(request, actions)
-        if reports is not None:
-            reports.arrived(replica)
+        engine.enqueue(request, actions)
+        if reports is not None and reports.arrived(replica):
+            engine.cut_run(actions)
 
     def _takes(self, replica: int) -> bool:
         """Whether less than a pass waits in an instance's queue."""

@@ -106,8 +106,14 @@ def works_while_loading(one: Ran) -> bool:
     return any(run.layers is not None and run.layers[0] == 0 and run.replica in cold for run in runs)
 
 
+def in_stages(one: Ran) -> bool:
+    """Whether a run brings what another replica has computed of a pass."""
+    runs = [action for actions in one.lists for action in actions if isinstance(action, Run)]
+    return any(run.inputs for run in runs)
+
+
 def is_static(one: Ran) -> bool:
-    return not one.kinds["Send"] + one.kinds["Load"]
+    return not one.kinds["Send"] + one.kinds["Load"] and not in_stages(one)
 
 
 def assigned(one: Ran) -> str:
