@@ -11,6 +11,7 @@ import contextlib
 import io
 import json
 import random
+import re
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from benchmarks.command import command
 from experiments import cli
 from policies.quart.attention import Node, Weights, nodes_of, predicted, trained
 from serving.protocols.stages import StageReplicaView, StageView
+from serving.vocabulary.errors import UserError
 
 STAGES = {"bert_21b": 8, "llama_7b_pass": 7, "whisper_9b": 3}
 REQUESTS = 3000
@@ -93,6 +95,9 @@ def text_of(weights: Weights) -> str:
 
 def main(words: list[str]) -> int:
     """The table; the weights if ``to`` says where."""
+    for word in words:
+        if not re.fullmatch(r"runs=[1-9][0-9]*|to=.+", word):
+            raise UserError(f"{word} is not known: write runs=240 or to=FILE")
     options = dict(word.split("=", 1) for word in words)
     runs = int(options.get("runs", "240"))
     with tempfile.TemporaryDirectory() as folder:
@@ -116,4 +121,4 @@ def main(words: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    command("quart_attention", __doc__, main)
+    command("benchmarks.quart_attention", __doc__, main)
