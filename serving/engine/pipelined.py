@@ -82,7 +82,7 @@ class PipelinedEngine(Engine):
 
     def ran(self, event: Ran, actions: list[Action]) -> None:
         """The step of a micro-batch has ended, and maybe some of others before it."""
-        if event.epoch < self.epoch:
+        if self.epoch > event.epoch:
             return  # from before the replica was lost
         batch, finished = event.micro_batch, event.finished
         assert self.in_flight[batch], "a micro-batch reports a step that nobody asked for"
