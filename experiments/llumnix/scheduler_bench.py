@@ -20,6 +20,7 @@ class Reported:
 
     model = _MODEL
     now_ns = 0
+    round = 0  # each pairs: rounds=1
     leaving: Sequence[int] = ()
 
     def __init__(self, instances: int) -> None:

@@ -119,7 +119,7 @@ def trained(
 
     Same arguments, same weights, on the same build of torch.
     """
-    import torch
+    import torch  # type: ignore[import-not-found,unused-ignore]  # an extra
 
     torch.manual_seed(seed)
     columns = _columns(pipelines, cvs)

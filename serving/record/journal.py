@@ -233,6 +233,8 @@ def parse_event(fields: Sequence[Any]) -> Event:
         replica, epoch, steps, finished, running, last_step_ns, *joins = rest
         if replica < 0 or steps < 0:
             raise ValueError(f"replica {replica} ran {steps} steps")
+        if joins and type(joins[0]) is not list:
+            raise ValueError(f"steps before which requests joined are {joins[0]}")
         return Ran(replica, epoch, steps, tuple(finished), running, last_step_ns, *map(_tuples, joins))
     if name == "arrived":
         return Arrived(_parse_request(rest))

@@ -132,8 +132,9 @@ def as_json(fact: Event | Action) -> list[Any]:
         *most, reserved, shared = fields[0]  # said where something is reserved or shared
         fields = (*most, *([reserved, shared] if shared else [reserved] if reserved else []))
     elif isinstance(fact, Ran):
-        *most, joins = fields
-        fields = (*most, *([joins] if joins else []))
+        *most, joins, micro_batch, batch_steps = fields
+        in_stages = [joins, micro_batch, batch_steps] if micro_batch >= 0 else []
+        fields = (*most, *(in_stages or ([joins] if joins else [])))
     elif isinstance(fact, Loaded | LoadStopped):
         *most, first = fields
         fields = (*most, *([first] if first else []))
@@ -144,7 +145,7 @@ def as_json(fact: Event | Action) -> list[Any]:
         # What is seldom set stands before the reason, up to the last that is set.
         reason = [one.name for one in dataclass_fields(fact)].index("reason")
         seldom = list(fields[reason + 1 :])
-        while seldom and not seldom[-1]:
+        while seldom and seldom[-1] in (False, None, (), 0, -1):
             seldom.pop()
         fields = (*fields[:reason], *seldom, fields[reason])
     plain: list[Any] = json.loads(json.dumps([type(fact).__name__.lower(), *fields]))
