@@ -42,9 +42,9 @@ def stage_table(rows: Sequence[tuple[str, ...]]) -> "Table":
     from rich import box
     from rich.table import Table
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 0, 0, 1))
     for name in HEAD:
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", no_wrap=True)
     for row in rows[:_MOST_SHOWN]:
         table.add_row(*row)
     if len(rows) > _MOST_SHOWN:
