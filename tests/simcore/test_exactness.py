@@ -9,26 +9,13 @@ from policies.batching import PrefillFirst
 from serving.protocols.batch import Batch, ReplicaView
 from tests.worlds.naive_engine import Case, run_naive
 from tests.worlds.strategies import cases
+from tests.worlds.told_outcomes import assert_told
 from tests.worlds.world import Collected, RandomCuts, simulate
 
 
 def assert_same(case: Case, recorder: Collected) -> None:
     """Everything a request can show, and every inter-token gap as a multiset."""
-    gaps = []
-    for outcome in run_naive(case):
-        if outcome.rejected:
-            assert outcome.request in recorder.refusals
-            assert outcome.request not in recorder.done
-            continue
-        assert recorder.done[outcome.request] == (
-            outcome.replica,
-            outcome.output_tokens,
-            outcome.token_ns[0],
-            outcome.token_ns[-1],
-            outcome.preemptions,
-        )
-        gaps.extend(later - earlier for earlier, later in zip(outcome.token_fixed, outcome.token_fixed[1:]))
-    assert sorted(recorder.all_gaps) == sorted(gaps)
+    assert_told(recorder, run_naive(case))
 
 
 @given(case=cases())

@@ -15,6 +15,7 @@ from simcore.simulation import Simulation
 from tests.worlds.naive_engine import Case
 from tests.worlds.naive_group import Group, ToyExperts, run_naive_group
 from tests.worlds.strategies import NS, cases
+from tests.worlds.told_outcomes import assert_told
 from tests.worlds.toy_rows import ToyRows
 from tests.worlds.world import Checked, Collected, RandomCuts, controller_of, requests_of
 
@@ -44,20 +45,7 @@ def simulate(
 
 def assert_same(case: Case, experts: ToyExperts, recorder: Collected, group: LockstepGroup) -> None:
     outcomes, naive = run_naive_group(case, experts)
-    gaps = []
-    for outcome in outcomes:
-        if outcome.rejected:
-            assert outcome.request in recorder.refusals
-            continue
-        assert recorder.done[outcome.request] == (
-            outcome.replica,
-            outcome.output_tokens,
-            outcome.token_ns[0],
-            outcome.token_ns[-1],
-            outcome.preemptions,
-        )
-        gaps.extend(later - earlier for earlier, later in zip(outcome.token_fixed, outcome.token_fixed[1:]))
-    assert sorted(recorder.all_gaps) == sorted(gaps)
+    assert_told(recorder, outcomes)
     assert_same_counts(group, naive)
 
 

@@ -17,6 +17,7 @@ from simcore.simulation import Simulation
 from tests.worlds.naive_engine import Case
 from tests.worlds.naive_pipeline import ToyStages, run_naive_pipeline
 from tests.worlds.strategies import NS, cases
+from tests.worlds.told_outcomes import assert_told
 from tests.worlds.toy_rows import ToyRows
 from tests.worlds.world import Checked, Collected, controller_of, requests_of
 
@@ -63,20 +64,7 @@ def simulate(
 def assert_same(case: Case, stages: ToyStages, coalesce: bool = True) -> None:
     recorder, replicas, _, _ = simulate(case, stages, coalesce)
     outcomes, naive = run_naive_pipeline(case, stages)
-    gaps = []
-    for outcome in outcomes:
-        if outcome.rejected:
-            assert outcome.request in recorder.refusals
-            continue
-        assert recorder.done[outcome.request] == (
-            outcome.replica,
-            outcome.output_tokens,
-            outcome.token_ns[0],
-            outcome.token_ns[-1],
-            outcome.preemptions,
-        )
-        gaps.extend(later - earlier for earlier, later in zip(outcome.token_fixed, outcome.token_fixed[1:]))
-    assert sorted(recorder.all_gaps) == sorted(gaps)
+    assert_told(recorder, outcomes)
     assert [one.shop.work for one in replicas] == [one.work for one in naive]
 
 
