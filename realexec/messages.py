@@ -1,8 +1,8 @@
 """What travels over the pipe between the driver and one worker. Times are ``time.monotonic_ns``."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from serving.vocabulary.actions import Chunk
+from serving.vocabulary.actions import Chunk, Span
 
 
 class Hold(NamedTuple):
@@ -22,10 +22,78 @@ class RunSteps(NamedTuple):
     decode: bool
     max_steps: int
     until_finish: bool
+    hand_over: bool = False
+    layers: Span | None = None
 
 
 class StopSteps(NamedTuple):
-    """To a worker: end the current run at the next step boundary."""
+    """To a worker: end the current run at the next step boundary, or so many steps later."""
+
+    grace_steps: int = 0
+
+
+class TakeOut(NamedTuple):
+    """To a worker: the request leaves the batch; its KV stays, to go elsewhere."""
+
+    request: int
+
+
+class Join(NamedTuple):
+    """To a worker: these decode from the next step on, for all their KV is here.
+
+    ``generated``: the tokens that each has so far; the KV of the last one is not computed yet.
+    """
+
+    requests: tuple[int, ...]
+    generated: tuple[tuple[int, ...], ...]
+
+
+class ForgetWeights(NamedTuple):
+    """To a worker: the GPU's parameters are overwritten; nothing is there any more."""
+
+
+class Pull(NamedTuple):
+    """To a worker: bring a unit of the model from a place to a place of its own.
+
+    Units: 0 is the embedding, then the layers, then the head. ``source``: (``replica``, ``host``, ``ssd`` or
+    ``remote``; which slot or host). ``place``: ``replica`` or ``host``, whose memory it is to lie in.
+    """
+
+    load: int
+    unit: int
+    source: tuple[str, int]
+    place: str
+
+
+class StopPull(NamedTuple):
+    """To a worker: nothing more of this load is needed."""
+
+    load: int
+
+
+class Locate(NamedTuple):
+    """To the worker that has it: where does this state of these requests lie?"""
+
+    transfer: int
+    what: str
+    requests: tuple[int, ...]
+    layers: Span | None
+    positions: tuple[Span, ...]
+
+
+class Fetch(NamedTuple):
+    """To the worker that is to have it: read what the worker in slot ``source`` has told of (`Located`)."""
+
+    transfer: int
+    what: str
+    source: int
+    places: tuple[Any, ...]
+
+
+class StopFetch(NamedTuple):
+    """To a worker: the transfer is not needed any more."""
+
+    transfer: int
 
 
 class DropKV(NamedTuple):
@@ -48,6 +116,7 @@ class StepsDone(NamedTuple):
     """From a worker: steps since its last report; ``running`` when the run goes on.
 
     ``tokens`` holds, for each request that got any, one token per step from its first one to the last step.
+    ``joins``: for each `Join` that came during the run, how many of the steps had been run before it.
     """
 
     epoch: int
@@ -56,6 +125,31 @@ class StepsDone(NamedTuple):
     tokens: dict[int, tuple[int, ...]]
     finished: tuple[int, ...]
     running: bool
+    joins: tuple[int, ...] = ()
+
+
+class Pulled(NamedTuple):
+    """From a worker: a unit is whole; with a ``cause`` it is not."""
+
+    load: int
+    unit: int
+    size_bytes: int
+    cause: str
+
+
+class Located(NamedTuple):
+    """From a worker: where the state lies, in words that only workers read."""
+
+    transfer: int
+    places: tuple[Any, ...]
+
+
+class Fetched(NamedTuple):
+    """From a worker: a transfer has ended; ``cause`` is empty when all of it came."""
+
+    transfer: int
+    moved_bytes: int
+    cause: str
 
 
 class Alive(NamedTuple):
@@ -68,5 +162,19 @@ class Died(NamedTuple):
     cause: str
 
 
-ToWorker = Hold | RunSteps | StopSteps | DropKV | Forget
-FromWorker = Ready | StepsDone | Alive | Died
+ToWorker = (
+    Hold
+    | RunSteps
+    | StopSteps
+    | DropKV
+    | Forget
+    | TakeOut
+    | Join
+    | ForgetWeights
+    | Pull
+    | StopPull
+    | Locate
+    | Fetch
+    | StopFetch
+)
+FromWorker = Ready | StepsDone | Alive | Died | Pulled | Located | Fetched

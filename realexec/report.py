@@ -19,6 +19,27 @@ class Generation:
 
 
 @dataclass(frozen=True, slots=True)
+class Moved:
+    """What was loaded, sent and run by layers.
+
+    ``units_forwarded``: units of parameters that came from a source which was still loading itself.
+    ``live_layer_counts``: how many layers were there when passes over some of them began. ``handoffs``:
+    requests that went on elsewhere with their KV, other than by ``migrations``.
+    """
+
+    loads: int = 0
+    loads_stopped: int = 0
+    loaded_bytes: int = 0
+    units_forwarded: int = 0
+    live_passes: int = 0
+    live_layer_counts: tuple[int, ...] = ()
+    migrations: int = 0
+    handoffs: int = 0
+    kv_bytes: int = 0
+    activation_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class RunReport:
     """Counts, token ids and the driver's own costs.
 
@@ -36,6 +57,7 @@ class RunReport:
     generations: dict[int, Generation]
     decide_ns: "array[int]"
     lateness_ns: "array[int]"
+    moved: Moved = Moved()
 
     @property
     def finished(self) -> int:

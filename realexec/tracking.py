@@ -20,7 +20,6 @@ class TrackedRequest:
     output_tokens: int
     exact_tokens: int
     tokens: list[int] = field(default_factory=list)
-    replica: int | None = None
     preemptions: int = 0
     first_token_ns: int = 0
     last_token_ns: int = 0
@@ -37,7 +36,7 @@ class Tracker:
     def __init__(self, recorder: Recorder, replicas: int) -> None:
         self._recorder = recorder
         self._open: dict[int, TrackedRequest] = {}
-        self._busy_ns = [0] * replicas
+        self._busy_ns = dict.fromkeys(range(replicas), 0)
         self.generations: dict[int, Generation] = {}
         self.arrived = self.refused = self.failed = self.preemptions = 0
 
@@ -56,13 +55,23 @@ class Tracker:
         self._open[request.id] = TrackedRequest(request, prompt, output_tokens, output_tokens)
         self.arrived += 1
 
-    def assign(self, request: int, replica: int) -> tuple[Hold, int | None]:
-        """The message that hands the request over, and the replica that held it before."""
+    def hold(self, request: int) -> Hold:
+        """The message that tells a worker of the request as it is now."""
         held = self._open[request]
-        before, held.replica = held.replica, replica
-        held.recompute()
         missing = held.output_tokens - len(held.tokens)
-        return Hold(request, held.prompt, tuple(held.tokens), missing), before
+        return Hold(request, held.prompt, tuple(held.tokens), missing)
+
+    def is_open(self, request: int) -> bool:
+        """Whether it has arrived and not ended."""
+        return request in self._open
+
+    def generated(self, request: int) -> tuple[int, ...]:
+        """Its tokens so far."""
+        return tuple(self._open[request].tokens)
+
+    def assign(self, request: int) -> None:
+        """It is to be computed from its beginning."""
+        self._open[request].recompute()
 
     def preempt(self, request: int) -> None:
         """The request loses its KV."""
@@ -76,18 +85,17 @@ class Tracker:
         self._recorder.refused(self._open.pop(request).request, now_ns, reason)
         self.refused += 1
 
-    def fail(self, request: int, now_ns: int, reason: str) -> int | None:
-        """The controller gave it up; returns the replica that held it."""
+    def fail(self, request: int, now_ns: int, reason: str) -> None:
+        """The controller gave it up."""
         held = self._open.pop(request)
         self._recorder.failed(held.request, now_ns, reason)
         self.failed += 1
-        return held.replica
 
     def ran(self, replica: int, done: StepsDone, start_ns: int) -> None:
         """Account for a run; ``start_ns`` is the machine time of the run's time 0."""
         if not done.ends_ns:
             return
-        self._busy_ns[replica] += done.ends_ns[-1] - done.started_ns
+        self._busy_ns[replica] = self._busy_ns.get(replica, 0) + done.ends_ns[-1] - done.started_ns
         ends_ns = [end_ns - start_ns for end_ns in done.ends_ns]
         owned = [(self._open[request], row) for request, row in done.tokens.items() if request in self._open]
         self._record_gaps([(held, len(row)) for held, row in owned], ends_ns)
@@ -102,7 +110,7 @@ class Tracker:
 
     def close(self) -> None:
         """Hand over what is only known at the end."""
-        for replica, busy_ns in enumerate(self._busy_ns):
+        for replica, busy_ns in sorted(self._busy_ns.items()):
             self._recorder.busy(replica, busy_ns)
 
     def _record_gaps(self, held: list[tuple[TrackedRequest, int]], ends_ns: list[int]) -> None:

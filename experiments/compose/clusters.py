@@ -41,13 +41,13 @@ def requested_cluster(name: str) -> dict[str, str | int | None] | None:
 
 
 def topology_names() -> tuple[str, ...]:
-    """The clusters of the catalogue that have links; ``local`` is that of the workers and has none here."""
+    """The clusters of the catalogue that have links; ``local`` alone has none here, ``local_HxG`` has."""
     return tuple(name for name in cluster_names() if name != "local")
 
 
 def _with_links(name: str) -> dict[str, str | int | None] | None:
     sized = _SIZED.fullmatch(name)
-    if sized is not None and sized[1] not in topology_names():
+    if sized is not None and sized[1] not in cluster_names():
         return None
     spec = load_cluster(name)
     if spec.gpus > MAX_GPUS:

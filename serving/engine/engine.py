@@ -330,10 +330,10 @@ class Engine:
     def _joined(self, joins: tuple[int, ...], steps: int) -> int:
         """Requests that joined ran in some of these steps; returns how many steps the last of them ran in.
 
-        joins: for each ``JoinBatch``, how many steps had run before it took effect.
+        joins: for each ``JoinBatch``, how many steps had run before it; the last may be unread yet.
         """
         before, ledger = 0, self.ledger
-        for at, arrived in zip(joins, self.joining, strict=True):
+        for at, arrived in zip(joins, tuple(self.joining[: len(joins)]), strict=True):
             assert before <= at <= steps, "a request joined outside the steps that are reported"
             ledger.steps_done += at - before
             before = at
@@ -341,7 +341,7 @@ class Engine:
                 self.attached.remove(progress)
                 self.running[progress.id] = progress
                 ledger.start_decoding(progress.id, progress.known_tokens + 1)
-        self.joining.clear()
+        del self.joining[: len(joins)]
         return steps - before
 
     def _first_step(self, event: Ran) -> None:

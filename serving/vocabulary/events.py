@@ -20,7 +20,8 @@ class Ran:
     last of these steps, ascending. ``epoch`` is that of the ``Run`` it answers. ``running``: the run goes on,
     no new one is needed. ``last_step_ns``: when the last of these steps began, -1 where it is not needed
     (only asynchronous scheduling needs it). ``joins``: for every ``JoinBatch`` since the last report that
-    found a run in progress, how many of these steps had run before its requests took part.
+    found a run in progress, how many of these steps had run before its requests took part (those that
+    the replica had not read yet come with the next report of the run).
     ``micro_batch``: of a replica cut into pipeline stages, whose step has ended, and which runs no further;
     ``batch_steps``: how many steps of each of its micro-batches have ended since the last report.
     """

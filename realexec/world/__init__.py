@@ -1,0 +1,1 @@
+"""What the driver knows of the real world, and how it carries out each action."""

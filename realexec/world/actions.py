@@ -1,0 +1,232 @@
+"""How the real world carries out each action: a table of handlers, which send messages to workers."""
+
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from realexec.messages import DropKV, ForgetWeights, Join, RunSteps, StopSteps, TakeOut
+from realexec.tracking import Tracker
+from realexec.world.holders import Holders
+from realexec.world.loads import LoadBook
+from realexec.world.runs import Runs
+from realexec.world.sends import SendBook
+from realexec.world.slots import Slots
+from serving.vocabulary.actions import (
+    Action,
+    AllocateGpus,
+    Assign,
+    Detach,
+    Fail,
+    Interrupt,
+    JoinBatch,
+    Load,
+    Migrate,
+    Preempt,
+    Reject,
+    ReleaseGpus,
+    Run,
+    Send,
+    StopLoad,
+    StopSend,
+    SwitchRole,
+    Wake,
+)
+from serving.vocabulary.events import Event, Lost, LostHost
+
+# Each worker has one whole model for the whole run.
+CARRIES_OUT: Final = frozenset((Assign, Reject, Run, Interrupt, Preempt, Fail))
+COMMITTED: Final = "committed"
+ABORTED: Final = "aborted"
+
+
+@dataclass(slots=True)
+class Counts:
+    """What really happened. live_layer_counts: layers that were there when a pass over some of them began."""
+
+    live_passes: int = 0
+    live_layer_counts: set[int] = field(default_factory=set)
+    migrations: int = 0
+    handoffs: int = 0
+    handed: set[int] = field(default_factory=set)  # requests whose KV came and that have not joined yet
+
+
+class World:
+    """Carries out actions, and has the facts that follow from them at once.
+
+    ``facts``: for the controller, before anything from a worker. ``wake_ns``: when `Woke` is due. ``warm``:
+    replicas that have all parameters from the start. ``able``: the actions that its workers know.
+    """
+
+    def __init__(
+        self,
+        slots: Slots,
+        tracker: Tracker,
+        layers: int,
+        warm: Sequence[int] = (),
+        able: Collection[type] = CARRIES_OUT,
+    ) -> None:
+        self.slots, self.tracker, self._able = slots, tracker, able
+        self.facts: deque[Event] = deque()
+        self.wake_ns: int | None = None
+        self.runs = Runs()
+        self.holders = Holders(slots, tracker)
+        self.loads = LoadBook(slots, layers, self.facts.append)
+        self.sends = SendBook(slots, self.holders, self.facts.append)
+        self.counts = Counts()
+        self._layers = layers
+        for replica in warm:
+            self.loads.fill(("replica", replica))
+        self._handlers: dict[type, Callable[[Any, int], None]] = {
+            Assign: self._assign,
+            Reject: self._reject,
+            Run: self._run,
+            Interrupt: self._interrupt,
+            Preempt: self._preempt,
+            Detach: self._detach,
+            Migrate: self._migrate,
+            Fail: self._fail,
+            AllocateGpus: self._allocate,
+            SwitchRole: self._nothing,
+            ReleaseGpus: self._nothing,
+            Load: self._load,
+            StopLoad: self._stop_load,
+            Send: self._send,
+            StopSend: self._stop_send,
+            JoinBatch: self._join,
+            Wake: self._wake,
+        }
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something is under way of whose end a worker will tell."""
+        return bool(self.facts) or len(self.runs) + len(self.loads) + len(self.sends) > 0
+
+    def carry_out(self, action: Action, now_ns: int) -> None:
+        """Begin what the action asks for."""
+        if type(action) not in self._able or (Load not in self._able and _moves(action)):
+            raise RuntimeError(
+                f"real workers cannot carry out {action!r}: each has one whole model for the whole run"
+            )
+        self._handlers[type(action)](action, now_ns)
+
+    def lose(self, slot: int, cause: str, has_hosts: bool) -> None:
+        """A worker is gone, and with it its GPU, the memory of its host and all that was under way there."""
+        self.slots.dead.add(slot)
+        replica = self.slots.replica_at(slot)
+        if replica is not None:
+            self.runs.lose(replica)
+            self.facts.append(Lost(replica, cause))
+        if has_hosts:
+            self.facts.append(LostHost(slot, cause))
+        self.holders.lose(slot)
+        self.sends.lose(slot, cause)
+        gone = [("host", slot), ("ssd", slot)]
+        for endpoint in [*gone, *([("replica", replica)] if replica is not None else [])]:
+            self.loads.lose(endpoint, cause)
+
+    def finished(self, requests: Sequence[int], replica: int) -> None:
+        """They have all their tokens; the worker of the replica knows it."""
+        for request in requests:
+            self.holders.end(request, self.slots.of(replica))
+
+    # Requests.
+
+    def _assign(self, action: Assign, now_ns: int) -> None:
+        self.tracker.assign(action.request)
+        self.holders.move(action.request, self.slots.of(action.replica))
+
+    def _reject(self, action: Reject, now_ns: int) -> None:
+        self.tracker.refuse(action.request, now_ns, action.reason)
+
+    def _fail(self, action: Fail, now_ns: int) -> None:
+        self.tracker.fail(action.request, now_ns, action.reason)
+        self.holders.end(action.request)
+
+    def _preempt(self, action: Preempt, now_ns: int) -> None:
+        self.tracker.preempt(action.request)
+        self.slots.tell(action.replica, DropKV(action.request))
+
+    def _detach(self, action: Detach, now_ns: int) -> None:
+        self.slots.tell(action.replica, TakeOut(action.request))
+
+    def _join(self, action: JoinBatch, now_ns: int) -> None:
+        slot = self.slots.of(action.replica)
+        for request in action.requests:
+            self.holders.hold(request, slot)
+            self.holders.keep_only(request, slot)
+        generated = tuple([self.tracker.generated(request) for request in action.requests])
+        self.slots.send(slot, Join(action.requests, generated))
+        self.runs.join(action.replica)
+        handed = self.counts.handed.intersection(action.requests)
+        self.counts.handoffs += len(handed)
+        self.counts.handed -= handed
+
+    def _migrate(self, action: Migrate, now_ns: int) -> None:
+        if action.phase == COMMITTED:
+            self.counts.migrations += 1
+            self.counts.handed.discard(action.request)
+        elif action.phase == ABORTED and self.tracker.is_open(action.request):
+            self.holders.drop(action.request, self.slots.of(action.target))
+            self.counts.handed.discard(action.request)
+
+    # Steps.
+
+    def _run(self, action: Run, now_ns: int) -> None:
+        if action.inputs or action.micro_batch >= 0:
+            raise RuntimeError(f"real workers hold no pipeline stages, and are asked for {action!r}")
+        slot = self.slots.of(action.replica)
+        for request, _, _ in action.chunks:
+            self.holders.hold(request, slot)
+        if action.layers is not None and not self.loads.is_full(action.replica):
+            self.counts.live_passes += 1
+            self.counts.live_layer_counts.add(self.loads.layers_there(action.replica))
+        self.runs.begin(action.replica, now_ns)
+        how = action.decode, action.max_steps, action.until_finish, action.hand_over, action.layers
+        self.slots.send(slot, RunSteps(action.epoch, action.chunks, *how))
+
+    def _interrupt(self, action: Interrupt, now_ns: int) -> None:
+        self.slots.tell(action.replica, StopSteps(action.grace_steps))
+
+    # Parameters.
+
+    def _allocate(self, action: AllocateGpus, now_ns: int) -> None:
+        before, slot = self.slots.replica_at(action.gpus[0]), self.slots.allocate(action.replica, action.gpus)
+        if before is not None and before != action.replica:
+            self.loads.clear(("replica", before))
+        if action.warm:
+            self.loads.fill(("replica", action.replica))
+        else:
+            self.loads.clear(("replica", action.replica))
+            self.slots.send(slot, ForgetWeights())
+
+    def _load(self, action: Load, now_ns: int) -> None:
+        self.loads.begin(action)
+
+    def _stop_load(self, action: StopLoad, now_ns: int) -> None:
+        self.loads.stop(action.load, action.reason)
+
+    # State.
+
+    def _send(self, action: Send, now_ns: int) -> None:
+        if action.what == "kv":
+            self.counts.handed.update(action.requests)
+        self.sends.begin(action)
+
+    def _stop_send(self, action: StopSend, now_ns: int) -> None:
+        self.sends.stop(action.transfer, action.reason)
+
+    # The rest.
+
+    def _wake(self, action: Wake, now_ns: int) -> None:
+        self.wake_ns = action.at_ns
+
+    def _nothing(self, action: Action, now_ns: int) -> None:
+        """It changes only what the controller knows."""
+
+
+def _moves(action: Action) -> bool:
+    """Whether a run or an interrupt is of a kind that only systems ask for which move something."""
+    if isinstance(action, Run):
+        return action.hand_over or action.layers is not None
+    return isinstance(action, Interrupt) and action.grace_steps > 0

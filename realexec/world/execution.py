@@ -1,0 +1,204 @@
+"""One run by the wall clock: one inbox, one thread that owns the controller.
+
+Events are handed to the controller in the order in which this thread takes them; the time of an event is the
+moment it is taken, in ns since all workers were ready. Nothing here decides anything.
+"""
+
+import queue
+import time
+from array import array
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+from realexec.messages import Alive, Died, Fetched, FromWorker, Located, Pulled, StepsDone
+from realexec.report import Moved, RunReport
+from realexec.tracking import Tracker
+from realexec.world.actions import World
+from realexec.world.arrivals import Arrivals
+from realexec.world.slots import Pool
+from serving.vocabulary.actions import Action
+from serving.vocabulary.events import Arrived, Event, Opened, Woke
+from serving.vocabulary.units import NS_PER_S
+
+# So many looks of a controller at itself, with nothing under way between them, and it waits for nothing.
+IDLE_LOOKS: Final = 1000
+
+
+class Controller(Protocol):
+    """What the driver needs of `serving.controller.Controller`."""
+
+    def handle(self, now_ns: int, event: Event) -> Sequence[Action]:
+        """Take one fact, return wishes."""
+
+
+class Journal(Protocol):
+    """Where the run is written so that it can be replayed."""
+
+    def write(self, now_ns: int, event: Event, actions: Sequence[Action]) -> None:
+        """Called once per handled event, in order."""
+
+
+class Execution:
+    """The state of one run. Only the thread that calls `run` touches it."""
+
+    def __init__(
+        self,
+        controller: Controller,
+        pool: Pool,
+        world: World,
+        tracker: Tracker,
+        journal: Journal | None,
+        report_timeout_s: float,
+        opens: bool,
+    ) -> None:
+        """``opens``: whether the controller is told that the world is up, for it has loads or rounds."""
+        self._controller, self._pool, self._world, self._tracker = controller, pool, world, tracker
+        self._journal = journal
+        self._report_timeout_ns = int(report_timeout_s * NS_PER_S)
+        self._opens = opens
+        self._idle_looks = 0
+        self._lost: list[tuple[int, str]] = []
+        self._decide_ns = array("q")
+        self._lateness_ns = array("q")
+        self.start_ns = time.monotonic_ns()
+
+    def run(
+        self, arrivals: Arrivals, on_progress: Callable[[int, int], None] | None, start_s: float
+    ) -> RunReport:
+        """Until the last request has ended."""
+        if self._opens:
+            self._handle(Opened())
+        while arrivals.request is not None or self._tracker.unfinished:
+            event = self._next_event(arrivals)
+            if event is not None:
+                self._handle(event)
+                if on_progress is not None:
+                    on_progress(self._tracker.ended, self._tracker.arrived)
+        self._tracker.close()
+        return RunReport(
+            wall_s=self._now_ns() / NS_PER_S,
+            start_s=start_s,
+            arrived=self._tracker.arrived,
+            refused=self._tracker.refused,
+            failed=self._tracker.failed,
+            preemptions=self._tracker.preemptions,
+            lost=tuple(self._lost),
+            generations=self._tracker.generations,
+            decide_ns=self._decide_ns,
+            lateness_ns=self._lateness_ns,
+            moved=self._moved(),
+        )
+
+    def _moved(self) -> Moved:
+        loads, sends, counts = self._world.loads, self._world.sends, self._world.counts
+        return Moved(
+            loads=loads.loads,
+            loads_stopped=loads.stopped,
+            loaded_bytes=loads.pulled_bytes,
+            units_forwarded=loads.from_loading,
+            live_passes=counts.live_passes,
+            live_layer_counts=tuple(sorted(counts.live_layer_counts)),
+            migrations=counts.migrations,
+            handoffs=counts.handoffs,
+            kv_bytes=sends.moved_bytes["kv"],
+            activation_bytes=sends.moved_bytes["activations"],
+        )
+
+    # What happens next.
+
+    def _next_event(self, arrivals: Arrivals) -> Event | None:
+        """The next fact; None when the wait ended without one.
+
+        Facts go before due arrivals and wakes. That starves no arrival: a worker reports once per run it was
+        given, once per finish, and once per unit and transfer that it was told to bring.
+        """
+        if self._world.facts:
+            return self._world.facts.popleft()
+        if arrivals.request is None:
+            self._refuse_stall()
+        due_ns = [one for one in (self._arrival_ns(arrivals), self._world.wake_ns) if one is not None]
+        wait_s = min([(one - self._now_ns()) / NS_PER_S for one in due_ns] + [self._patience_s()])
+        try:
+            if wait_s > 0:
+                return self._fact(*self._pool.inbox.get(timeout=wait_s))
+            return self._fact(*self._pool.inbox.get_nowait())
+        except queue.Empty:
+            self._end_silent_workers()
+            return self._due(arrivals)
+
+    def _arrival_ns(self, arrivals: Arrivals) -> int | None:
+        return None if arrivals.request is None else arrivals.due_ns
+
+    def _due(self, arrivals: Arrivals) -> Event | None:
+        """What is to happen by now, the earlier first."""
+        now_ns, wake_ns, arrival_ns = self._now_ns(), self._world.wake_ns, self._arrival_ns(arrivals)
+        if wake_ns is not None and wake_ns <= now_ns and (arrival_ns is None or wake_ns < arrival_ns):
+            self._world.wake_ns = None
+            return Woke()
+        return self._arrival(arrivals) if arrival_ns is not None and arrival_ns <= now_ns else None
+
+    def _arrival(self, arrivals: Arrivals) -> Event:
+        request = arrivals.request
+        assert request is not None
+        self._lateness_ns.append(self._now_ns() - request.arrival_ns)
+        self._tracker.arrive(request, arrivals.prompt, arrivals.output_tokens)
+        arrivals.advance()
+        return Arrived(request)
+
+    def _fact(self, slot: int, message: FromWorker) -> Event | None:
+        """What a worker tells; None where that is not the controller's business yet."""
+        world, replica = self._world, self._world.slots.replica_at(slot)
+        if isinstance(message, StepsDone):
+            assert replica is not None
+            self._tracker.ran(replica, message, self.start_ns)
+            world.finished(message.finished, replica)
+            return world.runs.ran(replica, message, self._now_ns())
+        if isinstance(message, Alive):
+            if replica is not None:
+                world.runs.heard(replica, self._now_ns())
+        elif isinstance(message, Pulled):
+            world.loads.pulled(slot, message)
+        elif isinstance(message, Located):
+            world.sends.located(message)
+        elif isinstance(message, Fetched):
+            world.sends.fetched(message)
+        elif isinstance(message, Died):
+            self._lost.append((slot if replica is None else replica, message.cause))
+            world.lose(slot, message.cause, self._opens)
+        else:
+            raise RuntimeError(f"worker {slot} sent {message!r} during the run")
+        return world.facts.popleft() if world.facts else None
+
+    def _handle(self, event: Event) -> None:
+        now_ns = self._now_ns()
+        began_ns = time.perf_counter_ns()
+        actions = self._controller.handle(now_ns, event)
+        self._decide_ns.append(time.perf_counter_ns() - began_ns)
+        if self._journal is not None:
+            self._journal.write(now_ns, event, actions)
+        for action in actions:
+            self._world.carry_out(action, now_ns)
+        self._idle_looks = self._idle_looks + 1 if isinstance(event, Woke) else 0
+
+    # Who is silent, and who waits for nothing.
+
+    def _patience_s(self) -> float:
+        """How long until the first run in flight has been silent for too long."""
+        since_ns = self._world.runs.first_heard_ns(self._now_ns())
+        return max(since_ns + self._report_timeout_ns - self._now_ns(), 0) / NS_PER_S
+
+    def _end_silent_workers(self) -> None:
+        """A process that hangs is a process that is gone."""
+        for replica in self._world.runs.silent(self._now_ns(), self._report_timeout_ns):
+            self._world.slots.end(self._world.slots.of(replica))
+
+    def _refuse_stall(self) -> None:
+        looks = self._world.wake_ns is not None and self._idle_looks < IDLE_LOOKS
+        if not (looks or self._world.is_busy) and self._pool.inbox.empty():
+            raise RuntimeError(
+                f"the controller left {self._tracker.unfinished} requests unserved: no run is in flight and "
+                "nothing more will arrive"
+            )
+
+    def _now_ns(self) -> int:
+        return time.monotonic_ns() - self.start_ns

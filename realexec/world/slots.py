@@ -1,0 +1,72 @@
+"""Slots: the worker processes, one per GPU, and which replica has which of them now."""
+
+import queue
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
+
+from realexec.messages import FromWorker, ToWorker
+
+
+class Worker(Protocol):
+    """What is needed of `realexec.processes.WorkerProcess`."""
+
+    process: Any
+
+    def send(self, message: ToWorker) -> None:
+        """Hand over a message; returns at once."""
+
+
+class Pool(Protocol):
+    """What is needed of `realexec.processes.WorkerPool`."""
+
+    inbox: "queue.Queue[tuple[int, FromWorker]]"
+
+    @property
+    def workers(self) -> Sequence[Any]:
+        """A `Worker` for each slot."""
+
+
+class Slots:
+    """Slot n is worker n, GPU n and host n. ``dead``: slots whose process is gone."""
+
+    def __init__(self, pool: Pool, replicas: Iterable[int]) -> None:
+        """``replicas``: the slot of each replica that there is from the start."""
+        self._pool = pool
+        self._slot_of = dict(enumerate(replicas))
+        self._replica_at = {slot: replica for replica, slot in self._slot_of.items()}
+        self.dead: set[int] = set()
+
+    def __len__(self) -> int:
+        return len(self._pool.workers)
+
+    def of(self, replica: int) -> int:
+        """The slot that a replica has, or had last."""
+        return self._slot_of[replica]
+
+    def replica_at(self, slot: int) -> int | None:
+        """The replica whose parameters are in a slot's memory; None where there was none yet."""
+        return self._replica_at.get(slot)
+
+    def allocate(self, replica: int, gpus: Sequence[int]) -> int:
+        """The GPU is this replica's from now on; returns its slot."""
+        if len(gpus) != 1 or not 0 <= gpus[0] < len(self):
+            raise RuntimeError(
+                f"replica {replica} is to have GPUs {list(gpus)}, and a real worker is one of 0 to "
+                f"{len(self) - 1}"
+            )
+        (slot,) = gpus
+        self._slot_of[replica] = slot
+        self._replica_at[slot] = replica
+        return slot
+
+    def send(self, slot: int, message: ToWorker) -> None:
+        """To the worker of a slot; what is told to one that is gone is lost with it."""
+        self._pool.workers[slot].send(message)
+
+    def tell(self, replica: int, message: ToWorker) -> None:
+        """To the worker of a replica."""
+        self.send(self._slot_of[replica], message)
+
+    def end(self, slot: int) -> None:
+        """End a worker that hangs; its end reaches the inbox like any other's."""
+        self._pool.workers[slot].process.kill()
