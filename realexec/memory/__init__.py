@@ -1,0 +1,1 @@
+"""Memory that worker processes give to tensors and to each other's transports."""

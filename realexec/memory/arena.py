@@ -1,0 +1,234 @@
+"""One block of shared memory per process: weights, KV and activations lie in it, and peers read it.
+
+All its pages are there from the start: the first write to a page that the machine has not handed out yet can
+take many times as long as the copy itself, and would be counted as slow transport.
+"""
+
+import contextlib
+import fcntl
+import mmap
+import os
+import tempfile
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from serving.vocabulary.errors import UserError
+
+ALIGN_BYTES: Final = 64  # a cache line, and enough for every dtype and vector width of torch
+PAGE_BYTES: Final = mmap.PAGESIZE
+# madvise(2) since Linux 5.14: make every page present and mapped now. Not in `mmap` before Python 3.13.
+_MADV_POPULATE_READ: Final = 22
+_MADV_POPULATE_WRITE: Final = 23
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A part of an arena."""
+
+    offset: int
+    size_bytes: int
+
+
+class ArenaFull(Exception):
+    """No gap of the arena is as large as what was asked for."""
+
+
+class Arena:
+    """Shared memory with a first-fit allocator; the allocator belongs to the process that created it.
+
+    Behind the last byte that users see lies one page for the owner's word that it still serves the arena.
+    """
+
+    def __init__(self, descriptor: int, size_bytes: int, handle: dict[str, Any], owned: bool) -> None:
+        self.descriptor: int = descriptor
+        self.size_bytes: int = size_bytes
+        self._handle = handle
+        self._owned = owned
+        self._state_at = _whole_pages(size_bytes)
+        self._map = mmap.mmap(descriptor, self._state_at + PAGE_BYTES)
+        self._lock = threading.Lock()
+        self._gaps: list[Region] = [Region(0, size_bytes)] if owned else []
+        self._taken: dict[int, int] = {}
+
+    @classmethod
+    def create(cls, size_bytes: int, touched: bool = True) -> "Arena":
+        """A new one of zeros; UserError where the machine has not so much memory."""
+        if size_bytes < 1:
+            raise ValueError(f"an arena has at least 1 byte, not {size_bytes}")
+        whole = _whole_pages(size_bytes) + PAGE_BYTES
+        _refuse_more_than_there_is(whole)
+        descriptor, path = _backing()
+        try:
+            os.ftruncate(descriptor, whole)
+            if touched and hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(descriptor, 0, whole)
+            status = os.fstat(descriptor)
+            handle = {
+                "path": path, "pid": os.getpid(), "device": status.st_dev, "inode": status.st_ino,
+                "size_bytes": size_bytes,
+            }  # fmt: skip
+            _keep_size(descriptor)
+            arena = cls(descriptor, size_bytes, handle, owned=True)
+        except OSError as error:
+            os.close(descriptor)
+            raise _too_large(size_bytes, str(error)) from None
+        if touched:
+            arena._touch(_MADV_POPULATE_WRITE)
+        arena._map[arena._state_at] = 1
+        return arena
+
+    @classmethod
+    def attach(cls, handle: dict[str, Any], touched: bool = False) -> "Arena":
+        """The arena of another process of this user on this host; OSError when it is gone."""
+        descriptor = os.open(handle["path"], os.O_RDWR | os.O_CLOEXEC)
+        try:
+            status = os.fstat(descriptor)
+            size_bytes = int(handle["size_bytes"])
+            if (status.st_dev, status.st_ino) != (handle["device"], handle["inode"]):
+                raise FileNotFoundError(f"{handle['path']} is no longer the arena that was meant")
+            if size_bytes < 1 or status.st_size != _whole_pages(size_bytes) + PAGE_BYTES:
+                raise ValueError(f"the arena at {handle['path']} does not have {size_bytes} bytes")
+            arena = cls(descriptor, size_bytes, dict(handle), owned=False)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        if touched:
+            arena._touch(_MADV_POPULATE_READ)
+        return arena
+
+    @property
+    def handle(self) -> dict[str, Any]:
+        """What `attach` takes, in another process; it can be written as JSON."""
+        return dict(self._handle)
+
+    @property
+    def buffer(self) -> memoryview:
+        """All its bytes, writable."""
+        return memoryview(self._map)[: self.size_bytes]
+
+    @property
+    def served(self) -> bool:
+        """Whether its owner still lets others read it; says nothing of an owner that was killed."""
+        return self._map[self._state_at] == 1
+
+    @property
+    def free_bytes(self) -> int:
+        """The sum of all gaps; alignment may make less of it usable."""
+        with self._lock:
+            return sum(gap.size_bytes for gap in self._gaps)
+
+    def view(self, region: Region) -> memoryview:
+        """The bytes of the region, writable."""
+        return self.buffer[region.offset : region.offset + region.size_bytes]
+
+    def take(self, size_bytes: int, align: int = ALIGN_BYTES) -> Region:
+        """A region of its own until it is given back; its bytes are what was last written there."""
+        if size_bytes < 1 or align < 1:
+            raise ValueError("a region has at least 1 byte and an alignment of at least 1")
+        with self._lock:
+            for position, gap in enumerate(self._gaps):
+                begin = -(-gap.offset // align) * align
+                after = gap.offset + gap.size_bytes - begin - size_bytes
+                if after >= 0:
+                    left = (
+                        Region(gap.offset, begin - gap.offset),
+                        Region(begin + size_bytes, after),
+                    )
+                    self._gaps[position : position + 1] = [part for part in left if part.size_bytes]
+                    self._taken[begin] = size_bytes
+                    return Region(begin, size_bytes)
+            largest = max((gap.size_bytes for gap in self._gaps), default=0)
+        raise ArenaFull(f"{size_bytes:,} bytes asked of an arena whose largest gap is {largest:,}")
+
+    def give(self, region: Region) -> None:
+        """The region, as `take` returned it, is free again."""
+        with self._lock:
+            if self._taken.get(region.offset) != region.size_bytes:
+                raise ValueError(f"{region} is not taken")
+            del self._taken[region.offset]
+            self._gaps = _joined(sorted([*self._gaps, region], key=lambda gap: gap.offset))
+
+    def retire(self) -> None:
+        """The owner lets nobody read it any more; readers see it between two chunks."""
+        self._map[self._state_at] = 0
+
+    def close(self) -> None:
+        """Unmap it here. Views that are still held, tensors for example, stay valid until they go."""
+        if self.descriptor < 0:
+            return
+        if self._owned:
+            self.retire()
+            with contextlib.suppress(OSError):
+                if not self._handle["path"].startswith("/proc/"):
+                    Path(self._handle["path"]).unlink()
+        os.close(self.descriptor)
+        self.descriptor = -1
+        with contextlib.suppress(BufferError):
+            self._map.close()
+
+    def __enter__(self) -> "Arena":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _touch(self, advice: int) -> None:
+        try:
+            self._map.madvise(advice)
+        except (OSError, AttributeError, ValueError):  # older kernels, other systems
+            for at in range(0, self._state_at, PAGE_BYTES):
+                byte = self._map[at]
+                if advice == _MADV_POPULATE_WRITE:
+                    self._map[at] = byte
+
+
+def _refuse_more_than_there_is(size_bytes: int) -> None:
+    """Linux would rather end processes than refuse pages of shared memory."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        there = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration):
+        there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if size_bytes > there:
+        raise _too_large(size_bytes, f"{there:,} bytes are available")
+
+
+def _too_large(size_bytes: int, why: str) -> UserError:
+    return UserError(
+        f"An arena of {size_bytes:,} bytes does not fit into this machine's memory ({why}); "
+        "make arenas smaller or start fewer workers."
+    )
+
+
+def _backing() -> tuple[int, str]:
+    """(descriptor, path under which other processes of this user open it).
+
+    A memfd is gone with the last process that has it, however that one ends.
+    """
+    if hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create("servetwin-arena", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        return descriptor, f"/proc/{os.getpid()}/fd/{descriptor}"
+    return tempfile.mkstemp(prefix="servetwin-arena-")  # readable by this user only
+
+
+def _keep_size(descriptor: int) -> None:
+    """Nobody who has it open may shrink it: others would end by SIGBUS at the first byte that is gone."""
+    with contextlib.suppress(OSError, AttributeError):
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
+
+
+def _whole_pages(size_bytes: int) -> int:
+    return -(-size_bytes // PAGE_BYTES) * PAGE_BYTES
+
+
+def _joined(gaps: list[Region]) -> list[Region]:
+    """Neighbours made one."""
+    joined: list[Region] = []
+    for gap in gaps:
+        if joined and joined[-1].offset + joined[-1].size_bytes == gap.offset:
+            gap = Region(joined[-1].offset, joined[-1].size_bytes + gap.size_bytes)
+            joined.pop()
+        joined.append(gap)
+    return joined

@@ -1,0 +1,183 @@
+"""Links that are as slow as is asked for, so that a small model loads as slowly as a large one.
+
+A path is something that bytes pass, with a name, a rate and a latency: an adapter, a disk, a host's memory.
+Whoever moves bytes over it, in whatever process, takes turns on it: chunk after chunk books the time that it
+takes there, behind what others have booked, and waits until that time is over.
+"""
+
+import contextlib
+import fcntl
+import struct
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from realexec.memory.arena import Arena
+from realexec.transports.base import Link, Segment, cut
+
+# Two readers of one path take turns this often; sleeps are late by a tenth of it or less.
+TURN_S: Final = 0.002
+_LEAST_CHUNK_BYTES: Final = 4 << 10
+_MOST_CHUNK_BYTES: Final = 8 << 20
+_CELL: Final = struct.Struct("q")  # until when a path is booked, in ns of time.monotonic_ns
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a path lets through."""
+
+    rate_bytes_per_s: float
+    latency_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.rate_bytes_per_s <= 0 or self.latency_s < 0:
+            raise ValueError("a path has a rate above 0 bytes/s and a latency of at least 0 s")
+
+
+class Paths:
+    """The paths of a run, in shared memory. One process creates them, the others attach."""
+
+    def __init__(self, arena: Arena, shapes: Mapping[str, Shape]) -> None:
+        self._arena = arena
+        self._cells = arena.buffer
+        self._shapes = dict(shapes)
+        self._place = {name: number for number, name in enumerate(sorted(shapes))}
+        self._lock = threading.Lock()  # the file's lock is between processes
+
+    @classmethod
+    def create(cls, shapes: Mapping[str, Shape]) -> "Paths":
+        """Nothing is booked yet."""
+        return cls(Arena.create(max(1, len(shapes)) * _CELL.size), shapes)
+
+    @classmethod
+    def attach(cls, handle: dict[str, Any]) -> "Paths":
+        """Those that another process of this host created."""
+        shapes = {name: Shape(*shape) for name, shape in handle["shapes"].items()}
+        return cls(Arena.attach(handle["arena"]), shapes)
+
+    @property
+    def handle(self) -> dict[str, Any]:
+        """What `attach` takes; it can be written as JSON."""
+        shapes = {name: [shape.rate_bytes_per_s, shape.latency_s] for name, shape in self._shapes.items()}
+        return {"arena": self._arena.handle, "shapes": shapes}
+
+    def passage(self, names: Sequence[str]) -> "Passage":
+        """Over all of these at once: as slow as the slowest, with the sum of their latencies."""
+        unknown = [name for name in names if name not in self._shapes]
+        if unknown:
+            raise ValueError(f"there is no path {unknown[0]!r}, only {', '.join(sorted(self._shapes))}")
+        return Passage(self, {name: self._shapes[name] for name in names})
+
+    def link(self, link: Link, names: Sequence[str]) -> "ShapedLink":
+        """The link, over these paths."""
+        return ShapedLink(link, self.passage(names))
+
+    def book(self, name: str, from_ns: int, for_ns: int) -> int:
+        """The first gap of the path after ``from_ns`` is taken; returns when it ends."""
+        place = self._place[name] * _CELL.size
+        with self._exclusive():
+            (booked_ns,) = _CELL.unpack_from(self._cells, place)
+            ends_ns = max(int(booked_ns), from_ns) + for_ns
+            _CELL.pack_into(self._cells, place, ends_ns)
+        return ends_ns
+
+    def close(self) -> None:
+        """Unmap them here."""
+        self._cells.release()
+        self._arena.close()
+
+    @contextlib.contextmanager
+    def _exclusive(self) -> Iterator[None]:
+        """The system lets go of the lock of a process that was killed."""
+        with self._lock:
+            fcntl.flock(self._arena.descriptor, fcntl.LOCK_EX)
+            try:
+                yield
+            finally:
+                fcntl.flock(self._arena.descriptor, fcntl.LOCK_UN)
+
+
+class Passage:
+    """Paths that bytes pass together."""
+
+    def __init__(self, paths: Paths, shapes: Mapping[str, Shape]) -> None:
+        self._paths = paths
+        self._shapes = shapes
+        rate = min((shape.rate_bytes_per_s for shape in shapes.values()), default=float("inf"))
+        turn_bytes = int(min(rate * TURN_S, _MOST_CHUNK_BYTES))
+        self.chunk_bytes: int = max(turn_bytes, _LEAST_CHUNK_BYTES)
+        self.latency_s: float = sum(shape.latency_s for shape in shapes.values())
+
+    def begin(self) -> "Crossing":
+        """A read starts now; its first byte comes after the latency."""
+        return Crossing(self._paths, self._shapes, time.monotonic_ns() + round(self.latency_s * 1e9))
+
+
+class Crossing:
+    """One read on its way. What was late, a sleep or the read itself, is caught up within the same read."""
+
+    def __init__(self, paths: Paths, shapes: Mapping[str, Shape], begins_ns: int) -> None:
+        self._paths = paths
+        self._shapes = shapes
+        self._due_ns = begins_ns
+
+    def book(self, size_bytes: int) -> int:
+        """So many more bytes are to pass; returns when the last of them is through."""
+        ends_ns = [
+            self._paths.book(name, self._due_ns, round(size_bytes / shape.rate_bytes_per_s * 1e9))
+            for name, shape in self._shapes.items()
+        ]
+        self._due_ns = max(ends_ns, default=self._due_ns)
+        return self._due_ns
+
+    def wait(self) -> None:
+        """Until all that was booked is through."""
+        left_ns = self._due_ns - time.monotonic_ns()
+        if left_ns > 0:
+            time.sleep(left_ns / 1e9)
+
+    def carry(self, size_bytes: int) -> None:
+        """Book and wait: for bytes that come from elsewhere than a link, a disk for example."""
+        self.book(size_bytes)
+        self.wait()
+
+
+class ShapedLink:
+    """Reads chunk by chunk: no read is faster than latency + bytes / rate."""
+
+    def __init__(self, link: Link, passage: Passage) -> None:
+        self._link = link
+        self._passage = passage
+
+    def check(self, segments: Sequence[Segment]) -> None:
+        """As of the link."""
+        self._link.check(segments)
+
+    def read(self, segments: Sequence[Segment]) -> None:
+        """As of the link; what lies behind a failed chunk was not paid for."""
+        self.check(segments)  # before the first chunk is read
+        crossing = self._passage.begin()
+        for batch in _in_chunks(segments, self._passage.chunk_bytes):
+            crossing.book(sum(segment.size_bytes for segment in batch))
+            self._link.read(batch)
+            crossing.wait()
+
+    def close(self) -> None:
+        """Of the link too."""
+        self._link.close()
+
+
+def _in_chunks(segments: Sequence[Segment], chunk_bytes: int) -> Iterator[list[Segment]]:
+    """Small segments go together, large ones in parts."""
+    batch: list[Segment] = []
+    room = chunk_bytes
+    for segment in cut(segments, chunk_bytes):
+        if segment.size_bytes > room:
+            yield batch
+            batch, room = [], chunk_bytes
+        batch.append(segment)
+        room -= segment.size_bytes
+    if batch:
+        yield batch

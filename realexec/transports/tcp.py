@@ -1,0 +1,135 @@
+"""Reads over TCP: the peer's serving threads send out of its arena, this side receives into its own.
+
+A peer proves that it was given the address: a secret of the arena stands in it. The bytes travel as they are.
+"""
+
+import secrets
+import struct
+import threading
+import weakref
+from collections.abc import Sequence
+from typing import Any, Final
+
+from realexec.memory.arena import Arena
+from realexec.transports.base import BadSegment, PeerLost, Segment, check_segments
+from realexec.wire.channel import Channel
+from realexec.wire.frames import ChannelClosed, Limits, ProtocolError, encoded
+from realexec.wire.handshake import SECRET_BYTES
+from realexec.wire.listener import LOOPBACK, Listener, dial
+
+NAME: Final = "tcp"
+# Requests list segments in the payload, 16 bytes each.
+LIMITS: Final = Limits(head_bytes=4096, payload_bytes=16 << 20)
+# A peer that is busy still sends: its serving threads need the processor for moments only.
+SILENCE_S: Final = 10.0
+_BYTES_FOLLOW: Final = encoded({"type": "bytes"}, 0)
+
+
+class TcpTransport:
+    """Serves an arena at a port of its own; binds this host's loopback unless told another address."""
+
+    def __init__(self, arena: Arena, host: str = LOOPBACK, silence_s: float = SILENCE_S) -> None:
+        self._arena = arena
+        self._silence_s = silence_s
+        self._secret = secrets.token_bytes(SECRET_BYTES)
+        self._lock = threading.Lock()
+        self._serving: set[Channel] = set()
+        self._links: weakref.WeakSet[TcpLink] = weakref.WeakSet()
+        self._closed = False
+        self._listener = Listener(self._secret, self._serve, host, LIMITS)
+
+    def address(self) -> dict[str, Any]:
+        """Host, port and the secret: whoever has it may read the arena."""
+        size = self._arena.size_bytes
+        return {
+            "transport": NAME, "at": self._listener.address, "secret": self._secret.hex(), "size_bytes": size,
+        }  # fmt: skip
+
+    def connect(self, address: dict[str, Any]) -> "TcpLink":
+        """One connection."""
+        try:
+            channel = dial(address["at"], bytes.fromhex(address["secret"]), {"reader": True}, LIMITS)
+        except (ChannelClosed, ProtocolError, TimeoutError) as error:
+            raise PeerLost(str(error)) from None
+        link = TcpLink(self._arena, channel, int(address["size_bytes"]), self._silence_s)
+        self._links.add(link)
+        return link
+
+    def close(self) -> None:
+        """Hangs up on every reader, and ends the links made here."""
+        self._listener.close()
+        with self._lock:
+            self._closed = True
+            for channel in self._serving:
+                channel.close()
+        for link in list(self._links):
+            link.close()
+
+    def _serve(self, channel: Channel, _: dict[str, Any]) -> None:
+        """Answer one peer's reads until it goes; runs in a thread of the listener."""
+        with self._lock:
+            if self._closed:
+                channel.close()
+                return
+            self._serving.add(channel)
+        try:
+            while True:
+                self._answer(channel, *channel.receive())
+        except (ChannelClosed, ProtocolError):
+            channel.close()
+        finally:
+            with self._lock:
+                self._serving.discard(channel)
+
+    def _answer(self, channel: Channel, head: dict[str, Any], packed: bytes) -> None:
+        if head.get("type") != "read" or not packed or len(packed) % 16:
+            raise ProtocolError("a peer asked for something that is no read")
+        numbers = struct.unpack(f"!{len(packed) // 8}Q", packed)
+        parts = [Segment(offset, 0, size) for offset, size in zip(numbers[::2], numbers[1::2])]
+        buffer = self._arena.buffer
+        try:
+            check_segments(parts, max(part.size_bytes for part in parts), len(buffer))
+        except BadSegment as error:
+            channel.send({"type": "refused", "why": str(error)})
+            return
+        views = [buffer[offset : offset + size] for offset, _, size in parts]
+        channel.send_views([_BYTES_FOLLOW, *views])
+
+
+class TcpLink:
+    """One connection to a peer's arena; reads of several threads go one after the other."""
+
+    def __init__(self, local: Arena, channel: Channel, remote_bytes: int, silence_s: float) -> None:
+        self._local = local
+        self._channel = channel
+        self._remote_bytes = remote_bytes
+        self._reading = threading.Lock()
+        channel.set_timeout(silence_s)
+
+    def check(self, segments: Sequence[Segment]) -> None:
+        """By what the address says of the peer's arena; the peer looks for itself."""
+        check_segments(segments, self._local.size_bytes, self._remote_bytes)
+
+    def read(self, segments: Sequence[Segment]) -> None:
+        """Asks once for all of them, and receives each where it belongs."""
+        self.check(segments)
+        if not segments:
+            return
+        numbers = [number for remote, _, size in segments for number in (remote, size)]
+        packed = struct.pack(f"!{len(numbers)}Q", *numbers)
+        buffer = self._local.buffer
+        with self._reading:
+            try:
+                self._channel.send({"type": "read"}, packed)
+                head, _ = self._channel.receive()
+                if head["type"] == "refused":
+                    raise BadSegment(str(head["why"]))
+                views = [buffer[local : local + size] for _, local, size in segments]
+                self._channel.receive_into(views)
+            except (ChannelClosed, ProtocolError, TimeoutError) as error:
+                self._channel.close()  # bytes of this read may still come
+                raise PeerLost(str(error)) from None
+
+    def close(self) -> None:
+        """A read under way gets PeerLost."""
+        self._channel.close()

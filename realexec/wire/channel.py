@@ -1,0 +1,160 @@
+"""A connection that carries whole frames, and bytes behind them where both sides know how many."""
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from realexec.wire.frames import (
+    HEADER_BYTES,
+    ChannelClosed,
+    Limits,
+    encoded,
+    head_of,
+    lengths,
+)
+
+_READ_BYTES: Final = 1 << 16
+# How many buffers one sendmsg(2) or recvmsg(2) takes at most is 1,024 on Linux (IOV_MAX).
+MOST_VIEWS: Final = 512
+# Of one sendmsg(2): with more, bytes leave the processor's cache between the peer's copy and ours.
+SEND_BYTES: Final = 1 << 20
+Bytes = bytes | bytearray | memoryview
+
+
+class Channel:
+    """Over a connected stream socket, which it owns. Many threads may send; one at a time receives."""
+
+    def __init__(self, connection: socket.socket, limits: Limits | None = None) -> None:
+        connection.setblocking(True)
+        self._socket = connection
+        self.limits = limits or Limits()
+        self._sending = threading.Lock()
+        self._came = bytearray()  # read, and not asked for yet
+        self._closed = False
+
+    def send(self, head: dict[str, Any], payload: Bytes = b"") -> None:
+        """Returns when the system has taken it all; ChannelClosed when nobody will read it."""
+        self.send_views([encoded(head, len(payload)), payload] if len(payload) else [encoded(head, 0)])
+
+    def send_views(self, views: Sequence[Bytes]) -> None:
+        """These bytes one behind the other, with no other thread's in between."""
+        with self._sending:
+            try:
+                for batch in _batches(views):
+                    self._send_some(batch)
+            except (OSError, ValueError) as error:
+                raise ChannelClosed(self._why(error)) from None
+
+    def receive(self, deadline_s: float | None = None) -> tuple[dict[str, Any], bytes]:
+        """The next frame's head and payload.
+
+        Raises ChannelClosed at the end, ProtocolError for what is no frame or too long, TimeoutError when
+        ``time.monotonic()`` has passed ``deadline_s``, however steadily bytes trickle in until then.
+        """
+        header = self._take(HEADER_BYTES, deadline_s)
+        head_bytes, payload_bytes = lengths(header, self.limits)
+        head = head_of(self._take(head_bytes, deadline_s))
+        return head, self._take(payload_bytes, deadline_s) if payload_bytes else b""
+
+    def receive_into(self, views: Sequence[memoryview]) -> None:
+        """Fill these with the bytes that follow a frame."""
+        waiting = list(views)
+        waiting.reverse()
+        while waiting and self._came:
+            view = waiting.pop()
+            now = min(len(view), len(self._came))
+            view[:now] = self._came[:now]
+            del self._came[:now]
+            if now < len(view):
+                waiting.append(view[now:])
+        while waiting:
+            self._fill_some(waiting)
+
+    def set_timeout(self, silence_s: float | None) -> None:
+        """A receive that hears nothing for so long raises TimeoutError; None waits for ever."""
+        self._socket.settimeout(silence_s)
+
+    def close(self) -> None:
+        """Ends what other threads are waiting for here; twice does no harm."""
+        self._closed = True
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+    def _send_some(self, views: list[memoryview]) -> None:
+        while views:
+            sent = self._socket.sendmsg(views) if len(views) > 1 else self._socket.send(views[0])
+            while views and sent >= len(views[0]):
+                sent -= len(views.pop(0))
+            if sent:
+                views[0] = views[0][sent:]
+
+    def _fill_some(self, waiting: list[memoryview]) -> None:
+        """One system call; ``waiting`` is in reverse."""
+        try:
+            if len(waiting) == 1 or len(waiting[-1]) >= _READ_BYTES:
+                got = self._socket.recv_into(waiting[-1])
+            else:
+                got = self._socket.recvmsg_into(waiting[: -MOST_VIEWS - 1 : -1])[0]
+        except TimeoutError:
+            raise
+        except (OSError, ValueError) as error:
+            raise ChannelClosed(self._why(error)) from None
+        if not got:
+            raise ChannelClosed(self._why(None))
+        while got:
+            view = waiting.pop()
+            if got < len(view):
+                waiting.append(view[got:])
+                return
+            got -= len(view)
+
+    def _take(self, size: int, deadline_s: float | None) -> bytes:
+        while len(self._came) < size:
+            self._read_more(size - len(self._came), deadline_s)
+        taken = bytes(memoryview(self._came)[:size])
+        del self._came[:size]
+        return taken
+
+    def _read_more(self, missing: int, deadline_s: float | None) -> None:
+        try:
+            if deadline_s is not None:
+                left_s = deadline_s - time.monotonic()
+                if left_s <= 0:
+                    raise TimeoutError("the peer took too long")
+                self._socket.settimeout(left_s)
+            got = self._socket.recv(max(_READ_BYTES, min(missing, 16 * _READ_BYTES)))
+            if deadline_s is not None:
+                self._socket.settimeout(None)
+        except TimeoutError:
+            raise
+        except (OSError, ValueError) as error:
+            raise ChannelClosed(self._why(error)) from None
+        if not got:
+            raise ChannelClosed(self._why(None))
+        self._came += got
+
+    def _why(self, error: Exception | None) -> str:
+        if self._closed:
+            return "the connection was closed here"
+        return "the peer closed the connection" if error is None else f"the connection broke: {error}"
+
+
+def _batches(views: Sequence[Bytes]) -> Iterator[list[memoryview]]:
+    """What goes into one system call each."""
+    batch: list[memoryview] = []
+    room = SEND_BYTES
+    for whole in views:
+        view = memoryview(whole)
+        for begin in range(0, len(view), SEND_BYTES):
+            part = view[begin : begin + SEND_BYTES]
+            if len(part) > room or len(batch) == MOST_VIEWS:
+                yield batch
+                batch, room = [], SEND_BYTES
+            batch.append(part)
+            room -= len(part)
+    if batch:
+        yield batch

@@ -1,0 +1,147 @@
+"""Where processes of a run connect: a Unix socket that only this user reaches, or TCP when asked for."""
+
+import contextlib
+import os
+import shutil
+import socket
+import struct
+import tempfile
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from realexec.wire.channel import Channel
+from realexec.wire.frames import ChannelClosed, Limits, ProtocolError
+from realexec.wire.handshake import HANDSHAKE_S, admit, join
+
+LOOPBACK: Final = "127.0.0.1"
+# Strangers who have not proved anything yet; one more is hung up on.
+MOST_STRANGERS: Final = 32
+# Of a Unix socket's path on Linux, with the final zero (sun_path in unix(7)); 104 elsewhere.
+_MOST_PATH_BYTES: Final = 100
+
+Admitted = Callable[[Channel, dict[str, Any]], None]
+
+
+class Listener:
+    """Accepts until it is closed; each peer proves the secret in a thread of its own, within a time limit."""
+
+    def __init__(
+        self,
+        secret: bytes,
+        admitted: Admitted,
+        tcp_host: str | None = None,
+        limits: Limits | None = None,
+        timeout_s: float = HANDSHAKE_S,
+    ) -> None:
+        """``admitted`` gets the channel and who its peer is, in that thread; ``tcp_host`` asks for TCP."""
+        self._secret = secret
+        self._admitted = admitted
+        self._limits = limits
+        self._timeout_s = timeout_s
+        self._places = threading.BoundedSemaphore(MOST_STRANGERS)
+        self._folder: Path | None = None
+        self.refused: list[str] = []  # why, of the last ones
+        if tcp_host is None:
+            self._folder = private_folder()
+            self._socket = socket.socket(socket.AF_UNIX)
+            self._socket.bind(str(self._folder / "s"))
+        else:
+            self._socket = socket.create_server((tcp_host, 0), backlog=MOST_STRANGERS)
+        self._socket.listen(MOST_STRANGERS)
+        self.address: dict[str, Any] = address_of(self._socket)
+        self._thread = threading.Thread(target=self._accept, name="listener", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Accept nobody any more; channels that were admitted go on."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)  # wakes the thread in accept
+        self._socket.close()
+        self._thread.join()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._socket.accept()
+            except OSError:
+                return
+            if not self._places.acquire(blocking=False):
+                connection.close()
+                self._refuse("too many at once who had proved nothing")
+                continue
+            threading.Thread(target=self._greet, args=(connection,), name="greeter", daemon=True).start()
+
+    def _greet(self, connection: socket.socket) -> None:
+        channel = Channel(connection, self._limits)
+        try:
+            _refuse_other_users(connection)
+            no_delay(connection)
+            identity = admit(channel, self._secret, self._timeout_s)
+        except (ProtocolError, ChannelClosed, TimeoutError) as error:
+            channel.close()
+            self._refuse(str(error))
+            return
+        finally:
+            self._places.release()
+        self._admitted(channel, identity)
+
+    def _refuse(self, why: str) -> None:
+        self.refused = [*self.refused[-99:], why]
+
+
+def dial(
+    address: dict[str, Any],
+    secret: bytes,
+    identity: dict[str, Any],
+    limits: Limits | None = None,
+    timeout_s: float = HANDSHAKE_S,
+) -> Channel:
+    """Connect to a listener's address. Raises ChannelClosed, ProtocolError or TimeoutError."""
+    connection = socket.socket(socket.AF_UNIX if "path" in address else socket.AF_INET)
+    try:
+        connection.settimeout(timeout_s)
+        connection.connect(address["path"] if "path" in address else (address["host"], address["port"]))
+        no_delay(connection)
+    except OSError as error:
+        connection.close()
+        raise ChannelClosed(f"nobody answers at {address}: {error}") from None
+    channel = Channel(connection, limits)
+    join(channel, secret, identity, timeout_s)
+    return channel
+
+
+def address_of(listening: socket.socket) -> dict[str, Any]:
+    """What `dial` takes; it can be written as JSON."""
+    if listening.family == socket.AF_UNIX:
+        return {"path": listening.getsockname()}
+    host, port = listening.getsockname()[:2]
+    return {"host": host, "port": port}
+
+
+def no_delay(connection: socket.socket) -> None:
+    """Short frames go out at once."""
+    if connection.family != socket.AF_UNIX:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+def private_folder() -> Path:
+    """A new one that only this user enters, with a path short enough for a socket."""
+    folder = tempfile.mkdtemp(prefix="servetwin-")  # mode 0700
+    if len(os.fsencode(folder)) > _MOST_PATH_BYTES - 2:
+        Path(folder).rmdir()
+        folder = tempfile.mkdtemp(prefix="servetwin-", dir="/tmp")
+    return Path(folder)
+
+
+def _refuse_other_users(connection: socket.socket) -> None:
+    """The kernel says who is at the other end of a Unix socket."""
+    if connection.family != socket.AF_UNIX or not hasattr(socket, "SO_PEERCRED"):
+        return
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    _, user, _ = struct.unpack("3i", credentials)
+    if user != os.getuid():
+        raise ProtocolError(f"user {user} connected, and this run belongs to user {os.getuid()}")

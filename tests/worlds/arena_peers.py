@@ -1,0 +1,64 @@
+"""Processes that let others read an arena of known bytes."""
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from subprocess import Popen
+from typing import Any
+
+import numpy as np
+
+from realexec.memory.arena import Arena
+from realexec.transports.registry import TRANSPORTS
+from tests.worlds.processes import started
+
+WORD_BYTES = 8
+
+
+def known_words(offset: int, size_bytes: int) -> np.ndarray:
+    """The bytes at this offset, in words that no other offset has."""
+    first = offset // WORD_BYTES
+    return np.arange(first, first + size_bytes // WORD_BYTES, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+
+
+def fill(arena: Arena) -> None:
+    words = np.frombuffer(arena.buffer, dtype=np.uint64)
+    words[:] = known_words(0, arena.size_bytes)
+
+
+def words_at(arena: Arena, offset: int, size_bytes: int) -> np.ndarray:
+    return np.frombuffer(arena.buffer[offset : offset + size_bytes], dtype=np.uint64)
+
+
+def serve(kind: str, size_bytes: int) -> None:
+    """Says the address, and serves until standard input has a line or ends."""
+    with Arena.create(size_bytes) as arena:
+        fill(arena)
+        transport = TRANSPORTS[kind](arena)
+        print(json.dumps(transport.address()), flush=True)
+        sys.stdin.readline()
+        transport.close()
+        print("closed", flush=True)
+        sys.stdin.readline()
+
+
+@dataclass(frozen=True)
+class Peer:
+    process: "Popen[str]"
+    address: dict[str, Any]
+
+    def close_transport(self) -> None:
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        assert self.process.stdout.readline() == "closed\n"
+
+
+@contextmanager
+def serving(kind: str, size_bytes: int) -> Iterator[Peer]:
+    code = "import sys; from tests.worlds.arena_peers import serve; serve(sys.argv[1], int(sys.argv[2]))"
+    with started(code, kind, str(size_bytes), stdin=-1) as process:
+        assert process.stdout is not None
+        yield Peer(process, json.loads(process.stdout.readline()))
