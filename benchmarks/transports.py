@@ -1,8 +1,9 @@
 """python -m benchmarks.transports [MB]: how fast each transport pulls, beside what the machine can do.
 
-Pulls MB (256) from a process that serves an arena, and in turn with it measures the raw rate by a program
-that uses nothing of ours: a process that sends one buffer of 1 MB over loopback again and again to one that
-receives into another (TCP), and a copy between two blocks that are already mapped (shared memory).
+Pulls MB (256) from a process that serves an arena, and in turn with it measures raw rates by programs that
+use nothing of ours. For TCP: a process that sends so many bytes of its memory over loopback to one that
+receives them into its own, and beside it ("cached") one that sends the same 1 MB again and again into the
+same 1 MB, which never leaves the processor's cache. For shared memory: a copy between two mapped blocks.
 """
 
 import json
@@ -16,7 +17,7 @@ import numpy as np
 
 from benchmarks.command import command, count
 from realexec.memory.arena import Arena
-from realexec.transports.base import Segment
+from realexec.transports.base import Link, Segment
 from realexec.transports.registry import TRANSPORTS
 from serving.vocabulary.errors import UserError
 
@@ -35,31 +36,39 @@ sys.stdin.readline()
 """
 RAW_SENDER = """
 import socket, sys
-total, buffer = int(sys.argv[2]), bytes(1 << 20)
+total, own = int(sys.argv[2]), int(sys.argv[3])
+buffer = memoryview(bytearray(own))
+buffer[:] = bytes(own)
 out = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
-left = total
-while left:
-    left -= out.send(memoryview(buffer)[:left])
+done = 0
+while done < total:
+    at = done % own
+    done += out.send(buffer[at : at + min(1 << 20, total - done)])
 out.recv(1)
 """
 RAW_RECEIVER = """
 import socket, subprocess, sys, time
-total, buffer = int(sys.argv[1]), memoryview(bytearray(1 << 20))
+total, own = int(sys.argv[1]), int(sys.argv[2])
+buffer = memoryview(bytearray(own))
+buffer[:] = bytes(own)
 door = socket.create_server(("127.0.0.1", 0))
-sender = subprocess.Popen([sys.executable, "-c", sys.argv[2], str(door.getsockname()[1]), str(total)])
+words = [sys.argv[3], str(door.getsockname()[1]), str(total), str(own)]
+sender = subprocess.Popen([sys.executable, "-c", *words])
 come, _ = door.accept()
-left = total - come.recv_into(buffer[:1], 1)
+done = come.recv_into(buffer[:1])
 began = time.perf_counter()
-while left:
-    left -= come.recv_into(buffer, min(left, len(buffer)))
+while done < total:
+    at = done % own
+    done += come.recv_into(buffer[at : at + min(1 << 20, total - done)])
 print(time.perf_counter() - began)
 come.close()
 sender.wait()
 """
 
 
-def raw_loopback_s(size: int) -> float:
-    words = [sys.executable, "-c", RAW_RECEIVER, str(size), RAW_SENDER]
+def raw_loopback_s(size: int, own: int) -> float:
+    """Both sides have ``own`` bytes of memory, which they go through again and again."""
+    words = [sys.executable, "-c", RAW_RECEIVER, str(size), str(own), RAW_SENDER]
     return float(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
 
 
@@ -69,30 +78,36 @@ def raw_copy_s(ours: np.ndarray, other: np.ndarray) -> float:
     return time.perf_counter() - began
 
 
-def pulls(kind: str, size: int) -> tuple[list[float], list[float]]:
-    """Seconds of each pull, and of the raw way, in turn."""
+def turns(kind: str, size: int) -> dict[str, list[float]]:
+    """Seconds of each pull, and of the raw ways beside it, in turn."""
     words = [sys.executable, "-c", PEER, kind, str(size)]
     with (
         subprocess.Popen(words, stdin=-1, stdout=-1, text=True) as peer,
         Arena.create(size) as arena,
         Arena.create(size) as other,
     ):
-        assert peer.stdout is not None
+        assert peer.stdin is not None and peer.stdout is not None
         link = TRANSPORTS[kind](arena).connect(json.loads(peer.stdout.readline()))
         mine, theirs = np.frombuffer(arena.buffer, np.uint8), np.frombuffer(other.buffer, np.uint8)
-        link.read([Segment(0, 0, size)])
+        pull(link, size)
         if bytes(arena.buffer[-256:]) != bytes(range(256)):
             raise RuntimeError(f"{kind} brought other bytes")
-        taken: list[float] = []
-        beside: list[float] = []
+        ways = {"pull": lambda: pull(link, size), "raw": lambda: raw_copy_s(mine, theirs)}
+        if kind == "tcp":
+            ways["raw"] = lambda: raw_loopback_s(size, size)
+            ways["cached"] = lambda: raw_loopback_s(size, 1 << 20)
+        taken: dict[str, list[float]] = {name: [] for name in ways}
         for _ in range(TURNS):
-            beside.append(raw_loopback_s(size) if kind == "tcp" else raw_copy_s(mine, theirs))
-            began = time.perf_counter()
-            link.read([Segment(0, 0, size)])
-            taken.append(time.perf_counter() - began)
-        assert peer.stdin is not None
+            for name, way in ways.items():
+                taken[name].append(way())
         peer.stdin.close()
-        return taken, beside
+        return taken
+
+
+def pull(link: Link, size: int) -> float:
+    began = time.perf_counter()
+    link.read([Segment(0, 0, size)])
+    return time.perf_counter() - began
 
 
 def main(words: list[str]) -> None:
@@ -101,13 +116,17 @@ def main(words: list[str]) -> None:
     size = (count(words[0], "number of MB", "256") if words else 256) * MB // 4096 * 4096
     print(f"{size / MB:.0f} MB, {TURNS} turns, {os.cpu_count()} cores; MB/s of the median turn (of the best)")
     for kind in TRANSPORTS:
-        taken, raw = pulls(kind, size)
-        rate, best = size / MB / statistics.median(taken), size / MB / min(taken)
-        raw_rate, raw_best = size / MB / statistics.median(raw), size / MB / min(raw)
-        print(
-            f"{kind:13s} pull {rate:6.0f} ({best:6.0f})   raw {raw_rate:6.0f} ({raw_best:6.0f})   "
-            f"pull over raw {rate / raw_rate:.2f} ({best / raw_best:.2f})"
-        )
+        taken = turns(kind, size)
+        median = {name: statistics.median(each) for name, each in taken.items()}
+        parts = [
+            f"{name} {size / MB / median[name]:6.0f} ({size / MB / min(taken[name]):6.0f})" for name in taken
+        ]
+        shares = [
+            f"over {name} {median[name] / median['pull']:.2f} ({min(taken[name]) / min(taken['pull']):.2f})"
+            for name in taken
+            if name != "pull"
+        ]
+        print(f"{kind:13s} {'  '.join(parts)}  pull {', '.join(shares)}")
 
 
 if __name__ == "__main__":

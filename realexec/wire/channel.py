@@ -19,8 +19,8 @@ from realexec.wire.frames import (
 _READ_BYTES: Final = 1 << 16
 # How many buffers one sendmsg(2) or recvmsg(2) takes at most is 1,024 on Linux (IOV_MAX).
 MOST_VIEWS: Final = 512
-# Of one sendmsg(2): with more, bytes leave the processor's cache between the peer's copy and ours.
-SEND_BYTES: Final = 1 << 20
+# Of one system call: with more, bytes leave the processor's cache between one side's copy and the other's.
+MOVED_BYTES: Final = 256 << 10
 Bytes = bytes | bytearray | memoryview
 
 
@@ -73,6 +73,11 @@ class Channel:
         while waiting:
             self._fill_some(waiting)
 
+    def set_buffers(self, size_bytes: int) -> None:
+        """How much the system may hold on the way out and in."""
+        for which in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+            self._socket.setsockopt(socket.SOL_SOCKET, which, size_bytes)
+
     def set_timeout(self, silence_s: float | None) -> None:
         """A receive that hears nothing for so long raises TimeoutError; None waits for ever."""
         self._socket.settimeout(silence_s)
@@ -96,7 +101,7 @@ class Channel:
         """One system call; ``waiting`` is in reverse."""
         try:
             if len(waiting) == 1 or len(waiting[-1]) >= _READ_BYTES:
-                got = self._socket.recv_into(waiting[-1])
+                got = self._socket.recv_into(waiting[-1], min(len(waiting[-1]), MOVED_BYTES))
             else:
                 got = self._socket.recvmsg_into(waiting[: -MOST_VIEWS - 1 : -1])[0]
         except TimeoutError:
@@ -146,14 +151,14 @@ class Channel:
 def _batches(views: Sequence[Bytes]) -> Iterator[list[memoryview]]:
     """What goes into one system call each."""
     batch: list[memoryview] = []
-    room = SEND_BYTES
+    room = MOVED_BYTES
     for whole in views:
         view = memoryview(whole)
-        for begin in range(0, len(view), SEND_BYTES):
-            part = view[begin : begin + SEND_BYTES]
+        for begin in range(0, len(view), MOVED_BYTES):
+            part = view[begin : begin + MOVED_BYTES]
             if len(part) > room or len(batch) == MOST_VIEWS:
                 yield batch
-                batch, room = [], SEND_BYTES
+                batch, room = [], MOVED_BYTES
             batch.append(part)
             room -= len(part)
     if batch:
