@@ -10,6 +10,8 @@ from serving.vocabulary.errors import UserError
 USAGE = """servetwin: a laboratory for elastic LLM serving
 
   servetwin simulate KEY=VALUE ... out=DIR    run a trace on a simulated cluster (simulate --help: every key)
+  servetwin plan trace=T model=M gpu=G slo.ttft_p99_ms=500    fewest GPUs, or cheapest layout (plan --help)
+  servetwin sweep KEY=A,B ... out=DIR         many runs: every combination, resumable (sweep --help)
   servetwin replay DIR                        feed a run's journal to a fresh controller, compare every action
                                               (name policies of your own again: system/dispatch=module:Class)
   servetwin story DIR request=17              what happened to one request (or instance=3) (story --help)
@@ -38,6 +40,8 @@ def run(words: Sequence[str]) -> int:
     """
     commands = {
         "simulate": _simulate,
+        "plan": _plan,
+        "sweep": _sweep,
         "replay": _replay,
         "story": _story,
         "compare": _compare,
@@ -50,10 +54,10 @@ def run(words: Sequence[str]) -> int:
 
 
 def _simulate(words: Sequence[str]) -> int:
-    from experiments.commands.progress import progress_bar
     from experiments.compose.compose import load_config
     from experiments.report.table import print_summary
     from experiments.results.result_folder import ResultFolder
+    from experiments.run.progress import progress_bar
     from experiments.run.simulate import simulate
 
     config = load_config(words, "simulate")
@@ -65,6 +69,18 @@ def _simulate(words: Sequence[str]) -> int:
         print_summary(summary)
         print(f"results in {target} (open report.html)")
     return 0
+
+
+def _plan(words: Sequence[str]) -> int:
+    from experiments.commands.plan import plan
+
+    return plan(words)
+
+
+def _sweep(words: Sequence[str]) -> int:
+    from experiments.commands.sweep import sweep
+
+    return sweep(words)
 
 
 def _replay(words: Sequence[str]) -> int:

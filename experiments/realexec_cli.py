@@ -37,10 +37,10 @@ def run(words: Sequence[str]) -> int:
 
 
 def _run(words: Sequence[str]) -> int:
-    from experiments.commands.progress import progress_bar
     from experiments.compose.compose import load_config
     from experiments.report.table import print_summary
     from experiments.results.result_folder import ResultFolder
+    from experiments.run.progress import progress_bar
     from experiments.run.real_run import real_run
 
     config = load_config(words, "realexec")

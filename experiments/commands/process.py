@@ -17,7 +17,7 @@ from traces.errors import TraceError
 TRACEBACK_VARIABLE: Final = "SERVETWIN_TRACEBACK"
 _ASKING: Final = ("-h", "--help")
 # They print a help text of their own.
-_SELF_EXPLAINING: Final = ("story", "compare", "support", "profile", "traces", "reproduce")
+_SELF_EXPLAINING: Final = ("story", "compare", "support", "profile", "traces", "reproduce", "sweep", "plan")
 _LONGEST_SENTENCE: Final = 1500
 
 Command = Callable[[Sequence[str]], int]

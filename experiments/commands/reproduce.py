@@ -141,11 +141,11 @@ def _of_paper(paper: Paper, words: Sequence[str]) -> int:
 
 
 def _make(recipes: "Mapping[str, Recipe]", paper: Paper, settings: Settings, command: str) -> None:
-    from experiments.commands.progress import progress_bar
     from experiments.reproduce.run_store import RunStore
     from experiments.reproduce.runs import carry_out
     from experiments.reproduce.shown import heading, print_figure, tally
     from experiments.results.result_folder import ResultFolder
+    from experiments.run.progress import progress_bar
 
     store = RunStore(Path(settings.runs or f"{settings.out.rstrip('/')}.runs"))
     with ResultFolder(settings.out, settings.overwrite) as folder:

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from experiments.commands.process import telling
-from experiments.commands.progress import progress_bar
 from experiments.commands.verbs import by_verb
 from experiments.config.overrides import Wanted, echo
+from experiments.run.progress import progress_bar
 from serving.vocabulary.errors import UserError
 
 if TYPE_CHECKING:

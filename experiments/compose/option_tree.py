@@ -24,6 +24,7 @@ from experiments.policy.outside import names_outside, outside_option
 
 Tree = dict[str, Any]
 _DEFAULT_TRACES: Final = ("azure_conv", "azure_conv_like")  # of simulate.yaml and realexec.yaml
+_STAND_IN: Final = "a100_x1"
 _FORM: Final = "1"  # of what is kept: another one where the same content is to be merged into other data
 
 
@@ -31,7 +32,23 @@ def option_tree(kind: Kind, choices: Sequence[Override]) -> Tree:
     """The merged options. Raises UserError when the files do not fit together."""
     if any(names_outside(choice) or is_model_path(choice) for choice in choices):
         return _merged(options.CONF_DIR, kind, choices)  # other folders have other modules and models
-    return copy.deepcopy(_kept(options.CONF_DIR, kind, tuple(choices)))
+    sized = {choice: node for choice in choices if (node := _made_cluster(choice)) is not None}
+    tree = copy.deepcopy(_kept(options.CONF_DIR, kind, tuple(_smallest(one, sized) for one in choices)))
+    for node in sized.values():
+        tree["cluster"] = dict(node)
+    return tree
+
+
+def _made_cluster(choice: Override) -> Mapping[str, Any] | None:
+    """The node of a cluster without a file; None for any other choice."""
+    if choice.key != "cluster" or choice.text in option_groups()["cluster"]:
+        return None
+    return requested_cluster(choice.text)
+
+
+def _smallest(choice: Override, sized: Mapping[Override, Any]) -> Override:
+    """One made cluster stands in for all, since they differ in their own node alone: they are merged once."""
+    return Override("cluster", _STAND_IN) if choice in sized else choice
 
 
 @lru_cache(maxsize=64)

@@ -8,6 +8,7 @@ from typing import Any
 from hwmodels.yaml_text import yaml_data
 from serving.vocabulary.errors import UserError
 
+SWEEPS = "sweep"  # a folder of whole commands beside the groups
 CONF_DIR: Path = Path(__file__).resolve().parents[1] / "conf"
 
 
@@ -21,7 +22,7 @@ def option_groups() -> dict[str, list[str]]:
         for folder, _, files in os.walk(CONF_DIR)
         for file in files
     ):
-        if parents and file.endswith(".yaml"):
+        if parents and parents != [SWEEPS] and file.endswith(".yaml"):
             groups.setdefault("/".join(parents), []).append(file.removesuffix(".yaml"))
     return groups | {"trace": trace_names()}
 

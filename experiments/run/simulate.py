@@ -107,9 +107,11 @@ def _has_ends(config: RunConfig) -> bool:
 
 
 def evaluated(config: RunConfig) -> dict[str, Any]:
-    """A run's summary with its range and without a folder: for loops over configurations."""
+    """A run's summary, with its range where it has one, and no folder: for loops over configurations."""
     prepared = prepare(config)
     summary = execute(prepared).summary
+    if not _has_ends(config):
+        return summary
     return summary | range_section(prepared, summary, lambda end, _: execute(end).summary)
 
 

@@ -198,7 +198,7 @@ ROOMS = {
     ),
     "experiments": (
         "config", "policy", "compose", "build", "results", "story", "report", "run", "compare", "reproduce",
-        "llumnix", "quart", "commands", "cli", "realexec_cli",
+        "llumnix", "quart", "sweep", "plan", "commands", "cli", "realexec_cli",
     ),
 }  # fmt: skip
 

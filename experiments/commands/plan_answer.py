@@ -1,0 +1,62 @@
+"""Answers a plan's question on the console and, when asked, in a folder."""
+
+import json
+from collections.abc import Sequence
+from shlex import join
+
+from experiments.commands.process import telling
+from experiments.plan.answer import Plan, plan
+from experiments.plan.page import plan_page
+from experiments.plan.plan_words import plan_words
+from experiments.plan.told import as_data, head, remarks, rows, sentence, unable
+from experiments.results.result_folder import ResultFolder
+from experiments.run.progress import progress_bar
+
+
+def answer(words: Sequence[str]) -> int:
+    """Exit status 0, or 1 when nothing meets the objective. UserError for words that cannot be used."""
+    asked = plan_words(words)
+    command = join(["servetwin", "plan", *words])
+    if asked.out is None:
+        found, place = _found(words), ""
+    else:
+        with ResultFolder(asked.out, overwrite=False) as folder:
+            found = _found(words)
+            text = json.dumps(as_data(found), indent=1, ensure_ascii=False)
+            (folder.path / "plan.json").write_text(text + "\n", encoding="utf-8")
+            page = plan_page(found, command)
+            (folder.path / "report.html").write_text(page, encoding="utf-8", errors="backslashreplace")
+            place = f"results in {folder.commit()} (open report.html)"
+    with telling(f"; {place}"):
+        if asked.own.get("json"):
+            print(json.dumps(as_data(found), indent=1, ensure_ascii=False))
+        else:
+            print("\n".join([*lines_of(found), *([place] if place else [])]))
+    return 0 if found.ends.mid is not None else 1
+
+
+def _found(words: Sequence[str]) -> Plan:
+    with progress_bar("planning") as bar:
+        return plan(plan_words(words), bar)
+
+
+def lines_of(found: Plan) -> list[str]:
+    """What the console shows."""
+    lines = [sentence(found), *(f"  {remark}" for remark in remarks(found))]
+    if found.ranked:
+        lines += ["", *_table(head(found), rows(found))]
+    lines += [
+        f"  {name}: {factor:.3g} times the trace's rate" for name, factor in found.details.get("factors", ())
+    ]
+    if found.unable:
+        lines += ["", "without an answer:", *(f"  {name}: {why}" for name, why in unable(found))]
+    return lines
+
+
+def _table(top: Sequence[str], body: Sequence[Sequence[str]]) -> list[str]:
+    wide = [max(len(row[place]) for row in (top, *body)) for place in range(len(top))]
+    return [
+        "  " + "  ".join(cell.ljust(width) if place == 0 else cell.rjust(width)
+                         for place, (cell, width) in enumerate(zip(row, wide)))
+        for row in (top, *body)
+    ]  # fmt: skip

@@ -1,0 +1,150 @@
+"""Carries a sweep out, tells how far it is, writes its tables and its page."""
+
+import json
+from collections.abc import Sequence
+from shlex import join
+from typing import Any, Final
+
+from experiments.commands.process import telling
+from experiments.run.heartbeat import heartbeat
+from experiments.sweep.axes import Axis, axes_of
+from experiments.sweep.launch import Launch
+from experiments.sweep.outcome import Outcome
+from experiments.sweep.page import (
+    name_of,
+    named_axes,
+    refusals,
+    setting_name,
+    sweep_page,
+    told_difference,
+    told_interval,
+)
+from experiments.sweep.points import Point, points_of
+from experiments.sweep.search import searched
+from experiments.sweep.student import Interval
+from experiments.sweep.sweep_folder import SHARDS, SweepFolder
+from experiments.sweep.sweep_words import SweepWords, sweep_words
+from experiments.sweep.table import METRICS, Sweep, differences, means, write_means, write_table
+from serving.vocabulary.errors import UserError
+
+_MOST_LINES: Final = 40
+
+
+def answer(words: Sequence[str]) -> int:
+    """Exit status 0. UserError for words that cannot be used, and when every point was refused."""
+    asked = sweep_words(words)
+    with SweepFolder(asked.out) as folder:
+        done = sweep_of(asked, folder)
+        _write(asked, done, join(["servetwin", "sweep", *words]))
+    refused = done.refused()
+    if len(refused) == len(done.points):
+        raise UserError(f"every point of the sweep was refused; {refused[0][0].name}: {refused[0][1]}")
+    with telling(f"; the results are in {asked.out}"):
+        if asked.own.get("json"):
+            print(json.dumps(as_data(done, metrics_of(asked)), indent=1))
+        else:
+            print("\n".join(lines_of(done, metrics_of(asked))))
+            print(f"results in {asked.out} (open report.html)")
+    return 0
+
+
+def sweep_of(asked: SweepWords, folder: SweepFolder) -> Sweep:
+    """Every point, those of earlier commands from the folder."""
+    plain, axes, intervals = axes_of(asked.runs)
+    if not any(word.startswith("uncertainty=") for word in asked.runs):
+        plain.append("uncertainty=off")
+    if intervals or "search.minimize" in asked.own or "search.maximize" in asked.own:
+        return searched(plain, axes, intervals, asked.own, folder)
+    points = points_of(plain, axes)
+    folder.tell({"words": list(asked.runs), "points": len(points)})
+    found = folder.known(points)
+    missing = [point for point in points if point.place not in found]
+    with heartbeat("sweep", len(points), len(found)) as tell:
+        for point, outcome in launch_of(asked, folder).carry_out(missing):
+            folder.keep(point, outcome)
+            found[point.place] = outcome
+            tell(len(found))
+    return _swept(axes, points, found)
+
+
+def launch_of(asked: SweepWords, folder: SweepFolder) -> Launch:
+    """Where the points are carried out."""
+    own = asked.own
+    scratch = folder.path / SHARDS
+    if own.get("launcher") == "slurm":
+        scratch.mkdir(exist_ok=True)
+    return Launch(
+        launcher=own.get("launcher", "local"),
+        processes=own.get("processes", 2),
+        folders=str(folder.path / "runs") if own.get("folders") else "",
+        ray_address=own.get("ray.address", ""),
+        slurm_cluster=own.get("slurm.cluster", "slurm"),
+        slurm_partition=own.get("slurm.partition", ""),
+        slurm_jobs=own.get("slurm.jobs", 8),
+        scratch=str(scratch),
+    )
+
+
+def _swept(axes: Sequence[Axis], points: Sequence[Point], found: dict[int, Outcome]) -> Sweep:
+    return Sweep(tuple(axes), tuple(points), tuple(found[point.place] for point in points))
+
+
+def metrics_of(asked: SweepWords) -> list[str]:
+    """Those that were asked for, else the usual ones."""
+    return list(asked.own.get("metrics", METRICS))
+
+
+def _write(asked: SweepWords, done: Sweep, command: str) -> None:
+    write_table(done, asked.out / "sweep.parquet")
+    write_means(done, asked.out / "means.csv")
+    text = sweep_page(done, command, metrics_of(asked))
+    (asked.out / "report.html").write_text(text, encoding="utf-8", errors="backslashreplace")
+
+
+def lines_of(done: Sweep, metrics: Sequence[str]) -> list[str]:
+    """What the console shows: a block per metric, a line per setting, then who differs from whom."""
+    lines = [f"{len(done.points)} points", *refusals(done)]
+    for metric in metrics[:4]:
+        found = means(done, metric)
+        if found:
+            lines += ["", f"{name_of(metric)}, mean over seeds (95 % interval)"]
+            lines += _block({setting: told_interval(metric, one) for setting, one in found.items()})
+        for key in named_axes(done):
+            lines += _compared(metric, key, done)
+    return lines
+
+
+def _compared(metric: str, key: str, done: Sweep) -> list[str]:
+    found: dict[Any, Interval] = differences(done, metric, key)
+    if not found or all(one.half is None for one in found.values()):
+        return []
+    first = next(axis.texts[0] for axis in done.axes if axis.key == key)
+    shown = {setting: told_difference(metric, one) for setting, one in found.items()}
+    return [f"  against {key}={first}, the same seeds:", *_block(shown)]
+
+
+def _block(shown: dict[Any, str]) -> list[str]:
+    names = {setting: setting_name(setting) for setting in shown}
+    wide = max(map(len, names.values()))
+    lines = [f"  {names[setting]:<{wide}}  {text}" for setting, text in shown.items()]
+    left = len(lines) - _MOST_LINES
+    return lines if left <= 0 else [*lines[:_MOST_LINES], f"  ... {left} more in means.csv"]
+
+
+def as_data(done: Sweep, metrics: Sequence[str]) -> dict[str, Any]:
+    """The same for programs."""
+    return {
+        "points": len(done.points),
+        "refused": [{"point": dict(point.values), "why": why} for point, why in done.refused()],
+        "means": [
+            {
+                "setting": dict(setting),
+                "metric": metric,
+                "seeds": one.count,
+                "mean": one.mean,
+                "half": one.half,
+            }
+            for metric in metrics
+            for setting, one in means(done, metric).items()
+        ],
+    }

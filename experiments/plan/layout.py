@@ -1,0 +1,82 @@
+"""One way to build a cluster: GPUs of a kind, how many hold one instance, and what serves on them."""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from experiments.compose.clusters import CLUSTER_FAMILIES, topology_names
+from hwmodels.topology.cluster_file import load_cluster
+from serving.vocabulary.errors import UserError
+
+_SIZED: Final = re.compile(r"([a-z0-9_]+?)(?:_[1-9][0-9]*x([1-9][0-9]*))?")
+
+
+class DoesNotFit(UserError):
+    """Instances of that many GPUs do not fill hosts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """``hardware``: a GPU's name, or a cluster of the catalogue, whose links then are modelled.
+
+    ``words``: what else tells it from other layouts, such as ``system=distserve_full``. ``step``: GPUs by
+    which it grows: of an instance, or of a host. ``split``: share of the instances that prefill, the others
+    decode; 0 leaves it to the system.
+    """
+
+    hardware: str
+    tp: int
+    words: tuple[str, ...]
+    step: int
+    pp: int = 1
+    split: float = 0.0
+
+    def words_of(self, gpus: int) -> tuple[str, ...]:
+        """Of a run on so many GPUs, a multiple of ``step``."""
+        if self.hardware in CLUSTER_FAMILIES:
+            cluster = f"{self.hardware}_x{gpus}"
+        else:
+            cluster = f"{self.hardware}_{gpus // self.step}x{self.step}"
+        stages = (f"model.pp={self.pp}",) if self.pp > 1 else ()
+        return (f"cluster={cluster}", f"model.tp={self.tp}", *stages, *self._roles(gpus), *self.words)
+
+    def _roles(self, gpus: int) -> tuple[str, ...]:
+        if not self.split:
+            return ()
+        instances = gpus // (self.tp * self.pp)
+        prefill = min(max(round(self.split * instances), 1), max(instances - 1, 1))
+        decode = max(instances - prefill, 1)
+        return (f"system.instances.prefill={prefill}", f"system.instances.decode={decode}")
+
+    @property
+    def name(self) -> str:
+        """For people: ``h100, tp 4, system=vllm``."""
+        stages = [f"pp {self.pp}"] if self.pp > 1 else []
+        roles = [f"{self.split:.0%} prefill"] if self.split else []
+        return ", ".join([self.hardware, f"tp {self.tp}", *stages, *roles, *self.words])
+
+    def sizes(self, most_gpus: int) -> list[int]:
+        """GPUs of every size up to ``most_gpus``."""
+        return list(range(self.step, most_gpus + 1, self.step))
+
+
+def layout_of(hardware: str, tp: int, pp: int, words: tuple[str, ...], split: float = 0.0) -> Layout:
+    """UserError for hardware that nobody knows, and for a split that is no share."""
+    if tp < 1 or pp < 1 or not 0 <= split < 1:
+        raise UserError("model.tp and model.pp are at least 1 and split a share: write model.tp=1 split=0.5")
+    if hardware in CLUSTER_FAMILIES:
+        return Layout(hardware, tp, words, tp * pp, pp, split)
+    found = _SIZED.fullmatch(hardware)
+    if found is None or found[1] not in topology_names():
+        gpus, clusters = ", ".join(CLUSTER_FAMILIES), ", ".join(topology_names())
+        raise UserError(f"gpu={hardware} is unknown: write a GPU of {gpus}, or a cluster of {clusters}")
+    per_host = int(found[2]) if found[2] else gpus_per_host(found[1])
+    if per_host % tp:
+        raise DoesNotFit(f"model.tp={tp} does not fit hosts of {per_host} GPUs: write a tp that divides it")
+    return Layout(found[1], tp, words, per_host, pp, split)
+
+
+def gpus_per_host(name: str) -> int:
+    """Of a cluster of the catalogue, whose hosts are alike."""
+    spec = load_cluster(name)
+    return spec.gpus_per_host

@@ -1,0 +1,67 @@
+"""What a plan must meet: limits on numbers of a run's summary."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from experiments.config.overrides import Override, Wanted, parse_value
+from experiments.results.metrics import QUANTILES
+from serving.vocabulary.errors import UserError
+
+_STATISTICS: Final = ("mean", *QUANTILES, "max")
+_KEY: Final = re.compile(rf"slo\.(ttft|tpot|itl|e2e)_({'|'.join(_STATISTICS)})_ms")
+_SHARES: Final = {"slo.attainment": "slo.attainment", "slo.goodput_req_per_s": "slo.goodput_req_per_s"}
+EXAMPLE: Final = "slo.ttft_p99_ms=500"
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """``metric`` is the dotted name of a number of the summary; ``at_most`` False: at least."""
+
+    metric: str
+    value: float
+    at_most: bool
+
+    def met_by(self, numbers: Mapping[str, float]) -> bool:
+        """A number that is missing meets nothing."""
+        found = numbers.get(self.metric)
+        if found is None:
+            return False
+        return found <= self.value if self.at_most else found >= self.value
+
+    def __str__(self) -> str:
+        """``ttft_ms.p99 <= 500``."""
+        return f"{self.metric} {'<=' if self.at_most else '>='} {self.value:g}"
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """All limits together. Every request must be answered, but those longer than the context."""
+
+    limits: tuple[Limit, ...]
+
+    def met_by(self, numbers: Mapping[str, float]) -> bool:
+        """Whether a run with these numbers will do."""
+        answered = numbers.get("requests.failed", 0) == 0 and numbers.get("requests.finished", 0) > 0
+        return answered and all(limit.met_by(numbers) for limit in self.limits)
+
+    def __str__(self) -> str:
+        return " and ".join(map(str, self.limits))
+
+
+def is_limit(key: str) -> bool:
+    """Whether a word is of the objective: ``slo.ttft_p99_ms``, ``slo.attainment`` ..."""
+    return _KEY.fullmatch(key) is not None or key in _SHARES
+
+
+def limit_of(key: str, text: str) -> Limit:
+    """UserError for a value that is no positive number, or a share above 1."""
+    value = float(parse_value(Override(key, text), Wanted(float)))
+    found = _KEY.fullmatch(key)
+    if value <= 0 or (key == "slo.attainment" and value > 1):
+        example = EXAMPLE if found else f"{key}=0.9"
+        raise UserError(f"{key}={text} is out of range: write a number such as {example}")
+    if found is None:
+        return Limit(_SHARES[key], value, at_most=False)
+    return Limit(f"{found[1]}_ms.{found[2]}", value, at_most=True)

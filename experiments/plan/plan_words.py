@@ -1,0 +1,142 @@
+"""The words of ``servetwin plan``: the objective, the layouts to try, prices, and what is of every run."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from experiments.config.overrides import Override, Wanted, parse_value
+from experiments.config.ranges import MAX_GPUS
+from experiments.plan.layout import DoesNotFit, Layout, layout_of
+from experiments.plan.objective import EXAMPLE, Limit, Objective, is_limit, limit_of
+from experiments.plan.prices import PREFIX, Price, price_of_word, prices_in
+from experiments.sweep.axes import Axis, axes_of
+from serving.vocabulary.errors import UserError
+
+GPUS, RATE, CHEAPEST = "gpus", "rate", "cheapest"
+OWN: Final = {
+    "find": Wanted(str, choices=(GPUS, RATE, CHEAPEST)), "max_gpus": Wanted(int), "processes": Wanted(int),
+    "headroom": Wanted(bool), "halving": Wanted(bool), "window_s": Wanted(float), "json": Wanted(bool),
+    "gpus": Wanted(int),
+}  # fmt: skip
+_TP: Final = ("1", "2", "4", "8")
+_SPLIT: Final = "split"
+_MOST_LAYOUTS: Final = 256
+
+
+@dataclass(frozen=True, slots=True)
+class PlanWords:
+    """``words`` are of every run; ``tp_given``: whether the user chose the tensor parallelism."""
+
+    objective: Objective
+    layouts: tuple[Layout, ...]
+    words: tuple[str, ...]
+    prices: Mapping[str, Price]
+    own: Mapping[str, Any]
+    out: Path | None
+    tp_given: bool
+
+    @property
+    def find(self) -> str:
+        """What is asked for."""
+        return str(self.own.get("find", GPUS))
+
+
+def plan_words(words: Sequence[str]) -> PlanWords:
+    """UserError naming the word that cannot be used, or what is missing."""
+    limits, prices, own, out, runs = list[Limit](), dict[str, Price](), dict[str, Any](), "", list[str]()
+    for word in words:
+        key, equals, text = word.partition("=")
+        if not equals or not text:
+            raise UserError(f"'{word}' has no value: write key=value, such as {EXAMPLE}")
+        if is_limit(key):
+            limits.append(limit_of(key, text))
+        elif key.startswith(PREFIX):
+            prices |= dict([price_of_word(key, text)])
+        elif key == "prices":
+            prices = prices_in(Path(text).expanduser()) | prices
+        elif key == "out":
+            out = text
+        elif key in OWN:
+            own[key] = _parsed(key, text)
+        else:
+            runs.append(word)
+    if not limits:
+        raise UserError(f"a plan needs an objective: write one such as {EXAMPLE} or slo.attainment=0.99")
+    if own.get("find") == CHEAPEST and not prices:
+        raise UserError(
+            "find=cheapest needs prices: write price.h100=2.5 (per GPU-hour), or prices=FILE.yaml"
+        )
+    plain, layouts, tp_given = _layouts(runs)
+    if own.get("find") == RATE and "gpus" not in own:
+        raise UserError("find=rate needs a size: write gpus=8")
+    _refuse_moving_rate(plain)
+    folder = Path(out).expanduser().resolve() if out else None
+    return PlanWords(
+        Objective(tuple(limits)), layouts, (*plain, "uncertainty=off"), prices, own, folder, tp_given
+    )
+
+
+def _parsed(key: str, text: str) -> Any:
+    value = parse_value(Override(key, text), OWN[key])
+    if OWN[key].type is int and not 1 <= value <= MAX_GPUS:
+        raise UserError(f"{key}={value} is out of range: write an integer from 1 to {MAX_GPUS}")
+    if OWN[key].type is float and value <= 0:
+        raise UserError(f"{key}={value:g} is out of range: write a number above 0")
+    return value
+
+
+def _layouts(runs: Sequence[str]) -> tuple[list[str], tuple[Layout, ...], bool]:
+    """Words of every run, the layouts, and whether tp was given."""
+    for word in runs:
+        if word.startswith("cluster="):
+            raise UserError(f"{word}: a plan sizes the cluster; write gpu={word.partition('=')[2]}")
+    plain, axes, intervals = axes_of(runs)
+    if intervals:
+        raise UserError(f"{intervals[0].key}=interval(...) is for searches: write values, such as A,B")
+    hardware = _take("gpu", plain, axes) or ("a100",)
+    tps, pps = _take("model.tp", plain, axes), _take("model.pp", plain, axes) or ("1",)
+    splits = _take(_SPLIT, plain, axes) or ("",)
+    rest = [[f"{axis.key}={text}" for text in axis.texts] for axis in axes]
+    ways = list(itertools.product(hardware, tps or _TP, pps, splits, *rest))
+    if len(ways) > _MOST_LAYOUTS:
+        raise UserError(f"{len(ways)} layouts are too many: write fewer values, at most {_MOST_LAYOUTS}")
+    layouts = [_layout(*way, given=bool(tps)) for way in ways]
+    return plain, tuple(one for one in layouts if one is not None), bool(tps)
+
+
+def _layout(hardware: str, tp: str, pp: str, split: str, *words: str, given: bool) -> Layout | None:
+    try:
+        share = float(parse_value(Override(_SPLIT, split), Wanted(float))) if split else 0.0
+        return layout_of(hardware, _whole("model.tp", tp), _whole("model.pp", pp), words, share)
+    except DoesNotFit:
+        if given:
+            raise
+        return None  # a tp that nobody asked for does not fit the hosts
+
+
+def _whole(key: str, text: str) -> int:
+    return int(parse_value(Override(key, text), Wanted(int)))
+
+
+def _take(key: str, plain: list[str], axes: list[Axis]) -> tuple[str, ...]:
+    """The values of a key, which goes out of the words; () where it was not given."""
+    for axis in axes:
+        if axis.key == key:
+            axes.remove(axis)
+            return axis.texts
+    for word in plain:
+        if word.startswith(f"{key}="):
+            plain.remove(word)
+            return (word.partition("=")[2],)
+    return ()
+
+
+def _refuse_moving_rate(plain: Sequence[str]) -> None:
+    """A rate that follows the cluster would ask another question of every size."""
+    for key in ("trace.utilization", "trace.prefill_share", "trace.peak_share"):
+        if any(word.startswith(f"{key}=") for word in plain):
+            raise UserError(
+                f"{key} follows the cluster, which a plan sizes: write trace.rate_per_s or rate_scale"
+            )

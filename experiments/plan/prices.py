@@ -1,0 +1,56 @@
+"""What a GPU-hour costs, as the user says it: nothing is assumed, prices change and differ by contract."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from experiments.config.overrides import Override, Wanted, parse_value
+from hwmodels.yaml_text import yaml_data
+from serving.vocabulary.errors import UserError
+
+PREFIX: Final = "price."
+_WRITE: Final = "write a line such as 'h100: {per_gpu_hour: 2.5, source: my contract, date: 2026-11-01}'"
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """``per_gpu_hour`` in whatever currency the user counts; ``source`` and ``date`` say where it is from."""
+
+    per_gpu_hour: float
+    source: str
+    date: str
+
+    def __str__(self) -> str:
+        return f"{self.per_gpu_hour:g} per GPU-hour ({self.source}{', ' if self.date else ''}{self.date})"
+
+
+def price_of_word(key: str, text: str) -> tuple[str, Price]:
+    """``price.h100=2.5``."""
+    value = float(parse_value(Override(key, text), Wanted(float)))
+    if value <= 0:
+        raise UserError(f"{key}={text} is no price: write a number above 0, such as {key}=2.5")
+    return key.removeprefix(PREFIX), Price(value, "the command line", "")
+
+
+def prices_in(path: Path) -> dict[str, Price]:
+    """Hardware -> price of a YAML file. UserError naming file and line."""
+    try:
+        data = yaml_data(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        why = str(error).partition("\n")[0]
+        raise UserError(f"prices={path} cannot be read ({why}): {_WRITE}") from error
+    if not isinstance(data, dict):
+        raise UserError(f"prices={path} has no prices: {_WRITE}")
+    return {str(name): _price(path, str(name), value) for name, value in data.items()}
+
+
+def _price(path: Path, name: str, value: Any) -> Price:
+    entries = value if isinstance(value, Mapping) else {}
+    amount, source, date = (entries.get(key) for key in ("per_gpu_hour", "source", "date"))
+    is_price = isinstance(amount, int | float) and not isinstance(amount, bool) and amount > 0
+    if not (is_price and source and date):
+        raise UserError(f"{name} in prices={path} lacks per_gpu_hour, source or date: {_WRITE}")
+    return Price(float(amount), str(source), str(date))

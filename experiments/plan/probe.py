@@ -1,0 +1,48 @@
+"""One run of a plan: its numbers at an end of the step times' error, or as modelled."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, Literal
+
+from experiments.build.step_band import at_end
+from experiments.config.series_config import NO_SERIES
+from experiments.sweep.outcome import Outcome, numbers_in
+from hwmodels.errors import HardwareError
+from serving.vocabulary.errors import PolicyError, UserError
+from traces.errors import TraceError
+
+End = Literal["low", "mid", "high"]
+ENDS: tuple[End, ...] = ("low", "mid", "high")
+
+
+@lru_cache(maxsize=4096)
+def probe(words: tuple[str, ...], end: End) -> Outcome:
+    """``words`` as of a single run, without out=. What a user can correct is an outcome as well."""
+    from time import process_time
+
+    from experiments.run.simulate import execute
+
+    began_s = process_time()
+    try:
+        prepared = prepared_for(words)
+        if end != "mid":
+            hardware = at_end(prepared.hardware_of_model, end)
+            prepared = replace(prepared, hardware_of_model=hardware)
+        summary = execute(prepared).summary
+    except PolicyError as error:
+        return Outcome({}, f"the policy failed: {error}")
+    except (UserError, TraceError, HardwareError) as error:
+        return Outcome({}, str(error))
+    return Outcome(dict(numbers_in(summary)), cpu_s=process_time() - began_s)
+
+
+@lru_cache(maxsize=2)
+def prepared_for(words: tuple[str, ...]) -> Any:
+    """What the ends of one run share: configuration, hardware, workload."""
+    from experiments.compose.compose import load_config
+    from experiments.run.simulate import prepare
+
+    config = load_config([*words, "out=none"], "simulate")
+    return prepare(replace(config, series=NO_SERIES))

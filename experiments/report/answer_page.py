@@ -1,0 +1,75 @@
+"""The frame of pages about several runs: one self-contained file, nothing fetched, no script."""
+
+from collections.abc import Iterable, Sequence
+from html import escape
+from typing import Final
+
+from experiments.report.style import RANGE_STYLE, STYLE
+
+# Of the report's palette there are three colours; several runs need more.
+COLORS: Final = 8
+_MORE: Final = """
+:root{--c4:#8a4bc0;--c5:#b5283f;--c6:#5d6b2d;--c7:#0b6fa4;--c8:#8d6e63}
+@media(prefers-color-scheme:dark){:root{--c4:#c79bf0;--c5:#ef7f90;--c6:#b4c27a;--c7:#63bdea;--c8:#c9a99d}}
+.l4,.l5,.l6,.l7,.l8{fill:none;stroke-width:2;stroke-linejoin:round}
+.l4{stroke:var(--c4)}.l5{stroke:var(--c5)}.l6{stroke:var(--c6)}.l7{stroke:var(--c7)}.l8{stroke:var(--c8)}
+.p4,.p5,.p6,.p7,.p8{fill:none;stroke-linecap:round;opacity:.55}
+.p4{stroke:var(--c4)}.p5{stroke:var(--c5)}.p6{stroke:var(--c6)}.p7{stroke:var(--c7)}.p8{stroke:var(--c8)}
+.b4{background:var(--c4)}.b5{background:var(--c5)}.b6{background:var(--c6)}.b7{background:var(--c7)}
+.b8{background:var(--c8)}
+.scroll{overflow-x:auto}td.best{color:var(--good);font-weight:650}tr.off td{color:var(--soft)}
+/* On a narrow screen a row becomes a block, each cell under the name of its column. */
+@media(max-width:560px){.blocks tr{display:block;padding:8px 0;border-bottom:1px solid var(--line)}
+.blocks tr:first-child{display:none}.blocks td{display:flex;justify-content:space-between;gap:14px;border:0;
+padding:2px 4px;text-align:right;white-space:normal;overflow-wrap:anywhere}
+.blocks td::before{content:attr(data-name);color:var(--soft);text-align:left}}
+.answer{font-size:19px;line-height:1.45;margin:18px 0 0;overflow-wrap:anywhere}
+"""
+_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
+
+
+def page(kind: str, title: str, claim: str, parts: Iterable[str], foot: str) -> str:
+    """HTML of a whole page; ``parts`` are sections of HTML, the other texts are escaped here."""
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
+        '<meta name="viewport" content="width=device-width,initial-scale=1">'
+        f"<title>ServeTwin: {escape(title)}</title><style>{STYLE}{RANGE_STYLE}{_MORE}</style></head>"
+        f'<body><main><header><p class="kind">{escape(kind)}</p><h1>{escape(title)}</h1>'
+        f'<p class="claim">{escape(claim)}</p></header>{"".join(parts)}'
+        f"<footer>{escape(foot)}</footer></main></body></html>\n"
+    )
+
+
+def answer(text: str) -> str:
+    """The sentence the reader came for."""
+    return f'<p class="answer">{escape(text)}</p>'
+
+
+def notes(texts: Iterable[str]) -> str:
+    """What the reader must know before the numbers."""
+    return "".join(f'<p class="note">{escape(text)}</p>' for text in texts)
+
+
+def table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]], words: int = 1) -> str:
+    """A table that scrolls within its card on a narrow screen; the first ``words`` columns hold words."""
+    top = "".join(
+        f'<th style="text-align:left">{escape(name)}</th>' if place < words else f"<th>{escape(name)}</th>"
+        for place, name in enumerate(head)
+    )
+    body = "".join(
+        f"<tr>{''.join(_cell(name, cell, at < words) for at, (name, cell) in enumerate(zip(head, row)))}</tr>"
+        for row in rows
+    )
+    inner = f'<table class="blocks"><tr>{top}</tr>{body}</table>'
+    return f'<h2>{escape(title)}</h2><div class="card scroll">{inner}</div>'
+
+
+def _cell(name: str, text: str, is_words: bool) -> str:
+    kind = ' class="text whole"' if is_words else ""
+    return f'<td{kind} data-name="{escape(name)}">{escape(text)}</td>'
+
+
+def command(words: str) -> str:
+    """The command that made the page."""
+    return f'<h2>Command</h2><div class="card"><pre>{escape(words)}</pre></div>'

@@ -1,0 +1,27 @@
+"""A digest of the sources a run is made with, so that kept runs of other code are told apart."""
+
+import hashlib
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+_PACKAGES: Final = ("serving", "policies", "hwmodels", "simcore", "traces", "experiments")
+_CONTENT: Final = (".py", ".yaml", ".json")
+# Rooms that show or ask for runs and make none: what changes there leaves runs as they are.
+_SHOWING: Final = ("commands", "compare", "llumnix", "plan", "quart", "report", "reproduce", "story", "sweep")
+
+
+@cache
+def code_digest() -> str:
+    """SHA-256 over the files of the packages that a run uses."""
+    top, found = Path(__file__).resolve().parents[2], hashlib.sha256()
+    for package in _PACKAGES:
+        for path in sorted((top / package).rglob("*")):
+            place = path.relative_to(top)
+            if path.suffix in _CONTENT and not _only_shows(place):
+                found.update(place.as_posix().encode() + b"\0" + path.read_bytes())
+    return found.hexdigest()
+
+
+def _only_shows(place: Path) -> bool:
+    return place.parts[0] == "experiments" and place.parts[1] in _SHOWING

@@ -1,0 +1,1 @@
+"""Many runs of one command: which, carried out where, kept as they finish, and what they come to."""

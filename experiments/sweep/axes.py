@@ -1,0 +1,138 @@
+"""From words with several values to axes, in the grammar of Hydra's multirun.
+
+``seed=0,1,2``, ``seed=range(0,3)``, ``system=glob(blitz*)``, ``cluster=choice(a100_x4,h100_x2)``; of a search
+also ``system.scaler.up=interval(0.5,0.9)``.
+"""
+
+import fnmatch
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Glob, IntervalSweep, Override, QuotedString, Transformer
+from hydra.errors import HydraException
+
+from experiments.config.config import RunConfig
+from experiments.config.options import option_groups
+from experiments.config.overrides import LITERAL_KEYS, echo, leaves
+from serving.vocabulary.errors import UserError
+
+MOST_POINTS: Final = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """A key and the values it is to take, as texts of single runs; ``end`` of an interval alone."""
+
+    key: str
+    texts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A key that a search may set to any number from ``low`` to ``high``.
+
+    ``whole``: integers alone, as ``int(interval(1,8))`` asks for, and every key that takes an integer.
+    """
+
+    key: str
+    low: float
+    high: float
+    whole: bool
+    log: bool
+
+
+def axes_of(words: Sequence[str]) -> tuple[list[str], list[Axis], list[Interval]]:
+    """Words of one value as they are, then axes and intervals in the order of the words.
+
+    Raises UserError for what Hydra's grammar does not read, an axis without values and a key given twice.
+    """
+    plain, axes, intervals = list[str](), list[Axis](), list[Interval]()
+    for word in words:
+        found = _read(word)
+        if isinstance(found, Axis):
+            axes.append(found)
+        elif isinstance(found, Interval):
+            intervals.append(found)
+        else:
+            plain.append(word)
+    keys = [word.partition("=")[0] for word in plain] + [one.key for one in (*axes, *intervals)]
+    for key in keys:
+        if keys.count(key) > 1:
+            raise UserError(f"{key} is given twice: write it once, such as {key}=A,B")
+    return plain, axes, intervals
+
+
+def _read(word: str) -> Axis | Interval | None:
+    """None for a word of one value."""
+    key, equals, text = word.partition("=")
+    if not equals or not ("," in text or text.endswith(")")) or _is_file(key, text):
+        return None
+    try:
+        override = OverridesParser.create().parse_override(word)
+    except HydraException as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise UserError(
+            f"{key}={echo(text)} is no list of values ({reason}): write values with commas between, such as "
+            f"{key}=A,B, or range(1,5)"
+        ) from error
+    if not override.is_sweep_override():
+        return None
+    value = override.value()
+    if isinstance(value, IntervalSweep):
+        return _interval(key, value)
+    texts = _matching(key, value) if isinstance(value, Glob) else _texts(override)
+    if not texts:
+        raise UserError(f"{key}={echo(text)} gives no value: write {key}=A,B")
+    if len(texts) > MOST_POINTS:
+        raise UserError(f"{key}={echo(text)} gives {len(texts)} values: write at most {MOST_POINTS}")
+    return Axis(key, tuple(dict.fromkeys(texts)))
+
+
+def _is_file(key: str, text: str) -> bool:
+    """Whether the whole text is one path, commas and all."""
+    return key in LITERAL_KEYS and os.path.exists(text)  # noqa: PTH110 (Path.exists raises for long names)
+
+
+def _interval(key: str, value: IntervalSweep) -> Interval:
+    assert value.start is not None
+    assert value.end is not None
+    wanted = leaves(RunConfig).get(key)
+    whole = isinstance(value.start, int) or (wanted is not None and wanted.type is int)
+    if not value.start < value.end:
+        raise UserError(f"{key}=interval({value.start},{value.end}) is empty: write the lower number first")
+    if "log" in value.tags and value.start <= 0:
+        raise UserError(f"{key}: a logarithmic interval starts above 0: write interval(0.01,{value.end})")
+    return Interval(key, float(value.start), float(value.end), whole, "log" in value.tags)
+
+
+def _matching(key: str, value: Glob) -> list[str]:
+    names = option_groups().get(key)
+    if names is None:
+        raise UserError(f"{key}=glob(...) needs a group of options: write {key}=A,B")
+    return [name for name in names if _fits(name, value.include) and not _fits(name, value.exclude)]
+
+
+def _fits(name: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _texts(override: Override) -> list[str]:
+    return [text_of(value) for value in override.sweep_iterator(transformer=Transformer.identity)]
+
+
+def text_of(value: Any) -> str:
+    """One value as a single run takes it: ``2.0`` as 2, which integers and numbers both are."""
+    if isinstance(value, QuotedString):
+        return str(value.text)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if value is None:
+        return "null"
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        return str(int(value))
+    if isinstance(value, list):
+        return f"[{','.join(map(text_of, value))}]"
+    return str(value)

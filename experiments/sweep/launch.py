@@ -1,0 +1,144 @@
+"""Where points are carried out: processes of this machine (joblib), a Ray cluster, or Slurm (submitit).
+
+Each yields (point, outcome) as they finish, in any order.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+from uuid import uuid4
+
+from experiments.sweep.outcome import Outcome, outcome_of
+from experiments.sweep.points import Point
+from experiments.sweep.sweep_folder import write_point
+from serving.vocabulary.errors import UserError
+
+Finished = Iterator[tuple[Point, Outcome]]
+LAUNCHERS: Final = ("local", "ray", "slurm")
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """``folders``: where every point leaves its whole results, "" for nowhere."""
+
+    launcher: str = "local"
+    processes: int = 2
+    folders: str = ""
+    ray_address: str = ""
+    slurm_cluster: str = "slurm"
+    slurm_partition: str = ""
+    slurm_jobs: int = 8
+    scratch: str = ""
+
+    def carry_out(self, points: Sequence[Point]) -> Finished:
+        """Raises UserError when the launcher cannot be had."""
+        if not points:
+            return iter(())
+        return {"local": _local, "ray": _ray, "slurm": _slurm}[self.launcher](self, points)
+
+    def folder_of(self, point: Point) -> str:
+        """The point's own result folder."""
+        return str(Path(self.folders) / point.id) if self.folders else ""
+
+
+def carried_out(point: Point, folder: str) -> tuple[int, Outcome]:
+    """In a process of any launcher: the place among the points, and what came of it."""
+    return point.place, outcome_of(point.words, folder)
+
+
+def _local(launch: Launch, points: Sequence[Point]) -> Finished:
+    if launch.processes == 1 or len(points) == 1:
+        for point in points:
+            yield point, carried_out(point, launch.folder_of(point))[1]
+        return
+    from joblib import Parallel, delayed
+
+    by_place = {point.place: point for point in points}
+    pool = Parallel(launch.processes, return_as="generator_unordered", batch_size=1)
+    for place, outcome in pool(delayed(carried_out)(point, launch.folder_of(point)) for point in points):
+        yield by_place[place], outcome
+
+
+def _ray(launch: Launch, points: Sequence[Point]) -> Finished:
+    """One actor per CPU of the cluster, so that each loads the simulator once."""
+    ray = _needed("ray", "ray")
+    began = not ray.is_initialized()
+    if began:
+        with _ray_refused(launch.ray_address):
+            ray.init(address=launch.ray_address or None, log_to_driver=False, logging_level="error")
+    by_place = {point.place: point for point in points}
+    try:
+        cpus = max(1, int(ray.cluster_resources().get("CPU", 1)))
+        actor = ray.remote(num_cpus=1)(_Carrier)
+        crew = ray.util.ActorPool([actor.remote() for _ in range(min(cpus, len(points)))])
+        tasks = [(point, launch.folder_of(point)) for point in points]
+        for place, outcome in crew.map_unordered(lambda one, task: one.carry_out.remote(*task), tasks):
+            yield by_place[place], outcome
+    finally:
+        if began:
+            ray.shutdown()
+
+
+class _Carrier:
+    """Of a Ray actor: a process that stays."""
+
+    def carry_out(self, point: Point, folder: str) -> tuple[int, Outcome]:
+        return carried_out(point, folder)
+
+
+def _ray_refused(address: str) -> Any:
+    from contextlib import contextmanager
+
+    @contextmanager
+    def told() -> Iterator[None]:
+        try:
+            yield
+        except (ConnectionError, ValueError, RuntimeError) as error:
+            raise UserError(
+                f"ray.address={address} cannot be reached ({str(error).partition(chr(10))[0]}): write "
+                "ray.address=auto for the cluster of this machine, or leave it out to start one"
+            ) from error
+
+    return told()
+
+
+def _slurm(launch: Launch, points: Sequence[Point]) -> Finished:
+    """``slurm_jobs`` jobs of an array; each carries out every so many-th point."""
+    submitit = _needed("submitit", "slurm")
+    executor = submitit.AutoExecutor(folder=launch.scratch, cluster=launch.slurm_cluster)
+    executor.update_parameters(
+        name="servetwin", cpus_per_task=1, timeout_min=24 * 60,
+        **({"slurm_partition": launch.slurm_partition} if launch.slurm_partition else {}),
+    )  # fmt: skip
+    count = min(launch.slurm_jobs, len(points))
+    shares = [tuple(points[first::count]) for first in range(count)]
+    folders = [tuple(map(launch.folder_of, one)) for one in shares]
+    names = [str(Path(launch.scratch) / f"{uuid4().hex}.jsonl") for _ in shares]
+    by_place = {point.place: point for point in points}
+    try:
+        jobs = executor.map_array(all_carried_out, shares, folders, names)
+    except (OSError, RuntimeError) as error:
+        raise UserError(f"launcher=slurm cannot submit ({error}): run it where sbatch is") from error
+    for job in submitit.helpers.as_completed(jobs):
+        for place, outcome in job.result():
+            yield by_place[place], outcome
+
+
+def all_carried_out(points: Sequence[Point], folders: Sequence[str], name: str) -> list[tuple[int, Outcome]]:
+    """In one job; finished points are in the file of that ``name``, also when the job is ended."""
+    found = []
+    with Path(name).open("w", encoding="utf-8") as file:
+        for point, folder in zip(points, folders, strict=True):
+            found.append(carried_out(point, folder))
+            write_point(file, point, found[-1][1])
+    return found
+
+
+def _needed(module: str, extra: str) -> Any:
+    import importlib
+
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise UserError(f"launcher={extra} needs {module}: pip install 'servetwin[{extra}]'") from error

@@ -1,0 +1,171 @@
+"""``report.html`` of a sweep: what every setting comes to, who is better, and a chart of each metric."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import numpy as np
+
+from experiments.report import plots
+from experiments.report.answer_page import COLORS, command, notes, page, table
+from experiments.report.figures import figure
+from experiments.report.number_text import duration, number, share
+from experiments.sweep.student import Interval
+from experiments.sweep.table import SEED, Sweep, Values, differences, means, typed
+
+_MOST_ROWS: Final = 60
+_NAMES: Final = {
+    "ttft_ms": "TTFT", "tpot_ms": "TPOT", "itl_ms": "ITL", "e2e_ms": "E2E",
+    "slo.attainment": "SLO attainment", "slo.goodput_req_per_s": "goodput, req/s",
+    "gpu_seconds": "GPU-seconds", "throughput.req_per_s": "throughput, req/s",
+}  # fmt: skip
+
+
+def sweep_page(sweep: Sweep, words: str, metrics: Sequence[str]) -> str:
+    """``metrics``: the numbers of a summary that are shown."""
+    axes = " × ".join(f"{len(axis.texts)} {axis.key}" for axis in sweep.axes) or "one run"  # noqa: RUF001
+    shown = [metric for metric in metrics if sweep.by_seed(metric)]
+    parts = [
+        notes(refusals(sweep)),
+        _settings(sweep, shown),
+        *_compared(sweep, shown),
+        _charts(sweep, shown),
+        command(words),
+    ]
+    claim = f"{len(sweep.points)} runs: {axes}."
+    foot = "Intervals are 95 % of Student's t over the seeds; docs/SWEEP.md says what they rest on."
+    return page("Sweep", axes, claim, parts, foot)
+
+
+def refusals(sweep: Sweep) -> list[str]:
+    """One sentence per reason, with the first point that had it."""
+    found: dict[str, list[str]] = {}
+    for point, why in sweep.refused():
+        found.setdefault(why, []).append(point.name)
+    return [f"{_many(len(names))} refused, first {names[0]}: {why}" for why, names in found.items()]
+
+
+def _many(count: int) -> str:
+    return "1 point was" if count == 1 else f"{count} points were"
+
+
+def name_of(metric: str) -> str:
+    """``ttft_ms.p99`` as "TTFT P99"."""
+    if metric in _NAMES:
+        return _NAMES[metric]
+    group, _, statistic = metric.partition(".")
+    if group in _NAMES:
+        return f"{_NAMES[group]} {statistic.upper() if statistic[:1] == 'p' else statistic}"
+    return metric
+
+
+def told(metric: str, value: float | None) -> str:
+    """A value in the unit a person would use."""
+    if metric.partition(".")[0].endswith("_ms"):
+        return duration(value)
+    return share(value) if metric.endswith(("attainment", "share")) else number(value)
+
+
+def told_interval(metric: str, one: Interval | None) -> str:
+    """The mean and, over several seeds, the half width of its interval."""
+    if one is None:
+        return "–"  # noqa: RUF001 (as tables show what is missing)
+    return told(metric, one.mean) + ("" if one.half is None else f" ± {told(metric, one.half)}")
+
+
+def setting_name(setting: Values) -> str:
+    """``system=vllm, cluster=a100_x4``."""
+    return ", ".join(f"{key}={text}" for key, text in setting) or "every run"
+
+
+def _settings(sweep: Sweep, metrics: Sequence[str]) -> str:
+    found = {metric: means(sweep, metric) for metric in metrics}
+    keys = [axis.key for axis in sweep.axes if axis.key != SEED] or ["setting"]
+    rows = [
+        [*([text for _, text in setting] or ["every run"])]
+        + [told_interval(metric, found[metric].get(setting)) for metric in metrics]
+        for setting in sweep.settings()
+    ]
+    title = "Every setting, mean over seeds" + ("" if len(rows) <= _MOST_ROWS else f" (first {_MOST_ROWS})")
+    return table(title, [*keys, *map(name_of, metrics)], rows[:_MOST_ROWS], len(keys))
+
+
+def named_axes(sweep: Sweep) -> list[str]:
+    """Axes of words and not of numbers, such as system: the ones whose values are compared."""
+    return [
+        axis.key
+        for axis in sweep.axes
+        if axis.key != SEED and len(axis.texts) > 1 and isinstance(typed(axis.texts)[0], str)
+    ]
+
+
+def _compared(sweep: Sweep, metrics: Sequence[str]) -> list[str]:
+    parts = []
+    for key in named_axes(sweep):
+        first = next(axis.texts[0] for axis in sweep.axes if axis.key == key)
+        found = {metric: differences(sweep, metric, key) for metric in metrics}
+        settings = list(dict.fromkeys(setting for one in found.values() for setting in one))
+        rows = [
+            [setting_name(setting), *(told_difference(m, found[m].get(setting)) for m in metrics)]
+            for setting in settings[:_MOST_ROWS]
+        ]
+        title = f"Against {key}={first}, the same seeds"
+        parts.append(table(title, ["setting", *map(name_of, metrics)], rows))
+    return parts
+
+
+def told_difference(metric: str, one: Interval | None) -> str:
+    """By how much more; what an interval around 0 leaves open is said."""
+    if one is None:
+        return "–"  # noqa: RUF001
+    sign = "+" if one.mean > 0 else "-" if one.mean < 0 else ""
+    text = f"{sign}{told(metric, abs(one.mean))}"
+    if one.half is None:
+        return text
+    return f"{text} ± {told(metric, one.half)}" + (" (not distinguishable)" if one.holds_zero else "")
+
+
+def _charts(sweep: Sweep, metrics: Sequence[str]) -> str:
+    axis = next((one for one in sweep.axes if _is_numeric(one.texts) and one.key != SEED), None)
+    if axis is None:
+        return ""
+    charts = [_chart(sweep, metric, axis.key) for metric in metrics]
+    return f'<h2>By {axis.key}</h2><section class="grid2">{"".join(charts)}</section>'
+
+
+def _is_numeric(texts: Sequence[str]) -> bool:
+    return len(texts) > 1 and not isinstance(typed(texts)[0], str)
+
+
+def _chart(sweep: Sweep, metric: str, key: str) -> str:
+    lines: dict[Values, list[tuple[float, float]]] = {}
+    for setting, one in means(sweep, metric).items():
+        rest = tuple((name, text) for name, text in setting if name != key)
+        lines.setdefault(rest, []).append((float(dict(setting)[key]), one.mean))
+    drawn = dict(list(lines.items())[:COLORS])
+    series = [
+        _series(setting, sorted(points), color) for color, (setting, points) in enumerate(drawn.items(), 1)
+    ]
+    x = _across(key, drawn)
+    y = plots.linear_axis(name_of(metric), *(one.y for one in series), write=lambda v: told(metric, v))
+    left_out = len(lines) - len(drawn)
+    detail = f"{left_out} more settings are in the table" if left_out else ""
+    legend = (
+        [(color, setting_name(setting)) for color, setting in enumerate(drawn, 1)] if len(drawn) > 1 else []
+    )
+    return figure(name_of(metric), detail, plots.line_plot(name_of(metric), series, x, y), legend)
+
+
+def _series(setting: Values, points: Sequence[tuple[float, float]], color: int) -> plots.Series:
+    x, y = np.array(points, dtype=np.float64).T
+    return plots.Series(setting_name(setting), x, y, color)
+
+
+def _across(key: str, lines: Mapping[Values, Sequence[tuple[float, float]]]) -> plots.Axis:
+    values = [x for points in lines.values() for x, _ in points]
+    return (
+        plots.Axis(key, min(values), max(values))
+        if min(values) < max(values)
+        else plots.Axis(key, min(values) - 1, min(values) + 1)
+    )

@@ -1,0 +1,67 @@
+"""The points of a sweep: one run each, named by what it depends on."""
+
+import hashlib
+import itertools
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from experiments.config.overrides import LITERAL_KEYS
+from experiments.results.code_digest import code_digest
+from experiments.sweep.axes import MOST_POINTS, Axis
+from serving.vocabulary.errors import UserError
+
+# A run reads them beside its words: where traces and profiles lie.
+_PLACES: Final = ("SERVETWIN_TRACES", "SERVETWIN_PROFILES")
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One run. ``values``: (key, text) of every axis, in the order of the axes."""
+
+    place: int
+    words: tuple[str, ...]
+    values: tuple[tuple[str, str], ...]
+
+    @property
+    def name(self) -> str:
+        """The values alone, for people."""
+        return " ".join(f"{key}={text}" for key, text in self.values) or "the only run"
+
+    @property
+    def id(self) -> str:
+        """A digest of the words, the code, and the files that the words name.
+
+        The same run in another sweep has the same one.
+        """
+        parts = [*sorted(self.words), code_digest(), *(os.environ.get(name, "") for name in _PLACES)]
+        parts += [_stamp(word) for word in self.words if word.partition("=")[0] in LITERAL_KEYS]
+        return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()[:24]
+
+
+def points_of(plain: Sequence[str], axes: Sequence[Axis]) -> list[Point]:
+    """Every combination, the last axis changing fastest. UserError when they are too many."""
+    count = 1
+    for axis in axes:
+        count *= len(axis.texts)
+    if count > MOST_POINTS:
+        raise UserError(f"the sweep has {count} points: write fewer values, at most {MOST_POINTS} points")
+    return [
+        Point(place, (*plain, *(f"{key}={text}" for key, text in values)), values)
+        for place, values in enumerate(_combined(axes))
+    ]
+
+
+def _combined(axes: Sequence[Axis]) -> Iterator[tuple[tuple[str, str], ...]]:
+    return itertools.product(*([(axis.key, text) for text in axis.texts] for axis in axes))
+
+
+def _stamp(word: str) -> str:
+    """Size and time of the file that a word names, if it names one: other content is another run."""
+    try:
+        found = Path(word.partition("=")[2]).stat()
+    except (OSError, ValueError):
+        return ""
+    return f"{found.st_size} {found.st_mtime_ns}"

@@ -1,0 +1,110 @@
+"""The folder of a sweep: every finished point at once, so that a sweep that was killed goes on where it was.
+
+``points.jsonl`` has one line per finished point and is only ever added to; the tables are made from it.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Final
+
+from experiments.results.unfinished import hold
+from experiments.sweep.outcome import Outcome
+from experiments.sweep.points import Point
+from serving.vocabulary.errors import UserError
+
+POINTS: Final = "points.jsonl"
+SHARDS: Final = "slurm"  # where jobs on other hosts leave theirs
+ABOUT: Final = "sweep.json"
+
+
+class SweepFolder:
+    """Held by one process while it is open, as a context manager.
+
+    Raises UserError for a folder of something else, one that another sweep writes to, and one that cannot be
+    written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._known: dict[str, Outcome] = {}
+        self._file: IO[str] | None = None
+        self._lock: int | None = None
+
+    def __enter__(self) -> "SweepFolder":
+        try:
+            self._check()
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock = hold(self.path, wait=False)
+            if self._lock is None:
+                raise UserError(
+                    f"another sweep writes to out={self.path}: wait for it, or write another out="
+                )
+            for file in (*sorted((self.path / SHARDS).glob("*.jsonl")), self.path / POINTS):
+                self._known |= read_points(file)
+            self._file = (self.path / POINTS).open("a", encoding="utf-8")
+        except OSError as error:
+            raise UserError(
+                f"out={self.path} cannot be written ({error.strerror}): write out= with another folder"
+            ) from error
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        import os
+
+        if self._file is not None:
+            self._file.close()
+        if self._lock is not None:
+            os.close(self._lock)
+
+    def known(self, points: Sequence[Point]) -> dict[int, Outcome]:
+        """Place -> outcome of the points that finished before."""
+        return {point.place: self._known[point.id] for point in points if point.id in self._known}
+
+    def keep(self, point: Point, outcome: Outcome) -> None:
+        """Write it down now."""
+        assert self._file is not None
+        write_point(self._file, point, outcome)
+
+    def tell(self, about: dict[str, object]) -> None:
+        """What the sweep is of, for people and for later commands."""
+        text = json.dumps(about, indent=1, ensure_ascii=False)
+        (self.path / ABOUT).write_text(text + "\n", encoding="utf-8")
+
+    def _check(self) -> None:
+        if self.path.is_file():
+            raise UserError(f"out={self.path} is a file: write out= with the name of a folder")
+        if self.path.is_dir() and any(self.path.iterdir()) and not (self.path / POINTS).is_file():
+            raise UserError(
+                f"out={self.path} holds files that are not a sweep's: write out= with a new folder"
+            )
+
+
+def write_point(file: IO[str], point: Point, outcome: Outcome) -> None:
+    """One line, in the file when this returns."""
+    line = {"id": point.id, "words": point.words, **asdict(outcome)}
+    file.write(json.dumps(line, ensure_ascii=False) + "\n")
+    file.flush()
+
+
+def read_points(file: Path) -> dict[str, Outcome]:
+    """Finished points by id. A last line that was cut is cut off; other lines that are none are left out."""
+    if not file.exists():
+        return {}
+    content = file.read_bytes()
+    whole = content[: content.rfind(b"\n") + 1]
+    if len(whole) < len(content):
+        file.write_bytes(whole)
+    found = {}
+    for line in whole.splitlines():
+        try:
+            data = json.loads(line)
+            numbers = {str(name): float(value) for name, value in data["numbers"].items()}
+            found[str(data["id"])] = Outcome(numbers, str(data["refused"]), float(data["cpu_s"]))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            continue
+    return found

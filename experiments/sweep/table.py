@@ -1,0 +1,123 @@
+"""What the points of a sweep come to: one row per point, means over seeds, and paired differences."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from experiments.sweep.axes import Axis
+from experiments.sweep.outcome import Outcome
+from experiments.sweep.points import Point
+from experiments.sweep.student import Interval, interval_of
+
+SEED: Final = "seed"
+METRICS: Final = (
+    "ttft_ms.mean", "ttft_ms.p99", "tpot_ms.mean", "tpot_ms.p99", "e2e_ms.p99", "slo.attainment",
+    "slo.goodput_req_per_s", "gpu_seconds",
+)  # fmt: skip
+Values = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """Points in order, and what came of each."""
+
+    axes: tuple[Axis, ...]
+    points: tuple[Point, ...]
+    outcomes: tuple[Outcome, ...]
+
+    def rows(self) -> Iterable[tuple[Point, Outcome]]:
+        """Points that ran."""
+        return (row for row in zip(self.points, self.outcomes, strict=True) if not row[1].refused)
+
+    def refused(self) -> list[tuple[Point, str]]:
+        """Points that did not, and why."""
+        pairs = zip(self.points, self.outcomes, strict=True)
+        return [(point, outcome.refused) for point, outcome in pairs if outcome.refused]
+
+    def settings(self) -> list[Values]:
+        """The values of all axes but the seed, each once, in order."""
+        return list(dict.fromkeys(setting_of(point) for point in self.points))
+
+    def by_seed(self, metric: str) -> dict[Values, dict[str, float]]:
+        """Setting -> seed -> the number; points without it are left out."""
+        found: dict[Values, dict[str, float]] = {}
+        for point, outcome in self.rows():
+            if metric in outcome.numbers:
+                found.setdefault(setting_of(point), {})[_seed(point)] = outcome.numbers[metric]
+        return found
+
+
+def setting_of(point: Point) -> Values:
+    """Its values without the seed."""
+    return tuple((key, text) for key, text in point.values if key != SEED)
+
+
+def means(sweep: Sweep, metric: str) -> dict[Values, Interval]:
+    """Setting -> mean and 95 % interval over its seeds."""
+    return {setting: interval_of(list(of.values())) for setting, of in sweep.by_seed(metric).items()}
+
+
+def differences(sweep: Sweep, metric: str, axis: str) -> dict[Values, Interval]:
+    """Setting -> by how much it is above the same setting with the axis's first value, seed by seed.
+
+    The same seed has the same arrivals, so differences vary far less than their terms.
+    """
+    first = next(one.texts[0] for one in sweep.axes if one.key == axis)
+    found, result = sweep.by_seed(metric), {}
+    for setting, values in found.items():
+        base = found.get(tuple((key, first if key == axis else text) for key, text in setting), {})
+        pairs = [value - base[seed] for seed, value in values.items() if seed in base]
+        if pairs and dict(setting)[axis] != first:
+            result[setting] = interval_of(pairs)
+    return result
+
+
+def write_table(sweep: Sweep, path: Path) -> None:
+    """Parquet, one row per point: its values, why it was refused, its numbers; the same on every machine."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    names = list(dict.fromkeys(name for outcome in sweep.outcomes for name in outcome.numbers))
+    columns: dict[str, list[Any]] = {
+        axis.key: [dict(point.values)[axis.key] for point in sweep.points] for axis in sweep.axes
+    }
+    columns = {key: typed(values) for key, values in columns.items()}
+    columns["refused"] = [outcome.refused for outcome in sweep.outcomes]
+    for name in names:
+        columns[name] = [outcome.numbers.get(name) for outcome in sweep.outcomes]
+    with path.open("wb") as file:
+        pq.write_table(pa.table(columns), file)
+
+
+def typed(texts: Sequence[str]) -> list[Any]:
+    """Numbers where all are numbers, so that they sort and plot as such."""
+    try:
+        numbers = [float(text) for text in texts]
+    except ValueError:
+        return list(texts)
+    if not all(math.isfinite(value) for value in numbers):
+        return list(texts)
+    return [int(value) for value in numbers] if all(map(float.is_integer, numbers)) else numbers
+
+
+def write_means(sweep: Sweep, path: Path, metrics: Sequence[str] = ()) -> None:
+    """CSV, one row per setting and number of the table: seeds, mean, lower and upper end."""
+    import csv
+
+    keys = [axis.key for axis in sweep.axes if axis.key != SEED]
+    names = metrics or list(dict.fromkeys(name for one in sweep.outcomes for name in one.numbers))
+    with path.open("w", encoding="utf-8", newline="") as file:
+        out = csv.writer(file)
+        out.writerow([*keys, "metric", "seeds", "mean", "low", "high"])
+        for name in names:
+            for setting, one in means(sweep, name).items():
+                ends = ["" if end is None else repr(end) for end in (one.low, one.high)]
+                out.writerow([*(text for _, text in setting), name, one.count, repr(one.mean), *ends])
+
+
+def _seed(point: Point) -> str:
+    return dict(point.values).get(SEED, "")

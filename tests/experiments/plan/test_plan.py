@@ -1,0 +1,139 @@
+"""``servetwin plan`` against runs of every size, and what it refuses."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from experiments import cli
+from experiments.plan.answer import plan
+from experiments.plan.layout import layout_of
+from experiments.plan.plan_words import plan_words
+from experiments.plan.prices import prices_in
+from experiments.sweep.outcome import outcome_of
+from serving.vocabulary.errors import UserError
+
+TRACE = ("trace=azure_conv_like", "trace.requests=200", "trace.rate_per_s=40")
+ONE = ("gpu=a100", "model.tp=1", "slo.ttft_p99_ms=800", "processes=1", "headroom=false")
+
+
+def test_the_answer_is_that_of_trying_every_size() -> None:
+    found = plan(plan_words([*TRACE, *ONE, "max_gpus=12"]))
+    every = {
+        gpus: outcome_of((*TRACE, f"cluster=a100_x{gpus}", "uncertainty=off")).numbers["ttft_ms.p99"]
+        for gpus in range(1, 13)
+    }
+    least = min(gpus for gpus, p99 in every.items() if p99 <= 800)
+    assert every[1] > 800 > every[12], "else nothing is searched"
+    assert found.ends.mid == least
+    assert found.ranked[0].found.outcome is not None
+    assert found.ranked[0].found.outcome.numbers["ttft_ms.p99"] == every[least]
+    assert len(found.ranked[0].found.tried) < 12
+
+
+def test_the_ends_enclose_the_answer() -> None:
+    found = plan(plan_words([*TRACE, *ONE, "max_gpus=24"]))
+    assert found.ends.low <= found.ends.mid <= found.ends.high
+    assert found.ends.flips
+
+
+def test_layouts_are_ranked_and_what_does_not_run_is_told() -> None:
+    words = [*TRACE, "model=llama3_70b", "gpu=h100", "slo.tpot_p99_ms=80", "slo.ttft_p99_ms=900"]
+    found = plan(plan_words([*words, "processes=1", "headroom=false", "max_gpus=64"]))
+    gpus = [one.found.gpus for one in found.ranked]
+    assert gpus == sorted(gpus, key=lambda many: many or 0)
+    why = {one.found.layout.tp: one.found.refused for one in found.unable}
+    assert "does not fit into 1 x h100" in why[1]
+
+
+def test_the_cheapest_is_by_money_and_not_by_gpus() -> None:
+    words = [*TRACE, "gpu=a100,h100", "model.tp=1", "slo.ttft_p99_ms=800", "find=cheapest", "processes=1"]
+    dear = plan(plan_words([*words, "price.a100=1", "price.h100=100", "headroom=false"]))
+    cheap = plan(plan_words([*words, "price.a100=100", "price.h100=1", "headroom=false"]))
+    assert dear.ranked[0].found.layout.hardware == "a100"
+    assert cheap.ranked[0].found.layout.hardware == "h100"
+    best = cheap.ranked[0]
+    assert best.cost == pytest.approx(best.found.gpus)
+
+
+def test_the_highest_rate_just_meets_the_objective() -> None:
+    found = plan(plan_words([*TRACE, *ONE, "find=rate", "gpus=4"]))
+    factor = found.ends.mid
+    words = (*TRACE, "cluster=a100_x4", "uncertainty=off")
+    at = outcome_of((*words, f"trace.rate_scale={factor:.6g}")).numbers["ttft_ms.p99"]
+    assert at <= 800
+    assert found.rate_per_s == pytest.approx(40, rel=0.2)
+    assert found.ends.high <= factor <= found.ends.low
+
+
+def test_headroom_and_the_busiest_stretch_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    words = [*TRACE, *ONE[:-1], "window_s=1", "max_gpus=12"]
+    assert cli.run(["plan", *words]) == 0
+    shown = capsys.readouterr().out
+    assert "head-room: the rate may grow" in shown
+    assert "busiest 1 s:" in shown
+
+
+def test_many_layouts_are_halved_and_the_best_stays() -> None:
+    layouts = "engine.max_num_seqs=1,2,4,8,64,128"
+    words = [*TRACE, *ONE, layouts, "max_gpus=32"]
+    halved, whole = plan(plan_words(words)), plan(plan_words([*words, "halving=false"]))
+    assert halved.ends.mid == whole.ends.mid
+    assert any("behind after the first 25 requests" in one.dropped for one in halved.unable)
+
+
+def test_split_shares_become_instances_by_role() -> None:
+    layout = layout_of("blitz_a", 1, 1, ("system=distserve_full",), 0.25)
+    assert layout.words_of(16) == (
+        "cluster=blitz_a_2x8", "model.tp=1", "system.instances.prefill=4", "system.instances.decode=12",
+        "system=distserve_full",
+    )  # fmt: skip
+    assert layout.sizes(24) == [8, 16, 24]
+
+
+def test_the_folder_holds_the_answer_and_a_page(tmp_path: Path) -> None:
+    assert cli.run(["plan", *TRACE, *ONE, "max_gpus=12", f"out={tmp_path / 'p'}"]) == 0
+    data = json.loads((tmp_path / "p" / "plan.json").read_text())
+    page = (tmp_path / "p" / "report.html").read_text()
+    assert data["answer"] == data["ranked"][0]["gpus"]
+    assert f"{data['answer']} GPUs (a100, tp 1)" in page
+    assert "<svg" in page
+    assert "http" not in page.replace("http-equiv", "").replace("http://www.w3.org", "")
+
+
+def test_what_nothing_meets_ends_with_status_1(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["plan", *TRACE, "gpu=a100", "model.tp=1", "slo.ttft_p99_ms=0.1", "max_gpus=2"]) == 1
+    assert "No layout meets ttft_ms.p99 <= 0.1" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("gpu=a100",), "a plan needs an objective"),
+        (("slo.ttft_p99_ms=-1",), "is out of range"),
+        (("slo.attainment=1.5",), "is out of range"),
+        (("slo.ttft_p99_ms=500", "find=cheapest"), "needs prices"),
+        (("slo.ttft_p99_ms=500", "find=rate"), "write gpus=8"),
+        (("slo.ttft_p99_ms=500", "cluster=a100_x8"), "write gpu=a100_x8"),
+        (("slo.ttft_p99_ms=500", "gpu=abacus"), "gpu=abacus is unknown"),
+        (("slo.ttft_p99_ms=500", "trace.utilization=0.5"), "follows the cluster"),
+        (("slo.ttft_p99_ms=500", "max_gpus=0"), "max_gpus=0 is out of range"),
+        (("slo.ttft_p99_ms=500", "price.h100=free"), "price.h100=free is wrong"),
+        (("slo.ttft_p99_ms=500", "split=2"), "split a share"),
+        (("slo.ttft_p99_ms=500", "model=nothing"), "unknown option model=nothing"),
+    ],
+)
+def test_wrong_words_are_refused(
+    words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run(["plan", *TRACE, *words]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_prices_have_a_source_and_a_date(tmp_path: Path) -> None:
+    file = tmp_path / "prices.yaml"
+    file.write_text("h100: {per_gpu_hour: 2.5, source: my contract, date: 2026-11-01}\n")
+    assert str(prices_in(file)["h100"]) == "2.5 per GPU-hour (my contract, 2026-11-01)"
+    file.write_text("h100: {per_gpu_hour: 2.5}\n")
+    with pytest.raises(UserError, match="lacks per_gpu_hour, source or date"):
+        prices_in(file)
