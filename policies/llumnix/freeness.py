@@ -32,11 +32,11 @@ def shipped_dispatch(one: LoadReport) -> float:
 
 
 def shipped_migration(one: LoadReport) -> float:
-    """Free blocks less the demand of the queue's head, per running request, the head counted as one."""
+    """Free blocks less the demand of all that wait, per running request, the queue's head counted as one."""
     requests = one.running + (1 if one.waiting else 0)
     if not requests:
         return inf
-    return (_available_blocks(one) - one.first_waiting_tokens / one.block_tokens) / requests
+    return (_available_blocks(one) - one.waiting_tokens / one.block_tokens) / requests
 
 
 def shipped_migration_without_queue(one: LoadReport) -> float:

@@ -12,9 +12,10 @@ class Llumnix:
 
     Sources are below ``migrate_out_threshold`` (``shipped``: blocks per request, ``paper``: iterations) and,
     as shipped, all with a preempted request that waits; destinations are above. One that takes no requests
-    any more is a source before all others. ``defragment``: a queue's head counts. ``rounds``: instances are
-    paired in every such round, as shipped once in four reports of each. The newest request leaves (shipped),
-    or the shortest (paper).
+    any more is a source before all others. ``defragment``: what waits counts. ``rounds``: instances are
+    paired in every such round, as shipped once in four reports of each; as shipped a pair is dropped where
+    one of the two is in a migration already. The request that arrived last leaves (shipped), or the shortest
+    (paper).
 
     ``high_priority_target_tokens``: what an instance with high-priority requests is to hold at most. What is
     above counts as used there, and requests of the lowest priority leave first; as shipped none of high
@@ -46,29 +47,29 @@ class Llumnix:
         sources, destinations = list[tuple[float, int]](), list[tuple[float, int]]()
         for one in view.taking:
             report = view.report(one)
-            if report is None or view.engaged(one):
+            if report is None or (view.engaged(one) and not self._shipped):
                 continue
             freeness = self._freeness(report)
             if freeness < self._threshold or (self._shipped and report.preempted):
                 sources.append((freeness, one))
             elif freeness > self._threshold:
                 destinations.append((-freeness, one))
-        sources += [(-inf, one) for one in view.leaving if not view.engaged(one)]
+        sources += [(-inf, one) for one in view.leaving if self._shipped or not view.engaged(one)]
         return [
             Pair(source, destination, f"freeness {free:.1f} against {-minus_free:.1f}")
             for (free, source), (minus_free, destination) in zip(sorted(sources), sorted(destinations))
+            if not (view.engaged(source) or view.engaged(destination))
         ]
 
     def choose(self, view: SourceView) -> tuple[int, str] | None:
-        """Who leaves; as shipped nobody goes where requests wait."""
+        """Who leaves, if anybody decodes."""
         decoding = list(view.decoding())
-        report = view.report(view.destination)
-        if not decoding or (self._shipped and report is not None and report.waiting):
+        if not decoding:
             return None
         if self._by_priority:
             lowest = min([0 if self._shipped else inf, *map(view.priority, decoding)])
             decoding = [one for one in decoding if view.priority(one) == lowest]
         if self._shipped:
-            return (decoding[-1], "the newest") if decoding else None
+            return (max(decoding, key=view.arrival_ns), "the newest") if decoding else None
         context, chosen = min((view.context_tokens(one), one) for one in decoding)
         return chosen, f"the shortest, {context} tokens"

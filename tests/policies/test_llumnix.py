@@ -28,8 +28,9 @@ def report(
     [
         (report(100, 0), inf, inf, inf),
         (report(41, 10), 4.0, 4.0, 65.6),
-        # Two wait for 10 and 30 blocks: all of it counts where new ones go, the head alone where they leave.
-        (report(21, 3, (160, 480)), -4.0, 2.5, 176 / 3),
+        # Two wait for 10 and 30 blocks. As shipped they are two requests where new ones go, one where they
+        # leave, and all their demand counts in both; in the paper that of the head.
+        (report(21, 3, (160, 480)), -4.0, -5.0, 176 / 3),
         (report(1, 4, (32,)), -0.4, -0.4, -4.0),
         (report(100, 0, (1600,)), -1.0, -1.0, 0.0),
     ],
@@ -118,9 +119,11 @@ def test_a_preempted_request_that_waits_makes_a_source_as_shipped() -> None:
     assert pairs(Llumnix("paper", rounds=1), view) == []
 
 
-def test_one_that_takes_no_requests_is_emptied_first_and_engaged_ones_are_left_alone() -> None:
-    view = Reported(report(9, 4), report(90, 4), report(80, 4), report(90, 4), leaving=(3,), engaged=(1,))
-    assert pairs(Llumnix(rounds=1), view) == [(3, 2)]
+def test_one_that_takes_no_requests_is_emptied_first() -> None:
+    reports = (report(9, 4), report(90, 4), report(80, 4), report(90, 4))
+    assert pairs(Llumnix(rounds=1), Reported(*reports, leaving=(3,))) == [(3, 1), (0, 2)]
+    engaged = Reported(*reports, leaving=(3,), engaged=(1,))
+    assert pairs(Llumnix("paper", 40.0, rounds=1), engaged) == [(3, 2)]
 
 
 def test_without_the_heads_demand_nothing_moves_for_it() -> None:
@@ -136,7 +139,10 @@ def test_instances_are_paired_in_every_fourth_round() -> None:
 
 
 class Source:
-    """An instance between two steps: request -> (priority, context); ``waiting`` at the destination."""
+    """An instance between two steps: request -> (priority, context); the ids are in the order of arrival.
+
+    ``waiting`` at the destination.
+    """
 
     replica, destination = 0, 1
 
@@ -145,6 +151,9 @@ class Source:
 
     def decoding(self) -> list[int]:
         return list(self.requests)
+
+    def arrival_ns(self, request: int) -> int:
+        return request
 
     def priority(self, request: int) -> int:
         return self.requests[request][0]
@@ -157,10 +166,11 @@ class Source:
 
 
 def test_the_newest_of_normal_priority_leaves_as_shipped_the_shortest_in_the_paper() -> None:
-    view = Source({4: (0, 90), 7: (0, 30), 5: (0, 60), 6: (1, 10)})
+    """By arrival, which is vLLM's order of what runs: 4 was admitted last, for it has come from elsewhere."""
+    view = Source({7: (0, 50), 5: (0, 30), 8: (1, 10), 4: (0, 90)})
     shipped, paper = (Llumnix(rule, high_priority_target_tokens=160) for rule in ("shipped", "paper"))
-    assert shipped.choose(view) == (5, "the newest")  # type: ignore[arg-type]
-    assert paper.choose(view) == (7, "the shortest, 30 tokens")  # type: ignore[arg-type]
+    assert shipped.choose(view) == (7, "the newest")  # type: ignore[arg-type]
+    assert paper.choose(view) == (5, "the shortest, 30 tokens")  # type: ignore[arg-type]
     assert shipped.choose(Source({6: (1, 10)})) is None  # type: ignore[arg-type]
     assert paper.choose(Source({6: (1, 10)})) == (6, "the shortest, 10 tokens")  # type: ignore[arg-type]
 
@@ -211,10 +221,17 @@ def test_normal_requests_leave_an_instance_with_urgent_ones() -> None:
     assert pairs(Llumnix(rounds=1), view) == []
 
 
-def test_nobody_goes_where_requests_wait_as_shipped() -> None:
+def test_a_request_may_go_where_others_wait_for_memory() -> None:
+    """The artefact's multi-stage migration asks for free blocks alone (AsyncActorLLMEngine.migrate_in_stage_0)."""
     view = Source({4: (0, 90)}, waiting=(16,))
-    assert Llumnix().choose(view) is None  # type: ignore[arg-type]
-    assert Llumnix("paper").choose(view) is not None  # type: ignore[arg-type]
+    for rule in ("shipped", "paper"):
+        assert Llumnix(rule).choose(view) is not None  # type: ignore[arg-type]
+
+
+def test_who_migrates_already_takes_part_in_the_pairing_as_shipped_and_its_pair_is_dropped() -> None:
+    view = Reported(report(1, 4), report(90, 4), report(9, 4), report(60, 4), engaged=(0,))
+    assert pairs(Llumnix(rounds=1), view) == [(2, 3)]
+    assert pairs(Llumnix("paper", 200.0, rounds=1), view) == [(2, 1)]
 
 
 @pytest.mark.parametrize(

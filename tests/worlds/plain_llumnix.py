@@ -48,17 +48,18 @@ class PlainLlumnix:
         sources, destinations = list[tuple[float, int]](), list[tuple[float, int]]()
         for one in view.taking:
             report = reports[one]
-            if report is None or view.engaged(one):
+            if report is None or (view.engaged(one) and not self._shipped):
                 continue
             freeness = self._freeness(report)
             if freeness < self._threshold or (self._shipped and report.preempted):
                 sources.append((freeness, one))
             elif freeness > self._threshold:
                 destinations.append((-freeness, one))
-        sources += [(-inf, one) for one in view.leaving if not view.engaged(one)]
+        sources += [(-inf, one) for one in view.leaving if self._shipped or not view.engaged(one)]
         return [
             Pair(source, destination, f"freeness {free:.1f} against {-minus_free:.1f}")
             for (free, source), (minus_free, destination) in zip(sorted(sources), sorted(destinations))
+            if not (view.engaged(source) or view.engaged(destination))
         ]
 
     def choose(self, view: SourceView) -> tuple[int, str] | None:
