@@ -8,7 +8,7 @@ import numpy as np
 
 from experiments.llumnix.draw import panels_of
 from experiments.llumnix.judge import Curve, Judge
-from experiments.llumnix.set_ups import BY_TITLE, LLUMNIX, system
+from experiments.llumnix.set_ups import BY_TITLE, CLUSTER_12000, LLUMNIX, system
 from experiments.reproduce.figure import Figure, Row
 from experiments.reproduce.outcomes import Metric, Outcome
 from experiments.reproduce.set_ups import Case
@@ -54,7 +54,7 @@ def curves(requests: int) -> list[Curve]:
     workload = BY_TITLE["S-S"]
     found = []
     for gap_cv in CVS:
-        set_up = workload.at(_RATE_PER_S, requests, gap_cv, priority_share=_SHARE)
+        set_up = workload.at(_RATE_PER_S, requests, gap_cv, CLUSTER_12000, _SHARE)
         # llumnix of Figure 11 is llumnix_base; here it is the whole system.
         base = system(LLUMNIX, set_up, workload, columns=_COLUMNS, label=BASE)
         whole = system(LLUMNIX, set_up, workload, ("system=llumnix",), _COLUMNS)

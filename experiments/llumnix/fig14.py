@@ -6,7 +6,7 @@ from typing import Final
 from experiments.llumnix.draw import panels_of
 from experiments.llumnix.judge import Curve, Judge
 from experiments.llumnix.metrics import INSTANCES, METRICS
-from experiments.llumnix.set_ups import BY_TITLE, INFAAS, LLUMNIX, PAPER_REQUESTS, system
+from experiments.llumnix.set_ups import BY_TITLE, CLUSTER_12000, INFAAS, LLUMNIX, PAPER_REQUESTS, system
 from experiments.reproduce.figure import Figure
 from experiments.reproduce.set_ups import Case, SetUp, Words
 
@@ -41,8 +41,8 @@ def autoscaled(name: str, set_up: SetUp, extra: Words = (), told: str = SCALED) 
 def curves(requests: int) -> list[Curve]:
     """Both systems at each rate, then with each coefficient of variation."""
     l_l = BY_TITLE["L-L"]
-    poisson = [("poisson", rate, l_l.at(rate, requests)) for rate in RATES_PER_S]
-    gamma = [("gamma", cv, l_l.at(GAMMA_RATE_PER_S, requests, cv)) for cv in GAP_CVS]
+    poisson = [("poisson", rate, l_l.at(rate, requests, words=CLUSTER_12000)) for rate in RATES_PER_S]
+    gamma = [("gamma", cv, l_l.at(GAMMA_RATE_PER_S, requests, cv, CLUSTER_12000)) for cv in GAP_CVS]
     return [
         Curve(panel, name, x, autoscaled(name, set_up), ALL)
         for panel, x, set_up in (*poisson, *gamma)

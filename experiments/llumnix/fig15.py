@@ -5,7 +5,7 @@ from typing import Final
 from experiments.llumnix.draw import panels_of
 from experiments.llumnix.fig14 import ALL, INPUTS, SCALED, SYSTEMS, autoscaled
 from experiments.llumnix.judge import Curve, Judge
-from experiments.llumnix.set_ups import BY_TITLE
+from experiments.llumnix.set_ups import BY_TITLE, CLUSTER_12000
 from experiments.reproduce.figure import Figure
 from experiments.reproduce.set_ups import Case
 
@@ -20,7 +20,7 @@ def curves(requests: int) -> list[Curve]:
 
 
 def _case(name: str, low: int, requests: int) -> Case:
-    set_up = BY_TITLE["L-L"].at(RATE_PER_S, requests)
+    set_up = BY_TITLE["L-L"].at(RATE_PER_S, requests, words=CLUSTER_12000)
     return autoscaled(name, set_up, (f"system.scaler.low={low}",), f"{SCALED} from {low}")
 
 
