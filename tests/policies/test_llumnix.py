@@ -222,7 +222,7 @@ def test_normal_requests_leave_an_instance_with_urgent_ones() -> None:
 
 
 def test_a_request_may_go_where_others_wait_for_memory() -> None:
-    """The artefact's multi-stage migration asks for free blocks alone (AsyncActorLLMEngine.migrate_in_stage_0)."""
+    """The artefact's staged migration asks for free blocks alone (AsyncActorLLMEngine.migrate_in_stage_0)."""
     view = Source({4: (0, 90)}, waiting=(16,))
     for rule in ("shipped", "paper"):
         assert Llumnix(rule).choose(view) is not None  # type: ignore[arg-type]
