@@ -14,10 +14,10 @@ PAPER_REQUESTS: Final = 10_000
 # Its lengths go beyond LLaMA's context, so the length is written; 12,800 tokens a pass is the artefact's.
 _LONG: Final[Words] = ("engine.max_model_len=12800", "engine.max_new_tokens=6144", "uncertainty=off")
 ENGINE: Final[Words] = ("engine.max_num_batched_tokens=12800", *_LONG)
-# vLLM keeps memory for the pass and gives the rest to KV: on an A10 862, 832, 831 and 792 blocks with 4,400, 7,500, 8,700 and
-# 12,000 tokens a pass (the table of the artefact's simulator, vllm/simulator/profiling.py). With 12,800 783 are left: a layer of
-# LLaMA-7B holds 90.6 kB per token at its widest (gate and up projection, their product, three vectors of the hidden size, float16).
-# The 13,616 tokens that section 6.1 names are 851 blocks.
+# vLLM keeps memory for the pass and gives the rest to KV: on an A10 862, 832, 831 and 792 blocks with 4,400,
+# 7,500, 8,700 and 12,000 tokens a pass (the table of the artefact's simulator, vllm/simulator/profiling.py).
+# With 12,800 783 are left: a layer of LLaMA-7B holds 90.6 kB per token at its widest (gate and up projection,
+# their product, three vectors of the hidden size; float16). The 13,616 tokens that section 6.1 names are 851.
 KV_BLOCKS: Final = {12_800: 783, 12_000: 792}
 
 
