@@ -21,7 +21,10 @@ from realexec.decoder_layer import (
     project,
 )
 from realexec.kv import RequestKV
-from realexec.models import build_model
+from realexec.layer_layout import EMBEDDING
+from realexec.models import model_spec
+from realexec.tensor_memory import HeapMemory, Memory
+from realexec.weights import Weights
 from serving.vocabulary.layers import LayerRange
 
 # Products of fewer rows may take special kernels (measured with MKL 2024.2 on AVX-512: 1, 2 and 3 rows do).
@@ -33,10 +36,14 @@ DUMMY_TOKEN: Final = 0
 def padded_rows(tokens: int, known_tokens: int, batch_size: int) -> int:
     """How many rows a chunk of ``tokens`` runs with, so that its products take the reference's kernels.
 
-    The reference computes ``batch_size * known_tokens`` rows at once. Only small products are special: any
-    two large enough row counts give the same bits.
+    The reference computes ``batch_size * known_tokens`` rows at once. Only small products are special, and
+    the last rows of an odd number of them; among several copies of the prompt the first one has neither.
     """
-    return max(tokens, min(batch_size * known_tokens, SMALL_PRODUCT_ROWS))
+    if batch_size == 1:
+        return max(tokens, min(known_tokens, SMALL_PRODUCT_ROWS))
+    if batch_size * known_tokens < SMALL_PRODUCT_ROWS:
+        return batch_size * known_tokens
+    return -(-tokens // SMALL_PRODUCT_ROWS) * SMALL_PRODUCT_ROWS
 
 
 class DecodeRow(NamedTuple):
@@ -48,15 +55,35 @@ class DecodeRow(NamedTuple):
 
 
 class ModelRunner:
-    """One model with seeded random weights, fp32, one thread; a request's whole state is its RequestKV."""
+    """Layers [first, last) of one model on one thread; a request's whole state is its RequestKV.
 
-    def __init__(self, model: Mapping[str, Any], seed: int, batch_size: int) -> None:
+    Layers run once their `weights` are whole; a worker that loads runs the first ones while the others come.
+    ``memory`` is where weights lie (none: on the heap). Unless ``filled`` nothing is whole at first.
+    """
+
+    def __init__(
+        self,
+        model: Mapping[str, Any],
+        seed: int,
+        batch_size: int,
+        layers: LayerRange | None = None,
+        memory: Memory | None = None,
+        filled: bool = True,
+    ) -> None:
         # The thread count changes the order of additions, so every worker and the reference use one.
         torch.set_num_threads(1)
+        self.spec = model_spec(model)
         self.batch_size = batch_size
-        self._model = build_model(model, seed)
+        self.memory: Memory = HeapMemory(self.spec.device) if memory is None else memory
+        self.layers = LayerRange(0, self.spec.layers) if layers is None else layers
+        self.source = self.spec.source(seed)
+        self.weights = Weights(self.spec.layout(self.layers), self.memory, self.spec.dtype)
+        self._model = self.spec.skeleton()
         self._layers = self._model.model.layers
-        self.layers = LayerRange(0, len(self._layers))
+        for unit in self.weights.layout.units:
+            _assign(self._model, self.weights.tensors(unit))
+            if filled:
+                self.weights.fill(unit, self.source)
 
     def new_kv(self, tokens: int) -> RequestKV:
         """Room for the keys and values of ``tokens`` positions in every layer."""
@@ -91,7 +118,9 @@ class ModelRunner:
 
     def embed(self, tokens: Sequence[int]) -> torch.Tensor:
         """Token ids to hidden states [rows, hidden size]."""
-        hidden: torch.Tensor = self._model.model.embed_tokens(torch.tensor(tokens))
+        self._require(EMBEDDING)
+        ids = torch.tensor(tokens, device=self.spec.device)
+        hidden: torch.Tensor = self._model.model.embed_tokens(ids)
         return hidden
 
     def prefill_layers(
@@ -104,7 +133,8 @@ class ModelRunner:
         layers: LayerRange,
     ) -> torch.Tensor:
         """Run ``layers`` over the rows of one chunk, of which the first ``tokens`` are real."""
-        rotation = self._rotation(hidden, torch.arange(start, start + hidden.shape[0]))
+        self._require(*range(layers.first + 1, layers.last + 1))
+        rotation = self._rotation(hidden, range(start, start + hidden.shape[0]))
         positions = attended_positions(start + tokens, known_tokens)
         for index in range(layers.first, layers.last):
             layer = self._layers[index]
@@ -119,8 +149,8 @@ class ModelRunner:
     ) -> torch.Tensor:
         """Run ``layers`` over a decode batch; every live row attends to its own KV at its own length."""
         dummies = hidden.shape[0] - len(batch)
-        positions = torch.tensor([*(row.position for row in batch), *[0] * dummies])
-        rotation = self._rotation(hidden, positions)
+        self._require(*range(layers.first + 1, layers.last + 1))
+        rotation = self._rotation(hidden, [*(row.position for row in batch), *[0] * dummies])
         for index in range(layers.first, layers.last):
             layer = self._layers[index]
             queries, keys, values = project(layer, hidden, rotation)
@@ -134,10 +164,25 @@ class ModelRunner:
 
     def greedy(self, hidden: torch.Tensor) -> list[int]:
         """The most likely next token of each row, from final hidden states [rows, hidden size]."""
+        self._require(*self.weights.layout.head_units())
         logits = self._model.lm_head(self._model.model.norm(hidden))
         tokens: list[int] = logits.argmax(dim=-1).tolist()
         return tokens
 
-    def _rotation(self, hidden: torch.Tensor, positions: torch.Tensor) -> Rotation:
-        rotation: Rotation = self._model.model.rotary_emb(hidden, position_ids=positions[None])
+    def _rotation(self, hidden: torch.Tensor, positions: Sequence[int]) -> Rotation:
+        ids = torch.tensor([positions], device=hidden.device)
+        rotation: Rotation = self._model.model.rotary_emb(hidden, position_ids=ids)
         return rotation
+
+    def _require(self, *units: int) -> None:
+        """ValueError unless all these units are whole here: their tensors would be full of anything."""
+        if not self.weights.whole.issuperset(units):
+            missing = sorted(set(units) - self.weights.whole)
+            raise ValueError(f"units {missing} are not whole on this worker")
+
+
+def _assign(model: torch.nn.Module, tensors: Mapping[str, torch.Tensor]) -> None:
+    """Make the tensors the model's parameters of these names; no copy."""
+    for name, tensor in tensors.items():
+        module, _, leaf = name.rpartition(".")
+        model.get_submodule(module).register_parameter(leaf, torch.nn.Parameter(tensor, requires_grad=False))

@@ -1,13 +1,19 @@
-"""Small models with random weights, built the same way by every worker and by the token check."""
+"""Which model is run: its configuration, its dtype and device, and where its parameters come from."""
 
 import copy
+import json
 from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
+from realexec.layer_layout import LayerLayout, Parameters
+from realexec.weight_sources import EMBEDDING_TABLE, HEAD, SafetensorsSource, SeededSource, WeightSource
 from serving.vocabulary.errors import UserError
+from serving.vocabulary.layers import LayerRange
 
 # The families whose decoder layers the model runner executes: same submodule names, full causal attention.
 FAMILIES: Final = ("llama", "mistral", "qwen2", "qwen3")
@@ -16,30 +22,132 @@ FAMILIES: Final = ("llama", "mistral", "qwen2", "qwen3")
 # equal tokens would prove nothing.
 INITIALIZER_RANGE: Final = 0.2
 
+DTYPES: Final = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+# Keys of ours beside those of the family's configuration.
+_OURS: Final = ("checkpoint", "dtype", "device")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSpec:
+    """A model as it is to be run. ``keys``: those of its configuration that were given.
+
+    ``checkpoint``: the folder its parameters are read from; None: they are random.
+    """
+
+    keys: Mapping[str, Any]
+    config: Any
+    checkpoint: Path | None
+    dtype: torch.dtype
+    device: str
+
+    @property
+    def layers(self) -> int:
+        """How many it has."""
+        return int(self.config.num_hidden_layers)
+
+    def source(self, seed: int) -> WeightSource:
+        """Its parameters, on this machine's disk or drawn with ``seed``."""
+        tied = self.config.tie_word_embeddings
+        if self.checkpoint is not None:
+            return SafetensorsSource(self.checkpoint, tied)
+        return SeededSource(self.keys, seed, self.config.initializer_range, tied)
+
+    def skeleton(self) -> PreTrainedModel:
+        """The modules without parameters: all of them are on the device ``meta``, which has no memory."""
+        with torch.device("meta"):
+            model: PreTrainedModel = AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
+                self.config, dtype=self.dtype, attn_implementation="sdpa"
+            )
+        # Its frequencies are in no checkpoint; it makes them.
+        with torch.device(self.device):
+            model.model.rotary_emb = type(model.model.rotary_emb)(config=self.config)
+        model.train(False)
+        return model
+
+    def layout(self, layers: LayerRange | None = None) -> LayerLayout:
+        """Where the parameters of these layers (None: of all) lie in a stretch of memory."""
+        units = units_of_skeleton(self.skeleton(), self.layers)
+        whole = LayerRange(0, self.layers) if layers is None else layers
+        return LayerLayout(units, self.dtype.itemsize, whole, self.config.tie_word_embeddings)
+
+
+def model_spec(model: Mapping[str, Any]) -> ModelSpec:
+    """``model`` holds the keys of the family's `transformers` configuration (``hidden_size``,
+    ``num_hidden_layers``, ...); ``model_type`` picks the family (default ``llama``), ``initializer_range`` is
+    `INITIALIZER_RANGE` unless given. Besides: ``dtype`` (float32 or bfloat16), ``device`` (cpu, cuda), and
+    ``checkpoint``, a folder with config.json and safetensors files, whose configuration then holds.
+
+    Raises UserError for unknown keys, other families, sliding windows and devices that are not there.
+    """
+    # transformers writes into nested values (rope_parameters), so the caller's mapping must not be shared.
+    keys = copy.deepcopy({key: value for key, value in model.items() if key not in _OURS})
+    checkpoint = None if model.get("checkpoint") is None else Path(model["checkpoint"]).expanduser()
+    if checkpoint is not None:
+        keys = _of_checkpoint(checkpoint, keys)
+    dtype = str(model.get("dtype", "float32"))
+    if dtype not in DTYPES:
+        raise UserError(f"model.dtype is {dtype!r}; write one of {', '.join(DTYPES)}.")
+    return ModelSpec(
+        copy.deepcopy(keys), _config(keys), checkpoint, DTYPES[dtype], _device(model.get("device", "cpu"))
+    )
+
 
 def build_model(model: Mapping[str, Any], seed: int) -> PreTrainedModel:
-    """A causal language model in fp32 with random weights that depend on ``model`` and ``seed`` only.
-
-    ``model`` holds the keys of the family's `transformers` configuration (``hidden_size``,
-    ``num_hidden_layers``, ...); ``model_type`` picks the family (default ``llama``), ``initializer_range`` is
-    `INITIALIZER_RANGE` unless given. Raises UserError for unknown keys, other families and sliding windows.
-    """
-    config = _config(model)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        built: PreTrainedModel = AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
-            config, dtype=torch.float32, attn_implementation="sdpa"
-        )
-    built.train(False)
+    """The whole model, put together without layouts: what workers are checked against."""
+    spec = model_spec(model)
+    built, source = spec.skeleton(), spec.source(seed)
+    tied = spec.config.tie_word_embeddings
+    parameters = {
+        name: source.read(name, tuple(parameter.shape)).to(spec.device, spec.dtype, copy=True)
+        for name, parameter in built.named_parameters(remove_duplicate=False)
+        if not (tied and name == HEAD)
+    }
+    if tied:
+        parameters[HEAD] = parameters[EMBEDDING_TABLE]
+    built.load_state_dict(parameters, assign=True)
+    built.tie_weights()
+    built.requires_grad_(False)
     return built
 
 
-def _config(model: Mapping[str, Any]) -> Any:
-    # transformers writes into nested values (rope_parameters), so the caller's mapping must not be shared.
-    keys = {"initializer_range": INITIALIZER_RANGE, **copy.deepcopy(dict(model))}
-    family = keys.pop("model_type", "llama")
+def units_of_skeleton(skeleton: PreTrainedModel, layers: int) -> list[Parameters]:
+    """Names and shapes of the parameters of every unit: embedding, layers, head."""
+    units: list[dict[str, tuple[int, ...]]] = [{} for _ in range(layers + 2)]
+    for name, parameter in skeleton.named_parameters(remove_duplicate=False):
+        if name.startswith("model.layers."):
+            unit = int(name.split(".")[2]) + 1
+        else:
+            unit = 0 if name == EMBEDDING_TABLE else layers + 1
+        units[unit][name] = tuple(parameter.shape)
+    return [*units]
+
+
+def _of_checkpoint(folder: Path, given: Mapping[str, Any]) -> dict[str, Any]:
+    path = folder / "config.json"
+    try:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"model.checkpoint: {path} cannot be read ({error}); give a folder with a config.json."
+        ) from None
+    for key, value in given.items():
+        if key != "initializer_range" and key in found and found[key] != value:
+            raise UserError(f"model.{key} is {value!r}, but {path} says {found[key]!r}; leave it out.")
+    known = AutoConfig.for_model(_family(found)).to_dict()
+    return {key: value for key, value in found.items() if key in known and key not in _OURS}
+
+
+def _family(keys: Mapping[str, Any]) -> str:
+    family = str(keys.get("model_type", "llama"))
     if family not in FAMILIES:
         raise UserError(f"model.model_type is {family!r}, but real workers run one of {', '.join(FAMILIES)}.")
+    return family
+
+
+def _config(given: Mapping[str, Any]) -> Any:
+    family = _family(given)
+    keys = {"initializer_range": INITIALIZER_RANGE, **given}
+    keys.pop("model_type", None)
     known = AutoConfig.for_model(family).to_dict()
     unknown = sorted(set(keys) - set(known))
     if unknown:
@@ -60,3 +168,11 @@ def _refuse_sliding_window(config: Any) -> None:
             f"model.sliding_window is {window}, but real workers only run full attention; "
             "set it to null or to at least model.max_position_embeddings."
         )
+
+
+def _device(name: str) -> str:
+    if name != "cpu" and not (name.startswith("cuda") and torch.cuda.is_available()):
+        raise UserError(
+            f"model.device is {name!r}, which is not here (`realexec probe` tells what is); write cpu."
+        )
+    return name

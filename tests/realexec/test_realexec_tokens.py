@@ -204,7 +204,8 @@ def test_padding_follows_the_reference_up_to_where_kernels_stop_being_special() 
     assert padded_rows(1, 1, 1) == 1
     assert padded_rows(1, 1, 4) == 4
     assert padded_rows(1, 500, 4) == 16
-    assert padded_rows(200, 500, 4) == 200
+    assert padded_rows(200, 500, 4) == 208
+    assert padded_rows(200, 500, 1) == 200
 
 
 @pytest.mark.parametrize(

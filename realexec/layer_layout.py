@@ -1,0 +1,97 @@
+"""Where the parameters of a layer range lie in one flat stretch of bytes, unit by unit.
+
+Units are counted as the driver counts them: 0 is the embedding, then layer 0, layer 1, ..., then the head
+(final norm and projection to the vocabulary). The embedding comes with layer 0, the head with the last layer.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from serving.vocabulary.layers import LayerRange
+
+EMBEDDING: Final = 0
+ALIGN_BYTES: Final = 64  # a cache line, and enough for every dtype and vector width of torch
+
+# Names and shapes of a unit's parameters.
+Parameters = Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A parameter: its first byte, counted from the beginning of the layout."""
+
+    name: str
+    shape: tuple[int, ...]
+    offset: int
+    size_bytes: int
+
+
+class LayerLayout:
+    """Bytes of layers [first, last), their embedding and head.
+
+    ``units``: the parameters of every unit of the whole model. A unit has the same bytes in the same order
+    in every layout of the model, so that one of them is filled with the bytes of another. A ``tied`` head is
+    the embedding: where both are here its bytes lie here once, and belong to both units.
+    """
+
+    def __init__(self, units: Sequence[Parameters], itemsize: int, layers: LayerRange, tied: bool) -> None:
+        self.layers = layers
+        self.model_layers = len(units) - 2
+        if layers.last > self.model_layers:
+            raise ValueError(
+                f"layers [{layers.first}, {layers.last}) of a model that has {self.model_layers} layers"
+            )
+        self.units: tuple[int, ...] = units_of(layers, self.model_layers)
+        self._alias = tied and EMBEDDING in self.units and self.head in self.units
+        self._places: dict[int, tuple[Place, ...]] = {}
+        self.size_bytes = 0
+        for unit in self.units:
+            self._places[unit] = tuple(
+                self._place(name, shape, itemsize) for name, shape in units[unit].items()
+            )
+
+    @property
+    def head(self) -> int:
+        """The number of the last unit."""
+        return self.model_layers + 1
+
+    def places(self, unit: int) -> tuple[Place, ...]:
+        """Its parameters; ValueError for a unit that is not of these layers."""
+        if unit not in self._places:
+            raise ValueError(
+                f"unit {unit} is not among those of layers [{self.layers.first}, {self.layers.last})"
+            )
+        return self._places[unit]
+
+    def segments(self, unit: int) -> list[tuple[int, int]]:
+        """(offset, size in bytes) of each of its parameters, in the same order in every layout."""
+        return [(place.offset, place.size_bytes) for place in self.places(unit)]
+
+    def unit_bytes(self, unit: int) -> int:
+        """The bytes of its parameters, without gaps between them."""
+        return sum(place.size_bytes for place in self.places(unit))
+
+    def shared(self, unit: int, place: Place) -> bool:
+        """Whether the parameter's bytes belong to an earlier unit: a tied head's to the embedding."""
+        return self._alias and unit == self.head and place.offset == self._places[EMBEDDING][0].offset
+
+    def head_units(self) -> tuple[int, ...]:
+        """The units that must be whole for the head to run."""
+        return (EMBEDDING, self.head) if self._alias else (self.head,)
+
+    def _place(self, name: str, shape: tuple[int, ...], itemsize: int) -> Place:
+        size_bytes = math.prod(shape) * itemsize
+        if self._alias and name == "lm_head.weight":
+            return Place(name, shape, self._places[EMBEDDING][0].offset, size_bytes)
+        offset = self.size_bytes
+        self.size_bytes += -(-size_bytes // ALIGN_BYTES) * ALIGN_BYTES
+        return Place(name, shape, offset, size_bytes)
+
+
+def units_of(layers: LayerRange, model_layers: int) -> tuple[int, ...]:
+    """The units of these layers, ascending."""
+    embedding = (EMBEDDING,) if layers.first == 0 else ()
+    head = (model_layers + 1,) if layers.last == model_layers else ()
+    return (*embedding, *range(layers.first + 1, layers.last + 1), *head)

@@ -1,0 +1,97 @@
+"""Where parameters come from: random numbers of a seed, or the safetensors files of a checkpoint."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import torch
+
+from serving.vocabulary.errors import UserError
+
+# Names that Hugging Face gives to checkpoints of one file and of several.
+ONE_FILE: Final = "model.safetensors"
+INDEX_FILE: Final = "model.safetensors.index.json"
+HEAD: Final = "lm_head.weight"
+EMBEDDING_TABLE: Final = "model.embed_tokens.weight"
+
+
+class WeightSource(Protocol):
+    """Gives parameters by their names in the family's state dict."""
+
+    def read(self, name: str, shape: tuple[int, ...]) -> torch.Tensor:
+        """The parameter, on the CPU, in whatever dtype it is kept in."""
+        ...
+
+
+class SeededSource:
+    """Random parameters. Each depends on the model's keys, the seed and its own name only.
+
+    So every worker has the same ones whichever layers it fills, and in whichever order. Norms are around one
+    and biases are not zero: else nobody would notice if those of two layers were mixed up.
+    """
+
+    def __init__(self, keys: Mapping[str, Any], seed: int, spread: float, tied: bool) -> None:
+        self._stem = f"{json.dumps(dict(keys), sort_keys=True)} {seed} "
+        self._spread, self._tied = spread, tied
+
+    def read(self, name: str, shape: tuple[int, ...]) -> torch.Tensor:
+        """Normally distributed around 1 (norms) or 0, with the standard deviation of the configuration."""
+        name = EMBEDDING_TABLE if self._tied and name == HEAD else name
+        digest = hashlib.sha256((self._stem + name).encode()).digest()
+        generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little"))
+        drawn = torch.randn(shape, generator=generator).mul_(self._spread)
+        return drawn.add_(1) if name.endswith("norm.weight") else drawn
+
+
+class SafetensorsSource:
+    """The files of a checkpoint folder, mapped into memory: pages are read when a parameter is."""
+
+    def __init__(self, folder: Path, tied: bool) -> None:
+        self._folder, self._tied = folder, tied
+        self._file_of = _files_by_name(folder)
+        self._open: dict[str, Any] = {}
+
+    def read(self, name: str, shape: tuple[int, ...]) -> torch.Tensor:
+        """As it is in the file; UserError where it is missing or has another shape."""
+        if name == HEAD and self._tied and name not in self._file_of:
+            name = EMBEDDING_TABLE
+        if name not in self._file_of:
+            raise UserError(
+                f"{self._folder} has no parameter {name}; take the whole checkpoint of the model."
+            )
+        tensor: torch.Tensor = self._opened(self._file_of[name]).get_tensor(name)
+        if tuple(tensor.shape) != shape:
+            raise UserError(
+                f"{name} in {self._folder} has shape {list(tensor.shape)}, but its config.json says "
+                f"{list(shape)}; take both from one checkpoint."
+            )
+        return tensor
+
+    def _opened(self, file: str) -> Any:
+        if file not in self._open:
+            self._open[file] = _mapped(self._folder / file)
+        return self._open[file]
+
+
+def _files_by_name(folder: Path) -> dict[str, str]:
+    """For each parameter the file that has it."""
+    if (folder / INDEX_FILE).is_file():
+        index: dict[str, str] = json.loads((folder / INDEX_FILE).read_text(encoding="utf-8"))["weight_map"]
+        return index
+    if not (folder / ONE_FILE).is_file():
+        raise UserError(
+            f"{folder} has neither {ONE_FILE} nor {INDEX_FILE}; give the folder of a checkpoint in the "
+            "safetensors format."
+        )
+    return dict.fromkeys(_mapped(folder / ONE_FILE).keys(), ONE_FILE)
+
+
+def _mapped(path: Path) -> Any:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        return safe_open(path, framework="pt")
+    except (SafetensorError, OSError) as error:
+        raise UserError(f"{path} cannot be read as safetensors ({error}); fetch it again.") from None
