@@ -32,13 +32,7 @@ _MOST_LINES: Final = 40
 
 def answer(words: Sequence[str]) -> int:
     """Exit status 0. UserError for words that cannot be used, and when every point was refused."""
-    asked = sweep_words(words)
-    with SweepFolder(asked.out) as folder:
-        done = sweep_of(asked, folder)
-        _write(asked, done, join(["servetwin", "sweep", *words]))
-    refused = done.refused()
-    if len(refused) == len(done.points):
-        raise UserError(f"every point of the sweep was refused; {refused[0][0].name}: {refused[0][1]}")
+    asked, done = sweep_words(words), carried_out(words)
     with telling(f"; the results are in {asked.out}"):
         if asked.own.get("json"):
             print(json.dumps(as_data(done, metrics_of(asked)), indent=1))
@@ -46,6 +40,18 @@ def answer(words: Sequence[str]) -> int:
             print("\n".join(lines_of(done, metrics_of(asked))))
             print(f"results in {asked.out} (open report.html)")
     return 0
+
+
+def carried_out(words: Sequence[str]) -> Sweep:
+    """Every point run, every file written. UserError when every point was refused."""
+    asked = sweep_words(words)
+    with SweepFolder(asked.out) as folder:
+        done = sweep_of(asked, folder)
+        _write(asked, done, join(["servetwin", "sweep", *words]))
+    refused = done.refused()
+    if len(refused) == len(done.points):
+        raise UserError(f"every point of the sweep was refused; {refused[0][0].name}: {refused[0][1]}")
+    return done
 
 
 def sweep_of(asked: SweepWords, folder: SweepFolder) -> Sweep:

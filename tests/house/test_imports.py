@@ -12,7 +12,10 @@ import nativecore
 from tests.worlds.loaded_modules import loaded_after
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("nativecore", "serving", "policies", "hwmodels", "simcore", "realexec", "traces", "experiments")
+PACKAGES = (
+    "nativecore", "serving", "policies", "hwmodels", "simcore", "realexec", "traces", "experiments",
+    "servetwin",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,14 @@ CONTRACTS = {
         third=names("numpy", "pandas"),
         lazy=names("pyarrow"),
         no_stdlib=names("random", "time", "asyncio", "threading"),
+    ),
+    # What scripts and notebooks import: tables and pictures when they are asked for.
+    "servetwin": Contract(
+        own=names("experiments", "serving"),
+        named={
+            "pandas": names("servetwin.plans", "servetwin.runs", "servetwin.sweeps"),
+            "matplotlib": names("servetwin.runs"),
+        },
     ),
 }
 

@@ -1,0 +1,18 @@
+"""ServeTwin from Python: simulate, sweep and plan, with tables of pandas.
+
+>>> import servetwin as st
+>>> run = st.simulate("system=vllm", trace="azure_conv_like", trace__requests=100)
+>>> run.summary["requests"]["finished"]
+100
+
+Words are those of the commands of the same names; in keyword arguments two underscores stand for a dot, or
+for the slash of a group (``trace__rate_per_s=20``, ``system__dispatch="round_robin"``), and a policy may be
+given as its class. What a command refuses in a sentence is a ``UserError`` here.
+"""
+
+from servetwin.plans import Plan, plan
+from servetwin.runs import Run, read, simulate
+from servetwin.sweeps import Sweep, sweep
+from serving.vocabulary.errors import PolicyError, UserError
+
+__all__ = ["Plan", "PolicyError", "Run", "Sweep", "UserError", "plan", "read", "simulate", "sweep"]

@@ -1,0 +1,53 @@
+"""Searches over runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from servetwin.words import words_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class Plan:
+    """``answer``: GPUs (with find=rate a factor on the trace's rate), None where nothing meets the objective.
+
+    ``low``, ``high``: the answer with all step times at that end of their error. ``table``: a row per layout
+    that meets it, best first. ``sentence``: the answer in words.
+    """
+
+    answer: float | None
+    low: float | None
+    high: float | None
+    sentence: str
+    table: pd.DataFrame
+    data: dict[str, Any]
+
+    @property
+    def flips(self) -> bool:
+        """Whether an end of the range answers otherwise."""
+        return not self.low == self.answer == self.high
+
+    def __repr__(self) -> str:
+        return f"<Plan: {self.sentence}>"
+
+
+def plan(*words: str, **values: Any) -> Plan:
+    """``servetwin plan``: ``st.plan("gpu=h100", slo__ttft_p99_ms=500, trace="azure_conv")``."""
+    import pandas as pd
+
+    from experiments.plan.answer import plan as search
+    from experiments.plan.plan_words import plan_words
+    from experiments.plan.told import as_data, sentence
+
+    found = search(plan_words(words_of(words, values)))
+    data = as_data(found)
+    rows = [
+        {key: value for key, value in row.items() if key != "numbers"} | row["numbers"]
+        for row in data["ranked"]
+    ]
+    ends = found.ends
+    return Plan(ends.mid, ends.low, ends.high, sentence(found), pd.DataFrame(rows), data)
