@@ -8,7 +8,7 @@
 
 # %% [markdown]
 # # A first run
-# Eight simulated A100s serve requests like those of the Azure conversation trace. Nothing has to be downloaded.
+# Four simulated A100s serve requests like those of the Azure conversation trace. Nothing is downloaded.
 
 # %%
 import servetwin as st
@@ -16,7 +16,7 @@ import servetwin as st
 run = st.simulate(
     "system=vllm", trace="azure_conv_like", trace__requests=2000, trace__rate_per_s=20, cluster="a100_x4"
 )
-run
+print(run)
 
 # %% [markdown]
 # How far off may it be? The range is the same run with all step times at the low and high end of their error.

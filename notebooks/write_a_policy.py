@@ -8,8 +8,8 @@
 
 # %% [markdown]
 # # Write a policy
-# A dispatcher gets a request and a view of the fleet, and answers with a replica and a reason. This one sends long
-# prompts to the last replica and the others to the least busy of the rest.
+# A dispatcher gets a request and a view of the fleet, and answers with a replica and a reason. This one sends
+# long prompts to the last replica and the others to the least busy of the rest.
 
 # %%
 import servetwin as st
@@ -40,5 +40,5 @@ for run in (mine, theirs):
     print(run)
 
 # %% [markdown]
-# Put the class into a module (`my_policies.py`), and `servetwin simulate system/dispatch=my_policies:LongPromptsApart`,
-# `servetwin sweep`, `servetwin plan`, `servetwin replay` and `realexec run` take it by that name.
+# Put the class into a module (`my_policies.py`), and all commands take it as
+# `system/dispatch=my_policies:LongPromptsApart`: simulate, sweep, plan, replay, `realexec run`.
