@@ -1,7 +1,12 @@
-"""What travels over the pipe between the driver and one worker. Times are ``time.monotonic_ns``."""
+"""What travels between the driver and one worker. Times are ``time.monotonic_ns``.
 
-from typing import Any, NamedTuple
+A message is a NamedTuple; its annotations say what a frame may hold (`realexec.wire.codec`). What is added to
+the unions at the end can be sent.
+"""
 
+from typing import Any, Final, NamedTuple, get_args
+
+from realexec.wire.codec import Codec
 from serving.vocabulary.actions import Chunk, Span
 
 
@@ -178,3 +183,11 @@ ToWorker = (
     | StopFetch
 )
 FromWorker = Ready | StepsDone | Alive | Died | Pulled | Located | Fetched
+
+# Rows of numbers that are too long for JSON: token ids, and the times at which steps ended.
+PACKED: Final = {
+    Hold: {"prompt": "i", "generated": "i"},
+    Join: {"generated": "i"},
+    StepsDone: {"ends_ns": "q", "tokens": "i"},
+}
+CODEC: Final = Codec(get_args(ToWorker) + get_args(FromWorker), PACKED)

@@ -1,31 +1,35 @@
 """A worker does not outlive the process that started it, however that one ends.
 
-A worker that waits for a message sees that its pipe is closed; one that imports or computes would not for
-seconds.
+A worker that waits for a message sees that its connection is closed; one that imports or computes would not
+for seconds.
 """
 
 import ctypes
-import multiprocessing
 import os
 import signal
 import sys
 import threading
-from multiprocessing.connection import wait
 from typing import Final
 
 _PR_SET_PDEATHSIG: Final = 1  # prctl(2)
+_READ_BYTES: Final = 4096
 
 
-def end_with_parent() -> None:
-    """From now on this process ends when its parent has. Call it in the process that was started."""
+def end_with_parent(parent: int, lifeline: int) -> None:
+    """From now on this process ends when its parent has. Call it in the process that was started.
+
+    ``parent`` is the number of the process that started it, ``lifeline`` a pipe whose other end it alone has.
+    """
     if sys.platform == "linux":
-        # The kernel does it at once, whatever this process is at.
+        # The kernel does it at once, whatever this process is at. It means the thread that started it.
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    parent = multiprocessing.parent_process()
-    if parent is not None:  # other systems; and one that died before the call above
-        threading.Thread(target=_end_after, args=(parent.sentinel,), name="parent", daemon=True).start()
+    if os.getppid() != parent:  # it died before the call above
+        os._exit(1)
+    threading.Thread(target=_end_after, args=(lifeline,), name="parent", daemon=True).start()
 
 
-def _end_after(sentinel: int) -> None:
-    wait([sentinel])
+def _end_after(lifeline: int) -> None:
+    """On other systems, and where the starting process lives on but has let go of this one."""
+    while os.read(lifeline, _READ_BYTES):
+        pass
     os._exit(1)  # the main thread may be deep in a computation

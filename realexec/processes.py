@@ -1,74 +1,184 @@
-"""Worker processes, their pipes, and a thread per worker and direction between pipe and driver."""
+"""Worker processes: how they are started, reached, watched and ended."""
 
-import multiprocessing
+import json
+import os
 import queue
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Mapping
-from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any, Final
 
 from realexec import signals
-from realexec.messages import Died, FromWorker, Ready, ToWorker
-from realexec.worker import main
+from realexec.messages import CODEC, Died, FromWorker, Ready, ToWorker
+from realexec.wire.channel import Channel
+from realexec.wire.frames import ChannelClosed, ProtocolError
+from realexec.wire.handshake import new_secret
+from realexec.wire.listener import Listener
+from realexec.wire.outbox import Outbox
 from serving.vocabulary.errors import UserError
 
 Inbox = queue.Queue[tuple[int, FromWorker]]
-# How long to wait for the exit code of a process whose pipe has already closed.
+# How long to wait for the exit code of a process whose connection has already closed.
 EXIT_WAIT_S: Final = 10.0
+# Looked so often at every worker. A worker is lost when so many looks one after the other found that nothing
+# came of it since the last one: that is 4 s, and no time in which this process did not run either.
+LOOK_S: Final = 0.25
+SILENT_LOOKS: Final = 16
+ENTRY: Final = "realexec.worker:serve"
+# The first line of standard input says the rest; -P keeps modules of the current folder out until then.
+_BOOT: Final = (
+    "import json, sys; start = json.loads(sys.stdin.buffer.readline()); sys.path[:] = start['path']; "
+    "from realexec.worker_process import main; main(start)"
+)
 
 
 class WorkerProcess:
-    """One worker: its handle, the driver's end of its pipe, and the thread that reads it."""
+    """One worker: its process, and its connection once it has proved that it is the one that was started."""
 
-    def __init__(
-        self, replica: int, inbox: Inbox, model: Mapping[str, Any], seed: int, batch_size: int
-    ) -> None:
-        # A fresh interpreter: forked children would share torch's threads and the parent's pipes.
-        context = multiprocessing.get_context("spawn")
-        self._connection, theirs = context.Pipe()
-        self.process = context.Process(
-            target=main,
-            args=(theirs, dict(model), seed, batch_size),
-            name=f"worker-{replica}",
-            daemon=True,
-        )
-        self.process.start()
-        theirs.close()  # else the end of the process would not end the stream
-        self._reader = threading.Thread(
-            target=_read, args=(replica, self._connection, self.process, inbox), daemon=True
-        )
-        self._reader.start()
-        # A pipe holds little: whoever owns the controller must not wait until a busy worker has read.
-        self._outbox: queue.SimpleQueue[ToWorker | None] = queue.SimpleQueue()
-        self._sender = threading.Thread(target=_send, args=(self._outbox, self._connection), daemon=True)
-        self._sender.start()
+    def __init__(self, worker: int, inbox: Inbox, start: Mapping[str, Any], epoch: int = 0) -> None:
+        self.worker = worker
+        self.epoch = epoch  # of the process in this place: one that was replaced is not let in any more
+        self._inbox = inbox
+        self._outbox = Outbox()
+        self._lock = threading.Lock()
+        self._channel: Channel | None = None
+        self._reader: threading.Thread | None = None
+        self._ended = False  # its end is in the inbox, or nobody wants to know
+        self._ready = False
+        self._heard = False
+        self._silent_looks = 0
+        self.process = _started(worker, {**start, "worker": worker, "epoch": epoch})
 
     def send(self, message: ToWorker) -> None:
         """Hand over a message; returns at once, also when the worker is slow, stopped or gone."""
-        self._outbox.put(message)
+        self._outbox.put(*CODEC.encode(message))
+
+    def connected(self, channel: Channel) -> None:
+        """Read what it sends until it ends; in the thread that calls."""
+        with self._lock:
+            if self._ended or self._channel is not None:
+                channel.close()
+                return
+            self._channel, self._reader = channel, threading.current_thread()
+        self._outbox.open(channel)
+        try:
+            while True:
+                self._take(*channel.receive())
+        except ProtocolError as error:
+            self.lose(f"the worker sent what is no message: {error}")
+        except ChannelClosed:
+            self._tell_exit()
+
+    def look(self) -> None:
+        """Called every `LOOK_S`: a process that ended before it connected is told, and one that is silent."""
+        if self._ended:
+            return
+        if self._channel is None and self.process.poll() is not None:
+            self._tell_exit()
+        if self._heard or not self._ready:  # imports may keep the interpreter's lock for seconds
+            self._heard, self._silent_looks = False, 0
+            return
+        self._silent_looks += 1
+        if self._silent_looks >= SILENT_LOOKS:
+            seconds = SILENT_LOOKS * LOOK_S
+            self.lose(f"nothing was heard of the worker process for {seconds:g} s{self._state()}")
+
+    def lose(self, cause: str) -> None:
+        """Tell the inbox that it is lost, once, and end it."""
+        self._tell(Died(cause))
+        self.process.kill()
 
     def close(self) -> None:
         """End the process now; it keeps nothing that would need saving."""
+        with self._lock:
+            self._ended = True
         self.process.kill()
-        self.process.join()
-        self._outbox.put(None)
-        self._sender.join()
-        self._reader.join()
-        self._connection.close()
+        self.process.wait()
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        if self._channel is not None:
+            self._channel.close()
+        self._outbox.close()
+        if self._reader is not None:
+            self._reader.join()
+
+    def _take(self, head: dict[str, Any], payload: bytes) -> None:
+        self._heard = True
+        if head.get("type") == "Beat":
+            return
+        message = CODEC.decode(head, payload)
+        if isinstance(message, Died):
+            self._tell(message)
+            return
+        self._ready = self._ready or isinstance(message, Ready)
+        with self._lock:
+            if not self._ended:
+                self._inbox.put((self.worker, message))
+
+    def _tell_exit(self) -> None:
+        try:
+            code = self.process.wait(EXIT_WAIT_S)
+        except subprocess.TimeoutExpired:
+            self.lose("the worker closed its connection")
+            return
+        self._tell(Died(_exit_cause(code)))
+
+    def _tell(self, end: Died) -> None:
+        with self._lock:
+            if not self._ended:
+                self._ended = True
+                self._inbox.put((self.worker, end))
+
+    def _state(self) -> str:
+        """What Linux says of it."""
+        try:
+            stat = Path(f"/proc/{self.process.pid}/stat").read_text(encoding="ascii", errors="replace")
+        except OSError:
+            return ""
+        stopped = stat.rpartition(")")[2].split()[0] in "Tt"
+        return ": it is stopped (SIGSTOP or a debugger)" if stopped else ", though it is not stopped"
 
 
 class WorkerPool:
-    """All workers of a run; a context manager that leaves no process behind."""
+    """All workers of a run; a context manager that leaves no process behind.
 
-    def __init__(self, workers: int, model: Mapping[str, Any], seed: int, batch_size: int) -> None:
+    Workers connect over a Unix socket; ``tcp_host`` asks for TCP at that address of this machine. Make it in
+    a thread that outlives it, best the main one: workers end when the thread that started them does.
+    """
+
+    def __init__(
+        self,
+        workers: int,
+        model: Mapping[str, Any],
+        seed: int,
+        batch_size: int,
+        *,
+        entry: str = ENTRY,
+        tcp_host: str | None = None,
+        more: Mapping[str, Any] | None = None,
+    ) -> None:
+        """``entry`` is called in each worker with its `Control` and what it is started with, ``more`` too."""
         self.inbox: Inbox = queue.Queue()
         self.workers: list[WorkerProcess] = []
+        self.secret = new_secret()
+        self._closing = threading.Event()
+        self._starting = threading.Lock()
+        self._listener = Listener(self.secret, self._admitted, tcp_host)
+        self._watch = threading.Thread(target=self._look, name="watch", daemon=True)
+        start = {
+            "secret": self.secret.hex(), "address": self._listener.address, "parent": os.getpid(),
+            "path": sys.path, "entry": entry, "model": dict(model), "seed": seed, "batch_size": batch_size,
+            **(more or {}),
+        }  # fmt: skip
         try:
-            for replica in range(workers):
-                with signals.postponed():
-                    self.workers.append(WorkerProcess(replica, self.inbox, model, seed, batch_size))
+            for worker in range(workers):
+                with signals.postponed(), self._starting:
+                    self.workers.append(WorkerProcess(worker, self.inbox, start))
+            self._watch.start()
         except BaseException:
             self.close()
             raise
@@ -84,7 +194,7 @@ class WorkerPool:
         deadline_s = time.monotonic() + timeout_s
         for ready in range(len(self.workers)):
             try:
-                replica, message = self.inbox.get(timeout=max(deadline_s - time.monotonic(), 0))
+                worker, message = self.inbox.get(timeout=max(deadline_s - time.monotonic(), 0))
             except queue.Empty:
                 raise UserError(
                     f"Only {ready} of {len(self.workers)} workers were ready after {timeout_s:g} s; "
@@ -92,40 +202,46 @@ class WorkerPool:
                 ) from None
             if not isinstance(message, Ready):
                 cause = message.cause if isinstance(message, Died) else str(message)
-                raise UserError(f"Worker {replica} did not start ({cause}); correct the cause and run again.")
+                raise UserError(f"Worker {worker} did not start ({cause}); correct the cause and run again.")
 
     def close(self) -> None:
         """End every process, by its handle."""
+        self._closing.set()
+        if self._watch.ident is not None:
+            self._watch.join()
         for worker in self.workers:
             worker.close()
+        self._listener.close()
+
+    def _admitted(self, channel: Channel, identity: dict[str, Any]) -> None:
+        with self._starting:
+            meant = [one for one in self.workers if identity == {"worker": one.worker, "epoch": one.epoch}]
+        if meant:
+            meant[0].connected(channel)
+        else:
+            channel.close()
+
+    def _look(self) -> None:
+        while not self._closing.wait(LOOK_S):
+            for worker in self.workers:
+                worker.look()
 
 
-def _send(outbox: "queue.SimpleQueue[ToWorker | None]", connection: Connection) -> None:
-    """Send in order until told to stop; when the worker is gone, its end is on its way to the inbox."""
-    while (message := outbox.get()) is not None:
-        try:
-            connection.send(message)
-        except OSError:
-            return
-
-
-def _read(
-    replica: int, connection: Connection, process: multiprocessing.process.BaseProcess, inbox: Inbox
-) -> None:
+def _started(worker: int, start: Mapping[str, Any]) -> "subprocess.Popen[bytes]":
+    """A fresh interpreter: a forked child would share torch's threads and this process's connections."""
+    words = [sys.executable, "-P", "-c", _BOOT, "realexec-worker", str(worker)]
+    process = subprocess.Popen(words, stdin=subprocess.PIPE, bufsize=0)
+    assert process.stdin is not None
+    line = json.dumps(start).encode() + b"\n"
     try:
-        while True:
-            message = connection.recv()
-            inbox.put((replica, message))
-            if isinstance(message, Died):
-                return
-    except (EOFError, OSError):
-        process.join(EXIT_WAIT_S)
-        inbox.put((replica, Died(_exit_cause(process.exitcode))))
+        while line:
+            line = line[process.stdin.write(line) :]
+    except BrokenPipeError:
+        pass  # it ended at once, which is seen and told
+    return process
 
 
-def _exit_cause(exit_code: int | None) -> str:
-    if exit_code is None:
-        return "the worker closed its pipe"
+def _exit_cause(exit_code: int) -> str:
     if exit_code < 0:
         return f"the worker process was ended by {signal.Signals(-exit_code).name}"
     return f"the worker process ended with exit status {exit_code}"

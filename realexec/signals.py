@@ -7,7 +7,6 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from multiprocessing import resource_tracker
 from typing import Final
 
 ENDING: Final = tuple(
@@ -18,7 +17,6 @@ ENDING: Final = tuple(
 @contextmanager
 def postponed() -> Iterator[None]:
     """What comes meanwhile comes at the end. A process started here has them blocked until ``let_in``."""
-    resource_tracker.ensure_running()  # it would unblock them
     came: list[int] = []
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
     # Another thread may take the signal, and the main one would be interrupted all the same.

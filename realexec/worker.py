@@ -1,17 +1,12 @@
-"""The main loop of a worker process: one model, one pipe, no clock but the machine's monotonic one."""
+"""The main loop of a worker process: one model, one connection, no clock but the machine's monotonic one."""
 
-import signal
 import time
-import traceback
 from collections import deque
 from collections.abc import Mapping
-from multiprocessing.connection import Connection
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
-from realexec import signals
 from realexec.messages import (
     Alive,
-    Died,
     DropKV,
     Forget,
     FromWorker,
@@ -22,34 +17,33 @@ from realexec.messages import (
     StopSteps,
     ToWorker,
 )
-from realexec.orphans import end_with_parent
 
 # A run without finishes says this often that it goes on, well within the driver's patience.
 ALIVE_NS: Final = 1_000_000_000
 
 
-def main(connection: Connection, model: Mapping[str, Any], seed: int, batch_size: int) -> None:
+def serve(connection: "Connection", start: Mapping[str, Any]) -> None:
     """Build the model, then carry out messages until the driver goes away. Runs in a fresh process."""
-    # Ctrl-C reaches the whole process group; the driver decides when workers end.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signals.let_in()
-    end_with_parent()
-    try:
-        worker = Worker(connection, model, seed, batch_size)
-        connection.send(Ready())
-        worker.serve()
-    except (EOFError, BrokenPipeError, ConnectionResetError):
-        return  # the driver is gone, and with it everybody who could read a complaint
-    except Exception as error:
-        traceback.print_exc()
-        connection.send(Died(f"{type(error).__name__}: {error}"))
+    worker = Worker(connection, start["model"], start["seed"], start["batch_size"])
+    connection.send(Ready())
+    worker.serve()
+
+
+class Connection(Protocol):
+    """What is needed of `realexec.worker_process.Control`."""
+
+    def send(self, message: FromWorker) -> None: ...
+
+    def recv(self) -> ToWorker: ...
+
+    def poll(self) -> bool: ...
 
 
 class Worker:
     """Takes messages in order; while steps run it only looks for a reason to stop, and keeps the rest."""
 
     def __init__(self, connection: Connection, model: Mapping[str, Any], seed: int, batch_size: int) -> None:
-        # Imported here, so that the driver, which names `main`, need not load torch.
+        # Imported here, so that who only names this module need not load torch.
         from realexec.model_runner import ModelRunner
         from realexec.step_engine import StepEngine
 
@@ -59,7 +53,7 @@ class Worker:
         self._heard_ns = time.monotonic_ns()  # when the driver last heard of this worker
 
     def serve(self) -> None:
-        """Never returns; EOFError says that the driver closed the pipe."""
+        """Never returns; EOFError says that the driver is gone."""
         while True:
             self._carry_out(self._postponed.popleft() if self._postponed else self._connection.recv())
 

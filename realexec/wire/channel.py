@@ -11,6 +11,7 @@ from realexec.wire.frames import (
     HEADER_BYTES,
     ChannelClosed,
     Limits,
+    ProtocolError,
     encoded,
     head_of,
     lengths,
@@ -21,6 +22,7 @@ _READ_BYTES: Final = 1 << 16
 MOST_VIEWS: Final = 512
 # Of one system call: with more, bytes leave the processor's cache between one side's copy and the other's.
 MOVED_BYTES: Final = 256 << 10
+_TOO_LONG: Final = "the peer took too long"
 Bytes = bytes | bytearray | memoryview
 
 
@@ -48,6 +50,19 @@ class Channel:
             except (OSError, ValueError) as error:
                 raise ChannelClosed(self._why(error)) from None
 
+    def send_now(self, frame: bytes) -> int:
+        """How many of these bytes the system took without waiting; all where nobody will read them."""
+        if not self._sending.acquire(blocking=False):
+            return 0
+        try:
+            return self._socket.send(frame, socket.MSG_DONTWAIT)
+        except (BlockingIOError, InterruptedError):
+            return 0
+        except (OSError, ValueError):
+            return len(frame)
+        finally:
+            self._sending.release()
+
     def receive(self, deadline_s: float | None = None) -> tuple[dict[str, Any], bytes]:
         """The next frame's head and payload.
 
@@ -55,8 +70,12 @@ class Channel:
         ``time.monotonic()`` has passed ``deadline_s``, however steadily bytes trickle in until then.
         """
         header = self._take(HEADER_BYTES, deadline_s)
-        head_bytes, payload_bytes = lengths(header, self.limits)
-        head = head_of(self._take(head_bytes, deadline_s))
+        try:
+            head_bytes, payload_bytes = lengths(header, self.limits)
+            head = head_of(self._take(head_bytes, deadline_s))
+        except ProtocolError:
+            self.close()  # nobody knows where the next frame would begin
+            raise
         return head, self._take(payload_bytes, deadline_s) if payload_bytes else b""
 
     def receive_into(self, views: Sequence[memoryview]) -> None:
@@ -105,7 +124,7 @@ class Channel:
             else:
                 got = self._socket.recvmsg_into(waiting[: -MOST_VIEWS - 1 : -1])[0]
         except TimeoutError:
-            raise
+            raise TimeoutError(_TOO_LONG) from None
         except (OSError, ValueError) as error:
             raise ChannelClosed(self._why(error)) from None
         if not got:
@@ -129,13 +148,13 @@ class Channel:
             if deadline_s is not None:
                 left_s = deadline_s - time.monotonic()
                 if left_s <= 0:
-                    raise TimeoutError("the peer took too long")
+                    raise TimeoutError
                 self._socket.settimeout(left_s)
             got = self._socket.recv(max(_READ_BYTES, min(missing, 16 * _READ_BYTES)))
             if deadline_s is not None:
                 self._socket.settimeout(None)
         except TimeoutError:
-            raise
+            raise TimeoutError(_TOO_LONG) from None
         except (OSError, ValueError) as error:
             raise ChannelClosed(self._why(error)) from None
         if not got:

@@ -1,12 +1,11 @@
 """A worker process ends with the process that started it, also one that was killed."""
 
 import ctypes
-import multiprocessing
 import os
 import signal
+import subprocess
 import sys
 import time
-from multiprocessing.connection import Connection
 
 import pytest
 
@@ -16,10 +15,10 @@ from tests.worlds.processes import patience_s, started
 FOR_EVER_S = 100_000
 
 
-def worker(connection: Connection, deep: bool) -> None:
+def worker(parent: int, deep: bool) -> None:
     """Ends by itself at no time that a test waits for."""
-    end_with_parent()
-    connection.send("begun")
+    end_with_parent(parent, lifeline=0)
+    print("begun", os.getpid(), flush=True)
     if deep:
         ctypes.PyDLL(None).sleep(FOR_EVER_S)  # keeps the interpreter's lock, as long imports do
     time.sleep(FOR_EVER_S)
@@ -27,11 +26,8 @@ def worker(connection: Connection, deep: bool) -> None:
 
 def parent(deep: bool) -> None:
     """Starts a worker that has this process's standard output too, and waits."""
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=worker, args=(theirs, deep), daemon=True)
-    process.start()
-    print(ours.recv(), process.pid, flush=True)
+    code = f"from tests.realexec.test_orphans import worker; worker({os.getpid()}, {deep})"
+    subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE)
     time.sleep(FOR_EVER_S)
 
 

@@ -11,6 +11,7 @@ import pytest
 from experiments import cli
 from tests.worlds.processes import REAL, patience_s, started, wait_until
 from tests.worlds.real_runs import DRAWN, FILES, UNSERVED, of_group
+from tests.worlds.real_workers import is_worker
 
 pytestmark = [
     pytest.mark.real,
@@ -37,7 +38,7 @@ def wait_for_lines(running: "subprocess.Popen[str]", folder: Path, marks: bytes,
 
 def workers_of(group: int) -> list[int]:
     found = [number for number in of_group(group) if number != group]
-    return [number for number in found if b"spawn_main" in Path(f"/proc/{number}/cmdline").read_bytes()]
+    return [number for number in found if is_worker(number)]
 
 
 @pytest.fixture(autouse=True)

@@ -8,6 +8,7 @@ from experiments import realexec_cli
 from policies.batching import ChunkedPrefill
 from policies.dispatch import LeastOutstanding
 from tests.worlds.faulty_policies import answering, raising, sentence
+from tests.worlds.real_workers import own_workers
 
 pytestmark = pytest.mark.real
 
@@ -37,8 +38,6 @@ def test_a_real_run_ends_with_2_and_the_sentence(
 ) -> None:
     pytest.importorskip("torch")
     pytest.importorskip("transformers")
-    from multiprocessing import active_children
-
     monkeypatch.setattr(policy, method, fault)
     status = realexec_cli.run(["run", "workers=2", "journal=true", f"out={tmp_path / 'out'}", *WORDS])
     told = capsys.readouterr().err
@@ -46,4 +45,4 @@ def test_a_real_run_ends_with_2_and_the_sentence(
         told
     )
     assert did in told and "; it may answer " in told
-    assert list(tmp_path.iterdir()) == [] and active_children() == []
+    assert list(tmp_path.iterdir()) == [] and own_workers() == {}
