@@ -72,7 +72,7 @@ class Workload:
             trace.append(f"trace.gap_cv={gap_cv:g}")
             name += f", CV {gap_cv:g}"
         if priority_share:
-            trace.append(f"trace.high_priority_share={priority_share:g}")
+            trace.append(f"trace.priority_ratio={priority_share:g}")
             name += f", {priority_share:.0%} high"
         stand_in = _TABLE_1 if self.recorded else ""
         return SetUp(name, words, tuple(trace), rate="written", stand_in=stand_in)

@@ -14,7 +14,7 @@ from experiments.llumnix.judge import Curve, Judge
 from experiments.llumnix.points import COLUMNS, FILE, VARIABLE, Points, read_points
 from experiments.llumnix.registry import FIGURES, recipes
 from experiments.llumnix.scheduler_bench import Central, TwoLevel
-from experiments.llumnix.set_ups import BY_TITLE, KV_BLOCKS, PAPER_REQUESTS, WORKLOADS, system
+from experiments.llumnix.set_ups import BY_TITLE, PAPER_REQUESTS, WORKLOADS, system
 from experiments.llumnix.sweeps import sweeps_of
 from experiments.reproduce.outcomes import Outcome, Outcomes
 from experiments.reproduce.run_store import RunStore
@@ -24,16 +24,6 @@ from serving.vocabulary.errors import UserError
 from serving.vocabulary.request import Request
 
 M_M = BY_TITLE["M-M"]
-
-
-def test_kv_memory_is_what_a_pass_of_so_many_tokens_leaves() -> None:
-    """From the artefact's 792 blocks with 12,000 tokens a pass: 800 more hold a layer's widest vectors."""
-    hidden, intermediate, block_bytes = 4096, 11008, 16 * 2 * 32 * 4096 * 2
-    per_token_bytes = 2 * (3 * intermediate + 3 * hidden)
-    assert KV_BLOCKS[12_800] == KV_BLOCKS[12_000] - -(-800 * per_token_bytes // block_bytes)
-    words = {fig: {word for case in fig.cases(100) for word in case.set_up.words} for fig in (fig11, fig13)}
-    assert {"engine.kv_tokens=12528", "engine.max_num_batched_tokens=12800"} < words[fig11]
-    assert {"engine.kv_tokens=12672", "engine.max_num_batched_tokens=12000"} < words[fig13]
 
 
 @pytest.fixture
@@ -259,7 +249,7 @@ def test_priorities_are_read_apart() -> None:
 def test_a_run_of_figure_13_has_both_classes() -> None:
     curves = [one for one in fig13.curves(80) if (one.x, one.system) == (2.0, "llumnix")]
     made = run_once(curves[0].case, 0)
-    assert "system=llumnix" in made.words and "trace.high_priority_share=0.1" in made.words
+    assert "system=llumnix" in made.words and "trace.priority_ratio=0.1" in made.words
     for one in curves:
         assert all(metric.read(made) is not None for metric in one.metrics.values()), one.panel
 

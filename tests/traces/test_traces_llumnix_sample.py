@@ -1,8 +1,11 @@
 """The generated traces of Llumnix are the artefact's own: Table 1 of the paper, to the token."""
 
+import random
+
 import numpy as np
 import pytest
 
+from traces.errors import TraceError
 from traces.synthetic.registry import SYNTHETIC
 
 # Llumnix (OSDI 2024), Table 1: P50, P80, P95, P99 of prompts S, M and L.
@@ -43,3 +46,32 @@ def test_more_than_a_sample_goes_on() -> None:
     short, long = (SYNTHETIC["llumnix_ss"](seed=0, requests=count) for count in (10_000, 10_500))
     assert long.prompt_tokens[:10_000].tolist() == short.prompt_tokens.tolist()
     assert long.arrival_ns[:10_000].tolist() == short.arrival_ns.tolist()
+
+
+def test_the_artefacts_own_choice_of_high_priority_requests() -> None:
+    """Its calls, one by one: a token id, a session, a priority."""
+    workload = SYNTHETIC["llumnix_ss"](seed=0, priority_ratio=0.1)
+    drawn = random.Random(0xCADE)
+    for _ in range(int(workload.prompt_tokens.sum())):
+        drawn.randint(10, 32_000)
+    for _ in range(10_000):
+        drawn.random()
+    assert workload.priority is not None
+    assert workload.priority.tolist() == [int(drawn.random() < 0.1) for _ in range(10_000)]
+    assert workload.priority.sum() == 1022
+    assert workload.labels[-1] == "1022 of 10000 requests drawn to have a high priority (seed 0)"
+
+
+def test_other_seeds_choose_others_and_fewer_requests_are_a_prefix() -> None:
+    chosen = {seed: SYNTHETIC["llumnix_ss"](seed=seed, priority_ratio=0.1).priority for seed in (0, 1, 2)}
+    fewer = SYNTHETIC["llumnix_ss"](seed=1, priority_ratio=0.1, requests=300).priority
+    assert (fewer == chosen[1][:300]).all()
+    assert (chosen[0] != chosen[1]).any() and (chosen[1] != chosen[2]).any()
+    assert SYNTHETIC["llumnix_ss"](seed=0).priority is None
+
+
+def test_a_ratio_that_does_not_fit_is_refused() -> None:
+    with pytest.raises(TraceError, match=r"trace.priority_ratio=2 is no share"):
+        SYNTHETIC["llumnix_ss"](priority_ratio=2.0)
+    with pytest.raises(TraceError, match=r"trace=llumnix_sharegpt is no sample .*high_priority_share=0\.1"):
+        SYNTHETIC["llumnix_sharegpt"](priority_ratio=0.1)

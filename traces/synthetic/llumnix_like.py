@@ -3,11 +3,12 @@
 from collections.abc import Callable
 from typing import Final
 
+from traces.errors import TraceError
 from traces.synthetic.arrivals import gamma_ns, profile_arrivals_ns
 from traces.synthetic.drawn import DEFAULT_REQUESTS, count_of, drawn_workload, recipe
 from traces.synthetic.length_tables import length_pair
 from traces.synthetic.lengths import ZipfLengths
-from traces.synthetic.llumnix_sample import artefact_sample
+from traces.synthetic.llumnix_sample import artefact_priorities, artefact_sample
 from traces.synthetic.rate_profile import constant
 from traces.workload import Workload
 
@@ -34,13 +35,19 @@ FIGURE_11_RATES_PER_S: Final = {
 
 
 def llumnix_like(
-    name: str, seed: int = 0, requests: int = DEFAULT_REQUESTS, rate_per_s: float = 1.0, gap_cv: float = 1.0
+    name: str,
+    seed: int = 0,
+    requests: int = DEFAULT_REQUESTS,
+    rate_per_s: float = 1.0,
+    gap_cv: float = 1.0,
+    priority_ratio: float = 0.0,
 ) -> Workload:
     """The trace ``name``, one of ``_TRACES``: Gamma arrivals (gap_cv 1, the default, is Poisson).
 
     S, M and L are samples as the paper's artefact draws them, with ``seed`` 0 its very own; the lengths of
     the other two are drawn from its Table 1. 1 request per second is ours; the rates of Figure 11 are
-    ``FIGURE_11_RATES_PER_S``. Raises TraceError on bad parameters.
+    ``FIGURE_11_RATES_PER_S``. priority_ratio: of the samples, drawn as the artefact draws it, has priority 1.
+    Raises TraceError on bad parameters.
     """
     lengths, title = _TRACES[name]
     count = count_of(requests)
@@ -48,16 +55,27 @@ def llumnix_like(
     parameters = {"requests": count, "rate_per_s": rate_per_s, "gap_cv": gap_cv}
     prompt, output = length_pair(lengths)
     if not (isinstance(prompt, ZipfLengths) and isinstance(output, ZipfLengths)):
+        if priority_ratio:
+            raise TraceError(
+                f"trace={name} is no sample of the artefact's: write trace.high_priority_share="
+                f"{priority_ratio:g} instead of trace.priority_ratio"
+            )
         arrival_ns = gamma_ns(seed, f"{name}/arrivals", count, rate_per_s, gap_cv)
         return drawn_workload(name, seed, arrival_ns, lengths, label, parameters)
     operational, prompt_tokens, output_tokens = artefact_sample(seed, count, gap_cv, prompt, output)
+    labels, priority = [label], None
+    if priority_ratio:
+        parameters["priority_ratio"] = priority_ratio
+        priority = artefact_priorities(seed, count, priority_ratio, prompt, output)
+        labels.append(f"{priority.sum()} of {count} requests drawn to have a high priority (seed {seed})")
     return Workload(
         arrival_ns=profile_arrivals_ns(operational, constant(rate_per_s)),
         prompt_tokens=prompt_tokens,
         output_tokens=output_tokens,
         name=name,
         source=recipe(name, seed, parameters),
-        labels=(label,),
+        priority=priority,
+        labels=tuple(labels),
         rows_read=count,
     )
 
@@ -66,9 +84,13 @@ def _of(name: str) -> Callable[..., Workload]:
     """The function of one trace: named and described, which a partial one would not be."""
 
     def draw(
-        seed: int = 0, requests: int = DEFAULT_REQUESTS, rate_per_s: float = 1.0, gap_cv: float = 1.0
+        seed: int = 0,
+        requests: int = DEFAULT_REQUESTS,
+        rate_per_s: float = 1.0,
+        gap_cv: float = 1.0,
+        priority_ratio: float = 0.0,
     ) -> Workload:
-        return llumnix_like(name, seed, requests, rate_per_s, gap_cv)
+        return llumnix_like(name, seed, requests, rate_per_s, gap_cv, priority_ratio)
 
     draw.__name__ = draw.__qualname__ = name
     draw.__doc__ = f"Llumnix {_TRACES[name][1]} (OSDI 2024): lengths as published, arrivals Gamma or Poisson."

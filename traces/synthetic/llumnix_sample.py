@@ -3,14 +3,20 @@
 It seeds numpy's legacy generator once and draws all prompt lengths, all output lengths and then gap by gap,
 10,000 of each (benchmark_throughput.py of AlibabaPAI/llumnix, branch osdi24ae: gen_random_response_lens,
 get_wait_time; described in our words). Seed 0 gives what the paper ran: P50 to P99 of Table 1, to the token.
+
+Who has a high priority comes from Python's own generator, seeded alike: after one number for every token of
+all prompts and one for the session of every request it draws one for each request (gen_prompt_ids,
+gen_random_session_id, async_request_gen).
 """
 
+from random import Random
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from traces.checks import positive_number, whole_number
+from traces.errors import TraceError
 from traces.streams import SEED_MAX
 from traces.synthetic.arrivals import gamma_shape
 from traces.synthetic.lengths import ZipfLengths
@@ -18,6 +24,7 @@ from traces.workload import MAX_ROWS
 
 ARTEFACT_SEED: Final = 0xCADE
 ROWS: Final = 10_000
+_TOKEN_IDS: Final = 32_000 - 10 + 1  # random.randint(10, tokenizer.vocab_size), LLaMA's
 
 
 def artefact_sample(
@@ -33,6 +40,34 @@ def artefact_sample(
     samples = [_sample(_generator(seed, block), shape, prompt, output) for block in range(-(-count // ROWS))]
     gaps, prompts, outputs = (np.concatenate(columns)[:count] for columns in zip(*samples))
     return np.concatenate(([0.0], np.cumsum(gaps[:-1]))), prompts, outputs
+
+
+def artefact_priorities(
+    seed: int, requests: int, ratio: float, prompt: ZipfLengths, output: ZipfLengths
+) -> NDArray[np.int64]:
+    """1 for each of ``requests`` rows that has a high priority, else 0; seed 0: the artefact's own choice."""
+    count = whole_number("trace.requests", requests, 1, MAX_ROWS)
+    if not 0 <= ratio <= 1:
+        raise TraceError(f"trace.priority_ratio={ratio:g} is no share: write a number from 0 to 1")
+    chosen: list[int] = []
+    for block in range(-(-count // ROWS)):
+        draw = Random(ARTEFACT_SEED)
+        if seed == 0 and block == 0:
+            _pass_by(draw, int(artefact_sample(seed, ROWS, 1.0, prompt, output)[1].sum()))
+        else:
+            draw = Random(f"{ARTEFACT_SEED}/{seed}/{block}")
+        chosen += [int(draw.random() < ratio) for _ in range(ROWS)]
+    return np.array(chosen[:count], dtype=np.int64)
+
+
+def _pass_by(draw: Random, prompt_tokens: int) -> None:
+    """The numbers that make prompts and sessions are drawn; a token's as randint does."""
+    bits, width = draw.getrandbits, _TOKEN_IDS.bit_length()
+    for _ in range(prompt_tokens):
+        while bits(width) >= _TOKEN_IDS:
+            pass
+    for _ in range(ROWS):
+        draw.random()
 
 
 def _generator(seed: int, block: int) -> np.random.RandomState:
