@@ -4,12 +4,11 @@ It seeds numpy's legacy generator once and draws all prompt lengths, all output 
 10,000 of each (benchmark_throughput.py of AlibabaPAI/llumnix, branch osdi24ae: gen_random_response_lens,
 get_wait_time; described in our words). Seed 0 gives what the paper ran: P50 to P99 of Table 1, to the token.
 
-Who has a high priority comes from Python's own generator, seeded alike: after one number for every token of
-all prompts and one for the session of every request it draws one for each request (gen_prompt_ids,
-gen_random_session_id, async_request_gen).
+Who has a high priority comes from Python's own generator, the same Mersenne Twister, seeded alike: after one
+number for every token of all prompts and one for the session of every request it draws one for each request
+(gen_prompt_ids, gen_random_session_id, async_request_gen).
 """
 
-from random import Random
 from typing import Final
 
 import numpy as np
@@ -49,25 +48,24 @@ def artefact_priorities(
     count = whole_number("trace.requests", requests, 1, MAX_ROWS)
     if not 0 <= ratio <= 1:
         raise TraceError(f"trace.priority_ratio={ratio:g} is no share: write a number from 0 to 1")
-    chosen: list[int] = []
+    chosen = []
     for block in range(-(-count // ROWS)):
-        draw = Random(ARTEFACT_SEED)
         if seed == 0 and block == 0:
+            draw = np.random.RandomState([ARTEFACT_SEED])  # as Python's random.seed(ARTEFACT_SEED)
             _pass_by(draw, int(artefact_sample(seed, ROWS, 1.0, prompt, output)[1].sum()))
         else:
-            draw = Random(f"{ARTEFACT_SEED}/{seed}/{block}")
-        chosen += [int(draw.random() < ratio) for _ in range(ROWS)]
-    return np.array(chosen[:count], dtype=np.int64)
+            draw = np.random.RandomState([ARTEFACT_SEED, seed & 0xFFFFFFFF, seed >> 32, block, 1])
+        chosen.append(draw.random_sample(ROWS) < ratio)
+    return np.concatenate(chosen)[:count].astype(np.int64)
 
 
-def _pass_by(draw: Random, prompt_tokens: int) -> None:
-    """The numbers that make prompts and sessions are drawn; a token's as randint does."""
-    bits, width = draw.getrandbits, _TOKEN_IDS.bit_length()
-    for _ in range(prompt_tokens):
-        while bits(width) >= _TOKEN_IDS:
-            pass
-    for _ in range(ROWS):
-        draw.random()
+def _pass_by(draw: np.random.RandomState, prompt_tokens: int) -> None:
+    """The numbers that make prompts and sessions are drawn: of a token as randint does, of 15 bits each."""
+    left = prompt_tokens
+    while left:
+        numbers = draw.randint(0, 1 << 32, size=left, dtype=np.uint32) >> 17
+        left -= int((numbers < _TOKEN_IDS).sum())
+    draw.random_sample(ROWS)
 
 
 def _generator(seed: int, block: int) -> np.random.RandomState:
