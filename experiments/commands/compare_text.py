@@ -1,22 +1,31 @@
 """``servetwin compare``: its words after the command, and how a comparison is printed."""
 
+import itertools
 import json
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from experiments.commands import compare_runs
+from experiments.commands.compare_runs import are_runs
 from experiments.commands.process import telling
 from experiments.compare.comparison import compare
 from experiments.compare.errors import STATISTICS
 from experiments.compare.formats import FORMATS, read_measured
 from experiments.compare.own_result import read_result
+from experiments.compare.sweeps import is_sweep
 from experiments.config.overrides import Wanted, closest, echo, parse_value, parse_words
 from experiments.report.number_text import NOTHING, duration
 from experiments.report.table import LATENCIES
 from serving.vocabulary.errors import UserError
 
-KEYS: Final = {"json": Wanted(bool), "format": Wanted(str, choices=FORMATS), "run": Wanted(int)}
+KEYS: Final = {
+    "json": Wanted(bool),
+    "format": Wanted(str, choices=FORMATS),
+    "run": Wanted(int),
+    "page": Wanted(str),
+}
 _WIDTH: Final = 110
 _LEGEND: Final = (
     "simulated and measured are means, the errors simulated / measured - 1; each: the sum of what single "
@@ -29,9 +38,15 @@ _USE: Final = "write servetwin compare DIR MEASURED"
 
 def answer(words: Sequence[str]) -> int:
     """Print the comparison; exit status 0. Raises UserError for what cannot be compared."""
-    places = [word for word in words[:2] if "=" not in word]
+    places = list(itertools.takewhile(lambda word: "=" not in word, words))
     if len(places) < 2:
-        raise UserError(f"compare takes the folder of a run and a measured file: {_USE}")
+        raise UserError(f"compare takes the folder of a run and a measured file, or several runs: {_USE}")
+    asked = _given(words[len(places) :])
+    paths = [_path(place) for place in places]
+    if len(paths) == 2 and all(map(is_sweep, paths)):
+        return compare_runs.sweeps_answer(*paths)
+    if are_runs(paths, asked):
+        return compare_runs.answer(paths, asked)
     asked = _asked(words[2:])
     result = read_result(_path(places[0]))
     measured = read_measured(_path(places[1]), asked.get("format"), asked.get("run"))
@@ -52,11 +67,21 @@ def _path(word: str) -> Path:
 
 
 def _asked(words: Sequence[str]) -> dict[str, Any]:
+    """Of a run and a measured file."""
     for word in words:
         if "=" not in word:
             raise UserError(
                 f"'{echo(word)}' is one word too many: {_USE}, and json=true, format=NAME or run=N behind"
             )
+    given = _given(words)
+    if "page" in given:
+        raise UserError(
+            "page= is for several runs: leave it out, or write servetwin compare DIR DIR page=FILE"
+        )
+    return given
+
+
+def _given(words: Sequence[str]) -> dict[str, Any]:
     given = {}
     for override in parse_words(words):
         if override.key not in KEYS:

@@ -117,14 +117,14 @@ def test_without_a_measured_queue_its_part_is_not_told_apart(
 def test_another_result_folder_can_be_the_measured_one(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = compared(capsys, run, run)
+    found = compared(capsys, run, run, "format=servetwin")
     assert found["measured"]["format"] == "servetwin" and found["matched"]["by"] == "request number"
     assert SIMULATED_TOO in found["remarks"]
     assert {error for metric in found["errors"]["all"].values() for error in metric["error"].values()} == {
         0.0
     }
     bare = simulated(tmp_path / "bare")
-    found = compared(capsys, bare, run)
+    found = compared(capsys, bare, run, "format=servetwin")
     assert NO_SERIES in found["remarks"] and list(found["errors"]) == ["all"] and found["regimes"] is None
     assert len(found["decomposition"]["all"]) == 2
 
@@ -180,7 +180,7 @@ def test_a_queue_before_all_engines_tells_the_regime() -> None:
 
 def test_regimes_split_the_requests(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     busy = simulated(tmp_path / "busy", "series.period_s=0.5", "trace.rate_per_s=60", "trace.requests=300")
-    found = compared(capsys, busy, busy)
+    found = compared(capsys, busy, busy, "format=servetwin")
     counts = dict(found["requests"])
     assert counts.pop("all") == 300 == sum(counts.values()) and "overload" in counts
     assert found["errors"].keys() == found["requests"].keys() == found["decomposition"].keys()

@@ -208,8 +208,8 @@ ROOMS = {
         "live", "quart",
     ),
     "experiments": (
-        "config", "policy", "compose", "build", "results", "story", "report", "run", "compare", "reproduce",
-        "llumnix", "quart", "sweep", "plan", "commands", "cli", "realexec_cli",
+        "config", "policy", "compose", "build", "results", "story", "report", "run", "sweep", "compare",
+        "reproduce", "llumnix", "quart", "plan", "commands", "cli", "realexec_cli",
     ),
 }  # fmt: skip
 

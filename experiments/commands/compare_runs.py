@@ -1,0 +1,86 @@
+"""``servetwin compare A B ...`` of runs: printed, or as one page."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from shlex import join
+from typing import Any
+
+from experiments.commands.process import telling
+from experiments.compare.side_by_side import side_by_side
+from experiments.compare.side_by_side_page import (
+    as_data,
+    as_page,
+    diverging,
+    head,
+    rows,
+    sentences,
+    what_differs,
+)
+from experiments.compare.sweeps import sweeps_apart
+from experiments.sweep.page import told_difference
+from serving.vocabulary.errors import UserError
+
+
+def are_runs(places: Sequence[Path], asked: dict[str, Any]) -> bool:
+    """Whether all are result folders to be put side by side; a real one behind a run is a measured one."""
+    if "format" in asked or "run" in asked or not all((place / "summary.json").is_file() for place in places):
+        return False
+    return len(places) > 2 or not _is_real(places[1])
+
+
+def _is_real(place: Path) -> bool:
+    try:
+        return "real" in json.loads((place / "summary.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, TypeError):
+        return False
+
+
+def answer(places: Sequence[Path], asked: dict[str, Any]) -> int:
+    """Exit status 0. UserError for what is no result."""
+    found = side_by_side(places)
+    command = join(["servetwin", "compare", *map(str, places)])
+    if "page" in asked:
+        _write(Path(asked["page"]), as_page(found, command))
+    with telling():
+        if asked.get("json"):
+            print(json.dumps(as_data(found), indent=1, ensure_ascii=False))
+            return 0
+        print("\n".join([*sentences(found), "", *_table([head(found), *rows(found)])]))
+        if changed := what_differs(found):
+            print("\n".join(["", "what differs in the configuration:", *_table(changed)]))
+        if lines := diverging(found):
+            print("\n".join(["", *lines]))
+        if "page" in asked:
+            print(f"page in {asked['page']}")
+    return 0
+
+
+def sweeps_answer(first: Path, second: Path) -> int:
+    """Two sweeps, settings that both have. Exit status 0."""
+    found = sweeps_apart(first, second)
+    lines = [
+        [", ".join(f"{key}={value}" for key, value in zip(found.keys, setting)) or "every run", name,
+         told_difference(name, one), f"{one.count} seeds"]
+        for setting, metrics in found.differences.items()
+        for name, one in metrics.items()
+    ]  # fmt: skip
+    with telling():
+        print(f"{second.name} minus {first.name}, seed by seed (95 % interval)")
+        print("\n".join(_table(lines)))
+    return 0
+
+
+def _write(path: Path, text: str) -> None:
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        partial.write_text(text, encoding="utf-8", errors="backslashreplace")
+        partial.replace(path)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise UserError(f"page={path} cannot be written ({error.strerror}): write another path") from error
+
+
+def _table(lines: Sequence[Sequence[str]]) -> list[str]:
+    wide = [max(len(row[place]) for row in lines) for place in range(len(lines[0]))]
+    return ["  " + "  ".join(cell.ljust(width) for cell, width in zip(row, wide)).rstrip() for row in lines]

@@ -1,0 +1,98 @@
+"""Where two journals first say something else: the first decision that differs, with what led to it."""
+
+import dataclasses
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any, Final
+
+from experiments.results.journal_file import NAME
+from serving.record.journal import parse_action
+from serving.vocabulary.actions import Action
+from serving.vocabulary.units import NS_PER_S
+
+_SHORT: Final = 160
+OBSERVED, DECIDED, ENDED = "observation", "decision", "end"
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """``kind``: the worlds told different things (``observation``), or the same and the answers differ.
+
+    ``events``: how many events before were alike, with their answers. ``first`` and ``second``: the event and
+    what was answered, in a line; empty where a journal had ended.
+    """
+
+    kind: str
+    events: int
+    first: str
+    second: str
+
+    def told(self, names: tuple[str, str]) -> list[str]:
+        """Lines for people."""
+        what = {
+            OBSERVED: "then the worlds report different events",
+            DECIDED: "then the same event is answered differently",
+            ENDED: "then one journal ends",
+        }[self.kind]
+        lines = [f"first difference: {self.events} events and their answers are alike, {what}"]
+        return [
+            *lines,
+            f"  {names[0]}: {self.first or 'nothing more'}",
+            f"  {names[1]}: {self.second or 'nothing more'}",
+        ]
+
+
+def divergence_of(first: Path, second: Path) -> Divergence | None:
+    """Of two result folders; None where their journals say the same, or one has none.
+
+    Reasons are not compared: what is done for another reason is done alike.
+    """
+    if not ((first / NAME).is_file() and (second / NAME).is_file()):
+        return None
+    pairs = zip_longest(_lines(first / NAME), _lines(second / NAME))
+    for count, (one, other) in enumerate(pairs):
+        if one is None or other is None:
+            return Divergence(ENDED, count, _told(one), _told(other))
+        if one[:2] != other[:2]:
+            return Divergence(OBSERVED, count, _told(one), _told(other))
+        if one[2] != other[2] and _done(one[2]) != _done(other[2]):
+            return Divergence(DECIDED, count, _told(one), _told(other))
+    return None
+
+
+def _lines(path: Path) -> Iterator[list[Any]]:
+    """Events with their answers; header and footer are objects and no lists."""
+    with path.open(encoding="utf-8") as file:
+        for text in file:
+            found = json.loads(text)
+            if isinstance(found, list):
+                yield found
+
+
+def _done(actions: list[list[Any]]) -> list[Action]:
+    return [dataclasses.replace(parse_action(fields), reason="") for fields in actions]
+
+
+def _told(line: list[Any] | None) -> str:
+    if line is None:
+        return ""
+    text = f"{line[0] / NS_PER_S:.6f} s, {json.dumps(line[1])} -> {json.dumps(line[2])}"
+    return text if len(text) <= _SHORT else text[: _SHORT - 3] + "..."
+
+
+def changed_keys(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Dotted key -> both values, of two configurations; where results lie is no difference."""
+    one, other = dict(_leaves(first)), dict(_leaves(second))
+    keys = [key for key in {**one, **other} if key not in ("out", "overwrite")]
+    return {key: (one.get(key), other.get(key)) for key in keys if one.get(key) != other.get(key)}
+
+
+def _leaves(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in data.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value

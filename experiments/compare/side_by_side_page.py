@@ -1,0 +1,145 @@
+"""The comparison of several runs in words: for the console, one page, and programs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from experiments.compare.bootstrap import Difference
+from experiments.compare.side_by_side import LATENCIES, PERCENTS, WHOLE, Beside, SideBySide
+from experiments.report.answer_page import answer, command, page, table
+from experiments.report.number_text import NOTHING, duration, number, share
+
+_FOOT = (
+    "Differences are against the first run, request by request. The interval is 95 % of a bootstrap of "
+    "blocks of neighbouring requests: what chance there is in this workload, not how far off the model is."
+)
+
+
+def metrics() -> list[str]:
+    """What is shown, in order."""
+    return [f"{latency}.{name}" for latency in LATENCIES for name in ("mean", *PERCENTS)] + list(WHOLE)
+
+
+def value_of(summary: Mapping[str, Any], metric: str) -> float | None:
+    """A number of a summary by its dotted name."""
+    found: Any = summary
+    for part in metric.split("."):
+        found = found.get(part) if isinstance(found, Mapping) else None
+    return found if isinstance(found, int | float) else None
+
+
+def written(metric: str, value: float | None) -> str:
+    """In the unit a person would use."""
+    if metric.partition(".")[0] in LATENCIES:
+        return duration(value)
+    return share(value) if metric.endswith(("attainment", "share")) else number(value)
+
+
+def told(metric: str, one: Difference | None) -> str:
+    """``-12.1 ms (-15.0 to -9.2)``; what may be chance is said."""
+    if one is None:
+        return ""
+    if not one.distinguishable:
+        return "not distinguishable"
+    return f"{_signed(metric, one.value)} ({_signed(metric, one.low)} to {_signed(metric, one.high)})"
+
+
+def _signed(metric: str, value: float) -> str:
+    return ("+" if value > 0 else "-" if value < 0 else "") + written(metric, abs(value))
+
+
+def head(found: SideBySide) -> list[str]:
+    """Columns of the table."""
+    first, *others = found.names
+    return ["", first, *(part for name in others for part in (name, "against the first"))]
+
+
+def rows(found: SideBySide) -> list[list[str]]:
+    """One row per metric."""
+    first, *others = found.results
+    lines = []
+    for metric in metrics():
+        line = [metric, written(metric, value_of(first.summary, metric))]
+        for result, beside in zip(others, found.against, strict=True):
+            line.append(written(metric, value_of(result.summary, metric)))
+            line.append(told(metric, beside.differences.get(metric)))
+        lines.append(line)
+    return lines
+
+
+def sentences(found: SideBySide) -> list[str]:
+    """Per run: who is better in the mean and the tail of the first token's time."""
+    return [_sentence(name, beside) for name, beside in zip(found.names[1:], found.against, strict=True)]
+
+
+def _sentence(name: str, beside: Beside) -> str:
+    if beside.why_not:
+        return f"{name}: nothing is paired ({beside.why_not})."
+    parts = []
+    for metric, label in (
+        ("ttft_ms.mean", "mean TTFT"),
+        ("ttft_ms.p99", "P99 TTFT"),
+        ("tpot_ms.mean", "mean TPOT"),
+    ):
+        one = beside.differences.get(metric)
+        if one is not None:
+            parts.append(f"{label} {told(metric, one)}")
+    return f"{name} against the first, {beside.paired:,} requests paired: {'; '.join(parts)}."
+
+
+def what_differs(found: SideBySide) -> list[list[str]]:
+    """Rows of (key, value of every run) where one differs from the first."""
+    keys = list(dict.fromkeys(key for beside in found.against for key in beside.changed))
+    lines = []
+    for key in keys:
+        first = next(beside.changed[key][0] for beside in found.against if key in beside.changed)
+        others = [beside.changed[key][1] if key in beside.changed else first for beside in found.against]
+        lines.append([key, *(NOTHING if value is None else str(value) for value in (first, *others))])
+    return lines
+
+
+def diverging(found: SideBySide) -> list[str]:
+    """Where the journals part, for every run that has one."""
+    lines = []
+    for name, beside in zip(found.names[1:], found.against, strict=True):
+        if beside.divergence is not None:
+            lines += beside.divergence.told((found.names[0], name))
+    return lines
+
+
+def as_page(found: SideBySide, words: str) -> str:
+    """HTML of the whole page."""
+    parts = [*(answer(one) for one in sentences(found)), table("Numbers", head(found), rows(found))]
+    changed = what_differs(found)
+    if changed:
+        parts.append(
+            table("What differs in the configuration", ["key", *found.names], changed, len(found.names) + 1)
+        )
+    if lines := diverging(found):
+        parts.append(table("First decision that differs", ["journals"], [[line] for line in lines]))
+    return page("Comparison", " · ".join(found.names), "", [*parts, command(words)], _FOOT)
+
+
+def as_data(found: SideBySide) -> dict[str, Any]:
+    """The same for programs."""
+    return {
+        "runs": [
+            {"folder": str(one.folder), "numbers": {name: value_of(one.summary, name) for name in metrics()}}
+            for one in found.results
+        ],
+        "against_the_first": [
+            {
+                "paired": beside.paired,
+                "why_not": beside.why_not,
+                "differences": {
+                    metric: {**asdict(one), "distinguishable": one.distinguishable}
+                    for metric, one in beside.differences.items()
+                },
+                "configuration": {key: list(pair) for key, pair in beside.changed.items()},
+                "first_divergence": None if beside.divergence is None else asdict(beside.divergence),
+            }
+            for beside in found.against
+        ],
+    }
