@@ -52,7 +52,7 @@ from simcore.replica.step_times import StepTimes
 from simcore.replica.steps_since import StepsSince
 from simcore.sim_report import SimReport, losses_by_request_ns
 from simcore.stage_passes import StagePasses, StagePlan
-from simcore.stall_detection import StallDetector, stall_error
+from simcore.stall_detection import stall_detector_of, stall_error
 from simcore.timers import Timer, is_only, run_all
 
 OPENING_RANK = 0
@@ -101,7 +101,7 @@ class Simulation:
         self._events, self._looks, self._decisions_ns = 0, 0, array("q")
         elastic = getattr(controller, "elastic", None)
         self._has_rounds = isinstance(elastic, FixedReplicas | Elastic) and elastic.has_rounds
-        self._stall_detector = StallDetector(elastic if isinstance(elastic, Elastic) else None)
+        self._stall_detector = stall_detector_of(elastic)
         self._rows_of = rows_of or {}
         self._cpu_ns = cpu_ns or (lambda: 0)
         self._machines: dict[int, Machine] = {}
@@ -221,7 +221,7 @@ class Simulation:
         alone = ends and is_only(self._fault_timer, self._env)
         if ends and self._stall_detector.is_stalled(now_ns, self._useful(), alone):
             if self.losses is None or not self.losses.happened:
-                raise stall_error(self._lives)
+                raise self._stall_detector.error(self._lives)
             self._handle(now_ns, Closing(NOBODY_LEFT))
             return
         self._looks += 1

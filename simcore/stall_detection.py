@@ -5,9 +5,11 @@ from typing import Final
 
 from serving.elastic.elastic import Elastic
 from serving.elastic.pending_changes import change_counts, expiry_times_ns
+from serving.elastic.stage_control import StageControl
 from serving.vocabulary.errors import UserError
 from serving.vocabulary.units import NS_PER_S
 from simcore.replica.lifetime import Lifetime
+from simcore.stage_stalls import StageStalls
 
 PATIENCE_NS: Final = 3600 * NS_PER_S
 """How long a scaler that does not say until when its answers hold may do nothing."""
@@ -71,6 +73,17 @@ class StallDetector:
             return False
         self._past += now_ns > self._settled_ns
         return self._past >= LOOKS
+
+    def error(self, lives: Mapping[int, Lifetime]) -> UserError:
+        """What is said of requests that will never be served."""
+        return stall_error(lives)
+
+
+def stall_detector_of(control: object) -> StallDetector | StageStalls:
+    """The one for who brings parameters to replicas."""
+    if isinstance(control, StageControl):
+        return StageStalls(control)
+    return StallDetector(control if isinstance(control, Elastic) else None)
 
 
 def stall_error(lives: Mapping[int, Lifetime]) -> UserError:

@@ -2,6 +2,7 @@
 
     python -m tests.swarm --count 200 --seed 7
     python -m tests.swarm --groups
+    python -m tests.swarm --stages
 
 Prints what repeats each world that breaks an invariant, loses a request or stands still.
 """
@@ -18,12 +19,14 @@ from random import SystemRandom
 from tests.worlds.drawn_migrations import check_world
 from tests.worlds.faulted import command_of, play, with_losses, world_words
 from tests.worlds.faulted_groups import group_words
+from tests.worlds.faulted_stages import stage_words
 
 
 def options(words: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.swarm", description=__doc__)
     parser.add_argument("--count", type=int, default=20, help="how many worlds (20)")
     parser.add_argument("--groups", action="store_true", help="of data-parallel groups, in which ranks share")
+    parser.add_argument("--stages", action="store_true", help="of models in stages")
     parser.add_argument(
         "--migrations", type=int, default=0, help="play so many small worlds with migrations instead"
     )
@@ -38,9 +41,9 @@ def main(words: Sequence[str] | None = None) -> int:
         return migrations(first, chosen.migrations)
     print(f"swarm: {chosen.count} worlds from seed {first} on", flush=True)
     totals, broken = Counter[str](), 0
-    again = "--groups " if chosen.groups else ""
+    again = "--groups " if chosen.groups else "--stages " if chosen.stages else ""
     for seed in range(first, first + chosen.count):
-        world = group_words(seed, Path(tempfile.gettempdir())) if chosen.groups else world_words(seed)
+        world = words_of(chosen, seed)
         try:
             world = with_losses(seed, world)
             played = play(world)
@@ -61,6 +64,13 @@ def main(words: Sequence[str] | None = None) -> int:
     print("; ".join(f"{name} {number:,}" for name, number in totals.items()))
     print(f"{chosen.count} worlds, {broken} broken")
     return 1 if broken else 0
+
+
+def words_of(chosen: argparse.Namespace, seed: int) -> list[str]:
+    """Of the kind that was asked for."""
+    if chosen.groups:
+        return group_words(seed, Path(tempfile.gettempdir()))
+    return stage_words(seed) if chosen.stages else world_words(seed)
 
 
 def migrations(first: int, count: int) -> int:

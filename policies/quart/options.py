@@ -23,10 +23,10 @@ Predictor = Literal["none", "whitt", "measured", "attention"]
 
 
 class PerModel:
-    """One scaler for each model, made when its pipeline is first seen."""
+    """One scaler for each model, made when its pipeline is first seen; ``memory_s``: of each."""
 
-    def __init__(self, make: Callable[[], StageScaler]) -> None:
-        self._make = make
+    def __init__(self, make: Callable[[], StageScaler], memory_s: float) -> None:
+        self._make, self.memory_s = make, memory_s
         self.of: dict[str, StageScaler] = {}
 
     def scale(self, view: PipelineView) -> tuple[StageDecision, ...]:
@@ -90,13 +90,14 @@ def quart(
             key_for_s,
         )
 
-    return PerModel(make)
+    memory_s = settings.period_s + settings.cool_down_s + smoothing.hold_s + key_for_s
+    return PerModel(make, memory_s)
 
 
 def infless(utilization: float = 0.8, keep_alive_s: float = 60.0, period_s: float = 1.0) -> StageScaler:
     """INFless, approximated."""
     share = _share(utilization)
-    return PerModel(lambda: Infless(share, keep_alive_s, period_s))
+    return PerModel(lambda: Infless(share, keep_alive_s, period_s), keep_alive_s + period_s)
 
 
 def inferline(
@@ -108,7 +109,8 @@ def inferline(
 ) -> StageScaler:
     """InferLine, approximated."""
     share = _share(utilization)
-    return PerModel(lambda: InferLine(planned_per_s, share, envelope_s, settle_s, period_s))
+    memory_s = envelope_s + settle_s + period_s
+    return PerModel(lambda: InferLine(planned_per_s, share, envelope_s, settle_s, period_s), memory_s)
 
 
 def cocktail(
@@ -121,7 +123,8 @@ def cocktail(
 ) -> StageScaler:
     """Cocktail, approximated."""
     share = _share(utilization)
-    return PerModel(lambda: Cocktail(share, ahead_s, history_s, spares, keep_s, period_s))
+    memory_s = history_s + keep_s + period_s
+    return PerModel(lambda: Cocktail(share, ahead_s, history_s, spares, keep_s, period_s), memory_s)
 
 
 def _gains(base: CorrectorSettings, *given: float | None) -> Gains:

@@ -30,12 +30,18 @@ from serving.vocabulary.events import (
     Opened,
     Woke,
 )
+from serving.vocabulary.units import NS_PER_S
+
+LOOKS = 4  # at least, in which nothing changes, before a run is said to stand still
 
 
 class StageControl:
     """ReplicaControl of models in stages. ``replicas`` has what became of each replica."""
 
-    __slots__ = ("_models", "_period_ns", "_scaler", "_services", "decided", "looks", "replicas", "scales")
+    __slots__ = (
+        "_models", "_period_ns", "_scaler", "_services", "_window_ns", "decided", "looks", "replicas",
+        "scales",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -46,7 +52,7 @@ class StageControl:
         place: Place,
     ) -> None:
         self.scales = True
-        self._period_ns = setup.period_ns
+        self._period_ns, self._window_ns = setup.period_ns, setup.window_ns
         self._scaler = CheckedStageScaler(setup.scaler)
         self._services = services
         self.replicas = StageReplicas(setup, engines, services, seats, place)
@@ -55,6 +61,39 @@ class StageControl:
             for model, service in sorted(services.items())
         }
         self.looks = self.decided = 0
+
+    @property
+    def passes(self) -> int:
+        """That ended so far, of all stages."""
+        return sum([stage.counts.passes for one in self._services.values() for stage in one.stages])
+
+    @property
+    def memory_ns(self) -> int | None:
+        """How long what happened can change what is decided; None: the scaler does not say."""
+        memory_s = self._scaler.memory_s
+        if memory_s is None:
+            return None
+        return max(round(memory_s * NS_PER_S), LOOKS * self._period_ns) + self._window_ns
+
+    def goes_on(self) -> bool:
+        """Whether a stage computes, or a replica comes to one at which requests wait."""
+        loading = {replica for replica, state in self.replicas.states.items() if state == "loading"}
+        return any(
+            stage.passes or (stage.queued and any(service.stage_of_id(one) is stage for one in loading))
+            for service in self._services.values()
+            for stage in service.stages
+        )
+
+    def what_waits(self) -> str:
+        """The first stage at which requests wait, and what came of its last decision."""
+        for model, service in sorted(self._services.items()):
+            for stage in service.stages:
+                if stage.queued:
+                    told = [one.reason for one in self.replicas.history if one.model == model]
+                    last = f" (the last that was told of it: {told[-1]})" if told else ""
+                    there = stage.fleet.replicas
+                    return f"{stage.queued} wait for stage {stage.index} of {model}, which has {there}{last}"
+        return "they wait for no stage"
 
     def handlers(self) -> Mapping[type, Handler]:
         """Events about parameters, losses and time."""

@@ -21,14 +21,15 @@ Place = Callable[[Replica, Role, bool], None]
 
 
 class StageReplicas:
-    """``states``: of all that have a GPU. ``history``: every decision and what came of it.
+    """``states``: of all that have a GPU. ``history``: every decision and what came of it; ``changes``: how
+    many of them changed a replica.
 
     ``loads`` has what is under way; ``hosts`` is asked where a stage can be loaded from.
     """
 
     __slots__ = (
-        "_engines", "_next_load", "_place", "_seats", "_services", "_setup", "history", "hosts", "loads",
-        "states",
+        "_engines", "_next_load", "_place", "_seats", "_services", "_setup", "changes", "history", "hosts",
+        "loads", "states",
     )  # fmt: skip
 
     def __init__(
@@ -41,7 +42,7 @@ class StageReplicas:
     ) -> None:
         self._setup, self._engines, self._services = setup, engines, services
         self._seats, self._place = seats, place
-        self._next_load = 0
+        self._next_load = self.changes = 0
         self.hosts = HostResources(setup)
         self.loads = Loads()
         self.history: list[ScaleEvent] = []
@@ -219,4 +220,5 @@ class StageReplicas:
         self._tell(now_ns, act, model, replica, reason)
 
     def _tell(self, now_ns: int, act: str, model: str, replica: int, reason: str) -> None:
+        self.changes += act != "shortage"
         self.history.append(ScaleEvent(now_ns, act, model, "both", replica, reason))

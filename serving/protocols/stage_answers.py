@@ -1,9 +1,10 @@
 """Asking a stage scaler; its answer is held against the pipeline that it was shown."""
 
 from collections import Counter
+from math import inf
 from typing import Any, Final, NoReturn
 
-from serving.protocols.policy_faults import Question, ask, refused, shown, wrong_reason
+from serving.protocols.policy_faults import Question, ask, read, refused, shown, wrong_reason
 from serving.protocols.stages import (
     EvictCopy,
     KeepCopy,
@@ -28,6 +29,7 @@ SCALE: Final = Question(
     "and maximum, the pipeline's max_replicas, free GPU memory, free cores and free host memory, each with a "
     "reason, a str that is not empty",
 )
+MEMORY: Final = Question("memory_s", "seconds: a number of 0 or more, not infinite")
 
 
 class CheckedStageScaler:
@@ -37,6 +39,16 @@ class CheckedStageScaler:
 
     def __init__(self, scaler: StageScaler) -> None:
         self._scaler = scaler
+
+    @property
+    def memory_s(self) -> float | None:
+        """How long it remembers; None: it does not say. Raises PolicyError."""
+        if not hasattr(self._scaler, "memory_s"):
+            return None
+        answer = read(self._scaler, MEMORY)
+        if type(answer) not in (int, float) or not 0 <= answer < inf:
+            raise refused(self._scaler, MEMORY, answer, "that is no length of time")
+        return float(answer)
 
     def scale(self, view: PipelineView) -> tuple[StageDecision, ...]:
         """Raises PolicyError."""

@@ -205,7 +205,11 @@ StageDecision = StartReplicas | StopReplicas | SetCores | KeepCopy | EvictCopy |
 
 
 class StageScaler(Protocol):
-    """Decides how many replicas each stage of a pipeline has, and where; once per period."""
+    """Decides how many replicas each stage of a pipeline has, and where; once per period.
+
+    It may have a ``memory_s``: for how many seconds at most a view can change its answers to later ones,
+    waits between its own decisions included. A run in which nothing comes any more ends so much sooner.
+    """
 
     def scale(self, view: PipelineView) -> tuple[StageDecision, ...]:
         """What to change now, in the order in which to do it; empty: nothing."""

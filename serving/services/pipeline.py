@@ -117,6 +117,11 @@ class Pipeline:
         part = self._engines[replica].replica.part
         return self._setup.parts.index(part) if part.model == self.model else None
 
+    def stage_of_id(self, replica: int) -> Stage | None:
+        """Whose replica it is; None: another model's."""
+        index = self.index_of(replica)
+        return None if index is None else self.stages[index]
+
     def stage_of(self, replica: Replica) -> Stage:
         """Whose replica it is."""
         return self.stages[self._setup.parts.index(replica.part)]

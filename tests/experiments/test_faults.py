@@ -15,6 +15,7 @@ from simcore.faults.plan import Fault
 from tests.worlds.drawing import on_drawn_seeds
 from tests.worlds.faulted import play, with_losses, world_words
 from tests.worlds.faulted_groups import group_words
+from tests.worlds.faulted_stages import stage_words
 
 WORDS = ("simulate", "trace=azure_code_like", "trace.rate_scale=4", "trace.limit=60", "cluster=blitz_b_2x4")
 SYSTEMS = ("vllm system/dispatch=least_kv", "distserve_full", "serverlessllm", "blitzscale")
@@ -163,3 +164,10 @@ def test_a_drawn_world_of_groups_with_losses_keeps_every_invariant(seed: int, tm
     played = play(with_losses(seed, group_words(seed, tmp_path)))
     assert all(len(loss.replicas) % 2 == 0 for loss in played.losses)
     assert played.losses and played.checked.controller.finished
+
+
+@on_drawn_seeds([1, 7, 12, 20])
+def test_a_drawn_world_of_stages_with_losses_keeps_every_invariant(seed: int) -> None:
+    """Again by hand: python -m tests.swarm --stages --count 1 --seed SEED."""
+    played = play(with_losses(seed, stage_words(seed)))
+    assert played.losses and played.checked.controller.arrived

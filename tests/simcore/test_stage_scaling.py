@@ -1,7 +1,5 @@
 """Replicas of stages that come and go: loads by bytes, drains, cores, copies, and drawn worlds."""
 
-from dataclasses import replace
-
 import pytest
 
 from serving.elastic.stage_control import StageControl
@@ -112,7 +110,6 @@ def test_drawn_worlds_with_a_scaler_that_says_anything(seed: int, losses: bool) 
     world = drawn(seed, losses)
     for case in world.cases:
         case.elastic, case.layer_bytes = True, 30_000_000
-    world = replace(world, faults=tuple(one for one in world.faults if one.what == "replica"))
     plan = world.plan if losses else None
     found = run(*world.cases, faults=plan, scaler=AnythingGoes(seed), period_ns=3 * MS)
     fresh = controller_of(*world.cases, scaler=AnythingGoes(seed), period_ns=3 * MS)

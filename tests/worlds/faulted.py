@@ -15,6 +15,7 @@ from experiments.build import build
 from experiments.build.data_plane import data_plane_of
 from experiments.build.faults import fault_plan_of
 from experiments.build.groups import group_plans
+from experiments.build.stages import stage_plan
 from experiments.compose.compose import load_config
 from experiments.run.simulate import Prepared, prepare, rows_by_model
 from hwmodels.topology.cables import cables_of
@@ -143,7 +144,8 @@ def play(words: list[str]) -> Played:
     """Run it, with all checks."""
     prepared = prepare(load_config([*words, "out=OUT"], "simulate"))
     checked, ends = Checked(_controller(prepared)), Ends()
-    rows = rows_by_model(prepared)
+    stages = stage_plan(prepared.config, prepared.workload)
+    rows = rows_by_model(prepared) if stages is None else stages.times
     simulation = Simulation(
         checked,
         build.arrivals_of(prepared.config, prepared.workload),
@@ -154,6 +156,7 @@ def play(words: list[str]) -> Played:
         rows,
         faults=fault_plan_of(prepared.config, prepared.replicas),
         groups=group_plans(prepared.config, prepared.replicas, prepared.hardware_of_model),
+        stages=stages,
     )
     simulation.run()
     assert simulation.losses is not None

@@ -28,12 +28,21 @@ class Scripted:
 
 
 class AnythingGoes:
-    """Starts, stops, cores and copies at random, within what a scaler may answer."""
+    """Starts, stops, cores and copies at random, within what a scaler may answer.
 
-    def __init__(self, seed: int) -> None:
-        self._random = Random(f"anything goes {seed}")
+    From ``until_ns`` on it does no more than start a replica of each stage that has none.
+    """
+
+    memory_s = 0.0
+
+    def __init__(self, seed: int, until_ns: int = 400_000_000) -> None:
+        self._random, self._until_ns = Random(f"anything goes {seed}"), until_ns
 
     def scale(self, view: PipelineView) -> tuple[StageDecision, ...]:
+        if view.now_ns >= self._until_ns:
+            none = [stage for stage in view.stages if not stage.supply]
+            room = max(view.max_replicas - view.supply, 0)
+            return tuple([StartReplicas(stage.index, 1, "it has none") for stage in none[:room]])
         random, stage = self._random, self._random.choice(view.stages)
         if not view.hosts:
             return ()

@@ -75,6 +75,7 @@ class Checked:
 
     def __init__(self, controller: Controller) -> None:
         self.controller = controller
+        self.elastic = controller.elastic  # a standing world is told by it
         self.lines: list[str] = []
         self.step_counts = controller.step_counts
         self.step_counts.told = []
