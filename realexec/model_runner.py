@@ -20,7 +20,7 @@ from realexec.decoder_layer import (
     pad_rows,
     project,
 )
-from realexec.kv import RequestKV
+from realexec.kv import KvShape, RequestKV
 from realexec.layer_layout import EMBEDDING
 from realexec.models import model_spec
 from realexec.tensor_memory import HeapMemory, Memory
@@ -58,7 +58,8 @@ class ModelRunner:
     """Layers [first, last) of one model on one thread; a request's whole state is its RequestKV.
 
     Layers run once their `weights` are whole; a worker that loads runs the first ones while the others come.
-    ``memory`` is where weights lie (none: on the heap). Unless ``filled`` nothing is whole at first.
+    ``memory`` is where weights lie, ``state_memory`` where KV does (none: on the heap). Unless ``filled``
+    nothing is whole at first.
     """
 
     def __init__(
@@ -69,26 +70,29 @@ class ModelRunner:
         layers: LayerRange | None = None,
         memory: Memory | None = None,
         filled: bool = True,
+        state_memory: Memory | None = None,
     ) -> None:
         # The thread count changes the order of additions, so every worker and the reference use one.
         torch.set_num_threads(1)
         self.spec = model_spec(model)
         self.batch_size = batch_size
         self.memory: Memory = HeapMemory(self.spec.device) if memory is None else memory
+        self.state_memory: Memory = HeapMemory(self.spec.device) if state_memory is None else state_memory
         self.layers = LayerRange(0, self.spec.layers) if layers is None else layers
         self.source = self.spec.source(seed)
         self.weights = Weights(self.spec.layout(self.layers), self.memory, self.spec.dtype)
         self._model = self.spec.skeleton()
         self._layers = self._model.model.layers
+        heads, head_dim = self.spec.config.num_key_value_heads, self._layers[0].self_attn.head_dim
+        self.kv_shape = KvShape(self.layers, heads, head_dim, self.spec.dtype)
         for unit in self.weights.layout.units:
             _assign(self._model, self.weights.tensors(unit))
             if filled:
                 self.weights.fill(unit, self.source)
 
     def new_kv(self, tokens: int) -> RequestKV:
-        """Room for the keys and values of ``tokens`` positions in every layer."""
-        head_dim = self._layers[0].self_attn.head_dim
-        return RequestKV(self.layers, self._model.config.num_key_value_heads, head_dim, tokens)
+        """Room for the keys and values of ``tokens`` positions in every layer of this runner."""
+        return RequestKV(self.kv_shape, tokens, self.state_memory)
 
     @torch.inference_mode()
     def prefill(self, tokens: Sequence[int], start: int, known_tokens: int, kv: RequestKV) -> torch.Tensor:
@@ -109,12 +113,16 @@ class ModelRunner:
     @torch.inference_mode()
     def decode(self, batch: Sequence[DecodeRow]) -> list[int]:
         """One decode step; returns the next token of each row. At most ``batch_size`` rows, at least one."""
-        dummies = self.batch_size - len(batch)
-        if dummies < 0:
-            raise ValueError(f"{len(batch)} requests decode at once, but a batch has {self.batch_size} rows")
+        dummies = self.require_rows(len(batch)) - len(batch)
         hidden = self.embed([*(row.token for row in batch), *[DUMMY_TOKEN] * dummies])
         hidden = self.decode_layers(hidden, batch, self.layers)
         return self.greedy(hidden)[: len(batch)]
+
+    def require_rows(self, requests: int) -> int:
+        """The rows of every decode batch; ValueError when more requests are to decode at once."""
+        if requests > self.batch_size:
+            raise ValueError(f"{requests} requests decode at once, but a batch has {self.batch_size} rows")
+        return self.batch_size
 
     def embed(self, tokens: Sequence[int]) -> torch.Tensor:
         """Token ids to hidden states [rows, hidden size]."""

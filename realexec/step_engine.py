@@ -1,27 +1,18 @@
-"""What one worker holds and does in one step: sequences, their KV, chunks and decoding."""
+"""What one worker holds and does in one step: sequences, their KV, chunks, decoding, passes over layers."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
 
+import torch
+
+from realexec.held_request import HeldRequest
 from realexec.kv import RequestKV
+from realexec.layer_pass import pass_over
 from realexec.model_runner import DecodeRow, ModelRunner
-from serving.vocabulary.actions import Chunk
+from serving.vocabulary.actions import Chunk, Span
+from serving.vocabulary.layers import LayerRange
 
-
-@dataclass(slots=True)
-class HeldRequest:
-    """A request on this worker. ``computed`` positions have KV; it decodes once it has sampled a token."""
-
-    tokens: list[int]
-    last_tokens: int
-    kv: RequestKV | None = None
-    computed: int = 0
-    decoding: bool = False
-
-    @property
-    def finished(self) -> bool:
-        """Whether it has all its tokens."""
-        return len(self.tokens) >= self.last_tokens
+# The token of every request that got one, and the requests that have all their tokens now, ascending.
+StepResult = tuple[dict[int, int], tuple[int, ...]]
 
 
 class StepEngine:
@@ -31,70 +22,169 @@ class StepEngine:
         self._runner = runner
         self._held: dict[int, HeldRequest] = {}
 
+    # Which requests are here.
+
     def assign(self, request: int, prompt: Sequence[int], generated: Sequence[int], missing: int) -> None:
         """Hold a request that is to generate ``missing`` more tokens after ``prompt`` and ``generated``."""
+        self.forget(request)
         tokens = [*prompt, *generated]
-        self._held[request] = HeldRequest(tokens, len(tokens) + missing)
+        self._held[request] = HeldRequest(tokens, len(prompt), len(tokens) + missing)
+
+    def held(self, request: int) -> HeldRequest:
+        """One that is here."""
+        return self._held[request]
+
+    def room(self, held: HeldRequest) -> RequestKV:
+        """Its KV memory here, made if there is none yet; the memory's own error says when it is full."""
+        if held.kv is None:
+            held.kv = self._runner.new_kv(held.last_tokens)
+        return held.kv
 
     def drop_kv(self, request: int) -> None:
         """Preemption: the tokens stay, the KV must be computed again by chunks."""
-        held = self._held[request]
-        held.kv, held.computed, held.decoding = None, 0, False
+        self._held[request].drop_kv()
 
     def forget(self, request: int) -> None:
         """The request is none of this worker's business any more; unknown ids are ignored."""
-        self._held.pop(request, None)
+        held = self._held.pop(request, None)
+        if held is not None:
+            held.drop_kv()
 
-    def step(self, chunks: Sequence[Chunk], decode: bool) -> tuple[dict[int, int], tuple[int, ...]]:
-        """One step; returns the token of every request that got one, and the ids that finished, ascending.
+    def detach(self, request: int) -> None:
+        """It leaves the batch; its KV stays, to go elsewhere."""
+        self._held[request].decoding = False
 
-        Requests that sample from a chunk of this step decode from the next step on.
+    def join(self, generated: Mapping[int, Sequence[int]]) -> None:
+        """These decode from the next step on, after the tokens generated so far, wherever that was.
+
+        Their KV, up to the last but one of their tokens, must be here in every layer of this worker.
         """
-        residents = self._residents() if decode else []
-        sampled: dict[int, int] = {}
-        for request, start, tokens in chunks:
-            self._prefill(request, start, tokens, sampled)
-        if residents:
-            rows = [self._row(request) for request in residents]
-            sampled.update(zip(residents, self._runner.decode(rows)))
-            for request in residents:
-                self._held[request].computed += 1
-        return sampled, self._finish(sampled)
+        for request, tokens in generated.items():
+            held = self._held[request]
+            known = held.prompt_tokens + len(tokens)
+            if not tokens or held.computed != known - 1:
+                raise ValueError(
+                    f"request {request} is to decode after {known} tokens, but {held.computed} positions "
+                    "have their KV in all layers here"
+                )
+            held.tokens[held.prompt_tokens :] = tokens
+            held.decoding, held.hidden = not held.finished, None
 
     def has_residents(self) -> bool:
         """Whether a step without chunks would decode anything."""
         return any(held.decoding for held in self._held.values())
 
-    def _residents(self) -> list[int]:
+    def residents(self) -> list[int]:
+        """Those that a step without chunks would decode, ascending."""
         return sorted(request for request, held in self._held.items() if held.decoding)
+
+    # Steps over all layers.
+
+    @torch.inference_mode()
+    def step(self, chunks: Sequence[Chunk], decode: bool, hand_over: bool = False) -> StepResult:
+        """One step over the whole model.
+
+        Requests that sample from a chunk of this step decode from the next step on. With ``hand_over`` they
+        do not: their KV waits here for whoever pulls it, or for a `join`.
+        """
+        residents = self.residents() if decode else []
+        sampled: dict[int, int] = {}
+        for request, start, tokens in chunks:
+            self._prefill(request, start, tokens, sampled)
+        rows = [self._row(self._held[request]) for request in residents]
+        if rows:
+            sampled.update(zip(residents, self._runner.decode(rows)))
+        return sampled, self._got(sampled, () if hand_over else sampled)
 
     def _prefill(self, request: int, start: int, tokens: int, sampled: dict[int, int]) -> None:
         held = self._held[request]
-        known = len(held.tokens)
-        end = start + tokens
+        self._require_continues(request, start, tokens)
+        known, end = len(held.tokens), start + tokens
+        hidden = self._runner.prefill(held.tokens[start:end], start, known, self.room(held))
+        if end == known:
+            sampled[request] = self._runner.sample(hidden)
+
+    def _require_continues(self, request: int, start: int, tokens: int) -> None:
+        held = self._held[request]
+        known, end = len(held.tokens), start + tokens
         if start != held.computed or not start < end <= known or held.decoding:
             raise ValueError(
                 f"chunk [{start}, {end}) of request {request} does not continue its {held.computed} computed "
                 f"of {known} known tokens"
             )
-        if held.kv is None:
-            held.kv = self._runner.new_kv(held.last_tokens)
-        hidden = self._runner.prefill(held.tokens[start:end], start, known, held.kv)
-        held.computed = end
-        if end == known:
-            sampled[request] = self._runner.sample(hidden)
 
-    def _row(self, request: int) -> DecodeRow:
+    # Passes over some layers.
+
+    @torch.inference_mode()
+    def run_layers(
+        self, chunks: Sequence[Chunk], layers: Span, decode: Sequence[int] = (), hand_over: bool = True
+    ) -> StepResult:
+        """One pass over layers [first, last) of ``chunks``, and of one more token of each of ``decode``.
+
+        The rows that come out stay with each request (`hidden_of`), for the next layers, here or elsewhere;
+        after the model's last layer the requests sample. Those of ``chunks`` that have then all their tokens'
+        KV wait for a `join`, or decode here from the next step on unless they are handed over.
+        """
+        span = LayerRange(*layers)
+        sampled = pass_over(self._runner, self._parts(chunks, span), self._rows(decode, span), span)
+        return sampled, self._got(sampled, () if hand_over else sampled)
+
+    def hidden_of(self, held: HeldRequest) -> torch.Tensor:
+        """[rows, hidden size], contiguous: what its next layer takes; at first its embedded tokens."""
+        if held.hidden is None:
+            held.hidden, held.depth = self._runner.embed(held.tokens[held.computed :]), 0
+        return held.hidden
+
+    def told(self, sampled: Mapping[int, int]) -> tuple[int, ...]:
+        """Tokens that were sampled on the worker of the last layers; returns who has all its tokens now."""
+        return self._got(sampled, sampled)
+
+    def _parts(self, chunks: Sequence[Chunk], layers: LayerRange) -> list[tuple[int, HeldRequest, Span]]:
+        parts = []
+        for request, start, tokens in chunks:
+            held = self._held[request]
+            self.room(held)
+            self._require_depth(request, layers.first, start, start + tokens)
+            parts.append((request, held, (start, start + tokens)))
+        return parts
+
+    def _rows(self, decode: Sequence[int], layers: LayerRange) -> list[tuple[int, HeldRequest]]:
+        for request in decode:
+            known = len(self._held[request].tokens)
+            self._require_depth(request, layers.first, known - 1, known)
+        return [(request, self._held[request]) for request in decode]
+
+    def _require_depth(self, request: int, layer: int, start: int, end: int) -> None:
+        """The rows of these positions must be what the layer takes, and those before must have their KV."""
         held = self._held[request]
-        assert held.kv is not None
-        return DecodeRow(held.tokens[-1], held.computed, held.kv)
+        if layer == 0 and (held.hidden is None or held.depth != 0):
+            held.hidden, held.depth = self._runner.embed(held.tokens[start:end]), 0
+        if held.hidden is None or held.depth != layer or held.hidden.shape[0] != end - start:
+            rows = 0 if held.hidden is None else held.hidden.shape[0]
+            raise ValueError(
+                f"layer {layer} is to run positions [{start}, {end}) of request {request}, but {rows} rows "
+                f"are here, for layer {held.depth}"
+            )
+        if held.positions(layer) not in (start, end):  # run for the first time, or once more
+            raise ValueError(
+                f"positions [{start}, {end}) of request {request} do not continue the "
+                f"{held.positions(layer)} that layer {layer} has here"
+            )
 
-    def _finish(self, sampled: dict[int, int]) -> tuple[int, ...]:
+    # What becomes of requests.
+
+    def _row(self, held: HeldRequest) -> DecodeRow:
+        assert held.kv is not None
+        return DecodeRow(held.tokens[-1], len(held.tokens) - 1, held.kv)
+
+    def _got(self, sampled: Mapping[int, int], stay: Collection[int]) -> tuple[int, ...]:
+        """``stay``: who decodes here from now on; of the others those that decoded go on."""
         for request, token in sampled.items():
             held = self._held[request]
             held.tokens.append(token)
-            held.decoding = True
+            whole = held.computed == len(held.tokens) - 1
+            held.decoding = whole and (held.decoding or request in stay)
         finished = tuple(sorted(request for request in sampled if self._held[request].finished))
         for request in finished:
-            del self._held[request]
+            self.forget(request)
         return finished

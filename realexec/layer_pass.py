@@ -1,0 +1,66 @@
+"""One pass of some requests over some layers; hidden states may come from elsewhere and go elsewhere."""
+
+from collections.abc import Sequence
+
+import torch
+
+from realexec.decoder_layer import pad_rows
+from realexec.held_request import HeldRequest
+from realexec.model_runner import DecodeRow, ModelRunner, padded_rows
+from serving.vocabulary.actions import Span
+from serving.vocabulary.layers import LayerRange
+
+
+def pass_over(
+    runner: ModelRunner,
+    chunks: Sequence[tuple[int, HeldRequest, Span]],
+    decode: Sequence[tuple[int, HeldRequest]],
+    layers: LayerRange,
+) -> dict[int, int]:
+    """Run ``layers`` over the rows that each request has (``hidden``), and leave there what comes out.
+
+    ``chunks``: (request, what is held of it, its positions). Returns the tokens that are sampled after the
+    model's last layer, of the chunks that end with the last known token and of all of ``decode``.
+    """
+    sampled = {}
+    for request, held, positions in chunks:
+        _run_chunk(runner, held, positions, layers)
+        if layers.last == runner.spec.layers:
+            if positions[1] == len(held.tokens):
+                sampled[request] = runner.sample(_rows_of(held)[-1:])
+            held.hidden = None
+    if decode:
+        _run_decode(runner, [held for _, held in decode], layers)
+        if layers.last == runner.spec.layers:
+            rows = torch.cat([_rows_of(held) for _, held in decode])
+            tokens = runner.greedy(pad_rows(rows, runner.batch_size))
+            sampled.update((request, token) for (request, _), token in zip(decode, tokens))
+            for _, held in decode:
+                held.hidden = None
+    return sampled
+
+
+def _run_chunk(runner: ModelRunner, held: HeldRequest, positions: Span, layers: LayerRange) -> None:
+    """Dummy rows are not kept: nothing that is read depends on what they hold."""
+    start, end = positions
+    known = len(held.tokens)
+    assert held.kv is not None
+    hidden = pad_rows(_rows_of(held), padded_rows(end - start, known, runner.batch_size))
+    hidden = runner.prefill_layers(hidden, start, end - start, known, held.kv, layers)
+    held.hidden, held.depth = hidden[: end - start].contiguous(), layers.last
+
+
+def _run_decode(runner: ModelRunner, batch: Sequence[HeldRequest], layers: LayerRange) -> None:
+    rows = []
+    for held in batch:
+        assert held.kv is not None
+        rows.append(DecodeRow(held.tokens[-1], len(held.tokens) - 1, held.kv))
+    hidden = pad_rows(torch.cat([_rows_of(held) for held in batch]), runner.require_rows(len(batch)))
+    hidden = runner.decode_layers(hidden, rows, layers)
+    for index, held in enumerate(batch):
+        held.hidden, held.depth = hidden[index : index + 1].clone(), layers.last
+
+
+def _rows_of(held: HeldRequest) -> torch.Tensor:
+    assert held.hidden is not None
+    return held.hidden
