@@ -21,7 +21,7 @@ from realexec.wire.listener import Listener
 from realexec.wire.outbox import Outbox
 from serving.vocabulary.errors import UserError
 
-Inbox = queue.Queue[tuple[int, FromWorker]]
+Inbox = queue.SimpleQueue[tuple[int, FromWorker]]
 # How long to wait for the exit code of a process whose connection has already closed.
 EXIT_WAIT_S: Final = 10.0
 # Looked so often at every worker. A worker is lost when so many looks one after the other found that nothing
@@ -162,7 +162,7 @@ class WorkerPool:
         more: Mapping[str, Any] | None = None,
     ) -> None:
         """``entry`` is called in each worker with its `Control` and what it is started with, ``more`` too."""
-        self.inbox: Inbox = queue.Queue()
+        self.inbox: Inbox = queue.SimpleQueue()
         self.workers: list[WorkerProcess] = []
         self.secret = new_secret()
         self._closing = threading.Event()

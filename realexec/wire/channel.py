@@ -17,7 +17,7 @@ from realexec.wire.frames import (
     lengths,
 )
 
-_READ_BYTES: Final = 1 << 16
+_READ_BYTES: Final = 1 << 14
 # How many buffers one sendmsg(2) or recvmsg(2) takes at most is 1,024 on Linux (IOV_MAX).
 MOST_VIEWS: Final = 512
 # Of one system call: with more, bytes leave the processor's cache between one side's copy and the other's.
@@ -34,7 +34,8 @@ class Channel:
         self._socket = connection
         self.limits = limits or Limits()
         self._sending = threading.Lock()
-        self._came = bytearray()  # read, and not asked for yet
+        self._came = b""  # read, and from `_at` on not asked for yet
+        self._at = 0
         self._closed = False
 
     def send(self, head: dict[str, Any], payload: Bytes = b"") -> None:
@@ -67,7 +68,8 @@ class Channel:
         """The next frame's head and payload.
 
         Raises ChannelClosed at the end, ProtocolError for what is no frame or too long, TimeoutError when
-        ``time.monotonic()`` has passed ``deadline_s``, however steadily bytes trickle in until then.
+        ``time.monotonic()`` has passed ``deadline_s``, however steadily bytes trickle in until then. Payloads
+        that are long have no deadline: strangers may send none.
         """
         header = self._take(HEADER_BYTES, deadline_s)
         try:
@@ -76,7 +78,11 @@ class Channel:
         except ProtocolError:
             self.close()  # nobody knows where the next frame would begin
             raise
-        return head, self._take(payload_bytes, deadline_s) if payload_bytes else b""
+        if payload_bytes <= _READ_BYTES:
+            return head, self._take(payload_bytes, deadline_s)
+        payload = bytearray(payload_bytes)
+        self.receive_into([memoryview(payload)])
+        return head, bytes(payload)
 
     def receive_into(self, views: Sequence[memoryview]) -> None:
         """Fill these with the bytes that follow a frame."""
@@ -84,9 +90,8 @@ class Channel:
         waiting.reverse()
         while waiting and self._came:
             view = waiting.pop()
-            now = min(len(view), len(self._came))
-            view[:now] = self._came[:now]
-            del self._came[:now]
+            now = min(len(view), len(self._came) - self._at)
+            view[:now] = self._take(now, None)
             if now < len(view):
                 waiting.append(view[now:])
         while waiting:
@@ -137,10 +142,12 @@ class Channel:
             got -= len(view)
 
     def _take(self, size: int, deadline_s: float | None) -> bytes:
-        while len(self._came) < size:
-            self._read_more(size - len(self._came), deadline_s)
-        taken = bytes(memoryview(self._came)[:size])
-        del self._came[:size]
+        while len(self._came) - self._at < size:
+            self._read_more(size - len(self._came) + self._at, deadline_s)
+        begin, self._at = self._at, self._at + size
+        taken = self._came[begin : self._at]
+        if self._at == len(self._came):
+            self._came, self._at = b"", 0
         return taken
 
     def _read_more(self, missing: int, deadline_s: float | None) -> None:
@@ -150,7 +157,7 @@ class Channel:
                 if left_s <= 0:
                     raise TimeoutError
                 self._socket.settimeout(left_s)
-            got = self._socket.recv(max(_READ_BYTES, min(missing, 16 * _READ_BYTES)))
+            got = self._socket.recv(max(_READ_BYTES, min(missing, MOVED_BYTES)))
             if deadline_s is not None:
                 self._socket.settimeout(None)
         except TimeoutError:
@@ -159,7 +166,8 @@ class Channel:
             raise ChannelClosed(self._why(error)) from None
         if not got:
             raise ChannelClosed(self._why(None))
-        self._came += got
+        self._came = self._came[self._at :] + got if self._came else got
+        self._at = 0
 
     def _why(self, error: Exception | None) -> str:
         if self._closed:

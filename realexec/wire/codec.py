@@ -12,6 +12,7 @@ from typing import Any, Final, Union, get_args, get_origin, get_type_hints
 from realexec.wire.frames import ProtocolError
 
 TYPE: Final = "type"
+FIELDS: Final = "fields"
 Read = Callable[[Any], Any]
 
 
@@ -19,60 +20,76 @@ class Codec:
     """For these messages. ``packed`` names the fields that go into the payload, with a code of `array`."""
 
     def __init__(self, messages: Iterable[type], packed: Mapping[type, Mapping[str, str]]) -> None:
-        self._rows = {message: _Packed(message, packed.get(message, {})) for message in messages}
-        self._known = {
-            message.__name__: (message, _fields(message), rows) for message, rows in self._rows.items()
-        }
+        self._of_type = {message: _Form(message, packed.get(message, {})) for message in messages}
+        self._of_name = {message.__name__: form for message, form in self._of_type.items()}
 
     def encode(self, message: Any) -> tuple[dict[str, Any], bytes]:
         """(head, payload)."""
-        rows = self._rows[type(message)]
-        head = dict(zip(message._fields, message))
-        head[TYPE] = type(message).__name__
-        return head, rows.pack(head)
+        values = list(message)
+        payload = self._of_type[type(message)].pack(values)
+        return {TYPE: type(message).__name__, FIELDS: values}, payload
 
     def decode(self, head: dict[str, Any], payload: bytes) -> Any:
         """The message; ProtocolError for one that nobody here knows, or whose fields do not fit."""
         try:
-            message, fields, rows = self._known[head.pop(TYPE)]
-            rows.unpack(head, payload)
-            return message(**{name: fields[name](value) for name, value in head.items()})
+            return self._of_name[head[TYPE]].read(head[FIELDS], payload)
         except (KeyError, TypeError, ValueError, RecursionError) as error:
             raise ProtocolError(f"a frame is no message: {type(error).__name__}: {error}"[:500]) from None
 
 
-class _Packed:
-    """Rows of integers: the head keeps how long they are, the payload has them one behind the other."""
+class _Form:
+    """What one kind of message has: a reader for each field, and rows of integers that lie in the payload.
 
-    def __init__(self, message: type, codes: Mapping[str, str]) -> None:
+    For those the head keeps how long they are; the payload has them one behind the other.
+    """
+
+    def __init__(self, message: Any, codes: Mapping[str, str]) -> None:
         hints = get_type_hints(message)
-        self._fields = [(name, code, _shape_of(hints[name])) for name, code in codes.items()]
+        self._message = message
+        self._packed = [
+            (place, codes[name], _shape_of(hints[name]))
+            for place, name in enumerate(message._fields)
+            if name in codes
+        ]
+        self._readers = [
+            None if name in codes else _reader(hints[name]) for name in message._fields
+        ]  # what is packed has been read before
 
-    def pack(self, head: dict[str, Any]) -> bytes:
+    def pack(self, values: list[Any]) -> bytes:
+        """The payload; in ``values`` lengths take the place of what lies there."""
+        if not self._packed:
+            return b""
         parts = []
-        for name, code, shape in self._fields:
-            value = head[name]
+        for place, code, shape in self._packed:
+            value = values[place]
             if shape is dict:
-                head[name] = [[key, len(row)] for key, row in value.items()]
+                values[place] = [[key, len(row)] for key, row in value.items()]
                 value = value.values()
             elif shape is list:
-                head[name] = [len(row) for row in value]
+                values[place] = [len(row) for row in value]
             else:
-                head[name] = len(value)
+                values[place] = len(value)
                 value = (value,)
             parts += [_of_this_machine(array(code, row)).tobytes() for row in value]
         return b"".join(parts)
 
-    def unpack(self, head: dict[str, Any], payload: bytes) -> None:
+    def read(self, values: list[Any], payload: bytes) -> Any:
+        """The message with these fields."""
+        if type(values) is not list or len(values) != len(self._readers):
+            raise ValueError(f"{self._message.__name__} has {len(self._readers)} fields")
+        self._unpack(values, payload)
+        return self._message(*[read(value) if read else value for read, value in zip(self._readers, values)])
+
+    def _unpack(self, values: list[Any], payload: bytes) -> None:
         rows = _Rows(payload)
-        for name, code, shape in self._fields:
-            value = head[name]
+        for place, code, shape in self._packed:
+            value = values[place]
             if shape is dict:
-                head[name] = {key: rows.take(code, length) for key, length in value}
+                values[place] = {_key(key): rows.take(code, length) for key, length in value}
             elif shape is list:
-                head[name] = [rows.take(code, length) for length in value]
+                values[place] = tuple([rows.take(code, length) for length in value])
             else:
-                head[name] = rows.take(code, value)
+                values[place] = rows.take(code, value)
         rows.check_empty()
 
 
@@ -82,13 +99,13 @@ class _Rows:
     def __init__(self, payload: bytes) -> None:
         self._left = memoryview(payload)
 
-    def take(self, code: str, length: Any) -> list[int]:
+    def take(self, code: str, length: Any) -> tuple[int, ...]:
         row = array(code)
         if type(length) is not int or not 0 <= length * row.itemsize <= len(self._left):
             raise ValueError(f"a row of {length!r:.20} numbers is longer than the payload")
         row.frombytes(self._left[: length * row.itemsize])
         self._left = self._left[length * row.itemsize :]
-        return _of_this_machine(row).tolist()
+        return tuple(_of_this_machine(row))
 
     def check_empty(self) -> None:
         if len(self._left):
@@ -109,8 +126,10 @@ def _of_this_machine(row: "array[int]") -> "array[int]":
     return row
 
 
-def _fields(message: type) -> dict[str, Read]:
-    return {name: _reader(hint) for name, hint in get_type_hints(message).items()}
+def _key(value: Any) -> int:
+    if type(value) is not int:
+        raise TypeError(f"{value!r:.40} is no int")
+    return value
 
 
 def _reader(hint: Any) -> Read:

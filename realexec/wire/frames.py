@@ -31,6 +31,7 @@ class Limits:
 # Of a peer that has not proved yet that it belongs to the run.
 STRANGER: Final = Limits(head_bytes=4096, payload_bytes=0)
 
+_decode = json.JSONDecoder().raw_decode
 _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
 
 
@@ -58,9 +59,10 @@ def lengths(header: bytes | bytearray | memoryview, limits: Limits) -> tuple[int
 def head_of(text: bytes | bytearray) -> dict[str, Any]:
     """The head as it was given to `encoded`."""
     try:
-        head = json.loads(text)
+        decoded = text.decode()
+        head, end = _decode(decoded)
     except (ValueError, RecursionError) as error:
         raise ProtocolError(f"the head of a frame is no JSON: {error}") from None
-    if not isinstance(head, dict):
+    if not isinstance(head, dict) or end != len(decoded):
         raise ProtocolError("the head of a frame is no JSON object")
     return head

@@ -19,7 +19,7 @@ class Worker(Protocol):
 class Pool(Protocol):
     """What is needed of `realexec.processes.WorkerPool`."""
 
-    inbox: "queue.Queue[tuple[int, FromWorker]]"
+    inbox: "queue.SimpleQueue[tuple[int, FromWorker]] | queue.Queue[tuple[int, FromWorker]]"
 
     @property
     def workers(self) -> Sequence[Any]:

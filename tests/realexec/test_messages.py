@@ -69,9 +69,10 @@ def test_token_ids_are_no_part_of_the_head() -> None:
 
 
 def changed(message: Any, **fields: Any) -> tuple[dict[str, Any], bytes]:
+    """As it is sent, with other fields (left out: ...)."""
     head, payload = CODEC.encode(message)
-    head = {**json.loads(json.dumps(head)), **fields}
-    return {key: value for key, value in head.items() if value is not ...}, payload
+    sent = dict(zip(message._fields, json.loads(json.dumps(head["fields"])))) | fields
+    return {**head, "fields": [value for value in sent.values() if value is not ...]}, payload
 
 
 REFUSED = {
@@ -84,6 +85,9 @@ REFUSED = {
     "bool for a number": changed(StopSteps(0), grace_steps=True),
     "fraction for a number": changed(StopSteps(0), grace_steps=0.5),
     "number for a text": changed(Died("x"), cause=5),
+    "fields of another kind": ({"type": "Died", "fields": {"0": "x"}}, b""),
+    "no fields": ({"type": "Died"}, b""),
+    "a payload too many": ({"type": "Died", "fields": ["x"]}, b"0000"),
     "short tuple": changed(RunSteps(1, (), True, 4, False), chunks=[[1, 2]]),
     "no list": changed(RunSteps(1, (), True, 4, False), chunks={"0": 1}),
     "none of a union": changed(RunSteps(1, (), True, 4, False), layers="all"),
