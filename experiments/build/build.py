@@ -27,6 +27,7 @@ from hwmodels.rows import FIXED_PER_S
 from serving.composition import ServiceOptions, compose
 from serving.controller import Controller
 from serving.engine.pool import EngineOptions
+from serving.engine.progress import Order
 from serving.protocols.batch import Batcher
 from serving.services.colocated import Queue
 from serving.vocabulary.estimates import Estimates, ModelEstimates
@@ -116,7 +117,7 @@ def controller_of(
     coalesce = not engine.exact and not (system.instances.split and _may_preempt(config, hardware))
     checks = not _is_ours(system.batcher.policy)
     queue = cast(Queue | None, system.instances.queue)
-    by_priority = system.instances.scheduling_policy == "priority"
+    order = cast(Order, system.instances.scheduling_policy)
     migration = migration_of(config, estimates)
     migrator = None if migration is None else migration.migrator
     scaler = None if elastic is None else elastic.policies.scaler
@@ -132,7 +133,7 @@ def controller_of(
             checks=checks,
             lockstep=engine.data_parallel_size > 1,
             named_requests=named_requests,
-            by_priority=by_priority,
+            order=order,
             pipeline_stages=config.model.pp,
             max_num_batched_tokens=engine.max_num_batched_tokens,
         ),
@@ -144,7 +145,7 @@ def controller_of(
             reports_ns,
             reports_at_step_ends(config, dispatcher),
             pipelines_of(config, estimates),
-            by_priority,
+            order == "priority",
         ),
         starts_of(config, replicas),
         elastic,

@@ -6,7 +6,8 @@ from typing import Final
 from serving.vocabulary.errors import UserError
 
 QUEUES: Final = ("common", "per_instance")
-SCHEDULING_POLICIES: Final = ("fcfs", "priority")  # vLLM's --scheduling-policy
+# vLLM's --scheduling-policy, and the order of Llumnix's artefact
+SCHEDULING_POLICIES: Final = ("fcfs", "priority", "before_last")
 SIZES: Final = ("full", "half", "minimum")
 LEAST_PERIOD_MS: Final = 0.001  # a period of less would round to nothing
 RESERVES: Final = ("max_new_tokens", "oracle", "mean")
@@ -124,10 +125,17 @@ def _check_policy(one: InstancesConfig, live: str) -> None:
             f"system.instances.scheduling_policy={one.scheduling_policy} is unknown: write one of "
             f"{', '.join(SCHEDULING_POLICIES)}"
         )
-    if one.scheduling_policy == "priority" and live != "none":
+    if one.scheduling_policy == "before_last" and (one.split or one.queue == "common"):
         raise UserError(
-            f"system.instances.scheduling_policy=priority does not fit system/live={live}, whose batches are "
-            "in order of arrival: write system.instances.scheduling_policy=fcfs or system/live=none"
+            "system.instances.scheduling_policy=before_last is the order of queues that instances have of "
+            "their own: write system.instances.scheduling_policy=priority, or system.instances.split=false "
+            "and system.instances.queue=per_instance"
+        )
+    if one.scheduling_policy != "fcfs" and live != "none":
+        raise UserError(
+            f"system.instances.scheduling_policy={one.scheduling_policy} does not fit system/live={live}, "
+            "whose batches are in order of arrival: write system.instances.scheduling_policy=fcfs or "
+            "system/live=none"
         )
 
 

@@ -31,9 +31,10 @@ def check_pipeline_parallel(config: RunConfig) -> None:
             f"{head} is built for engines that schedule as vLLM's v1 does, and engine={engine.name} has "
             f"system/batcher={system.batcher.name}: write engine=vllm_v1 or {alone}"
         )
-    if system.instances.scheduling_policy == "priority":
+    policy = system.instances.scheduling_policy
+    if policy != "fcfs":
         raise UserError(
-            f"{head} does not fit system.instances.scheduling_policy=priority, for its queue is served as "
+            f"{head} does not fit system.instances.scheduling_policy={policy}, for its queue is served as "
             f"requests come: leave it out or write {alone}"
         )
     for key in ("asynchronous", "prefix_caching"):

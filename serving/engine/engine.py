@@ -28,8 +28,8 @@ from serving.engine.batch_answers import (
 from serving.engine.kv_ledger import KvLedger
 from serving.engine.layer_pass import LayerPass
 from serving.engine.preemption import drop_kv
-from serving.engine.progress import EngineState, Progress
-from serving.engine.waiting import queue_first, queue_up
+from serving.engine.progress import EngineState, Order, Progress
+from serving.engine.waiting import queue_first, queue_up, would_head
 from serving.protocols.batch import Batch, Batcher, ReplicaView, chosen
 from serving.vocabulary.actions import Action, Chunk, Fail, Interrupt, JoinBatch, Preempt, Run
 from serving.vocabulary.events import Ran
@@ -46,9 +46,9 @@ class Engine:
 
     __slots__ = (
         "_admitted", "_arrival_queue", "_chunks", "_decode_first", "_interruptible", "_steps_left", "_stop",
-        "asynchronous", "attached", "batcher", "by_priority", "checks", "coalesce", "ended", "epoch", "halts",
+        "asynchronous", "attached", "batcher", "checks", "coalesce", "ended", "epoch", "halts",
         "handing_over", "hands_over", "id", "joining", "layer_pass", "ledger", "lockstep", "max_num_seqs",
-        "outgoing", "preemptions", "prefilling", "prompts_alone", "replica", "running", "state",
+        "order", "outgoing", "preemptions", "prefilling", "prompts_alone", "replica", "running", "state",
         "unseen_arrivals", "view", "waiting",
     )  # fmt: skip
 
@@ -63,13 +63,13 @@ class Engine:
         checks: bool = True,
         lockstep: bool = False,
         named: bytes | None = None,
-        by_priority: bool = False,
+        order: Order = "fcfs",
     ) -> None:
         """``prompts_alone``: a pass with prompts is reported after its first step.
 
         ``checks``: whether the batcher's answers are checked in full. ``lockstep``: it is a rank of a
         data-parallel group, whose steps begin together; it spends one for which it chose nothing in time.
-        ``by_priority``: who has a higher priority waits before the others, and is preempted after them.
+        ``order``: by ``priority`` who has a higher one waits before the others, and is preempted after them.
         """
         self.id = replica.id
         self.replica = replica
@@ -95,25 +95,25 @@ class Engine:
         self.max_num_seqs = 1 << 30  # how many may decode here; a batcher has its own limit for who it admits
         self.layer_pass: LayerPass | None = None
         self.preemptions = 0
-        self.prompts_alone, self.by_priority = prompts_alone, by_priority
+        self.prompts_alone, self.order = prompts_alone, order
         self.state: EngineState = _IDLE if loaded else _LOADING
         # The pass in progress: chunks not yet reported, whether residents take part in its first step,
         self._chunks: tuple[Chunk, ...] = ()
         self._decode_first, self.handing_over = True, False
         self._steps_left, self._admitted = -1, 0  # steps it may still run; while nothing runs
         self._interruptible = False  # whether an arrival should stop it
-        self.view = ReplicaView(self.running, self.prefilling, self.waiting, self.ledger, by_priority)
+        self.view = ReplicaView(self.running, self.prefilling, self.waiting, self.ledger, order == "priority")
 
     def enqueue(self, request: Request, actions: list[Action]) -> None:
         """A request was assigned to this replica."""
         assert self.state not in _GONE, "a request was dispatched to a lost or vacant replica"
-        one, waiting = Progress(request, self.by_priority), self.waiting
+        one, waiting = Progress(request, self.order), self.waiting
         if self.state is _IDLE:
             queue_up(waiting, one)
             self._start_pass(actions)
             return
         # Before a head that was declined it may begin at the next boundary.
-        heads = self.state is _RUNNING and bool(waiting) and waiting[0].priority < one.priority
+        heads = self.state is _RUNNING and would_head(waiting, one)
         if self._arrival_queue is waiting:
             queue_up(waiting, one)
         else:
@@ -151,7 +151,7 @@ class Engine:
         """Requests that wait elsewhere are given to this idle replica, to be batched together."""
         assert self.state is _IDLE, "only an idle replica takes more"
         for request in requests:
-            queue_up(self.waiting, Progress(request, self.by_priority))
+            queue_up(self.waiting, Progress(request, self.order))
         self._start_pass(actions)
 
     def join_batch(self, arrived: Sequence[Progress], actions: list[Action], fits: bool = True) -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from serving.engine.engine import Engine
 from serving.engine.pipelined import PipelinedEngine
+from serving.engine.progress import Order
 from serving.protocols.batch import Batcher
 from serving.vocabulary.replica import Replica, Role
 
@@ -16,7 +17,7 @@ class EngineOptions:
     ``asynchronous``: a step is chosen while the one before it runs. ``prompts_alone``: a pass with prompts is
     reported after its first step. ``checks``: batchers' answers are checked in full
     (``serving.engine.batch_answers``), as those of strangers must be. ``lockstep``: they are ranks of
-    data-parallel groups. ``named_requests``: see ``KvLedger``. ``by_priority``: of queues and of preemption.
+    data-parallel groups. ``named_requests``: see ``KvLedger``. ``order``: of queues, and of preemption.
     ``pipeline_stages``: of every replica; one has that many micro-batches in flight, of
     ``max_num_batched_tokens`` each.
     """
@@ -27,7 +28,7 @@ class EngineOptions:
     checks: bool = True
     lockstep: bool = False
     named_requests: bytes | None = None
-    by_priority: bool = False
+    order: Order = "fcfs"
     pipeline_stages: int = 1
     max_num_batched_tokens: int = 0
 
@@ -57,13 +58,13 @@ class EnginePool:
             options.checks,
             options.lockstep,
             options.named_requests,
-            options.by_priority,
+            options.order,
         )
         return engine
 
     def _add_pipelined(self, replica: Replica, loaded: bool) -> Engine:
         options = self._options
-        assert not (options.asynchronous or options.lockstep or options.by_priority), (
+        assert not (options.asynchronous or options.lockstep or options.order != "fcfs"), (
             "its steps are chosen when one has ended"
         )
         engine = self.engines[replica.id] = PipelinedEngine(

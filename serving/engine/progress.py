@@ -1,8 +1,12 @@
 """Where a replica stands, and how far each of its requests is."""
 
 from enum import IntEnum
+from typing import Literal
 
 from serving.vocabulary.request import Request
+
+Order = Literal["fcfs", "priority", "before_last"]
+"""In which requests wait: see ``serving.engine.waiting``."""
 
 
 class EngineState(IntEnum):
@@ -25,16 +29,18 @@ class Progress:
 
     ``was_preempted``: it was here before, and something of it may still be stored. ``number``: in order of
     admission; 0 for one that came with its KV. ``priority``: 0 where engines do not look at it.
+    ``passes_last``: where it is queued up the last one lets it pass.
     """
 
     __slots__ = (
-        "arrival_ns", "computed", "id", "known_tokens", "number", "priority", "shared_prefix",
+        "arrival_ns", "computed", "id", "known_tokens", "number", "passes_last", "priority", "shared_prefix",
         "was_preempted",
     )  # fmt: skip
 
-    def __init__(self, request: Request, by_priority: bool = False) -> None:
+    def __init__(self, request: Request, order: Order = "fcfs") -> None:
         self.id = request.id
-        self.priority = request.priority if by_priority else 0
+        self.priority = request.priority if order == "priority" else 0
+        self.passes_last = order == "before_last" and request.priority > 0
         self.arrival_ns = request.arrival_ns
         self.known_tokens = request.prompt_tokens
         self.computed = 0

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from experiments.cli import run
 from experiments.llumnix import fig11, fig13
 from experiments.llumnix.metrics import INSTANCES
 from experiments.llumnix.set_ups import KV_BLOCKS
@@ -30,3 +31,27 @@ def test_mean_instances_are_by_step_reports_as_the_artefact_averages_them() -> N
     assert INSTANCES["instances_mean"].of([one]) == [pytest.approx((40 * 4 + 10 * 1) / 50)]
     assert INSTANCES["instances_time_mean"].of([one]) == [2.5]
     assert INSTANCES["instances_mean"].of([replace(one, timelines={})]) is None
+
+
+@pytest.mark.parametrize(
+    ("words", "wrong"),
+    [
+        (
+            ("system=vllm", "system.instances.queue=common"),
+            "before_last is the order of queues that instances have",
+        ),
+        (("system=distserve_full",), "before_last is the order of queues that instances have"),
+        (
+            ("system=vllm", "model.pp=2", "engine=vllm_v1"),
+            "does not fit system.instances.scheduling_policy=before_l",
+        ),
+    ],
+)
+def test_the_artefacts_queue_is_refused_where_an_instance_has_none_of_its_own(
+    words: tuple[str, ...], wrong: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert (
+        run(["simulate", *words, "system.instances.scheduling_policy=before_last", "trace=poisson", "out=x"])
+        == 2
+    )
+    assert wrong in " ".join(capsys.readouterr().err.split())

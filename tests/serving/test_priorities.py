@@ -19,7 +19,7 @@ from tests.worlds.world import simulate
 
 
 def one(request: int, priority: int) -> Progress:
-    return Progress(Request(request, request, 4, 30, "m", priority), by_priority=True)
+    return Progress(Request(request, request, 4, 30, "m", priority), "priority")
 
 
 @given(drawn=st.lists(st.tuples(st.integers(-2, 2), st.booleans()), max_size=12))
@@ -53,15 +53,46 @@ def test_first_come_first_served_looks_at_no_priority() -> None:
 
 
 def test_the_urgent_are_admitted_first() -> None:
-    script = Script(chunked(max_num_seqs=1), by_priority=True)
+    script = Script(chunked(max_num_seqs=1), order="priority")
     for request, priority in ((0, 0), (1, 0), (2, 1), (3, 1), (4, 2), (5, 0)):
         script.arrive(request, 4, priority)
     assert script.queue() == [4, 2, 3, 1, 5]
 
 
+def test_before_the_last_as_llumnix_artefact_has_it() -> None:
+    """Of four urgent ones the first to wait becomes the last; a normal one goes behind, then is passed."""
+    script = Script(chunked(max_num_seqs=1), order="before_last")
+    for request, priority in ((0, 0), (1, 1), (2, 1), (3, 1), (4, 1), (5, 0), (6, 2)):
+        script.arrive(request, 4, priority)
+    assert script.queue() == [2, 3, 4, 1, 6, 5]
+
+
+def test_before_the_last_who_is_preempted_is_first_and_the_newest_goes_whatever_its_priority() -> None:
+    script = Script(PrefillFirst(8, 64, True), blocks=5, order="before_last")
+    for request, priority in ((0, 1), (1, 0), (2, 0), (3, 2), (4, 0)):
+        script.arrive(request, 4, priority)
+    victims = list[int]()
+    while not victims:
+        actions = script.ran(0) if script.engine.state.name == "STOPPING" else script.ran(1)
+        victims = [action.request for action in actions if isinstance(action, Preempt)]
+    assert victims == [4, 2, 3]  # 3 came after 2 and was admitted before it
+    script.arrive(5, 4, priority=1)
+    assert script.queue() == [3, 2, 5, 4]
+
+
+def test_before_the_last_who_passes_the_only_one_that_waits_stops_the_run() -> None:
+    script = Script(PrefillFirst(4, 64), blocks=8, order="before_last")
+    script.arrive(0, 20)
+    script.ran(1, goes_on=True)
+    script.arrive(1, 16)
+    script.ran(0)
+    assert script.arrive(2, 8, priority=1) == [Interrupt(ID, "arrival")]
+    assert script.queue() == [2, 1]
+
+
 def test_who_passes_a_head_that_was_declined_stops_the_run() -> None:
     """There is no room for request 1 until 0 ends, but for 3. And for 2, which waits behind 1."""
-    script = Script(PrefillFirst(4, 64), blocks=8, by_priority=True)
+    script = Script(PrefillFirst(4, 64), blocks=8, order="priority")
     assert script.arrive(0, 20) == [run(((0, 0, 20),), False, 13, None, "prefill")]
     script.ran(1, goes_on=True)
     assert script.arrive(1, 16) == [Interrupt(ID, "arrival")]
@@ -75,7 +106,7 @@ def test_who_passes_a_head_that_was_declined_stops_the_run() -> None:
 
 
 def test_an_equal_one_does_not_pass_and_stops_nothing() -> None:
-    script = Script(PrefillFirst(4, 64), blocks=8, by_priority=True)
+    script = Script(PrefillFirst(4, 64), blocks=8, order="priority")
     script.arrive(0, 20, priority=1)
     script.ran(1, goes_on=True)
     script.arrive(1, 16, priority=1)
@@ -86,7 +117,7 @@ def test_an_equal_one_does_not_pass_and_stops_nothing() -> None:
 @pytest.mark.parametrize("batcher", [chunked(8, 64), PrefillFirst(8, 64), PrefillFirst(8, 64, True)])
 def test_the_least_urgent_are_preempted_first_the_newest_of_them_before(batcher: Batcher) -> None:
     """Five prompts of a block each fill a memory of five: in the next step each wants one more."""
-    script = Script(batcher, blocks=5, by_priority=True)
+    script = Script(batcher, blocks=5, order="priority")
     for request, priority in ((0, 1), (1, 0), (2, 0), (3, 2), (4, 0)):
         script.arrive(request, 4, priority)
     victims = list[int]()
@@ -99,7 +130,7 @@ def test_the_least_urgent_are_preempted_first_the_newest_of_them_before(batcher:
 
 def test_a_prompt_under_way_is_preempted_after_the_less_urgent() -> None:
     """Request 1 has computed a part of its prompt and lacks blocks for the rest; 0 decodes, and goes."""
-    script = Script(ChunkedPrefill(4, 8), blocks=6, by_priority=True)
+    script = Script(ChunkedPrefill(4, 8), blocks=6, order="priority")
     script.arrive(0, 8)
     script.ran(1)
     script.arrive(1, 20, priority=1)

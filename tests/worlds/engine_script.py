@@ -2,7 +2,7 @@
 
 from policies.batching import ChunkedPrefill
 from serving.engine.engine import Engine
-from serving.engine.progress import Progress
+from serving.engine.progress import Order, Progress
 from serving.protocols.batch import Batcher
 from serving.vocabulary.actions import Action, Chunk, Interrupt, JoinBatch, Preempt, Run
 from serving.vocabulary.events import Ran
@@ -25,10 +25,10 @@ class Script:
         coalesce: bool = True,
         loaded: bool = True,
         asynchronous: bool = False,
-        by_priority: bool = False,
+        order: Order = "fcfs",
     ) -> None:
         replica = Replica(ID, "m", LayerRange(0, 2), (0,), blocks, block_tokens, watermark)
-        self.engine = Engine(replica, batcher, coalesce, asynchronous, loaded, by_priority=by_priority)
+        self.engine = Engine(replica, batcher, coalesce, asynchronous, loaded, order=order)
 
     def arrive(self, request: int, prompt_tokens: int, priority: int = 0) -> list[Action]:
         actions: list[Action] = []

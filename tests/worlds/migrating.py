@@ -97,7 +97,7 @@ def controller_of(
     )
     return compose(
         replicas, dispatcher, lambda _: batcher_of(case), AdmitAll(),
-        EngineOptions(coalesce, case.asynchronous, by_priority=bool(case.priorities)), options,
+        EngineOptions(coalesce, case.asynchronous, order="priority" if case.priorities else "fcfs"), options,
     )  # fmt: skip
 
 

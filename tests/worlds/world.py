@@ -114,7 +114,9 @@ def controller_of(
         for id in range(case.replicas)
     ]
     dispatcher = RoundRobin() if case.dispatch == "round_robin" else LeastOutstanding()
-    options = options or EngineOptions(coalesce, case.asynchronous, by_priority=bool(case.priorities))
+    options = options or EngineOptions(
+        coalesce, case.asynchronous, order="priority" if case.priorities else "fcfs"
+    )
     return compose(
         replicas, dispatcher, lambda _: wrap(batcher_of(case)), AdmitAll(), options, service_options
     )
