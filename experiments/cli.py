@@ -19,6 +19,7 @@ USAGE = """servetwin: a laboratory for elastic LLM serving
   servetwin support model=M gpu=G tp=N        which step times and how much KV memory a combination has
   servetwin profile import | check | fit ...  measured operation times (profile --help)
   servetwin traces list | fetch | describe | convert | sample ...  workloads (traces --help)
+  servetwin new-policy dispatch NAME          a policy of your own to start from, with a test
   servetwin reproduce blitzscale FIGURE ...   figures of a paper, ours beside the paper's (reproduce --help)
 
 Groups: engine, system (system/dispatch, system/batcher, system/admission, system/scaler, system/provision,
@@ -49,6 +50,7 @@ def run(words: Sequence[str]) -> int:
         "profile": _profile,
         "traces": _traces,
         "reproduce": _reproduce,
+        "new-policy": _new_policy,
     }
     return dispatch(words, commands, USAGE, "servetwin")
 
@@ -132,3 +134,9 @@ def _reproduce(words: Sequence[str]) -> int:
     from experiments.commands.reproduce import reproduce
 
     return reproduce(words)
+
+
+def _new_policy(words: Sequence[str]) -> int:
+    from experiments.commands.new_policy import new_policy
+
+    return new_policy(words)

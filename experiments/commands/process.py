@@ -17,7 +17,17 @@ from traces.errors import TraceError
 TRACEBACK_VARIABLE: Final = "SERVETWIN_TRACEBACK"
 _ASKING: Final = ("-h", "--help")
 # They print a help text of their own.
-_SELF_EXPLAINING: Final = ("story", "compare", "support", "profile", "traces", "reproduce", "sweep", "plan")
+_SELF_EXPLAINING: Final = (
+    "story",
+    "compare",
+    "support",
+    "profile",
+    "traces",
+    "reproduce",
+    "sweep",
+    "plan",
+    "new-policy",
+)
 _LONGEST_SENTENCE: Final = 1500
 
 Command = Callable[[Sequence[str]], int]
