@@ -9,7 +9,7 @@ from simcore.data_plane.data_plane import DataPlane
 from simcore.replica.machine import Machine
 from simcore.timers import Timer
 
-COMPLETION_RANK: Final = 4  # + replica id
+COMPLETION_RANK: Final = 5  # + replica id
 LOADING_RANK: Final = 1 << 32  # + COMPLETION_RANK + replica id, while the replica lacks parameters
 
 

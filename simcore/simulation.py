@@ -1,13 +1,13 @@
 """The SimPy driver: it turns arrivals and due runs into events, and carries out the controller's actions.
 
 Same-time order is (time, kind rank, replica id): the opening, arrivals in trace order, what arrived on the
-data plane, the load monitor's period, then completions by replica, of those that still load last: so before
-these begin another pass it is known which instances are idle and may take over layers from them.
+data plane, the load monitor's period, notices of losses, then completions by replica, of those that still
+load last: so before these begin another pass it is known which instances are idle and may take over layers
+from them.
 """
 
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from math import inf
 
 from simpy import Environment, Event
 
@@ -42,6 +42,7 @@ from serving.vocabulary.step_counts import step_counts_of
 from simcore.cold import COMPLETION_RANK, ColdReplicas
 from simcore.completions import completes
 from simcore.data_plane.data_plane import DataPlane
+from simcore.faults.fault_timers import FaultTimers
 from simcore.faults.losses import Losses
 from simcore.faults.plan import FaultPlan
 from simcore.lockstep.groups import GroupPlan, LockstepGroups
@@ -53,13 +54,12 @@ from simcore.replica.steps_since import StepsSince
 from simcore.sim_report import SimReport, losses_by_request_ns
 from simcore.stage_passes import StagePasses, StagePlan
 from simcore.stall_detection import stall_detector_of, stall_error
-from simcore.timers import Timer, is_only, run_all
+from simcore.timers import Timer, run_all
 
 OPENING_RANK = 0
 ARRIVAL_RANK = 1
 DATA_RANK = 2
 MONITOR_RANK = 3
-FAULT_RANK = 1 << 40  # what ends at that moment has ended
 NOBODY_LEFT = "what is left of the cluster serves nobody any more"
 MEASURED_LOOKS = 32  # the CPU time of every 32nd look is measured: asking the clock costs as much as a look
 _MOVES = frozenset((Load, StopLoad, StopSend, AllocateGpus, ReleaseGpus))
@@ -121,8 +121,8 @@ class Simulation:
         self._collecting = False
         self._data_timer = Timer(self._env, DATA_RANK, self._data)
         self._monitor_timer = Timer(self._env, MONITOR_RANK, self._woke)
-        self._fault_timer = Timer(self._env, FAULT_RANK, self._fault)
         self.losses = None if faults is None else Losses(faults, data_plane, self._cut_off, self._handle)
+        self._fault_timers = FaultTimers(self._env, self.losses, self._goes_on, self._await_data)
         self._arrival = Timer(self._env, ARRIVAL_RANK, lambda _: None)
         self._arrival.calls(self._arrive)  # one at a time, so nothing is pending
 
@@ -139,7 +139,7 @@ class Simulation:
         if self._data_plane is not None or self._has_rounds:
             Timer(self._env, OPENING_RANK, lambda now_ns: self._handle(now_ns, Opened())).at(0)
         self._await_next_arrival(0)
-        self._await_fault()
+        self._fault_timers.arm()
         run_all(self._env)
         if self._lives and self.losses is not None and self.losses.happened:
             self._handle(self.now_ns(), Closing(NOBODY_LEFT))
@@ -179,19 +179,9 @@ class Simulation:
         self._collecting = False
         self._await_data(now_ns)
 
-    def _await_fault(self) -> None:
-        if self.losses is not None and (due_ns := self.losses.next_ns) is not None:
-            self._fault_timer.at(due_ns)
-
-    def _fault(self, now_ns: int) -> None:
-        """Something is lost, unless the last request has ended."""
-        assert self.losses is not None
-        if self._next is not None or self._lives:
-            self.losses.due(now_ns)
-            if self._data_plane is not None:
-                self._await_data(now_ns)
-            if self._env.peek() != inf:  # else no request is served any more, whatever else is lost
-                self._await_fault()
+    def _goes_on(self) -> bool:
+        """Whether the last request has not ended."""
+        return self._next is not None or bool(self._lives)
 
     def _cut_off(self, now_ns: int, replica: int) -> None:
         """A replica is gone: nothing runs there, nothing waits there for parameters."""
@@ -207,7 +197,8 @@ class Simulation:
 
     def _await_data(self, now_ns: int) -> None:
         """See to it that the data plane is asked when something is due, or before."""
-        assert self._data_plane is not None
+        if self._data_plane is None:
+            return
         due_ns = self._data_plane.next_ns()
         if due_ns is not None:
             self._data_timer.at(due_ns if due_ns > now_ns else now_ns)
@@ -218,7 +209,7 @@ class Simulation:
             return
         idle_links = self._data_plane is None or self._data_plane.next_ns() is None
         ends = self._next is None and idle_links
-        alone = ends and is_only(self._fault_timer, self._env)
+        alone = ends and self._fault_timers.are_only()
         if ends and self._stall_detector.is_stalled(now_ns, self._useful(), alone):
             if self.losses is None or not self.losses.happened:
                 raise self._stall_detector.error(self._lives)

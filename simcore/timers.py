@@ -1,6 +1,6 @@
 """SimPy events that are scheduled again and again, and the times for which they are."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from heapq import heappop, heappush
 from typing import Any
@@ -56,7 +56,7 @@ class Timer:
             self.push((due_ns, self.rank, 0, self.event))
 
 
-def is_only(timer: Timer, env: Environment) -> bool:
-    """Whether nothing is scheduled but this timer: it has one entry in the queue per pending time."""
+def are_only(timers: Iterable[Timer], env: Environment) -> bool:
+    """Whether nothing is scheduled but these: each has one entry in the queue per pending time."""
     world: Any = env
-    return len(world._queue) == len(timer.pending)
+    return len(world._queue) == sum([len(timer.pending) for timer in timers])

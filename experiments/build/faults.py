@@ -31,19 +31,20 @@ def fault_plan_of(config: RunConfig, replicas: Sequence[Replica]) -> FaultPlan |
     topology = None if spec is None else build(spec)
     gpus_of, groups = [replica.gpus for replica in replicas], groups_of(config, replicas)
     world = _World(config, topology, len(replicas))
+    notice_ns = round((faults.notice_s or 0.0) * NS_PER_S)
     if faults.name == "drawn":
         rates = {what: getattr(faults, f"{what}_per_hour") or 0.0 for what in get_args(What)}
         for what, rate in rates.items():
             if rate:
                 world.most(what, f"faults.{what}_per_hour={rate:g}")
-        return FaultPlan(drawn(config.seed, rates), gpus_of, topology, groups)
+        return FaultPlan(drawn(config.seed, rates), gpus_of, topology, groups, notice_ns)
     if faults.name == "listed":
         planned = [_listed(word.strip(), world) for word in str(faults.events).split("+")]
     else:
         what = ONE_OF[faults.name]
         assert faults.at_s is not None
         planned = [world.fault(faults.at_s, what, str(getattr(faults, what)), f"faults.{what}")]
-    return FaultPlan(sorted(planned, key=lambda one: one.at_ns), gpus_of, topology, groups)
+    return FaultPlan(sorted(planned, key=lambda one: one.at_ns), gpus_of, topology, groups, notice_ns)
 
 
 def drawn(seed: int, per_hour: dict[What, float]) -> Iterator[Fault]:

@@ -101,6 +101,8 @@ def read_resolved(path: Path | str) -> RunConfig:
         data.setdefault("models", dataclasses.asdict(ONE))
         data.setdefault("series", dataclasses.asdict(NO_SERIES))
         data.setdefault("faults", dataclasses.asdict(NO_FAULTS))
+        if isinstance(data["faults"], dict):
+            data["faults"].setdefault("notice_s", None)
         data.setdefault("driver", dataclasses.asdict(ANY_DRIVER))
         data.setdefault("migration", dataclasses.asdict(LIVE))
         data.setdefault("pipeline", dataclasses.asdict(PLAIN))

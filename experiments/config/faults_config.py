@@ -18,8 +18,10 @@ _RANGES: Final[dict[str, Range]] = {
     "host_per_hour": _RATE,
     "link_per_hour": _RATE,
     "ssd_per_hour": _RATE,
+    "notice_s": _NUMBER,
 }
 RATES: Final = ("replica_per_hour", "host_per_hour", "link_per_hour", "ssd_per_hour")
+_OPTIONAL: Final = (*RATES, "notice_s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +30,8 @@ class FaultsConfig:
 
     ``one_replica``, ``one_host``, ``one_link``, ``one_ssd``: this one is lost at ``at_s``. ``listed``: those
     of ``events``, ``AT_S:WHAT:WHICH`` with + between. ``drawn``: so many of each kind an hour on average, in
-    the whole cluster, from a random stream of the run's seed.
+    the whole cluster, from a random stream of the run's seed. ``notice_s``: so long before a replica or a
+    host is lost the system is told of it.
     """
 
     name: str
@@ -42,6 +45,7 @@ class FaultsConfig:
     host_per_hour: float | None
     link_per_hour: float | None
     ssd_per_hour: float | None
+    notice_s: float | None = None
 
 
 NO_FAULTS: Final = FaultsConfig("none", *[None] * 10)
@@ -49,8 +53,10 @@ ONE_OF: Final = {"one_replica": "replica", "one_host": "host", "one_link": "link
 _USED: Final[dict[str, tuple[str, ...]]] = {
     "none": (),
     **{name: ("at_s", what) for name, what in ONE_OF.items()},
-    "listed": ("events",),
-    "drawn": RATES,
+    "one_replica": ("at_s", "replica", "notice_s"),
+    "one_host": ("at_s", "host", "notice_s"),
+    "listed": ("events", "notice_s"),
+    "drawn": (*RATES, "notice_s"),
 }
 
 
@@ -74,7 +80,7 @@ def check_faults(faults: FaultsConfig, kind: str) -> None:
 def _check_value(faults: FaultsConfig, key: str, used: tuple[str, ...]) -> None:
     value = getattr(faults, key)
     if value is None:
-        if key in used and key not in RATES:
+        if key in used and key not in _OPTIONAL:
             raise UserError(f"faults.{key}=null does not fit faults={faults.name}: write faults.{key}=VALUE")
         return
     if key not in used:

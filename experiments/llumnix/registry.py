@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from experiments.llumnix import fig03, fig04, fig05, fig10, fig11, fig13, fig14, fig15, fig16
+from experiments.llumnix import fig03, fig04, fig05, fig10, fig11, fig13, fig14, fig15, fig16, notice
 from experiments.llumnix.judge import Judge
 from experiments.llumnix.points import Points
 from experiments.reproduce.figure import Figure
@@ -27,6 +27,7 @@ FIGURES: dict[str, tuple[str, _Cases, Callable[[Judge], Figure]]] = {
     "fig13": ("a tenth of the requests has a high priority", fig13.cases, fig13.fig13),
     "fig14": ("auto-scaling in a band of freeness, rates and bursts", fig14.cases, fig14.fig14),
     "fig15": ("auto-scaling, the band's lower bound", fig15.cases, fig15.fig15),
+    "notice": ("requests lost with a host, by notice", notice.cases, notice.notice),
     "fig16": ("cost of a scheduling decision", _none, fig16.fig16),
 }
 

@@ -31,6 +31,7 @@ _MEANING: Final = {
     "released": "the instance is empty and its GPUs are free",
     "shortage": "wanted instances could not be started",
     **{f"shortage, {key}": text for key, text in OBSTACLES.items()},
+    "terminating": "the instance is to be lost and takes no new requests",
     "lost": "the instance failed",
 }
 

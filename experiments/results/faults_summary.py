@@ -6,7 +6,7 @@ from typing import Any
 from serving.controller import Controller
 from serving.elastic.elastic import Elastic
 from serving.vocabulary.actions import Action
-from serving.vocabulary.events import Event, Lost
+from serving.vocabulary.events import Event, LossNotice, Lost
 from serving.vocabulary.units import NS_PER_S
 from simcore.faults.plan import Loss
 
@@ -25,8 +25,10 @@ class RecoveryWatch:
 
     def handle(self, now_ns: int, event: Event) -> Sequence[Action]:
         """The controller's answer."""
-        if type(event) is Lost and now_ns not in self.recovered_ns:
-            self._before[now_ns], self.recovered_ns[now_ns] = self._serving(), None
+        if type(event) in (Lost, LossNotice):
+            at_ns = event.at_ns if isinstance(event, LossNotice) else now_ns
+            if at_ns not in self.recovered_ns:
+                self._before[at_ns], self.recovered_ns[at_ns] = self._serving(), None
         actions = self._controller.handle(now_ns, event)
         if self._before:
             serving = self._serving()

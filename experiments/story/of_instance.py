@@ -44,6 +44,7 @@ from serving.vocabulary.events import (
     Event,
     Loaded,
     LoadStopped,
+    LossNotice,
     Lost,
     LostHost,
     LostLink,
@@ -167,6 +168,12 @@ def _lost(life: Life, books: Books, now_ns: int, event: Lost) -> Lines:
         yield StoryLine(now_ns, "is lost with all it held", event.cause)
 
 
+def _noticed(life: Life, books: Books, now_ns: int, event: LossNotice) -> Lines:
+    if event.what == "replica" and event.number == life.id:
+        yield from _worked(life, books, now_ns)
+        yield StoryLine(now_ns, f"takes nothing new: it is lost at {seconds(event.at_ns)}", event.cause)
+
+
 def _loaded(life: Life, books: Books, now_ns: int, event: Loaded) -> Lines:
     began_ns, load = life.loads.get(event.load, (0, None))
     if load is None or load.targets[event.target] != ("replica", life.id):
@@ -288,16 +295,11 @@ Teller = Callable[[Life, Books, int, Any], Lines]
 EVENTS: Final[Mapping[type, Teller]] = {
     Ran: _ran,
     Lost: _lost,
-    LostHost: _nothing,
-    LostSsd: _nothing,
-    LostLink: _nothing,
-    Closing: _nothing,
+    LossNotice: _noticed,
     Loaded: _loaded,
     LoadStopped: _load_stopped,
     Sent: _sent,
-    Arrived: _nothing,
-    Opened: _nothing,
-    Woke: _nothing,
+    **dict.fromkeys((LostHost, LostSsd, LostLink, Closing, Arrived, Opened, Woke), _nothing),
 }
 ACTIONS: Final[Mapping[type, Teller]] = {
     AllocateGpus: _place,
@@ -312,9 +314,5 @@ ACTIONS: Final[Mapping[type, Teller]] = {
     Interrupt: _counted("interrupt"),
     JoinBatch: _adopt,
     Migrate: _migrate,
-    Detach: _nothing,
-    Run: _nothing,
-    Reject: _nothing,
-    Fail: _nothing,
-    Wake: _nothing,
+    **dict.fromkeys((Detach, Run, Reject, Fail, Wake), _nothing),
 }

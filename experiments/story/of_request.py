@@ -32,6 +32,7 @@ from serving.vocabulary.events import (
     Closing,
     Loaded,
     LoadStopped,
+    LossNotice,
     Lost,
     LostHost,
     LostLink,
@@ -290,13 +291,7 @@ EVENTS: Final[Mapping[type, Teller]] = {
     Lost: _lost,
     Closing: _closing,
     Sent: _sent,
-    LostHost: _nothing,
-    LostSsd: _nothing,
-    LostLink: _nothing,
-    Opened: _nothing,
-    Loaded: _nothing,
-    LoadStopped: _nothing,
-    Woke: _nothing,
+    **dict.fromkeys((LossNotice, LostHost, LostSsd, LostLink, Opened, Loaded, LoadStopped, Woke), _nothing),
 }
 ACTIONS: Final[Mapping[type, Teller]] = {
     Assign: _assign,

@@ -21,7 +21,7 @@ from serving.protocols.provisioning import MissingInstances, Provisioned, missin
 from serving.protocols.scaling import ScaleDecision
 from serving.services.service import Service
 from serving.vocabulary.actions import Action, Load
-from serving.vocabulary.events import Loaded, LoadStopped, LostLink, LostSsd
+from serving.vocabulary.events import Loaded, LoadStopped, LossNotice, LostLink, LostSsd
 from serving.vocabulary.replica import Replica, Role
 
 
@@ -29,8 +29,8 @@ class Deployment:
     """The instances of all models. ``active_ns``: when each replica began to serve, or reported last."""
 
     __slots__ = (
-        "_limits", "_placement", "_progress", "_provisioner", "_services", "active_ns", "checked_copies",
-        "cluster", "copies", "drains", "instances", "log", "residency",
+        "_limits", "_noticed_ns", "_placement", "_progress", "_provisioner", "_services", "active_ns",
+        "checked_copies", "cluster", "copies", "drains", "instances", "log", "residency",
     )  # fmt: skip
 
     def __init__(
@@ -59,6 +59,7 @@ class Deployment:
         for one in placed:
             residency.put(("replica", one.id), one.part)
         self.active_ns: dict[int, int] = {}
+        self._noticed_ns: dict[int, int] = {}  # when one that loads is to be lost
         self._placement = placement = Placement(
             self.instances, cluster, setup.park_ns, engines, services, place, self.log, residency
         )
@@ -132,6 +133,8 @@ class Deployment:
             self._placement.loaded(number, actions)
             self.active_ns[number] = now_ns
             self._placement.join(number, actions)
+            if self._noticed_ns.get(number, 0) > now_ns:
+                self._terminate(now_ns, number, "there was a notice while it loaded", actions)
         if fully_loaded:
             self.checked_copies.deployed(load.part, number, self._placement.host_of(number), now_ns)
 
@@ -152,6 +155,21 @@ class Deployment:
     def _ended(self, now_ns: int, load: Load, fully_loaded: bool, actions: list[Action]) -> None:
         if self._progress.ended(now_ns, load, fully_loaded, actions):
             self.drains.reclaim_all(now_ns, actions)
+
+    def loss_notice(self, now_ns: int, event: LossNotice, actions: list[Action]) -> None:
+        """An instance or a host is to be lost: it takes nothing new, and nothing is started there."""
+        if event.what == "host":
+            self.instances.close_host(event.number)
+            return
+        instance = self.instances.live.get(event.number)
+        if instance is not None and instance.state == "loading":
+            self._noticed_ns[event.number] = event.at_ns
+        elif instance is not None and instance.state != "terminating":
+            self._terminate(now_ns, event.number, event.cause, actions)
+
+    def _terminate(self, now_ns: int, number: int, why: str, actions: list[Action]) -> None:
+        self.log.happened(now_ns, "terminating", self.instances.live[number], why)
+        self.drains.terminate(number, actions)
 
     def lost(self, now_ns: int, replica: int, cause: str, actions: list[Action]) -> None:
         """An instance is gone with its parameters."""

@@ -24,6 +24,14 @@ class Drains:
         self._placement.service_of(number).leave(number, actions)
         self.release_gpus(now_ns, number, actions)
 
+    def terminate(self, number: int, actions: list[Action]) -> None:
+        """An instance that is to be lost takes nothing new; it keeps its GPUs until then."""
+        leaves = self._placement.instances.live[number].state == "serving"
+        self._placement.instances.terminate(number)
+        self.drained.discard(number)
+        if leaves:  # else it has left
+            self._placement.service_of(number).leave(number, actions)
+
     def cancel(self, number: int, actions: list[Action]) -> None:
         """A draining instance takes requests again."""
         self.drained.discard(number)

@@ -24,7 +24,16 @@ from serving.protocols.scaling import OBSTACLES, Obstacle, ScaleDecision, Scalin
 from serving.services.migrating import Rounds
 from serving.services.service import Service
 from serving.vocabulary.actions import Action
-from serving.vocabulary.events import Loaded, LoadStopped, LostHost, LostLink, LostSsd, Opened, Woke
+from serving.vocabulary.events import (
+    Loaded,
+    LoadStopped,
+    LossNotice,
+    LostHost,
+    LostLink,
+    LostSsd,
+    Opened,
+    Woke,
+)
 from serving.vocabulary.replica import Replica, Role
 
 
@@ -82,10 +91,21 @@ class Elastic:
             Loaded: self.deployment.loaded,
             LoadStopped: self.deployment.load_stopped,
             Woke: self._woke,
+            LossNotice: self._loss_notice,
             LostHost: self._lost_host,
             LostSsd: self.deployment.lost_ssd,
             LostLink: self.deployment.lost_link,
         }
+
+    def _loss_notice(self, now_ns: int, event: LossNotice, actions: list[Action]) -> None:
+        """An instance or a host is to be lost: the monitor looks at its model."""
+        self._idle_models = None
+        instance = self._live.get(event.number) if event.what == "replica" else None
+        self.deployment.loss_notice(now_ns, event, actions)
+        if instance is not None:
+            self._active.add(instance.replica.model)
+            if not self.ticks.armed:
+                self.ticks.arm(now_ns, actions)
 
     def _lost_host(self, now_ns: int, event: LostHost, actions: list[Action]) -> None:
         self.deployment.lost_host(now_ns, event.host, actions)
@@ -177,10 +197,8 @@ class Elastic:
             self._active.discard(model)
 
     def _is_still(self, now_ns: int, model: str) -> bool:
-        changes, obtainable = (
-            self.deployment.instances.changes[model],
-            partial(self._gpus_obtainable, now_ns, model),
-        )
+        changes = self.deployment.instances.changes[model]
+        obtainable = partial(self._gpus_obtainable, now_ns, model)
         return self.answers.is_still(now_ns, model, changes, self._services[model], obtainable)
 
     def _any_gpus_obtainable(self, now_ns: int) -> bool:

@@ -7,11 +7,21 @@ from collections.abc import Mapping, Sequence
 
 from serving.elastic.replica_control import Handler
 from serving.engine.engine import Engine
+from serving.engine.progress import GONE
 from serving.parameters.loads import Loads
 from serving.services.migrating import Rounds
 from serving.services.service import Service
 from serving.vocabulary.actions import Action, Load
-from serving.vocabulary.events import Loaded, LoadStopped, LostHost, LostLink, LostSsd, Opened, Woke
+from serving.vocabulary.events import (
+    Loaded,
+    LoadStopped,
+    LossNotice,
+    LostHost,
+    LostLink,
+    LostSsd,
+    Opened,
+    Woke,
+)
 
 
 class FixedReplicas:
@@ -20,7 +30,7 @@ class FixedReplicas:
     Replicas that these go to take requests at once and serve them when their parameters are there.
     """
 
-    __slots__ = ("_engines", "_loads", "_rounds", "_services", "_starts", "scales")
+    __slots__ = ("_engines", "_left", "_loads", "_rounds", "_services", "_starts", "scales")
 
     def __init__(
         self,
@@ -34,6 +44,7 @@ class FixedReplicas:
         self._services = services
         self._rounds = rounds
         self._loads = Loads()
+        self._left: set[int] = set()
         self.scales = False
 
     @property
@@ -48,6 +59,7 @@ class FixedReplicas:
             Loaded: self._loaded,
             LoadStopped: self._load_stopped,
             Woke: self._woke,
+            LossNotice: self._loss_notice,
             **dict.fromkeys((LostHost, LostSsd, LostLink), self._part_lost),
         }
 
@@ -66,6 +78,13 @@ class FixedReplicas:
 
     def _load_stopped(self, now_ns: int, event: LoadStopped, actions: list[Action]) -> None:
         self._loads.ended_early(event)
+
+    def _loss_notice(self, now_ns: int, event: LossNotice, actions: list[Action]) -> None:
+        """A replica that is to be lost takes nothing new; what it has ends or migrates before that."""
+        engine = self._engines.get(event.number) if event.what == "replica" else None
+        if engine is not None and engine.state not in GONE and event.number not in self._left:
+            self._left.add(event.number)
+            self._services[engine.replica.model].leave(event.number, actions)
 
     def _part_lost(self, now_ns: int, event: LostHost | LostSsd | LostLink, actions: list[Action]) -> None:
         """Nothing follows: nothing is planned."""

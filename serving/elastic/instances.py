@@ -15,6 +15,7 @@ from serving.vocabulary.layers import Part
 from serving.vocabulary.replica import Replica, Role
 
 _NO_OWNER, _GONE = -1, -2
+_SUPPLIES = ("serving", "loading")
 
 
 class Instance:
@@ -161,7 +162,7 @@ class Instances:
         instance = self.live[slot.id] = Instance(slot, role, state)
         self._of_model.setdefault(slot.model, {})[slot.id] = instance
         self.changes[slot.model] += 1
-        self._supply[slot.model, role] += state != "draining"
+        self._supply[slot.model, role] += 1
         return instance
 
     def loaded(self, number: int) -> None:
@@ -173,6 +174,23 @@ class Instances:
         self._change(number, "serving", "draining")
         instance = self.live[number]
         self._supply[instance.replica.model, instance.role] -= 1
+
+    def terminate(self, number: int) -> None:
+        """It takes nothing new, for it is to be lost; its GPUs stay its own until then."""
+        instance = self.live[number]
+        if instance.state == "serving":
+            self._supply[instance.replica.model, instance.role] -= 1
+            self._change(number, "serving", "terminating")
+        else:
+            self._change(number, "draining", "terminating")
+
+    def close_host(self, host: int) -> None:
+        """It is to be lost: nothing is started there any more."""
+        count = self._cluster.gpus_per_host
+        gpus = range(host * count, (host + 1) * count)
+        for parked in [one for one in self._parked if self.slots[one].gpus[0] in gpus]:
+            self.unpark(parked)
+        self._gone([gpu for gpu in gpus if self._owner[gpu] == _NO_OWNER])
 
     def cancel_drain(self, number: int) -> None:
         """It takes requests again."""
@@ -197,8 +215,9 @@ class Instances:
 
     def free(self, number: int, parked_until_ns: int | None = None) -> None:
         """Its GPUs are free; its parameters stay on them for a while if a time is given."""
+        assert self.live[number].state != "terminating", f"replica {number} keeps its GPUs until it is lost"
         instance = self._leaves(number)
-        if instance.state != "draining":
+        if instance.state in _SUPPLIES:
             self._supply[instance.replica.model, instance.role] -= 1
         for gpu in instance.replica.gpus:
             self._owner[gpu] = _NO_OWNER
@@ -209,7 +228,7 @@ class Instances:
     def lost(self, number: int) -> None:
         """It is gone for good, and its GPUs with it."""
         instance = self._leaves(number)
-        if instance.state != "draining":
+        if instance.state in _SUPPLIES:
             self._supply[instance.replica.model, instance.role] -= 1
         self._gone(instance.replica.gpus)
 

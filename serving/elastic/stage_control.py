@@ -24,6 +24,7 @@ from serving.vocabulary.actions import Action, Wake
 from serving.vocabulary.events import (
     Loaded,
     LoadStopped,
+    LossNotice,
     LostHost,
     LostLink,
     LostSsd,
@@ -102,6 +103,7 @@ class StageControl:
             Woke: self._woke,
             Loaded: self.replicas.loaded,
             LoadStopped: self.replicas.load_stopped,
+            LossNotice: self._loss_notice,
             LostHost: self._lost_host,
             LostSsd: self._lost_ssd,
             LostLink: self._lost_link,
@@ -148,6 +150,9 @@ class StageControl:
             views.keys = frozenset(decision.stages)
         else:
             assert_never(decision)
+
+    def _loss_notice(self, now_ns: int, event: LossNotice, actions: list[Action]) -> None:
+        """Nothing follows: what a lost stage replica ran begins again elsewhere."""
 
     def _lost_host(self, now_ns: int, event: LostHost, actions: list[Action]) -> None:
         self.replicas.hosts.lose(event.host)

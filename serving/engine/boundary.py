@@ -6,11 +6,9 @@ when ``go_on`` says so.
 """
 
 from serving.engine.engine import Engine
-from serving.engine.progress import AT_WORK, EngineState, Progress
+from serving.engine.progress import AT_WORK, GONE, Progress
 from serving.engine.waiting import queue_first
 from serving.vocabulary.actions import Action, Detach, Interrupt
-
-_GONE = (EngineState.LOST, EngineState.VACANT)
 
 
 def halt(engine: Engine, reason: str, actions: list[Action]) -> None:
@@ -64,8 +62,8 @@ def resume(engine: Engine, progress: Progress) -> None:
 
 def requeue(engine: Engine, progress: Progress) -> None:
     """A paused request that came without its KV is computed again, before those that wait here."""
-    assert engine.state not in _GONE, "a request was given to a lost or vacant replica"
+    assert engine.state not in GONE, "a request was given to a lost or vacant replica"
     progress.known_tokens += 1
     progress.computed = 0
-    progress.was_preempted = False
+    progress.was_preempted, progress.moved = False, True
     queue_first(engine.waiting, progress)

@@ -217,7 +217,7 @@ class Engine:
             waiting = tuple(queue)
             queue.clear()
             for progress in waiting:
-                if progress.was_preempted:
+                if progress.was_preempted or progress.moved:
                     queue.append(progress)
                 else:
                     gone.append(progress.id)

@@ -22,18 +22,22 @@ class EngineState(IntEnum):
 
 # A report will follow.
 AT_WORK = (EngineState.RUNNING, EngineState.STOPPING)
+# It takes no requests.
+GONE = (EngineState.LOST, EngineState.VACANT)
 
 
 class Progress:
     """How far one request is; ``known_tokens`` (prompt and generated) stands still while it decodes.
 
     ``was_preempted``: it was here before, and something of it may still be stored. ``number``: in order of
-    admission; 0 for one that came with its KV. ``priority``: 0 where engines do not look at it.
-    ``passes_last``: where it is queued up the last one lets it pass.
+    admission; 0 for one that came with its KV. ``priority``: 0 where engines do not look at it. ``moved``: it
+    began at another instance and is computed again here. ``passes_last``: where it is queued up the last one
+    lets it pass.
     """
 
     __slots__ = (
-        "arrival_ns", "computed", "id", "known_tokens", "number", "passes_last", "priority", "shared_prefix",
+        "arrival_ns", "computed", "id", "known_tokens", "moved", "number", "passes_last", "priority",
+        "shared_prefix",
         "was_preempted",
     )  # fmt: skip
 
@@ -45,5 +49,5 @@ class Progress:
         self.known_tokens = request.prompt_tokens
         self.computed = 0
         self.shared_prefix = request.shared_prefix
-        self.was_preempted = False
+        self.was_preempted = self.moved = False
         self.number = 0

@@ -12,6 +12,7 @@ InstanceState = Literal[
     "serving",  # takes requests
     "loading",  # waits for parameters, or starts up
     "draining",  # finishes what it has and takes nothing new
+    "terminating",  # the same until it is lost, of which there was a notice: it does not serve again
 ]
 
 Act = Literal[
@@ -52,8 +53,8 @@ class InstanceView:
 class RoleView(Protocol):
     """The instances of one model in one role, and the configured bounds on how many serve or load.
 
-    ``supply``: instances that serve or will: one that loads counts, one that drains does not. A controller
-    hands out its own books; a monitor keeps none of it.
+    ``supply``: instances that serve or will: one that loads counts, one that drains or terminates does not. A
+    controller hands out its own books; a monitor keeps none of it.
     """
 
     @property
@@ -91,7 +92,7 @@ class FixedRole:
     @property
     def supply(self) -> int:
         """Instances that serve or load."""
-        return sum(one.state != "draining" for one in self.instances)
+        return sum(one.state in ("serving", "loading") for one in self.instances)
 
 
 @fact

@@ -41,6 +41,7 @@ from serving.vocabulary.events import (
     Event,
     Loaded,
     LoadStopped,
+    LossNotice,
     Lost,
     LostHost,
     LostLink,
@@ -160,6 +161,7 @@ _EVENT_TEXT: dict[type, Callable[[Any], str]] = {
     Arrived: _arrived,
     Ran: _ran,
     Lost: _lost,
+    LossNotice: lambda e: f'["lossnotice",{quoted(e.what)},{e.number},{e.at_ns},{quoted(e.cause)}]',
     LostHost: lambda e: f'["losthost",{e.host},{quoted(e.cause)}]',
     LostSsd: lambda e: f'["lostssd",{e.host},{quoted(e.cause)}]',
     LostLink: lambda e: f'["lostlink",{quoted(e.link)},{e.nic},{quoted(e.cause)}]',
@@ -193,6 +195,7 @@ _ACTION_TEXT: dict[type, Callable[[Any], str]] = {
 }
 
 _DATA_EVENTS: dict[str, Any] = {
+    "lossnotice": LossNotice,
     "losthost": LostHost,
     "lostssd": LostSsd,
     "closing": Closing,

@@ -266,7 +266,7 @@ class Colocated:
     def leave(self, replica: int, actions: list[Action]) -> None:
         """An instance takes nothing new."""
         self.fleet.retire(replica)
-        if self._redispatches:
+        if not self._common:
             engine = self._engines[replica]
             back = self._withdraw_waiting(engine)
             if back and engine.state is EngineState.RUNNING:

@@ -46,6 +46,19 @@ class Lost:
 
 
 @fact
+class LossNotice:
+    """Something is to be lost at ``at_ns``, as a spot instance whose provider wants it back.
+
+    ``what``: "replica" or "host", whose replicas are told of before, each with a notice of its own.
+    """
+
+    what: str
+    number: int
+    at_ns: int
+    cause: str
+
+
+@fact
 class LostHost:
     """A host is gone, or nothing connects it to the others: its memory, its SSD and its GPUs are lost.
 
@@ -136,6 +149,7 @@ Event = (
     Arrived
     | Ran
     | Lost
+    | LossNotice
     | LostHost
     | LostSsd
     | LostLink

@@ -4,12 +4,14 @@ A host that no link connects to the others any more can be reached neither by th
 reported like one whose power is gone. So all hosts that are left reach each other.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from hwmodels.topology.cables import Cable, cables_of
 from hwmodels.topology.damage import cut_off, damaged
 from hwmodels.topology.topology import Topology
-from serving.vocabulary.events import Event, Lost, LostHost, LostLink, LostSsd
+from serving.vocabulary.events import Event, LossNotice, Lost, LostHost, LostLink, LostSsd
 from simcore.data_plane.data_plane import DataPlane
 from simcore.faults.plan import Fault, FaultPlan, Loss
 
@@ -23,8 +25,8 @@ class Losses:
     """
 
     __slots__ = (
-        "_cables", "_cut", "_data_plane", "_faults", "_groups", "_hosts", "_links", "_next", "_replicas",
-        "_ssds", "_tell", "_topology", "records",
+        "_cables", "_cut", "_data_plane", "_faults", "_groups", "_hosts", "_links", "_next", "_notice_ns",
+        "_noticed", "_replicas", "_ssds", "_tell", "_topology", "records",
     )  # fmt: skip
 
     def __init__(
@@ -36,6 +38,8 @@ class Losses:
     ) -> None:
         self._faults: Iterator[Fault] = iter(plan.faults)
         self._next: Fault | None = next(self._faults, None)
+        self._notice_ns = plan.notice_ns
+        self._noticed = deque[Fault]()  # told of, if they are of a kind that is, and not there yet
         self._data_plane, self._cut, self._tell = data_plane, cut, tell
         self._topology: Topology | None = plan.topology
         self._replicas: dict[int, tuple[int, ...]] = dict(enumerate(plan.gpus_of))  # without a data plane
@@ -49,8 +53,17 @@ class Losses:
 
     @property
     def next_ns(self) -> int | None:
-        """When the next fault is; None: never."""
-        return None if self._next is None else self._next.at_ns
+        """When the next fault is, of those with a notice after that; None: never."""
+        if self._noticed:
+            return self._noticed[0].at_ns
+        return None if self._next is None or self._notice_ns else self._next.at_ns
+
+    @property
+    def next_notice_ns(self) -> int | None:
+        """When there is a notice of the next one, if there are any."""
+        if self._next is None or not self._notice_ns:
+            return None
+        return max(0, self._next.at_ns - self._notice_ns)
 
     @property
     def happened(self) -> bool:
@@ -59,9 +72,37 @@ class Losses:
 
     def due(self, now_ns: int) -> None:
         """The faults of now."""
-        while self._next is not None and self._next.at_ns <= now_ns:
+        while not self._notice_ns and self._next is not None and self._next.at_ns <= now_ns:
             fault, self._next = self._next, next(self._faults, None)
             self.records.append(self._happens(now_ns, fault))
+        while self._noticed and self._noticed[0].at_ns <= now_ns:
+            self.records.append(self._happens(now_ns, self._noticed.popleft()))
+
+    def notices_of(self, now_ns: int) -> None:
+        """The notices of now."""
+        while (next_ns := self.next_notice_ns) is not None and next_ns <= now_ns:
+            assert self._next is not None
+            fault, self._next = self._next, next(self._faults, None)
+            self._noticed.append(self._notice(now_ns, fault))
+
+    def _notice(self, now_ns: int, fault: Fault) -> Fault:
+        """The controller is told which replica or host is to be lost; links and SSDs fail without a word."""
+        there = self._there(fault)
+        if fault.what not in ("replica", "host") or not there:
+            return fault
+        if fault.number is None:
+            fault = replace(fault, number=there[int(fault.share * len(there))])
+        number, at_ns = fault.number, fault.at_ns
+        if number not in there:
+            return fault
+        assert number is not None
+        cause = f"{fault.what} {number} is wanted back"
+        gone = self._groups.get(number, (number,)) if fault.what == "replica" else self._on_host(number)
+        for one in gone:
+            self._tell(now_ns, LossNotice("replica", one, at_ns, cause))
+        if fault.what == "host":
+            self._tell(now_ns, LossNotice("host", number, at_ns, cause))
+        return fault
 
     def _happens(self, now_ns: int, fault: Fault) -> Loss:
         there = self._there(fault)
@@ -112,9 +153,8 @@ class Losses:
     def _lose_host(self, now_ns: int, host: int, cause: str) -> list[int]:
         """Its replicas one after the other, then its memory, its SSD and its free GPUs."""
         assert self._topology is not None, _NO_CLUSTER
-        own = set(self._topology.gpus_of(host))
         gone: list[int] = []
-        while found := [number for number, gpus in sorted(self._placed().items()) if own & set(gpus)]:
+        while found := self._on_host(host):
             gone += self._lose_replica(now_ns, found[0], cause)
         self._hosts.discard(host)
         self._ssds.discard(host)
@@ -123,6 +163,12 @@ class Losses:
                 self._data_plane.outages.lose_stop(now_ns, (kind, host), cause)
         self._tell(now_ns, LostHost(host, cause))
         return gone
+
+    def _on_host(self, host: int) -> list[int]:
+        """The replicas with GPUs there, by number."""
+        assert self._topology is not None, _NO_CLUSTER
+        own = set(self._topology.gpus_of(host))
+        return [number for number, gpus in sorted(self._placed().items()) if own & set(gpus)]
 
     def _lose_ssd(self, now_ns: int, host: int) -> list[int]:
         cause = f"the SSD of host {host} failed"

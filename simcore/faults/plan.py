@@ -30,12 +30,14 @@ class FaultPlan:
 
     ``topology``: None where it is not known which host has which GPU; then nothing but replicas is lost.
     ``groups``: replicas that are ranks of one data-parallel group, and so are lost together.
+    ``notice_ns``: so long before a replica or a host is lost the controller is told of it.
     """
 
     faults: Iterable[Fault]
     gpus_of: Sequence[tuple[int, ...]]
     topology: Topology | None
     groups: Sequence[tuple[int, ...]] = ()
+    notice_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,26 @@ def test_every_kind_of_loss_reaches_every_system(tmp_path: Path, system: str, wh
     assert cli.run(["replay", str(tmp_path / "run")]) == 0
 
 
+@pytest.mark.parametrize("system", [*SYSTEMS, "blitzscale system.instances.split=false"])
+@pytest.mark.parametrize("what", ["replica", "host"])
+def test_a_notice_reaches_every_system_and_elastic_ones_replace_the_instance(
+    tmp_path: Path, system: str, what: str
+) -> None:
+    words = f"system={system} faults=one_{what} faults.at_s=0.9 faults.notice_s=0.5 journal=true"
+    run = simulated(tmp_path / "run", words)
+    (fault,) = run["faults"]
+    assert (fault["at_s"], fault["nothing"]) == (0.9, "") and fault["replicas"]
+    requests = run["requests"]
+    assert requests["arrived"] == 60 == sum(requests[how] for how in ("finished", "rejected", "failed"))
+    lines = (tmp_path / "run" / "journal").read_text().splitlines()[1:-1]
+    noticed = [line for at_ns, (event, *line), *_ in map(json.loads, lines) if event == "lossnotice"]
+    assert len(noticed) == len(fault["replicas"]) + (what == "host")
+    acts = [one["act"] for one in run.get("scale_events", ()) if one["t_s"] >= 0.4]
+    if acts:
+        assert {"terminating", "lost"} <= set(acts) and "ready" in acts[acts.index("terminating") :]
+    assert cli.run(["replay", str(tmp_path / "run")]) == 0
+
+
 def test_the_console_and_the_report_tell_what_was_lost(tmp_path: Path, capsys: Captured) -> None:
     words = "system=vllm faults=listed faults.events=0.7:host:1+0.2:replica:0+9999:ssd:0"
     run = simulated(tmp_path / "run", words)
@@ -112,6 +132,8 @@ REFUSED = [
     ("faults=listed faults.events=1:gpu:0", "gpu is no kind of loss"),
     ("faults=listed", "faults.events has no default"),
     ("faults=drawn", "faults=drawn draws nothing"),
+    ("faults=one_ssd faults.notice_s=3", "faults.notice_s=3.0 does not fit faults=one_ssd"),
+    ("faults=one_host faults.notice_s=-1", "faults.notice_s=-1.0 is out of range"),
     ("faults=drawn faults.host_per_hour=-1", "faults.host_per_hour=-1.0 is out of range"),
     ("faults.at_s=3", "faults.at_s=3.0 does not fit faults=none"),
     ("driver.carries_out=[run,fly]", "has 'fly', which is no action"),

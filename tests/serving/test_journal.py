@@ -54,6 +54,7 @@ from serving.vocabulary.events import (
     Event,
     Loaded,
     LoadStopped,
+    LossNotice,
     Lost,
     LostHost,
     LostLink,
@@ -83,6 +84,7 @@ events = st.one_of(
     st.builds(Arrived, requests),
     st.builds(Ran, numbers, numbers, numbers, ids, st.booleans(), numbers | st.just(-1), ids),
     st.builds(Lost, numbers, words),
+    st.builds(LossNotice, words, numbers, numbers, words),
     st.builds(LostHost, numbers, words),
     st.builds(LostSsd, numbers, words),
     st.builds(LostLink, words, st.integers(-1, 1 << 40), words),
@@ -158,7 +160,8 @@ def canonical(text: str) -> str:
 
 def test_the_strategies_know_every_event_and_action() -> None:
     assert get_args(Event) == (
-        *(Arrived, Ran, Lost, LostHost, LostSsd, LostLink, Closing, Opened, Loaded, LoadStopped, Sent, Woke),
+        *(Arrived, Ran, Lost, LossNotice, LostHost, LostSsd, LostLink, Closing, Opened, Loaded, LoadStopped),
+        *(Sent, Woke),
     )
     known = {
         Assign,

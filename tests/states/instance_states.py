@@ -2,14 +2,15 @@
 
 TITLE = "Instance"
 WHERE = "serving/elastic/instances.py"
-STATES = ("none", "loading", "serving", "draining")
-EVENTS = ("place", "loaded", "drain", "cancel drain", "turn", "free", "lost")
+STATES = ("none", "loading", "serving", "draining", "terminating")
+EVENTS = ("place", "loaded", "drain", "cancel drain", "turn", "terminate", "free", "lost")
 CELLS = {
     ("none", "place"): "loading",
     ("none", "loaded"): "refused",
     ("none", "drain"): "refused",
     ("none", "cancel drain"): "refused",
     ("none", "turn"): "refused",
+    ("none", "terminate"): "refused",
     ("none", "free"): "refused",
     ("none", "lost"): "refused",
     ("loading", "place"): "refused",
@@ -17,6 +18,7 @@ CELLS = {
     ("loading", "drain"): "refused",
     ("loading", "cancel drain"): "refused",
     ("loading", "turn"): "refused",
+    ("loading", "terminate"): "refused",
     ("loading", "free"): "none, its GPUs are free",
     ("loading", "lost"): "none, its GPUs are gone",
     ("serving", "place"): "refused",
@@ -24,6 +26,7 @@ CELLS = {
     ("serving", "drain"): "draining",
     ("serving", "cancel drain"): "refused",
     ("serving", "turn"): "serving in another role",
+    ("serving", "terminate"): "terminating",
     ("serving", "free"): "none, its GPUs are free",
     ("serving", "lost"): "none, its GPUs are gone",
     ("draining", "place"): "refused",
@@ -31,6 +34,15 @@ CELLS = {
     ("draining", "drain"): "refused",
     ("draining", "cancel drain"): "serving",
     ("draining", "turn"): "refused",
+    ("draining", "terminate"): "terminating",
     ("draining", "free"): "none, its GPUs are free",
     ("draining", "lost"): "none, its GPUs are gone",
+    ("terminating", "place"): "refused",
+    ("terminating", "loaded"): "refused",
+    ("terminating", "drain"): "refused",
+    ("terminating", "cancel drain"): "refused",
+    ("terminating", "turn"): "refused",
+    ("terminating", "terminate"): "refused",
+    ("terminating", "free"): "refused",
+    ("terminating", "lost"): "none, its GPUs are gone",
 }

@@ -14,6 +14,7 @@ PLAYS: dict[str, Callable[[Instances], object]] = {
     "drain": lambda one: one.drain(0),
     "cancel drain": lambda one: one.cancel_drain(0),
     "turn": lambda one: one.switch_role(0, "decode"),
+    "terminate": lambda one: one.terminate(0),
     "free": lambda one: one.free(0),
     "lost": lambda one: one.lost(0),
 }
@@ -28,6 +29,8 @@ def in_state(state: str) -> Instances:
         found.place(0, "prefill", "loading" if state == "loading" else "serving")
     if state == "draining":
         found.drain(0)
+    if state == "terminating":
+        found.terminate(0)
     return found
 
 

@@ -31,6 +31,7 @@ from tests.worlds.world import Checked
 class World:
     case: Drawn
     faults: tuple[Fault, ...]
+    notice_ns: int = 0
 
 
 @dataclass
@@ -65,7 +66,8 @@ def drawn_world(seed: int) -> World:
         Fault(random.randint(0, 3000) * MS, random.choice(("replica", "link", last)), share=random.random())
         for last in ("host", "link")[: random.choice((0, 0, 1, 2))]  # one host of two stays
     ]  # fmt: skip
-    return World(case, tuple(sorted(faults, key=lambda one: one.at_ns)))
+    notice_ns = Random(f"notices {seed}").choice((0, 0, 100, 1000)) * MS
+    return World(case, tuple(sorted(faults, key=lambda one: one.at_ns)), notice_ns)
 
 
 def _migration(random: Random, setting: Setting) -> Any:
@@ -91,7 +93,8 @@ def play(world: World, coalesce: bool = True) -> Played:
     gpus, shapes = [one.gpus for one in placed], dict.fromkeys(setting.models, SHAPE)
     models = [one.model for one in placed]
     data_plane = DataPlane(DataPlaneSetup(topology(), shapes, models, gpus, "direct", load_start_up("none")))
-    faults = FaultPlan(world.faults, gpus, topology()) if world.faults else None
+    plan = FaultPlan(world.faults, gpus, topology(), notice_ns=world.notice_ns)
+    faults = plan if world.faults else None
     simulation = Simulation(
         checked, world.case.requests, [ROWS] * len(placed), recorder, None, data_plane,
         dict.fromkeys(setting.models, ROWS), faults=faults,

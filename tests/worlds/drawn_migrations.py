@@ -18,10 +18,12 @@ TOPOLOGY = ideal("blitz_b")
 class World:
     setting: Setting
     faults: tuple[Fault, ...]
+    notice_ns: int = 0
 
     @property
     def plan(self) -> FaultPlan:
-        return FaultPlan(self.faults, gpus_of(self.setting.case.replicas), TOPOLOGY)
+        gpus = gpus_of(self.setting.case.replicas)
+        return FaultPlan(self.faults, gpus, TOPOLOGY, notice_ns=self.notice_ns)
 
 
 def drawn_world(seed: int) -> World:
@@ -51,7 +53,9 @@ def drawn_world(seed: int) -> World:
               share=random.random())
         for _ in range(random.choice((0, 1, 1, 2, 4)))
     ]  # fmt: skip
-    return World(setting, tuple(sorted(faults, key=lambda one: one.at_ns)))
+    # Of asynchronous engines none: what is dispatched again is seen by the time of its arrival there.
+    notice_ns = 0 if case.asynchronous else Random(f"notices {seed}").choice((0, 40, 400))
+    return World(setting, tuple(sorted(faults, key=lambda one: one.at_ns)), notice_ns)
 
 
 def check_world(seed: int) -> Played:

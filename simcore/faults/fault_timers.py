@@ -1,0 +1,61 @@
+"""When faults happen, and when the controller is told of those that have a notice."""
+
+from collections.abc import Callable
+from math import inf
+from typing import Final
+
+from simpy import Environment
+
+from simcore.faults.losses import Losses
+from simcore.timers import Timer, are_only
+
+NOTICE_RANK: Final = 4  # before completions
+FAULT_RANK: Final = 1 << 40  # what ends at that moment has ended
+
+
+class FaultTimers:
+    """``losses`` None: nothing is lost. ``goes_on``: whether the last request has not ended yet.
+
+    ``await_data``: the data plane has something to tell after a fault.
+    """
+
+    __slots__ = ("_await_data", "_env", "_faults", "_goes_on", "_losses", "_notices")
+
+    def __init__(
+        self,
+        env: Environment,
+        losses: Losses | None,
+        goes_on: Callable[[], bool],
+        await_data: Callable[[int], None],
+    ) -> None:
+        self._env, self._losses, self._goes_on, self._await_data = env, losses, goes_on, await_data
+        self._faults = Timer(env, FAULT_RANK, self._fault)
+        self._notices = Timer(env, NOTICE_RANK, self._notice)
+
+    def arm(self) -> None:
+        """The next of both."""
+        if self._losses is None:
+            return
+        if (notice_ns := self._losses.next_notice_ns) is not None:
+            self._notices.at(notice_ns)
+        if (due_ns := self._losses.next_ns) is not None:
+            self._faults.at(due_ns)
+
+    def are_only(self) -> bool:
+        """Whether nothing else is scheduled."""
+        return are_only((self._faults, self._notices), self._env)
+
+    def _notice(self, now_ns: int) -> None:
+        assert self._losses is not None
+        if self._goes_on():
+            self._losses.notices_of(now_ns)
+            self.arm()
+
+    def _fault(self, now_ns: int) -> None:
+        """Something is lost, unless the last request has ended."""
+        assert self._losses is not None
+        if self._goes_on():
+            self._losses.due(now_ns)
+            self._await_data(now_ns)
+            if self._env.peek() != inf:  # else no request is served any more, whatever else is lost
+                self.arm()
