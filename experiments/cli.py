@@ -15,6 +15,8 @@ USAGE = """servetwin: a laboratory for elastic LLM serving
   servetwin replay DIR                        feed a run's journal to a fresh controller, compare every action
                                               (name policies of your own again: system/dispatch=module:Class)
   servetwin story DIR request=17              what happened to one request (or instance=3) (story --help)
+  servetwin timeline DIR                      the journal for Perfetto: instances, loads, transfers, decisions
+  servetwin compare DIR DIR ...               runs side by side: who is better, by how much, what differs
   servetwin compare DIR MEASURED              how far a run is from a measured one (compare --help)
   servetwin support model=M gpu=G tp=N        which step times and how much KV memory a combination has
   servetwin profile import | check | fit ...  measured operation times (profile --help)
@@ -45,6 +47,7 @@ def run(words: Sequence[str]) -> int:
         "sweep": _sweep,
         "replay": _replay,
         "story": _story,
+        "timeline": _timeline,
         "compare": _compare,
         "support": _support,
         "profile": _profile,
@@ -140,3 +143,9 @@ def _new_policy(words: Sequence[str]) -> int:
     from experiments.commands.new_policy import new_policy
 
     return new_policy(words)
+
+
+def _timeline(words: Sequence[str]) -> int:
+    from experiments.commands.timeline import timeline
+
+    return timeline(words)

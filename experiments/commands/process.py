@@ -18,16 +18,9 @@ TRACEBACK_VARIABLE: Final = "SERVETWIN_TRACEBACK"
 _ASKING: Final = ("-h", "--help")
 # They print a help text of their own.
 _SELF_EXPLAINING: Final = (
-    "story",
-    "compare",
-    "support",
-    "profile",
-    "traces",
-    "reproduce",
-    "sweep",
-    "plan",
-    "new-policy",
-)
+    "story", "compare", "support", "profile", "traces", "reproduce", "sweep", "plan", "new-policy",
+    "timeline",
+)  # fmt: skip
 _LONGEST_SENTENCE: Final = 1500
 
 Command = Callable[[Sequence[str]], int]

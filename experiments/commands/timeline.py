@@ -1,0 +1,39 @@
+"""``servetwin timeline``: a run's journal for Perfetto."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from experiments.commands.process import telling
+from serving.vocabulary.errors import UserError
+
+USAGE: Final = """servetwin timeline: what every instance, load and transfer did when, for https://ui.perfetto.dev
+
+  servetwin timeline DIR [out=FILE]    DIR: the out= of a run with journal=true; FILE: timeline.json.gz here
+
+Open the file on that page (it stays on your machine) or in chrome://tracing. Tracks: instances with their
+runs, loads, transfers, and decisions with their reasons.
+"""
+
+
+def timeline(words: Sequence[str]) -> int:
+    """Exit status 0. UserError for a folder without a journal."""
+    if not words or any(word in ("-h", "--help", "help") for word in words):
+        with telling():
+            print(USAGE, end="")
+        return 0 if words else 2
+    from experiments.report.timeline import write_timeline
+
+    out = "timeline.json.gz"
+    for word in words[1:]:
+        if not word.startswith("out=") or not word[4:]:
+            raise UserError(f"{word} is one word too many: write servetwin timeline DIR out=FILE")
+        out = word[4:]
+    path = Path(out).expanduser()
+    try:
+        count = write_timeline(Path(words[0]), path)
+    except OSError as error:
+        raise UserError(f"out={out} cannot be written ({error.strerror}): write another path") from error
+    with telling():
+        print(f"{count} slices in {path}: open it on https://ui.perfetto.dev")
+    return 0

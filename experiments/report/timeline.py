@@ -1,0 +1,124 @@
+"""A run's journal as a timeline for https://ui.perfetto.dev: instances, loads, transfers, decisions."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from experiments.results.journal_file import journal_in
+from serving.record.journal import parse_action, parse_event
+from serving.vocabulary import actions, events
+
+# Processes of the trace: what Perfetto shows as groups of tracks.
+INSTANCES, LOADS, TRANSFERS, DECISIONS = range(1, 5)
+_NAMES: Final = {INSTANCES: "instances", LOADS: "loads", TRANSFERS: "transfers", DECISIONS: "decisions"}
+# Decisions that come with every step say nothing of their own: runs are slices.
+_USUAL: Final = (actions.Run, actions.Assign, actions.Interrupt, actions.Wake, actions.JoinBatch)
+_US: Final = 1000.0  # ns
+
+Slice = dict[str, Any]
+
+
+def write_timeline(folder: Path, out: Path) -> int:
+    """Chrome's trace format, gzipped, at ``out``; returns how many slices. UserError without a journal."""
+    book = _Book()
+    with journal_in(folder, "timeline").open(encoding="utf-8") as file:
+        for text in file:
+            line = json.loads(text)
+            if isinstance(line, list):
+                book.take(line[0], parse_event(line[1]), [parse_action(fields) for fields in line[2]])
+    slices = [*book.names(), *book.slices]
+    with gzip.open(out, "wt", encoding="utf-8") as written:
+        json.dump({"traceEvents": slices, "displayTimeUnit": "ms"}, written)
+    return len(book.slices)
+
+
+class _Book:
+    """What is under way, and the slices of what has ended."""
+
+    def __init__(self) -> None:
+        self.slices: list[Slice] = []
+        self._runs: dict[int, tuple[int, actions.Run]] = {}
+        self._loads: dict[int, tuple[int, actions.Load]] = {}
+        self._sends: dict[int, tuple[int, actions.Send]] = {}
+        self._tracks: dict[tuple[int, int], str] = {}
+
+    def take(self, now_ns: int, event: events.Event, answered: list[actions.Action]) -> None:
+        """One line of the journal."""
+        self._ended(now_ns, event)
+        for action in answered:
+            self._begun(now_ns, action)
+
+    def names(self) -> Iterator[Slice]:
+        """What the groups and tracks are called."""
+        for pid, name in _NAMES.items():
+            yield {"ph": "M", "name": "process_name", "pid": pid, "args": {"name": name}}
+        for (pid, tid), name in sorted(self._tracks.items()):
+            yield {"ph": "M", "name": "thread_name", "pid": pid, "tid": tid, "args": {"name": name}}
+
+    def _ended(self, now_ns: int, event: events.Event) -> None:
+        if isinstance(event, events.Ran) and not event.running:
+            if begun := self._runs.pop(event.replica, None):
+                run = begun[1]
+                told = {"steps": event.steps, "chunks": len(run.chunks), "finished": list(event.finished)}
+                name = f"layers {run.layers[0]} to {run.layers[1]}" if run.layers else run.reason
+                self._slice(
+                    INSTANCES, event.replica, f"instance {event.replica}", name, begun[0], now_ns, told
+                )
+        elif isinstance(event, events.Loaded) and event.fully_loaded:
+            self._load_ended(now_ns, event.load, event.target, "loaded")
+        elif isinstance(event, events.LoadStopped):
+            self._load_ended(now_ns, event.load, event.target, event.cause)
+        elif isinstance(event, events.Sent):
+            self._sent(now_ns, event)
+
+    def _load_ended(self, now_ns: int, load: int, target: int, how: str) -> None:
+        if load not in self._loads:
+            return
+        begun_ns, action = self._loads[load]
+        kind, number = action.targets[target]
+        told = {"from": [f"{one[0]} {one[1]}" for one in action.sources], "reason": action.reason, "end": how}
+        self._slice(LOADS, number, f"{kind} {number}", f"{action.model}", begun_ns, now_ns, told)
+
+    def _sent(self, now_ns: int, event: events.Sent) -> None:
+        if begun := self._sends.pop(event.transfer, None):
+            begun_ns, send = begun
+            told = {"bytes": event.moved_bytes, "requests": list(send.requests), "cause": event.cause}
+            name = f"{send.what} from {send.source}"
+            self._slice(TRANSFERS, send.target, f"to instance {send.target}", name, begun_ns, now_ns, told)
+
+    def _begun(self, now_ns: int, action: actions.Action) -> None:
+        if isinstance(action, actions.Run):
+            self._runs[action.replica] = (now_ns, action)
+        elif isinstance(action, actions.Load):
+            self._loads[action.load] = (now_ns, action)
+        elif isinstance(action, actions.Send):
+            self._sends[action.transfer] = (now_ns, action)
+        if not isinstance(action, _USUAL):
+            self._decided(now_ns, action)
+
+    def _decided(self, now_ns: int, action: actions.Action) -> None:
+        kind = type(action).__name__
+        track = sorted(one.__name__ for one in actions.Action.__args__).index(kind)
+        self._tracks[DECISIONS, track] = kind
+        told = {"reason": action.reason}
+        where = {"pid": DECISIONS, "tid": track, "ts": now_ns / _US}
+        self.slices.append({"ph": "i", "s": "t", "name": _subject(action), **where, "args": told})
+
+    def _slice(
+        self, pid: int, tid: int, track: str, name: str, begun_ns: int, now_ns: int, told: dict[str, Any]
+    ) -> None:
+        self._tracks[pid, tid] = track
+        times = {"ts": begun_ns / _US, "dur": (now_ns - begun_ns) / _US}
+        self.slices.append({"ph": "X", "name": name, "pid": pid, "tid": tid, **times, "args": told})
+
+
+def _subject(action: actions.Action) -> str:
+    """Whom it is about."""
+    for name in ("replica", "request", "load", "transfer"):
+        if hasattr(action, name):
+            return f"{type(action).__name__} {name} {getattr(action, name)}"
+    return type(action).__name__

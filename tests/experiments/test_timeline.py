@@ -1,0 +1,67 @@
+"""A journal as a timeline: every run, load and transfer is a slice, and those of a track do not overlap."""
+
+import gzip
+import json
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from experiments import cli
+from experiments.report.timeline import DECISIONS, INSTANCES, LOADS, TRANSFERS
+
+WORDS = ("trace=azure_code_like", "trace.requests=120", "trace.rate_per_s=12", "cluster=blitz_b")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("t") / "run"
+    words = ["simulate", "system=blitzscale", *WORDS, "journal=true", "uncertainty=off", f"out={out}"]
+    assert cli.run(words) == 0
+    return out
+
+
+@pytest.fixture(scope="module")
+def slices(run: Path, tmp_path_factory: pytest.TempPathFactory):  # type: ignore[no-untyped-def]
+    out = tmp_path_factory.mktemp("t") / "timeline.json.gz"
+    assert cli.run(["timeline", str(run), f"out={out}"]) == 0
+    with gzip.open(out) as file:
+        return json.load(file)["traceEvents"]
+
+
+def journal_of(run: Path) -> Counter[str]:
+    lines = [json.loads(line) for line in (run / "journal").read_text().splitlines()]
+    rows = [line for line in lines if isinstance(line, list)]
+    return Counter(line[1][0] for line in rows) + Counter(action[0] for line in rows for action in line[2])
+
+
+def test_every_load_and_transfer_is_a_slice(run: Path, slices) -> None:  # type: ignore[no-untyped-def]
+    counted = journal_of(run)
+    found = Counter(one["pid"] for one in slices if one["ph"] == "X")
+    assert found[TRANSFERS] == counted["sent"] > 0
+    assert found[LOADS] > 0
+    assert found[INSTANCES] > 100
+
+
+def test_slices_of_an_instance_do_not_overlap(slices) -> None:  # type: ignore[no-untyped-def]
+    tracks: dict[int, list[tuple[float, float]]] = {}
+    for one in slices:
+        if one["ph"] == "X" and one["pid"] == INSTANCES:
+            tracks.setdefault(one["tid"], []).append((one["ts"], one["ts"] + one["dur"]))
+    assert len(tracks) > 1
+    for track in tracks.values():
+        assert all(first[1] <= second[0] + 1e-6 for first, second in pairwise(sorted(track)))
+
+
+def test_decisions_have_their_reasons_and_tracks_their_names(slices) -> None:  # type: ignore[no-untyped-def]
+    decided = [one for one in slices if one["pid"] == DECISIONS and one["ph"] == "i"]
+    assert any(one["name"].startswith("AllocateGpus") and one["args"]["reason"] for one in decided)
+    named = {(one["pid"], one.get("tid")) for one in slices if one["ph"] == "M"}
+    assert {(one["pid"], one["tid"]) for one in slices if one["ph"] != "M"} <= named
+
+
+def test_what_cannot_be_shown_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["timeline", str(tmp_path)]) == 2
+    assert cli.run(["timeline", str(tmp_path), "pretty=true"]) == 2
+    assert "one word too many" in capsys.readouterr().err
