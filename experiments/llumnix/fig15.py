@@ -11,6 +11,7 @@ from experiments.reproduce.set_ups import Case
 
 NAME: Final = "figure15"
 RATE_PER_S: Final = 2.0
+_GAP_CV: Final = 2.0
 LOWS: Final = (5, 10, 25, 45, 65, 85)
 
 
@@ -20,7 +21,7 @@ def curves(requests: int) -> list[Curve]:
 
 
 def _case(name: str, low: int, requests: int) -> Case:
-    set_up = BY_TITLE["L-L"].at(RATE_PER_S, requests, words=CLUSTER_12000)
+    set_up = BY_TITLE["L-L"].at(RATE_PER_S, requests, _GAP_CV, CLUSTER_12000)
     return autoscaled(name, set_up, (f"system.scaler.low={low}",), f"{SCALED} from {low}")
 
 

@@ -110,10 +110,14 @@ def _free(report: LoadReport) -> float:
 
 
 def _without(reports: Sequence[LoadReport]) -> float:
-    """Free blocks per request if the last one's requests were with the others; who waits counts as one."""
+    """Free blocks per request if the last one's requests were with the others.
+
+    Who waits counts as one request, with all the demand.
+    """
     last, others = reports[-1], reports[:-1]
     free = sum([one.free_blocks for one in reports]) - last.total_blocks
-    available = max(0, free) - sum([one.watermark_blocks for one in others])
+    demand = sum([one.waiting_tokens / one.block_tokens for one in reports])
+    available = max(0, free) - sum([one.watermark_blocks for one in others]) - demand
     requests = sum([one.running for one in reports]) + int(any(one.waiting for one in reports))
     return available / requests if requests else inf
 

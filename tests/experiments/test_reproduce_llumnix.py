@@ -266,6 +266,7 @@ def test_figures_14_and_15_differ_from_figure_11_in_scaling_alone() -> None:
     ours, base = (set(words[name]) for name in ("llumnix", "infaas_pp"))
     assert ours - base == {"system=llumnix_base_autoscaled", "system.migration.migrate_out_threshold=3"}
     assert base - ours == {"system=infaas_pp_autoscaled"}
+    assert all("trace.gap_cv=2" in one.case.set_up.trace for one in fig15.curves(60))
 
 
 def test_a_run_of_figure_14_has_instances_that_come() -> None:

@@ -68,6 +68,13 @@ def test_the_highest_id_goes_when_the_others_have_room_for_its_requests() -> Non
     assert acts(FreenessBand(), view(*three)) == []
 
 
+def test_all_who_wait_count_with_their_demand_before_one_goes() -> None:
+    """3 x 100 - 100 free, less 2 watermarks and 80 that two want, over 1 that runs and 1: 59. With 70: 64."""
+    for waiting, drained in (([40, 40], []), ([35, 35], [("drain", 1, (7,))])):
+        both = [serving(id, report(100, id, 1, blocks * 16)) for id, blocks in enumerate(waiting)]
+        assert acts(FreenessBand(), view(*both, serving(7, report(100, 0)))) == drained
+
+
 def test_one_drains_at_a_time_and_the_least_stay() -> None:
     idle = serving(0, report(100, 0))
     assert acts(FreenessBand(), view(idle)) == []
