@@ -1,10 +1,14 @@
 """Llumnix's migration: instances that are not free are paired with free ones, and a request of them moves."""
 
 from collections.abc import Sequence
-from math import inf
+from math import ceil, inf
+from typing import Final
 
 from policies.llumnix.freeness import migration_rule
+from serving.protocols.load_report import LoadReport
 from serving.protocols.migration import InstancesView, Pair, SourceView
+
+_SOME: Final = 1024  # free blocks, to see how freeness falls with them
 
 
 class Llumnix:
@@ -39,10 +43,14 @@ class Llumnix:
         self._freeness = migration_rule(rule, defragment, high_priority_target_tokens)
         self._by_priority = high_priority_target_tokens is not None
         self._shipped, self._threshold, self.rounds = rule == "shipped", migrate_out_threshold, rounds
+        self._calm: dict[tuple[int, bool], int] = {}
 
     def pair(self, view: InstancesView) -> Sequence[Pair]:
         """Least free with freest."""
         if view.round % self.rounds:
+            return ()
+        short = [report for one in view.short() if (report := view.report(one)) is not None]
+        if not (any(map(self._is_source, short)) or view.leaving):
             return ()
         sources, destinations = list[tuple[float, int]](), list[tuple[float, int]]()
         for one in view.taking:
@@ -60,6 +68,26 @@ class Llumnix:
             for (free, source), (minus_free, destination) in zip(sorted(sources), sorted(destinations))
             if not (view.engaged(source) or view.engaged(destination))
         ]
+
+    def _is_source(self, report: LoadReport) -> bool:
+        return self._freeness(report) < self._threshold or (self._shipped and report.preempted > 0)
+
+    def calm_blocks(self, report: LoadReport) -> int:
+        """With so many free ones an instance with this report is no source."""
+        if self._shipped and report.preempted:
+            return report.total_blocks + 1
+        if report.waiting:
+            return self._crossing(report)
+        kind = report.running, report.high_running > 0
+        blocks = self._calm.get(kind)
+        if blocks is None:
+            blocks = self._calm[kind] = self._crossing(report)
+        return blocks
+
+    def _crossing(self, report: LoadReport) -> int:
+        """Free blocks at which its freeness crosses the threshold, and one more. Rules are linear in them."""
+        none, some = [self._freeness(report._replace(free_blocks=free)) for free in (0, _SOME)]
+        return 0 if none == inf else ceil((self._threshold - none) * _SOME / (some - none)) + 1
 
     def choose(self, view: SourceView) -> tuple[int, str] | None:
         """Who leaves, if anybody decodes."""

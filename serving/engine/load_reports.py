@@ -11,12 +11,15 @@ is about to change an engine's memory or its step counter has the report of the 
 began. So what came to it since is not known, however many come, until the step that takes them in has ended.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
+from serving.engine.calm import Calm
 from serving.engine.engine import Engine
+from serving.engine.instance_load import InstanceLoad, free_blocks_after, report_of
 from serving.engine.progress import AT_WORK, EngineState
 from serving.protocols.load_report import LoadReport
+from serving.protocols.migration import NEVER_NS
 from serving.vocabulary.events import Arrived, Loaded, LoadStopped, Opened, Sent
 from serving.vocabulary.present import Present
 
@@ -24,41 +27,13 @@ from serving.vocabulary.present import Present
 _BEFORE_TICKS: Final = frozenset((Opened, Arrived, Sent, Loaded, LoadStopped))
 
 
-class _Known:
-    """Of one instance: as of its last report, and of the last tick (``free_blocks``).
-
-    ``high``: its requests of a priority above 0, ``high_now``: by the latest count.
-    """
-
-    __slots__ = (
-        "coming", "engine", "free_blocks", "high", "high_now", "preemptions", "report", "running", "since",
-        "steps", "tick_ns", "waiting",
-    )  # fmt: skip
-
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
-        self.free_blocks = self.running = self.waiting = self.preemptions = 0
-        self.tick_ns = self.high = self.high_now = 0
-        self.report: LoadReport | None = None  # until somebody asks
-        # Told at the end of a step: how it stood when that began; steps that the engine knew then, and now.
-        self.coming: LoadReport | None = None
-        self.since = self.steps = 0
-
-
 class LoadReports:
     """Those of the instances of a model."""
 
     __slots__ = (
-        "_changed",
-        "_due_ns",
-        "_known",
-        "_present",
-        "_rising",
-        "_steps",
-        "_tick_ns",
-        "at_step_ends",
+        "_calm", "_changed", "_due_ns", "_known", "_present", "_rising", "_steps", "_tick_ns", "at_step_ends",
         "period_ns",
-    )
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -72,20 +47,29 @@ class LoadReports:
         self.period_ns, self._present, self._steps = period_ns, present, present.step_counts
         self._steps.read = True
         self._tick_ns, self._due_ns = 0, period_ns  # of the last tick, and of the next
-        self._known: dict[int, _Known] = {}
+        self._known: dict[int, InstanceLoad] = {}
         self._changed: dict[int, None] = {}
         self._rising: dict[int, int] = {}
+        self._calm: Calm | None = None
         for replica in replicas:
             self.add(engines[replica])
 
+    def watch(self, calm_blocks: Callable[[LoadReport], int]) -> bool:
+        """Somebody asks which are ``short`` of memory; False: that is not known of reports at changes."""
+        if self.at_step_ends:
+            self._calm = Calm(calm_blocks, self._steps, self._known)
+        return self.at_step_ends
+
     def add(self, engine: Engine) -> None:
         """An instance makes reports from now on."""
-        before, known = self._known.get(engine.id), _Known(engine)
+        before, known = self._known.get(engine.id), InstanceLoad(engine)
         known.high_now = 0 if before is None else before.high_now
         self._known[engine.id] = known
         self._renew(known, free_blocks_after(engine, 0))
         if self.at_step_ends:
-            _report(known)
+            report_of(known)
+        if self._calm is not None:
+            self._calm.moved(known, self._tick())
 
     def joined(self, engine: Engine) -> None:
         """An instance takes requests, for the first time or again; one that drained may be at work."""
@@ -101,7 +85,7 @@ class LoadReports:
             return None
         if known.tick_ns < self._tick():
             self._settle(known)
-        return known.report or _report(known)
+        return known.report or report_of(known)
 
     def changed(self) -> list[int]:
         """Those with a new one since the last call. Of all others free blocks have only become less."""
@@ -115,6 +99,20 @@ class LoadReports:
                 self._changed[replica] = None
         found = list(self._changed)
         self._changed.clear()
+        return found
+
+    def short(self) -> list[int]:
+        """Those that may have fewer free blocks than ``calm_blocks``, ascending; of all others it is sure."""
+        calm = self._calm
+        assert calm is not None, "nobody watches"
+        tick_ns, found = self._tick(), list[int]()
+        calm.expire(self._present.now_ns)
+        for replica in sorted(calm.restless):
+            known = self._known[replica]
+            if known.tick_ns < tick_ns:
+                self._settle(known)
+            if not calm.again(known, tick_ns):
+                found.append(replica)
         return found
 
     def settle(self, replica: int) -> None:
@@ -176,10 +174,14 @@ class LoadReports:
                 self._changed[replica] = None
             self._rising[replica] = tick_ns
             self.look(replica)
+            if self._calm is not None:
+                self._calm.moved(self._known[replica], tick_ns)
 
     def lose(self, replica: int) -> None:
         """The instance is gone."""
         self._known.pop(replica, None)
+        if self._calm is not None:
+            self._calm.restless.pop(replica, None)
         self._changed.pop(replica, None)
         self._rising.pop(replica, None)
 
@@ -196,7 +198,7 @@ class LoadReports:
                 self._due_ns = tick_ns + self.period_ns
         return self._tick_ns
 
-    def _settle(self, known: _Known) -> None:
+    def _settle(self, known: InstanceLoad) -> None:
         """A tick has passed since its report was made."""
         engine = known.engine
         known.tick_ns = tick_ns = self._tick_ns
@@ -212,21 +214,24 @@ class LoadReports:
                 known.report._replace(free_blocks=free) if self.at_step_ends and known.report else None
             )
 
-    def _comes(self, known: _Known, since: int) -> None:
+    def _comes(self, known: InstanceLoad, since: int) -> None:
         """Batch and queue as they are now will be told after another step. ``since`` -1: at the next tick."""
         if known.coming is not None and known.steps > known.since:
             self._tell(known)
         told, free = known.report, known.free_blocks
         self._renew(known, free_blocks_after(known.engine, 0))
-        known.coming, known.since = _report(known), since
+        known.coming, known.since = report_of(known), since
         known.report, known.free_blocks = told, free
+        if self._calm is not None:
+            self._calm.comes(known, known.coming, self._present.now_ns)
         self._rising[known.engine.id] = self._tick()
 
-    def _tell(self, known: _Known) -> None:
+    def _tell(self, known: InstanceLoad) -> None:
         """The step has ended."""
         coming = known.coming
         assert coming is not None
         known.report, known.free_blocks, known.coming = coming, coming.free_blocks, None
+        known.calm_ns, known.coming_calm_ns = known.coming_calm_ns, NEVER_NS
         self._changed[known.engine.id] = None
 
     def _tells_later(self, replica: int) -> bool:
@@ -235,7 +240,7 @@ class LoadReports:
         known = self._known.get(replica)
         return known is not None and known.coming is not None
 
-    def _renew(self, known: _Known, free_blocks: int) -> None:
+    def _renew(self, known: InstanceLoad, free_blocks: int) -> None:
         engine = known.engine
         known.free_blocks, known.tick_ns = free_blocks, self._tick()
         known.running = len(engine.running) - len(engine.ended)
@@ -243,41 +248,3 @@ class LoadReports:
         known.preemptions, known.high = engine.preemptions, known.high_now
         known.report = None
         self._changed[engine.id] = None
-
-
-def _report(known: _Known) -> LoadReport:
-    """Batch and queue are as when they last changed."""
-    engine = known.engine
-    ledger, preempted, first, tokens, high_waiting = engine.ledger, 0, 0, 0, 0
-    if known.waiting:
-        queue = [*engine.waiting, *engine.unseen_arrivals]
-        preempted = sum([progress.was_preempted for progress in queue])
-        first, tokens = queue[0].known_tokens, sum([progress.known_tokens for progress in queue])
-        if known.high:
-            high_waiting = sum([progress.priority > 0 for progress in queue])
-    known.report = report = LoadReport(
-        ledger.total_blocks, ledger.watermark_blocks, ledger.block_tokens, known.free_blocks, known.running,
-        known.waiting, preempted, first, tokens, known.high - high_waiting, high_waiting,
-    )  # fmt: skip
-    return report
-
-
-def free_blocks_after(engine: Engine, steps: int) -> int:
-    """Free blocks once so many steps of the pass in progress have run since the last report.
-
-    What finished requests keep for one step more counts as free: how long is a matter of reports.
-    """
-    ledger = engine.ledger
-    free = ledger.free_blocks
-    if engine.ended:
-        ended = tuple(engine.ended)
-        free += sum([ledger.blocks_freed(ended[: count + 1]) for count in range(len(ended))])
-    if not steps:
-        return free
-    more, residents = 0, steps
-    if engine._chunks:  # prompts that are complete with its first step decode in the others
-        residents -= not engine._decode_first
-        for _, start, tokens in engine._chunks:
-            stored = start + tokens
-            more += ledger.blocks_for(stored + steps - 1) - ledger.blocks_for(stored)
-    return free - ledger.blocks_of_steps(residents) - more

@@ -10,6 +10,8 @@ from typing import Any, Final, Literal, NamedTuple, Protocol
 from serving.protocols.load_report import LoadReport
 from serving.protocols.policy_faults import Question, ask, refused, wrong_reason
 
+NEVER_NS: Final = 1 << 62
+
 
 class Pair(NamedTuple):
     """A request is to leave ``source`` for ``destination``."""
@@ -39,6 +41,9 @@ class InstancesView(Protocol):
 
     @property
     def leaving(self) -> Sequence[int]: ...
+
+    def short(self) -> Sequence[int]:
+        """For policies with ``calm_blocks``: all others that take requests surely have so many free."""
 
     def load(self, replica: int, signal: Literal["outstanding", "kv_demand"]) -> int:
         """As dispatchers see it."""
@@ -80,6 +85,9 @@ class Migrator(Protocol):
 
     It may have ``rounds``, an int: in all but every such round (``InstancesView.round``) it pairs nobody, so
     these are left out where nothing else happens in them.
+
+    One that reads load reports may have ``calm_blocks(report)``, an int: an instance with that report, and at
+    least so many free blocks, can be no source. Then it need look at few of them (``InstancesView.short``).
     """
 
     def pair(self, view: InstancesView) -> Sequence[Pair]:
@@ -94,6 +102,7 @@ PAIR: Final = Question(
     "a tuple or list of serving.protocols.migration.Pair(source, destination, reason): two instances that "
     "are not engaged and in no other pair, the second takes requests, and a reason that is not empty",
 )
+CALM: Final = Question("calm_blocks", "a number of blocks, an int")
 CHOOSE: Final = Question(
     "choose", "None, or a tuple (request, reason): one that decodes there, and a str that is not empty"
 )
@@ -129,6 +138,14 @@ def _wrong_pair(
         if end in used or view.engaged(end):
             return f"instance {end} is engaged in another migration"
     return None if type(one.reason) is str and one.reason else wrong_reason(one.reason)
+
+
+def calm_blocks(policy: Any, report: LoadReport) -> int:
+    """Free blocks with which an instance is no source. Raises PolicyError."""
+    answer = ask(policy, CALM, report)
+    if type(answer) is not int:
+        raise refused(policy, CALM, answer, "that is no number of blocks")
+    return answer
 
 
 def chosen_request(policy: Any, view: SourceView) -> tuple[int, str] | None:

@@ -13,7 +13,7 @@ from serving.kv.pieces import Pieces
 from serving.kv.transfer_ids import TransferIds
 from serving.live.scaling import LiveScaling
 from serving.protocols.load_report import LoadReport
-from serving.protocols.migration import Migrator, chosen_request, paired
+from serving.protocols.migration import CALM, Migrator, calm_blocks, chosen_request, paired
 from serving.services.colocated import Colocated
 from serving.vocabulary.actions import Action, Wake
 from serving.vocabulary.events import Ran, Sent
@@ -46,11 +46,16 @@ class Migrating:
         moves = Moves(engines, Pieces(engines, rules.kv_bytes_per_token), transfer_ids)
         self.migrations = Migrations(engines, moves, rules, present, self._choose, self._handed_over)
         self._view = Instances(inner.fleet, engines, self.migrations, present, period_ns)
+        if inner.fleet.reports is not None and hasattr(migrator, CALM.method):
+            self._view.watched = inner.fleet.reports.watch(self._calm_blocks)
 
     def look(self, actions: list[Action]) -> None:
         """A period is over: pairs of instances begin to migrate."""
         for pair in paired(self._migrator, self._view):
             self.migrations.begin(pair, actions)
+
+    def _calm_blocks(self, report: LoadReport) -> int:
+        return calm_blocks(self._migrator, report)
 
     def _choose(self, source: int, destination: int) -> tuple[int, str] | None:
         view = Decoding(self._engines[source], destination, self._requests, self.inner.fleet)
@@ -190,7 +195,7 @@ class Migrating:
 class Instances:
     """What a policy sees when it pairs (``serving.protocols.migration.InstancesView``)."""
 
-    __slots__ = ("_engines", "_fleet", "_migrations", "_period_ns", "_present", "model")
+    __slots__ = ("_engines", "_fleet", "_migrations", "_period_ns", "_present", "model", "watched")
 
     def __init__(
         self,
@@ -202,6 +207,7 @@ class Instances:
     ) -> None:
         self._fleet, self._engines, self._migrations, self._present = fleet, engines, migrations, present
         self._period_ns, self.model = period_ns, fleet.model
+        self.watched = False
 
     @property
     def now_ns(self) -> int:
@@ -222,7 +228,14 @@ class Instances:
     def leaving(self) -> Sequence[int]:
         """Those that take none and have some left, ascending."""
         fleet = self._fleet
+        if len(fleet.members) == fleet.replicas:
+            return ()
         return sorted([one for one in fleet.members if one not in fleet and fleet.load(one, "outstanding")])
+
+    def short(self) -> Sequence[int]:
+        """See ``LoadReports``; all of them where that is not known."""
+        reports = self._fleet.reports
+        return reports.short() if reports is not None and self.watched else self._fleet.alive()
 
     def load(self, replica: int, signal: Literal["outstanding", "kv_demand"]) -> int:
         """As dispatchers see it."""

@@ -18,6 +18,9 @@ class StepSource(Protocol):
         While its report is handled: since its report before that.
         """
 
+    def least_step_ns(self, replica: int, requests: int) -> int:
+        """No step in which at most so many requests decode, and no prompt is computed, takes less."""
+
 
 class StepCounts:
     """``read``: whether anybody asks, so that a driver puts itself there as ``source``.
@@ -37,6 +40,15 @@ class StepCounts:
         source = self.source
         assert source is not None, "this driver does not tell steps, so its instances make no load reports"
         answer = source.steps(replica, before_ns)
+        if self.told is not None:
+            self.told.append(answer)
+        return answer
+
+    def least_step_ns(self, replica: int, requests: int) -> int:
+        """See ``StepSource``."""
+        source = self.source
+        assert source is not None, "this driver does not tell steps, so its instances make no load reports"
+        answer = source.least_step_ns(replica, requests)
         if self.told is not None:
             self.told.append(answer)
         return answer
@@ -78,6 +90,13 @@ class Recorded:
 
     def steps(self, replica: int, before_ns: int) -> int:
         """The next answer."""
+        return self._next(replica)
+
+    def least_step_ns(self, replica: int, requests: int) -> int:
+        """The next answer."""
+        return self._next(replica)
+
+    def _next(self, replica: int) -> int:
         if not self._left:
             raise ValueError(f"the steps of instance {replica} were not asked for")
         return self._left.pop()

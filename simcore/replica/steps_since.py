@@ -6,6 +6,7 @@ from serving.vocabulary.events import Ran
 from serving.vocabulary.units import FRACTION_BITS
 from simcore.replica.machine import Machine
 from simcore.replica.segment import steps_to_reach
+from simcore.replica.step_times import Pieces
 
 
 class StepsSince:
@@ -37,6 +38,20 @@ class StepsSince:
             return _steps_before(before_ns, self._ended)
         machine = self._machines[replica]
         return 0 if machine.run is None else _steps_before(before_ns, _progress(machine))
+
+    def least_step_ns(self, replica: int, requests: int) -> int:
+        """By what its steps cost."""
+        pieces = self._machines[replica]._pieces
+        return min([_least_fixed(pieces(count)) for count in range(1, requests + 1)]) >> FRACTION_BITS
+
+
+def _least_fixed(pieces: Pieces) -> int:
+    """The least of straight pieces, each from where the one before it ends."""
+    least, start = -1, 0
+    for limit, intercept, slope in pieces:
+        cost = intercept + slope * (start if slope >= 0 else limit)
+        least, start = cost if least < 0 else min(least, cost), limit + 1
+    return max(least, 0)
 
 
 def _progress(machine: Machine) -> tuple[int, int, int, int, int]:

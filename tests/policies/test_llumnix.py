@@ -67,6 +67,9 @@ class Reported:
     def engaged(self, replica: int) -> bool:
         return replica in self.busy
 
+    def short(self) -> list[int]:
+        return self.taking
+
     def report(self, replica: int) -> LoadReport | None:
         self.looks += 1
         return self.reports.get(replica)

@@ -1,0 +1,69 @@
+"""What is known of one instance's load between two of its reports."""
+
+from serving.engine.engine import Engine
+from serving.protocols.load_report import LoadReport
+from serving.protocols.migration import NEVER_NS
+
+
+class InstanceLoad:
+    """As of its last report, and of the last tick (``free_blocks``).
+
+    ``high``: its requests of a priority above 0, ``high_now``: by the latest count. ``calm_ns``,
+    ``coming_calm_ns``, ``due_ns``, ``moved_ns``: see ``serving.engine.calm``.
+    """
+
+    __slots__ = (
+        "calm_ns", "coming", "coming_calm_ns", "due_ns", "engine", "free_blocks", "high", "high_now",
+        "least_step_ns", "moved_ns", "preemptions", "report", "running", "since", "steps", "tick_ns",
+        "waiting",
+    )  # fmt: skip
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.free_blocks = self.running = self.waiting = self.preemptions = 0
+        self.tick_ns = self.high = self.high_now = 0
+        self.report: LoadReport | None = None  # until somebody asks
+        # Told at the end of a step: how it stood when that began; steps that the engine knew then, and now.
+        self.coming: LoadReport | None = None
+        self.since = self.steps = 0
+        self.calm_ns = self.moved_ns = -1
+        self.coming_calm_ns = self.due_ns = NEVER_NS
+        self.least_step_ns: dict[int, int] = {}
+
+
+def report_of(known: InstanceLoad) -> LoadReport:
+    """Batch and queue are as when they last changed."""
+    engine = known.engine
+    ledger, preempted, first, tokens, high_waiting = engine.ledger, 0, 0, 0, 0
+    if known.waiting:
+        queue = [*engine.waiting, *engine.unseen_arrivals]
+        preempted = sum([progress.was_preempted for progress in queue])
+        first, tokens = queue[0].known_tokens, sum([progress.known_tokens for progress in queue])
+        if known.high:
+            high_waiting = sum([progress.priority > 0 for progress in queue])
+    known.report = report = LoadReport(
+        ledger.total_blocks, ledger.watermark_blocks, ledger.block_tokens, known.free_blocks, known.running,
+        known.waiting, preempted, first, tokens, known.high - high_waiting, high_waiting,
+    )  # fmt: skip
+    return report
+
+
+def free_blocks_after(engine: Engine, steps: int) -> int:
+    """Free blocks once so many steps of the pass in progress have run since the last report.
+
+    What finished requests keep for one step more counts as free: how long is a matter of reports.
+    """
+    ledger = engine.ledger
+    free = ledger.free_blocks
+    if engine.ended:
+        ended = tuple(engine.ended)
+        free += sum([ledger.blocks_freed(ended[: count + 1]) for count in range(len(ended))])
+    if not steps:
+        return free
+    more, residents = 0, steps
+    if engine._chunks:  # prompts that are complete with its first step decode in the others
+        residents -= not engine._decode_first
+        for _, start, tokens in engine._chunks:
+            stored = start + tokens
+            more += ledger.blocks_for(stored + steps - 1) - ledger.blocks_for(stored)
+    return free - ledger.blocks_of_steps(residents) - more
