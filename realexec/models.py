@@ -79,17 +79,13 @@ def model_spec(model: Mapping[str, Any]) -> ModelSpec:
 
     Raises UserError for unknown keys, other families, sliding windows and devices that are not there.
     """
-    # transformers writes into nested values (rope_parameters), so the caller's mapping must not be shared.
-    keys = copy.deepcopy({key: value for key, value in model.items() if key not in _OURS})
+    keys = {key: value for key, value in model.items() if key not in _OURS}
     checkpoint = None if model.get("checkpoint") is None else Path(model["checkpoint"]).expanduser()
-    if checkpoint is not None:
-        keys = _of_checkpoint(checkpoint, keys)
+    config = _config(keys) if checkpoint is None else _config_of_checkpoint(checkpoint, keys)
     dtype = str(model.get("dtype", "float32"))
     if dtype not in DTYPES:
         raise UserError(f"model.dtype is {dtype!r}; write one of {', '.join(DTYPES)}.")
-    return ModelSpec(
-        copy.deepcopy(keys), _config(keys), checkpoint, DTYPES[dtype], _device(model.get("device", "cpu"))
-    )
+    return ModelSpec(keys, config, checkpoint, DTYPES[dtype], _device(model.get("device", "cpu")))
 
 
 def build_model(model: Mapping[str, Any], seed: int) -> PreTrainedModel:
@@ -122,7 +118,7 @@ def units_of_skeleton(skeleton: PreTrainedModel, layers: int) -> list[Parameters
     return [*units]
 
 
-def _of_checkpoint(folder: Path, given: Mapping[str, Any]) -> dict[str, Any]:
+def _config_of_checkpoint(folder: Path, given: Mapping[str, Any]) -> Any:
     path = folder / "config.json"
     try:
         found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
@@ -133,8 +129,9 @@ def _of_checkpoint(folder: Path, given: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in given.items():
         if key != "initializer_range" and key in found and found[key] != value:
             raise UserError(f"model.{key} is {value!r}, but {path} says {found[key]!r}; leave it out.")
-    known = AutoConfig.for_model(_family(found)).to_dict()
-    return {key: value for key, value in found.items() if key in known and key not in _OURS}
+    config = type(AutoConfig.for_model(_family(found))).from_dict(found)
+    _refuse_sliding_window(config)
+    return config
 
 
 def _family(keys: Mapping[str, Any]) -> str:
@@ -146,7 +143,8 @@ def _family(keys: Mapping[str, Any]) -> str:
 
 def _config(given: Mapping[str, Any]) -> Any:
     family = _family(given)
-    keys = {"initializer_range": INITIALIZER_RANGE, **given}
+    # transformers writes into nested values (rope_parameters), so the caller's mapping must not be shared.
+    keys = {"initializer_range": INITIALIZER_RANGE, **copy.deepcopy(dict(given))}
     keys.pop("model_type", None)
     known = AutoConfig.for_model(family).to_dict()
     unknown = sorted(set(keys) - set(known))

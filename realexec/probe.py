@@ -5,22 +5,18 @@ import os
 from pathlib import Path
 from typing import Any, Final
 
-from realexec.transports.registry import missing as missing_transports
-
 # Where Linux lists RDMA devices, hardware or software (rdma_rxe).
 INFINIBAND: Final = Path("/sys/class/infiniband")
 
 
 def probe(infiniband: Path = INFINIBAND) -> dict[str, Any]:
     """Facts about this machine: ``cpus``, ``memory_bytes``, ``torch``, ``transformers`` (versions or None),
-    ``cuda_devices``, ``rdma_devices`` (names), ``transports`` (names of those that were tried and worked),
-    and ``missing`` (sentences, empty when nothing is).
+    ``cuda_devices``, ``rdma_devices`` (names), and ``missing`` (sentences, empty when nothing is).
     """
     torch = _version("torch")
     transformers = _version("transformers")
     cuda = _cuda_devices() if torch else []
     rdma = sorted(path.name for path in infiniband.iterdir()) if infiniband.is_dir() else []
-    without = missing_transports()
     return {
         "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
@@ -28,9 +24,7 @@ def probe(infiniband: Path = INFINIBAND) -> dict[str, Any]:
         "transformers": transformers,
         "cuda_devices": cuda,
         "rdma_devices": rdma,
-        "transports": [name for name, why in without.items() if why is None],
-        "missing": _missing(torch, transformers, cuda, rdma)
-        + [f"The transport {name} does not work here: {why}." for name, why in without.items() if why],
+        "missing": _missing(torch, transformers, cuda, rdma),
     }
 
 

@@ -59,7 +59,7 @@ def reference_tokens(
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        ids = torch.tensor([prompt] * batch_size)
+        ids = torch.tensor([prompt] * batch_size, device=reference.device)
         output = reference.generate(
             ids,
             attention_mask=torch.ones_like(ids),

@@ -2,8 +2,10 @@
 
 import contextlib
 import os
+import shutil
 import socket
 import struct
+import tempfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -12,11 +14,12 @@ from typing import Any, Final
 from realexec.wire.channel import Channel
 from realexec.wire.frames import ChannelClosed, Limits, ProtocolError
 from realexec.wire.handshake import HANDSHAKE_S, admit, join
-from realexec.wire.socket_folder import SOCKET, private_folder, remove
 
 LOOPBACK: Final = "127.0.0.1"
 # Strangers who have not proved anything yet; one more is hung up on.
 MOST_STRANGERS: Final = 32
+# Of a Unix socket's path on Linux, with the final zero (sun_path in unix(7)); 104 elsewhere.
+_MOST_PATH_BYTES: Final = 100
 
 Admitted = Callable[[Channel, dict[str, Any]], None]
 
@@ -43,7 +46,7 @@ class Listener:
         if tcp_host is None:
             self._folder = private_folder()
             self._socket = socket.socket(socket.AF_UNIX)
-            self._socket.bind(str(self._folder / SOCKET))
+            self._socket.bind(str(self._folder / "s"))
         else:
             self._socket = socket.create_server((tcp_host, 0), backlog=MOST_STRANGERS)
         self._socket.listen(MOST_STRANGERS)
@@ -58,7 +61,7 @@ class Listener:
         self._socket.close()
         self._thread.join()
         if self._folder is not None:
-            remove(self._folder)
+            shutil.rmtree(self._folder, ignore_errors=True)
 
     def _accept(self) -> None:
         while True:
@@ -123,6 +126,15 @@ def no_delay(connection: socket.socket) -> None:
     """Short frames go out at once."""
     if connection.family != socket.AF_UNIX:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+def private_folder() -> Path:
+    """A new one that only this user enters, with a path short enough for a socket."""
+    folder = tempfile.mkdtemp(prefix="servetwin-")  # mode 0700
+    if len(os.fsencode(folder)) > _MOST_PATH_BYTES - 2:
+        Path(folder).rmdir()
+        folder = tempfile.mkdtemp(prefix="servetwin-", dir="/tmp")
+    return Path(folder)
 
 
 def _refuse_other_users(connection: socket.socket) -> None:

@@ -174,6 +174,18 @@ def test_a_checkpoint_is_read_as_transformers_reads_it(model: dict, tmp_path: Pa
     assert all(torch.equal(one, expected[name]) for name, one in drawn.state_dict().items())
 
 
+@pytest.mark.parametrize("key", ["rope_theta", "rope_parameters"])
+def test_configurations_of_older_checkpoints_are_understood(tmp_path: Path, key: str) -> None:
+    """Before version 5 of transformers the base of the rotation stood beside the other keys."""
+    write_checkpoint(TINY, SEED, tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    del config["rope_parameters"]
+    config[key] = 5000.0 if key == "rope_theta" else {"rope_type": "default", "rope_theta": 5000.0}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    built = build_model({"checkpoint": str(tmp_path)}, 0)
+    assert built.model.rotary_emb.inv_freq[1].item() == pytest.approx(5000 ** (-2 / 16))
+
+
 def test_a_checkpoint_runs_like_the_model_it_was_written_from(tmp_path: Path) -> None:
     write_checkpoint(TIED, SEED, tmp_path)
     tokens = [reference_tokens(build_model(model, SEED), (5, 6, 7), 8, 2)

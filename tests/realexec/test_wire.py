@@ -5,7 +5,6 @@ import os
 import re
 import socket
 import struct
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -20,7 +19,7 @@ from realexec.wire.channel import Channel
 from realexec.wire.frames import HEADER_BYTES, MAGIC, VERSION, ChannelClosed, Limits, ProtocolError, encoded
 from realexec.wire.listener import LOOPBACK, MOST_STRANGERS, Listener, dial
 from realexec.wire.outbox import Outbox
-from tests.worlds.processes import patience_s, started, wait_until
+from tests.worlds.processes import patience_s, wait_until
 
 SECRET = b"s" * 32
 HOSTS = pytest.mark.parametrize("host", [None, LOOPBACK], ids=["unix", "tcp"])
@@ -180,39 +179,6 @@ def test_a_unix_socket_lies_where_only_this_user_reaches_it() -> None:
         folder = Path(listener.address["path"]).parent
         assert folder.stat().st_mode & 0o777 == 0o700
     assert not folder.exists()
-
-
-def test_the_folder_of_a_process_that_was_killed_goes_with_the_next_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    code = (
-        "import tempfile, sys, time; from realexec.wire.listener import Listener\n"
-        "tempfile.tempdir = sys.argv[1]\n"
-        "print(Listener(bytes(32), print).address['path'], flush=True)\n"
-        "time.sleep(100_000)"
-    )
-    with started(code, str(tmp_path)) as killed, started(code, str(tmp_path)) as living:
-        paths = [Path(one.stdout.readline().strip()) for one in (killed, living) if one.stdout]
-        killed.kill()
-        killed.wait()
-        (tmp_path / "servetwin-socket-x-y").mkdir()
-        odd = tmp_path / "servetwin-socket-999999999-z"
-        odd.mkdir()
-        (odd / "mine").touch()
-        with listening(None) as (listener, _):
-            assert not paths[0].parent.exists() and paths[1].exists() and serves(listener)
-            assert (odd / "mine").exists(), "what is no socket's folder stays"
-
-
-def test_a_socket_has_a_short_path_also_where_temporary_files_have_a_long_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    long = tmp_path / ("x" * 120)
-    long.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(long))
-    with listening(None) as (listener, _):
-        assert serves(listener) and list(long.iterdir()) == []
 
 
 @HOSTS

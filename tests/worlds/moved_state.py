@@ -1,6 +1,6 @@
 """Workers in one process, each with its arena; state moves between them as bytes, as transports bring it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from random import Random
 from typing import Any
 
@@ -30,6 +30,14 @@ def prompt(request: int, tokens: int) -> tuple[int, ...]:
     return tuple(draw.randrange(SIX_LAYERS["vocab_size"]) for _ in range(tokens))
 
 
+class MirroredMemory(ArenaMemory):
+    """As on a GPU: tensors lie in memory of the device, which transports do not see."""
+
+    def __init__(self, arena: Arena) -> None:
+        super().__init__(arena)
+        self._bytes = torch.full_like(self._host, 255)
+
+
 class InProcessWorker:
     """An arena, a runner and a step engine; ``tokens``: what each request was given here."""
 
@@ -39,12 +47,14 @@ class InProcessWorker:
         layers: tuple[int, int] | None = None,
         filled: bool = True,
         arena_bytes: int = 16 << 20,
+        batch_size: int = BATCH_SIZE,
+        memory_of: Callable[[Arena], ArenaMemory] = ArenaMemory,
     ) -> None:
         self.arena = Arena.create(arena_bytes)
         self.arena.buffer[:] = b"\xff" * arena_bytes  # NaN, to whoever reads what was never written
-        memory = ArenaMemory(self.arena)
+        memory = memory_of(self.arena)
         span = None if layers is None else LayerRange(*layers)
-        self.runner = ModelRunner(model, SEED, BATCH_SIZE, span, memory, filled, memory)
+        self.runner = ModelRunner(model, SEED, batch_size, span, memory, filled, memory)
         self.engine = StepEngine(self.runner)
         self.tokens: dict[int, list[int]] = {}
 
@@ -83,7 +93,7 @@ class InProcessWorker:
     def pull_hidden(self, request: int, source: "InProcessWorker") -> None:
         theirs, ours = source.engine.held(request), self.engine.held(request)
         rows = source.engine.hidden_of(theirs)
-        data = bytearray(rows.view(torch.uint8).numpy().tobytes())
+        data = bytearray(rows.cpu().view(torch.uint8).numpy().tobytes())
         ours.hidden = torch.frombuffer(data, dtype=rows.dtype).view(rows.shape)
         ours.depth = theirs.depth
 
