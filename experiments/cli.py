@@ -1,9 +1,12 @@
 """The ``servetwin`` command."""
 
+import json
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
+from experiments.commands.flags import asked_for_json
 from experiments.commands.process import as_process, dispatch, telling
 from serving.vocabulary.errors import UserError
 
@@ -22,7 +25,13 @@ USAGE = """servetwin: a laboratory for elastic LLM serving
   servetwin profile import | check | fit ...  measured operation times (profile --help)
   servetwin traces list | fetch | describe | convert | sample ...  workloads (traces --help)
   servetwin new-policy dispatch NAME          a policy of your own to start from, with a test
+  servetwin doctor                            what is installed, what is missing, how to get it
+  servetwin completion bash | zsh             for your shell: eval "$(servetwin completion bash)"
   servetwin reproduce blitzscale FIGURE ...   figures of a paper, ours beside the paper's (reproduce --help)
+
+--json on simulate, replay, story, compare, sweep, plan, doctor; -q prints errors alone, -v tracebacks too.
+Exit status: 0 done, 1 the answer is no (replay found differences, nothing meets a plan's objective), 2 you
+must change something, 3 a fault of the program, 130 Ctrl-C.
 
 Groups: engine, system (system/dispatch, system/batcher, system/admission, system/scaler, system/provision,
 system/cache, system/live), model, models, cluster, trace, slo, faults.
@@ -54,6 +63,8 @@ def run(words: Sequence[str]) -> int:
         "traces": _traces,
         "reproduce": _reproduce,
         "new-policy": _new_policy,
+        "doctor": _doctor,
+        "completion": lambda rest: _completion(rest, list(commands)),
     }
     return dispatch(words, commands, USAGE, "servetwin")
 
@@ -65,12 +76,16 @@ def _simulate(words: Sequence[str]) -> int:
     from experiments.run.progress import progress_bar
     from experiments.run.simulate import simulate
 
+    words, as_json = asked_for_json(words)
     config = load_config(words, "simulate")
     with ResultFolder(config.out, config.overwrite) as folder:
         with progress_bar("simulating") as on_progress:
             summary = simulate(config, folder.path, on_progress)
         target = folder.commit()
     with telling(f"; the results are in {target}"):
+        if as_json:
+            print(json.dumps(summary, indent=1, ensure_ascii=False))
+            return 0
         print_summary(summary)
         print(f"results in {target} (open report.html)")
     return 0
@@ -91,10 +106,14 @@ def _sweep(words: Sequence[str]) -> int:
 def _replay(words: Sequence[str]) -> int:
     from experiments.run.replay_run import replay_run
 
+    words, as_json = asked_for_json(words)
     if not words:
         raise UserError("replay takes one folder: write servetwin replay DIR with the out= of a run")
     report = replay_run(Path(words[0]), words[1:])
     with telling():
+        if as_json:
+            print(json.dumps(asdict(report), indent=1, ensure_ascii=False))
+            return 1 if report.different or report.cut is not None else 0
         print(f"{report.actions} actions of {report.events} events compared, {report.different} differ")
         if report.first_difference is not None:
             print(f"first difference: {report.first_difference}")
@@ -149,3 +168,15 @@ def _timeline(words: Sequence[str]) -> int:
     from experiments.commands.timeline import timeline
 
     return timeline(words)
+
+
+def _doctor(words: Sequence[str]) -> int:
+    from experiments.commands.doctor import doctor
+
+    return doctor(words)
+
+
+def _completion(words: Sequence[str], commands: Sequence[str]) -> int:
+    from experiments.commands.completion import completion
+
+    return completion(words, commands)

@@ -10,11 +10,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Final, NoReturn, TextIO
 
+from experiments.commands.flags import TRACEBACK_VARIABLE, printing, without_flags
 from hwmodels.errors import HardwareError
 from serving.vocabulary.errors import PolicyError, UserError
 from traces.errors import TraceError
 
-TRACEBACK_VARIABLE: Final = "SERVETWIN_TRACEBACK"
 _ASKING: Final = ("-h", "--help")
 # They print a help text of their own.
 _SELF_EXPLAINING: Final = (
@@ -120,7 +120,9 @@ def _chosen(words: Sequence[str], commands: Mapping[str, Command], usage: str, n
 
                 print("\n" + help_text("simulate" if words[0] == "simulate" else "realexec"), end="")
         return 0
-    return commands[words[0]](words[1:])
+    rest, quiet = without_flags(words[0], words[1:])
+    with printing(quiet):
+        return commands[words[0]](rest)
 
 
 def _refused(name: str, sentence: str, status: int) -> int:

@@ -432,7 +432,7 @@ def test_replay_of_what_is_no_folder(capsys: Captured, words: tuple[str, ...]) -
 @pytest.mark.parametrize("word", ["frobnicate", "", "si\nmulate", "simulate=1", "-x", "\udcff"])
 def test_an_unknown_command(capsys: Captured, word: str) -> None:
     assert cli.run([word]) == 2
-    assert "write servetwin simulate | replay" in sentence_of(capsys.readouterr().err)
+    assert "write servetwin simulate | plan" in sentence_of(capsys.readouterr().err)
 
 
 def test_what_a_preempted_request_would_compute_again_is_within_the_step_times(

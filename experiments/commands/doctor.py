@@ -1,0 +1,118 @@
+"""``servetwin doctor``: what is installed, which data is found, what is missing and how to get it."""
+
+import importlib.metadata
+import json
+import os
+import platform
+from collections.abc import Sequence
+from typing import Any, Final
+
+from experiments.commands.flags import asked_for_json
+from experiments.commands.process import telling
+from serving.vocabulary.errors import UserError
+
+_NEEDED: Final = (
+    "simpy",
+    "numpy",
+    "pandas",
+    "pyarrow",
+    "networkx",
+    "matplotlib",
+    "hydra-core",
+    "rich",
+    "joblib",
+)
+# Package -> what asks for it, and how it is installed.
+_EXTRAS: Final = {
+    "ortools": ("live scaling by the solver (system/live=ilp)", "plan"),
+    "optuna": ("searches (servetwin sweep search.minimize=...)", "search"),
+    "ray": ("servetwin sweep launcher=ray", "ray"),
+    "submitit": ("servetwin sweep launcher=slurm", "slurm"),
+    "torch": ("real workers (realexec run)", "real"),
+    "transformers": ("real workers (realexec run)", "real"),
+    "safetensors": ("real workers (realexec run)", "real"),
+}
+_TRACES: Final = ("azure_conv", "azure_code")
+_PLACES: Final = {
+    "SERVETWIN_TRACES": "recorded traces lie in data/ otherwise",
+    "SERVETWIN_PROFILES": "measured tables of others, where a page names them",
+    "SERVETWIN_FIGURES": "points of published figures, beside which servetwin reproduce llumnix puts ours",
+}
+
+
+def doctor(words: Sequence[str]) -> int:
+    """Exit status 0, or 1 when something that every run needs is missing."""
+    rest, as_json = asked_for_json(words)
+    if rest:
+        raise UserError(f"{rest[0]} is one word too many: write servetwin doctor, or servetwin doctor --json")
+    found = examined()
+    with telling():
+        print(json.dumps(found, indent=1) if as_json else "\n".join(lines_of(found)))
+    return 1 if found["missing"] else 0
+
+
+def examined() -> dict[str, Any]:
+    """Facts by kind, and ``missing``: sentences about what every run needs."""
+    import nativecore
+    from experiments.compose.content_cache import cache_folder
+    from experiments.config.version import code_version
+
+    needed = {name: _version(name) for name in _NEEDED}
+    return {
+        "servetwin": code_version(),
+        "python": platform.python_version(),
+        "core": nativecore.section(),
+        "packages": needed,
+        "extras": {name: _version(name) for name in _EXTRAS},
+        "traces": {name: _trace(name) for name in _TRACES},
+        "places": {name: os.environ.get(name) for name in _PLACES},
+        "cache": str(cache_folder()) if cache_folder() else None,
+        "missing": [f"{name}: pip install servetwin" for name, version in needed.items() if version is None],
+    }
+
+
+def lines_of(found: dict[str, Any]) -> list[str]:
+    """The same for people: one fact a line, a remedy where something is not there."""
+    code = found["servetwin"]
+    lines = [f"servetwin {code['version']}, commit {code['commit'] or 'unknown'}, Python {found['python']}"]
+    core = found["core"].get("core", "unknown")
+    lines.append(f"core: {core}" + ("" if core == "compiled" else " (make fast compiles it: twice as fast)"))
+    lines += _block("packages", found["packages"], "pip install servetwin")
+    lines += ["extras:"]
+    for name, version in found["extras"].items():
+        use, extra = _EXTRAS[name]
+        how = version or f"not installed: pip install 'servetwin[{extra}]'"
+        lines.append(f"  {name:<14}{how:<48}{use}")
+    lines += ["recorded traces:"]
+    for name, place in found["traces"].items():
+        lines.append(f"  {name:<14}{place or f'not found: servetwin traces fetch {name}'}")
+    lines += ["places:"]
+    lines += [
+        f"  {name:<20}{value or 'not set'}   ({_PLACES[name]})" for name, value in found["places"].items()
+    ]
+    lines.append(f"kept compositions: {found['cache'] or 'none are kept (SERVETWIN_CACHE)'}")
+    return [*lines, *found["missing"]]
+
+
+def _block(title: str, found: dict[str, str | None], remedy: str) -> list[str]:
+    return [
+        f"{title}:",
+        *(f"  {name:<14}{version or f'missing: {remedy}'}" for name, version in found.items()),
+    ]
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _trace(name: str) -> str | None:
+    from traces.errors import TraceError
+    from traces.find import find_trace
+
+    try:
+        return str(find_trace(name).path)
+    except TraceError:
+        return None

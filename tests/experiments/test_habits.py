@@ -1,0 +1,97 @@
+"""What every command does alike: flags, the doctor, completion."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from experiments import cli
+from experiments.commands import doctor
+from experiments.commands.completion import known_words
+from experiments.commands.flags import JSON_COMMANDS, without_flags
+
+ROOT = Path(__file__).resolve().parents[2]
+TINY = ["simulate", "trace=azure_conv_like", "trace.requests=20", "cluster=a100_x2", "uncertainty=off"]
+
+
+def test_json_is_the_summary_and_nothing_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run([*TINY, "journal=true", "--json", f"out={tmp_path / 'r'}"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed == json.loads((tmp_path / "r" / "summary.json").read_text())
+    assert cli.run(["replay", str(tmp_path / "r"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["different"] == 0
+
+
+def test_quiet_prints_errors_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run([*TINY, "-q", f"out={tmp_path / 'r'}"]) == 0
+    assert capsys.readouterr().out == ""
+    assert cli.run([*TINY, "-q", "seed=x", f"out={tmp_path / 'q'}"]) == 2
+    assert "seed=x is wrong" in capsys.readouterr().err
+
+
+def test_verbose_shows_where_a_policy_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SERVETWIN_TRACEBACK", "")  # put back afterwards
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_broken.py").write_text(
+        "class Mine:\n    def dispatch(self, request, fleet):\n        return 1 // 0, 'never'\n"
+    )
+    words = [*TINY, "system/dispatch=my_broken:Mine", "out=r"]
+    assert cli.run([*words, "-v"]) == 2
+    shown = capsys.readouterr().err
+    assert "Traceback" in shown
+    assert "ZeroDivisionError" in shown
+
+
+def test_a_command_without_json_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["support", "--json"]) == 2
+    assert "support prints no JSON" in capsys.readouterr().err
+    assert without_flags("plan", ["gpu=a100", "--json", "-q"]) == (["gpu=a100", "json=true"], True)
+    assert "plan" in JSON_COMMANDS
+
+
+def test_the_doctor_tells_what_is_missing_and_how_to_get_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("SERVETWIN_TRACES", raising=False)
+    monkeypatch.delenv("SERVETWIN_PROFILES", raising=False)
+    assert cli.run(["doctor"]) == 0
+    assert "servetwin traces fetch azure_conv" in capsys.readouterr().out
+    known = doctor._version
+    monkeypatch.setattr(doctor, "_version", lambda name: None if name in ("simpy", "ray") else known(name))
+    assert cli.run(["doctor"]) == 1
+    shown = capsys.readouterr().out
+    assert "pip install 'servetwin[ray]'" in shown
+    assert "simpy: pip install servetwin" in shown
+    assert cli.run(["doctor", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["missing"] == ["simpy: pip install servetwin"]
+
+
+def test_extras_of_the_doctor_are_those_of_the_package() -> None:
+    import tomllib
+
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    for package, (_, extra) in doctor._EXTRAS.items():
+        assert any(one.startswith(package) for one in extras[extra])
+
+
+@pytest.mark.parametrize(
+    ("line", "wanted"), [("servetwin pl", "plan"), ("servetwin simulate system=vllm_f", "vllm_full")]
+)
+def test_a_shell_completes_commands_and_options(
+    line: str, wanted: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run(["completion", "bash"]) == 0
+    script = tmp_path / "completion.sh"
+    word = f"COMP_LINE='{line}'; COMP_POINT={len(line)}; COMP_CWORD={line.count(' ')}"
+    script.write_text(f'{capsys.readouterr().out}\n{word}\n_servetwin\necho "${{COMPREPLY[@]}}"\n')
+    done = subprocess.run(["bash", str(script)], capture_output=True, text=True, timeout=60)
+    assert done.stdout.split() == [wanted], done.stderr
+
+
+def test_completion_knows_every_group_and_key() -> None:
+    found = known_words()
+    assert {"system=blitzscale", "trace=azure_conv", "seed=", "engine.max_num_seqs="} <= set(found)
+    assert cli.run(["completion", "tcsh"]) == 2
