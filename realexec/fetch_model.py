@@ -128,7 +128,7 @@ def _write_tokenizer(source: GgufFile, path: Path) -> None:
     tokenizer = {
         "version": "1.0",
         "added_tokens": [
-            {"id": at, "content": token, **plain} for at, (token, kind) in kinds if kind == _CONTROL
+            {"id": at, "content": tokens[at], **plain} for at, kind in enumerate(kinds) if kind == _CONTROL
         ],
         "pre_tokenizer": {
             "type": "Sequence",
