@@ -52,6 +52,7 @@ def quart(
     compensator: bool = True,
     most_cores: int = MOST_CORES,
     keys: bool = True,
+    key_margin: float | None = None,
     most_used: float = MOST_USED,
     key_for_s: float = KEY_FOR_S,
     placement: bool = True,
@@ -67,7 +68,7 @@ def quart(
     _known("smoother", smoother, get_args(Predictor))
     base = DEFAULTS[defaults]
     given: dict[str, Any] = {"form": delay, "control": corrector, "sign": sign}
-    given |= {"period_s": period_s, "target_s": target_s}
+    given |= {"period_s": period_s, "target_s": target_s, "key_margin": key_margin}
     settings = replace(base, **{key: value for key, value in given.items() if value is not None})
     settings = replace(settings, gains=_gains(base, proportional, integral_per_s, derivative_s))
     smoothing = SMOOTHER_DEFAULTS[defaults]

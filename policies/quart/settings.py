@@ -43,7 +43,7 @@ class CorrectorSettings:
     target_s: float = 0.0
     relative: bool = True
     key_rule: KeyRule = "outstanding"
-    key_margin: float = 1.25
+    key_margin: float = 1.0
     most_replicas: int = 0
 
 

@@ -12,13 +12,14 @@ class HostResources:
     A copy is one of a stage that a replica on the host has or had; it is there when that replica is.
     """
 
-    __slots__ = ("_setup", "_wanted", "copies", "lost", "lost_ssds", "taken_cores")
+    __slots__ = ("_setup", "_wanted", "copies", "evicted", "lost", "lost_ssds", "taken_cores")
 
     def __init__(self, setup: StageScaling) -> None:
         self._setup = setup
         self.copies: dict[tuple[int, Part], int] = {}
         self._wanted: set[tuple[int, Part]] = set()  # their replica still loads
         self.taken_cores = Counter[int]()
+        self.evicted = 0  # copies that were forgotten, or lost with their host
         self.lost = set[int]()
         self.lost_ssds = set[int]()
 
@@ -50,7 +51,7 @@ class HostResources:
 
     def evict(self, host: int, part: Part) -> None:
         """The copy is gone; loads that read from it go on."""
-        self.copies.pop((host, part), None)
+        self.evicted += self.copies.pop((host, part), None) is not None
         self._wanted.discard((host, part))
 
     def lose(self, host: int) -> None:

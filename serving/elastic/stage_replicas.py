@@ -56,6 +56,15 @@ class StageReplicas:
         """Where it is."""
         return self._setup.hosts.of(self._engines[replica].replica.gpus[0])
 
+    @property
+    def host_memory_bytes(self) -> int:
+        """Of each host, for copies."""
+        return self._setup.hosts.memory_bytes
+
+    def gives_up(self, replica: int) -> bool:
+        """Whether its load is being stopped."""
+        return self.states[replica] == "draining" and self._engines[replica].state is EngineState.LOADING
+
     def has(self, host: int, part: Part) -> bool:
         """Whether a replica on the host has the parameters."""
         residency = self.loads.residency

@@ -3,6 +3,7 @@
 from serving.controller import Controller
 from serving.elastic.deployment import Deployment
 from serving.elastic.elastic import Elastic
+from serving.elastic.stage_control import StageControl
 from serving.engine.engine import Engine
 from serving.engine.pipelined import PipelinedEngine
 from serving.engine.progress import EngineState
@@ -13,6 +14,7 @@ from serving.parameters.parameter_pool import broken
 from serving.parameters.residency import Residency
 from serving.record.cache_checks import broken as broken_cache
 from serving.record.stage_checks import broken as broken_stages
+from serving.record.stage_checks import broken_hosts
 from serving.services.colocated import Colocated
 from serving.services.disaggregated import Disaggregated
 from serving.services.migrating import Migrating
@@ -50,6 +52,9 @@ def check(controller: Controller) -> None:
         elif isinstance(service, Pipeline):
             for number, sentence in broken_stages(controller.engines, service):
                 _demand(number, False, sentence)
+            if isinstance(controller.elastic, StageControl):
+                for number, sentence in broken_hosts(controller.elastic, service):
+                    _demand(number, False, sentence)
     if isinstance(controller.elastic, Elastic):
         _check_deployment(controller, controller.elastic.deployment)
 

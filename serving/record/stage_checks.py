@@ -1,7 +1,9 @@
-"""What must hold of a model in stages: requests in one place each, work, memory of shared GPUs."""
+"""What must hold of a model in stages: requests in one place each, work, memory of shared GPUs and hosts."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 
+from serving.elastic.stage_control import StageControl
 from serving.engine.engine import Engine
 from serving.engine.progress import AT_WORK, EngineState
 from serving.services.pipeline import Pipeline
@@ -33,3 +35,24 @@ def broken(engines: Mapping[int, Engine], service: Pipeline) -> Iterator[tuple[i
     for gpu, used_bytes in service.seats.used_bytes.items():
         if used_bytes < 0 or service.seats.free_bytes(gpu) < 0:
             yield 8, f"replicas on GPU {gpu} have {used_bytes} bytes of parameters"
+
+
+def broken_hosts(control: StageControl, service: Pipeline) -> Iterator[tuple[int, str]]:
+    """The same of replicas that come and go, and of hosts; ``service``: of any of the models."""
+    replicas, seats = control.replicas, service.seats
+    there = {number for gpu in seats.used_bytes for number in seats.replicas_on(gpu)}
+    if there != set(replicas.states):
+        yield 8, f"GPUs are taken by replicas {sorted(there)}, and there are {sorted(replicas.states)}"
+    cores = Counter[int]()
+    for number in replicas.states:
+        cores[replicas.host_of(number)] += replicas.cores_of(number)
+    for host, taken in replicas.hosts.taken_cores.items():
+        if taken != cores[host]:
+            yield 8, f"{taken} cores of host {host} are taken, and its replicas have {cores[host]}"
+    for host in {host for host, _ in replicas.hosts.copies}:
+        used_bytes, memory_bytes = replicas.hosts.used_bytes(host), replicas.host_memory_bytes
+        if used_bytes > memory_bytes:
+            yield 8, f"copies on host {host} are {used_bytes} bytes, and it has {memory_bytes}"
+    for number, state in replicas.states.items():
+        if (replicas.loads.to(number) is not None) != (state == "loading" or replicas.gives_up(number)):
+            yield 3, f"replica {number} is {state}, its load is not"

@@ -64,3 +64,15 @@ def test_the_printed_sign_serves_its_requests_late(tmp_path: Path) -> None:
     printed = run(tmp_path, "system=quart", "system.stages.sign=printed")
     ours = run(tmp_path, "system=quart")
     assert printed["e2e_ms"]["mean"] > 2 * ours["e2e_ms"]["mean"]
+
+
+def test_step_by_step_is_the_same_run_and_its_journal_replays(tmp_path: Path) -> None:
+    """A pass is one step, so nothing is coalesced that could differ."""
+    files = []
+    for exact in ("false", "true"):
+        out = tmp_path / exact
+        words = ["system=quart", "system.stages.hold_s=2", f"engine.exact={exact}", "journal=true"]
+        assert cli.run(["simulate", *WORDS, *words, f"out={out}"]) == 0
+        files.append([(out / name).read_bytes() for name in ("requests.parquet", "stages.parquet")])
+        assert cli.run(["replay", str(out)]) == 0
+    assert files[0] == files[1]

@@ -128,10 +128,14 @@ class StageRun:
         return [dict(zip(FIELDS, rows[at : at + width], strict=True)) for at in range(0, len(rows), width)]
 
 
-def scaling_of(cases: Sequence[StageCase], scaler: StageScaler, period_ns: int) -> StageScaling:
+def scaling_of(
+    cases: Sequence[StageCase], scaler: StageScaler, period_ns: int, host_bytes: int
+) -> StageScaling:
     """At most 12 replicas of a model, looked at once per period, on the hosts of the cluster."""
     spec = load_cluster(cases[0].cluster)
-    hosts = StageHosts(spec.hosts, spec.gpus_per_host, spec.host_memory_bytes, spec.cpu_cores or 100)
+    hosts = StageHosts(
+        spec.hosts, spec.gpus_per_host, host_bytes or spec.host_memory_bytes, spec.cpu_cores or 100
+    )
     exec_s = {
         part: sum(own) / len(own) / 1e9
         for case in cases
@@ -148,10 +152,10 @@ def sizes_of(cases: Sequence[StageCase]) -> dict[Part, int]:
 
 
 def controller_of(
-    *cases: StageCase, scaler: StageScaler | None = None, period_ns: int = 10 * MS
+    *cases: StageCase, scaler: StageScaler | None = None, period_ns: int = 10 * MS, host_bytes: int = 0
 ) -> Controller:
     """Of all these models on the same GPUs."""
-    scaling = None if scaler is None else scaling_of(cases, scaler, period_ns)
+    scaling = None if scaler is None else scaling_of(cases, scaler, period_ns, host_bytes)
     setups = {case.model: case.setup() for case in cases}
     parts = PipelineParts(setups, GpuSeats(CAPACITY_BYTES, sizes_of(cases)), scaling)
     options = ServiceOptions(pipelines=parts)
@@ -176,9 +180,10 @@ def run(
     faults: FaultPlan | None = None,
     scaler: StageScaler | None = None,
     period_ns: int = 10 * MS,
+    host_bytes: int = 0,
 ) -> StageRun:
     """In virtual time, with the invariants checked after every event."""
-    controller = controller_of(*cases, scaler=scaler, period_ns=period_ns)
+    controller = controller_of(*cases, scaler=scaler, period_ns=period_ns, host_bytes=host_bytes)
     recorder, replicas = Failing(), replicas_of(*cases)
     checked = Checked(controller)
     times = {case.model: case.times() for case in cases}

@@ -1,0 +1,96 @@
+"""QUART and its baselines in drawn worlds with losses: invariants after each event, replay, host memory."""
+
+from random import Random
+
+import pytest
+
+from policies.quart.options import cocktail, inferline, infless, quart
+from serving.elastic.stage_control import StageControl
+from serving.protocols.stages import PipelineView, StageDecision, StageScaler
+from serving.record.replay import replay
+from serving.record.stage_checks import broken_hosts
+from serving.services.pipeline import Pipeline
+from tests.worlds.drawn_stages import check_order, drawn
+from tests.worlds.stage_world import MS, controller_of, run
+
+MAKERS = (
+    lambda: quart(hold_s=0.01, key_for_s=0.05, period_s=0.002),
+    lambda: quart(hold_s=0.01, key_for_s=0.05, period_s=0.002, placement=False, smoother="none"),
+    lambda: infless(keep_alive_s=0.02, period_s=0.002),
+    lambda: inferline(envelope_s=0.02, settle_s=0.01, period_s=0.002),
+    lambda: cocktail(history_s=0.02, keep_s=0.02, ahead_s=0.01, period_s=0.002),
+)
+
+
+class Watched:
+    """A scaler whose views are held against what hosts may use for copies."""
+
+    def __init__(self, inner: StageScaler, share: float) -> None:
+        self._inner, self._share = inner, share
+        self.memory_s = inner.memory_s  # type: ignore[attr-defined]
+        self.copies = 0
+
+    def scale(self, view: PipelineView) -> tuple[StageDecision, ...]:
+        for host in view.hosts:
+            assert host.used_bytes <= self._share * host.memory_bytes
+            self.copies += len(host.copies)
+        return self._inner.scale(view)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_drawn_worlds_under_each_scaler(seed: int) -> None:
+    maker, losses = MAKERS[seed % len(MAKERS)], bool(seed % 3)
+    world = drawn(seed, losses)
+    for case in world.cases:
+        case.elastic, case.layer_bytes = True, 3_000_000
+    # Two copies of stages of 6 MB fit into a host's memory below 85 %.
+    memory = Random(seed).choice((15_000_000, 40_000_000))
+    scaler = Watched(maker(), 0.85)
+    plan = world.plan if losses else None
+    found = run(*world.cases, faults=plan, scaler=scaler, period_ns=3 * MS, host_bytes=memory)
+    fresh = controller_of(*world.cases, scaler=maker(), period_ns=3 * MS, host_bytes=memory)
+    assert replay(found.journal(), fresh).first_difference is None
+    for case in world.cases:
+        check_order(case, found, losses)
+    if not losses:
+        assert len(found.recorder.done) == sum(len(case.arrivals_ns) for case in world.cases)
+    assert isinstance(found.controller.elastic, StageControl)
+
+
+def test_in_these_worlds_replicas_come_and_copies_are_kept_and_forgotten() -> None:
+    acts, evictions = set[str](), 0
+    for seed in range(0, 60, len(MAKERS)):
+        world = drawn(seed, False)
+        for case in world.cases:
+            case.elastic, case.layer_bytes = True, 3_000_000
+        found = run(*world.cases, scaler=MAKERS[0](), period_ns=3 * MS, host_bytes=15_000_000)
+        control = found.controller.elastic
+        assert isinstance(control, StageControl)
+        acts |= {one.act for one in control.replicas.history}
+        evictions += control.replicas.hosts.evicted
+    assert acts >= {"load", "ready", "drain", "released"} and evictions
+
+
+def test_broken_books_of_hosts_are_named_by_number() -> None:
+    world = drawn(0, False)
+    for case in world.cases:
+        case.elastic = True
+    controller = controller_of(*world.cases, scaler=MAKERS[0]())
+    control, (service, *_) = controller.elastic, controller.services.values()
+    assert isinstance(control, StageControl) and isinstance(service, Pipeline)
+    replicas = control.replicas
+
+    def found() -> list[tuple[int, str]]:
+        return [(number, text.split()[0]) for number, text in broken_hosts(control, service)]
+
+    assert not found()
+    replicas.hosts.taken_cores[0] += 1
+    assert found() == [(8, str(replicas.hosts.taken_cores[0]))]
+    replicas.hosts.taken_cores[0] -= 1
+    part = service.stages[0].part
+    replicas.hosts.copies[0, part] = 0
+    assert not found()
+    replicas.states[0] = "loading"
+    assert found() == [(3, "replica")]
+    del replicas.states[0]
+    assert (8, "GPUs") in found()
