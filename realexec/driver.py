@@ -1,12 +1,18 @@
 """The wall-clock driver: worker processes, one per GPU, and a run of requests on them under a controller."""
 
+import queue
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
+from realexec.messages import Died, Meet, Open, Opened
+from realexec.peers import paths_between
 from realexec.processes import WorkerPool
 from realexec.report import RunReport
 from realexec.tracking import Tracker
+from realexec.transports.shaped import Paths, Shape
 from realexec.world.actions import CARRIES_OUT, World
 from realexec.world.arrivals import Arrivals
 from realexec.world.execution import Controller, Execution, Journal
@@ -16,11 +22,30 @@ from serving.vocabulary.recorder import Recorder
 from serving.vocabulary.request import Request
 from serving.vocabulary.units import NS_PER_S
 
-__all__ = ["CARRIES_OUT", "execute"]
+__all__ = ["CARRIES_OUT", "Fleet", "execute"]
 
 # A worker is heard of at every finish, at the end of a run and about once a second in between; a single step
 # of a small model is far shorter than this.
 REPORT_TIMEOUT_S = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """What a run needs of its workers beyond one whole model each.
+
+    ``replicas``: the slot of each replica that there is from the start; None: one in every slot. ``opens``:
+    whether the controller loads or works in rounds, and is told that the world is up. ``every_step``: every
+    step is reported, for policies read how far instances are. ``hosts_cache``: hosts have the parameters in
+    their memory. ``kv_bytes``: of state in a slot's memory. ``rates``: bytes/s of ``nic``, ``ssd``, ``pcie``
+    and ``remote``, where they are to be slower than this machine.
+    """
+
+    replicas: tuple[int, ...] | None = None
+    opens: bool = False
+    every_step: bool = False
+    hosts_cache: bool = False
+    kv_bytes: int = 256 << 20
+    rates: Mapping[str, float] = field(default_factory=dict)
 
 
 def execute(
@@ -35,27 +60,74 @@ def execute(
     on_progress: Callable[[int, int], None] | None = None,
     start_timeout_s: float = 120,
     report_timeout_s: float = REPORT_TIMEOUT_S,
+    fleet: Fleet | None = None,
 ) -> RunReport:
-    """Run ``requests`` on ``workers`` processes (replica r is worker r) under ``controller``.
+    """Run ``requests`` on ``workers`` processes under ``controller``.
 
     ``requests`` yields (request, true output tokens) by ascending ``arrival_ns``; it is read as time goes on.
     ``model`` holds the model's configuration keys (`realexec.models.build_model`), ``batch_size`` the rows of
     every decode batch: the most requests that may decode at once on a replica. ``on_progress`` gets (ended,
     arrived) counts after every event. A worker silent for ``report_timeout_s`` with a run in flight is
     ended and lost. Raises UserError for what a user can correct, RuntimeError when the controller leaves
-    requests unserved or asks for what workers cannot do (loads, places, hand-overs); all processes are ended
-    before this returns or raises.
+    requests unserved or asks for what workers cannot do (pipeline stages); all processes are ended before
+    this returns or raises.
     """
     if workers < 1 or batch_size < 1:
         raise UserError("workers and batch_size must both be at least 1.")
     if "vocab_size" not in model:
         raise UserError("model.vocab_size is missing; write the number of token ids prompts may use.")
     arrivals = Arrivals(requests, seed, model["vocab_size"])
+    fleet = fleet or Fleet()
     launched_ns = time.monotonic_ns()
-    with WorkerPool(workers, model, seed, batch_size) as pool:
+    with WorkerPool(workers, model, seed, batch_size) as pool, _paths(fleet, workers) as paths:
         pool.wait_ready(start_timeout_s)
-        tracker, slots = Tracker(recorder, workers), Slots(pool, range(workers))
-        world = World(slots, tracker, int(model.get("num_hidden_layers", 1)), range(workers))
-        execution = Execution(controller, pool, world, tracker, journal, report_timeout_s, opens=False)
+        layers = open_slots(pool, fleet, paths, launched_ns / NS_PER_S + start_timeout_s)
+        replicas = tuple(range(workers)) if fleet.replicas is None else fleet.replicas
+        tracker, slots = Tracker(recorder, len(replicas)), Slots(pool, replicas)
+        world = World(slots, tracker, layers, range(len(replicas)))
+        execution = Execution(controller, pool, world, tracker, journal, report_timeout_s, fleet.opens)
         start_s = (execution.start_ns - launched_ns) / NS_PER_S
         return execution.run(arrivals, on_progress, start_s)
+
+
+@contextmanager
+def _paths(fleet: Fleet, workers: int) -> Iterator[Paths | None]:
+    """The paths that the workers share, if any is shaped."""
+    if not fleet.rates:
+        yield None
+        return
+    shapes = {name: Shape(rate) for name, rate in paths_between(fleet.rates, workers).items()}
+    with closing(Paths.create(shapes)) as paths:
+        yield paths
+
+
+def open_slots(pool: WorkerPool, fleet: Fleet, paths: Paths | None, until_s: float) -> int:
+    """Every worker makes its memory and learns of the others'; returns how many layers the model has.
+
+    ``until_s``: by ``time.monotonic``. Raises UserError when one fails or takes too long.
+    """
+    slots = range(len(pool.workers))
+    handle = None if paths is None else paths.handle
+    for slot in slots:
+        warm = fleet.replicas is None or slot in fleet.replicas
+        what = Open(slot, fleet.kv_bytes, warm, fleet.hosts_cache, handle, fleet.every_step)
+        pool.workers[slot].send(what)
+    addresses: dict[int, dict[str, Any]] = {}
+    while len(addresses) < len(slots):
+        try:
+            slot, message = pool.inbox.get(timeout=max(until_s - time.monotonic(), 0))
+        except queue.Empty:
+            raise UserError(
+                f"Only {len(addresses)} of {len(slots)} workers had their memory in time; start fewer "
+                "workers, or end what else keeps the cores busy."
+            ) from None
+        if isinstance(message, Died):
+            raise UserError(
+                f"Worker {slot} did not start ({message.cause}); correct the cause and run again."
+            )
+        if isinstance(message, Opened):
+            addresses[slot] = message.address
+    for slot in slots:
+        pool.workers[slot].send(Meet(tuple([addresses[one] for one in slots])))
+    layers: int = addresses[0]["layers"]
+    return layers

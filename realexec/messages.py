@@ -10,6 +10,27 @@ from realexec.wire.codec import Codec
 from serving.vocabulary.actions import Chunk, Span
 
 
+class Open(NamedTuple):
+    """To a worker, first of all: make the memory of this slot, ``kv_bytes`` of it for state.
+
+    ``warm``: with all parameters. ``host``: the memory of its host has them all too. ``paths``: what links
+    carry (`realexec.transports.shaped.Paths`), if they are shaped. ``every_step``: report each step at once.
+    """
+
+    slot: int
+    kv_bytes: int
+    warm: bool
+    host: bool
+    paths: Any
+    every_step: bool
+
+
+class Meet(NamedTuple):
+    """To a worker: where the memory of each slot is (`Opened`), its own among them."""
+
+    addresses: tuple[Any, ...]
+
+
 class Hold(NamedTuple):
     """To a worker: this request is yours; generate ``missing`` more tokens."""
 
@@ -117,6 +138,12 @@ class Ready(NamedTuple):
     """From a worker: the model is built."""
 
 
+class Opened(NamedTuple):
+    """From a worker: its memory is there."""
+
+    address: Any
+
+
 class StepsDone(NamedTuple):
     """From a worker: steps since its last report; ``running`` when the run goes on.
 
@@ -168,7 +195,9 @@ class Died(NamedTuple):
 
 
 ToWorker = (
-    Hold
+    Open
+    | Meet
+    | Hold
     | RunSteps
     | StopSteps
     | DropKV
@@ -182,7 +211,7 @@ ToWorker = (
     | Fetch
     | StopFetch
 )
-FromWorker = Ready | StepsDone | Alive | Died | Pulled | Located | Fetched
+FromWorker = Ready | Opened | StepsDone | Alive | Died | Pulled | Located | Fetched
 
 # Rows of numbers that are too long for JSON: token ids, and the times at which steps ended.
 PACKED: Final = {

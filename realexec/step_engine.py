@@ -92,8 +92,10 @@ class StepEngine:
         for request, start, tokens in chunks:
             self._prefill(request, start, tokens, sampled)
         rows = [self._row(self._held[request]) for request in residents]
-        if rows:
-            sampled.update(zip(residents, self._runner.decode(rows)))
+        # An instance whose live batches end may have more residents than a batch has rows for a while.
+        for begin in range(0, len(rows), self._runner.batch_size):
+            end = begin + self._runner.batch_size
+            sampled.update(zip(residents[begin:end], self._runner.decode(rows[begin:end])))
         return sampled, self._got(sampled, () if hand_over else sampled)
 
     def _prefill(self, request: int, start: int, tokens: int, sampled: dict[int, int]) -> None:

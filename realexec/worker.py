@@ -1,29 +1,47 @@
-"""The main loop of a worker process: one model, one connection, no clock but the machine's monotonic one."""
+"""A worker process: one thread computes, one listens to the driver, others move bytes (`realexec.mover`).
 
+Only the compute thread touches requests and their KV. What it is told while steps run is done at the next
+step boundary, in the order in which it came.
+"""
+
+import queue
+import threading
 import time
-from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
 from realexec.messages import (
     Alive,
     DropKV,
+    Fetch,
     Forget,
+    ForgetWeights,
     FromWorker,
     Hold,
+    Join,
+    Locate,
+    Meet,
+    Open,
+    Opened,
+    Pull,
     Ready,
     RunSteps,
     StepsDone,
+    StopFetch,
+    StopPull,
     StopSteps,
+    TakeOut,
     ToWorker,
 )
 
 # A run without finishes says this often that it goes on, well within the driver's patience.
 ALIVE_NS: Final = 1_000_000_000
+# What data threads do, whatever the compute thread is at.
+_MOVED: Final = (Pull, StopPull, StopFetch, ForgetWeights)
 
 
 def serve(connection: "Connection", start: Mapping[str, Any]) -> None:
-    """Build the model, then carry out messages until the driver goes away. Runs in a fresh process."""
+    """Carry out messages until the driver goes away. Runs in a fresh process."""
     worker = Worker(connection, start["model"], start["seed"], start["batch_size"])
     connection.send(Ready())
     worker.serve()
@@ -32,68 +50,136 @@ def serve(connection: "Connection", start: Mapping[str, Any]) -> None:
 class Connection(Protocol):
     """What is needed of `realexec.worker_process.Control`."""
 
-    def send(self, message: FromWorker) -> None: ...
+    def send(self, message: FromWorker) -> None:
+        """Any thread may."""
 
-    def recv(self) -> ToWorker: ...
-
-    def poll(self) -> bool: ...
+    def recv(self) -> ToWorker:
+        """The next message; EOFError when the driver is gone."""
 
 
 class Worker:
-    """Takes messages in order; while steps run it only looks for a reason to stop, and keeps the rest."""
+    """Takes messages in order; a run's steps come between them."""
 
     def __init__(self, connection: Connection, model: Mapping[str, Any], seed: int, batch_size: int) -> None:
         # Imported here, so that who only names this module need not load torch.
-        from realexec.model_runner import ModelRunner
-        from realexec.step_engine import StepEngine
+        from realexec.models import model_spec
 
+        model_spec(model)  # what is wrong with the model is told before anything else
         self._connection = connection
-        self._engine = StepEngine(ModelRunner(model, seed, batch_size))
-        self._postponed: deque[ToWorker] = deque()
+        self._model, self._seed, self._batch_size = model, seed, batch_size
+        self._memory: Any = None  # a SlotMemory, from `Open` on
+        self._inbox: queue.SimpleQueue[ToWorker | Callable[[], None] | None] = queue.SimpleQueue()
         self._heard_ns = time.monotonic_ns()  # when the driver last heard of this worker
+        self._every_step = False
 
     def serve(self) -> None:
         """Never returns; EOFError says that the driver is gone."""
+        threading.Thread(target=self._listen, name="listen", daemon=True).start()
         while True:
-            self._carry_out(self._postponed.popleft() if self._postponed else self._connection.recv())
+            self._carry_out(self._next(wait=True))
 
-    def _carry_out(self, message: ToWorker) -> None:
+    def _listen(self) -> None:
+        """The thread that reads what the driver says."""
+        try:
+            while True:
+                message: ToWorker = self._connection.recv()
+                if isinstance(message, _MOVED):
+                    self._memory.mover.handle(message)
+                else:
+                    self._inbox.put(message)
+        except EOFError:
+            self._inbox.put(None)
+
+    def _next(self, wait: bool) -> ToWorker | Callable[[], None]:
+        message = self._inbox.get(block=wait)
+        if message is None:
+            raise EOFError
+        return message
+
+    def _open(self, what: Open) -> None:
+        from realexec.memory_of_slot import SlotMemory
+
+        how = self._model, self._seed, self._batch_size, what
+        self._every_step = what.every_step
+        self._memory = SlotMemory(*how, self._send, self._inbox.put)
+        self._send(Opened(self._memory.address))
+
+    def _carry_out(self, message: ToWorker | Callable[[], None]) -> None:
+        """Between two steps."""
         match message:
-            case Hold(request, prompt, generated, missing):
-                self._engine.assign(request, prompt, generated, missing)
+            case Open():
+                self._open(message)
+            case Meet(addresses):
+                self._memory.peers.meet(addresses)
             case RunSteps():
-                self._send(self._run(message))
-            case DropKV(request):
-                self._engine.drop_kv(request)
-            case Forget(request):
-                self._engine.forget(request)
+                self._send(self._run_steps(message))
             case StopSteps():
                 pass  # the run it meant ended by itself
+            case _ if callable(message):
+                message()
+            case _:
+                self._change(message)
 
-    def _run(self, run: RunSteps) -> StepsDone:
+    def _change(self, message: Any) -> None:
+        """What is held here becomes other."""
+        memory, engine = self._memory, self._memory.engine
+        match message:
+            case Hold(request, prompt, generated, missing):
+                engine.assign(request, prompt, generated, missing)
+            case DropKV(request):
+                engine.drop_kv(request)
+            case Forget(request):
+                memory.forget(request)
+            case TakeOut(request):
+                engine.detach(request)
+            case Join(requests, generated):
+                engine.join(dict(zip(requests, generated, strict=True)))
+            case Locate():
+                self._send(memory.locate(message))
+            case Fetch():
+                memory.fetch(message)
+
+    def _run_steps(self, run: RunSteps) -> StepsDone:
         """Run it to its end; returns the last report, after sending one for each finish on the way."""
-        left = run.max_steps if run.chunks or self._engine.has_residents() else 0
+        engine = self._memory.engine
+        left = run.max_steps if run.chunks or engine.has_residents() else 0
         chunks, decode = run.chunks, run.decode
         steps = _Steps(run.epoch)
+        stop_after: int | None = None
         while left:
-            finished = steps.add(self._engine.step(chunks, decode))
+            finished = steps.add(self._step(run, chunks, decode))
             chunks, decode, left = (), True, left - 1
-            if self._told_to_stop() or not self._engine.has_residents() or (finished and run.until_finish):
+            stop_after = self._between_steps(steps, stop_after)
+            if stop_after == 0 or not engine.has_residents() or (finished and run.until_finish):
                 break
-            if finished and left:
+            if left and (finished or self._every_step):
                 self._send(steps.report(running=True))
                 steps = _Steps(run.epoch)
             elif steps.last_ns - self._heard_ns > ALIVE_NS:
                 self._send(Alive())
         return steps.report(running=False)
 
-    def _told_to_stop(self) -> bool:
-        while self._connection.poll():
-            message = self._connection.recv()
+    def _step(self, run: RunSteps, chunks: tuple[Any, ...], decode: bool) -> Any:
+        engine = self._memory.engine
+        if run.layers is not None:
+            return engine.run_layers(chunks, run.layers)
+        return engine.step(chunks, decode, hand_over=run.hand_over)
+
+    def _between_steps(self, steps: "_Steps", stop_after: int | None) -> int | None:
+        """Do what was told meanwhile; returns how many steps there may be yet, None: as were asked for."""
+        if stop_after is not None:
+            stop_after -= 1
+        while True:
+            try:
+                message = self._next(wait=False)
+            except queue.Empty:
+                return stop_after
             if isinstance(message, StopSteps):
-                return True
-            self._postponed.append(message)
-        return False
+                stop_after = message.grace_steps if stop_after is None else stop_after
+                continue
+            self._carry_out(message)
+            if isinstance(message, Join):
+                steps.join()
 
     def _send(self, message: FromWorker) -> None:
         self._heard_ns = time.monotonic_ns()
@@ -109,6 +195,7 @@ class _Steps:
         self._ends_ns: list[int] = []
         self._tokens: dict[int, list[int]] = {}
         self._finished: tuple[int, ...] = ()
+        self._joins: tuple[int, ...] = ()
 
     @property
     def last_ns(self) -> int:
@@ -123,6 +210,12 @@ class _Steps:
             self._tokens.setdefault(request, []).append(token)
         return self._finished
 
+    def join(self) -> None:
+        """Requests take part from the next step on."""
+        self._joins += (len(self._ends_ns),)
+
     def report(self, running: bool) -> StepsDone:
+        """What the driver is told of them."""
         tokens = {request: tuple(row) for request, row in self._tokens.items()}
-        return StepsDone(self._epoch, self._started_ns, tuple(self._ends_ns), tokens, self._finished, running)
+        ends = tuple(self._ends_ns)
+        return StepsDone(self._epoch, self._started_ns, ends, tokens, self._finished, running, self._joins)

@@ -84,8 +84,8 @@ def elastic_of(config: RunConfig, prototypes: Mapping[str, Replica], estimates: 
 def cluster_map_of(topology: Topology) -> ClusterMap:
     """Where GPUs and hosts meet the network, with the rates that links reach."""
     spec = topology.spec
-    rate = _reached(spec, spec.nic, "nic")
-    into = _reached(spec, spec.pcie, "pcie") * (spec.gpus_per_nic or 1)  # GPUDirect crosses it too
+    rate = reached(spec, spec.nic, "nic")
+    into = reached(spec, spec.pcie, "pcie") * (spec.gpus_per_nic or 1)  # GPUDirect crosses it too
     ports = tuple(
         Port(site.gpu, topology.scale_up_group(site.gpu).start, site.leaf, site.nic, min(rate, into) or 1)
         for site in topology.gpus
@@ -96,13 +96,13 @@ def cluster_map_of(topology: Topology) -> ClusterMap:
         hosts.append(tuple(replace(port, gpu=-1) for port in nics.values() if spec.nic is not None))
     scale_up = 0
     if len(topology.scale_up_group(0)) > 1:
-        beside = _reached(spec, spec.pcie_peer or spec.pcie, "pcie")
-        scale_up = _reached(spec, spec.nvlink, "nvlink") or beside
+        beside = reached(spec, spec.pcie_peer or spec.pcie, "pcie")
+        scale_up = reached(spec, spec.nvlink, "nvlink") or beside
     stores = (("ssd",) if spec.ssd is not None else ()) + (("remote",) if spec.remote is not None else ())
     return ClusterMap(spec.gpus_per_host, ports, tuple(hosts), scale_up, stores)
 
 
-def _reached(spec: ClusterSpec, rate: Rate | None, kind: str) -> int:
+def reached(spec: ClusterSpec, rate: Rate | None, kind: str) -> int:
     """What transfers get of a link, in bytes/s; 0 where there is none."""
     return 0 if rate is None else int(rate.bytes_per_s * spec.classes[kind].efficiency)
 

@@ -165,10 +165,10 @@ def _check_elastic(config: RunConfig) -> None:
             )
     if not (system.elastic or system.instances.split):
         return
-    if config.kind == "realexec":
+    if config.kind == "realexec" and system.provision.params.get("overlap"):
         raise UserError(
-            f"system={name} cannot be run by realexec yet, whose workers neither load nor hand over: write "
-            "system=vllm"
+            f"system={name} runs a first batch while an instance loads, which real workers do not yet: write "
+            "system.provision.overlap=false"
         )
     if config.cluster.topology is None:
         raise UserError(

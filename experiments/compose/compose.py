@@ -54,6 +54,7 @@ from serving.vocabulary.errors import UserError
 # Set by the chosen option file: another value under the option's name would label results wrongly.
 _FIXED_LEAVES: Final = frozenset({"name", "policy", "source"})
 _USAGE: Final = "engine.usage_context"
+_OWN_ENGINE: Final = Override("engine", "own_workers")
 _FIXED_KEYS: Final = frozenset({"kind", "cluster.gpu", "cluster.topology", "trace.synthetic"})
 
 
@@ -74,6 +75,8 @@ def load_config(overrides: Sequence[str], kind: Kind) -> RunConfig:
     values = [word for word in words if word.key not in groups]
     for choice in choices:
         _check_choice(choice, groups)
+    if kind == "realexec" and not any(choice.key == "engine" for choice in choices):
+        choices.append(_OWN_ENGINE)  # whatever a system imitates, real workers are what they are
     try:
         os.getcwd()  # noqa: PTH109 (it has to be there for relative paths, and for Hydra)
         tree, literals = option_tree(kind, choices), dict[str, str]()

@@ -16,11 +16,6 @@ def check_migrations(config: RunConfig) -> None:
                 "system/migration=least_loaded"
             )
         return
-    if config.kind == "realexec":
-        raise UserError(
-            f"system/migration={name} cannot be run by realexec yet, whose workers send no KV: write "
-            "system/migration=none"
-        )
     if system.instances.split:
         raise UserError(
             f"system/migration={name} does not fit system={system.name}: requests migrate between instances "

@@ -130,7 +130,7 @@ def _follow(
 ) -> None:
     """Make follow another key what did so in the run: limits the GPU, batchers the engine, ..."""
     if saved.kind == "realexec" and saved.cluster.gpus == saved.workers:
-        data["cluster"]["gpus"] = "${workers}"
+        data["cluster"] |= {"gpus": "${workers}", "topology": "local_${workers}x1"}
     if "engine" not in new:
         data["engine"] |= _limits_by_rule(saved)
     batcher = saved.system.batcher

@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from array import array
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import nativecore
 from experiments.build import build
+from experiments.build.data_plane import has_data_plane
+from experiments.build.fleet import fleet_of
 from experiments.compose.resolved import resolved_yaml
 from experiments.config.config import RunConfig
 from experiments.policy.watch import PolicyWatch
+from experiments.results.elastic_summary import elastic_summary
 from experiments.results.journal_file import NAME as JOURNAL_NAME
 from experiments.results.journal_file import JournalFile, header_fields
 from experiments.results.metrics import RunMetrics, summarize
+from experiments.results.migration_summary import migration_summary
 from experiments.results.priorities import add_priorities
 from experiments.results.series_sink import SeriesSink, series_sink
 from experiments.run.simulate import Prepared, prepare, provenance
 from experiments.run.write_results import SERIES_NAME, write_config, write_parquet, write_results
 from hwmodels.catalogue import load_llm
 from realexec.report import Generation, RunReport
+from serving.controller import Controller
 from serving.vocabulary.errors import UserError
+from simcore.sim_report import SimReport
 
 # A check costs about as much as the run: it generates every token again. Longer runs check their first ones.
 MOST_TOKENS_CHECKED = 2000
@@ -44,12 +51,14 @@ def real_run(
         journal = None
         if config.journal:
             header = header_fields("real", config.seed, config_yaml, prepared.estimates, CARRIES_OUT)
+            header["start"] = prepared.start
             journal = stack.enter_context(JournalFile(folder / JOURNAL_NAME, header, at_once=True))
         watch = stack.enter_context(PolicyWatch())
         controller = build.controller_of(
             config, prepared.hardware_of_model, prepared.replicas, prepared.estimates
         )
         sink = series_sink(config.series.period_s, controller.engines, journal)
+        fleet = fleet_of(config, controller, prepared.hardware, prepared.replicas)
         report = execute(
             controller,
             build.arrivals_of(config, prepared.workload),
@@ -60,9 +69,10 @@ def real_run(
             recorder=metrics,
             journal=sink or journal,
             on_progress=None if on_progress is None else lambda ended, _: on_progress(ended, total),
+            fleet=fleet,
         )
-    watched = {"policies": watch.section()}
-    return _summary(prepared, metrics, report, folder, config_yaml, model, watched, sink)
+    real = {"policies": watch.section(), **moved_section(report, fleet.rates)}
+    return _summary(prepared, controller, metrics, report, folder, config_yaml, model, real, sink)
 
 
 def transformers_config(name: str) -> dict[str, Any]:
@@ -84,12 +94,13 @@ def transformers_config(name: str) -> dict[str, Any]:
 
 def _summary(
     prepared: Prepared,
+    controller: Controller,
     metrics: RunMetrics,
     report: RunReport,
     folder: Path,
     config_yaml: str,
     model: dict[str, Any],
-    watched: dict[str, Any],
+    real: dict[str, Any],
     sink: SeriesSink | None,
 ) -> dict[str, Any]:
     config, workload = prepared.config, prepared.workload
@@ -99,6 +110,10 @@ def _summary(
     )
     summary |= provenance(prepared)
     add_priorities(summary, columns, workload)
+    if has_data_plane(config):
+        looks = SimReport(len(report.decide_ns), 0, array("q"))
+        summary |= elastic_summary(controller, prepared.replicas, summary, looks)
+        summary |= migration_summary(controller)
     summary["real"] = {
         "workers": config.workers,
         "wall_s": report.wall_s,
@@ -107,7 +122,7 @@ def _summary(
         "workers_lost": [list(lost) for lost in report.lost],
         "decide_us": {"mean": report.decide_ns_mean / 1e3, "p99": report.decide_ns_p99 / 1e3},
         "arrival_lateness_ms_p99": report.lateness_ns_p99 / 1e6,
-        **watched,
+        **real,
         **nativecore.section(),
     }
     if sink is not None:
@@ -116,6 +131,24 @@ def _summary(
         write_parquet(folder / SERIES_NAME, series_of(sink, columns, summary["duration_s"]))
     write_results(folder, summary, columns, config_yaml, metrics.unserved)
     return summary
+
+
+def moved_section(report: RunReport, rates: Mapping[str, float]) -> dict[str, Any]:
+    """What was loaded, sent and run by layers, and the rates in bytes/s that links were held to."""
+    moved = report.moved
+    return {
+        "loads": moved.loads,
+        "loads_stopped": moved.loads_stopped,
+        "loaded_bytes": moved.loaded_bytes,
+        "units_forwarded": moved.units_forwarded,
+        "live_passes": moved.live_passes,
+        "live_layer_counts": list(moved.live_layer_counts),
+        "migrations": moved.migrations,
+        "handoffs": moved.handoffs,
+        "kv_bytes": moved.kv_bytes,
+        "activation_bytes": moved.activation_bytes,
+        "shaped_bytes_per_s": dict(rates),
+    }
 
 
 def _token_check(config: RunConfig, model: dict[str, Any], report: RunReport) -> dict[str, Any]:

@@ -1,9 +1,9 @@
 """How the real world carries out each action: a table of handlers, which send messages to workers."""
 
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from realexec.messages import DropKV, ForgetWeights, Join, RunSteps, StopSteps, TakeOut
 from realexec.tracking import Tracker
@@ -34,8 +34,7 @@ from serving.vocabulary.actions import (
 )
 from serving.vocabulary.events import Event, Lost, LostHost
 
-# Each worker has one whole model for the whole run.
-CARRIES_OUT: Final = frozenset((Assign, Reject, Run, Interrupt, Preempt, Fail))
+CARRIES_OUT: Final[frozenset[type]] = frozenset(get_args(Action))
 COMMITTED: Final = "committed"
 ABORTED: Final = "aborted"
 
@@ -55,7 +54,7 @@ class World:
     """Carries out actions, and has the facts that follow from them at once.
 
     ``facts``: for the controller, before anything from a worker. ``wake_ns``: when `Woke` is due. ``warm``:
-    replicas that have all parameters from the start. ``able``: the actions that its workers know.
+    replicas that have all parameters from the start.
     """
 
     def __init__(
@@ -64,9 +63,8 @@ class World:
         tracker: Tracker,
         layers: int,
         warm: Sequence[int] = (),
-        able: Collection[type] = CARRIES_OUT,
     ) -> None:
-        self.slots, self.tracker, self._able = slots, tracker, able
+        self.slots, self.tracker = slots, tracker
         self.facts: deque[Event] = deque()
         self.wake_ns: int | None = None
         self.runs = Runs()
@@ -104,10 +102,6 @@ class World:
 
     def carry_out(self, action: Action, now_ns: int) -> None:
         """Begin what the action asks for."""
-        if type(action) not in self._able or (Load not in self._able and _moves(action)):
-            raise RuntimeError(
-                f"real workers cannot carry out {action!r}: each has one whole model for the whole run"
-            )
         self._handlers[type(action)](action, now_ns)
 
     def lose(self, slot: int, cause: str, has_hosts: bool) -> None:
@@ -133,8 +127,13 @@ class World:
     # Requests.
 
     def _assign(self, action: Assign, now_ns: int) -> None:
-        self.tracker.assign(action.request)
-        self.holders.move(action.request, self.slots.of(action.replica))
+        """Who has tokens is computed again; a batch of a live pair keeps the layers that it has elsewhere."""
+        slot = self.slots.of(action.replica)
+        if self.tracker.generated(action.request):
+            self.tracker.assign(action.request)
+            self.holders.move(action.request, slot)
+        else:
+            self.holders.hold(action.request, slot)
 
     def _reject(self, action: Reject, now_ns: int) -> None:
         self.tracker.refuse(action.request, now_ns, action.reason)
@@ -223,10 +222,3 @@ class World:
 
     def _nothing(self, action: Action, now_ns: int) -> None:
         """It changes only what the controller knows."""
-
-
-def _moves(action: Action) -> bool:
-    """Whether a run or an interrupt is of a kind that only systems ask for which move something."""
-    if isinstance(action, Run):
-        return action.hand_over or action.layers is not None
-    return isinstance(action, Interrupt) and action.grace_steps > 0

@@ -18,6 +18,7 @@ from realexec.world.arrivals import Arrivals
 from realexec.world.slots import Pool
 from serving.vocabulary.actions import Action
 from serving.vocabulary.events import Arrived, Event, Opened, Woke
+from serving.vocabulary.step_counts import step_counts_of
 from serving.vocabulary.units import NS_PER_S
 
 # So many looks of a controller at itself, with nothing under way between them, and it waits for nothing.
@@ -34,8 +35,16 @@ class Controller(Protocol):
 class Journal(Protocol):
     """Where the run is written so that it can be replayed."""
 
-    def write(self, now_ns: int, event: Event, actions: Sequence[Action]) -> None:
-        """Called once per handled event, in order."""
+    def write(self, now_ns: int, event: Event, actions: Sequence[Action], told: Sequence[int] = ()) -> None:
+        """Called once per event, in order; ``told``: what the driver was asked meanwhile, and said."""
+
+
+class _AllTold:
+    """Where load reports are read workers tell of every step: what has come is all that is known."""
+
+    def steps(self, replica: int, before_ns: int) -> int:
+        """None beside those."""
+        return 0
 
 
 class Execution:
@@ -56,6 +65,7 @@ class Execution:
         self._journal = journal
         self._report_timeout_ns = int(report_timeout_s * NS_PER_S)
         self._opens = opens
+        self._counts = step_counts_of(controller, _AllTold(), journal is not None)
         self._idle_looks = 0
         self._lost: list[tuple[int, str]] = []
         self._decide_ns = array("q")
@@ -175,7 +185,8 @@ class Execution:
         actions = self._controller.handle(now_ns, event)
         self._decide_ns.append(time.perf_counter_ns() - began_ns)
         if self._journal is not None:
-            self._journal.write(now_ns, event, actions)
+            told = () if self._counts is None else (self._counts.take(),)
+            self._journal.write(now_ns, event, actions, *told)
         for action in actions:
             self._world.carry_out(action, now_ns)
         self._idle_looks = self._idle_looks + 1 if isinstance(event, Woke) else 0

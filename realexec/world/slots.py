@@ -19,7 +19,9 @@ class Worker(Protocol):
 class Pool(Protocol):
     """What is needed of `realexec.processes.WorkerPool`."""
 
-    inbox: "queue.SimpleQueue[tuple[int, FromWorker]] | queue.Queue[tuple[int, FromWorker]]"
+    @property
+    def inbox(self) -> "queue.SimpleQueue[tuple[int, FromWorker]] | queue.Queue[tuple[int, FromWorker]]":
+        """What workers say."""
 
     @property
     def workers(self) -> Sequence[Any]:

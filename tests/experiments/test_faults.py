@@ -139,7 +139,7 @@ REFUSED = [
     ("driver.carries_out=[run,fly]", "has 'fly', which is no action"),
     ("driver.carries_out=[run,assign]", "system=vllm may ask for Interrupt, Preempt, Reject"),
     (
-        "system=blitzscale driver.carries_out=realexec",
+        "system=blitzscale driver.carries_out=[assign,run,reject,interrupt,preempt,fail]",
         "may ask for AllocateGpus, JoinBatch, Load, ReleaseGpus, Send, SwitchRole, Wake",
     ),
     ("faults=one_replica driver.carries_out=[run,assign,reject,interrupt,preempt]", "may ask for Fail,"),
@@ -158,7 +158,10 @@ def test_what_cannot_be_is_refused_in_a_sentence(
 
 def test_a_run_under_a_mask_is_the_same_where_nobody_asks_for_more(tmp_path: Path) -> None:
     runs = {}
-    for name, words in (("all", ""), ("masked", "driver.carries_out=realexec")):
+    for name, words in (
+        ("all", ""),
+        ("masked", "driver.carries_out=[assign,run,reject,interrupt,preempt,fail]"),
+    ):
         runs[name] = simulated(tmp_path / name, f"system=vllm journal=true {words}")
     assert runs["all"]["ttft_ms"] == runs["masked"]["ttft_ms"]
     lines = {name: (tmp_path / name / "journal").read_text().splitlines() for name in runs}

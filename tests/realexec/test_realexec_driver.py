@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
@@ -24,23 +23,12 @@ from realexec.report import RunReport
 from realexec.verify import check_tokens
 from serving.vocabulary.actions import (
     Action,
-    AllocateGpus,
     Assign,
-    Detach,
     Fail,
     Interrupt,
-    JoinBatch,
-    Load,
-    Migrate,
     Preempt,
     Reject,
-    ReleaseGpus,
     Run,
-    Send,
-    StopLoad,
-    StopSend,
-    SwitchRole,
-    Wake,
 )
 from serving.vocabulary.errors import UserError
 from serving.vocabulary.events import Arrived, Event, Lost, Ran
@@ -254,8 +242,9 @@ def test_a_worker_that_is_gone_is_lost_and_the_others_finish(how: signal.Signals
     assert {i: records.ended[i][0] for i in range(8)} == {
         **dict.fromkeys((0, 2, 4, 6), "finished"),
         **dict.fromkeys((1, 3, 5), "failed"),
-        7: "refused" if how is signal.SIGKILL else "failed",  # it arrives before the silence is too long
+        7: records.ended[7][0],  # it may arrive before the silence is too long
     }
+    assert records.ended[7][0] in (("refused",) if how is signal.SIGKILL else ("refused", "failed"))
     check = check_tokens(TINY, SEED, BATCH_SIZE, report.generations.values())
     assert (check.tokens_checked, check.tokens_different) == (124, 0)
 
@@ -331,23 +320,6 @@ class Asks:
         return [self.wish]
 
 
-BEYOND_WORKERS = [
-    AllocateGpus(2, "tiny_llama", (2,), "both", False, "grow"),
-    SwitchRole(0, "decode", "mutate"),
-    ReleaseGpus(0, "empty"),
-    Load(0, "tiny_llama", (("replica", 0),), (("replica", 1),), (), False, True, "grow"),
-    StopLoad(0, "no longer"),
-    Send(0, "kv", (0,), 0, 1, 8, "hand over"),
-    StopSend(0, "no longer"),
-    JoinBatch(0, (0,), "its KV has come"),
-    Detach(0, 0, "it migrates"),
-    Migrate(0, 0, 1, "begun", "freer there"),
-    Wake(1, "load monitor"),
-    Run(0, 0, ((0, 0, 4),), True, 1, True, "prefill", hand_over=True),
-    Interrupt(0, "arrival", 1),
-]
-
-
 class NoWorkers(WorkerPool):
     """Ready at once, and never told anything."""
 
@@ -355,18 +327,13 @@ class NoWorkers(WorkerPool):
         super().__init__(0, TINY, SEED, BATCH_SIZE)
 
 
-@pytest.mark.parametrize("wish", BEYOND_WORKERS, ids=lambda wish: type(wish).__name__)
-def test_what_workers_cannot_do_ends_the_run_by_name(wish: Action, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The driver refuses it, whatever the workers are; with real ones in the first case."""
-    if wish is not BEYOND_WORKERS[0]:
-        monkeypatch.setattr("realexec.driver.WorkerPool", NoWorkers)
-    with pytest.raises(RuntimeError, match=f"cannot carry out {type(wish).__name__}"):
+@pytest.mark.parametrize("how", [{"inputs": ((1, 64),)}, {"micro_batch": 0}], ids=str)
+def test_what_workers_cannot_do_ends_the_run_by_name(how: dict, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("realexec.driver.WorkerPool", NoWorkers)
+    monkeypatch.setattr("realexec.driver.open_slots", lambda *_: 3)
+    wish = Run(0, 0, ((0, 0, 4),), True, 1, True, "prefill", **how)
+    with pytest.raises(RuntimeError, match=r"hold no pipeline stages, and are asked for Run\("):
         run(Asks(wish), [(request(0, 0, 4), 2)])
-
-
-def test_every_action_is_carried_out_or_refused() -> None:
-    carried_out = {Assign, Reject, Run, Interrupt, Preempt, Fail}
-    assert carried_out | {type(wish) for wish in BEYOND_WORKERS} == set(get_args(Action))
 
 
 def test_probe_tells_what_is_there_and_what_is_missing(tmp_path: Path) -> None:

@@ -191,13 +191,17 @@ def test_a_chunk_must_continue_what_is_computed() -> None:
         steps.step([(0, 0, 11)], True)
 
 
-def test_more_residents_than_rows_are_refused() -> None:
-    steps = engine(batch_size=1)
-    for request in (0, 1):
-        steps.assign(request, prompt(3), (), 4)
-    steps.step([(0, 0, 3), (1, 0, 3)], True)
-    with pytest.raises(ValueError, match="2 requests decode at once, but a batch has 1 rows"):
-        steps.step([], True)
+def test_more_residents_than_rows_decode_in_several_batches() -> None:
+    outputs = Outputs(engine(batch_size=2))
+    lengths = {0: 3, 1: 9, 2: 4}
+    for request, tokens in lengths.items():
+        outputs.steps.assign(request, prompt(tokens), (), 4)
+    outputs.step(*[(request, 0, tokens) for request, tokens in lengths.items()])
+    while outputs.steps.has_residents():
+        outputs.step()
+    reference = build_model(TINY, SEED)
+    for request, tokens in lengths.items():
+        assert tuple(outputs.tokens[request]) == reference_tokens(reference, prompt(tokens), 4, 2)
 
 
 def test_padding_follows_the_reference_up_to_where_kernels_stop_being_special() -> None:

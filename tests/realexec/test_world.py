@@ -89,7 +89,9 @@ def test_what_a_request_is_told_at_its_end() -> None:
     told.does(Assign(7, 0, "head"), Assign(8, 1, "head"), Send(1, "kv", (8,), 1, 0, 4, "x"))
     assert told.does(Preempt(0, 7, "full")) == [(0, DropKV(7))]
     assert told.does(Fail(8, "gone"), Reject(9, "full")) == [(1, Forget(8)), (0, Forget(8))]
-    assert told.does(Assign(7, 1, "again")) == [(0, Forget(7)), (1, HELD)]
+    assert told.does(Assign(7, 1, "its last layers run there")) == [(1, HELD)]
+    told.tracker.ran(1, StepsDone(0, 5, (9,), {7: (42,)}, (), False), 0)
+    assert told.does(Assign(7, 0, "again")) == [(1, Forget(7)), (0, Hold(7, (1, 2, 3), (42,), 4))]
     assert (told.tracker.failed, told.tracker.refused, told.tracker.preemptions) == (1, 1, 1)
 
 

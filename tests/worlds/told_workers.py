@@ -3,7 +3,7 @@
 import queue
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, get_args
+from typing import Any
 
 from realexec.messages import FromWorker, ToWorker
 from realexec.tracking import Tracker
@@ -52,7 +52,7 @@ class ToldWorld:
         self.pool = ToldPool(workers)
         self.tracker = Tracker(NobodyRecords(), warm)
         slots = Slots(self.pool, range(warm))
-        self.world = World(slots, self.tracker, LAYERS, range(warm), get_args(Action))
+        self.world = World(slots, self.tracker, LAYERS, range(warm))
 
     def arrive(self, number: int, prompt: tuple[int, ...] = (1, 2, 3), output: int = 5) -> None:
         request = Request(number, 0, len(prompt), 64, "tiny")

@@ -1,0 +1,53 @@
+"""What a run needs of its real workers: which slots have parameters, how much memory, how fast links are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from experiments.build.data_plane import has_data_plane, spec_of
+from experiments.build.elastic import reached
+from experiments.build.hardware import Hardware
+from experiments.build.hosted import hosted_models
+from experiments.config.config import RunConfig
+from serving.controller import Controller
+from serving.vocabulary.replica import Replica
+
+if TYPE_CHECKING:
+    from realexec.driver import Fleet
+
+# KV whose place was promised to others is freed a moment later, and a free gap must be in one piece.
+KV_SHARE = 2
+LEAST_KV_BYTES = 32 << 20
+
+
+def fleet_of(
+    config: RunConfig, controller: Controller, hardware: Hardware, replicas: Sequence[Replica]
+) -> Fleet:
+    """Of workers that stay what they are: nothing but their number."""
+    from realexec.driver import Fleet
+
+    moves = has_data_plane(config)
+    rounds = bool(getattr(controller.elastic, "has_rounds", False))
+    if not moves:
+        return Fleet(opens=rounds, every_step=controller.step_counts.read)
+    (model,) = hosted_models(config)
+    kv_tokens = hardware.kv_blocks * config.engine.block_tokens
+    kv_bytes = LEAST_KV_BYTES + KV_SHARE * kv_tokens * model.shape.kv_bytes_per_token
+    return Fleet(
+        tuple([replica.gpus[0] for replica in replicas]),
+        opens=True,
+        every_step=controller.step_counts.read,
+        hosts_cache=config.system.elastic,
+        kv_bytes=kv_bytes,
+        rates=rates_of(config),
+    )
+
+
+def rates_of(config: RunConfig) -> dict[str, float]:
+    """Bytes/s of each kind of link that real workers are held to; nothing where nothing moves."""
+    spec = spec_of(config)
+    if spec is None or not has_data_plane(config):
+        return {}
+    rates = {"nic": spec.nic, "ssd": spec.ssd, "pcie": spec.pcie, "remote": spec.remote}
+    return {kind: float(reached(spec, rate, kind)) for kind, rate in rates.items() if rate is not None}

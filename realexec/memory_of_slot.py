@@ -1,0 +1,155 @@
+"""What lies in the memory of a worker's slot: parameters, requests and their state, and who brings them."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import groupby
+from typing import Any, Final
+
+import torch
+
+from realexec.held_request import HeldRequest
+from realexec.memory.arena import Arena
+from realexec.messages import Fetch, FromWorker, Locate, Located, Open
+from realexec.model_runner import ModelRunner
+from realexec.models import model_spec
+from realexec.mover import Mover
+from realexec.peers import Peers
+from realexec.step_engine import StepEngine
+from realexec.tensor_memory import ArenaMemory, ByteRange, Region
+from realexec.transports.base import Segment
+from realexec.transports.shaped import Paths
+from realexec.weights import Weights
+from serving.vocabulary.actions import Span
+
+# Between regions, and for what is smaller than a region.
+SPARE_BYTES: Final = 1 << 20
+KV: Final = "kv"
+# What a worker tells of a request's state: (request, part, where each piece of it lies). The part of KV is
+# (first layer, last layer, first position, last position), of hidden states (next layer, rows).
+Place = tuple[int, tuple[int, ...], tuple[ByteRange, ...]]
+
+
+class SlotMemory:
+    """Made by `Open`. Only the compute thread calls it, but for ``mover`` and ``later``."""
+
+    def __init__(
+        self,
+        model: Mapping[str, Any],
+        seed: int,
+        batch_size: int,
+        what: Open,
+        send: Callable[[FromWorker], None],
+        later: Callable[[Callable[[], None]], None],
+    ) -> None:
+        """``later`` has something done by the compute thread, between two steps."""
+        layout = model_spec(model).layout()
+        copies = 2 if what.host else 1
+        arena = Arena.create(copies * layout.size_bytes + what.kv_bytes + SPARE_BYTES)
+        self._memory, self._later = ArenaMemory(arena), later
+        # Where KV lies: where peers can read it, if it is to go to any.
+        state = self._memory if what.kv_bytes else None
+        how = model, seed, batch_size, None
+        self.runner = ModelRunner(*how, memory=self._memory, filled=what.warm, state_memory=state)
+        self.engine = StepEngine(self.runner)
+        weights = {"replica": self.runner.weights}
+        if what.host:
+            weights["host"] = Weights(layout, self._memory, self.runner.spec.dtype)
+            for unit in layout.units:
+                weights["host"].fill(unit, self.runner.source)
+        self.peers = Peers(what.slot, arena, None if what.paths is None else Paths.attach(what.paths))
+        self.mover = Mover(self.peers, weights, self.runner.source, send)
+        regions = {place: one.region.offset for place, one in weights.items()}
+        self.address = {**self.peers.address(regions), "layers": layout.model_layers}
+        self._told: dict[int, list[Region]] = {}  # hidden states that were copied to be read, by request
+
+    # What is told to be read.
+
+    def locate(self, what: Locate) -> Located:
+        """Where state of these requests lies; of layers and positions that are not here nothing is told."""
+        places: list[Place] = []
+        for number, request in enumerate(what.requests):
+            held = self.engine.held(request)
+            if what.what == KV:
+                wanted = what.positions[number] if what.positions else None
+                places += [(request, *one) for one in self._kv_places(held, what.layers, wanted)]
+            else:
+                places.append((request, *self._hidden_place(request, held)))
+        return Located(what.transfer, tuple(places))
+
+    def _kv_places(
+        self, held: HeldRequest, layers: Span | None, wanted: Span | None
+    ) -> Iterable[tuple[tuple[int, ...], tuple[ByteRange, ...]]]:
+        """For each stretch of layers that have the same positions here."""
+        whole = self.runner.layers
+        first, last = layers or (whole.first, whole.last)
+        start, most = wanted or (0, held.last_tokens)
+        for positions, group in groupby(range(first, last), held.positions):
+            rows, end = list(group), min(positions, most)
+            if end > start and held.kv is not None:
+                part = rows[0], rows[-1] + 1, start, end
+                yield part, tuple(held.kv.publish(*part))
+
+    def _hidden_place(self, request: int, held: HeldRequest) -> tuple[tuple[int, ...], tuple[ByteRange, ...]]:
+        hidden = self.engine.hidden_of(held)
+        region, tensor = self._region_like(hidden.shape, hidden.dtype)
+        tensor.copy_(hidden)
+        size_bytes = hidden.numel() * hidden.dtype.itemsize
+        self._told.setdefault(request, []).append(region)
+        return (held.depth, hidden.shape[0]), ((region.offset, size_bytes),)
+
+    def _region_like(self, shape: Sequence[int], dtype: torch.dtype) -> tuple[Region, torch.Tensor]:
+        size_bytes = torch.Size(shape).numel() * dtype.itemsize
+        region = self._memory.take(size_bytes)
+        return region, self._memory.tensor(region)[:size_bytes].view(dtype).view(tuple(shape))
+
+    # What is read from others.
+
+    def fetch(self, what: Fetch) -> None:
+        """Make room, and have the data threads read it."""
+        segments: list[Segment] = []
+        ends: list[Callable[[bool], None]] = []
+        for request, part, theirs in what.places:
+            held = self.engine.held(request)
+            ours, end = self._kv_room(held, part) if what.what == KV else self._hidden_room(held, part)
+            held.pins += 1
+            segments += [Segment(far, near, size) for (far, size), (near, _) in zip(theirs, ours)]
+            ends.append(end)
+
+        def ended(came: bool) -> None:
+            for end in ends:
+                end(came)
+
+        self.mover.fetch(what.transfer, what.source, segments, lambda came: self._later(lambda: ended(came)))
+
+    def _kv_room(
+        self, held: HeldRequest, part: Sequence[int]
+    ) -> tuple[list[ByteRange], Callable[[bool], None]]:
+        first, last, start, end = part
+        kv = self.engine.room(held)
+
+        def ended(came: bool) -> None:
+            held.unpin()
+            if came and held.kv is kv:
+                kv.came(first, last, start, end)
+
+        return kv.ranges(first, last, start, end), ended
+
+    def _hidden_room(
+        self, held: HeldRequest, part: Sequence[int]
+    ) -> tuple[list[ByteRange], Callable[[bool], None]]:
+        depth, rows = part
+        config, dtype = self.runner.spec.config, self.runner.spec.dtype
+        region, tensor = self._region_like((rows, config.hidden_size), dtype)
+
+        def ended(came: bool) -> None:
+            held.unpin()
+            if came:
+                held.hidden, held.depth = tensor.clone(), depth
+            self._memory.give(region)
+
+        return [(region.offset, tensor.numel() * dtype.itemsize)], ended
+
+    def forget(self, request: int) -> None:
+        """Nothing of it is needed here any more."""
+        self.engine.forget(request)
+        for region in self._told.pop(request, []):
+            self._memory.give(region)

@@ -1,0 +1,110 @@
+"""A worker's data threads: they pull parameters and state from peers while the compute thread runs steps.
+
+Parameters come one unit after the other, state beside them.
+"""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from realexec.messages import Fetched, ForgetWeights, FromWorker, Pull, Pulled, StopFetch, StopPull
+from realexec.peers import Peers
+from realexec.transports.base import PeerLost, Segment
+from realexec.weight_sources import WeightSource
+from realexec.weights import Weights
+
+# Transfers of state that go side by side; more wait for one to end.
+FETCHES: Final = 4
+STOPPED: Final = "it was stopped"
+
+
+class Mover:
+    """``weights``: those of the GPU (``replica``) and, if there are any, those in the host's memory.
+
+    ``source``: where the machine's disk and the remote store have them from.
+    """
+
+    def __init__(
+        self,
+        peers: Peers,
+        weights: dict[str, Weights],
+        source: WeightSource,
+        send: Callable[[FromWorker], None],
+    ) -> None:
+        self._peers, self._weights, self._source, self._send = peers, weights, source, send
+        self._pulls = ThreadPoolExecutor(1, "pull")
+        self._fetches = ThreadPoolExecutor(FETCHES, "fetch")
+        self._stopped_loads: set[int] = set()
+        self._stopped_transfers: set[int] = set()
+
+    def handle(self, message: Pull | StopPull | StopFetch | ForgetWeights) -> None:
+        """Returns at once."""
+        match message:
+            case Pull():
+                self._pulls.submit(self._pull, message)
+            case StopPull(load):
+                self._stopped_loads.add(load)
+            case StopFetch(transfer):
+                self._stopped_transfers.add(transfer)
+            case ForgetWeights():
+                self._pulls.submit(self._weights["replica"].forget)
+
+    def _pull(self, pull: Pull) -> None:
+        weights = self._weights[pull.place]
+        if pull.load in self._stopped_loads:
+            return
+        try:
+            self._bring(pull, weights)
+        except PeerLost as error:
+            self._send(Pulled(pull.load, pull.unit, 0, str(error)))
+        except Exception as error:
+            self._send(Pulled(pull.load, pull.unit, 0, f"{type(error).__name__}: {error}"))
+        else:
+            self._send(Pulled(pull.load, pull.unit, weights.layout.unit_bytes(pull.unit), ""))
+
+    def _bring(self, pull: Pull, weights: Weights) -> None:
+        kind, number = pull.source
+        if kind in ("ssd", "remote"):
+            weights.fill(pull.unit, self._source)
+            name = f"ssd of host {number}" if kind == "ssd" else "remote store"
+            self._peers.carry(name, weights.layout.unit_bytes(pull.unit))
+        elif kind == "host" and number == self._peers.slot:
+            weights.copy_from(pull.unit, self._weights["host"])
+            self._peers.carry(f"pcie of host {number}", weights.layout.unit_bytes(pull.unit))
+        else:
+            begins = self._peers.region(number, kind)
+            remote = [(begins + offset, size) for offset, size in weights.layout.segments(pull.unit)]
+            copies = weights.copies(pull.unit, remote)
+            self._peers.read(number, [Segment(*copy) for copy in copies])
+            weights.filled(pull.unit)
+
+    def fetch(
+        self, transfer: int, source: int, segments: Sequence[Segment], ended: Callable[[bool], None]
+    ) -> None:
+        """Read state of a peer; ``ended`` is told whether all of it came, before the driver is."""
+        self._fetches.submit(self._fetch, transfer, source, segments, ended)
+
+    def _fetch(
+        self, transfer: int, source: int, segments: Sequence[Segment], ended: Callable[[bool], None]
+    ) -> None:
+        cause = STOPPED if transfer in self._stopped_transfers else self._read(source, segments)
+        ended(not cause)
+        moved_bytes = 0 if cause else sum(one.size_bytes for one in segments)
+        self._send(Fetched(transfer, moved_bytes, cause))
+
+    def _read(self, source: int, segments: Sequence[Segment]) -> str:
+        """Why not all came; empty: it did."""
+        try:
+            if segments:
+                self._peers.read(source, segments)
+        except PeerLost as error:
+            return str(error)
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"
+        return ""
+
+    def close(self) -> None:
+        """Nothing is begun any more."""
+        self._pulls.shutdown(wait=False, cancel_futures=True)
+        self._fetches.shutdown(wait=False, cancel_futures=True)
+        self._peers.close()

@@ -1,0 +1,86 @@
+"""The other workers of a run as one of them sees them: where their memory is, and how fast it may be read."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from realexec.memory.arena import Arena
+from realexec.transports.base import Link, PeerLost, Segment, Transport
+from realexec.transports.shaped import Paths
+from realexec.transports.shared_memory import SharedMemoryTransport
+
+
+def paths_between(rates: Mapping[str, float], slots: int) -> dict[str, float]:
+    """The paths of a run by name, from the rates of ``nic``, ``ssd``, ``pcie`` and ``remote`` in bytes/s.
+
+    Every slot is a host of its own. A kind that has no rate is as fast as the machine.
+    """
+    names = {
+        "nic": ["nic of host {}, out", "nic of host {}, in"],
+        "ssd": ["ssd of host {}"],
+        "pcie": ["pcie of host {}"],
+    }
+    found = {
+        name.format(slot): rates[kind]
+        for kind, forms in names.items()
+        for name in forms
+        for slot in range(slots)
+        if kind in rates
+    }
+    return {**found, **({"remote store": rates["remote"]} if "remote" in rates else {})}
+
+
+class Peers:
+    """Slot ``slot`` of them is this worker itself.
+
+    An address has the transport's, and where the regions begin that all have: ``replica``, the GPU's
+    parameters, and ``host``, those in the memory of the host.
+    """
+
+    def __init__(self, slot: int, arena: Arena, paths: Paths | None) -> None:
+        self.slot = slot
+        self._transport: Transport = SharedMemoryTransport(arena)
+        self._paths = paths
+        self._addresses: list[Mapping[str, Any]] = []
+        self._links: dict[int, Link] = {}
+
+    def address(self, regions: Mapping[str, int]) -> dict[str, Any]:
+        """What the others need; ``regions``: where each begins."""
+        return {"transport": self._transport.address(), "regions": dict(regions)}
+
+    def meet(self, addresses: Sequence[Mapping[str, Any]]) -> None:
+        """All workers are there."""
+        self._addresses = list(addresses)
+
+    def region(self, slot: int, place: str) -> int:
+        """Where a region of a peer begins."""
+        begins: int = self._addresses[slot]["regions"][place]
+        return begins
+
+    def read(self, slot: int, segments: Sequence[Segment]) -> None:
+        """Bring bytes of a peer's arena. Raises PeerLost."""
+        link = self._links.get(slot)
+        if link is None:
+            link = self._links[slot] = self._transport.connect(self._addresses[slot]["transport"])
+        names = self._known(f"nic of host {slot}, out", f"nic of host {self.slot}, in")
+        if names and self._paths is not None:
+            self._paths.link(link, names).read(segments)
+        else:
+            link.read(segments)
+
+    def carry(self, name: str, size_bytes: int) -> None:
+        """So many bytes have come by a path that is no link to a peer: they are as late as it is slow."""
+        if self._paths is not None and self._known(name):
+            self._paths.passage([name]).begin().carry(size_bytes)
+
+    def _known(self, *names: str) -> list[str]:
+        """Those of these paths that have a rate."""
+        shapes = {} if self._paths is None else self._paths.handle["shapes"]
+        return [name for name in names if name in shapes]
+
+    def close(self) -> None:
+        """Nothing is read any more."""
+        for link in self._links.values():
+            with suppress(PeerLost, OSError):
+                link.close()
+        self._transport.close()
