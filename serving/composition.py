@@ -27,6 +27,7 @@ from serving.services.gpu_seats import GpuSeats
 from serving.services.migrating import Migrating, Rounds
 from serving.services.pipeline import Pipeline, PipelineSetup
 from serving.services.service import Service
+from serving.services.victim_moves import VictimParts
 from serving.vocabulary.actions import Load
 from serving.vocabulary.present import Present
 from serving.vocabulary.replica import Replica
@@ -35,11 +36,15 @@ from serving.vocabulary.request import Request
 
 @dataclass(frozen=True, slots=True)
 class MigrationParts:
-    """Migration of running requests: who decides, once per ``period_ns``; the rules by model."""
+    """Migration of running requests: who decides, once per ``period_ns``; the rules by model.
+
+    ``victims``: of those that would be preempted; None: they are.
+    """
 
     migrator: Migrator
     period_ns: int
     rules: Mapping[str, MigrationRules]
+    victims: VictimParts | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +193,7 @@ def _migrating(inner: Colocated, books: _Books, parts: MigrationParts | None) ->
         return inner
     engines, requests, rules = books.engines, books.requests, parts.rules[inner.model]
     shared = books.transfer_ids, books.present, parts.period_ns
-    return Migrating(inner, engines, requests, parts.migrator, rules, *shared)
+    return Migrating(inner, engines, requests, parts.migrator, rules, *shared, parts.victims)
 
 
 def _load_reports(books: _Books, replicas: Sequence[int], options: ServiceOptions) -> LoadReports | None:

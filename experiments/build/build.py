@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice, repeat
 from math import ceil
@@ -16,7 +16,7 @@ from experiments.build.hardware import Hardware
 from experiments.build.hosted import HostedModel, codes_of, hosted_models, seats_of
 from experiments.build.lengths import caps_of, max_model_len
 from experiments.build.load_reports import reports_at_step_ends, reports_period_ns
-from experiments.build.migration import migration_of
+from experiments.build.migration import migration_of, reserve_blocks
 from experiments.build.pipeline_plans import stage_rows
 from experiments.build.shared_prefixes import shares_prefixes
 from experiments.build.stages import pipelines_of, stage_replicas
@@ -24,6 +24,7 @@ from experiments.build.streams import seed_of
 from experiments.config.config import RunConfig
 from experiments.policy.make import make_policy, policy_maker
 from hwmodels.rows import FIXED_PER_S
+from policies.migration_victims import StopsAtReserve
 from serving.composition import ServiceOptions, compose
 from serving.controller import Controller
 from serving.engine.pool import EngineOptions
@@ -104,12 +105,7 @@ def controller_of(
         "system/admission", system.admission, random=Random(seed_of(config.seed, "admission")), **known
     )
 
-    make_batcher = policy_maker("system/batcher", system.batcher, **known)
-
-    def batcher_for(replica: Replica) -> Batcher:
-        batcher: Batcher = make_batcher()
-        return batcher
-
+    batcher_for = _batchers_of(config, estimates)
     engine = config.engine
     elastic = None
     if system.elastic:
@@ -118,7 +114,7 @@ def controller_of(
     checks = not _is_ours(system.batcher.policy)
     queue = cast(Queue | None, system.instances.queue)
     order = cast(Order, system.instances.scheduling_policy)
-    migration = migration_of(config, estimates)
+    migration = migration_of(config, estimates, prototypes_of(config, hardware))
     migrator = None if migration is None else migration.migrator
     scaler = None if elastic is None else elastic.policies.scaler
     reports_ns = reports_period_ns(config, dispatcher, migrator, scaler)
@@ -150,6 +146,19 @@ def controller_of(
         starts_of(config, replicas),
         elastic,
     )
+
+
+def _batchers_of(config: RunConfig, estimates: Estimates) -> Callable[[Replica], Batcher]:
+    """What makes the batcher of each replica."""
+    make_batcher = policy_maker("system/batcher", config.system.batcher, estimates=estimates)
+
+    def batcher_for(replica: Replica) -> Batcher:
+        batcher: Batcher = make_batcher()
+        if config.migration.victims == "neighbour":
+            return StopsAtReserve(batcher, reserve_blocks(config, replica))
+        return batcher
+
+    return batcher_for
 
 
 def _is_ours(policy: str) -> bool:

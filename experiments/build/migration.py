@@ -1,5 +1,6 @@
 """From a configuration to the migration of running requests: who decides, and the rules of each model."""
 
+from collections.abc import Mapping
 from random import Random
 from typing import cast
 
@@ -8,14 +9,19 @@ from experiments.build.streams import seed_of
 from experiments.config.config import RunConfig
 from experiments.config.migration_config import LAST_STAGES, control_ms
 from experiments.policy.make import make_policy
+from policies.migration_victims import NextVictim
 from serving.composition import MigrationParts
 from serving.kv.migration_rules import MigrationRules, Mode
+from serving.services.victim_moves import VictimParts
 from serving.vocabulary.estimates import Estimates
+from serving.vocabulary.replica import Replica
 
 NS_PER_MS = 1_000_000
 
 
-def migration_of(config: RunConfig, estimates: Estimates) -> MigrationParts | None:
+def migration_of(
+    config: RunConfig, estimates: Estimates, prototypes: Mapping[str, Replica]
+) -> MigrationParts | None:
     """None: requests stay where they decode. Raises UserError for a policy that cannot be made."""
     chosen, one = config.system.migration, config.migration
     if chosen.name == "none":
@@ -33,4 +39,13 @@ def migration_of(config: RunConfig, estimates: Estimates) -> MigrationParts | No
         )
         for model in hosted_models(config)
     }
-    return MigrationParts(migrator, round(one.period_ms * NS_PER_MS), rules)
+    victims = None
+    if one.victims == "neighbour":
+        blocks = {model: reserve_blocks(config, replica) for model, replica in prototypes.items()}
+        victims = VictimParts(NextVictim(), blocks)
+    return MigrationParts(migrator, round(one.period_ms * NS_PER_MS), rules, victims)
+
+
+def reserve_blocks(config: RunConfig, replica: Replica) -> int:
+    """What is to stay free on it while the next victim migrates, one at least."""
+    return max(1, round(config.migration.reserve * replica.kv_blocks))

@@ -105,6 +105,8 @@ def read_resolved(path: Path | str) -> RunConfig:
             data["faults"].setdefault("notice_s", None)
         data.setdefault("driver", dataclasses.asdict(ANY_DRIVER))
         data.setdefault("migration", dataclasses.asdict(LIVE))
+        if isinstance(data["migration"], dict):
+            data["migration"] = {"victims": LIVE.victims, "reserve": LIVE.reserve} | data["migration"]
         data.setdefault("pipeline", dataclasses.asdict(PLAIN))
         data.setdefault("uncertainty", OFF)
         if isinstance(data.get("trace"), dict):

@@ -6,6 +6,7 @@ from typing import Final
 from serving.vocabulary.errors import UserError
 
 MODES: Final = ("live", "stop_and_copy", "recompute")
+VICTIMS: Final = ("recompute", "neighbour")
 # At most so many blocks are left for the last stage. paper: what the last steps added (section 4.2); shipped:
 # the default of the artefact (AlibabaPAI/llumnix, branch osdi24ae).
 LAST_STAGES: Final = {"paper": 1, "shipped": 16}
@@ -20,7 +21,8 @@ class MigrationConfig:
     """``mode``: KV is copied while the request decodes (``live``), while it stops (``stop_and_copy``), or is
     computed again (``recompute``). ``last_stage``: the rule, of ``LAST_STAGES``. ``max_stages``: one more
     aborts. ``period_ms``: between two looks of the policy. ``control_ms``: what the last stage takes beside
-    its bytes; None: by the GPUs of an instance.
+    its bytes; None: by the GPUs of an instance. ``victims``: of ``VICTIMS``; ``neighbour``: where the next
+    step would leave less than the share ``reserve`` of KV memory free, who would be preempted migrates.
     """
 
     mode: str
@@ -28,6 +30,8 @@ class MigrationConfig:
     max_stages: int
     period_ms: float
     control_ms: float | None
+    victims: str = "recompute"
+    reserve: float = 0.01
 
 
 LIVE: Final = MigrationConfig("live", "shipped", 3, 50.0, None)
@@ -35,9 +39,20 @@ LIVE: Final = MigrationConfig("live", "shipped", 3, 50.0, None)
 
 def check_migration(one: MigrationConfig) -> None:
     """Refuse words that are none of the choices."""
-    for key, value, known in (("mode", one.mode, MODES), ("last_stage", one.last_stage, tuple(LAST_STAGES))):
+    words = ("mode", one.mode, MODES), ("victims", one.victims, VICTIMS)
+    for key, value, known in (*words, ("last_stage", one.last_stage, tuple(LAST_STAGES))):
         if value not in known:
             raise UserError(f"migration.{key}={value} is unknown: write one of {', '.join(known)}")
+    if one.victims == "neighbour" and one.mode == "recompute":
+        raise UserError(
+            "migration.victims=neighbour sends KV, which migration.mode=recompute does not: write "
+            "migration.mode=live or migration.victims=recompute"
+        )
+    if one.victims == "recompute" and one.reserve != LIVE.reserve:
+        raise UserError(
+            f"migration.reserve={one.reserve:g} does nothing with migration.victims=recompute: leave it out, "
+            "or write migration.victims=neighbour"
+        )
 
 
 def control_ms(one: MigrationConfig, gpus: int) -> float:

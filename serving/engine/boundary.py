@@ -11,12 +11,15 @@ from serving.engine.waiting import queue_first
 from serving.vocabulary.actions import Action, Detach, Interrupt
 
 
-def halt(engine: Engine, reason: str, actions: list[Action]) -> None:
-    """The run in progress ends at its next boundary; from there on every step is reported, and waits."""
+def halt(engine: Engine, reason: str, actions: list[Action], later: bool = False) -> None:
+    """The run in progress ends at its next boundary; from there on every step is reported, and waits.
+
+    later: see ``Interrupt``.
+    """
     engine.halts = True
     engine.coalesce = False
     if engine.state in AT_WORK:
-        engine.cut_run(actions, Interrupt(engine.id, reason))
+        engine.cut_run(actions, Interrupt(engine.id, reason, 0, later))
 
 
 def let_run(engine: Engine, coalesce: bool) -> None:

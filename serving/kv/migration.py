@@ -72,8 +72,8 @@ class Migrations:
 
     # What begins one.
 
-    def begin(self, pair: Pair, actions: list[Action]) -> None:
-        """A request is to leave the source for the destination."""
+    def begin(self, pair: Pair, actions: list[Action], rank: float = -1.0) -> None:
+        """A request is to leave the source for the destination. ``rank``: who reports, if anybody does."""
         source, destination = self._engines[pair.source], self._engines[pair.destination]
         if source.state not in AT_WORK or destination.state is EngineState.LOADING:
             self.log.declined += 1
@@ -81,7 +81,7 @@ class Migrations:
         migration = Migration(pair.source, pair.destination, pair.reason)
         self.of_replica[pair.source] = self.of_replica[pair.destination] = migration
         self._coalesce = source.coalesce
-        self._rank = -1.0
+        self._rank = rank
         self._prepare(migration, actions)
 
     def _prepare(self, migration: Migration, actions: list[Action]) -> None:
@@ -91,7 +91,7 @@ class Migrations:
             engine = self._engines[replica]
             if engine.state in AT_WORK:
                 migration.awaited.add(replica)
-            boundary.halt(engine, _WHY, actions)
+            boundary.halt(engine, _WHY, actions, replica < self._rank)
 
     # What happens.
 

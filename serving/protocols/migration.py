@@ -25,10 +25,12 @@ class InstancesView(Protocol):
     """The instances of one model.
 
     ``taking``: those that take requests, ascending; ``leaving``: those that take none and have some left.
-    ``round``: how many periods are over.
+    ``round``: how many periods are over. ``nearly_full``: empty once per period; else the instance whose
+    memory is, of which alone the policy for victims (``migration.victims``) is asked then.
     """
 
     model: str
+    nearly_full: Sequence[int]
 
     @property
     def round(self) -> int: ...
@@ -50,6 +52,9 @@ class InstancesView(Protocol):
 
     def report(self, replica: int) -> LoadReport | None:
         """Its last load report, for policies with ``reads_load_reports``; None: it is gone."""
+
+    def free_blocks(self, replica: int) -> int | None:
+        """By its last load report, those that nobody waits for; None: nobody reads any."""
 
     def kv_tokens(self, replica: int) -> int:
         """KV positions that its memory holds."""

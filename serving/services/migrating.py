@@ -13,8 +13,10 @@ from serving.kv.pieces import Pieces
 from serving.kv.transfer_ids import TransferIds
 from serving.live.scaling import LiveScaling
 from serving.protocols.load_report import LoadReport
-from serving.protocols.migration import CALM, Migrator, calm_blocks, chosen_request, paired
+from serving.protocols.migration import CALM, Migrator, Pair, calm_blocks, chosen_request, paired
 from serving.services.colocated import Colocated
+from serving.services.decoding_view import Decoding
+from serving.services.victim_moves import VictimMoves, VictimParts
 from serving.vocabulary.actions import Action, Wake
 from serving.vocabulary.events import Ran, Sent
 from serving.vocabulary.present import Present
@@ -27,7 +29,7 @@ _WHY: Final = "instances are paired for migration"
 class Migrating:
     """``inner`` serves; here its instances are paired and its running requests moved."""
 
-    __slots__ = ("_engines", "_migrator", "_requests", "_view", "inner", "migrations")
+    __slots__ = ("_engines", "_migrator", "_requests", "_victims", "_view", "inner", "migrations")
 
     def __init__(
         self,
@@ -39,8 +41,9 @@ class Migrating:
         transfer_ids: TransferIds,
         present: Present,
         period_ns: int,
+        victims: VictimParts | None = None,
     ) -> None:
-        """``period_ns``: between two looks."""
+        """``period_ns``: between two looks. ``victims``: who would be preempted migrates; None: nobody."""
         assert not inner.live.enabled, "instances that work while they load do not migrate requests"
         self.inner, self._engines, self._requests, self._migrator = inner, engines, requests, migrator
         moves = Moves(engines, Pieces(engines, rules.kv_bytes_per_token), transfer_ids)
@@ -48,18 +51,32 @@ class Migrating:
         self._view = Instances(inner.fleet, engines, self.migrations, present, period_ns)
         if inner.fleet.reports is not None and hasattr(migrator, CALM.method):
             self._view.watched = inner.fleet.reports.watch(self._calm_blocks)
+        self._victims: VictimMoves | None = None
+        if victims is not None:
+            blocks, clock = victims.reserve_blocks[inner.model], (present, period_ns)
+            self._victims = VictimMoves(victims.migrator, blocks, self._pairs_of, self.migrations, *clock)
 
     def look(self, actions: list[Action]) -> None:
         """A period is over: pairs of instances begin to migrate."""
         for pair in paired(self._migrator, self._view):
+            if self._victims is not None:
+                self._victims.forget(pair.source)
             self.migrations.begin(pair, actions)
 
     def _calm_blocks(self, report: LoadReport) -> int:
         return calm_blocks(self._migrator, report)
 
+    def _pairs_of(self, migrator: Migrator, full: int) -> Sequence[Pair]:
+        """Of an instance whose memory is nearly full."""
+        self._view.nearly_full = (full,)
+        found = paired(migrator, self._view)
+        self._view.nearly_full = ()
+        return found
+
     def _choose(self, source: int, destination: int) -> tuple[int, str] | None:
         view = Decoding(self._engines[source], destination, self._requests, self.inner.fleet)
-        return chosen_request(self._migrator, view)
+        own = None if self._victims is None else self._victims.take_migrator(source)
+        return chosen_request(self._migrator if own is None else own, view)
 
     def _handed_over(self, request: int, source: int, destination: int) -> None:
         self.inner.fleet.departed(source, self._requests[request])
@@ -72,6 +89,8 @@ class Migrating:
         inner, migrations = self.inner, self.migrations
         if engine.id not in migrations.of_replica:
             inner.ran(engine, event, actions)
+            if self._victims is not None:
+                self._victims.look(engine, actions)
             return
         halted = engine.halts and not event.running
         one = migrations.of_replica[engine.id]
@@ -195,7 +214,9 @@ class Migrating:
 class Instances:
     """What a policy sees when it pairs (``serving.protocols.migration.InstancesView``)."""
 
-    __slots__ = ("_engines", "_fleet", "_migrations", "_period_ns", "_present", "model", "watched")
+    __slots__ = (
+        "_engines", "_fleet", "_migrations", "_period_ns", "_present", "model", "nearly_full", "watched",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -208,6 +229,7 @@ class Instances:
         self._fleet, self._engines, self._migrations, self._present = fleet, engines, migrations, present
         self._period_ns, self.model = period_ns, fleet.model
         self.watched = False
+        self.nearly_full: Sequence[int] = ()
 
     @property
     def now_ns(self) -> int:
@@ -245,6 +267,14 @@ class Instances:
         """See ``Fleet``."""
         return self._fleet.report(replica)
 
+    def free_blocks(self, replica: int) -> int | None:
+        """By its last load report, those that nobody waits for; None: nobody reads any."""
+        report = None if self._fleet.reports is None else self._fleet.report(replica)
+        if report is None:
+            return None
+        waiting = -(-report.waiting_tokens // report.block_tokens)
+        return report.free_blocks - report.watermark_blocks - waiting
+
     def kv_tokens(self, replica: int) -> int:
         """KV positions that its memory holds."""
         ledger = self._engines[replica].ledger
@@ -253,39 +283,6 @@ class Instances:
     def engaged(self, replica: int) -> bool:
         """Whether a migration from or to it is under way."""
         return replica in self._migrations.of_replica
-
-
-class Decoding:
-    """What a policy sees when it chooses (``serving.protocols.migration.SourceView``)."""
-
-    __slots__ = ("_engine", "_fleet", "_requests", "destination", "replica")
-
-    def __init__(
-        self, engine: Engine, destination: int, requests: Mapping[int, Request], fleet: Fleet
-    ) -> None:
-        self._engine, self._requests, self._fleet = engine, requests, fleet
-        self.replica, self.destination = engine.id, destination
-
-    def decoding(self) -> Iterable[int]:
-        """Those that decode there and could leave, in the order in which they were admitted."""
-        decodes = self._engine.ledger.decodes
-        return [request for request in self._engine.running if decodes(request)]
-
-    def context_tokens(self, request: int) -> int:
-        """Prompt and what it has generated."""
-        return self._engine.ledger.context_tokens(request)
-
-    def priority(self, request: int) -> int:
-        """Of the request."""
-        return self._requests[request].priority
-
-    def arrival_ns(self, request: int) -> int:
-        """Of the request."""
-        return self._requests[request].arrival_ns
-
-    def report(self, replica: int) -> LoadReport | None:
-        """See ``Fleet``."""
-        return self._fleet.report(replica)
 
 
 class Rounds:

@@ -61,6 +61,12 @@ REFUSED: list[tuple[list[str], list[str]]] = [
     (["system/migration=least_loaded"], ["cluster=a100_x8", "cluster=llumnix"]),
     ([*MIGRATING, "migration.mode=teleport"], ["migration.mode=teleport", "live, stop_and_copy, recompute"]),
     ([*MIGRATING, "migration.last_stage=any"], ["migration.last_stage=any", "paper, shipped"]),
+    ([*MIGRATING, "migration.victims=host"], ["migration.victims=host", "recompute, neighbour"]),
+    ([*MIGRATING, "migration.reserve=0.1"], ["migration.reserve=0.1", "migration.victims=neighbour"]),
+    (
+        [*MIGRATING, "migration.victims=neighbour", "migration.mode=recompute"],
+        ["migration.victims=neighbour sends KV", "migration.mode=live"],
+    ),
     ([*MIGRATING, "migration.max_stages=0"], ["migration.max_stages"]),
     ([*MIGRATING, "system=distserve_full", "engine.asynchronous=false"], ["system=vllm"]),
     ([*MIGRATING, "system=serverlessllm"], ["system=serverlessllm", "system=vllm"]),

@@ -6,22 +6,9 @@ from dataclasses import replace
 from hypothesis import example, given, settings
 
 from serving.vocabulary.events import Ran
-from tests.worlds.migrating import Played, Setting, play
+from tests.worlds.migrating import Setting, assert_whole, play
 from tests.worlds.migrating_cases import BUSY, ROWS, migrating
 from tests.worlds.naive_engine import Case
-
-
-def assert_whole(setting: Setting, played: Played) -> None:
-    """Every request ended once with all its tokens, and its gaps add up; blocks are all free again."""
-    outputs = {id: min(one[2], one[3]) for id, one in enumerate(setting.case.requests)}
-    done, refused = played.recorder.done, played.recorder.refusals
-    assert sorted([*done, *refused]) == sorted(outputs)
-    assert all(outputs[id] == tokens for id, (_, tokens, _, _, _) in done.items())
-    assert len(played.recorder.all_gaps) == sum(tokens - 1 for _, tokens, _, _, _ in done.values())
-    spans_ns = sum(finish_ns - first_ns for _, _, first_ns, finish_ns, _ in done.values())
-    assert abs(sum(played.recorder.all_gaps) - (spans_ns << 24)) <= len(done) << 24
-    for engine in played.controller.engines.values():
-        assert set(engine.ledger.holders()) <= set(engine.ended) and not engine.attached
 
 
 @given(setting=migrating())

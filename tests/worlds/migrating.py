@@ -7,14 +7,17 @@ from random import Random
 from policies.admission import AdmitAll
 from policies.dispatch import LeastOutstanding, RoundRobin
 from policies.llumnix.dispatch import Freeness
+from policies.migration_victims import NextVictim, StopsAtReserve
 from serving.composition import MigrationParts, ServiceOptions, compose
 from serving.controller import Controller
 from serving.engine.fleet import Dispatcher
 from serving.engine.pool import EngineOptions
 from serving.kv.migration_log import MigrationRecord
 from serving.kv.migration_rules import MigrationRules
+from serving.protocols.batch import Batcher
 from serving.protocols.migration import InstancesView, Migrator, Pair, SourceView
 from serving.services.migrating import Migrating
+from serving.services.victim_moves import VictimParts
 from serving.vocabulary.layers import LayerRange
 from serving.vocabulary.replica import Replica
 from simcore.faults.plan import FaultPlan
@@ -65,6 +68,7 @@ class Setting:
     chance: float = 0.7
     freeness: bool = False
     at_step_ends: bool = False
+    victims_reserve: int = 0  # blocks; 0: who would be preempted is
 
     @property
     def rules(self) -> MigrationRules:
@@ -91,12 +95,18 @@ def controller_of(
         dispatcher = RoundRobin() if case.dispatch == "round_robin" else LeastOutstanding()
         dispatcher = Freeness() if setting.freeness else dispatcher
     who = DrawnPairs(setting.seed, setting.chance) if migrator is None else migrator
-    parts = MigrationParts(who, setting.period_ns, {SHAPE.name: setting.rules})
+    reserve = setting.victims_reserve
+    victims = VictimParts(NextVictim(), {SHAPE.name: reserve}) if reserve else None
+    parts = MigrationParts(who, setting.period_ns, {SHAPE.name: setting.rules}, victims)
+
+    def batcher_for(_: Replica) -> Batcher:
+        return StopsAtReserve(batcher_of(case), reserve) if reserve else batcher_of(case)
+
     options = ServiceOptions(
         migration=parts, reports_period_ns=setting.period_ns, reports_at_step_ends=setting.at_step_ends
     )
     return compose(
-        replicas, dispatcher, lambda _: batcher_of(case), AdmitAll(),
+        replicas, dispatcher, batcher_for, AdmitAll(),
         EngineOptions(coalesce, case.asynchronous, order="priority" if case.priorities else "fcfs"), options,
     )  # fmt: skip
 
@@ -148,3 +158,16 @@ def play(
     (service,) = controller.services.values()
     assert isinstance(service, Migrating)
     return Played(recorder, service.migrations.log.records, checked.lines, controller, events)
+
+
+def assert_whole(setting: Setting, played: Played) -> None:
+    """Every request ended once with all its tokens, and its gaps add up; blocks are all free again."""
+    outputs = {id: min(one[2], one[3]) for id, one in enumerate(setting.case.requests)}
+    done, refused = played.recorder.done, played.recorder.refusals
+    assert sorted([*done, *refused]) == sorted(outputs)
+    assert all(outputs[id] == tokens for id, (_, tokens, _, _, _) in done.items())
+    assert len(played.recorder.all_gaps) == sum(tokens - 1 for _, tokens, _, _, _ in done.values())
+    spans_ns = sum(finish_ns - first_ns for _, _, first_ns, finish_ns, _ in done.values())
+    assert abs(sum(played.recorder.all_gaps) - (spans_ns << 24)) <= len(done) << 24
+    for engine in played.controller.engines.values():
+        assert set(engine.ledger.holders()) <= set(engine.ended) and not engine.attached

@@ -31,13 +31,15 @@ def migrating(draw: st.DrawFn) -> Setting:
         last_ns = arrival_ns
         requests.append((now_ns, *lengths))
     case = replace(case, replicas=draw(st.integers(2, 4)), requests=tuple(requests))
+    mode = draw(st.sampled_from(("live", "live", "live", "stop_and_copy", "recompute")))
     return Setting(
         case,
         seed=draw(st.integers(0, 2**16)),
-        mode=draw(st.sampled_from(("live", "live", "live", "stop_and_copy", "recompute"))),
+        mode=mode,
         last_stage_blocks=draw(st.sampled_from((1, 1, 2, 16))),
         max_stages=draw(st.integers(1, 4)),
         control_ns=draw(st.sampled_from((0, 1, step_ns, 10 * step_ns))),
         token_ns=step_ns * draw(st.sampled_from((0.02, 0.2, 1.0, 5.0))),
         period_ns=step_ns * draw(st.sampled_from((1, 3, 9))),
+        victims_reserve=0 if mode == "recompute" else draw(st.sampled_from((0, 0, 2, 5))),
     )

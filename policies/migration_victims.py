@@ -1,0 +1,56 @@
+"""Requests that would be preempted go to an instance with free blocks instead (``migration.victims``)."""
+
+from collections.abc import Sequence
+
+from serving.protocols.batch import Batch, Batcher, ReplicaView
+from serving.protocols.migration import InstancesView, Pair, SourceView
+
+
+class NextVictim:
+    """Who would be preempted next leaves for the instance with most free blocks.
+
+    By load reports where there are some, of which nobody may be left waiting; else the one with the fewest
+    requests, if that has fewer than half of the source's.
+    """
+
+    def pair(self, view: InstancesView) -> Sequence[Pair]:
+        """Of the instance whose memory is nearly full, with the freest."""
+        pairs = list[Pair]()
+        for source in view.nearly_full:
+            found = [_freest(view, source, other) for other in view.taking if not view.engaged(other)]
+            free, other = max([one for one in found if one is not None], default=(0, 0))
+            if free > 0:
+                pairs.append(Pair(source, -other, f"{source} is nearly full, {-other} has {free} free"))
+        return pairs
+
+    def choose(self, view: SourceView) -> tuple[int, str] | None:
+        """The lowest priority, of it the last to be admitted."""
+        found = [(view.priority(one), -place, one) for place, one in enumerate(view.decoding())]
+        return (min(found)[2], "it would be preempted next") if len(found) > 1 else None
+
+
+def _freest(view: InstancesView, source: int, other: int) -> tuple[int, int] | None:
+    """(room, minus its number): the larger the better, the lowest number among equals."""
+    if other == source:
+        return None
+    free = view.free_blocks(other)
+    if free is None:
+        free = view.load(source, "outstanding") - 2 * view.load(other, "outstanding")
+    return free, -other
+
+
+class StopsAtReserve:
+    """A batcher whose runs end where the next step would leave fewer free blocks than ``reserve_blocks``."""
+
+    def __init__(self, inner: Batcher, reserve_blocks: int) -> None:
+        self._inner, self._reserve_blocks = inner, reserve_blocks
+
+    def choose(self, view: ReplicaView) -> Batch | None:
+        """What the inner one chooses, for fewer steps."""
+        batch = self._inner.choose(view)
+        if batch is None or batch.max_steps == 1:
+            return batch
+        steps = 1 if batch.chunks else max(1, view.kv.steps_until_full(self._reserve_blocks))
+        if steps >= batch.max_steps:
+            return batch
+        return batch._replace(max_steps=steps, interruptible=batch.interruptible and steps > 1)

@@ -1,0 +1,41 @@
+"""One instance between two steps, as a policy sees it that chooses which request leaves."""
+
+from collections.abc import Iterable, Mapping
+
+from serving.engine.engine import Engine
+from serving.engine.fleet import Fleet
+from serving.protocols.load_report import LoadReport
+from serving.vocabulary.request import Request
+
+
+class Decoding:
+    """What a policy sees when it chooses (``serving.protocols.migration.SourceView``)."""
+
+    __slots__ = ("_engine", "_fleet", "_requests", "destination", "replica")
+
+    def __init__(
+        self, engine: Engine, destination: int, requests: Mapping[int, Request], fleet: Fleet
+    ) -> None:
+        self._engine, self._requests, self._fleet = engine, requests, fleet
+        self.replica, self.destination = engine.id, destination
+
+    def decoding(self) -> Iterable[int]:
+        """Those that decode there and could leave, in the order in which they were admitted."""
+        decodes = self._engine.ledger.decodes
+        return [request for request in self._engine.running if decodes(request)]
+
+    def context_tokens(self, request: int) -> int:
+        """Prompt and what it has generated."""
+        return self._engine.ledger.context_tokens(request)
+
+    def priority(self, request: int) -> int:
+        """Of the request."""
+        return self._requests[request].priority
+
+    def arrival_ns(self, request: int) -> int:
+        """Of the request."""
+        return self._requests[request].arrival_ns
+
+    def report(self, replica: int) -> LoadReport | None:
+        """See ``Fleet``."""
+        return self._fleet.report(replica)

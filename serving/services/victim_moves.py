@@ -1,0 +1,71 @@
+"""Instead of being preempted requests go to another instance, with their KV, while memory lasts.
+
+Where so few blocks are free that the next step would leave less than a reserve, a policy is asked where the
+one goes that would be preempted next. The reserve is what decodes while KV is copied; where that is too
+little, it is preempted as ever, and its migration aborted. Runs end where the reserve begins
+(``policies.migration_victims.StopsAtReserve``), so that a coalesced one asks where one step by step would.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from serving.engine.engine import Engine
+from serving.kv.migration import Migrations
+from serving.protocols.migration import Migrator, Pair
+from serving.vocabulary.actions import Action
+from serving.vocabulary.present import Present
+
+
+@dataclass(frozen=True, slots=True)
+class VictimParts:
+    """``migrator``: who decides, asked with the instance in ``nearly_full``. ``reserve_blocks``: by model."""
+
+    migrator: Migrator
+    reserve_blocks: Mapping[str, int]
+
+
+class VictimMoves:
+    """Of one model. Not again from the same instance before ``period_ns`` have passed."""
+
+    __slots__ = (
+        "_again_ns", "_migrations", "_migrator", "_pairs", "_period_ns", "_present", "_reserve_blocks",
+        "_sources",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        migrator: Migrator,
+        reserve_blocks: int,
+        pairs: Callable[[Migrator, int], Sequence[Pair]],
+        migrations: Migrations,
+        present: Present,
+        period_ns: int,
+    ) -> None:
+        """``pairs``: asks a policy about an instance whose memory is nearly full."""
+        self._migrator, self._reserve_blocks, self._pairs = migrator, reserve_blocks, pairs
+        self._migrations, self._present, self._period_ns = migrations, present, period_ns
+        self._again_ns: dict[int, int] = {}
+        self._sources: set[int] = set()
+
+    def look(self, engine: Engine, actions: list[Action]) -> None:
+        """An instance that is in no migration has reported, and begun its next pass."""
+        ledger, now_ns = engine.ledger, self._present.now_ns
+        if not ledger.decoding or ledger.steps_until_full(self._reserve_blocks):
+            return
+        if now_ns < self._again_ns.get(engine.id, 0):
+            return
+        self._again_ns[engine.id] = now_ns + self._period_ns
+        for pair in self._pairs(self._migrator, engine.id):
+            self._sources.add(pair.source)
+            self._migrations.begin(pair, actions, float(engine.id))
+
+    def take_migrator(self, source: int) -> Migrator | None:
+        """Who says which request leaves, if this is a migration of here."""
+        if source not in self._sources:
+            return None
+        self._sources.remove(source)
+        return self._migrator
+
+    def forget(self, source: int) -> None:
+        """Another migration from there begins."""
+        self._sources.discard(source)
