@@ -29,6 +29,63 @@ def _mutant(name: str, package: str, old: str, new: str, breaks: str, tests: str
 
 
 MUTANTS: Final[tuple[Mutant, ...]] = (
+    # Real workers: who is let in, what is taken, who is gone
+    _mutant(
+        "a listener takes any proof", "realexec",
+        'if not _equal(_proof(secret, "client", theirs, mine, identity), receive("proof")):',
+        'if not receive("proof"):',
+        "who does not know the secret of a run is let in",
+        "wire",
+    ),
+    _mutant(
+        "a client asks for no proof", "realexec",
+        'if not _equal(_proof(secret, "listener", mine, theirs, identity), challenge):',
+        "if not challenge:",
+        "a worker obeys a listener that does not know the secret",
+        "wire",
+    ),
+    _mutant(
+        "proofs without a side", "realexec",
+        "said = json.dumps([VERSION, side, client, listener, identity], sort_keys=True)",
+        "said = json.dumps([VERSION, client, listener, identity], sort_keys=True)",
+        "a listener's own proof, sent back to it, lets a stranger in",
+        "wire",
+    ),
+    _mutant(
+        "true is a number", "realexec",
+        "if type(value) is not kind:",
+        "if not isinstance(value, kind):",
+        "a message with true in place of a number is taken",
+        "messages",
+    ),
+    _mutant(
+        "a peer trusts offsets", "realexec",
+        "check_segments(parts, max(part.size_bytes for part in parts), len(buffer))",
+        "check_segments(parts, max(part.size_bytes for part in parts), 1 << 62)",
+        "who reads over TCP may name bytes outside the arena",
+        "transports",
+    ),
+    _mutant(
+        "memory of the dead", "realexec",
+        "if not self._alive():",
+        "if self._alive() is None:",
+        "shared memory of a worker that was killed is read on",
+        "transports",
+    ),
+    _mutant(
+        "any file as an arena", "realexec",
+        'if (status.st_dev, status.st_ino) != (handle["device"], handle["inode"]):',
+        'if status.st_dev != handle["device"]:',
+        "a descriptor that was used anew is taken for the arena",
+        "arena",
+    ),
+    _mutant(
+        "a path of one's own", "realexec",
+        "ends_ns = max(int(booked_ns), from_ns) + for_ns",
+        "ends_ns = from_ns + for_ns",
+        "reads that name one path each have all of its rate",
+        "shaped",
+    ),
     # KV ledger
     _mutant(
         "ledger rounds down", "serving",
