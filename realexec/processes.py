@@ -9,10 +9,10 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Final
 
 from realexec import signals
+from realexec.liveness import ProcessClock
 from realexec.messages import CODEC, Died, FromWorker, Ready, ToWorker
 from realexec.wire.channel import Channel
 from realexec.wire.frames import ChannelClosed, ProtocolError
@@ -24,11 +24,14 @@ from serving.vocabulary.errors import UserError
 Inbox = queue.SimpleQueue[tuple[int, FromWorker]]
 # How long to wait for the exit code of a process whose connection has already closed.
 EXIT_WAIT_S: Final = 10.0
-# Looked so often at every worker. A worker is lost when so many looks one after the other found that nothing
-# came of it since the last one: that is 4 s, and no time in which this process did not run either.
+# Looked so often at every worker. One is lost when so many looks one after the other found that nothing came
+# of it and that it has not run since the last look: 4 s, and no time in which this process did not run.
 LOOK_S: Final = 0.25
 SILENT_LOOKS: Final = 16
 ENTRY: Final = "realexec.worker:serve"
+_STOPPED: Final = "it is stopped (SIGSTOP or a debugger)"
+_WHY: Final = {"T": _STOPPED, "t": _STOPPED}
+_IDLE: Final = "it waits for something that does not come"
 # The first line of standard input says the rest; -P keeps modules of the current folder out until then.
 _BOOT: Final = (
     "import json, sys; start = json.loads(sys.stdin.buffer.readline()); sys.path[:] = start['path']; "
@@ -52,6 +55,7 @@ class WorkerProcess:
         self._heard = False
         self._silent_looks = 0
         self.process = _started(worker, {**start, "worker": worker, "epoch": epoch})
+        self._clock = ProcessClock(self.process.pid)
 
     def send(self, message: ToWorker) -> None:
         """Hand over a message; returns at once, also when the worker is slow, stopped or gone."""
@@ -79,13 +83,14 @@ class WorkerProcess:
             return
         if self._channel is None and self.process.poll() is not None:
             self._tell_exit()
-        if self._heard or not self._ready:  # imports may keep the interpreter's lock for seconds
+        # One that runs may keep the interpreter's lock for seconds, in imports for example.
+        if self._heard or not self._ready or self._clock.ran():
             self._heard, self._silent_looks = False, 0
             return
         self._silent_looks += 1
         if self._silent_looks >= SILENT_LOOKS:
-            seconds = SILENT_LOOKS * LOOK_S
-            self.lose(f"nothing was heard of the worker process for {seconds:g} s{self._state()}")
+            seconds, state = SILENT_LOOKS * LOOK_S, self._clock.state()
+            self.lose(f"nothing was heard of the worker process for {seconds:g} s: {_WHY.get(state, _IDLE)}")
 
     def lose(self, cause: str) -> None:
         """Tell the inbox that it is lost, once, and end it."""
@@ -132,15 +137,6 @@ class WorkerProcess:
             if not self._ended:
                 self._ended = True
                 self._inbox.put((self.worker, end))
-
-    def _state(self) -> str:
-        """What Linux says of it."""
-        try:
-            stat = Path(f"/proc/{self.process.pid}/stat").read_text(encoding="ascii", errors="replace")
-        except OSError:
-            return ""
-        stopped = stat.rpartition(")")[2].split()[0] in "Tt"
-        return ": it is stopped (SIGSTOP or a debugger)" if stopped else ", though it is not stopped"
 
 
 class WorkerPool:

@@ -23,7 +23,7 @@ from tests.worlds.real_workers import own_workers, workers_of
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are found in /proc")
 
 WORLD = "tests.worlds.real_workers"
-FAILS, EXITS, COMPUTES = range(3)
+FAILS, EXITS, COMPUTES, COMPUTES_ALONE, HANGS = range(5)
 
 
 def pool_of(entry: str, workers: int = 1, **options: Any) -> WorkerPool:
@@ -87,8 +87,9 @@ def test_a_worker_that_is_stopped_is_found_by_its_silence_and_ended() -> None:
         assert pool.inbox.get(timeout=patience_s()) == (1, Alive())
 
 
-def test_a_worker_that_computes_for_long_is_not_silent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its heart-beats come from another thread than the one that computes."""
+@pytest.mark.parametrize("how", [COMPUTES, COMPUTES_ALONE])
+def test_a_worker_that_computes_for_long_is_not_silent(monkeypatch: pytest.MonkeyPatch, how: int) -> None:
+    """Its heart-beats come from another thread; where that has no turn the process's CPU time tells."""
     looks: list[int] = []
     look = WorkerProcess.look
 
@@ -98,10 +99,17 @@ def test_a_worker_that_computes_for_long_is_not_silent(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(WorkerProcess, "look", counted)
     with ready(pool_of("echo")) as pool:
-        pool.workers[0].send(Forget(COMPUTES))
+        pool.workers[0].send(Forget(how))
         pool.workers[0].send(StopSteps())
         wait_until(lambda: len(looks) > 20, "nobody looks")
-        assert pool.inbox.empty() and 0 < max(looks) < 16, looks
+        assert pool.inbox.empty() and max(looks) < 16, looks
+
+
+def test_a_worker_that_hangs_with_all_its_threads_is_found() -> None:
+    with ready(pool_of("echo")) as pool:
+        pool.workers[0].send(Forget(HANGS))
+        cause = "nothing was heard of the worker process for 4 s: it waits for something that does not come"
+        assert end_of(pool) == (0, Died(cause))
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Processes that this one has started, by Linux's account, and entries for workers without a model."""
 
 import ctypes
+import itertools
 import os
 import time
 from collections.abc import Mapping
@@ -59,6 +60,10 @@ def misbehave(how: int) -> None:
         os._exit(7)
     if how == 2:
         ctypes.CDLL(None).sleep(100_000)  # computes, without the interpreter's lock
+    if how == 3:
+        sum(itertools.repeat(0, 10**12))  # computes and keeps the interpreter's lock
+    if how == 4:
+        ctypes.PyDLL(None).sleep(100_000)  # waits and keeps the interpreter's lock
 
 
 def never_ready(control: Control, start: Mapping[str, Any]) -> None:
