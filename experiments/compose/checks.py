@@ -7,7 +7,7 @@ from experiments.compose.cache_pairs import check_cache_pair
 from experiments.compose.migration_checks import check_migrations
 from experiments.compose.stage_checks import check_stages
 from experiments.compose.start_checks import check_instance_starts
-from experiments.config.config import ANY_DRIVER, ESTIMATES, STARTS, STEP_TIMES, RunConfig
+from experiments.config.config import ANY_DRIVER, DTYPES, ESTIMATES, FLOAT32, STARTS, STEP_TIMES, RunConfig
 from experiments.config.data_parallel import check_data_parallel
 from experiments.config.faults_config import check_faults
 from experiments.config.instances_config import RESERVES, check_instances
@@ -43,6 +43,7 @@ def check(config: RunConfig) -> None:
             f"driver.carries_out={config.driver.carries_out} is for simulations: leave it out, for real "
             "workers carry out what they can"
         )
+    _check_worker_model(config)
     _check_uncertainty(config)
     check_instances(config.system.instances, config.system.scaler.name, config.system.live.name)
     _check_elastic(config)
@@ -52,6 +53,17 @@ def check(config: RunConfig) -> None:
     check_pipeline_parallel(config)
     check_pipeline(config.pipeline)
     check_stages(config)
+
+
+def _check_worker_model(config: RunConfig) -> None:
+    model = config.model
+    if model.dtype not in DTYPES:
+        raise UserError(f"model.dtype={model.dtype} is unknown: write one of {', '.join(DTYPES)}")
+    if config.kind == "simulate" and (model.checkpoint is not None or model.dtype != FLOAT32):
+        raise UserError(
+            "model.checkpoint and model.dtype are for realexec run: leave them out, for a simulation "
+            "computes no tokens"
+        )
 
 
 def _check_uncertainty(config: RunConfig) -> None:

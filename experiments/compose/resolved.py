@@ -9,7 +9,7 @@ from typing import Any, Final
 import yaml
 
 from experiments.compose.checks import check
-from experiments.config.config import ANY_DRIVER, STAY, RunConfig
+from experiments.config.config import ANY_DRIVER, FLOAT32, STAY, RunConfig
 from experiments.config.faults_config import NO_FAULTS
 from experiments.config.migration_config import LIVE
 from experiments.config.models_config import ONE
@@ -59,6 +59,10 @@ def resolved_yaml(config: RunConfig) -> str:
     if config.trace.resample is None:
         for key in NO_RESAMPLING:
             del data["trace"][key]
+    if config.model.checkpoint is None:
+        del data["model"]["checkpoint"]
+    if config.model.dtype == FLOAT32:
+        del data["model"]["dtype"]
     if config.uncertainty == OFF:
         del data["uncertainty"]
     if config.engine.usage_context == USAGE_CONTEXTS[0]:
@@ -68,7 +72,7 @@ def resolved_yaml(config: RunConfig) -> str:
     if config.engine.max_model_len is None:
         del data["engine"]["max_model_len"]
     # YAML reads some unprintable characters back as others, unless all that is not ASCII is escaped.
-    paths = (config.out, config.trace.path, config.engine.profile)
+    paths = (config.out, config.trace.path, config.engine.profile, config.model.checkpoint)
     plain = "".join(path or "" for path in paths).isprintable()
     return _HEADER + str(yaml.safe_dump(data, sort_keys=False, allow_unicode=plain, width=1000))
 
@@ -114,6 +118,9 @@ def read_resolved(path: Path | str) -> RunConfig:
         if isinstance(data.get("system"), dict):
             for group in _SELDOM_POLICIES:
                 data["system"].setdefault(group, dataclasses.asdict(STAY))
+        if isinstance(data.get("model"), dict):
+            data["model"].setdefault("checkpoint", None)
+            data["model"].setdefault("dtype", FLOAT32)
         if isinstance(data.get("engine"), dict):
             data["engine"].setdefault("usage_context", USAGE_CONTEXTS[0])
             data["engine"].setdefault("max_model_len", None)

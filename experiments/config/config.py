@@ -15,6 +15,8 @@ Kind = Literal["simulate", "realexec"]
 
 ESTIMATES: Final = ("model", "artefact")
 STARTS: Final = ("warm", "host", "ssd", "remote")
+FLOAT32: Final = "float32"
+DTYPES: Final = (FLOAT32, "bfloat16")  # what real workers compute in
 STEP_TIMES: Final = ("auto", "whole_step", "op_table", "linear", "calibrated_roofline", "roofline")
 
 
@@ -137,12 +139,16 @@ class ModelConfig:
     """A model of the hardware catalogue, ``tp`` GPUs per replica, or for each of its ``pp`` pipeline stages.
 
     ``pp_cut``: into which layers it is cut (``hwmodels.stage_cuts``): a name, or the layers of each stage.
+    ``checkpoint``: the folder that real workers read its parameters from; none: they are random. ``dtype``:
+    what they compute in.
     """
 
     name: str
     tp: int
     pp: int = 1
     pp_cut: str = "layers"
+    checkpoint: str | None = None
+    dtype: str = FLOAT32
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from experiments.build import build
 from experiments.build.data_plane import has_data_plane
 from experiments.build.fleet import fleet_of
 from experiments.compose.resolved import resolved_yaml
-from experiments.config.config import RunConfig
+from experiments.config.config import ModelConfig, RunConfig
 from experiments.policy.watch import PolicyWatch
 from experiments.results.elastic_summary import elastic_summary
 from experiments.results.journal_file import NAME as JOURNAL_NAME
@@ -45,7 +45,7 @@ def real_run(
     config_yaml = resolved_yaml(config)
     write_config(folder, config_yaml)  # now, so that the journal of a run that is killed can be replayed
     metrics = RunMetrics()
-    model, total = transformers_config(config.model.name), len(prepared.workload)
+    model, total = worker_model(config.model), len(prepared.workload)
     assert config.workers is not None
     with ExitStack() as stack:
         journal = None
@@ -90,6 +90,12 @@ def transformers_config(name: str) -> dict[str, Any]:
         "max_position_embeddings": shape.max_context_tokens,
         "tie_word_embeddings": shape.tied_embeddings,
     }
+
+
+def worker_model(model: ModelConfig) -> dict[str, Any]:
+    """What workers and the token check are told of the model: its shape, or the checkpoint that has it."""
+    keys = transformers_config(model.name) | {"dtype": model.dtype}
+    return keys if model.checkpoint is None else keys | {"checkpoint": model.checkpoint}
 
 
 def _summary(

@@ -370,3 +370,17 @@ def test_a_policy_that_cannot_be_made_is_refused(policy: PolicyConfig, words: li
 )
 def test_the_objective_follows_the_model_unless_it_is_given(words: list[str], ttft_ms: float) -> None:
     assert load_config([*words, "cluster=a100_x8", "out=OUT"], "simulate").slo.ttft_ms == ttft_ms
+
+
+def test_what_real_workers_compute_with_is_kept_and_is_no_simulations(tmp_path: Path) -> None:
+    words = ["out=OUT", "model=smollm2_135m", "model.checkpoint=some folder", "model.dtype=bfloat16"]
+    config = load_config(words, "realexec")
+    assert (config.model.checkpoint, config.model.dtype) == ("some folder", "bfloat16")
+    (tmp_path / "config.yaml").write_text(resolved_yaml(config), encoding="utf-8")
+    assert load_resolved(tmp_path / "config.yaml") == config
+    assert "dtype" not in resolved_yaml(load_config(["out=OUT"], "realexec"))
+    for word in words[2:]:
+        with pytest.raises(UserError, match=r"model\.checkpoint and model\.dtype are for realexec run"):
+            simulated(word)
+    with pytest.raises(UserError, match=r"model\.dtype=float16 is unknown: write one of float32, bfloat16"):
+        load_config(["out=OUT", "model.dtype=float16"], "realexec")

@@ -36,6 +36,7 @@ PARAMETERS = {
     "qwen3_30b_a3b": 30_532_122_624,
     "mixtral_8x7b": 46_702_792_704,
     "deepseek_v2_lite": 15_706_484_224,
+    "smollm2_135m": 134_515_008,
 }
 # Known to three digits only.
 ABOUT = {"opt_66b": 65.7e9}

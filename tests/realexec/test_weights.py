@@ -11,6 +11,8 @@ pytest.importorskip("transformers")
 
 import torch
 
+from experiments.config.config import ModelConfig
+from experiments.run.real_run import worker_model
 from realexec.checkpoint import write_checkpoint
 from realexec.layer_layout import ALIGN_BYTES
 from realexec.model_runner import ModelRunner
@@ -237,3 +239,13 @@ def test_checkpoints_of_several_files_are_read(tmp_path: Path) -> None:
 def test_other_dtypes_and_devices_are_refused_in_words(keys: dict, words: str) -> None:
     with pytest.raises(UserError, match=words):
         model_spec({**TINY, **keys})
+
+
+def test_a_run_tells_workers_of_its_checkpoint(tmp_path: Path) -> None:
+    tiny = worker_model(ModelConfig("tiny_llama", 1))
+    write_checkpoint(tiny, SEED, tmp_path)
+    told = worker_model(ModelConfig("tiny_llama", 1, checkpoint=str(tmp_path), dtype="bfloat16"))
+    spec = model_spec(told)
+    assert (spec.checkpoint, spec.dtype, spec.layers) == (tmp_path, torch.bfloat16, 4)
+    with pytest.raises(UserError, match=r"model\.num_hidden_layers is 30, but .* says 4"):
+        model_spec(worker_model(ModelConfig("smollm2_135m", 1, checkpoint=str(tmp_path))))
