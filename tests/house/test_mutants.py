@@ -68,9 +68,9 @@ def test_a_line_that_is_gone_or_there_twice_is_told(tree: Path, text: str, where
         place_of(HALF, tree)
 
 
-def test_mutants_are_enough_of_all_three_packages_and_each_has_tests_that_exist() -> None:
+def test_mutants_are_enough_of_four_packages_and_each_has_tests_that_exist() -> None:
     assert len(MUTANTS) >= 40 and len({one.name for one in MUTANTS}) == len(MUTANTS)
-    assert {one.package for one in MUTANTS} == {"serving", "simcore", "policies"}
+    assert {one.package for one in MUTANTS} == {"serving", "simcore", "policies", "realexec"}
     for one in MUTANTS:
         assert one.old != one.new and one.tests, one.name
         assert all((running.ROOT / file).is_file() for file in one.tests), one.name
