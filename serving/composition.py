@@ -24,8 +24,9 @@ from serving.protocols.migration import Migrator
 from serving.services.colocated import Colocated, Queue
 from serving.services.disaggregated import Disaggregated
 from serving.services.gpu_seats import GpuSeats
-from serving.services.migrating import Migrating, Rounds
+from serving.services.migrating import Migrating
 from serving.services.pipeline import Pipeline, PipelineSetup
+from serving.services.rounds import Rounds
 from serving.services.service import Service
 from serving.services.victim_moves import VictimParts
 from serving.vocabulary.actions import Load
@@ -117,9 +118,9 @@ def compose(
         found = {model: one for model, one in services.items() if isinstance(one, Pipeline)}
         control = StageControl(pipelines.scaling, engines, found, pipelines.seats, pool.place)
     elif elastic is None:
-        control = FixedReplicas(starts, engines, services, _rounds(services, serving))
+        control = FixedReplicas(starts, engines, services, _rounds(services, serving, present))
     else:
-        rounds, reports = _rounds(services, serving), _reports_of(services)
+        rounds, reports = _rounds(services, serving, present), _reports_of(services)
         control = Elastic(elastic, replicas, engines, services, pool.place, rounds, reports)
     return Controller(engines, requests, services, transfer_ids, control, present)
 
@@ -204,13 +205,14 @@ def _load_reports(books: _Books, replicas: Sequence[int], options: ServiceOption
     return LoadReports(books.engines, replicas, period_ns, books.present, at_step_ends)
 
 
-def _rounds(services: Mapping[str, Service], options: ServiceOptions) -> Rounds | None:
+def _rounds(services: Mapping[str, Service], options: ServiceOptions, present: Present) -> Rounds | None:
     """None: nobody migrates."""
     migrating = [service for service in services.values() if isinstance(service, Migrating)]
     if options.migration is None:
         return None
     every = getattr(options.migration.migrator, "rounds", 1)
-    return Rounds(migrating, options.migration.period_ns, every if type(every) is int and every > 0 else 1)
+    every = every if type(every) is int and every > 0 else 1
+    return Rounds(migrating, options.migration.period_ns, present, every)
 
 
 def _reports_of(services: Mapping[str, Service]) -> dict[str, LoadReports]:

@@ -21,7 +21,7 @@ from serving.engine.load_reports import LoadReports
 from serving.protocols.provisioning import MissingInstances
 from serving.protocols.scale_answers import CheckedScaler, checked_arbiter
 from serving.protocols.scaling import OBSTACLES, Obstacle, ScaleDecision, ScalingView
-from serving.services.migrating import Rounds
+from serving.services.rounds import Rounds
 from serving.services.service import Service
 from serving.vocabulary.actions import Action
 from serving.vocabulary.events import (

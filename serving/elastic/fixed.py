@@ -9,7 +9,7 @@ from serving.elastic.replica_control import Handler
 from serving.engine.engine import Engine
 from serving.engine.progress import GONE
 from serving.parameters.loads import Loads
-from serving.services.migrating import Rounds
+from serving.services.rounds import Rounds
 from serving.services.service import Service
 from serving.vocabulary.actions import Action, Load
 from serving.vocabulary.events import (
@@ -67,7 +67,8 @@ class FixedReplicas:
         for load in self._starts:
             self._loads.begin(load)
             actions.append(load)
-        self._arm(now_ns, actions)
+        if self._rounds is not None:
+            self._rounds.opened(actions)
 
     def _loaded(self, now_ns: int, event: Loaded, actions: list[Action]) -> None:
         endpoint = self._loads.loaded(event)
@@ -91,12 +92,7 @@ class FixedReplicas:
 
     def _woke(self, now_ns: int, event: Woke, actions: list[Action]) -> None:
         assert self._rounds is not None, "nobody asked to be woken"
-        self._rounds.look(actions)
-        self._arm(now_ns, actions)
-
-    def _arm(self, now_ns: int, actions: list[Action]) -> None:
-        if self._rounds is not None:
-            actions.append(self._rounds.next_wake(now_ns))
+        self._rounds.woke(now_ns, actions)
 
     def arrived(self, now_ns: int, model: str, actions: list[Action]) -> None:
         """Nothing follows."""

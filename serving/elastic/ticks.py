@@ -1,11 +1,11 @@
 """When the load monitor looks, and when instances are paired: one ``Wake`` at a time serves both.
 
-Without rounds (``serving.services.migrating.Rounds``) the clock runs while the monitor has something to look
+Without rounds (``serving.services.rounds.Rounds``) the clock runs while the monitor has something to look
 at. With rounds it runs from the opening of the world on, once per round, and the monitor looks at the first
 round that is not before its time.
 """
 
-from serving.services.migrating import Rounds
+from serving.services.rounds import Rounds
 from serving.vocabulary.actions import Action, Wake
 
 

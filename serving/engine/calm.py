@@ -23,10 +23,10 @@ class Calm:
     """Of the instances of a model. ``restless``: those that may have fewer free blocks than ``calm_blocks``.
 
     All others have more until ``calm_ns`` by the report that is told, and until ``coming_calm_ns`` by the one
-    that is coming; ``due_ns`` is when that is looked at.
+    that is coming; ``due_ns`` is when that is looked at. ``news``: one is restless now, or may be earlier.
     """
 
-    __slots__ = ("_calm_blocks", "_due", "_known", "_steps", "restless")
+    __slots__ = ("_calm_blocks", "_due", "_known", "_steps", "news", "restless")
 
     def __init__(
         self, calm_blocks: Callable[[LoadReport], int], steps: StepCounts, known: Mapping[int, InstanceLoad]
@@ -34,6 +34,7 @@ class Calm:
         self._calm_blocks, self._steps, self._known = calm_blocks, steps, known
         self.restless: dict[int, None] = dict.fromkeys(known)
         self._due: list[tuple[int, int]] = []
+        self.news = False
 
     def comes(self, known: InstanceLoad, coming: LoadReport, now_ns: int) -> None:
         """Batch or queue have changed; ``known.since`` -1: in the middle of a run."""
@@ -45,6 +46,7 @@ class Calm:
         known.calm_ns = -1
         known.moved_ns = tick_ns
         self.restless[known.engine.id] = None
+        self.news = True
 
     def expire(self, now_ns: int) -> None:
         """Those that were calm until now are so no more."""
@@ -63,6 +65,10 @@ class Calm:
                 known.due_ns = NEVER_NS
                 heappop(due)
                 self.restless[replica] = None
+
+    def until_ns(self) -> int:
+        """Until when none becomes restless, if nothing changes; 0: one is."""
+        return 0 if self.restless else self._due[0][0] if self._due else NEVER_NS
 
     def again(self, known: InstanceLoad, tick_ns: int) -> bool:
         """A restless one has been settled: is it calm now?"""
@@ -83,7 +89,9 @@ class Calm:
         until_ns = min(known.calm_ns, known.coming_calm_ns)
         if until_ns < 0:
             self.restless[known.engine.id] = None
+            self.news = True
         elif until_ns < known.due_ns:
+            self.news = True
             known.due_ns = until_ns
             heappush(self._due, (until_ns, known.engine.id))
 

@@ -193,10 +193,12 @@ class KvLedger:
 
     def blocks_of_steps(self, steps: int) -> int:
         """Blocks that those who decode take in the next steps."""
-        block = self.block_tokens
+        block, phases = self.block_tokens, self._phases
         rounds, rest = divmod(steps, block)
-        phases = [self._phases[(self.steps_done + step) % block] for step in range(rest)]
-        return self.decoding * rounds + sum(phases)
+        first = self.steps_done % block
+        end = first + rest
+        more = sum(phases[first:end]) if end <= block else sum(phases[first:]) + sum(phases[: end - block])
+        return self.decoding * rounds + more
 
     def admit(self, one: Waiting, start: int, decodes: bool) -> None:
         """A request leaves the queue and begins at ``start``, behind what is stored; ``reserve`` follows.

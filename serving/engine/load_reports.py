@@ -24,7 +24,7 @@ from serving.vocabulary.events import Arrived, Loaded, LoadStopped, Opened, Sent
 from serving.vocabulary.present import Present
 
 # At the time of a tick these come before it (``simcore.simulation`` has the order), all others after it.
-_BEFORE_TICKS: Final = frozenset((Opened, Arrived, Sent, Loaded, LoadStopped))
+BEFORE_TICKS: Final = frozenset((Opened, Arrived, Sent, Loaded, LoadStopped))
 
 
 class LoadReports:
@@ -54,11 +54,11 @@ class LoadReports:
         for replica in replicas:
             self.add(engines[replica])
 
-    def watch(self, calm_blocks: Callable[[LoadReport], int]) -> bool:
-        """Somebody asks which are ``short`` of memory; False: that is not known of reports at changes."""
+    def watch(self, calm_blocks: Callable[[LoadReport], int]) -> Calm | None:
+        """Somebody asks which are ``short`` of memory; None: that is not known of reports at changes."""
         if self.at_step_ends:
             self._calm = Calm(calm_blocks, self._steps, self._known)
-        return self.at_step_ends
+        return self._calm
 
     def add(self, engine: Engine) -> None:
         """An instance makes reports from now on."""
@@ -191,7 +191,7 @@ class LoadReports:
         now_ns = present.now_ns
         if now_ns >= self._due_ns:
             tick_ns = now_ns // self.period_ns * self.period_ns
-            if tick_ns == now_ns and type(present.event) in _BEFORE_TICKS:
+            if tick_ns == now_ns and type(present.event) in BEFORE_TICKS:
                 tick_ns -= self.period_ns
             if tick_ns > self._tick_ns:
                 self._tick_ns = tick_ns
@@ -210,9 +210,8 @@ class LoadReports:
         free = free_blocks_after(engine, steps)
         if free != known.free_blocks:
             known.free_blocks = free
-            known.report = (
-                known.report._replace(free_blocks=free) if self.at_step_ends and known.report else None
-            )
+            told = known.report
+            known.report = LoadReport(*told[:3], free, *told[4:]) if self.at_step_ends and told else None
 
     def _comes(self, known: InstanceLoad, since: int) -> None:
         """Batch and queue as they are now will be told after another step. ``since`` -1: at the next tick."""

@@ -1,9 +1,10 @@
 """A colocated model whose running requests migrate: the service itself, with migrations around it."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Final, Literal
+from typing import Literal
 
 from serving.engine import boundary
+from serving.engine.calm import Calm
 from serving.engine.engine import Engine
 from serving.engine.fleet import Fleet
 from serving.kv.migration import Migrations
@@ -16,20 +17,21 @@ from serving.protocols.load_report import LoadReport
 from serving.protocols.migration import CALM, Migrator, Pair, calm_blocks, chosen_request, paired
 from serving.services.colocated import Colocated
 from serving.services.decoding_view import Decoding
+from serving.services.rounds import Rounds
 from serving.services.victim_moves import VictimMoves, VictimParts
-from serving.vocabulary.actions import Action, Wake
+from serving.vocabulary.actions import Action
 from serving.vocabulary.events import Ran, Sent
 from serving.vocabulary.present import Present
 from serving.vocabulary.replica import Replica, Role
 from serving.vocabulary.request import Request
 
-_WHY: Final = "instances are paired for migration"
-
 
 class Migrating:
     """``inner`` serves; here its instances are paired and its running requests moved."""
 
-    __slots__ = ("_engines", "_migrator", "_requests", "_victims", "_view", "inner", "migrations")
+    __slots__ = (
+        "_calm", "_engines", "_migrator", "_requests", "_victims", "_view", "inner", "migrations", "rounds",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -49,8 +51,10 @@ class Migrating:
         moves = Moves(engines, Pieces(engines, rules.kv_bytes_per_token), transfer_ids)
         self.migrations = Migrations(engines, moves, rules, present, self._choose, self._handed_over)
         self._view = Instances(inner.fleet, engines, self.migrations, present, period_ns)
+        self._calm: Calm | None = None
         if inner.fleet.reports is not None and hasattr(migrator, CALM.method):
-            self._view.watched = inner.fleet.reports.watch(self._calm_blocks)
+            self._calm = self._view.calm = inner.fleet.reports.watch(self._calm_blocks)
+        self.rounds: Rounds | None = None  # where some are left out, to ask for one
         self._victims: VictimMoves | None = None
         if victims is not None:
             blocks, clock = victims.reserve_blocks[inner.model], (present, period_ns)
@@ -62,6 +66,17 @@ class Migrating:
             if self._victims is not None:
                 self._victims.forget(pair.source)
             self.migrations.begin(pair, actions)
+
+    def quiet_until_ns(self) -> int:
+        """Before then nobody is paired, if nothing happens; 0: who knows."""
+        return self._view.quiet_until_ns()
+
+    def _rouse(self, actions: list[Action]) -> None:
+        """Something has happened: is an instance to be looked at, or earlier than before?"""
+        calm = self._calm
+        if calm is not None and calm.news and self.rounds is not None:
+            calm.news = False
+            self.rounds.rouse(self._view.quiet_until_ns(), actions)
 
     def _calm_blocks(self, report: LoadReport) -> int:
         return calm_blocks(self._migrator, report)
@@ -91,6 +106,8 @@ class Migrating:
             inner.ran(engine, event, actions)
             if self._victims is not None:
                 self._victims.look(engine, actions)
+            if self._calm is not None and self._calm.news:
+                self._rouse(actions)
             return
         halted = engine.halts and not event.running
         one = migrations.of_replica[engine.id]
@@ -101,6 +118,7 @@ class Migrating:
             boundary.go_on(engine, actions)
         migrations.chose(engine, actions)
         self._look_at((one.source, one.destination))
+        self._rouse(actions)
 
     def _look_at(self, replicas: Iterable[int]) -> None:
         """Requests have come there, or left, or may begin now: that is reported."""
@@ -122,6 +140,7 @@ class Migrating:
             self._settle(self.inner.fleet.members)
             source = self.migrations.sent(event, actions)
             self._look_at(self.inner.fleet.members)
+            self._rouse(actions)
             return source
         return self.inner.sent(event, actions)
 
@@ -131,6 +150,7 @@ class Migrating:
         self.migrations.left(replica, actions)
         self.inner.leave(replica, actions)
         self._look_at(self.inner.fleet.members)
+        self._rouse(actions)
 
     def lose(self, engine: Engine, cause: str, actions: list[Action]) -> list[int]:
         """An instance is gone."""
@@ -138,6 +158,7 @@ class Migrating:
         self.migrations.lost(engine.id, actions)
         failed = self.inner.lose(engine, cause, actions)
         self._look_at(self.inner.fleet.members)
+        self._rouse(actions)
         return failed
 
     def outstanding(self, replica: int) -> int:
@@ -193,6 +214,7 @@ class Migrating:
     def feed(self, actions: list[Action]) -> None:
         """See ``Colocated``."""
         self.inner.feed(actions)
+        self._rouse(actions)
 
     def refusal(self, now_ns: int, request: Request) -> str | None:
         """See ``Colocated``."""
@@ -201,21 +223,24 @@ class Migrating:
     def arrived(self, request: Request, actions: list[Action]) -> None:
         """See ``Colocated``."""
         self.inner.arrived(request, actions)
+        self._rouse(actions)
 
     def join(self, replica: Replica, role: Role, actions: list[Action]) -> None:
         """See ``Colocated``."""
         self.inner.join(replica, role, actions)
+        self._rouse(actions)
 
     def started(self, engine: Engine, actions: list[Action]) -> None:
         """See ``Colocated``."""
         self.inner.started(engine, actions)
+        self._rouse(actions)
 
 
 class Instances:
     """What a policy sees when it pairs (``serving.protocols.migration.InstancesView``)."""
 
     __slots__ = (
-        "_engines", "_fleet", "_migrations", "_period_ns", "_present", "model", "nearly_full", "watched",
+        "_engines", "_fleet", "_migrations", "_period_ns", "_present", "calm", "model", "nearly_full",
     )  # fmt: skip
 
     def __init__(
@@ -228,7 +253,7 @@ class Instances:
     ) -> None:
         self._fleet, self._engines, self._migrations, self._present = fleet, engines, migrations, present
         self._period_ns, self.model = period_ns, fleet.model
-        self.watched = False
+        self.calm: Calm | None = None
         self.nearly_full: Sequence[int] = ()
 
     @property
@@ -254,10 +279,15 @@ class Instances:
             return ()
         return sorted([one for one in fleet.members if one not in fleet and fleet.load(one, "outstanding")])
 
+    def quiet_until_ns(self) -> int:
+        """Before then no instance is short, if nothing happens; 0: who knows."""
+        calm, fleet = self.calm, self._fleet
+        return 0 if calm is None or len(fleet.members) != fleet.replicas else calm.until_ns()
+
     def short(self) -> Sequence[int]:
         """See ``LoadReports``; all of them where that is not known."""
         reports = self._fleet.reports
-        return reports.short() if reports is not None and self.watched else self._fleet.alive()
+        return self._fleet.alive() if reports is None or self.calm is None else reports.short()
 
     def load(self, replica: int, signal: Literal["outstanding", "kv_demand"]) -> int:
         """As dispatchers see it."""
@@ -283,29 +313,3 @@ class Instances:
     def engaged(self, replica: int) -> bool:
         """Whether a migration from or to it is under way."""
         return replica in self._migrations.of_replica
-
-
-class Rounds:
-    """Once per period instances of the services whose running requests migrate are paired.
-
-    ``every``: only in every such period something can come of it.
-    """
-
-    __slots__ = ("_every_ns", "_services", "period_ns")
-
-    def __init__(self, services: Iterable[Migrating], period_ns: int, every: int = 1) -> None:
-        self._services = tuple(services)
-        self.period_ns, self._every_ns = period_ns, period_ns * every
-
-    def look(self, actions: list[Action]) -> None:
-        """A period is over."""
-        for service in self._services:
-            service.look(actions)
-
-    def wake(self, now_ns: int) -> Wake:
-        """To be called a period from now."""
-        return Wake(now_ns + self.period_ns, _WHY)
-
-    def next_wake(self, now_ns: int) -> Wake:
-        """To be called when something can come of it."""
-        return Wake((now_ns // self._every_ns + 1) * self._every_ns, _WHY)

@@ -37,7 +37,16 @@ class StepsSince:
         if replica == self._reporting and before_ns <= self._ended_ns:
             return _steps_before(before_ns, self._ended)
         machine = self._machines[replica]
-        return 0 if machine.run is None else _steps_before(before_ns, _progress(machine))
+        if machine.run is None:
+            return 0
+        booked, head = machine._joins.booked, machine._head
+        left = (before_ns << FRACTION_BITS) - machine._start_fixed - head
+        if left <= 0:
+            return booked
+        if head > 0:
+            booked += 1
+        first = machine._first
+        return booked + steps_to_reach(first, machine._slope, left) - 1 if first else booked
 
     def least_step_ns(self, replica: int, requests: int) -> int:
         """By what its steps cost."""
