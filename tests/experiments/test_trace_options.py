@@ -48,7 +48,7 @@ def test_every_drawn_trace_takes_plain_parameters_with_defaults(name: str) -> No
 
 def test_parameters_are_typed_by_the_function_they_go_to() -> None:
     config = trace("trace=llumnix_ls", "trace.gap_cv=4", "trace.requests=50")
-    assert config.params == {"requests": 50, "rate_per_s": None, "gap_cv": 4.0}
+    assert config.params == {"requests": 50, "rate_per_s": None, "gap_cv": 4.0, "priority_ratio": 0.0}
     assert len(selected(config, seed=1)) == 50
     for words, part in (
         (["trace=llumnix_ls", "trace.requests=1.5"], "trace.requests wants an integer"),
