@@ -54,12 +54,12 @@ class Judge:
             return []
         told = f"{one.case.set_up.name}: {metric.label}, {one.system}"
         low, high = (paper * bound for bound in bounds)
-        claim = Claim(f"{number(paper)} s", low, high, slack=1.0, kind="paper_number")
+        claim = Claim(f"{number(paper)} {metric.unit}".rstrip(), low, high, slack=1.0, kind="paper_number")
         values = self._values(metric, one.case)
         if isinstance(values, str):
             return [claim.not_comparable(told, one.case.set_up.stand_in, values)]
         found = mean_of(values)
-        row = judged_over(told, claim, found, one.case.set_up.stand_in, _first(values), unit="s")
+        row = judged_over(told, claim, found, one.case.set_up.stand_in, _first(values), unit=metric.unit)
         moved = moved_alone(self.outcomes, claim, metric, one.case)
         return [kept(replace(row, ratio=found.value / paper), one.case, values, *moved)]
 
@@ -99,7 +99,7 @@ class Judge:
             if isinstance(values, str):
                 return unmeasured.not_comparable(name, set_up.stand_in, values)
             found[one.system] = values
-        row = in_order(name, labels, found, "s", set_up.stand_in, "paper_direction")
+        row = in_order(name, labels, found, metric.unit, set_up.stand_in, "paper_direction")
         told, keys = moved_order(self.outcomes, metric, [one.case for one in curves])
         saved = ((SEED, set_up.name), *keys)
         return replace(row, why=joined(row.why, told) if row.verdict != "in band" else row.why, saved=saved)
