@@ -1,0 +1,102 @@
+"""Real runs in which something moves: hand-overs, loads through a chain, live layers, migrations, a death.
+
+A run in which nothing moved proves nothing, so each says how much did. Tokens are an undisturbed worker's.
+"""
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiments import cli, realexec_cli
+from tests.worlds.processes import REAL, patience_s, started, wait_until
+from tests.worlds.real_runs import of_group
+
+pytestmark = pytest.mark.real
+
+TRACE = ("trace=azure_conv_like", "trace.tokens_scale=0.05", "journal=true")
+# What one instance cannot do in time, by far: it scales up on any machine.
+LIVE = (
+    "system=blitzscale",
+    "system.instances.split=false",
+    "system.scaler.prefill=[0.01,0.02]",
+    "system.live.slo_ms=0",
+    "trace.rate_per_s=200",
+    "workers=3",
+)
+MAIN = "from experiments.realexec_cli import main\nif __name__ == '__main__': main()"
+
+
+def moved(folder: Path, *words: str) -> dict[str, Any]:
+    """A real run whose tokens are exact and whose journal replays; its summary."""
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    assert realexec_cli.run(["run", *TRACE, *words, f"out={folder}"]) == 0
+    summary: dict[str, Any] = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    real = summary["real"]
+    assert (real["tokens_different"], real["first_difference"], real["workers_lost"]) == (0, None, [])
+    assert real["tokens_checked"] > 100 and real["tokens_recomputed"] == real["tokens_unchecked"] == 0
+    assert summary["requests"]["finished"] == summary["requests"]["arrived"]
+    assert real["shaped_bytes_per_s"]["nic"] == 2.5e7
+    assert cli.run(["replay", str(folder)]) == 0
+    return summary
+
+
+def test_prompts_are_handed_over_for_real(tmp_path: Path) -> None:
+    real = moved(tmp_path / "run", "system=distserve_half", "workers=2", "trace.limit=12")["real"]
+    assert real["handoffs"] >= 8 and real["kv_bytes"] > 0 and real["loads"] == 0
+
+
+def test_instances_load_through_a_chain_and_run_the_layers_they_have(tmp_path: Path) -> None:
+    summary = moved(tmp_path / "run", *LIVE, "trace.limit=40")
+    real = summary["real"]
+    assert real["loads"] >= 2 and real["units_forwarded"] > 0, "the second instance loads from the first"
+    assert real["loaded_bytes"] >= 2 * 15_803_392
+    assert real["live_passes"] == summary["live"]["passes"] > 0
+    assert set(summary["live"]["layer_counts_seen"]) <= set(real["live_layer_counts"])
+    assert len(real["live_layer_counts"]) >= 2 and real["activation_bytes"] > 0
+
+
+def test_running_requests_migrate_for_real(tmp_path: Path) -> None:
+    migrating = ("system=vllm", "system/migration=least_loaded", "system/dispatch=round_robin")
+    often = ("migration.period_ms=20", "trace.rate_per_s=60", "workers=2", "trace.limit=16")
+    summary = moved(tmp_path / "run", *migrating, *often)
+    assert summary["real"]["migrations"] == summary["migrations"]["committed"] > 0
+    assert summary["real"]["kv_bytes"] > 0 and summary["real"]["handoffs"] == 0
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are looked up in /proc")
+def test_the_source_of_a_load_dies(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The load stops, only what the dead worker had fails, and the journal replays."""
+    pytest.importorskip("torch")
+    folder = tmp_path / "run"
+
+    def lines() -> list[bytes]:
+        return [line for file in tmp_path.glob("*/journal") for line in file.read_bytes().splitlines()]
+
+    def workers(group: int) -> list[int]:
+        found = {}
+        for number in of_group(group):
+            words = Path(f"/proc/{number}/cmdline").read_bytes().split(b"\0")
+            if b"realexec-worker" in words:
+                found[int(words[words.index(b"realexec-worker") + 1])] = number
+        return [found[one] for one in sorted(found)]
+
+    with started(
+        MAIN, "run", *TRACE, *LIVE, "trace.limit=40", "out=run", cwd=tmp_path, start_new_session=True
+    ) as run:
+        wait_until(lambda: any(b'["load",' in line for line in lines()), "nothing was loaded", REAL)
+        os.kill(workers(run.pid)[0], signal.SIGKILL)
+        out, err = run.communicate(timeout=patience_s(REAL))
+    assert (run.returncode, err) == (4, ""), out
+    summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    requests, real = summary["requests"], summary["real"]
+    assert requests["failed"] > 0 and requests["failed"] + requests["finished"] == 40
+    assert real["workers_lost"] == [[0, "the worker process was ended by SIGKILL"]]
+    assert real["loads_stopped"] > 0 and real["tokens_different"] == 0
+    told = b"\n".join(lines())
+    assert b'["lost",0,' in told and b'["losthost",0,' in told and b'["loadstopped",' in told
+    assert cli.run(["replay", str(folder)]) == 0
