@@ -3,7 +3,20 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from experiments.llumnix import fig03, fig04, fig05, fig10, fig11, fig13, fig14, fig15, fig16, notice, victims
+from experiments.llumnix import (
+    fig03,
+    fig04,
+    fig05,
+    fig10,
+    fig11,
+    fig13,
+    fig14,
+    fig15,
+    fig16,
+    notice,
+    vacate,
+    victims,
+)
 from experiments.llumnix.judge import Judge
 from experiments.llumnix.points import Points
 from experiments.reproduce.figure import Figure
@@ -28,6 +41,7 @@ FIGURES: dict[str, tuple[str, _Cases, Callable[[Judge], Figure]]] = {
     "fig14": ("auto-scaling in a band of freeness, rates and bursts", fig14.cases, fig14.fig14),
     "fig15": ("auto-scaling, the band's lower bound", fig15.cases, fig15.fig15),
     "notice": ("requests lost with a host, by notice", notice.cases, notice.notice),
+    "vacate": ("GPUs that other models wait for", vacate.cases, vacate.vacate),
     "victims": ("victims of preemption go to a neighbour", victims.cases, victims.victims),
     "fig16": ("cost of a scheduling decision", _none, fig16.fig16),
 }

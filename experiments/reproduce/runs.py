@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
+from statistics import fmean
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from experiments.compose.compose import load_config, option_groups
 from experiments.config.config import RunConfig
 from experiments.config.overrides import parse_words
+from experiments.reproduce.freeing import freeing_s
 from experiments.reproduce.outcomes import Outcome, Outcomes
 from experiments.reproduce.rates import NOWHERE, rate_of
 from experiments.reproduce.run_store import RunStore
@@ -184,7 +186,11 @@ def _pool(processes: int) -> ProcessPoolExecutor:
 
 def _plain(summary: dict[str, Any]) -> dict[str, Any]:
     """The summary without long lists, which no figure reads and which would travel between processes."""
-    return {key: value for key, value in summary.items() if key not in ("scale_events", "replica_busy_share")}
+    lists = ("scale_events", "replica_busy_share")
+    plain = {key: value for key, value in summary.items() if key not in lists}
+    if freeing := freeing_s(summary):
+        plain["freeing_s"] = {"mean": fmean(freeing), "max": max(freeing)}
+    return plain
 
 
 def command_of(outcome: Outcome, case: Case | None = None) -> str:

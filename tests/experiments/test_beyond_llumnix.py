@@ -1,0 +1,43 @@
+"""Figures beyond Llumnix's paper: what they run, and that a drained instance frees its GPUs sooner."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from experiments import cli
+from experiments.llumnix import notice, vacate, victims
+from experiments.reproduce.freeing import freeing_s
+
+WORDS = (
+    "simulate", "system=blitz_multicast", "system.instances.split=false", "cluster=blitz_b", "models=zipf",
+    "models.count=4", "models.rate_per_s=10", "trace=azure_code_like", "trace.limit=400", "uncertainty=off",
+)  # fmt: skip
+
+
+def test_what_runs_on_a_drained_instance_migrates_and_its_gpus_are_free_sooner(tmp_path: Path) -> None:
+    longest = {}
+    for option in ("none", "least_loaded"):
+        folder = tmp_path / option
+        assert cli.run([*WORDS, f"system/migration={option}", f"out={folder}"]) == 0
+        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+        assert summary["requests"]["finished"] == 400
+        longest[option] = max(freeing_s(summary))
+    assert longest["least_loaded"] < longest["none"] / 2
+
+
+def test_the_time_to_free_gpus_begins_with_the_decision() -> None:
+    acts = [
+        ("drain", 1, 2.0), ("drain", 2, 3.0), ("cancel_drain", 2, 4.0), ("released", 1, 5.5),
+        ("drain", 3, 6.0), ("lost", 3, 7.0), ("drain", 1, 8.0), ("released", 1, 8.25), ("released", 9, 9.0),
+        ("drain", 2, 9.0),
+    ]  # fmt: skip
+    events = [{"act": act, "replica": replica, "t_s": at_s} for act, replica, at_s in acts]
+    assert freeing_s({"scale_events": events}) == [3.5, 0.25] and freeing_s({}) == []
+
+
+@pytest.mark.parametrize("figure", [notice, vacate, victims])
+def test_cases_differ_in_what_is_compared_alone(figure) -> None:  # type: ignore[no-untyped-def]
+    found = figure.cases(100)
+    assert len({(case.label, case.set_up.name) for case in found}) == len(found)
+    assert len({case.all_words() for case in found}) == len(found)
