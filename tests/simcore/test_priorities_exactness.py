@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from policies.llumnix.dispatch import Freeness
 from policies.llumnix.migration import Llumnix
+from serving.engine.progress import Order
 from tests.worlds.migrating import Played, Setting, play
 from tests.worlds.migrating_cases import BUSY, migrating
 from tests.worlds.naive_engine import Case
@@ -37,17 +38,26 @@ def lasts(setting: Setting) -> bool:
     rule=st.sampled_from(("shipped", "paper")),
     target_tokens=st.sampled_from((1, 16, 200)),
     urgent=st.lists(st.sampled_from((0, 0, 1)), min_size=40, max_size=40),
+    order=st.sampled_from(("priority", "before_last")),
 )
 @settings(max_examples=60)
-def test_both_modes_do_the_same(setting: Setting, rule: str, target_tokens: int, urgent: list[int]) -> None:
+def test_both_modes_do_the_same(
+    setting: Setting, rule: str, target_tokens: int, urgent: list[int], order: Order
+) -> None:
     priorities = tuple(urgent[: len(setting.case.requests)])
-    assert_same(replace(setting, case=replace(setting.case, priorities=priorities)), rule, target_tokens)
+    case = replace(setting.case, priorities=priorities)
+    assert_same(replace(setting, case=case, order=order), rule, target_tokens)
 
 
 CROWDED: Case = replace(BUSY, priorities=tuple(int(n % 5 == 2) for n in range(len(BUSY.requests))))
 
 
 def test_in_a_busy_world_requests_move_in_both_modes_alike() -> None:
-    done = assert_same(Setting(CROWDED), "paper", 16)
-    assert sorted(done.recorder.done) == list(range(len(CROWDED.requests)))
+    done, before_last = (
+        assert_same(Setting(CROWDED, order=order), "paper", 16) for order in ("priority", "before_last")
+    )
+    assert (
+        sorted(done.recorder.done) == sorted(before_last.recorder.done) == list(range(len(CROWDED.requests)))
+    )
     assert [one.outcome for one in done.records].count("committed") > 0
+    assert done.recorder.done != before_last.recorder.done

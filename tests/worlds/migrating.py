@@ -12,6 +12,7 @@ from serving.composition import MigrationParts, ServiceOptions, compose
 from serving.controller import Controller
 from serving.engine.fleet import Dispatcher
 from serving.engine.pool import EngineOptions
+from serving.engine.progress import Order
 from serving.kv.migration_log import MigrationRecord
 from serving.kv.migration_rules import MigrationRules
 from serving.protocols.batch import Batcher
@@ -69,6 +70,7 @@ class Setting:
     freeness: bool = False
     at_step_ends: bool = False
     victims_reserve: int = 0  # blocks; 0: who would be preempted is
+    order: Order = "priority"  # of queues, where the case has priorities
 
     @property
     def rules(self) -> MigrationRules:
@@ -105,10 +107,9 @@ def controller_of(
     options = ServiceOptions(
         migration=parts, reports_period_ns=setting.period_ns, reports_at_step_ends=setting.at_step_ends
     )
-    return compose(
-        replicas, dispatcher, batcher_for, AdmitAll(),
-        EngineOptions(coalesce, case.asynchronous, order="priority" if case.priorities else "fcfs"), options,
-    )  # fmt: skip
+    order: Order = setting.order if case.priorities else "fcfs"
+    engine_options = EngineOptions(coalesce, case.asynchronous, order=order)
+    return compose(replicas, dispatcher, batcher_for, AdmitAll(), engine_options, options)
 
 
 class Told(Collected):
