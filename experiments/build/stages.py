@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from experiments.build.elastic import cluster_map_of
 from experiments.build.hosted import HostedModel, codes_of, hosted_models
 from experiments.config.config import RunConfig
 from experiments.config.pipeline_config import PipelineConfig
@@ -15,7 +16,9 @@ from hwmodels.catalogue import load_gpu
 from hwmodels.layer_stack import LayerStack
 from hwmodels.stack_catalogue import cut_stack, load_stack
 from hwmodels.topology.cluster_file import load_cluster
+from hwmodels.topology.topology import build
 from serving.composition import PipelineParts
+from serving.elastic.stage_peers import PeerSetup
 from serving.elastic.stage_setup import StageHosts, StageScaling
 from serving.services.gpu_seats import GpuSeats
 from serving.services.pipeline import PipelineSetup
@@ -190,7 +193,17 @@ def stage_scaling(config: RunConfig, estimates: Estimates) -> StageScaling:
             for part in parts_of(config, model)
         },
         sizes_of(config),
+        _peers(config, estimates),
     )
+
+
+def _peers(config: RunConfig, estimates: Estimates) -> PeerSetup | None:
+    """Who plans loads from replicas that have a stage."""
+    if config.system.provision.name == "none":
+        return None
+    assert config.cluster.topology is not None
+    provisioner = make_policy("system/provision", config.system.provision, estimates=estimates)
+    return PeerSetup(provisioner, cluster_map_of(build(load_cluster(config.cluster.topology))))
 
 
 def _cores_factor(one: PipelineConfig) -> float:

@@ -170,7 +170,8 @@ def _check_elastic(config: RunConfig) -> None:
         raise UserError(f"estimates={config.estimates} is unknown: write one of {', '.join(ESTIMATES)}")
     parts = (("provision", system.provision), ("cache", system.cache), ("live", system.live))
     for group, policy in parts:
-        if not system.elastic and policy.name != "none":
+        loads = system.elastic or (system.scales_stages and group == "provision")
+        if not loads and policy.name != "none":
             raise UserError(
                 f"system/{group}={policy.name} does nothing with system/scaler=none, which loads nothing: "
                 f"write system/{group}=none, or another option of system/scaler"

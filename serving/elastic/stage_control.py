@@ -159,9 +159,11 @@ class StageControl:
 
     def _lost_ssd(self, now_ns: int, event: LostSsd, actions: list[Action]) -> None:
         self.replicas.hosts.lost_ssds.add(event.host)
+        self.replicas.without_ssd(event.host)
 
     def _lost_link(self, now_ns: int, event: LostLink, actions: list[Action]) -> None:
-        """Nothing follows: loads that it carried are told of as stopped."""
+        """Loads that it carried are told of as stopped; others are planned around it."""
+        self.replicas.without_nic(event.nic)
 
     def arrived(self, now_ns: int, model: str, actions: list[Action]) -> None:
         """Nothing follows: stages are looked at once per period."""

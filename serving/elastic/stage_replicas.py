@@ -1,8 +1,9 @@
 """Replicas of stages that come and go: from the decision to the load, from the last pass to the free GPU."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from serving.elastic.stage_hosts import HostResources
+from serving.elastic.stage_peers import StagePeers
 from serving.elastic.stage_setup import StageScaling
 from serving.engine.engine import Engine
 from serving.engine.progress import EngineState
@@ -12,7 +13,7 @@ from serving.protocols.stages import StartReplicas, StopReplicas
 from serving.services.gpu_seats import GpuSeats
 from serving.services.pipeline import Pipeline
 from serving.services.stage import Stage
-from serving.vocabulary.actions import Action, AllocateGpus, Endpoint, Load, ReleaseGpus, StopLoad
+from serving.vocabulary.actions import Action, AllocateGpus, Endpoint, Load, ReleaseGpus, Shard, StopLoad
 from serving.vocabulary.events import Loaded, LoadStopped
 from serving.vocabulary.layers import LayerRange, Part
 from serving.vocabulary.replica import Replica, Role
@@ -28,8 +29,8 @@ class StageReplicas:
     """
 
     __slots__ = (
-        "_engines", "_next_load", "_place", "_seats", "_services", "_setup", "changes", "history", "hosts",
-        "loads", "states",
+        "_engines", "_given_up", "_next_load", "_peers", "_place", "_seats", "_services", "_setup", "changes",
+        "history", "hosts", "loads", "states",
     )  # fmt: skip
 
     def __init__(
@@ -45,6 +46,9 @@ class StageReplicas:
         self._next_load = self.changes = 0
         self.hosts = HostResources(setup)
         self.loads = Loads()
+        residency = self.loads.residency
+        self._given_up: dict[int, str] = {}  # got nothing, and wait until others do not load from them
+        self._peers = None if setup.peers is None else StagePeers(setup.peers, self.loads, residency.has)
         self.history: list[ScaleEvent] = []
         self.states: dict[int, InstanceState] = {}
         for number, engine in engines.items():
@@ -61,9 +65,20 @@ class StageReplicas:
         """Of each host, for copies."""
         return self._setup.hosts.memory_bytes
 
+    def without_nic(self, nic: int) -> None:
+        """No load is planned over it any more."""
+        if self._peers is not None:
+            self._peers.cluster = self._peers.cluster.without_nic(nic)
+
+    def without_ssd(self, host: int) -> None:
+        """No load is planned from it any more."""
+        if self._peers is not None:
+            self._peers.cluster = self._peers.cluster.without_ssd(host)
+
     def gives_up(self, replica: int) -> bool:
         """Whether its load is being stopped."""
-        return self.states[replica] == "draining" and self._engines[replica].state is EngineState.LOADING
+        loading = self._engines[replica].state is EngineState.LOADING and replica not in self._given_up
+        return self.states[replica] == "draining" and loading
 
     def has(self, host: int, part: Part) -> bool:
         """Whether a replica on the host has the parameters."""
@@ -92,14 +107,46 @@ class StageReplicas:
     ) -> None:
         """New replicas on the GPUs that are named, else where a copy is, then where the fewest are."""
         cores = wish.cpu_cores or self._setup.cores
+        wanting = list[Replica]()  # from others that have the stage
         for number in range(wish.count):
             gpu = wish.gpus[number] if wish.gpus else self._best_gpu(stage.part, cores)
             source = None if gpu is None else self._source(gpu, stage.part, wish.source)
-            if gpu is None or source is None:
+            asks = self._peers is not None and wish.source == "any" and (source is None or source[0] == "ssd")
+            if gpu is None or (source is None and not asks):
                 what = "no GPU has room" if gpu is None else f"nothing to load from beside GPU {gpu}"
                 self._tell(now_ns, "shortage", service.model, -1, f"stage {stage.index}: {what}")
-                return
-            self._start(now_ns, stage.part, gpu, source, cores, wish.reason, actions)
+                break
+            replica = self._seat(stage.part, gpu, cores, wish.reason, actions)
+            if asks:
+                wanting.append(replica)
+            else:
+                assert source is not None
+                self._begin(now_ns, stage.part, (source,), (replica.id,), (), wish.reason, actions)
+        if wanting:
+            self._from_peers(now_ns, stage.part, wanting, wish.reason, actions)
+
+    def _from_peers(
+        self, now_ns: int, part: Part, wanting: list[Replica], reason: str, actions: list[Action]
+    ) -> None:
+        """As the provisioner plans; the others from their own host's SSD, or not at all."""
+        assert self._peers is not None
+        first = list({one.gpus: one for one in reversed(wanting)}.values())  # one on each GPU
+        there = [self._engines[number].replica for number in self.states]
+        copies = sorted(host for host, one in self.hosts.copies if one == part)
+        served = set[int]()
+        peers = [one for one in there if one.part == part]
+        for edge in self._peers.edges(part, first, peers, copies):
+            targets = tuple([number for _, number in edge.targets])
+            served |= set(targets)
+            self._begin(now_ns, part, edge.sources, targets, edge.shards, reason, actions)
+        for one in wanting:
+            if one.id in served:
+                continue
+            source = self._source(one.gpus[0], part, "any")
+            if source is None:
+                self._release(now_ns, one.id, "nothing to load from", actions)
+            else:
+                self._begin(now_ns, part, (source,), (one.id,), (), reason, actions)
 
     def _best_gpu(self, part: Part, cores: int) -> int | None:
         """With room for the parameters on a host with room for the cores."""
@@ -123,33 +170,40 @@ class StageReplicas:
             return ("host", host)
         return None if wanted == "host" or host in self.hosts.lost_ssds else ("ssd", host)
 
-    def _start(
-        self,
-        now_ns: int,
-        part: Part,
-        gpu: int,
-        source: Endpoint,
-        cores: int,
-        reason: str,
-        actions: list[Action],
-    ) -> None:
+    def _seat(self, part: Part, gpu: int, cores: int, reason: str, actions: list[Action]) -> Replica:
+        """A replica has its GPU, and loads next."""
         replica = self._former(part, gpu)
-        number, endpoint = replica.id, ("replica", replica.id)
+        number = replica.id
         self._place(replica, "both", False)
         self._seats.enter(replica)
         self.states[number] = "loading"
         self.hosts.taken_cores[self.host_of(number)] += cores
         self._services[part.model].cores[number] = cores
-        if source[0] == "host":
-            self.hosts.copies[source[1], part] = now_ns
+        actions.append(AllocateGpus(number, part.model, (gpu,), "both", False, reason, part.layers))
+        return replica
+
+    def _begin(
+        self,
+        now_ns: int,
+        part: Part,
+        sources: tuple[Endpoint, ...],
+        targets: tuple[int, ...],
+        shards: tuple[Shard, ...],
+        reason: str,
+        actions: list[Action],
+    ) -> None:
+        for source in sources:
+            if source[0] == "host":
+                self.hosts.copies[source[1], part] = now_ns
+        ends = tuple([("replica", number) for number in targets])
         load = Load(
-            self._next_load, part.model, (source,), (endpoint,), (), False, False, reason, False, part.layers
+            self._next_load, part.model, sources, ends, shards, False, False, reason, False, part.layers
         )
         self._next_load += 1
         self.loads.begin(load)
-        actions.append(AllocateGpus(number, part.model, (gpu,), "both", False, reason, part.layers))
         actions.append(load)
-        self._tell(now_ns, "load", part.model, number, f"{reason}, from {source[0]}")
+        for number in targets:
+            self._tell(now_ns, "load", part.model, number, f"{reason}, from {sources[0][0]}")
 
     def _former(self, part: Part, gpu: int) -> Replica:
         """The replica of that part which had the GPU before and is gone, or a new one."""
@@ -162,10 +216,15 @@ class StageReplicas:
 
     def loaded(self, now_ns: int, event: Loaded, actions: list[Action]) -> None:
         """All its parameters are there: it serves, unless it is to go."""
+        sources = self.loads.in_flight[event.load].load.sources if event.fully_loaded else ()
         endpoint = self.loads.loaded(event)
         if endpoint is None:
             return
-        engine = self._engines[endpoint[1]]
+        self._came(now_ns, endpoint[1], actions)
+        self._sent(now_ns, sources, actions)
+
+    def _came(self, now_ns: int, replica: int, actions: list[Action]) -> None:
+        engine = self._engines[replica]
         if engine.state is EngineState.LOST:
             return
         part = engine.replica.part
@@ -180,14 +239,35 @@ class StageReplicas:
 
     def load_stopped(self, now_ns: int, event: LoadStopped, actions: list[Action]) -> None:
         """A load ended early: its replica goes."""
+        flight = self.loads.in_flight.get(event.load)
         endpoint = self.loads.ended_early(event)
         if endpoint[1] in self.states:
-            self._release(now_ns, endpoint[1], event.cause, actions)
+            self._leave(now_ns, endpoint[1], event.cause, actions)
+        self._sent(now_ns, () if flight is None else flight.load.sources, actions)
+
+    def _leave(self, now_ns: int, replica: int, reason: str, actions: list[Action]) -> None:
+        """It has not got its parameters, and goes; while others load from it, when these have ended."""
+        if ("replica", replica) in self.loads.sending():
+            self._given_up[replica] = reason
+            self.states[replica] = "draining"
+        else:
+            self._release(now_ns, replica, reason, actions)
+
+    def _sent(self, now_ns: int, sources: Sequence[Endpoint], actions: list[Action]) -> None:
+        """A load has ended at one of its targets: whose parameters it took may go now."""
+        for kind, number in sources:
+            if kind != "replica" or ("replica", number) in self.loads.sending():
+                continue
+            reason = self._given_up.pop(number, "")
+            if reason and number in self.states:
+                self._release(now_ns, number, reason, actions)
+            else:
+                self.empty(now_ns, number, actions)
 
     # How one goes.
 
     def stop(self, now_ns: int, service: Pipeline, wish: StopReplicas, actions: list[Action]) -> None:
-        """They take nothing new; of those that load the load is given up."""
+        """They take nothing new; of those that load alone the load is given up."""
         for replica in wish.replicas:
             if self.states[replica] == "draining":
                 continue
@@ -195,17 +275,19 @@ class StageReplicas:
             self._tell(now_ns, "drain", service.model, replica, wish.reason)
             flight = self.loads.to(replica)
             if before == "loading" and flight is not None:
-                actions.append(StopLoad(flight.load.load, wish.reason))
-                continue
+                if len(flight.load.targets) == 1 and ("replica", replica) not in self.loads.sending():
+                    actions.append(StopLoad(flight.load.load, wish.reason))
+                continue  # what others get too comes to its end
             service.leave(replica, actions)
             self.empty(now_ns, replica, actions)
 
     def empty(self, now_ns: int, replica: int, actions: list[Action]) -> None:
-        """A replica may have ended its last pass: one that is to go goes then."""
+        """A replica may have ended its last pass: one that is to go goes then, if nobody loads from it."""
         engine = self._engines[replica]
         if self.states.get(replica) != "draining" or engine.state is not EngineState.IDLE:
             return
-        if self._services[engine.replica.model].outstanding(replica) == 0:
+        sends = ("replica", replica) in self.loads.sending()
+        if self._services[engine.replica.model].outstanding(replica) == 0 and not sends:
             self._release(now_ns, replica, "it is empty", actions)
 
     def _release(self, now_ns: int, replica: int, reason: str, actions: list[Action]) -> None:
@@ -224,6 +306,7 @@ class StageReplicas:
         model = self._engines[replica].replica.model
         self.hosts.taken_cores[self.host_of(replica)] -= self.cores_of(replica)
         self._services[model].cores.pop(replica, None)
+        self._given_up.pop(replica, None)
         del self.states[replica]
         self.loads.residency.clear(("replica", replica))
         self._tell(now_ns, act, model, replica, reason)

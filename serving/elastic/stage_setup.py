@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from serving.elastic.stage_peers import PeerSetup
 from serving.protocols.stages import StageScaler
 from serving.vocabulary.layers import Part
 
@@ -34,7 +35,8 @@ class StageScaling:
 
     ``minimum``: replicas of each stage; ``maximum``: of each, ``max_replicas``: of all stages of a model.
     ``cores``: of a new replica, and of those of the start. ``exec_s``: a pass of one request alone on
-    so many cores; ``sizes_bytes``: of the parameters.
+    so many cores; ``sizes_bytes``: of the parameters. ``peers``: who plans loads from replicas that have the
+    stage; None: all come from the own host's memory or SSD.
     """
 
     scaler: StageScaler
@@ -48,3 +50,4 @@ class StageScaling:
     cores: int
     exec_s: Mapping[Part, float]
     sizes_bytes: Mapping[Part, int]
+    peers: PeerSetup | None = None

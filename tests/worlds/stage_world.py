@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from experiments.build.elastic import cluster_map_of
 from hwmodels.layer_stack import LayerStack
 from hwmodels.topology.cluster_file import load_cluster
 from policies.admission import AdmitAll
@@ -11,7 +12,9 @@ from policies.batching import ChunkedPrefill
 from policies.dispatch import LeastOutstanding
 from serving.composition import PipelineParts, ServiceOptions, compose
 from serving.controller import Controller
+from serving.elastic.stage_peers import PeerSetup
 from serving.elastic.stage_setup import StageHosts, StageScaling
+from serving.protocols.provisioning import Provisioner
 from serving.protocols.stages import StageScaler
 from serving.record.journal import complete_journal
 from serving.services.gpu_seats import GpuSeats
@@ -129,20 +132,38 @@ class StageRun:
 
 
 def scaling_of(
-    cases: Sequence[StageCase], scaler: StageScaler, period_ns: int, host_bytes: int
+    cases: Sequence[StageCase],
+    scaler: StageScaler,
+    period_ns: int,
+    host_bytes: int,
+    provisioner: Provisioner | None = None,
 ) -> StageScaling:
     """At most 12 replicas of a model, looked at once per period, on the hosts of the cluster."""
     spec = load_cluster(cases[0].cluster)
     hosts = StageHosts(
         spec.hosts, spec.gpus_per_host, host_bytes or spec.host_memory_bytes, spec.cpu_cores or 100
     )
+    peers = None
+    if provisioner is not None:
+        peers = PeerSetup(provisioner, cluster_map_of(ideal(cases[0].cluster)))
     exec_s = {
         part: sum(own) / len(own) / 1e9
         for case in cases
         for part, own in zip(case.parts, case.times_ns, strict=True)
     }
     return StageScaling(
-        scaler, hosts, period_ns, 5 * period_ns, 1.0, 1, 5, 12, cases[0].cores, exec_s, sizes_of(cases)
+        scaler,
+        hosts,
+        period_ns,
+        5 * period_ns,
+        1.0,
+        1,
+        5,
+        12,
+        cases[0].cores,
+        exec_s,
+        sizes_of(cases),
+        peers,
     )
 
 
@@ -152,10 +173,14 @@ def sizes_of(cases: Sequence[StageCase]) -> dict[Part, int]:
 
 
 def controller_of(
-    *cases: StageCase, scaler: StageScaler | None = None, period_ns: int = 10 * MS, host_bytes: int = 0
+    *cases: StageCase,
+    scaler: StageScaler | None = None,
+    period_ns: int = 10 * MS,
+    host_bytes: int = 0,
+    provisioner: Provisioner | None = None,
 ) -> Controller:
     """Of all these models on the same GPUs."""
-    scaling = None if scaler is None else scaling_of(cases, scaler, period_ns, host_bytes)
+    scaling = None if scaler is None else scaling_of(cases, scaler, period_ns, host_bytes, provisioner)
     setups = {case.model: case.setup() for case in cases}
     parts = PipelineParts(setups, GpuSeats(CAPACITY_BYTES, sizes_of(cases)), scaling)
     options = ServiceOptions(pipelines=parts)
@@ -181,9 +206,12 @@ def run(
     scaler: StageScaler | None = None,
     period_ns: int = 10 * MS,
     host_bytes: int = 0,
+    provisioner: Provisioner | None = None,
 ) -> StageRun:
     """In virtual time, with the invariants checked after every event."""
-    controller = controller_of(*cases, scaler=scaler, period_ns=period_ns, host_bytes=host_bytes)
+    controller = controller_of(
+        *cases, scaler=scaler, period_ns=period_ns, host_bytes=host_bytes, provisioner=provisioner
+    )
     recorder, replicas = Failing(), replicas_of(*cases)
     checked = Checked(controller)
     times = {case.model: case.times() for case in cases}

@@ -1,0 +1,79 @@
+"""Parameters of stages from replicas that have the same part: a provisioner plans their ways."""
+
+from collections.abc import Callable, Collection, Sequence
+from typing import NamedTuple
+
+from serving.parameters.cluster_map import ClusterMap
+from serving.parameters.loads import Loads
+from serving.protocols.planning import Edge, Source
+from serving.protocols.provision_answers import CheckedProvisioner
+from serving.protocols.provisioning import GpuSlot, Provision, Provisioner
+from serving.vocabulary.actions import Endpoint
+from serving.vocabulary.layers import Part
+from serving.vocabulary.replica import Replica
+
+
+class PeerSetup(NamedTuple):
+    """Who plans, and where GPUs and hosts meet the network."""
+
+    provisioner: Provisioner
+    cluster: ClusterMap
+
+
+class StagePeers:
+    """``cluster``: without what is lost."""
+
+    __slots__ = ("_is_held", "_loads", "_provisioner", "cluster")
+
+    def __init__(self, setup: PeerSetup, loads: Loads, is_held: Callable[[Endpoint, Part], bool]) -> None:
+        """``is_held``: whether an endpoint has all of a part."""
+        self._provisioner = CheckedProvisioner(setup.provisioner)
+        self.cluster = setup.cluster
+        self._loads, self._is_held = loads, is_held
+
+    def edges(
+        self,
+        part: Part,
+        wanting: Sequence[Replica],
+        peers: Collection[Replica],
+        host_copies: Sequence[int],
+    ) -> tuple[Edge, ...]:
+        """Ways to some of the replicas that want a part, from ``peers``: all that have it, or load it."""
+        sending, taken = self._loads.sending(), {one.gpus for one in wanting}
+        there = [one for one in peers if one.gpus not in taken]  # between GPUs, not within one
+        holders = [one for one in there if self._is_held(("replica", one.id), part)]
+        loading = [one for one in there if self._loads.to(one.id) is not None]
+        if not (holders or loading or host_copies):
+            return ()
+        slots = tuple([self._slot(one, host_copies) for one in wanting])
+        hosts = tuple(
+            [
+                Source(("host", host), ports, ("host", host) in sending, sending.get(("host", host), 0))
+                for host in host_copies
+                if (ports := self.cluster.host_ports[host])
+            ]
+        )
+        wanted = Provision(
+            part.model,
+            "both",
+            len(slots),
+            slots,
+            tuple([self._source(one) for one in holders]),
+            hosts,
+            self.cluster.stores,
+            self.cluster.scale_up_bytes_per_s,
+            tuple([self._source(one) for one in loading]),
+        )
+        return self._provisioner.provision(wanted).edges
+
+    def _slot(self, replica: Replica, host_copies: Sequence[int]) -> GpuSlot:
+        host = self.cluster.host_of(replica.gpus[0])
+        ports = tuple([self.cluster.ports[gpu] for gpu in replica.gpus])
+        lost = host in self.cluster.lost_ssds
+        return GpuSlot(replica.id, replica.gpus, host, ports, host in host_copies, lost)
+
+    def _source(self, replica: Replica) -> Source:
+        endpoint: Endpoint = ("replica", replica.id)
+        sending = self._loads.sending()
+        ports = tuple([self.cluster.ports[gpu] for gpu in replica.gpus])
+        return Source(endpoint, ports, endpoint in sending, sending.get(endpoint, 0))
