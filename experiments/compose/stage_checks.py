@@ -55,9 +55,9 @@ def check_stages(config: RunConfig) -> None:
 
 
 def _check_groups(config: RunConfig) -> None:
-    """Policies that decide about whole instances."""
+    """Policies that decide about whole instances; ways of parameters are planned for stages as well."""
     system = config.system
-    for group in ("scaler", "provision", "cache", "live", "migration"):
+    for group in ("scaler", "cache", "live", "migration"):
         name = getattr(system, group).name
         if name != "none":
             raise UserError(

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from experiments.quart import fig02, systems_figures
+from experiments.quart import fig02, loads_figure, systems_figures
 from experiments.reproduce.figure import Figure
 from experiments.reproduce.outcomes import Outcomes
 from experiments.reproduce.registry import Recipe
@@ -16,6 +16,7 @@ FIGURES: dict[str, tuple[str, Callable[[int], Sequence[Case]], Callable[[Outcome
     "fig6": ("four systems, Azure Functions, five models", systems_figures.cases_6, systems_figures.fig6),
     "fig7": ("four systems, five CVs, five models", systems_figures.cases_7, systems_figures.fig7),
     "fig8": ("quantiles and queues of the same runs", systems_figures.cases_7, systems_figures.fig8),
+    "loads": ("a stage from disk, host copies, peers", loads_figure.cases, loads_figure.made),
 }
 
 

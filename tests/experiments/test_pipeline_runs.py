@@ -100,6 +100,7 @@ def test_draws_have_the_declared_cv_and_no_order() -> None:
         (["model=opt_66b_pass", "pipeline.cut=bytes", "pipeline.stages=2"], "write a larger pipeline.stages"),
         (["pipeline.cpu_cores=60"], "with 60 cores each"),
         (["system/migration=least_loaded"], "decides about whole instances"),
+        (["system/provision=multicast"], "does nothing with system/scaler=none"),
         (["system=vllm", "model=llama3_8b", "pipeline.batch=2"], "write system=pipeline"),
     ],
 )

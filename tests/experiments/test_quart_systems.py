@@ -76,3 +76,12 @@ def test_step_by_step_is_the_same_run_and_its_journal_replays(tmp_path: Path) ->
         files.append([(out / name).read_bytes() for name in ("requests.parquet", "stages.parquet")])
         assert cli.run(["replay", str(out)]) == 0
     assert files[0] == files[1]
+
+
+@pytest.mark.parametrize("system", ["quart system.stages.keys=false", "infless", "cocktail"])
+def test_peers_send_what_else_comes_from_ssd(system: str, tmp_path: Path) -> None:
+    """INFless's replicas come from SSD, as it says itself."""
+    words = [f"system={system.split()[0]}", *system.split()[1:], "system/provision=multicast"]
+    found = run(tmp_path, *words, "journal=true")
+    assert sources(found) == {"ssd" if system == "infless" else "replica"}
+    assert cli.run(["replay", str(tmp_path / "run")]) == 0

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from experiments import cli
-from experiments.quart import fig02, systems_figures
+from experiments.quart import fig02, loads_figure, systems_figures
 from experiments.quart.registry import FIGURES, recipes
 from experiments.quart.set_ups import BASELINES, MODELS, QUART, SYSTEMS, gamma, system
 from experiments.reproduce.outcomes import Outcome, Outcomes
@@ -127,3 +127,19 @@ def test_figure_2_reads_the_direction_of_the_cv() -> None:
     for found, verdict in ((rising, "in band"), (falling, "out")):
         rows = {row.name: row for row in fig02.fig2(Outcomes(found, {}), FEW).rows}
         assert rows[name].verdict == verdict
+
+
+def test_ways_of_loads_are_held_against_disk() -> None:
+    cases = loads_figure.cases(FEW)
+    found = {
+        one: tuple(
+            replace(made, summary=made.summary | {"loads": {"seconds": {"mean": took_s, "max": 9.0}}})
+            for made in (outcome(100.0 * took_s, 1.0), outcome(101.0 * took_s, 1.0))
+        )
+        for one in cases
+        for took_s in (6.0 if one.label == "quart, disk" else 0.8,)
+    }
+    figure = loads_figure.made(Outcomes(found, {}), FEW)
+    assert [row.verdict for row in figure.rows] == ["in band"] * 6
+    assert len(figure.numbers) == 5 * 4 * 3
+    assert loads_figure.made(Outcomes({}, {}), FEW).rows[0].verdict == "not comparable"
