@@ -29,15 +29,21 @@ def pass_over(
             if positions[1] == len(held.tokens):
                 sampled[request] = runner.sample(_rows_of(runner, held)[-1:])
             held.hidden = None
-    if decode:
-        _run_decode(runner, [held for _, held in decode], layers)
+    for begin in range(0, len(decode), runner.batch_size):
+        batch = decode[begin : begin + runner.batch_size]
+        _run_decode(runner, [held for _, held in batch], layers)
         if layers.last == runner.spec.layers:
-            rows = torch.cat([_rows_of(runner, held) for _, held in decode])
-            tokens = runner.greedy(pad_rows(rows, runner.batch_size))
-            sampled.update((request, token) for (request, _), token in zip(decode, tokens))
-            for _, held in decode:
-                held.hidden = None
+            sampled.update(_sampled(runner, batch))
     return sampled
+
+
+def _sampled(runner: ModelRunner, batch: Sequence[tuple[int, HeldRequest]]) -> dict[int, int]:
+    """The next token of each request of a decode batch that has run the last layer."""
+    rows = torch.cat([_rows_of(runner, held) for _, held in batch])
+    tokens = runner.greedy(pad_rows(rows, runner.batch_size))
+    for _, held in batch:
+        held.hidden = None
+    return {request: token for (request, _), token in zip(batch, tokens)}
 
 
 def _run_chunk(runner: ModelRunner, held: HeldRequest, positions: Span, layers: LayerRange) -> None:

@@ -25,11 +25,13 @@ LAYERS = 6
 TIED = {**SIX_LAYERS, "tie_word_embeddings": True}
 
 
-def expected(lengths: dict[int, tuple[int, int]], model: dict = SIX_LAYERS) -> dict[int, list[int]]:
+def expected(
+    lengths: dict[int, tuple[int, int]], model: dict = SIX_LAYERS, batch_size: int = BATCH_SIZE
+) -> dict[int, list[int]]:
     """Of (prompt, output) lengths by request, what one undisturbed worker generates."""
     reference = build_model(model, SEED)
     tokens = {
-        request: list(reference_tokens(reference, prompt(request, length), new_tokens, BATCH_SIZE))
+        request: list(reference_tokens(reference, prompt(request, length), new_tokens, batch_size))
         for request, (length, new_tokens) in lengths.items()
     }
     assert all(len(set(row)) > 1 for row in tokens.values() if len(row) > 4), "all equal: proves little"
@@ -147,10 +149,15 @@ def run_stages(stages: list[InProcessWorker], chunks: list[tuple[int, int, int]]
         worker.engine.told(sampled)
 
 
-@pytest.mark.parametrize("model", [SIX_LAYERS, TIED], ids=["own head", "tied head"])
-def test_three_stages_change_no_token(model: dict) -> None:
+@pytest.mark.parametrize(
+    "model, batch_size",
+    [(SIX_LAYERS, 12), (TIED, 12), (SIX_LAYERS, 2)],
+    ids=["own", "tied", "2 rows"],
+)
+def test_three_stages_change_no_token(model: dict, batch_size: int) -> None:
     """Prompts in chunks beside tokens of others, on workers that have two layers each."""
-    stages = [InProcessWorker(model, layers) for layers in ((0, 2), (2, 4), (4, 6))]
+    spans = (0, 2), (2, 4), (4, 6)
+    stages = [InProcessWorker(model, layers, batch_size=batch_size) for layers in spans]
     lengths = {0: (40, 10), 1: (130, 6), 2: (1, 9), 3: (600, 5)}
     for request, (length, new_tokens) in lengths.items():
         for worker in stages:
@@ -162,7 +169,7 @@ def test_three_stages_change_no_token(model: dict) -> None:
     run_stages(stages, [(3, 255, 345)], [0, 1, 2])
     while last.has_residents():
         run_stages(stages, [], last.residents())
-    assert stages[-1].tokens == expected(lengths, model)
+    assert stages[-1].tokens == expected(lengths, model, batch_size)
     assert not any(worker.engine.has_residents() for worker in stages)
 
 
