@@ -491,3 +491,19 @@ def test_with_a_pass_over_layers_under_way_they_wait_for_its_end() -> None:
     script.engine.layers_ran()
     script.engine.freed(actions := list[Action]())
     assert actions[0] == adopted(7)
+
+
+def test_a_run_may_report_before_it_has_read_the_last_join() -> None:
+    """Real workers do: the join follows with the run's next report, and counts from there on."""
+    script = Script(PrefillFirst(4, 16))
+    script.arrive(0, 4)
+    script.ran(1)
+    assert script.join_batch(7, 6) == [adopted(7)] and script.join_batch(8, 6) == [adopted(8)]
+    engine = script.engine
+    engine.ran(Ran(0, 0, 3, (), True, joins=(2,)), [])
+    assert engine.ledger.decodes(7) and not engine.ledger.decodes(8)
+    assert [progress.id for progress in engine.attached] == [8]
+    engine.ran(Ran(0, 0, 2, (), True, joins=(1,)), [])
+    assert engine.ledger.decodes(8) and not engine.attached
+    contexts = [engine.ledger.context_tokens(request) for request in (0, 7, 8)]
+    assert contexts == [4 + 1 + 5, 6 + 1 + 3, 6 + 1 + 1]
