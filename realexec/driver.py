@@ -13,6 +13,7 @@ from realexec.processes import WorkerPool
 from realexec.report import RunReport
 from realexec.tracking import Tracker
 from realexec.transports.shaped import Paths, Shape
+from realexec.transports.shared_memory import NAME as SHARED_MEMORY
 from realexec.world.actions import CARRIES_OUT, World
 from realexec.world.arrivals import Arrivals
 from realexec.world.execution import Controller, Execution, Journal
@@ -37,7 +38,8 @@ class Fleet:
     whether the controller loads or works in rounds, and is told that the world is up. ``every_step``: every
     step is reported, for policies read how far instances are. ``hosts_cache``: hosts have the parameters in
     their memory. ``kv_bytes``: of state in a slot's memory. ``rates``: bytes/s of ``nic``, ``ssd``, ``pcie``
-    and ``remote``, where they are to be slower than this machine.
+    and ``remote``, where they are to be slower than this machine. ``transport``: by which workers read each
+    other's memory, a name of `realexec.transports.registry`.
     """
 
     replicas: tuple[int, ...] | None = None
@@ -46,6 +48,7 @@ class Fleet:
     hosts_cache: bool = False
     kv_bytes: int = 256 << 20
     rates: Mapping[str, float] = field(default_factory=dict)
+    transport: str = SHARED_MEMORY
 
 
 def execute(
@@ -110,7 +113,8 @@ def open_slots(pool: WorkerPool, fleet: Fleet, paths: Paths | None, until_s: flo
     handle = None if paths is None else paths.handle
     for slot in slots:
         warm = fleet.replicas is None or slot in fleet.replicas
-        what = Open(slot, fleet.kv_bytes, warm, fleet.hosts_cache, handle, fleet.every_step)
+        how = handle, fleet.every_step, fleet.transport
+        what = Open(slot, fleet.kv_bytes, warm, fleet.hosts_cache, *how)
         pool.workers[slot].send(what)
     addresses: dict[int, dict[str, Any]] = {}
     while len(addresses) < len(slots):

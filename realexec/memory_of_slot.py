@@ -55,7 +55,8 @@ class SlotMemory:
             weights["host"] = Weights(layout, self._memory, self.runner.spec.dtype)
             for unit in layout.units:
                 weights["host"].fill(unit, self.runner.source)
-        self.peers = Peers(what.slot, arena, None if what.paths is None else Paths.attach(what.paths))
+        paths = None if what.paths is None else Paths.attach(what.paths)
+        self.peers = Peers(what.slot, arena, paths, what.transport)
         self.mover = Mover(self.peers, weights, self.runner.source, send)
         regions = {place: one.region.offset for place, one in weights.items()}
         self.address = {**self.peers.address(regions), "layers": layout.model_layers}

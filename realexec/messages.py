@@ -15,6 +15,7 @@ class Open(NamedTuple):
 
     ``warm``: with all parameters. ``host``: the memory of its host has them all too. ``paths``: what links
     carry (`realexec.transports.shaped.Paths`), if they are shaped. ``every_step``: report each step at once.
+    ``transport``: by which peers read this memory, a name of `realexec.transports.registry`.
     """
 
     slot: int
@@ -23,6 +24,7 @@ class Open(NamedTuple):
     host: bool
     paths: Any
     every_step: bool
+    transport: str = "shared_memory"
 
 
 class Meet(NamedTuple):

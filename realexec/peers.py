@@ -6,8 +6,8 @@ from typing import Any
 
 from realexec.memory.arena import Arena
 from realexec.transports.base import Link, PeerLost, Segment, Transport
+from realexec.transports.registry import TRANSPORTS
 from realexec.transports.shaped import Paths
-from realexec.transports.shared_memory import SharedMemoryTransport
 
 
 def paths_between(rates: Mapping[str, float], slots: int) -> dict[str, float]:
@@ -37,9 +37,9 @@ class Peers:
     parameters, and ``host``, those in the memory of the host.
     """
 
-    def __init__(self, slot: int, arena: Arena, paths: Paths | None) -> None:
+    def __init__(self, slot: int, arena: Arena, paths: Paths | None, transport: str) -> None:
         self.slot = slot
-        self._transport: Transport = SharedMemoryTransport(arena)
+        self._transport: Transport = TRANSPORTS[transport](arena)
         self._paths = paths
         self._addresses: list[Mapping[str, Any]] = []
         self._links: dict[int, Link] = {}
