@@ -3,6 +3,7 @@
     python -m tests.swarm --count 200 --seed 7
     python -m tests.swarm --groups
     python -m tests.swarm --stages
+    python -m tests.swarm --llumnix
 
 Prints what repeats each world that breaks an invariant, loses a request or stands still.
 """
@@ -19,6 +20,7 @@ from random import SystemRandom
 from tests.worlds.drawn_migrations import check_world
 from tests.worlds.faulted import command_of, play, with_losses, world_words
 from tests.worlds.faulted_groups import group_words
+from tests.worlds.faulted_migrations import migration_words
 from tests.worlds.faulted_stages import stage_words
 
 
@@ -26,6 +28,7 @@ def options(words: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.swarm", description=__doc__)
     parser.add_argument("--count", type=int, default=20, help="how many worlds (20)")
     parser.add_argument("--groups", action="store_true", help="of data-parallel groups, in which ranks share")
+    parser.add_argument("--llumnix", action="store_true", help="of migration, priorities and auto-scaling")
     parser.add_argument("--stages", action="store_true", help="of models in stages")
     parser.add_argument(
         "--migrations", type=int, default=0, help="play so many small worlds with migrations instead"
@@ -41,7 +44,8 @@ def main(words: Sequence[str] | None = None) -> int:
         return migrations(first, chosen.migrations)
     print(f"swarm: {chosen.count} worlds from seed {first} on", flush=True)
     totals, broken = Counter[str](), 0
-    again = "--groups " if chosen.groups else "--stages " if chosen.stages else ""
+    kinds = [name for name in ("groups", "stages", "llumnix") if getattr(chosen, name)]
+    again = "".join([f"--{name} " for name in kinds])
     for seed in range(first, first + chosen.count):
         world = words_of(chosen, seed)
         try:
@@ -70,6 +74,8 @@ def words_of(chosen: argparse.Namespace, seed: int) -> list[str]:
     """Of the kind that was asked for."""
     if chosen.groups:
         return group_words(seed, Path(tempfile.gettempdir()))
+    if chosen.llumnix:
+        return migration_words(seed)
     return stage_words(seed) if chosen.stages else world_words(seed)
 
 

@@ -15,6 +15,7 @@ from simcore.faults.plan import Fault
 from tests.worlds.drawing import on_drawn_seeds
 from tests.worlds.faulted import play, with_losses, world_words
 from tests.worlds.faulted_groups import group_words
+from tests.worlds.faulted_migrations import migration_words
 from tests.worlds.faulted_stages import stage_words
 
 WORDS = ("simulate", "trace=azure_code_like", "trace.rate_scale=4", "trace.limit=60", "cluster=blitz_b_2x4")
@@ -195,4 +196,11 @@ def test_a_drawn_world_of_groups_with_losses_keeps_every_invariant(seed: int, tm
 def test_a_drawn_world_of_stages_with_losses_keeps_every_invariant(seed: int) -> None:
     """Again by hand: python -m tests.swarm --stages --count 1 --seed SEED."""
     played = play(with_losses(seed, stage_words(seed)))
+    assert played.losses and played.checked.controller.arrived
+
+
+@on_drawn_seeds([1, 2, 4])
+def test_a_drawn_world_of_llumnix_with_losses_keeps_every_invariant(seed: int) -> None:
+    """Again by hand: python -m tests.swarm --llumnix --count 1 --seed SEED."""
+    played = play(with_losses(seed, migration_words(seed)))
     assert played.losses and played.checked.controller.arrived
