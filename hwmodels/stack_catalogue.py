@@ -25,6 +25,14 @@ def is_stack(name: str) -> bool:
     return name in read_yaml(STACKS_FILE)
 
 
+def stack_of_shape(name: str) -> LayerStack | None:
+    """The pass over a prompt of the language model called ``name``, where one is published."""
+    for stack, entry in read_yaml(STACKS_FILE).items():
+        if entry.get("of") == name:
+            return load_stack(stack)
+    return None
+
+
 @cache
 def load_stack(name: str) -> LayerStack:
     """The stack called ``name``. Raises HardwareError."""

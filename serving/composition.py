@@ -24,6 +24,7 @@ from serving.protocols.migration import Migrator
 from serving.services.colocated import Colocated, Queue
 from serving.services.disaggregated import Disaggregated
 from serving.services.gpu_seats import GpuSeats
+from serving.services.language_pipeline import LanguagePipeline, LanguageSetup
 from serving.services.migrating import Migrating
 from serving.services.pipeline import Pipeline, PipelineSetup
 from serving.services.rounds import Rounds
@@ -50,12 +51,12 @@ class MigrationParts:
 
 @dataclass(frozen=True, slots=True)
 class PipelineParts:
-    """Models in stages: ``setups`` by model, and the GPUs that their replicas share.
+    """Models in stages: ``setups`` by model, and the GPUs that replicas of those without KV share.
 
     ``scaling``: who starts and stops replicas; None: they stay what they are.
     """
 
-    setups: Mapping[str, PipelineSetup]
+    setups: Mapping[str, PipelineSetup | LanguageSetup]
     seats: GpuSeats
     scaling: StageScaling | None = None
 
@@ -182,10 +183,14 @@ def _services(
     return found
 
 
-def _pipeline(model: str, books: _Books, replicas: Sequence[Replica], parts: PipelineParts) -> Pipeline:
-    own = [one for one in replicas if one.model == model]
+def _pipeline(
+    model: str, books: _Books, replicas: Sequence[Replica], parts: PipelineParts
+) -> Pipeline | LanguagePipeline:
+    own, setup = [one for one in replicas if one.model == model], parts.setups[model]
     policies = books.dispatcher, books.admission
-    return Pipeline(parts.setups[model], own, books.engines, *policies, parts.seats, books.present)
+    if isinstance(setup, LanguageSetup):
+        return LanguagePipeline(setup, own, books.engines, *policies, books.present)
+    return Pipeline(setup, own, books.engines, *policies, parts.seats, books.present)
 
 
 def _migrating(inner: Colocated, books: _Books, parts: MigrationParts | None) -> Service:

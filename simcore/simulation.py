@@ -109,7 +109,7 @@ class Simulation:
         self._counts = step_counts_of(controller, self._steps_since, journal is not None)
         self._timers: dict[int, Timer] = {}  # of the machines
         self._data_plane = data_plane
-        world = self._env, self._machines, self._timers, data_plane, self._handle
+        world = self._env, self._machines, self._timers, data_plane, self._handle, self._lives, recorder
         self._stages = None if stages is None else StagePasses(stages, *world)
         for replica, own in enumerate(rows):
             self._add(replica, own)

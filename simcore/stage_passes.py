@@ -5,7 +5,7 @@ A GPU runs one pass at a time, in the order in which they are ready for it.
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Final
 
@@ -13,22 +13,28 @@ from simpy import Environment
 
 from serving.vocabulary.actions import Interrupt, Run, Send
 from serving.vocabulary.events import Event, Ran, Sent
+from serving.vocabulary.recorder import Recorder
 from simcore.cold import RunHooks
 from simcore.data_plane.data_plane import DataPlane
+from simcore.pipeline.circuits import Circuits, PathCosts
+from simcore.replica.lifetime import Lifetime
 from simcore.replica.machine import Machine
 from simcore.replica.stage_times import StageTimes
 from simcore.timers import Timer
 
 # After what came on links and after passes that end at that moment.
 READY_RANK: Final = 1 << 33
+# After all others: of rounds that end at a moment, what happens at that moment is seen.
+CIRCUIT_RANK: Final = 1 << 34
 
 
 @dataclass(frozen=True, slots=True)
 class StagePlan:
-    """``times``: by model. ``cores``: CPU cores of a replica."""
+    """``times``: by model. ``cores``: CPU cores of a replica. ``paths``: of language models, their steps."""
 
     times: Mapping[str, StageTimes]
     cores: int
+    paths: Mapping[str, PathCosts] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -44,8 +50,8 @@ class StagePasses:
     """``replicas``: all that there were. ``tell`` takes reports."""
 
     __slots__ = (
-        "_data_plane", "_held", "_inputs", "_machines", "_of_input", "_plan", "_preparing", "_queues",
-        "_running", "_tell", "_timer", "_timers", "replicas",
+        "_circuits", "_data_plane", "_held", "_inputs", "_machines", "_of_input", "_on_paths", "_plan",
+        "_preparing", "_queues", "_running", "_tell", "_timer", "_timers", "replicas",
     )  # fmt: skip
 
     def __init__(
@@ -56,6 +62,8 @@ class StagePasses:
         timers: dict[int, Timer],
         data_plane: DataPlane | None,
         tell: Callable[[int, Event], None],
+        lives: dict[int, Lifetime],
+        recorder: Recorder,
     ) -> None:
         assert data_plane is not None, "stages send their activations over links"
         self._plan = plan
@@ -63,24 +71,34 @@ class StagePasses:
         self.replicas: set[int] = set()
         self._held: dict[int, _Held] = {}  # by replica
         self._of_input: dict[int, int] = {}  # transfer -> replica
+        self._on_paths: dict[int, str] = {}  # replica -> its model
         self._inputs = 0
         self._preparing: list[tuple[int, int]] = []  # a heap of (when the CPU is done, replica)
         self._queues: dict[int, deque[int]] = {}  # GPU -> replicas whose pass is ready for it
         self._running: dict[int, int] = {}  # GPU -> replica
         self._timer = Timer(env, READY_RANK, self._prepared)
+        self._circuits = {
+            model: Circuits(costs, machines, lives, recorder, env, CIRCUIT_RANK + number, self._gpu, tell)
+            for number, (model, costs) in enumerate(sorted(plan.paths.items()))
+        }
 
     def hooks(self) -> RunHooks:
-        """Every run of a stage is taken; none of them is interrupted."""
-        return RunHooks(self.replicas, {}, self.takes, self._interrupt)
+        """Every run of a stage is taken; only those on paths are interrupted."""
+        return RunHooks(self.replicas, self._on_paths, self.takes, self._interrupt)
 
     def told_by(self, replica: int) -> Callable[[int, Ran], None]:
         """Whom a replica, which is placed for the first time, reports to."""
         self.replicas.add(replica)
+        if (model := self._model(replica)) in self._circuits:
+            self._on_paths[replica] = model
         return self.ran
 
     def takes(self, now_ns: int, run: Run) -> bool:
         """The pass begins when all it waits for is there."""
         replica = run.replica
+        if run.path:
+            self._circuits[self._model(replica)].begin(now_ns, run)
+            return True
         assert replica not in self._held, "one pass at a time"
         own = self._gpu(replica)
         sources = [(source, size) for source, size in run.inputs if self._gpu(source) != own]
@@ -121,6 +139,10 @@ class StagePasses:
     def lose(self, now_ns: int, replica: int) -> None:
         """A replica is gone."""
         self.replicas.discard(replica)
+        circuits = self._circuits.get(self._model(replica))
+        if circuits is not None:
+            circuits.lose(now_ns, replica)
+            return
         self._held.pop(replica, None)
         gpu = self._gpu(replica)
         queue = self._queues.get(gpu)
@@ -129,6 +151,9 @@ class StagePasses:
         if self._running.get(gpu) == replica:
             self._next(now_ns, gpu)
 
+    def _model(self, replica: int) -> str:
+        return self._data_plane.placement.part_of[replica].model
+
     def _gpu(self, replica: int) -> int:
         return self._data_plane.placement.gpus_of[replica][0]
 
@@ -136,8 +161,9 @@ class StagePasses:
         """Its inputs are there: the CPU is next."""
         run = self._held[replica].run
         assert run.layers is not None
-        model = self._data_plane.placement.part_of[replica].model
-        took_ns = self._plan.times[model].cpu_ns(run.chunks, run.layers, run.cpu_cores or self._plan.cores)
+        took_ns = self._plan.times[self._model(replica)].cpu_ns(
+            run.chunks, run.layers, run.cpu_cores or self._plan.cores
+        )
         if took_ns:
             heappush(self._preparing, (now_ns + took_ns, replica))
             self._timer.at(self._preparing[0][0])
@@ -171,4 +197,4 @@ class StagePasses:
         self._timers[replica].at(self._machines[replica].start(now_ns, run))
 
     def _interrupt(self, now_ns: int, action: Interrupt) -> None:
-        raise AssertionError("a pass of a stage is not interrupted")
+        self._circuits[self._on_paths[action.replica]].interrupt(now_ns)

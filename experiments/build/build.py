@@ -14,11 +14,13 @@ from experiments.build.data_plane import starts_of
 from experiments.build.elastic import elastic_of, hand_over_rules, with_roles
 from experiments.build.hardware import Hardware
 from experiments.build.hosted import HostedModel, codes_of, hosted_models, seats_of
+from experiments.build.language_stages import language_replicas
 from experiments.build.lengths import caps_of, max_model_len
 from experiments.build.load_reports import reports_at_step_ends, reports_period_ns
 from experiments.build.migration import migration_of, reserve_blocks
 from experiments.build.pipeline_plans import stage_rows
 from experiments.build.shared_prefixes import shares_prefixes
+from experiments.build.stage_cut import decodes_in_stages, stage_count
 from experiments.build.stages import pipelines_of, stage_replicas
 from experiments.build.streams import seed_of
 from experiments.config.config import RunConfig
@@ -68,7 +70,7 @@ def replicas_of(
     models in turns (``hosted.seats_of``).
     """
     if config.system.in_stages:
-        return stage_replicas(config)
+        return language_replicas(config) if decodes_in_stages(config) else stage_replicas(config)
     prototypes = prototypes_of(config, hardware)
     if start is not None:
         return with_roles(hosted_models(config), start, prototypes)
@@ -194,7 +196,7 @@ def _estimates(config: RunConfig, model: str, hardware: Hardware) -> ModelEstima
     while sequences > 1 and sequences * context > rows.decode(sequences)[-1][0]:
         sequences -= 1
     batch = min(engine.max_num_batched_tokens, hardware.step.limits.prompt_tokens)
-    if config.model.pp > 1:
+    if stage_count(config) > 1:
         return _estimates_in_stages(config, model, hardware, batch, sequences, context)
     prefill, decode = rows.mixed(0, 0, ((0, 0, batch),)), rows.decode_cost(sequences, sequences * context)
     ranks = engine.data_parallel_size  # all of a group do the same
@@ -207,7 +209,7 @@ def _estimates_in_stages(
     config: RunConfig, model: str, hardware: Hardware, batch: int, sequences: int, context: int
 ) -> ModelEstimates:
     """The slowest stage sets the pace of as many micro-batches as stages, or the way through all."""
-    rows, pp = stage_rows(config, hardware), config.model.pp
+    rows, pp = stage_rows(config, hardware), stage_count(config)
     prefill_s = max(rows.mixed(0, 0, ((0, 0, batch),))) / FIXED_PER_S
     each = -(-sequences // pp)
     _, intercepts, slopes = rows.decode(each)[0]

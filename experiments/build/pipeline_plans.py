@@ -4,10 +4,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from experiments.build.hardware import Hardware
-from experiments.build.stage_cut import cut_of
+from experiments.build.stage_cut import required_cut
 from experiments.config.config import RunConfig
 from hwmodels.catalogue import load_gpu, load_llm
-from hwmodels.stage_cuts import Cut
 from hwmodels.stage_rows import Hop, StageRows, activation_bytes, head_share
 from hwmodels.topology.cluster_file import load_cluster
 from hwmodels.topology.link import gpu
@@ -43,20 +42,14 @@ def stage_rows(config: RunConfig, hardware: Hardware, hops: Sequence[Hop] | None
     return StageRows(hardware.rows, cut, head_share(load_gpu(config.cluster.gpu), shape), between)
 
 
-def required_cut(config: RunConfig) -> Cut:
-    """Of a run whose replicas are in stages."""
-    cut = cut_of(config, load_llm(config.model.name))
-    assert cut is not None, "the replicas are whole"
-    return cut
-
-
 def hops_of(config: RunConfig, gpus: Sequence[int], topology: Topology | None) -> tuple[Hop, ...]:
     """From every stage to the next, rank to same rank, each with its part of the activations.
 
     Ranks whose ways share a link share its rate. vLLM sends parts and gathers them in the next stage
     (0.19, isend_tensor_dict with all_gather_group); the gathering is not counted.
     """
-    tp, pp = config.model.tp, config.model.pp
+    tp = config.model.tp
+    pp = len(gpus) // tp
     if topology is None:
         return (Hop(0.0, 0.0),) * (pp - 1)
     part_bytes = activation_bytes(load_llm(config.model.name)) / tp

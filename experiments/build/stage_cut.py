@@ -1,15 +1,73 @@
 """Into which layers a run's replicas are cut."""
 
+from typing import Final
+
 from experiments.config.config import RunConfig
-from hwmodels.catalogue import load_gpu
+from hwmodels.catalogue import load_gpu, load_llm
 from hwmodels.llm_shape import LlmShape
+from hwmodels.stack_catalogue import PUBLISHED, is_stack, stack_of_shape
 from hwmodels.stage_cuts import CUTS, Cut, bytes_cut, even_cut, given_cut, time_cut
 from hwmodels.stage_rows import SHARE_BITS, head_share
 from serving.vocabulary.errors import UserError
 
+# Of QUART's released code, for the families that it runs.
+STAGES_OF_FAMILY: Final = {"opt": 8, "llama": 7}
+
+
+def decodes_in_stages(config: RunConfig) -> bool:
+    """Whether the run's model is one that decodes, and its stages are replicas of their own."""
+    return config.system.in_stages and config.models.count is None and not is_stack(config.model.name)
+
+
+def stage_count(config: RunConfig) -> int:
+    """Of the replicas of ``model.pp``, or of a language model in stages; 1: replicas are whole."""
+    return len(required_cut(config)) if decodes_in_stages(config) else config.model.pp
+
+
+def required_cut(config: RunConfig) -> Cut:
+    """Of a run whose model is in stages."""
+    cut = cut_of(config, load_llm(config.model.name))
+    assert cut is not None, "the replicas are whole"
+    return cut
+
 
 def cut_of(config: RunConfig, shape: LlmShape) -> Cut | None:
-    """The stages of ``model.pp`` and ``model.pp_cut``; None where replicas are whole. Raises UserError."""
+    """The stages of ``model.pp`` and ``model.pp_cut``, or of ``pipeline``; None: replicas are whole.
+
+    Raises UserError.
+    """
+    if decodes_in_stages(config):
+        return _cut_of_language(config, shape)
+    return _cut_of_replica(config, shape)
+
+
+def _cut_of_language(config: RunConfig, shape: LlmShape) -> Cut:
+    """As ``pipeline.cut`` says; ``published``: as QUART's released code cuts the model, or its family."""
+    how, stages = config.pipeline.cut, config.pipeline.stages
+    if how == PUBLISHED:
+        found = stack_of_shape(shape.name)
+        if found is not None and stages in (None, len(found.cut)):
+            return given_cut(shape.layers, found.cut)
+        stages = stages or STAGES_OF_FAMILY.get(shape.name.partition("_")[0])
+    if stages is None:
+        raise UserError(
+            f"nobody published stages of model={shape.name}: write pipeline.stages=4, or another number"
+        )
+    if stages > shape.layers:
+        raise UserError(
+            f"pipeline.stages={stages} is more than the {shape.layers} layers of {shape.name}: write fewer"
+        )
+    if how == "bytes":
+        return bytes_cut(shape, stages)
+    return _cut_by_time(config, shape, stages) if how == "time" else even_cut(shape.layers, stages)
+
+
+def _cut_by_time(config: RunConfig, shape: LlmShape, stages: int) -> Cut:
+    share = head_share(load_gpu(config.cluster.gpu), shape).of(1, 1) / (1 << SHARE_BITS)
+    return time_cut(shape.layers, shape.layers * share / (1.0 - share), stages)
+
+
+def _cut_of_replica(config: RunConfig, shape: LlmShape) -> Cut | None:
     stages, name = config.model.pp, config.model.pp_cut
     if stages == 1:
         return None
@@ -22,8 +80,7 @@ def cut_of(config: RunConfig, shape: LlmShape) -> Cut | None:
     if name == "bytes":
         return bytes_cut(shape, stages)
     if name == "time":
-        share = head_share(load_gpu(config.cluster.gpu), shape).of(1, 1) / (1 << SHARE_BITS)
-        return time_cut(shape.layers, shape.layers * share / (1.0 - share), stages)
+        return _cut_by_time(config, shape, stages)
     return _given(name, stages, shape)
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from experiments.build.elastic import cluster_map_of
+from experiments.build.hardware import Hardware
 from experiments.build.hosted import HostedModel, codes_of, hosted_models
+from experiments.build.language_stages import language_setups, path_costs
 from experiments.config.config import RunConfig
 from experiments.config.pipeline_config import PipelineConfig
 from experiments.policy.make import make_policy
@@ -153,6 +155,8 @@ def pipelines_of(config: RunConfig, estimates: Estimates) -> PipelineParts | Non
     """What the services of models in stages are made of; None: there are none."""
     if not config.system.in_stages:
         return None
+    if languages := language_setups(config):
+        return PipelineParts(languages, GpuSeats(0, {}))
     one = config.pipeline
     queues: StageQueues = "stage" if one.queue == "stage" else "replica"
     scaling = stage_scaling(config, estimates) if config.system.scales_stages else None
@@ -227,10 +231,14 @@ def one_pass(config: RunConfig, workload: Workload) -> Workload:
     )
 
 
-def stage_plan(config: RunConfig, workload: Workload) -> StagePlan | None:
-    """The times of all passes of a run; None without stages."""
+def stage_plan(
+    config: RunConfig, workload: Workload, hardware: Mapping[str, Hardware] | None = None
+) -> StagePlan | None:
+    """The times of all passes of a run; None without stages. ``hardware``: of a model that decodes."""
     if not config.system.in_stages:
         return None
+    if paths := path_costs(config, hardware or {}):
+        return StagePlan({}, config.pipeline.cpu_cores, paths)
     times = {model.name: _times(config, model, len(workload)) for model in hosted_models(config)}
     return StagePlan(times, config.pipeline.cpu_cores)
 

@@ -51,8 +51,8 @@ def fill_dispatch_default(tree: dict[str, Any]) -> None:
 
 
 def fill_pipeline_defaults(tree: dict[str, Any], written: Collection[str]) -> None:
-    """Of replicas in stages: what their engines do not have is off unless it is written."""
-    if tree["model"]["pp"] > 1:
+    """Of models in stages: what their engines do not have is off unless it is written."""
+    if tree["model"]["pp"] > 1 or tree["system"]["stages"]["name"] != "none":
         for name in ("asynchronous", "prefix_caching"):
             if f"engine.{name}" not in written:
                 tree["engine"][name] = False

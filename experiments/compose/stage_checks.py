@@ -1,5 +1,6 @@
 """Which models, clusters and systems go with stages."""
 
+from experiments.compose.language_checks import check_language
 from experiments.config.config import RunConfig
 from experiments.config.models_config import shapes_of
 from experiments.config.pipeline_config import PLAIN
@@ -24,12 +25,14 @@ def check_stages(config: RunConfig) -> None:
                 "leave it out or write system=pipeline"
             )
         return
-    for name in names:
-        if not is_stack(name):
-            raise UserError(
-                f"model={name} decodes with KV of its own, and system={system.name} serves models that "
-                f"answer in one pass: write one of {', '.join(stack_names())}"
-            )
+    decoding = [name for name in names if not is_stack(name)]
+    if decoding and config.models.name != "one":
+        raise UserError(
+            f"model={decoding[0]} decodes in stages alone, and models={config.models.name} has several: "
+            f"write models=one, or models of {', '.join(stack_names())}"
+        )
+    if decoding:
+        check_language(config)
     if config.kind == "realexec":
         raise UserError(
             f"system={system.name} cannot be run by realexec, whose workers have whole models: write "
@@ -45,7 +48,7 @@ def check_stages(config: RunConfig) -> None:
             f"cluster.start={config.cluster.start} does not fit system={system.name}, whose stages have "
             "their parameters at the start: leave it out"
         )
-    for key in ("prefill_share", "peak_share"):
+    for key in () if decoding else ("prefill_share", "peak_share"):
         if getattr(config.trace, key) is not None:
             raise UserError(
                 f"trace.{key} is of prompt tokens, and system={system.name} serves requests of one length: "

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from experiments.build.pipeline_plans import NO_LINKS, required_cut
+from experiments.build.pipeline_plans import NO_LINKS
+from experiments.build.stage_cut import required_cut
 from experiments.config.config import RunConfig
 from simcore.pipeline.pipelines import Pipelines
 

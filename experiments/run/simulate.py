@@ -17,10 +17,12 @@ from experiments.build.gpu_load import CACHED_TOKENS, gpu_load_share
 from experiments.build.groups import group_plans
 from experiments.build.hardware import hardware_of
 from experiments.build.hosted import hosted_models
+from experiments.build.language_stages import chains
 from experiments.build.lengths import check_lengths, context_labels, truncated
 from experiments.build.pipeline_plans import pipeline_plans
 from experiments.build.shared_prefixes import named_requests, shares_prefixes
 from experiments.build.sizes import seat_count, start_of
+from experiments.build.stage_cut import decodes_in_stages
 from experiments.build.stages import capacity_per_s, one_pass, stage_plan, used_gpus
 from experiments.build.workload import run_capacity_req_per_s, run_workload, unused
 from experiments.compose.resolved import resolved_yaml
@@ -35,6 +37,7 @@ from experiments.results.groups_summary import groups_section
 from experiments.results.hosted_summary import model_column, models_section, shown_estimates, shown_model
 from experiments.results.journal_file import NAME as JOURNAL_NAME
 from experiments.results.journal_file import JournalFile, header_fields
+from experiments.results.language_summary import language_section
 from experiments.results.metrics import RunMetrics, per_s, summarize
 from experiments.results.migration_summary import migration_summary
 from experiments.results.pipelines_summary import pipelines_section
@@ -56,6 +59,7 @@ from simcore.capabilities import Masked
 from simcore.chunk_starts import ChunkStarts
 from simcore.replica.step_times import StepTimes
 from simcore.simulation import Simulation
+from traces.workload import Workload
 
 if TYPE_CHECKING:
     from serving.controller import Controller
@@ -122,11 +126,12 @@ def prepare(config: RunConfig) -> Prepared:
     hosted = hosted_models(config)
     estimates = build.estimates_of(config, hardware)
     start = None
-    if config.system.in_stages:
+    if config.system.in_stages and not decodes_in_stages(config):
         replicas = build.replicas_of(config, hardware)
         workload = one_pass(config, run_workload(config, estimates, len(replicas), capacity_per_s(config)))
     else:
-        workload = run_workload(config, estimates, seat_count(config, hosted))
+        seats = chains(config) if decodes_in_stages(config) else seat_count(config, hosted)
+        workload = run_workload(config, estimates, seats)
         check_lengths(config, workload, hardware, build.prototypes_of(config, hardware))
         start = start_of(config, hosted, estimates.models[0], workload)
         replicas = build.replicas_of(config, hardware, start)
@@ -149,8 +154,9 @@ def execute(
     controller = build.controller_of(
         config, prepared.hardware_of_model, prepared.replicas, prepared.estimates, named
     )
-    data_plane, stages = data_plane_of(config, prepared.replicas), stage_plan(config, workload)
-    rows = rows_by_model(prepared) if stages is None else stages.times
+    data_plane = data_plane_of(config, prepared.replicas)
+    stages = stage_plan(config, workload, prepared.hardware_of_model)
+    rows = stages.times if stages is not None and stages.times else rows_by_model(prepared)
     hits = ChunkStarts(journal) if shared else None
     sink = series_sink(config.series.period_s, controller.engines, hits or journal)
     faults = fault_plan_of(config, prepared.replicas)
@@ -203,7 +209,7 @@ def execute(
     if recovery is not None and simulation.losses is not None:
         summary |= faults_section(simulation.losses.records, recovery)
     stage_columns = stage_rows(controller)
-    summary |= stages_section(config, controller, stage_columns, summary["duration_s"])
+    summary |= _of_stages(config, controller, stage_columns, summary)
     summary["gpu_load_share"] = gpu_load_share(
         hosted_models(config), prepared.estimates, workload, columns, summary["gpu_seconds"]
     )
@@ -223,6 +229,24 @@ def _moved(
     found |= elastic_summary(controller, prepared.replicas, summary, report)
     found |= stage_scaling_summary(controller, prepared.replicas, summary, report)
     return found | migration_summary(controller)
+
+
+def _of_stages(
+    config: RunConfig, controller: Controller, columns: dict[str, Any] | None, summary: dict[str, Any]
+) -> dict[str, Any]:
+    """What stages did, of models with KV or without."""
+    found = stages_section(config, controller, columns, summary["duration_s"])
+    return found | language_section(config, controller, summary)
+
+
+def _capacity_req_per_s(prepared: Prepared, workload: Workload) -> float:
+    """At which the replicas of the start just keep up."""
+    config, replicas = prepared.config, len(prepared.replicas)
+    if decodes_in_stages(config):
+        replicas = chains(config)
+    elif config.system.in_stages:
+        return capacity_per_s(config)
+    return run_capacity_req_per_s(config, prepared.estimates, replicas, workload)
 
 
 def _provisioned_gpus(prepared: Prepared) -> int:
@@ -274,9 +298,7 @@ def provenance(prepared: Prepared) -> dict[str, Any]:
             "dropped": dict(sorted(workload.dropped.items())),
             "truncated_outputs": truncated(config, workload),
             "mean_rate_per_s": workload.mean_rate_per_s,
-            "capacity_req_per_s": capacity_per_s(config)
-            if config.system.in_stages
-            else run_capacity_req_per_s(config, prepared.estimates, len(prepared.replicas), workload),
+            "capacity_req_per_s": _capacity_req_per_s(prepared, workload),
         },
         "step_time": step_time_section(prepared.hardware),
         "kv_capacity": prepared.hardware.kv_arithmetic,

@@ -12,11 +12,13 @@ from serving.kv.migration_rules import HALTING
 from serving.parameters.copies import PooledCopies
 from serving.parameters.parameter_pool import broken
 from serving.parameters.residency import Residency
+from serving.record.batch_checks import broken as broken_batches
 from serving.record.cache_checks import broken as broken_cache
 from serving.record.stage_checks import broken as broken_stages
 from serving.record.stage_checks import broken_hosts
 from serving.services.colocated import Colocated
 from serving.services.disaggregated import Disaggregated
+from serving.services.language_pipeline import LanguagePipeline
 from serving.services.migrating import Migrating
 from serving.services.pipeline import Pipeline
 
@@ -39,7 +41,10 @@ def check(controller: Controller) -> None:
         _check_engine(engine, set(service.held(engine.id)))
         held += sum([state is not RequestState.FINISHED for _, state in requests_at(engine)])
     for service in controller.services.values():
-        held += service.running if isinstance(service, Pipeline) else len(service.live.requests)
+        if isinstance(service, Pipeline | LanguagePipeline):
+            held += service.running
+        else:
+            held += len(service.live.requests)
     _demand(1, held == in_flight, f"requests conserved: replicas hold {held} of {in_flight}")
     for service in controller.services.values():
         if isinstance(service, Disaggregated):
@@ -49,6 +54,9 @@ def check(controller: Controller) -> None:
         elif isinstance(service, Migrating):
             _check_colocated(controller, service.inner)
             _check_migrations(controller, service)
+        elif isinstance(service, LanguagePipeline):
+            for number, sentence in broken_batches(controller.engines, service):
+                _demand(number, False, sentence)
         elif isinstance(service, Pipeline):
             for number, sentence in broken_stages(controller.engines, service):
                 _demand(number, False, sentence)

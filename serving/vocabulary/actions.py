@@ -45,6 +45,8 @@ class Run:
 
     ``micro_batch``: on a replica cut into pipeline stages, which of its micro-batches this is of; its members
     stay members. ``max_steps`` then holds for every micro-batch in flight, from this moment on.
+    ``path``: of a model whose stages are replicas of their own, one of each stage in order. Each step of the
+    batch ``micro_batch`` passes them all, ``replica`` first; ``max_steps`` is that batch's alone.
     """
 
     replica: int
@@ -59,12 +61,14 @@ class Run:
     inputs: tuple[tuple[int, int], ...] = ()
     cpu_cores: int = 0
     micro_batch: int = -1
+    path: tuple[int, ...] = ()
 
 
 @fact
 class Interrupt:
     """Stop the replica's current run at the next step boundary and report. Ignored when nothing runs.
 
+    Of a replica on a path all batches of its model are meant: the first of them to end a step stops.
     ``grace_steps`` more steps are run before it stops. ``later``: a boundary that is due at this very moment
     does not count, for a world that goes step by step has told of it already.
     """

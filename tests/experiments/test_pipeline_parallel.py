@@ -6,7 +6,8 @@ import pytest
 
 from experiments.build.hardware import hardware_of
 from experiments.build.hosted import seats_of
-from experiments.build.pipeline_plans import hops_of, required_cut
+from experiments.build.pipeline_plans import hops_of
+from experiments.build.stage_cut import required_cut
 from experiments.compose.compose import load_config
 from experiments.config.config import RunConfig
 from experiments.run.replay_run import replay_run

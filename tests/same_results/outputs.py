@@ -42,6 +42,7 @@ FIELDS: Final[Mapping[str, Sequence[str]]] = {
         "inputs",
         "cpu_cores",
         "micro_batch",
+        "path",
     ),
     "interrupt": ("replica", "grace_steps", "later"),
     "detach": ("replica", "request"),

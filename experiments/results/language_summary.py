@@ -1,0 +1,34 @@
+"""What the stages of a language model held and did, for summary.json."""
+
+from typing import Any
+
+from experiments.build.hosted import hosted_models
+from experiments.build.stage_cut import decodes_in_stages
+from experiments.config.config import RunConfig
+from hwmodels.loading.units import model_units
+from serving.controller import Controller
+from serving.services.language_pipeline import LanguagePipeline
+
+
+def language_section(config: RunConfig, controller: Controller, summary: dict[str, Any]) -> dict[str, Any]:
+    """``language_stages``: per stage, with the KV of one of its replicas; nothing for others."""
+    if not decodes_in_stages(config):
+        return {}
+    (model,), found = hosted_models(config), []
+    service, busy = controller.services[model.name], summary["replica_busy_share"]
+    assert isinstance(service, LanguagePipeline)
+    for stage in service.stages:
+        own = [one.replica for one in controller.engines.values() if one.replica.part == stage.part]
+        units = model_units(model.shape, layers=range(*stage.part.layers))
+        found.append(
+            {
+                "model": model.name,
+                "stage": stage.index,
+                "layers": list(stage.part.layers),
+                "bytes": sum([unit.size_bytes for unit in units]),
+                "replicas": stage.fleet.replicas,
+                "kv_tokens": own[0].kv_blocks * own[0].block_tokens,
+                "busy_replicas": sum([busy[one.id] for one in own if one.id < len(busy)]),
+            }
+        )
+    return {"language_stages": found}

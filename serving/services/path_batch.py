@@ -1,0 +1,64 @@
+"""Requests that go round the stages of a language model together, each on the same replicas until it ends."""
+
+from collections import deque
+
+from serving.vocabulary.actions import Chunk
+from serving.vocabulary.request import Request
+
+
+class PathBatch:
+    """``path``: a replica of each stage. ``decoding``: requests that get a token in each round.
+
+    ``prompts``: [request, prompt tokens computed] of those whose prompt is not computed whole. ``flying``:
+    the chunks of the round in progress.
+    """
+
+    __slots__ = ("decoding", "flying", "id", "path", "prompts")
+
+    def __init__(self, id: int, path: tuple[int, ...]) -> None:
+        self.id = id
+        self.path = path
+        self.decoding: dict[int, Request] = {}
+        self.prompts: deque[tuple[Request, int]] = deque()
+        self.flying: tuple[Chunk, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """Its requests."""
+        return len(self.decoding) + len(self.prompts)
+
+    def members(self) -> list[Request]:
+        """All of them."""
+        return [*self.decoding.values(), *(request for request, _ in self.prompts)]
+
+    def admit(self, request: Request) -> None:
+        """A request joins with its next round; its prompt comes behind those that are here."""
+        self.prompts.append((request, 0))
+
+    def next_chunks(self, token_budget: int) -> tuple[Chunk, ...]:
+        """Prompt tokens of its next round, in the order in which requests joined."""
+        left, found = token_budget - len(self.decoding), list[Chunk]()
+        for request, computed in self.prompts:
+            if left <= 0:
+                break
+            tokens = min(left, request.prompt_tokens - computed)
+            found.append((request.id, computed, tokens))
+            left -= tokens
+        self.flying = tuple(found)
+        return self.flying
+
+    def ran(self, finished: tuple[int, ...]) -> list[Request]:
+        """A round has ended, with its chunks; returns the requests that have all their tokens."""
+        prompts = self.prompts
+        for _, start, tokens in self.flying:
+            request, _ = prompts.popleft()
+            if start + tokens == request.prompt_tokens:
+                self.decoding[request.id] = request
+            else:
+                prompts.appendleft((request, start + tokens))
+        self.flying = ()
+        return [self.decoding.pop(request) for request in finished]
+
+    def prompt_tokens_left(self) -> int:
+        """Of prompts that are not computed."""
+        return sum([request.prompt_tokens - computed for request, computed in self.prompts])

@@ -1,0 +1,153 @@
+"""Language models whose stages are replicas of their own: batches that go round, as a world runs them.
+
+A ``Run`` with a path is one of these. It is reported where something is to be decided: a request has ended,
+a prompt is computed, the steps allowed are done, an interrupt. Until then all goes its way in the
+``Circuit`` of the model, which is asked in advance when the next report is due; what comes before that makes
+it go back to the last one and on to the moment it comes.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from simpy import Environment
+
+from serving.vocabulary.actions import Run
+from serving.vocabulary.events import Ran
+from serving.vocabulary.recorder import Recorder
+from serving.vocabulary.units import FRACTION_BITS
+from simcore.pipeline.circuit import FOREVER, Circuit
+from simcore.pipeline.micro_batch import MicroBatch
+from simcore.pipeline.path_lane import PathLane
+from simcore.pipeline.stage_costs import StageCosts
+from simcore.replica.lifetime import Lifetime
+from simcore.replica.machine import Machine
+from simcore.timers import Timer
+
+CostsOf = Callable[[tuple[int, ...]], StageCosts]
+
+
+@dataclass(frozen=True, slots=True)
+class PathCosts:
+    """``of``: what steps take on a path of these GPUs."""
+
+    of: CostsOf
+
+
+class Circuits:
+    """The circuit of one model. ``tell`` takes reports."""
+
+    __slots__ = (
+        "_boundary", "_costs", "_gpu_of", "_lives", "_machines", "_planned", "_recorder", "_runs", "_tell",
+        "_telling", "_timer", "circuit",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        costs: PathCosts,
+        machines: Mapping[int, Machine],
+        lives: dict[int, Lifetime],
+        recorder: Recorder,
+        env: Environment,
+        timer_rank: int,
+        gpu_of: Callable[[int], int],
+        tell: Callable[[int, Ran], None],
+    ) -> None:
+        self._costs, self._machines, self._lives, self._recorder = costs, machines, lives, recorder
+        self._gpu_of, self._tell = gpu_of, tell
+        self._timer = Timer(env, timer_rank, self.due)
+        self._telling = False
+        self._boundary = 0  # when the round that was reported last ended
+        self._planned: PathLane | None = None  # whose round is to be reported next
+        self._runs: dict[int, Run] = {}  # the last one of every batch
+        self.circuit = Circuit()
+
+    def begin(self, now_ns: int, run: Run) -> None:
+        """A batch goes round its path."""
+        if not self._telling:
+            self._go_to(now_ns)
+        one = self.circuit.lanes.get(run.micro_batch)
+        if one is None:
+            costs = self._costs.of(tuple([self._gpu_of(replica) for replica in run.path]))
+            batch = MicroBatch(run.path[-1], run.micro_batch, costs, self._lives, self._recorder)
+            one = PathLane(run.micro_batch, run.path, batch)
+        assert one.path == run.path, "a batch stays on its path"
+        self._runs[run.micro_batch] = run
+        one.batch.begin(run, self._boundary)
+        one.batch.allow(run.max_steps)
+        self.circuit.enter(one, self._boundary)
+        if not self._telling:
+            self._plan()
+
+    def interrupt(self, now_ns: int) -> None:
+        """The next round to end is reported, whichever batch's it is."""
+        if not self.circuit.lanes:
+            return
+        if not self._telling:
+            self._go_to(now_ns)
+        self.circuit.cut = True
+        if not self._telling:
+            self._plan()
+
+    def lose(self, now_ns: int, replica: int) -> None:
+        """A replica is gone, and with it all batches whose path it is on.
+
+        It is lost after what ends at that moment: in that nanosecond all goes its way.
+        """
+        self._go_to(now_ns + 1)
+        for index in [number for number, one in self.circuit.lanes.items() if replica in one.path]:
+            self.circuit.drop(index).batch.clear()
+            del self._runs[index]
+        self._plan()
+
+    def due(self, now_ns: int) -> None:
+        """A round to be reported may have ended; several at one moment in their order."""
+        while (one := self._planned) is not None:
+            due_ns = one.lane.done >> FRACTION_BITS
+            if now_ns < due_ns:
+                self._timer.at(due_ns)
+                return
+            self._report(now_ns, one)
+
+    def _report(self, now_ns: int, one: PathLane) -> None:
+        finished, circuit = list[int](), self.circuit
+        self._boundary = one.lane.done
+        self._book(one, finished)
+        circuit.cut = False
+        steps, one.told = one.told, 0
+        run = self._runs.pop(one.index)
+        self._telling = True
+        self._tell(now_ns, Ran(run.replica, run.epoch, steps, tuple(finished), micro_batch=one.index))
+        self._telling = False
+        if one.index not in self._runs:
+            circuit.drop(one.index)
+        self._plan()
+
+    def _go_to(self, now_ns: int) -> None:
+        """Book all that begins before this moment."""
+        circuit = self.circuit
+        self._boundary = max(self._boundary, now_ns << FRACTION_BITS)
+        circuit.back()
+        early = circuit.advance(self._boundary)
+        assert early is None, "a report was due before"
+        self._book(None, [])
+
+    def _book(self, reported: PathLane | None, finished: list[int]) -> None:
+        others = list[int]()
+        for one in self.circuit.lanes.values():
+            one.told += one.batch.book(finished if one is reported else others)
+        assert not others, "a request ended without a report"
+        self.circuit.keep()
+
+    def _plan(self) -> None:
+        circuit = self.circuit
+        circuit.keep()
+        one = self._planned = circuit.advance(FOREVER)
+        if one is not None:
+            self._timer.at(one.lane.done >> FRACTION_BITS)
+        else:
+            self._busy()
+
+    def _busy(self) -> None:
+        """How long each replica computed, to its machine."""
+        for replica, fixed in self.circuit.work.items():
+            self._machines[replica].busy_ns = fixed >> FRACTION_BITS

@@ -1,0 +1,44 @@
+"""Language models in stages from the command line: against ``model.pp``, exact = coalesced, replay."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiments.compose.compose import load_config
+from experiments.run.replay_run import replay_run
+from experiments.run.simulate import simulate
+
+ONE = ["trace=poisson", "trace.requests=1", "trace.rate_per_s=1", "uncertainty=off", "out=unused"]
+STAGES = ["system=pipeline", "model=llama2_13b", "pipeline.stages=4", "pipeline.cut=layers"]
+
+
+def result(folder: Path, *words: str) -> dict[str, Any]:
+    folder.mkdir()
+    return simulate(load_config(list(words), "simulate"), folder)
+
+
+def test_a_request_alone_takes_what_it_takes_where_one_replica_has_all_stages(tmp_path: Path) -> None:
+    cluster = "cluster=blitz_a_1x4"
+    result(tmp_path / "stages", *ONE, *STAGES, cluster)
+    result(tmp_path / "whole", *ONE, "system=vllm", "model=llama2_13b", "model.pp=4", cluster)
+    import pyarrow.parquet as pq
+
+    rows = [pq.read_table(tmp_path / one / "requests.parquet").to_pylist()[0] for one in ("stages", "whole")]
+    for key in ("first_token_ns", "finish_ns"):
+        assert rows[0][key] == pytest.approx(rows[1][key], abs=1)
+
+
+def test_exact_is_coalesced_and_a_journal_replays(tmp_path: Path) -> None:
+    many = ["trace=azure_conv_like", "trace.requests=40", "trace.rate_per_s=4", "out=unused", "cluster=quart"]
+    words = [*many, *STAGES, "pipeline.replicas=1+2+1+1", "journal=true"]
+    coalesced = result(tmp_path / "coalesced", *words)
+    exact = result(tmp_path / "exact", *words, "engine.exact=true")
+    files = [(tmp_path / one / "requests.parquet").read_bytes() for one in ("coalesced", "exact")]
+    assert files[0] == files[1]
+    assert replay_run(tmp_path / "coalesced").different == 0
+    assert coalesced["sim"]["events"] < 10 * 40 < exact["sim"]["events"]
+    stages = coalesced["language_stages"]
+    assert [one["layers"] for one in stages] == [[0, 10], [10, 20], [20, 30], [30, 40]]
+    assert [one["replicas"] for one in stages] == [1, 2, 1, 1]
+    assert stages[1]["kv_tokens"] > stages[0]["kv_tokens"]  # that one has the embedding

@@ -1,0 +1,124 @@
+"""A small world of language models in stages: toy step times, a GPU for each replica."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hwmodels.layer_stack import LayerStack
+from policies.admission import AdmitAll
+from policies.batching import ChunkedPrefill
+from policies.dispatch import LeastOutstanding
+from serving.composition import PipelineParts, ServiceOptions, compose
+from serving.controller import Controller
+from serving.record.journal import complete_journal
+from serving.services.gpu_seats import GpuSeats
+from serving.services.language_pipeline import LanguagePipeline, LanguageSetup
+from serving.vocabulary.layers import LayerRange, Part
+from serving.vocabulary.replica import Replica
+from serving.vocabulary.request import Request
+from simcore.data_plane.data_plane import DataPlane, DataPlaneSetup
+from simcore.faults.plan import FaultPlan
+from simcore.pipeline.circuits import PathCosts
+from simcore.sim_report import SimReport
+from simcore.simulation import Simulation
+from simcore.stage_passes import StagePlan
+from tests.worlds.data_planes import NONE, ideal
+from tests.worlds.naive_pipeline import ToyStages
+from tests.worlds.stage_world import Failing
+from tests.worlds.world import Checked
+
+
+@dataclass
+class LanguageCase:
+    """``requests``: (arrival, prompt, max_new_tokens, output). ``replicas``: of each stage.
+
+    ``blocks``: of the replicas of each stage, 4 tokens each.
+    """
+
+    requests: Sequence[tuple[int, int, int, int]]
+    costs: ToyStages
+    replicas: Sequence[int]
+    blocks: Sequence[int]
+    max_num_seqs: int = 4
+    batch_tokens: int = 64
+    cluster: str = "quart_2x4"
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        return tuple([Part("m", 2 * stage, 2 * stage + 2) for stage in range(len(self.replicas))])
+
+    def placed(self) -> list[Replica]:
+        pairs = [
+            pair for pair, count in zip(zip(self.parts, self.blocks), self.replicas) for _ in range(count)
+        ]
+        return [
+            Replica(id, "m", LayerRange(part.first, part.last), (id,), blocks, 4)
+            for id, (part, blocks) in enumerate(pairs)
+        ]
+
+    def arrivals(self) -> list[tuple[Request, int]]:
+        return [
+            (Request(id, at_ns, prompt, cap, "m"), output)
+            for id, (at_ns, prompt, cap, output) in enumerate(sorted(self.requests))
+        ]
+
+
+@dataclass
+class LanguageRun:
+    """What came of it."""
+
+    recorder: Failing
+    report: SimReport
+    lines: list[str]
+    controller: Controller
+
+    def journal(self) -> list[str]:
+        actions = sum(len(json.loads(text)[2]) for text in self.lines)
+        return complete_journal({"source": "test", "carries_out": []}, self.lines, actions)
+
+    @property
+    def service(self) -> LanguagePipeline:
+        found = self.controller.services["m"]
+        assert isinstance(found, LanguagePipeline)
+        return found
+
+
+def controller_of(case: LanguageCase, coalesce: bool = True) -> Controller:
+    setup = LanguageSetup(case.parts, case.max_num_seqs, case.batch_tokens, coalesce)
+    parts = PipelineParts({"m": setup}, GpuSeats(1, {}))
+    return compose(
+        case.placed(),
+        LeastOutstanding(),
+        lambda _: ChunkedPrefill(1, 1),
+        AdmitAll(),
+        service_options=ServiceOptions(pipelines=parts),
+    )
+
+
+def run(case: LanguageCase, coalesce: bool = True, faults: FaultPlan | None = None) -> LanguageRun:
+    """In virtual time, with the invariants checked after every event."""
+    controller = controller_of(case, coalesce)
+    recorder, replicas, checked = Failing(), case.placed(), Checked(controller)
+    layers = 2 * len(case.replicas)
+    setup = DataPlaneSetup(
+        ideal(case.cluster),
+        {"m": LayerStack("m", (1_000_000,) * layers, (1.0,) * layers, 1, 0, (), "made up")},
+        [one.model for one in replicas],
+        [one.gpus for one in replicas],
+        "direct",
+        NONE,
+        {one.id: one.part.layers for one in replicas},
+    )
+    rows = case.costs.rows[0]
+    simulation = Simulation(
+        checked,
+        case.arrivals(),
+        [rows] * len(replicas),
+        recorder,
+        None,
+        DataPlane(setup),
+        {"m": rows},
+        faults=faults,
+        stages=StagePlan({}, 0, {"m": PathCosts(lambda _: case.costs)}),
+    )
+    return LanguageRun(recorder, simulation.run(), checked.lines, controller)
