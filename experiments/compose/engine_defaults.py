@@ -10,6 +10,7 @@ from experiments.config.options import option_file
 from experiments.config.overrides import Override, echo
 from experiments.config.vllm_defaults import USAGE_CONTEXTS, batch_defaults
 from hwmodels.catalogue import load_gpu
+from hwmodels.stack_catalogue import is_stack
 from serving.vocabulary.errors import UserError
 
 
@@ -52,7 +53,8 @@ def fill_dispatch_default(tree: dict[str, Any]) -> None:
 
 def fill_pipeline_defaults(tree: dict[str, Any], written: Collection[str]) -> None:
     """Of models in stages: what their engines do not have is off unless it is written."""
-    if tree["model"]["pp"] > 1 or tree["system"]["stages"]["name"] != "none":
+    stages = tree["system"]["stages"]["name"] != "none" and not is_stack(tree["model"]["name"])
+    if tree["model"]["pp"] > 1 or stages:
         for name in ("asynchronous", "prefix_caching"):
             if f"engine.{name}" not in written:
                 tree["engine"][name] = False
