@@ -164,9 +164,9 @@ def test_what_loaders_refuse() -> None:
     with pytest.raises(HardwareError, match="write one of direct, safetensors, sllm"):
         load_loader("torch", "ssd")
     with pytest.raises(
-        HardwareError, match=r"no rate of loader sllm from 'remote': write one of dram, ssd, or"
+        HardwareError, match=r"no rate of loader sllm from 'tape': write one of dram, remote, ssd, or"
     ):
-        load_loader("sllm", "remote")
+        load_loader("sllm", "tape")
     for rate in (0.0, -1.0, math.nan):
         with pytest.raises(HardwareError, match="write a rate above 0"):
             Loader("x", "ssd", 0.0, rate, "")
@@ -220,3 +220,11 @@ def test_ssds_give_the_share_of_their_rate_that_was_measured() -> None:
         if gpu == "A5000":
             path = ssd.efficiency * A5000_SSD_BYTES_PER_S
             assert least <= min(path, load_loader(loader, tier).rate_bytes_per_s) <= most
+
+
+def test_a_file_of_the_remote_store_loads_with_every_loader() -> None:
+    """A host may lose its SSD in a run; what nobody measured is taken as from the SSD, and says so."""
+    for name in ("safetensors", "sllm"):
+        remote, ssd = load_loader(name, "remote"), load_loader(name, "ssd")
+        assert (remote.constant_s, remote.rate_bytes_per_s) == (ssd.constant_s, ssd.rate_bytes_per_s)
+        assert "assumed" in remote.source
