@@ -85,7 +85,7 @@ $(VENV)/.installed: $(VENV)/bin/python pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.installed
-	@$(PIP) pytest pytest-xdist hypothesis ortools
+	@$(PIP) pytest pytest-xdist hypothesis ortools optuna submitit
 	@touch $@
 
 $(VENV)/.fast: $(VENV)/.installed

@@ -4,9 +4,10 @@ Each yields (point, outcome) as they finish, in any order.
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from uuid import uuid4
 
 from experiments.sweep.outcome import Outcome, outcome_of
@@ -62,7 +63,8 @@ def _local(launch: Launch, points: Sequence[Point]) -> Finished:
 
 def _ray(launch: Launch, points: Sequence[Point]) -> Finished:
     """One actor per CPU of the cluster, so that each loads the simulator once."""
-    ray = _needed("ray", "ray")
+    with _wanted("ray"):
+        import ray
     began = not ray.is_initialized()
     if began:
         with _ray_refused(launch.ray_address):
@@ -87,25 +89,21 @@ class _Carrier:
         return carried_out(point, folder)
 
 
-def _ray_refused(address: str) -> Any:
-    from contextlib import contextmanager
-
-    @contextmanager
-    def told() -> Iterator[None]:
-        try:
-            yield
-        except (ConnectionError, ValueError, RuntimeError) as error:
-            raise UserError(
-                f"ray.address={address} cannot be reached ({str(error).partition(chr(10))[0]}): write "
-                "ray.address=auto for the cluster of this machine, or leave it out to start one"
-            ) from error
-
-    return told()
+@contextmanager
+def _ray_refused(address: str) -> Iterator[None]:
+    try:
+        yield
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        raise UserError(
+            f"ray.address={address} cannot be reached ({str(error).partition(chr(10))[0]}): write "
+            "ray.address=auto for the cluster of this machine, or leave it out to start one"
+        ) from error
 
 
 def _slurm(launch: Launch, points: Sequence[Point]) -> Finished:
     """``slurm_jobs`` jobs of an array; each carries out every so many-th point."""
-    submitit = _needed("submitit", "slurm")
+    with _wanted("slurm"):
+        import submitit
     executor = submitit.AutoExecutor(folder=launch.scratch, cluster=launch.slurm_cluster)
     executor.update_parameters(
         name="servetwin", cpus_per_task=1, timeout_min=24 * 60,
@@ -135,10 +133,10 @@ def all_carried_out(points: Sequence[Point], folders: Sequence[str], name: str) 
     return found
 
 
-def _needed(module: str, extra: str) -> Any:
-    import importlib
-
+@contextmanager
+def _wanted(extra: str) -> Iterator[None]:
+    """Around an import of what only this launcher needs."""
     try:
-        return importlib.import_module(module)
+        yield
     except ImportError as error:
-        raise UserError(f"launcher={extra} needs {module}: pip install 'servetwin[{extra}]'") from error
+        raise UserError(f"launcher={extra} needs {error.name}: pip install 'servetwin[{extra}]'") from error

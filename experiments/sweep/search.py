@@ -24,9 +24,10 @@ def searched(
     folder: SweepFolder,
 ) -> Sweep:  # fmt: skip
     """One point per trial, in order. Axes are choices of words. UserError without one goal."""
-    optuna, goal, direction = _optuna(), *_goal(own)
+    goal, direction = _goal(own)
     if not axes and not intervals:
         raise UserError("a search has nothing to choose: write KEY=interval(0.1,1) or KEY=A,B")
+    optuna = _optuna()
     study = optuna.create_study(direction=direction, sampler=optuna.samplers.TPESampler(seed=0))
     trials, points, found = own.get("search.trials", _TRIALS), list[Point](), list[Outcome]()
     folder.tell({"words": list(plain), "goal": goal, "direction": direction, "trials": trials})

@@ -217,6 +217,8 @@ BY_NAME = {
     "traces/synthetic/registry.py": {"import_module"},
     "experiments/policy/policy_class.py": {"import_module"},
     "serving/vocabulary/fact.py": {"exec"},
+    "experiments/sweep/launch.py": {"joblib"},  # processes of this command's own, and no file
+    "realexec/worker_process.py": {"import_module"},  # what the driver says over a pipe it made
     "experiments/compose/resolved.py": {"yaml.load"},  # a safe loader
     "hwmodels/yaml_text.py": {"yaml.load"},  # the same
 }

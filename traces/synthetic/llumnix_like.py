@@ -8,7 +8,7 @@ from traces.synthetic.arrivals import gamma_ns, profile_arrivals_ns
 from traces.synthetic.drawn import DEFAULT_REQUESTS, count_of, drawn_workload, recipe
 from traces.synthetic.length_tables import length_pair
 from traces.synthetic.lengths import ZipfLengths
-from traces.synthetic.llumnix_sample import artefact_priorities, artefact_sample
+from traces.synthetic.llumnix_sample import artefact_priorities, artefact_sample, share_of_high_priority
 from traces.synthetic.rate_profile import constant
 from traces.workload import Workload
 
@@ -50,7 +50,7 @@ def llumnix_like(
     Raises TraceError on bad parameters.
     """
     lengths, title = _TRACES[name]
-    count = count_of(requests)
+    count, priority_ratio = count_of(requests), share_of_high_priority(priority_ratio)
     label = LABEL.format(title)
     parameters = {"requests": count, "rate_per_s": rate_per_s, "gap_cv": gap_cv}
     prompt, output = length_pair(lengths)

@@ -41,13 +41,19 @@ def artefact_sample(
     return np.concatenate(([0.0], np.cumsum(gaps[:-1]))), prompts, outputs
 
 
+def share_of_high_priority(ratio: object) -> float:
+    """From 0 to 1. Raises TraceError for anything else."""
+    if isinstance(ratio, bool) or not isinstance(ratio, int | float) or not 0 <= ratio <= 1:
+        raise TraceError(f"trace.priority_ratio={ratio!r} is no share: write a number from 0 to 1")
+    return float(ratio)
+
+
 def artefact_priorities(
     seed: int, requests: int, ratio: float, prompt: ZipfLengths, output: ZipfLengths
 ) -> NDArray[np.int64]:
     """1 for each of ``requests`` rows that has a high priority, else 0; seed 0: the artefact's own choice."""
     count = whole_number("trace.requests", requests, 1, MAX_ROWS)
-    if not 0 <= ratio <= 1:
-        raise TraceError(f"trace.priority_ratio={ratio:g} is no share: write a number from 0 to 1")
+    ratio = share_of_high_priority(ratio)
     chosen = []
     for block in range(-(-count // ROWS)):
         if seed == 0 and block == 0:
