@@ -43,8 +43,10 @@ def artefact_sample(
 
 def share_of_high_priority(ratio: object) -> float:
     """From 0 to 1. Raises TraceError for anything else."""
-    if isinstance(ratio, bool) or not isinstance(ratio, int | float) or not 0 <= ratio <= 1:
-        raise TraceError(f"trace.priority_ratio={ratio!r} is no share: write a number from 0 to 1")
+    is_number = isinstance(ratio, int | float) and not isinstance(ratio, bool)
+    if not (is_number and 0 <= ratio <= 1):
+        told = f"{ratio:g}" if is_number else repr(ratio)
+        raise TraceError(f"trace.priority_ratio={told} is no share: write a number from 0 to 1")
     return float(ratio)
 
 
