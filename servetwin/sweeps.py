@@ -8,6 +8,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from servetwin.words import words_of
+from serving.vocabulary.errors import UserError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,12 +33,21 @@ class Sweep:
 def sweep(*words: str, out: str | Path | None = None, **values: Any) -> Sweep:
     """``servetwin sweep``: several values of a key as a list, ``seed=[0, 1, 2]``.
 
-    In ``out`` finished points are kept, so that the same call goes on after it was ended.
+    In ``out`` finished points are kept, so that the same call goes on after it was ended. A class of the
+    script itself is in no other process: with one, all points run here.
     """
+    own = any(_of_this_script(value) for value in values.values())
+    if own and values.setdefault("processes", 1) != 1:
+        raise UserError("a class of this script is in no other process: put it into a module")
     if out is not None:
         return _sweep(words_of(words, values), Path(out))
     with TemporaryDirectory() as name:
         return _sweep(words_of(words, values), Path(name) / "sweep")
+
+
+def _of_this_script(value: Any) -> bool:
+    several = value if isinstance(value, list | tuple) else [value]
+    return any(isinstance(one, type) and one.__module__ == "__main__" for one in several)
 
 
 def _sweep(words: list[str], out: Path) -> Sweep:

@@ -67,6 +67,9 @@ def sweeps_answer(first: Path, second: Path) -> int:
     ]  # fmt: skip
     with telling():
         print(f"{second.name} minus {first.name}, seed by seed (95 % interval)")
+        for folder, words in zip((first, second), found.words):
+            if words:
+                print(f"  only {folder.name}: {' '.join(words)}")
         print("\n".join(_table(lines)))
     return 0
 

@@ -6,6 +6,7 @@ from shlex import join
 from typing import Any, Final
 
 from experiments.commands.process import telling
+from experiments.config.overrides import closest
 from experiments.run.heartbeat import heartbeat
 from experiments.sweep.axes import Axis, axes_of
 from experiments.sweep.launch import Launch
@@ -13,7 +14,7 @@ from experiments.sweep.outcome import Outcome
 from experiments.sweep.page import (
     name_of,
     named_axes,
-    refusals,
+    remarks,
     setting_name,
     sweep_page,
     told_difference,
@@ -33,6 +34,7 @@ _MOST_LINES: Final = 40
 def answer(words: Sequence[str]) -> int:
     """Exit status 0. UserError for words that cannot be used, and when every point was refused."""
     asked, done = sweep_words(words), carried_out(words)
+    check_metrics(done, metrics_of(asked))
     with telling(f"; the results are in {asked.out}"):
         if asked.own.get("json"):
             print(json.dumps(as_data(done, metrics_of(asked)), indent=1))
@@ -100,6 +102,15 @@ def metrics_of(asked: SweepWords) -> list[str]:
     return list(asked.own.get("metrics", METRICS))
 
 
+def check_metrics(done: Sweep, metrics: Sequence[str]) -> None:
+    """UserError for a number that no run has."""
+    known = {name for outcome in done.outcomes for name in outcome.numbers}
+    for metric in metrics:
+        if metric not in known and metric not in METRICS:
+            near = closest(metric, known) or "ttft_ms.p99"
+            raise UserError(f"runs have no number {metric}: write metrics=[{near}] if that is meant")
+
+
 def _write(asked: SweepWords, done: Sweep, command: str) -> None:
     write_table(done, asked.out / "sweep.parquet")
     write_means(done, asked.out / "means.csv")
@@ -109,7 +120,7 @@ def _write(asked: SweepWords, done: Sweep, command: str) -> None:
 
 def lines_of(done: Sweep, metrics: Sequence[str]) -> list[str]:
     """What the console shows: a block per metric, a line per setting, then who differs from whom."""
-    lines = [f"{len(done.points)} points", *refusals(done)]
+    lines = [f"{len(done.points)} point{'s' if len(done.points) > 1 else ''}", *remarks(done)]
     for metric in metrics[:4]:
         found = means(done, metric)
         if found:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,10 +21,14 @@ _REFUSED: Final = "refused"
 
 @dataclass(frozen=True, slots=True)
 class SweepsApart:
-    """``keys``: the axes both have, without the seed. setting -> metric -> second minus first over seeds."""
+    """``keys``: the axes both have, without the seed. setting -> metric -> second minus first over seeds.
+
+    ``words``: of one value that the first has and the second has not, and the other way round.
+    """
 
     keys: tuple[str, ...]
     differences: dict[tuple[Any, ...], dict[str, Interval]]
+    words: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
 
 
 def is_sweep(folder: Path) -> bool:
@@ -38,6 +43,8 @@ def sweeps_apart(first: Path, second: Path, metrics: Sequence[str] = METRICS) ->
     tables = [pd.read_parquet(folder / TABLE) for folder in (first, second)]
     axes = [list(table.columns[: list(table.columns).index(_REFUSED)]) for table in tables]
     shared = [key for key in axes[0] if key in axes[1]]
+    if (SEED in axes[0]) != (SEED in axes[1]):  # a sweep without it ran the default
+        tables = [table[table[SEED] == 0] if SEED in table.columns else table for table in tables]
     if not shared:
         raise UserError(f"{first} and {second} share no key: compare sweeps over the same keys")
     shown = [name for name in metrics if all(name in table.columns for table in tables)]
@@ -52,7 +59,17 @@ def sweeps_apart(first: Path, second: Path, metrics: Sequence[str] = METRICS) ->
         setting if isinstance(setting, tuple) else (setting,): _intervals(rows, shown)
         for setting, rows in groups
     }
-    return SweepsApart(tuple(keys), found)
+    first_words, second_words = _words(first), _words(second)
+    apart = tuple(sorted(first_words - second_words)), tuple(sorted(second_words - first_words))
+    return SweepsApart(tuple(keys), found, apart)
+
+
+def _words(folder: Path) -> set[str]:
+    try:
+        told = json.loads((folder / "sweep.json").read_text(encoding="utf-8"))["words"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return set()
+    return {str(word) for word in told}
 
 
 def _intervals(rows: pd.DataFrame, metrics: Sequence[str]) -> dict[str, Interval]:

@@ -53,6 +53,7 @@ def _sizes(plan: Plan) -> str:
     for color, one in enumerate(shown, 1):
         x, y = np.array(_tried(one, limit.metric), dtype=np.float64).T
         series.append(plots.Series(one.found.layout.name, x, y, color))
+        series.append(plots.Series(one.found.layout.name, x, y, color, "points"))
     x_axis = plots.linear_axis("GPUs", *(one.x for one in series), whole=True)
     y_axis = plots.log_axis(name_of(limit.metric), *(one.y for one in series), write=_written(limit.metric))
     rule = plots.Rule("y", limit.value, "objective")

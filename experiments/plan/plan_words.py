@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from experiments.config.overrides import Override, Wanted, parse_value
+from experiments.config.config import RunConfig
+from experiments.config.options import option_groups
+from experiments.config.overrides import Override, Wanted, leaves, parse_value, unknown_key
 from experiments.config.ranges import MAX_GPUS
 from experiments.plan.layout import DoesNotFit, Layout, layout_of
 from experiments.plan.objective import EXAMPLE, Limit, Objective, is_limit, limit_of
@@ -61,6 +63,7 @@ def plan_words(words: Sequence[str]) -> PlanWords:
         elif key in OWN:
             own[key] = _parsed(key, text)
         else:
+            _refuse_unknown(key)
             runs.append(word)
     if not limits:
         raise UserError(f"a plan needs an objective: write one such as {EXAMPLE} or slo.attainment=0.99")
@@ -76,6 +79,17 @@ def plan_words(words: Sequence[str]) -> PlanWords:
     return PlanWords(
         Objective(tuple(limits)), layouts, (*plain, "uncertainty=off"), prices, own, folder, tp_given
     )
+
+
+def _refuse_unknown(key: str) -> None:
+    """A slip of the pen, before it is told as the refusal of every layout."""
+    known = [*leaves(RunConfig), *option_groups(), *OWN, "gpu", _SPLIT]
+    if key.startswith("slo.") and key not in known:
+        raise UserError(
+            f"{key} is no objective: write slo.ttft_p99_ms, tpot, itl or e2e, mean, p50 to p99 or max"
+        )
+    if key not in known and not key.startswith(("system.", "trace.")):
+        raise unknown_key(key, known, "a plan")
 
 
 def _parsed(key: str, text: str) -> Any:
@@ -95,6 +109,9 @@ def _layouts(runs: Sequence[str]) -> tuple[list[str], tuple[Layout, ...], bool]:
     plain, axes, intervals = axes_of(runs)
     if intervals:
         raise UserError(f"{intervals[0].key}=interval(...) is for searches: write values, such as A,B")
+    for axis in axes:
+        if axis.key == "seed":
+            raise UserError("a plan runs one seed: write seed=0, and ask again with the others")
     hardware = _take("gpu", plain, axes) or ("a100",)
     tps, pps = _take("model.tp", plain, axes), _take("model.pp", plain, axes) or ("1",)
     splits = _take(_SPLIT, plain, axes) or ("",)

@@ -2,6 +2,7 @@
 
 import keyword
 import re
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -58,6 +59,8 @@ def new_policy(group: str, name: str, folder: Path) -> NewPolicy:
     if not _CLASS.fullmatch(name) or keyword.iskeyword(name):
         raise UserError(f"{echo(name)} is no name of a class: write one such as MyPolicy")
     stem = re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
+    if stem in sys.stdlib_module_names:
+        raise UserError(f"{stem}.py would hide Python's own {stem}: write another name, such as My{name}")
     module, test = folder / f"{stem}.py", folder / f"test_{stem}.py"
     for path in (module, test):
         if path.exists():

@@ -27,7 +27,7 @@ def sweep_page(sweep: Sweep, words: str, metrics: Sequence[str]) -> str:
     axes = " × ".join(f"{len(axis.texts)} {axis.key}" for axis in sweep.axes) or "one run"  # noqa: RUF001
     shown = [metric for metric in metrics if sweep.by_seed(metric)]
     parts = [
-        notes(refusals(sweep)),
+        notes(remarks(sweep)),
         _settings(sweep, shown),
         *_compared(sweep, shown),
         _charts(sweep, shown),
@@ -36,6 +36,17 @@ def sweep_page(sweep: Sweep, words: str, metrics: Sequence[str]) -> str:
     claim = f"{len(sweep.points)} runs: {axes}."
     foot = "Intervals are 95 % of Student's t over the seeds; docs/SWEEP.md says what they rest on."
     return page("Sweep", axes, claim, parts, foot)
+
+
+def remarks(sweep: Sweep) -> list[str]:
+    """What must be known before the numbers."""
+    if not sweep.seeds_are_one():
+        return refusals(sweep)
+    alike = (
+        "every seed gave the same run, for nothing in it is drawn: there is no interval; write "
+        "trace.resample=block trace.block_requests=200 to draw the requests again"
+    )
+    return [alike, *refusals(sweep)]
 
 
 def refusals(sweep: Sweep) -> list[str]:

@@ -1,6 +1,7 @@
 """The points of a sweep: one run each, named by what it depends on."""
 
 import hashlib
+import importlib.util
 import itertools
 import os
 from collections.abc import Iterator, Sequence
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from experiments.config.overrides import LITERAL_KEYS
+from experiments.policy.policy_class import find_modules_here, is_class_name
 from experiments.results.code_digest import code_digest
 from experiments.sweep.axes import MOST_POINTS, Axis
 from serving.vocabulary.errors import UserError
@@ -37,6 +39,7 @@ class Point:
         The same run in another sweep has the same one.
         """
         parts = [*sorted(self.words), code_digest(), *(os.environ.get(name, "") for name in _PLACES)]
+        parts += [_own_code(word.partition("=")[2]) for word in self.words if ":" in word]
         parts += [_stamp(word) for word in self.words if word.partition("=")[0] in LITERAL_KEYS]
         return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()[:24]
 
@@ -56,6 +59,24 @@ def points_of(plain: Sequence[str], axes: Sequence[Axis]) -> list[Point]:
 
 def _combined(axes: Sequence[Axis]) -> Iterator[tuple[tuple[str, str], ...]]:
     return itertools.product(*([(axis.key, text) for text in axis.texts] for axis in axes))
+
+
+def _own_code(text: str) -> str:
+    """A digest of the module that a policy's name leads to, and of those beside it; "" for other words."""
+    if not is_class_name(text):
+        return ""
+    find_modules_here()
+    try:
+        spec = importlib.util.find_spec(text.partition(":")[0])
+    except (ImportError, ValueError):
+        return ""
+    if spec is None or spec.origin is None or not Path(spec.origin).is_file():
+        return ""
+    file, found = Path(spec.origin), hashlib.sha256()
+    beside = file.parent.glob("*.py") if file.parent == Path.cwd() else ()
+    for path in sorted({file, *beside}):
+        found.update(path.name.encode() + b"\0" + path.read_bytes())
+    return found.hexdigest()
 
 
 def _stamp(word: str) -> str:

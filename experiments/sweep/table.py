@@ -42,11 +42,20 @@ class Sweep:
         """The values of all axes but the seed, each once, in order."""
         return list(dict.fromkeys(setting_of(point) for point in self.points))
 
-    def by_seed(self, metric: str) -> dict[Values, dict[str, float]]:
-        """Setting -> seed -> the number; points without it are left out."""
-        found: dict[Values, dict[str, float]] = {}
+    def seeds_are_one(self) -> bool:
+        """Whether every seed gave the very same run: nothing in it is drawn, as of a recorded trace."""
+        found: dict[Values, list[dict[str, float]]] = {}
         for point, outcome in self.rows():
-            if metric in outcome.numbers:
+            found.setdefault(setting_of(point), []).append(outcome.numbers)
+        several = [runs for runs in found.values() if len(runs) > 1]
+        return bool(several) and all(run == runs[0] for runs in several for run in runs)
+
+    def by_seed(self, metric: str) -> dict[Values, dict[str, float]]:
+        """Setting -> seed -> the number; points without it are left out, and copies of one run."""
+        found: dict[Values, dict[str, float]] = {}
+        alike = self.seeds_are_one()
+        for point, outcome in self.rows():
+            if metric in outcome.numbers and not (alike and setting_of(point) in found):
                 found.setdefault(setting_of(point), {})[_seed(point)] = outcome.numbers[metric]
         return found
 

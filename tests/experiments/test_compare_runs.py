@@ -148,3 +148,17 @@ def test_two_sweeps_are_compared_by_setting_and_seed(
     line = next(one for one in shown.splitlines() if "cluster=a100_x1" in one and "ttft_ms.mean" in one)
     assert "+" in line
     assert "3 seeds" in line
+
+
+def test_a_sweep_without_seeds_is_paired_with_the_default_seed_and_other_words_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["trace=azure_conv_like", "trace.rate_per_s=20", "cluster=a100_x1,a100_x2", "processes=1"]
+    assert cli.run(["sweep", *words, "trace.requests=40", "seed=0,1", f"out={tmp_path / 'seeds'}"]) == 0
+    assert cli.run(["sweep", *words, "trace.requests=30", f"out={tmp_path / 'one'}"]) == 0
+    capsys.readouterr()
+    assert cli.run(["compare", str(tmp_path / "seeds"), str(tmp_path / "one")]) == 0
+    shown = capsys.readouterr().out
+    assert "only one: trace.requests=30" in shown
+    assert "1 seeds" in shown
+    assert "2 seeds" not in shown

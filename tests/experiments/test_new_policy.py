@@ -53,6 +53,7 @@ def test_the_test_that_is_written_passes(here: Path) -> None:
             "there is no stub for dispach: write servetwin new-policy with one of dispatch",
         ),
         (["dispatch", "mine"], "mine is no name of a class"),
+        (["dispatch", "Json"], "would hide Python's own json"),
         (["dispatch"], "takes a group and a name"),
     ],
 )

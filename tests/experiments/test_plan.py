@@ -120,6 +120,9 @@ def test_what_nothing_meets_ends_with_status_1(capsys: pytest.CaptureFixture[str
         (("slo.ttft_p99_ms=500", "max_gpus=0"), "max_gpus=0 is out of range"),
         (("slo.ttft_p99_ms=500", "price.h100=free"), "price.h100=free is wrong"),
         (("slo.ttft_p99_ms=500", "split=2"), "split a share"),
+        (("slo.ttft_p99_ms=500", "seed=0,1"), "a plan runs one seed"),
+        (("slo.ttft_p98_ms=500",), "slo.ttft_p98_ms is no objective"),
+        (("slo.ttft_p99_ms=500", "max_gpu=4"), "write max_gpus=VALUE"),
         (("slo.ttft_p99_ms=500", "model=nothing"), "unknown option model=nothing"),
     ],
 )

@@ -81,6 +81,16 @@ def test_two_underscores_are_a_dot_or_the_slash_of_a_group() -> None:
     ]  # fmt: skip
 
 
+def test_a_class_of_the_script_runs_in_this_process_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    main = sys.modules["__main__"]
+    mine = type("MineHere", (), {"dispatch": Last.dispatch, "__module__": "__main__"})
+    monkeypatch.setattr(main, "MineHere", mine, raising=False)
+    found = st.sweep(*WORDS, seed=[0, 1], system__dispatch=[mine, "round_robin"])
+    assert found.refused == {}
+    with pytest.raises(st.UserError, match="put it into a module"):
+        st.sweep(*WORDS, seed=[0, 1], system__dispatch=mine, processes=2)
+
+
 def test_a_class_that_has_no_name_is_refused() -> None:
     class Inner:
         pass

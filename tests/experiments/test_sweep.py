@@ -1,6 +1,7 @@
 """``servetwin sweep``: the same tables from every launcher, resumed without repeating, refusals told."""
 
 import json
+import sys
 from pathlib import Path
 
 import pandas as pd
@@ -13,6 +14,9 @@ from experiments.sweep.search import best
 from experiments.sweep.sweep_words import file_words
 from experiments.sweep.table import Sweep
 from serving.vocabulary.errors import UserError
+from tests.worlds.user_policies import here
+
+__all__ = ["here"]
 
 TINY = (
     "trace=azure_conv_like", "trace.requests=40", "trace.rate_per_s=10", "cluster=a100_x2",
@@ -190,3 +194,43 @@ def test_every_runs_results_are_kept_when_asked_for(tmp_path: Path) -> None:
     kept = sorted((tmp_path / "s" / "runs").iterdir())
     assert len(kept) == 2
     assert all((one / "summary.json").is_file() for one in kept)
+
+
+POLICY = """
+class Mine:
+    def dispatch(self, request, fleet):
+        return fleet.replica_at(PLACE), "mine"
+"""
+
+
+def test_another_policy_under_the_same_name_is_run_anew(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["sweep", *TINY, "seed=0,1", "system/dispatch=my_mine:Mine", "processes=1", "out=s"]
+    tables = []
+    for place in ("0", "0", "request.id % 2"):
+        (here / "my_mine.py").write_text(POLICY.replace("PLACE", place))
+        sys.modules.pop("my_mine", None)
+        assert cli.run(words) == 0
+        tables.append(pd.read_parquet(here / "s" / "sweep.parquet")["ttft_ms.mean"].tolist())
+    assert tables[0] == tables[1] != tables[2]
+    assert len((here / "s" / "points.jsonl").read_text().splitlines()) == 4
+
+
+def test_seeds_that_change_nothing_give_no_interval(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = "\n".join(f"{second},100,10" for second in range(20))
+    (tmp_path / "t.csv").write_text(f"arrival_s,prompt_tokens,output_tokens\n{rows}\n")
+    words = ["trace=file", f"trace.path={tmp_path / 't.csv'}", "cluster=a100_x1", "seed=0,1,2", "processes=1"]
+    assert cli.run(["sweep", *words, f"out={tmp_path / 's'}"]) == 0
+    assert "every seed gave the same run" in capsys.readouterr().out
+    means = pd.read_csv(tmp_path / "s" / "means.csv")
+    assert set(means["seeds"]) == {1}
+    assert means["low"].isna().all()
+
+
+def test_a_number_that_no_run_has_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["sweep", *TINY, "seed=0", "metrics=[ttft_ms.p98]", "processes=1", f"out={tmp_path / 's'}"]
+    assert cli.run(words) == 2
+    assert "runs have no number ttft_ms.p98" in capsys.readouterr().err
