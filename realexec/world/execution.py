@@ -23,6 +23,8 @@ from serving.vocabulary.units import NS_PER_S
 
 # So many looks of a controller at itself, with nothing under way between them, and it waits for nothing.
 IDLE_LOOKS: Final = 1000
+# Before a run is called stalled: the end of a process is told within milliseconds, of a stopped one in 4 s.
+LAST_WORDS_S: Final = 6.0
 
 
 class Controller(Protocol):
@@ -205,11 +207,20 @@ class Execution:
 
     def _refuse_stall(self) -> None:
         looks = self._world.wake_ns is not None and self._idle_looks < IDLE_LOOKS
-        if not (looks or self._world.is_busy) and self._pool.inbox.empty():
+        if not (looks or self._world.is_busy) and self._stays_silent():
             raise RuntimeError(
                 f"the controller left {self._tracker.unfinished} requests unserved: no run is in flight and "
                 "nothing more will arrive"
             )
+
+    def _stays_silent(self) -> bool:
+        """Whether no worker tells of anything: a peer may tell of one that died before its end is known."""
+        deadline_s = time.monotonic() + LAST_WORDS_S
+        while self._pool.inbox.empty():
+            if time.monotonic() > deadline_s:
+                return True
+            time.sleep(0.01)
+        return False
 
     def _now_ns(self) -> int:
         return time.monotonic_ns() - self.start_ns
