@@ -54,7 +54,9 @@ def _sweep(words: list[str], out: Path) -> Sweep:
     import pandas as pd
 
     from experiments.commands.sweep_answer import carried_out
+    from experiments.sweep.sweep_words import sweep_words
 
-    done = carried_out([*words, f"out={out}"])
+    given = [*words, f"out={out}"]
+    done = carried_out(sweep_words(given), given)
     table, means = pd.read_parquet(out / "sweep.parquet"), pd.read_csv(out / "means.csv")
     return Sweep(table, means, {point.name: why for point, why in done.refused()})

@@ -18,6 +18,7 @@ from experiments.compare.side_by_side_page import (
     what_differs,
 )
 from experiments.compare.sweeps import sweeps_apart
+from experiments.report.text_table import text_table
 from experiments.sweep.page import told_difference
 from serving.vocabulary.errors import UserError
 
@@ -46,9 +47,9 @@ def answer(places: Sequence[Path], asked: dict[str, Any]) -> int:
         if asked.get("json"):
             print(json.dumps(as_data(found), indent=1, ensure_ascii=False))
             return 0
-        print("\n".join([*sentences(found), "", *_table([head(found), *rows(found)])]))
+        print("\n".join([*sentences(found), "", *text_table([head(found), *rows(found)])]))
         if changed := what_differs(found):
-            print("\n".join(["", "what differs in the configuration:", *_table(changed)]))
+            print("\n".join(["", "what differs in the configuration:", *text_table(changed)]))
         if lines := diverging(found):
             print("\n".join(["", *lines]))
         if "page" in asked:
@@ -70,7 +71,7 @@ def sweeps_answer(first: Path, second: Path) -> int:
         for folder, words in zip((first, second), found.words):
             if words:
                 print(f"  only {folder.name}: {' '.join(words)}")
-        print("\n".join(_table(lines)))
+        print("\n".join(text_table(lines)))
     return 0
 
 
@@ -82,8 +83,3 @@ def _write(path: Path, text: str) -> None:
     except OSError as error:
         partial.unlink(missing_ok=True)
         raise UserError(f"page={path} cannot be written ({error.strerror}): write another path") from error
-
-
-def _table(lines: Sequence[Sequence[str]]) -> list[str]:
-    wide = [max(len(row[place]) for row in lines) for place in range(len(lines[0]))]
-    return ["  " + "  ".join(cell.ljust(width) for cell, width in zip(row, wide)).rstrip() for row in lines]

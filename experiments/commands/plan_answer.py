@@ -7,8 +7,9 @@ from shlex import join
 from experiments.commands.process import telling
 from experiments.plan.answer import Plan, plan
 from experiments.plan.page import plan_page
-from experiments.plan.plan_words import plan_words
+from experiments.plan.plan_words import PlanWords, plan_words
 from experiments.plan.told import as_data, head, remarks, rows, sentence, unable
+from experiments.report.text_table import text_table
 from experiments.results.result_folder import ResultFolder
 from experiments.run.progress import progress_bar
 
@@ -18,10 +19,10 @@ def answer(words: Sequence[str]) -> int:
     asked = plan_words(words)
     command = join(["servetwin", "plan", *words])
     if asked.out is None:
-        found, place = _found(words), ""
+        found, place = _found(asked), ""
     else:
         with ResultFolder(asked.out, overwrite=False) as folder:
-            found = _found(words)
+            found = _found(asked)
             text = json.dumps(as_data(found), indent=1, ensure_ascii=False)
             (folder.path / "plan.json").write_text(text + "\n", encoding="utf-8")
             page = plan_page(found, command)
@@ -35,28 +36,19 @@ def answer(words: Sequence[str]) -> int:
     return 0 if found.ends.mid is not None else 1
 
 
-def _found(words: Sequence[str]) -> Plan:
+def _found(asked: PlanWords) -> Plan:
     with progress_bar("planning") as bar:
-        return plan(plan_words(words), bar)
+        return plan(asked, bar)
 
 
 def lines_of(found: Plan) -> list[str]:
     """What the console shows."""
     lines = [sentence(found), *(f"  {remark}" for remark in remarks(found))]
     if found.ranked:
-        lines += ["", *_table(head(found), rows(found))]
+        lines += ["", *text_table([head(found), *rows(found)], numbers=True)]
     lines += [
         f"  {name}: {factor:.3g} times the trace's rate" for name, factor in found.details.get("factors", ())
     ]
     if found.unable:
         lines += ["", "without an answer:", *(f"  {name}: {why}" for name, why in unable(found))]
     return lines
-
-
-def _table(top: Sequence[str], body: Sequence[Sequence[str]]) -> list[str]:
-    wide = [max(len(row[place]) for row in (top, *body)) for place in range(len(top))]
-    return [
-        "  " + "  ".join(cell.ljust(width) if place == 0 else cell.rjust(width)
-                         for place, (cell, width) in enumerate(zip(row, wide)))
-        for row in (top, *body)
-    ]  # fmt: skip

@@ -21,7 +21,7 @@ from experiments.sweep.page import (
     told_interval,
 )
 from experiments.sweep.points import Point, points_of
-from experiments.sweep.search import searched
+from experiments.sweep.search import best, searched
 from experiments.sweep.student import Interval
 from experiments.sweep.sweep_folder import SHARDS, SweepFolder
 from experiments.sweep.sweep_words import SweepWords, sweep_words
@@ -33,20 +33,23 @@ _MOST_LINES: Final = 40
 
 def answer(words: Sequence[str]) -> int:
     """Exit status 0. UserError for words that cannot be used, and when every point was refused."""
-    asked, done = sweep_words(words), carried_out(words)
+    asked = sweep_words(words)
+    done = carried_out(asked, words)
     check_metrics(done, metrics_of(asked))
     with telling(f"; the results are in {asked.out}"):
         if asked.own.get("json"):
             print(json.dumps(as_data(done, metrics_of(asked)), indent=1))
         else:
-            print("\n".join(lines_of(done, metrics_of(asked))))
+            print("\n".join([*_goal_line(asked, done), *lines_of(done, metrics_of(asked))]))
             print(f"results in {asked.out} (open report.html)")
     return 0
 
 
-def carried_out(words: Sequence[str]) -> Sweep:
-    """Every point run, every file written. UserError when every point was refused."""
-    asked = sweep_words(words)
+def carried_out(asked: SweepWords, words: Sequence[str]) -> Sweep:
+    """Every point run, every file written; ``words``: what was asked, as it was written.
+
+    UserError when every point was refused.
+    """
     with SweepFolder(asked.out) as folder:
         done = sweep_of(asked, folder)
         _write(asked, done, join(["servetwin", "sweep", *words]))
@@ -116,6 +119,14 @@ def _write(asked: SweepWords, done: Sweep, command: str) -> None:
     write_means(done, asked.out / "means.csv")
     text = sweep_page(done, command, metrics_of(asked))
     (asked.out / "report.html").write_text(text, encoding="utf-8", errors="backslashreplace")
+
+
+def _goal_line(asked: SweepWords, done: Sweep) -> list[str]:
+    """The best point of a search."""
+    if not any(f"search.{way}" in asked.own for way in ("minimize", "maximize")):
+        return []
+    found = best(done, asked.own)
+    return [] if found is None else [f"best: {found[0].name}, {found[1]:.6g}"]
 
 
 def lines_of(done: Sweep, metrics: Sequence[str]) -> list[str]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
 from experiments.compare.bootstrap import Difference
 from experiments.compare.side_by_side import LATENCIES, PERCENTS, WHOLE, Beside, SideBySide
 from experiments.report.answer_page import answer, command, page, table
-from experiments.report.number_text import NOTHING, duration, number, share
+from experiments.report.metric_text import told
+from experiments.report.number_text import NOTHING
+from experiments.results.ranges import value_of
 
 _FOOT = (
     "Differences are against the first run, request by request. The interval is 95 % of a bootstrap of "
@@ -22,22 +23,7 @@ def metrics() -> list[str]:
     return [f"{latency}.{name}" for latency in LATENCIES for name in ("mean", *PERCENTS)] + list(WHOLE)
 
 
-def value_of(summary: Mapping[str, Any], metric: str) -> float | None:
-    """A number of a summary by its dotted name."""
-    found: Any = summary
-    for part in metric.split("."):
-        found = found.get(part) if isinstance(found, Mapping) else None
-    return found if isinstance(found, int | float) else None
-
-
-def written(metric: str, value: float | None) -> str:
-    """In the unit a person would use."""
-    if metric.partition(".")[0] in LATENCIES:
-        return duration(value)
-    return share(value) if metric.endswith(("attainment", "share")) else number(value)
-
-
-def told(metric: str, one: Difference | None) -> str:
+def told_difference(metric: str, one: Difference | None) -> str:
     """``-12.1 ms (-15.0 to -9.2)``; what may be chance is said."""
     if one is None:
         return ""
@@ -47,7 +33,7 @@ def told(metric: str, one: Difference | None) -> str:
 
 
 def _signed(metric: str, value: float) -> str:
-    return ("+" if value > 0 else "-" if value < 0 else "") + written(metric, abs(value))
+    return ("+" if value > 0 else "-" if value < 0 else "") + told(metric, abs(value))
 
 
 def head(found: SideBySide) -> list[str]:
@@ -61,10 +47,10 @@ def rows(found: SideBySide) -> list[list[str]]:
     first, *others = found.results
     lines = []
     for metric in metrics():
-        line = [metric, written(metric, value_of(first.summary, metric))]
+        line = [metric, told(metric, value_of(first.summary, metric))]
         for result, beside in zip(others, found.against, strict=True):
-            line.append(written(metric, value_of(result.summary, metric)))
-            line.append(told(metric, beside.differences.get(metric)))
+            line.append(told(metric, value_of(result.summary, metric)))
+            line.append(told_difference(metric, beside.differences.get(metric)))
         lines.append(line)
     return lines
 
@@ -85,7 +71,7 @@ def _sentence(name: str, beside: Beside) -> str:
     ):
         one = beside.differences.get(metric)
         if one is not None:
-            parts.append(f"{label} {told(metric, one)}")
+            parts.append(f"{label} {told_difference(metric, one)}")
     return f"{name} against the first, {beside.paired:,} requests paired: {'; '.join(parts)}."
 
 

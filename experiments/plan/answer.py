@@ -231,13 +231,21 @@ def headroom_of(
     layout: Layout, gpus: int, words: tuple[str, ...], objective: Objective
 ) -> tuple[float | None, int]:
     """The highest factor on the rate that still meets the objective at this size, up to 4; and the runs."""
-    tried = dict[float, Outcome]()
+    found, tried = _factor(layout, gpus, words, objective, "mid", least=1.0, most=4.0)
+    return found, len(tried)
+
+
+def _factor(
+    layout: Layout, gpus: int, words: tuple[str, ...], objective: Objective, end: End, **bounds: float
+) -> tuple[float | None, list[Outcome]]:
+    """The highest factor on the rate within ``bounds`` (``highest_factor``), and what each one gave."""
+    tried = list[Outcome]()
 
     def meets(factor: float) -> bool:
-        tried[factor] = outcome = probe((*scaled(words, factor), *layout.words_of(gpus)), "mid")
-        return objective.met_by(outcome.numbers)
+        tried.append(probe((*scaled(words, factor), *layout.words_of(gpus)), end))
+        return objective.met_by(tried[-1].numbers)
 
-    return highest_factor(meets, least=1.0, most=4.0), len(tried)
+    return highest_factor(meets, **bounds), tried
 
 
 def scaled(words: tuple[str, ...], factor: float) -> tuple[str, ...]:
@@ -260,14 +268,8 @@ def rate_at(
     layout: Layout, gpus: int, words: tuple[str, ...], objective: Objective, end: End
 ) -> tuple[float | None, int]:
     """The highest factor on the rate at one end, and the runs it took. UserError where nothing runs."""
-    tried = dict[float, Outcome]()
-
-    def meets(factor: float) -> bool:
-        tried[factor] = outcome = probe((*scaled(words, factor), *layout.words_of(gpus)), end)
-        return objective.met_by(outcome.numbers)
-
-    found = highest_factor(meets)
-    refused = [one.refused for one in tried.values() if one.refused]
+    found, tried = _factor(layout, gpus, words, objective, end)
+    refused = [one.refused for one in tried if one.refused]
     if len(refused) == len(tried):
         raise UserError(f"{layout.name} does not run: {refused[0]}")
     return found, len(tried)

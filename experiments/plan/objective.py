@@ -11,7 +11,7 @@ from serving.vocabulary.errors import UserError
 
 _STATISTICS: Final = ("mean", *QUANTILES, "max")
 _KEY: Final = re.compile(rf"slo\.(ttft|tpot|itl|e2e)_({'|'.join(_STATISTICS)})_ms")
-_SHARES: Final = {"slo.attainment": "slo.attainment", "slo.goodput_req_per_s": "slo.goodput_req_per_s"}
+_AT_LEAST: Final = ("slo.attainment", "slo.goodput_req_per_s")
 EXAMPLE: Final = "slo.ttft_p99_ms=500"
 
 
@@ -52,7 +52,7 @@ class Objective:
 
 def is_limit(key: str) -> bool:
     """Whether a word is of the objective: ``slo.ttft_p99_ms``, ``slo.attainment`` ..."""
-    return _KEY.fullmatch(key) is not None or key in _SHARES
+    return _KEY.fullmatch(key) is not None or key in _AT_LEAST
 
 
 def limit_of(key: str, text: str) -> Limit:
@@ -63,5 +63,5 @@ def limit_of(key: str, text: str) -> Limit:
         example = EXAMPLE if found else f"{key}=0.9"
         raise UserError(f"{key}={text} is out of range: write a number such as {example}")
     if found is None:
-        return Limit(_SHARES[key], value, at_most=False)
+        return Limit(key, value, at_most=False)
     return Limit(f"{found[1]}_ms.{found[2]}", value, at_most=True)

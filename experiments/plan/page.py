@@ -11,8 +11,8 @@ from experiments.plan.told import head, remarks, rows, sentence, unable
 from experiments.report import plots
 from experiments.report.answer_page import COLORS, answer, command, page, table
 from experiments.report.figures import figure
+from experiments.report.metric_text import name_of, told
 from experiments.report.number_text import number
-from experiments.sweep.page import name_of, told
 
 _FOOT: Final = (
     "Every number is of a simulated run; docs/PLAN.md says how sizes are searched and what is assumed."

@@ -4,7 +4,7 @@ More GPUs are taken to serve no worse. Where the border is rough (a percentile o
 a size that meets the objective while the size below it does not.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -104,9 +104,3 @@ def highest_factor(
         middle = (low * high) ** 0.5
         low, high = (middle, high) if meets(middle) else (low, middle)
     return low
-
-
-def cheapest(found: Sequence[Found], cost: Callable[[Found], float]) -> list[Found]:
-    """Those that have an answer, the least cost first; ties by fewer GPUs, then by name."""
-    able = [one for one in found if one.gpus is not None]
-    return sorted(able, key=lambda one: (cost(one), one.gpus or 0, one.layout.name))

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from experiments.plan.answer import Candidate, Plan
 from experiments.plan.plan_words import CHEAPEST, RATE
+from experiments.report.metric_text import told
 from experiments.report.number_text import NOTHING, number
-from experiments.sweep.page import told
 
 _MOST_ROWS: Final = 24
 

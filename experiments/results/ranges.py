@@ -26,11 +26,11 @@ NOT_AN_INTERVAL: Final = (
 
 
 def value_of(summary: Mapping[str, Any], metric: str) -> float | None:
-    """``ttft_ms.p99`` of a summary; None where it has none."""
-    part, _, name = metric.partition(".")
-    found = summary.get(part)
-    value = found.get(name) if isinstance(found, Mapping) else None
-    return value if isinstance(value, int | float) else None
+    """A number by its dotted name, ``ttft_ms.p99`` or ``gpu_seconds``; None where the summary has none."""
+    found: Any = summary
+    for part in metric.split("."):
+        found = found.get(part) if isinstance(found, Mapping) else None
+    return found if isinstance(found, int | float) else None
 
 
 def ranges_of(summaries: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:

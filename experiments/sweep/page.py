@@ -10,16 +10,11 @@ import numpy as np
 from experiments.report import plots
 from experiments.report.answer_page import COLORS, command, notes, page, table
 from experiments.report.figures import figure
-from experiments.report.number_text import duration, number, share
+from experiments.report.metric_text import name_of, told
 from experiments.sweep.student import Interval
 from experiments.sweep.table import SEED, Sweep, Values, differences, means, typed
 
 _MOST_ROWS: Final = 60
-_NAMES: Final = {
-    "ttft_ms": "TTFT", "tpot_ms": "TPOT", "itl_ms": "ITL", "e2e_ms": "E2E",
-    "slo.attainment": "SLO attainment", "slo.goodput_req_per_s": "goodput, req/s",
-    "gpu_seconds": "GPU-seconds", "throughput.req_per_s": "throughput, req/s",
-}  # fmt: skip
 
 
 def sweep_page(sweep: Sweep, words: str, metrics: Sequence[str]) -> str:
@@ -59,23 +54,6 @@ def refusals(sweep: Sweep) -> list[str]:
 
 def _many(count: int) -> str:
     return "1 point was" if count == 1 else f"{count} points were"
-
-
-def name_of(metric: str) -> str:
-    """``ttft_ms.p99`` as "TTFT P99"."""
-    if metric in _NAMES:
-        return _NAMES[metric]
-    group, _, statistic = metric.partition(".")
-    if group in _NAMES:
-        return f"{_NAMES[group]} {statistic.upper() if statistic[:1] == 'p' else statistic}"
-    return metric
-
-
-def told(metric: str, value: float | None) -> str:
-    """A value in the unit a person would use."""
-    if metric.partition(".")[0].endswith("_ms"):
-        return duration(value)
-    return share(value) if metric.endswith(("attainment", "share")) else number(value)
 
 
 def told_interval(metric: str, one: Interval | None) -> str:
