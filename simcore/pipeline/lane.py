@@ -124,20 +124,7 @@ class Lane:
         for stage in range(self.stages):
             if ends[stage] - 2 * one[stage] + two[stage] != curve:
                 return 0
-            slack, before = self._slack[stage], self._slack_1[stage]
-            change = slack - before
-            if slack > 0:
-                if before < 0:
-                    return 0
-                if change < 0:
-                    rounds = min(rounds, slack // -change)
-            elif slack < 0:
-                if before > 0:
-                    return 0
-                if change > 0:
-                    rounds = min(rounds, -slack // change)
-            elif change:
-                return 0
+            rounds = same_side(self._slack[stage], self._slack_1[stage], rounds)
         return rounds
 
     def jump(self, rounds: int, curve: int) -> int:
@@ -157,3 +144,17 @@ class Lane:
         self.done = ends[-1]
         self.begun(rounds)
         return computed
+
+
+def same_side(slack: int, before: int, rounds: int) -> int:
+    """For how many of ``rounds`` more a slack that goes on as it went from ``before`` keeps its sign."""
+    change = slack - before
+    if slack > 0:
+        if before < 0:
+            return 0
+        return min(rounds, slack // -change) if change < 0 else rounds
+    if slack < 0:
+        if before > 0:
+            return 0
+        return min(rounds, -slack // change) if change > 0 else rounds
+    return 0 if change else rounds

@@ -1,5 +1,6 @@
 """One batch that goes round a path of stage replicas, as these see it: where it is, and its last rounds."""
 
+from simcore.pipeline.lane import same_side
 from simcore.pipeline.micro_batch import MicroBatch
 
 ROUNDS_SEEN = 3  # a parabola is known by three of its points
@@ -62,20 +63,7 @@ class PathLane:
             ready, ready_1, ready_2 = self.readies[stage]
             if end - 2 * one + two != curve or ready - 2 * ready_1 + ready_2 != curve:
                 return 0
-            slack, before = self.slack[stage]
-            change = slack - before
-            if slack > 0:
-                if before < 0:
-                    return 0
-                if change < 0:
-                    rounds = min(rounds, slack // -change)
-            elif slack < 0:
-                if before > 0:
-                    return 0
-                if change > 0:
-                    rounds = min(rounds, -slack // change)
-            elif change:
-                return 0
+            rounds = same_side(*self.slack[stage], rounds)
         return rounds
 
     def jump(self, rounds: int, curve: int) -> None:
