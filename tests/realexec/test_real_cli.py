@@ -89,14 +89,14 @@ def test_the_token_bucket_rejects_for_real(mine: Path) -> None:
     assert summary["requests"]["rejected"] >= 8
 
 
-@pytest.mark.parametrize("processes", [3, 4], ids=["first worker", "second worker"])
+@pytest.mark.parametrize("processes", [2, 3], ids=["first worker", "second worker"])
 @pytest.mark.parametrize(("number", "everyone"), [(signal.SIGINT, True), (signal.SIGTERM, False)])
 def test_a_signal_ends_the_workers_too(
     tmp_path: Path, number: signal.Signals, everyone: bool, processes: int
 ) -> None:
     """Ctrl-C reaches the workers as well, however new they are; a TERM only the process it is sent to.
 
-    processes: as many there are when the signal is sent: the command, Python's resource tracker, workers.
+    processes: as many there are when the signal is sent: the command and its workers.
     """
     if not Path("/proc/self/stat").exists():
         pytest.skip("this system does not list its processes in /proc")
