@@ -51,7 +51,7 @@ def test_prompts_are_handed_over_for_real(tmp_path: Path) -> None:
 
 
 def test_instances_load_through_a_chain_and_run_the_layers_they_have(tmp_path: Path) -> None:
-    summary = moved(tmp_path / "run", *LIVE, "trace.limit=40")
+    summary = moved(tmp_path / "run", *LIVE, "trace.limit=120")  # longer than both loads, on any machine
     real = summary["real"]
     assert real["loads"] >= 2 and real["units_forwarded"] > 0, "the second instance loads from the first"
     assert real["loaded_bytes"] >= 2 * 15_803_392
