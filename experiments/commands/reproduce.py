@@ -120,7 +120,8 @@ def _llumnix(words: Sequence[str]) -> int:
 
 
 def _quart(words: Sequence[str]) -> int:
-    from experiments.quart.registry import recipes, sweeps_of
+    from experiments.quart.registry import recipes
+    from experiments.quart.sweeps import sweeps_of
 
     return _of_paper(Paper("quart", recipes, sweeps_of, _KEYS | _OF_LLUMNIX), words)
 

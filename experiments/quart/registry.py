@@ -3,12 +3,11 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from experiments.quart import fig02, loads_figure, systems_figures
+from experiments.quart import fig02, loads_figure, parts_figure, systems_figures
 from experiments.reproduce.figure import Figure
 from experiments.reproduce.outcomes import Outcomes
 from experiments.reproduce.registry import Recipe
 from experiments.reproduce.set_ups import Case
-from experiments.reproduce.sweep import Sweep
 
 FIGURES: dict[str, tuple[str, Callable[[int], Sequence[Case]], Callable[[Outcomes, int], Figure]]] = {
     "fig2": ("CV and queue along five stages", fig02.cases_2, fig02.fig2),
@@ -16,6 +15,7 @@ FIGURES: dict[str, tuple[str, Callable[[int], Sequence[Case]], Callable[[Outcome
     "fig6": ("four systems, Azure Functions, five models", systems_figures.cases_6, systems_figures.fig6),
     "fig7": ("four systems, five CVs, five models", systems_figures.cases_7, systems_figures.fig7),
     "fig8": ("quantiles and queues of the same runs", systems_figures.cases_7, systems_figures.fig8),
+    "parts": ("QUART without each of its parts", parts_figure.cases, parts_figure.made),
     "loads": ("a stage from disk, host copies, peers", loads_figure.cases, loads_figure.made),
 }
 
@@ -30,8 +30,3 @@ def recipes(requests: int) -> dict[str, Recipe]:
 
 def _made(make: Callable[[Outcomes, int], Figure], requests: int, outcomes: Outcomes) -> Figure:
     return make(outcomes, requests)
-
-
-def sweeps_of(_: Sequence[Case]) -> tuple[Sweep, ...]:
-    """None beside those that the figures keep of their own."""
-    return ()

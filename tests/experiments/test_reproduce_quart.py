@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 from experiments import cli
-from experiments.quart import fig02, loads_figure, systems_figures
+from experiments.quart import fig02, loads_figure, parts_figure, systems_figures
 from experiments.quart.registry import FIGURES, recipes
 from experiments.quart.set_ups import BASELINES, MODELS, QUART, SYSTEMS, gamma, system
+from experiments.quart.sweeps import sweeps_of
 from experiments.reproduce.outcomes import Outcome, Outcomes
+from experiments.reproduce.runs import lacking
 from experiments.reproduce.set_ups import Case
 
 FEW = 60
@@ -143,3 +145,41 @@ def test_ways_of_loads_are_held_against_disk() -> None:
     assert [row.verdict for row in figure.rows] == ["in band"] * 6
     assert len(figure.numbers) == 5 * 4 * 3
     assert loads_figure.made(Outcomes({}, {}), FEW).rows[0].verdict == "not comparable"
+
+
+def test_every_part_of_quart_is_switched_off_beside_it() -> None:
+    cases = parts_figure.cases(FEW)
+    found = {one: (outcome(200.0 if one.label.endswith("keys") else 100.0, 1.0),) for one in cases}
+    rows = {row.name: row for row in parts_figure.made(Outcomes(found, {}), FEW).rows}
+    assert len(rows) == 2 * len(parts_figure.PARTS)
+    keys = rows["CV 4: mean latency, quart over quart without keys"]
+    assert keys.verdict == "in band" and keys.ratio == pytest.approx(0.5)
+    assert rows["MAF: mean latency, quart over quart without PID"].verdict != "in band"
+    assert lacking_words(cases) == []
+
+
+def test_a_row_that_is_out_says_how_far_it_moves_along_the_sweeps() -> None:
+    """With longer runs the order is the paper's, under the start's few replicas it is not."""
+    cases = systems_figures.cases_7(FEW)
+    sweeps = sweeps_of([*cases, *parts_figure.cases(FEW), *loads_figure.cases(FEW)])
+    assert {one.kind for one in sweeps} == {"mean load", "start", "length"}
+    assert {one.subject for one in sweeps} == {f"{model.title}, CV 4" for model in MODELS}
+    wrong = {QUART: 3.0, "cocktail": 1.9, "inferline": 1.5, "infless": 1.2}
+    right = {QUART: 1.0, "cocktail": 1.9, "infless": 3.0, "inferline": 4.0}
+    found = dict(outcomes_of(cases, wrong).found)
+    for sweep in sweeps:
+        found |= outcomes_of(list(sweep.cases()), right if sweep.kind == "length" else wrong).found
+    outcomes = Outcomes(found, {}, sweeps)
+    rows = {row.name: row for row in systems_figures.fig7(outcomes, FEW).rows}
+    order = rows["order of mean latency, all CVs"]
+    assert order.verdict == "out"
+    assert "by length quart < cocktail < infless < inferline (4 times)" in order.why
+    ratio = rows["mean latency, all CVs, quart over infless"]
+    assert "by length 0.333 (4 times), 1 of 1 in band" in ratio.why
+    assert ("length", "BERT-21B, CV 4") in ratio.saved
+    assert lacking_words([one for sweep in sweeps for one in sweep.cases()]) == []
+
+
+def lacking_words(cases: list[Case]) -> list[str]:
+    """Words of the cases that this version does not have."""
+    return [lacks for words in {one.all_words() for one in cases} if (lacks := lacking(words))]
