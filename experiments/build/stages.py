@@ -198,6 +198,7 @@ def stage_scaling(config: RunConfig, estimates: Estimates) -> StageScaling:
         },
         sizes_of(config),
         _peers(config, estimates),
+        one.batch_cost,
     )
 
 

@@ -1,101 +1,14 @@
-"""QUART's baselines, approximated: what its paper says of them in a sentence each, with constants of ours.
+"""QUART's baselines by stages, approximated: what its paper says of them in a sentence each, our constants.
 
-None of them is the published system: INFless, InferLine and Cocktail decide more, and from profiles we have
-not. What is kept is what each looks at and at what grain it scales.
+Neither is the published system: InferLine and Cocktail decide more, and from profiles we have not. What is
+kept is what each looks at and at what grain it scales. INFless, whose unit is the model, is in ``infless``.
 """
 
-from collections import deque
 from collections.abc import Callable
 
-from policies.quart.demand import NS_PER_S, Periods, by_rate, stop
+from policies.quart.demand import NS_PER_S, History, Periods, by_rate, stop
 from policies.quart.free_room import FreeRoom, spread
 from serving.protocols.stages import PipelineView, StageDecision, StageView, StartReplicas
-
-
-class History:
-    """Values of the last ``span_s`` seconds by the time of the views."""
-
-    __slots__ = ("_span_ns", "_values")
-
-    def __init__(self, span_s: float) -> None:
-        self._span_ns = round(span_s * NS_PER_S)
-        self._values: deque[tuple[int, float]] = deque()
-
-    def add(self, now_ns: int, value: float) -> None:
-        """One more; what is older than the span goes."""
-        self._values.append((now_ns, value))
-        while self._values[0][0] <= now_ns - self._span_ns:
-            self._values.popleft()
-
-    @property
-    def most(self) -> float:
-        """The largest."""
-        return max(value for _, value in self._values)
-
-    @property
-    def weighted(self) -> float:
-        """The mean in which the first counts once, the second twice and so on."""
-        total = sum(rank * value for rank, (_, value) in enumerate(self._values, 1))
-        return total / (len(self._values) * (len(self._values) + 1) / 2)
-
-    @property
-    def slope_per_s(self) -> float:
-        """Change per second from the first to the last; 0 with one value."""
-        (first_ns, first), (last_ns, last) = self._values[0], self._values[-1]
-        return (last - first) / ((last_ns - first_ns) / NS_PER_S) if last_ns > first_ns else 0.0
-
-
-class Infless:
-    """INFless (ASPLOS '22), approximated: the whole model scales with the rate of its requests.
-
-    A unit is one replica of every stage: all start together, from SSD, and go together after ``keep_alive_s``
-    in which fewer would do. Where one stage finds no room no unit starts. How many requests a pass batches is
-    the pipeline's setting.
-    """
-
-    def __init__(self, utilization: float = 0.8, keep_alive_s: float = 60.0, period_s: float = 1.0) -> None:
-        self._utilization = utilization
-        self._wanted = History(keep_alive_s)
-        self._periods = Periods(period_s)
-
-    def scale(self, view: PipelineView) -> tuple[StageDecision, ...]:
-        """Units to start, or to stop."""
-        if not self._periods.due(view.now_ns):
-            return ()
-        unit_per_s = min(stage.replica_per_s for stage in view.stages)
-        rate = view.stages[0].arrival_per_s
-        wanted = by_rate(rate, unit_per_s, self._utilization)
-        self._wanted.add(view.now_ns, wanted)
-        units = min(stage.supply for stage in view.stages)
-        why = f"{rate:.1f} requests/s are {wanted} models, {units} in supply"
-        if wanted > units:
-            return self._start(view, wanted, why)
-        keep = int(self._wanted.most)
-        if units > keep:
-            gone = [stop(stage, stage.supply - keep, why) for stage in view.stages]
-            return tuple([one for some in gone for one in some])
-        return ()
-
-    def _start(self, view: PipelineView, wanted: int, why: str) -> tuple[StageDecision, ...]:
-        room, budget = FreeRoom(view), view.max_replicas - view.supply
-        found: dict[int, list[int]] = {stage.index: [] for stage in view.stages}
-        for unit in range(min(stage.supply for stage in view.stages) + 1, wanted + 1):
-            lacking = [stage for stage in view.stages if stage.supply + len(found[stage.index]) < unit]
-            if budget < len(lacking) or any(stage.maximum < unit for stage in lacking):
-                break
-            gpus = {stage.index: spread(room, stage, 1) for stage in lacking}
-            if not all(gpus.values()):
-                break
-            budget -= len(lacking)
-            for index, one in gpus.items():
-                found[index] += one
-        return tuple(
-            [
-                StartReplicas(stage, len(gpus), why, tuple(gpus), "ssd")
-                for stage, gpus in found.items()
-                if gpus
-            ]
-        )
 
 
 class PerStage:

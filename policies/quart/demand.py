@@ -1,5 +1,6 @@
 """Parts that stage scalers share: replicas by request rate, whom to stop, and when to look again."""
 
+from collections import deque
 from math import ceil
 
 from serving.protocols.stages import StageReplicaView, StageView, StopReplicas
@@ -41,3 +42,36 @@ class Periods:
             return False
         self._last_ns = now_ns
         return True
+
+
+class History:
+    """Values of the last ``span_s`` seconds by the time of the views."""
+
+    __slots__ = ("_span_ns", "_values")
+
+    def __init__(self, span_s: float) -> None:
+        self._span_ns = round(span_s * NS_PER_S)
+        self._values: deque[tuple[int, float]] = deque()
+
+    def add(self, now_ns: int, value: float) -> None:
+        """One more; what is older than the span goes."""
+        self._values.append((now_ns, value))
+        while self._values[0][0] <= now_ns - self._span_ns:
+            self._values.popleft()
+
+    @property
+    def most(self) -> float:
+        """The largest."""
+        return max(value for _, value in self._values)
+
+    @property
+    def weighted(self) -> float:
+        """The mean in which the first counts once, the second twice and so on."""
+        total = sum(rank * value for rank, (_, value) in enumerate(self._values, 1))
+        return total / (len(self._values) * (len(self._values) + 1) / 2)
+
+    @property
+    def slope_per_s(self) -> float:
+        """Change per second from the first to the last; 0 with one value."""
+        (first_ns, first), (last_ns, last) = self._values[0], self._values[-1]
+        return (last - first) / ((last_ns - first_ns) / NS_PER_S) if last_ns > first_ns else 0.0

@@ -6,10 +6,11 @@ from typing import Any, Literal, get_args
 
 from policies.quart.attention import GraphAttention
 from policies.quart.attention_weights import WEIGHTS
-from policies.quart.baselines import Cocktail, InferLine, Infless
+from policies.quart.baselines import Cocktail, InferLine
 from policies.quart.corrector import Corrector
 from policies.quart.cpu import MOST_CORES, CpuCompensator
 from policies.quart.cv import CvPredictor, Measured, Whitt
+from policies.quart.infless import Batching, Infless
 from policies.quart.keys import MOST_USED, KeysManager
 from policies.quart.pid import Gains
 from policies.quart.placement import Placement
@@ -95,10 +96,17 @@ def quart(
     return PerModel(make, memory_s)
 
 
-def infless(utilization: float = 0.8, keep_alive_s: float = 60.0, period_s: float = 1.0) -> StageScaler:
+def infless(
+    utilization: float = 0.8,
+    keep_alive_s: float = 60.0,
+    period_s: float = 1.0,
+    batching: str = "non_uniform",
+) -> StageScaler:
     """INFless, approximated."""
     share = _share(utilization)
-    return PerModel(lambda: Infless(share, keep_alive_s, period_s), keep_alive_s + period_s)
+    _known("batching", batching, get_args(Batching))
+    how: Batching = "uniform" if batching == "uniform" else "non_uniform"
+    return PerModel(lambda: Infless(share, keep_alive_s, period_s, how), keep_alive_s + period_s)
 
 
 def inferline(

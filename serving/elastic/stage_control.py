@@ -13,6 +13,7 @@ from serving.protocols.stages import (
     EvictCopy,
     KeepCopy,
     MarkKeyStages,
+    SetBatch,
     SetCores,
     StageDecision,
     StartReplicas,
@@ -140,6 +141,8 @@ class StageControl:
         elif isinstance(decision, SetCores):
             for replica in decision.replicas:
                 replicas.set_cores(replica, decision.cpu_cores)
+        elif isinstance(decision, SetBatch):
+            service.batches.update(dict.fromkeys(decision.replicas, decision.most))
         elif isinstance(decision, KeepCopy):
             part = service.stages[decision.stage].part
             replicas.hosts.keep(now_ns, decision.host, part, replicas.has(decision.host, part))

@@ -306,6 +306,7 @@ class StageReplicas:
         model = self._engines[replica].replica.model
         self.hosts.taken_cores[self.host_of(replica)] -= self.cores_of(replica)
         self._services[model].cores.pop(replica, None)
+        self._services[model].batches.pop(replica, None)
         self._given_up.pop(replica, None)
         del self.states[replica]
         self.loads.residency.clear(("replica", replica))

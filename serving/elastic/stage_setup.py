@@ -36,7 +36,8 @@ class StageScaling:
     ``minimum``: replicas of each stage; ``maximum``: of each, ``max_replicas``: of all stages of a model.
     ``cores``: of a new replica, and of those of the start. ``exec_s``: a pass of one request alone on
     so many cores; ``sizes_bytes``: of the parameters. ``peers``: who plans loads from replicas that have the
-    stage; None: all come from the own host's memory or SSD.
+    stage; None: all come from the own host's memory or SSD. ``batch_cost``: of a pass, by each request but
+    the longest.
     """
 
     scaler: StageScaler
@@ -51,3 +52,4 @@ class StageScaling:
     exec_s: Mapping[Part, float]
     sizes_bytes: Mapping[Part, int]
     peers: PeerSetup | None = None
+    batch_cost: float = 1.0

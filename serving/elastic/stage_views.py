@@ -57,6 +57,8 @@ class StageViews:
             setup.slo_s,
             setup.max_replicas,
             setup.cores,
+            self._service.batch,
+            setup.batch_cost,
         )
 
     def _by_stage(self) -> list[list[int]]:
@@ -78,6 +80,7 @@ class StageViews:
                     self._replicas.states[replica],
                     self._service.outstanding(replica),
                     self._replicas.cores_of(replica),
+                    self._service.most_of(replica),
                 )
                 for replica in there
             ]

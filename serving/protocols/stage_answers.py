@@ -10,6 +10,7 @@ from serving.protocols.stages import (
     KeepCopy,
     MarkKeyStages,
     PipelineView,
+    SetBatch,
     SetCores,
     StageDecision,
     StageHostView,
@@ -20,14 +21,14 @@ from serving.protocols.stages import (
     StopReplicas,
 )
 
-KINDS: Final = (StartReplicas, StopReplicas, SetCores, KeepCopy, EvictCopy, MarkKeyStages)
+KINDS: Final = (StartReplicas, StopReplicas, SetCores, SetBatch, KeepCopy, EvictCopy, MarkKeyStages)
 SOURCES: Final = ("any", "host", "ssd")
 SCALE: Final = Question(
     "scale",
-    "a tuple of StartReplicas, StopReplicas, SetCores, KeepCopy, EvictCopy and MarkKeyStages, empty where "
-    "nothing changes: stages, hosts, GPUs, replicas and copies that are shown, within each stage's minimum "
-    "and maximum, the pipeline's max_replicas, free GPU memory, free cores and free host memory, each with a "
-    "reason, a str that is not empty",
+    "a tuple of StartReplicas, StopReplicas, SetCores, SetBatch, KeepCopy, EvictCopy and MarkKeyStages, "
+    "empty where nothing changes: stages, hosts, GPUs, replicas and copies that are shown, within each "
+    "stage's minimum and maximum, the pipeline's max_replicas and batch, free GPU memory, free cores, free "
+    "host memory, each with a reason, a str that is not empty",
 )
 MEMORY: Final = Question("memory_s", "seconds: a number of 0 or more, not infinite")
 
@@ -105,6 +106,8 @@ class _Check:
             self._started(decision, self._stage(decision))
         elif kind is StopReplicas:
             self._stopped(decision, self._stage(decision))
+        elif kind is SetBatch:
+            self._batched(decision, self._stage(decision))
         else:
             self._cored(decision, self._stage(decision))
 
@@ -156,6 +159,14 @@ class _Check:
             self._refuse(decision, f"cpu_cores is an int of 1 or more and not {shown(cores)}")
         for one in self._replicas(decision, stage, "cores"):
             self._take_cores(decision, one.host, cores - one.cpu_cores)
+
+    def _batched(self, decision: Any, stage: StageView) -> None:
+        most, limit = decision.most, self._view.batch
+        if type(most) is not int or not 1 <= most <= limit:
+            self._refuse(
+                decision, f"most is an int from 1 to {limit}, the pipeline's batch, and not {shown(most)}"
+            )
+        self._replicas(decision, stage, "batch")
 
     def _replicas(self, decision: Any, stage: StageView, act: str) -> list[StageReplicaView]:
         """The replicas that the decision names, each once in all decisions of the kind."""

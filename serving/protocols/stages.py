@@ -12,13 +12,17 @@ from serving.vocabulary.fact import fact
 
 @fact
 class StageReplicaView:
-    """One replica of a stage, on one GPU of a host. ``outstanding``: requests that it runs, or will next."""
+    """One replica of a stage, on one GPU of a host.
+
+    ``outstanding``: requests that it runs, or will next. ``most``: requests of its next pass at most.
+    """
 
     id: int
     host: int
     state: InstanceState
     outstanding: int = 0
     cpu_cores: int = 1
+    most: int = 1
 
 
 @fact
@@ -114,7 +118,8 @@ class PipelineView:
 
     ``window_s``: over how long rates and CVs are counted. ``slo_s``: what a request may take through all
     stages; 0: nothing is promised. ``max_replicas``: of all its stages together. ``cores_per_replica``: what
-    the service gives a new replica unless told otherwise.
+    the service gives a new replica unless told otherwise. ``batch``: requests of a pass at most, of whichever
+    replica; of each but the longest a pass takes the share ``batch_cost``.
     """
 
     now_ns: int
@@ -125,6 +130,8 @@ class PipelineView:
     slo_s: float
     max_replicas: int
     cores_per_replica: int = 1
+    batch: int = 1
+    batch_cost: float = 1.0
 
     @property
     def supply(self) -> int:
@@ -172,6 +179,16 @@ class SetCores:
 
 
 @fact
+class SetBatch:
+    """From its next pass on each of these replicas takes so many requests at most."""
+
+    stage: int
+    replicas: tuple[int, ...]
+    most: int
+    reason: str
+
+
+@fact
 class KeepCopy:
     """The parameters of the stage stay in the host's memory from now on; a replica of it is there, or comes.
 
@@ -201,7 +218,7 @@ class MarkKeyStages:
     reason: str
 
 
-StageDecision = StartReplicas | StopReplicas | SetCores | KeepCopy | EvictCopy | MarkKeyStages
+StageDecision = StartReplicas | StopReplicas | SetCores | SetBatch | KeepCopy | EvictCopy | MarkKeyStages
 
 
 class StageScaler(Protocol):

@@ -45,7 +45,9 @@ class PipelineSetup:
 class Pipeline:
     """The requests and stages of one model. ``log``: what the stages did."""
 
-    __slots__ = ("_admission", "_engines", "_present", "_setup", "cores", "log", "model", "seats", "stages")
+    __slots__ = (
+        "_admission", "_engines", "_present", "_setup", "batches", "cores", "log", "model", "seats", "stages",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -64,6 +66,7 @@ class Pipeline:
         self._present = present
         self.seats = seats
         self.cores: dict[int, int] = {}  # of replicas that have others than all
+        self.batches: dict[int, int] = {}  # requests of a pass, of replicas that take fewer than all
         self.log = StageLog()
         self.stages: list[Stage] = []
         for index, part in enumerate(setup.parts):
@@ -72,6 +75,15 @@ class Pipeline:
                 seats.enter(replica)
             fleet = Fleet(self.model, own, engines)
             self.stages.append(Stage(index, part, fleet, dispatcher, setup.queues))
+
+    @property
+    def batch(self) -> int:
+        """Requests of a pass at most, of whichever replica."""
+        return self._setup.batch
+
+    def most_of(self, replica: int) -> int:
+        """Requests of its next pass at most."""
+        return self.batches.get(replica, self._setup.batch)
 
     @property
     def longest_request_tokens(self) -> int:
@@ -157,7 +169,7 @@ class Pipeline:
 
     def _begin(self, stage: Stage, replica: int, actions: list[Action]) -> None:
         """A replica takes requests that wait, with the activations that the stage before has of them."""
-        batch = stage.take(replica, self._setup.batch, self._present.now_ns).batch
+        batch = stage.take(replica, self.most_of(replica), self._present.now_ns).batch
         why = f"stage {stage.index}, {stage.queued} wait"
         chunks, inputs = [], dict[int, int]()
         for request, source, _ in batch:

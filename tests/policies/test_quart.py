@@ -1,13 +1,13 @@
 """QUART put together, with single parts off: within budgets whatever it is shown."""
 
-from dataclasses import replace
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policies.quart.baselines import Cocktail, InferLine, Infless
+from policies.quart.baselines import Cocktail, InferLine
 from policies.quart.cpu import CpuCompensator
+from policies.quart.infless import Infless
 from policies.quart.keys import KeysManager
 from policies.quart.placement import Placement
 from policies.quart.quart import Quart
@@ -153,31 +153,6 @@ def starts(answer: tuple[object, ...]) -> dict[int, int]:
 
 def stops(answer: tuple[object, ...]) -> dict[int, int]:
     return {one.stage: len(one.replicas) for one in answer if isinstance(one, StopReplicas)}
-
-
-def test_infless_starts_whole_models_from_ssd() -> None:
-    answer = Infless().scale(at(0, 23.0, 1, 1, 1))
-    assert starts(answer) == {0: 2, 1: 2, 2: 2}
-    assert {one.source for one in answer if isinstance(one, StartReplicas)} == {"ssd"}
-
-
-def test_infless_counts_what_a_pass_batches() -> None:
-    view = at(0, 23.0, 1, 1)
-    batched = replace(view, stages=tuple(replace(one, batch=4.0) for one in view.stages))
-    assert starts(Infless().scale(batched)) == {}
-
-
-def test_infless_starts_no_part_of_a_model() -> None:
-    """Two GPUs for three stages: nothing starts."""
-    stages = [stage(index, 1, arrival_per_s=23.0, bytes=30 * GIB) for index in range(3)]
-    view = pipeline(stages, [host(0, 2, free_cores=2)])
-    assert Infless().scale(view) == ()
-
-
-def test_infless_lets_go_what_was_not_needed_for_a_minute() -> None:
-    policy = Infless()
-    policy.scale(at(0, 23.0, 3, 3))
-    assert [stops(policy.scale(at(second, 1.0, 3, 3))) for second in (30, 59, 60)] == [{}, {}, {0: 2, 1: 2}]
 
 
 def test_inferline_plans_for_a_mean_rate_and_follows_the_envelope() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from serving.elastic.stage_control import StageControl
-from serving.protocols.stages import EvictCopy, KeepCopy, SetCores, StartReplicas, StopReplicas
+from serving.protocols.stages import EvictCopy, KeepCopy, SetBatch, SetCores, StartReplicas, StopReplicas
 from serving.record.replay import replay
 from simcore.faults.plan import Fault, FaultPlan
 from tests.worlds.data_planes import ideal
@@ -78,6 +78,17 @@ def test_cores_count_from_the_next_pass_on() -> None:
     found = run(one, scaler=Scripted({1: (SetCores(0, (0,), 4, "faster"),)}), period_ns=SECOND)
     took = [row["ended_ns"] - row["began_ns"] for row in found.log()]
     assert took == [400 * MS, 300 * MS]
+
+
+def test_a_replica_takes_as_many_as_its_own_batch_allows() -> None:
+    """Eight wait: four of a batch of four, then two and two."""
+    one = StageCase([0] * 9, [[600 * MS] * 9], ((0,),), batch=4, elastic=True)
+    scaler = Scripted({1: (SetBatch(0, (0,), 2, "half"),)})
+    found = run(one, scaler=scaler, period_ns=SECOND)
+    began = [row["began_ns"] for row in found.log()]
+    sizes = [began.count(moment) for moment in dict.fromkeys(began)]
+    assert sizes[0] in (1, 4) and max(sizes[:2]) == 4 and max(sizes[2:]) == 2
+    assert scaler.views[0].batch == 4 and scaler.views[1].stages[0].replicas[0].most == 2
 
 
 def test_a_view_has_rates_queue_delay_and_resources() -> None:

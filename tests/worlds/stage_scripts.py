@@ -8,6 +8,7 @@ from serving.protocols.stages import (
     KeepCopy,
     MarkKeyStages,
     PipelineView,
+    SetBatch,
     SetCores,
     StageDecision,
     StartReplicas,
@@ -28,7 +29,7 @@ class Scripted:
 
 
 class AnythingGoes:
-    """Starts, stops, cores and copies at random, within what a scaler may answer.
+    """Starts, stops, cores, batches and copies at random, within what a scaler may answer.
 
     From ``until_ns`` on it does no more than start a replica of each stage that has none.
     """
@@ -59,6 +60,9 @@ class AnythingGoes:
             return (StopReplicas(stage.index, (random.choice(alive).id,), "anything"),)
         if kind == "cores" and alive and host.free_cores > 4:
             return (SetCores(stage.index, (random.choice(alive).id,), random.randint(1, 3), "anything"),)
+        if kind == "none" and alive and view.batch > 1:
+            most = random.randint(1, view.batch)
+            return (SetBatch(stage.index, (random.choice(alive).id,), most, "anything"),)
         if kind == "keep" and not host.has_copy(view.model, stage.index):
             return (KeepCopy(stage.index, host.id, "anything"),)
         if kind == "evict" and host.copies:

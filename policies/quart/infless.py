@@ -1,0 +1,121 @@
+"""INFless (ASPLOS '22), approximated: whole models on the rate of their requests, each with its own batch.
+
+Its paper serves every function by instances of different batch sizes ("non-uniform batching"): an instance of
+batch b absorbs at most b / t(b) requests per second, and at least b / (SLO - t(b)), or its batch would not be
+full in time; b above 1 only where t(b) is at most half of the SLO. Of the rate that is left the largest
+batch that it fills is taken first. Its shares of CPU and GPU, its profiles of operators and its prediction of
+idle times are not here.
+"""
+
+from typing import Literal
+
+from policies.quart.demand import History, Periods, by_rate, stop
+from policies.quart.free_room import FreeRoom, spread
+from serving.protocols.stages import PipelineView, SetBatch, StageDecision, StageView, StartReplicas
+
+Batching = Literal["non_uniform", "uniform"]
+
+
+class Infless:
+    """A unit is one replica of every stage.
+
+    All start together, from SSD, and go together after ``keep_alive_s`` in which fewer would do. Where one
+    stage finds no room no unit starts. A unit is busy for ``utilization`` of the time at most. ``batching``:
+    each unit's own, at most the pipeline's; ``uniform``: the pipeline's, whose rate is the one measured.
+    """
+
+    def __init__(
+        self,
+        utilization: float = 0.8,
+        keep_alive_s: float = 60.0,
+        period_s: float = 1.0,
+        batching: Batching = "non_uniform",
+    ) -> None:
+        self._utilization = utilization
+        self._wanted = History(keep_alive_s)
+        self._periods = Periods(period_s)
+        self._batching = batching
+
+    def scale(self, view: PipelineView) -> tuple[StageDecision, ...]:
+        """Batches of units, and units to start, or to stop."""
+        if not self._periods.due(view.now_ns):
+            return ()
+        rate = view.stages[0].arrival_per_s
+        if self._batching == "uniform" or view.batch == 1:
+            unit_per_s = min(stage.replica_per_s for stage in view.stages)
+            wanted, batches = by_rate(rate, unit_per_s, self._utilization), list[int]()
+        else:
+            batches = planned(view, rate, self._utilization)
+            wanted = len(batches)
+        self._wanted.add(view.now_ns, wanted)
+        units = min(stage.supply for stage in view.stages)
+        why = f"{rate:.1f} requests/s are {wanted} models, {units} in supply"
+        if batches:
+            why = f"{why}, batches of {' '.join(map(str, batches))}"
+        changed = [one for stage in view.stages for one in _batched(stage, batches, why)]
+        if wanted > units:
+            return (*changed, *self._start(view, wanted, why))
+        keep = int(self._wanted.most)
+        if units > keep:
+            gone = [stop(stage, stage.supply - keep, why) for stage in view.stages]
+            return (*changed, *[one for some in gone for one in some])
+        return tuple(changed)
+
+    def _start(self, view: PipelineView, wanted: int, why: str) -> tuple[StageDecision, ...]:
+        room, budget = FreeRoom(view), view.max_replicas - view.supply
+        found: dict[int, list[int]] = {stage.index: [] for stage in view.stages}
+        for unit in range(min(stage.supply for stage in view.stages) + 1, wanted + 1):
+            lacking = [stage for stage in view.stages if stage.supply + len(found[stage.index]) < unit]
+            if budget < len(lacking) or any(stage.maximum < unit for stage in lacking):
+                break
+            gpus = {stage.index: spread(room, stage, 1) for stage in lacking}
+            if not all(gpus.values()):
+                break
+            budget -= len(lacking)
+            for index, one in gpus.items():
+                found[index] += one
+        return tuple(
+            [
+                StartReplicas(stage, len(gpus), why, tuple(gpus), "ssd")
+                for stage, gpus in found.items()
+                if gpus
+            ]
+        )
+
+
+def planned(view: PipelineView, rate: float, utilization: float) -> list[int]:
+    """The batch of every unit that this rate calls for, largest first; one unit at least."""
+    found, left = list[int](), rate
+    for batch in range(view.batch, 1, -1):
+        seconds = [_pass_s(stage, batch, view.batch_cost) for stage in view.stages]
+        whole_s = sum(seconds)
+        if view.slo_s and 2 * whole_s > view.slo_s:
+            continue
+        least_per_s = batch / (view.slo_s - whole_s) if view.slo_s else 0.0
+        unit_per_s = utilization * batch / max(seconds)
+        while left > 0 and left >= least_per_s:
+            found.append(batch)
+            left -= unit_per_s
+    if left > 0 or not found:
+        slowest = max(_pass_s(stage, 1, view.batch_cost) for stage in view.stages)
+        found += [1] * by_rate(left, 1.0 / slowest, utilization)
+    return found
+
+
+def _pass_s(stage: StageView, batch: int, cost: float) -> float:
+    """A pass of so many requests, as much slower than one alone as passes are measured to be."""
+    measured = stage.service_s / (stage.exec_s * (1.0 + cost * (stage.batch - 1.0)))
+    return measured * stage.exec_s * (1.0 + cost * (batch - 1))
+
+
+def _batched(stage: StageView, batches: list[int], why: str) -> list[SetBatch]:
+    """The first replica has the first unit's batch and so on; those beyond the plan take one at a time."""
+    if not batches:
+        return []
+    changed: dict[int, list[int]] = {}
+    there = [one for one in stage.replicas if one.state != "draining"]
+    for unit, one in enumerate(there):
+        most = batches[unit] if unit < len(batches) else 1
+        if most != one.most:
+            changed.setdefault(most, []).append(one.id)
+    return [SetBatch(stage.index, tuple(ids), most, why) for most, ids in changed.items()]
