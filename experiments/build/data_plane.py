@@ -1,10 +1,10 @@
 """From a configuration to the data plane of a run, and to the loads that replicas start with."""
 
 from experiments.build.hosted import shapes_by_model
+from experiments.compose.clusters import spec_of_cluster
 from experiments.compose.starting import starting_of
 from experiments.config.config import RunConfig
 from hwmodels.loading.startup import load_start_up
-from hwmodels.topology.cluster_file import load_cluster
 from hwmodels.topology.spec import ClusterSpec
 from hwmodels.topology.topology import build
 from serving.vocabulary.actions import Endpoint, Load
@@ -18,7 +18,7 @@ def spec_of(config: RunConfig) -> ClusterSpec | None:
     name, tp = config.cluster.topology, config.model.tp
     if name is None:
         return None
-    spec = load_cluster(name)
+    spec = spec_of_cluster(config.cluster)
     per_host, warm = spec.gpus_per_host, config.cluster.start == "warm"
     spans = warm and tp % per_host == 0
     if per_host % tp and not spans:

@@ -8,10 +8,10 @@ from experiments.build.hosted import hosted_models
 from experiments.build.lengths import max_model_len
 from experiments.build.pipeline_plans import hops_of, stage_rows
 from experiments.build.stage_cut import decodes_in_stages, required_cut
+from experiments.compose.clusters import spec_of_cluster
 from experiments.config.config import RunConfig
 from hwmodels.catalogue import load_gpu, load_llm
 from hwmodels.stage_rows import StageRows
-from hwmodels.topology.cluster_file import load_cluster
 from hwmodels.topology.topology import build
 from serving.services.language_pipeline import LanguageSetup
 from serving.vocabulary.errors import UserError
@@ -77,7 +77,7 @@ def path_costs(config: RunConfig, hardware: Mapping[str, Hardware]) -> dict[str,
     if not decodes_in_stages(config):
         return {}
     assert config.cluster.topology is not None, "models in stages need links"
-    (model,), topology = hosted_models(config), build(load_cluster(config.cluster.topology))
+    (model,), topology = hosted_models(config), build(spec_of_cluster(config.cluster))
     known: dict[tuple[int, ...], StageRows] = {}
 
     def of(gpus: tuple[int, ...]) -> StageRows:

@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 
 from experiments.build.hardware import Hardware
 from experiments.build.stage_cut import required_cut
+from experiments.compose.clusters import spec_of_cluster
 from experiments.config.config import RunConfig
 from hwmodels.catalogue import load_gpu, load_llm
 from hwmodels.stage_rows import Hop, StageRows, activation_bytes, head_share
-from hwmodels.topology.cluster_file import load_cluster
 from hwmodels.topology.link import gpu
 from hwmodels.topology.topology import Topology, build
 from serving.vocabulary.replica import Replica
@@ -23,7 +23,7 @@ def pipeline_plans(
     """One for each replica; none where they are whole."""
     if config.model.pp == 1:
         return []
-    topology = None if config.cluster.topology is None else build(load_cluster(config.cluster.topology))
+    topology = None if config.cluster.topology is None else build(spec_of_cluster(config.cluster))
     plans = list[PipelinePlan]()
     rows_of: dict[tuple[Hop, ...], StageRows] = {}
     for replica in replicas:

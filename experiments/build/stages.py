@@ -11,13 +11,13 @@ from experiments.build.elastic import cluster_map_of
 from experiments.build.hardware import Hardware
 from experiments.build.hosted import HostedModel, codes_of, hosted_models
 from experiments.build.language_stages import language_setups, path_costs
+from experiments.compose.clusters import spec_of_cluster
 from experiments.config.config import RunConfig
 from experiments.config.pipeline_config import PipelineConfig
 from experiments.policy.make import make_policy
 from hwmodels.catalogue import load_gpu
 from hwmodels.layer_stack import LayerStack
 from hwmodels.stack_catalogue import cut_stack, load_stack
-from hwmodels.topology.cluster_file import load_cluster
 from hwmodels.topology.topology import build
 from serving.composition import PipelineParts
 from serving.elastic.stage_peers import PeerSetup
@@ -134,7 +134,7 @@ _ANY = 1 << 30
 
 def _cores_of_hosts(config: RunConfig) -> _Cores:
     assert config.cluster.topology is not None, "models in stages need links"
-    spec = load_cluster(config.cluster.topology)
+    spec = spec_of_cluster(config.cluster)
     return _Cores(spec.cpu_cores, spec.gpus_per_host)
 
 
@@ -178,7 +178,7 @@ def pipelines_of(config: RunConfig, estimates: Estimates) -> PipelineParts | Non
 def stage_scaling(config: RunConfig, estimates: Estimates) -> StageScaling:
     """Who starts and stops replicas of stages, and what it is told. Raises UserError."""
     assert config.cluster.topology is not None, "models in stages need links"
-    one, spec = config.pipeline, load_cluster(config.cluster.topology)
+    one, spec = config.pipeline, spec_of_cluster(config.cluster)
     most = spec.gpus if one.max_replicas is None else one.max_replicas
     cores = _ANY if spec.cpu_cores is None else spec.cpu_cores
     return StageScaling(
@@ -208,7 +208,7 @@ def _peers(config: RunConfig, estimates: Estimates) -> PeerSetup | None:
         return None
     assert config.cluster.topology is not None
     provisioner = make_policy("system/provision", config.system.provision, estimates=estimates)
-    return PeerSetup(provisioner, cluster_map_of(build(load_cluster(config.cluster.topology))))
+    return PeerSetup(provisioner, cluster_map_of(build(spec_of_cluster(config.cluster))))
 
 
 def _cores_factor(one: PipelineConfig) -> float:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from experiments.compose.cache_pairs import check_cache_pair
+from experiments.compose.clusters import check_rates
 from experiments.compose.migration_checks import check_migrations
 from experiments.compose.stage_checks import check_stages
 from experiments.compose.start_checks import check_instance_starts
@@ -149,6 +150,7 @@ def _check_cluster(config: RunConfig) -> None:
             f"cluster.gpus={cluster.gpus} contradicts cluster={cluster.name}, which has {there}: write "
             f"another size as cluster={cluster.topology}_HxG, H hosts of G GPUs"
         )
+    check_rates(cluster)
     pp = config.model.pp
     if config.models.name == "one" and pp > 1 and cluster.gpus % (tp * pp):
         raise UserError(

@@ -7,8 +7,11 @@ is a cluster of the catalogue with all its links.
 import re
 from typing import Final
 
+from experiments.config.config import ClusterConfig
 from experiments.config.ranges import MAX_GPUS
 from hwmodels.topology.cluster_file import cluster_names, load_cluster
+from hwmodels.topology.spec import ClusterSpec, with_rate
+from serving.vocabulary.errors import UserError
 
 # Family -> catalogue name: each GPU by its own name, and a100 for the 80 GB one.
 CLUSTER_FAMILIES: Final = {
@@ -25,11 +28,14 @@ CLUSTER_FAMILIES: Final = {
     "rtx_pro_6000": "rtx_pro_6000",
     "v100": "v100",
 }
+# Links whose rate a run may set: cluster.nic_gbps=50.
+RATED: Final = ("pcie", "nvlink", "nic", "ssd", "remote")
+_FILE_RATES: Final = {f"{link}_gbps": None for link in RATED}
 _SIZED: Final = re.compile(r"([a-z0-9_]+)_[1-9][0-9]{0,4}x[1-9][0-9]{0,2}")
 _NAME: Final = re.compile(r"([a-z0-9_]+)_x([1-9][0-9]{0,5})")
 
 
-def requested_cluster(name: str) -> dict[str, str | int | None] | None:
+def requested_cluster(name: str) -> dict[str, str | int | float | None] | None:
     """The keys of ClusterConfig for a name of one of these forms; None for another, or above ``MAX_GPUS``."""
     if name in topology_names() or _SIZED.fullmatch(name):
         return _with_links(name)
@@ -37,7 +43,7 @@ def requested_cluster(name: str) -> dict[str, str | int | None] | None:
     if match is None or match[1] not in CLUSTER_FAMILIES or int(match[2]) > MAX_GPUS:
         return None
     gpu, gpus = CLUSTER_FAMILIES[match[1]], int(match[2])
-    return {"name": name, "gpu": gpu, "gpus": gpus, "topology": None, "start": "warm"}
+    return {"name": name, "gpu": gpu, "gpus": gpus, "topology": None, "start": "warm", **_FILE_RATES}
 
 
 def topology_names() -> tuple[str, ...]:
@@ -45,14 +51,38 @@ def topology_names() -> tuple[str, ...]:
     return tuple(name for name in cluster_names() if name != "local")
 
 
-def _with_links(name: str) -> dict[str, str | int | None] | None:
+def _with_links(name: str) -> dict[str, str | int | float | None] | None:
     sized = _SIZED.fullmatch(name)
     if sized is not None and sized[1] not in cluster_names():
         return None
     spec = load_cluster(name)
     if spec.gpus > MAX_GPUS:
         return None
-    return {"name": name, "gpu": spec.gpu, "gpus": spec.gpus, "topology": name, "start": "warm"}
+    own = {"name": name, "gpu": spec.gpu, "gpus": spec.gpus, "topology": name, "start": "warm"}
+    return {**own, **_FILE_RATES}
+
+
+def spec_of_cluster(cluster: ClusterConfig) -> ClusterSpec:
+    """The links of a run's cluster, which must have some, with the rates that the run gives them."""
+    assert cluster.topology is not None, "a cluster without links"
+    spec = load_cluster(cluster.topology)
+    for link in RATED:
+        gbps = getattr(cluster, f"{link}_gbps")
+        if gbps is not None:
+            spec = with_rate(link, gbps, spec)
+    return spec
+
+
+def check_rates(cluster: ClusterConfig) -> None:
+    """UserError or HardwareError for a rate of a link that the cluster does not have."""
+    given = [f"cluster.{link}_gbps" for link in RATED if getattr(cluster, f"{link}_gbps") is not None]
+    if given and cluster.topology is None:
+        raise UserError(
+            f"{given[0]} is of a link, and cluster={cluster.name} has none: leave it out, or write a cluster "
+            "that has links, such as cluster=blitz_a"
+        )
+    if given:
+        spec_of_cluster(cluster)
 
 
 def made_names() -> str:

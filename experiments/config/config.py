@@ -156,6 +156,7 @@ class ClusterConfig:
     """``gpus`` GPUs of one type. ``topology``: the cluster file that has the links between them, if any.
 
     ``start``: ``warm`` (parameters are there), or where every replica loads them from first (``STARTS``).
+    ``*_gbps``: a link's rate in Gbit/s in place of the cluster file's, so that a sweep can vary it.
     """
 
     name: str
@@ -163,6 +164,11 @@ class ClusterConfig:
     gpus: int
     topology: str | None
     start: str
+    pcie_gbps: float | None = None
+    nvlink_gbps: float | None = None
+    nic_gbps: float | None = None
+    ssd_gbps: float | None = None
+    remote_gbps: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,6 +77,7 @@ RANGES: Final[dict[str, Range]] = {
     "model.tp": _COUNT,
     "model.pp": _COUNT,
     "cluster.gpus": Range(low=1, high=MAX_GPUS),
+    **{f"cluster.{link}_gbps": _POSITIVE for link in ("pcie", "nvlink", "nic", "ssd", "remote")},
     "trace.limit": _COUNT,
     "trace.block_requests": _COUNT,
     "trace.utilization": Range(low=0, high=MAX_UTILIZATION, open_low=True),

@@ -17,6 +17,7 @@ SSD_OWNERS: Final = ("gpu", "host")
 REMOTE_OWNERS: Final = ("gpu", "host", "cluster")
 _FASTEST_BYTES_PER_S: Final = 1e15  # a thousand times the memory of any GPU: what is above is a slip of units
 _SLOWEST_BYTES_PER_S: Final = 1e3  # a modem of 1990: at less, loads take longer than the clock counts
+_BYTES_PER_GBIT: Final = 1e9 / 8
 _LEAST_EFFICIENCY: Final = 0.001
 _MOST_OVERSUBSCRIPTION: Final = 1000.0
 _LONGEST_LATENCY_S: Final = 10.0
@@ -175,6 +176,17 @@ def at_efficiency(efficiency: float, base: ClusterSpec, *kinds: str) -> ClusterS
         if not kinds or kind in kinds
     }
     return replace(base, classes={**base.classes, **changed})
+
+
+def with_rate(key: str, gbps: float, base: ClusterSpec) -> ClusterSpec:
+    """``base`` with another rate (Gbit/s) at ``key``: pcie, nvlink, nic, ssd or remote.
+
+    HardwareError for a link that ``base`` does not have, and for a rate that no such link has.
+    """
+    if getattr(base, key) is None:
+        raise base.refuse(key, f"is not there; leave cluster.{key}_gbps out, or write a cluster that has it")
+    rate = Rate(gbps * _BYTES_PER_GBIT, "set by the caller")
+    return replace(base, **{key: rate})  # type: ignore[arg-type]
 
 
 def shared_pcie(bytes_per_s: float, gpus: int, base: ClusterSpec) -> ClusterSpec:
