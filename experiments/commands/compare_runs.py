@@ -18,6 +18,7 @@ from experiments.compare.side_by_side_page import (
     what_differs,
 )
 from experiments.compare.sweeps import sweeps_apart
+from experiments.report.number_text import counted
 from experiments.report.text_table import text_table
 from experiments.sweep.page import told_difference
 from serving.vocabulary.errors import UserError
@@ -62,7 +63,7 @@ def sweeps_answer(first: Path, second: Path) -> int:
     found = sweeps_apart(first, second)
     lines = [
         [", ".join(f"{key}={value}" for key, value in zip(found.keys, setting)) or "every run", name,
-         told_difference(name, one), f"{one.count} seeds"]
+         told_difference(name, one), counted(one.count, "seed")]
         for setting, metrics in found.differences.items()
         for name, one in metrics.items()
     ]  # fmt: skip

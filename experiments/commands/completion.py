@@ -11,6 +11,10 @@ _SCRIPT: Final = """# {shell}: eval "$(servetwin completion {shell})"
 {before}_servetwin() {{
   local word="${{COMP_LINE:0:$COMP_POINT}}"; word="${{word##* }}"
   local known="{words}"
+  set -- $COMP_LINE
+  case "$2" in
+{own}
+  esac
   if [ "$COMP_CWORD" -eq 1 ]; then known="{commands}"; fi
   COMPREPLY=($(compgen -W "$known" -- "$word"))
   case "$word" in *=*) COMPREPLY=("${{COMPREPLY[@]#*=}}");; esac
@@ -24,18 +28,37 @@ def completion(words: Sequence[str], commands: Sequence[str]) -> int:
     if len(words) != 1 or words[0] not in _SHELLS:
         raise UserError(f"completion takes a shell: write servetwin completion {' | '.join(_SHELLS)}")
     before = "autoload -U +X bashcompinit && bashcompinit\n" if words[0] == "zsh" else ""
+    own = "\n".join(f'    {name}) known="$known {" ".join(keys)}";;' for name, keys in own_words().items())
     text = _SCRIPT.format(
-        shell=words[0], before=before, words=" ".join(known_words()), commands=" ".join(commands)
+        shell=words[0], before=before, words=" ".join(known_words()), commands=" ".join(commands), own=own
     )
     with telling():
         print(text, end="")
     return 0
 
 
+def own_words() -> dict[str, list[str]]:
+    """Command -> the keys that it has beside those of a run."""
+    from experiments.compose.clusters import CLUSTER_FAMILIES, topology_names
+    from experiments.plan.plan_words import OWN as PLAN
+    from experiments.sweep.sweep_words import OWN as SWEEP
+
+    objectives = [f"slo.{name}_{at}_ms=" for name in ("ttft", "tpot", "e2e") for at in ("mean", "p50", "p99")]
+    hardware = [f"gpu={name}" for name in (*CLUSTER_FAMILIES, *topology_names())]
+    return {
+        "plan": [*objectives, *hardware, "prices=", "split=", *(f"{key}=" for key in PLAN)],
+        "sweep": ["sweep=", *(f"{key}=" for key in SWEEP)],
+        "compare": ["page=", "json=true", "format=", "run="],
+        "story": ["request=", "instance="],
+    }
+
+
 def known_words() -> list[str]:
-    """Every option as ``group=option``, every key of a run as ``key=``."""
+    """Every option as ``group=option``, every key of a run as ``key=``; ``cluster=a100_x`` wants a number."""
+    from experiments.compose.clusters import CLUSTER_FAMILIES, topology_names
     from experiments.compose.compose import defaults
     from experiments.config.options import option_groups
 
     chosen = [f"{group}={option}" for group, options in option_groups().items() for option in options]
-    return [*chosen, *(f"{key}=" for key in defaults("simulate"))]
+    made = [f"cluster={name}" for name in (*(f"{one}_x" for one in CLUSTER_FAMILIES), *topology_names())]
+    return [*chosen, *made, *(f"{key}=" for key in defaults("simulate"))]

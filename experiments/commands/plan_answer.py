@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from shlex import join
 
 from experiments.commands.process import telling
+from experiments.config.folder_kind import PLAN_ANSWER
 from experiments.plan.answer import Plan, plan
 from experiments.plan.page import plan_page
 from experiments.plan.plan_words import PlanWords, plan_words
@@ -21,10 +22,10 @@ def answer(words: Sequence[str]) -> int:
     if asked.out is None:
         found, place = _found(asked), ""
     else:
-        with ResultFolder(asked.out, overwrite=False) as folder:
+        with ResultFolder(asked.out, overwrite=bool(asked.own.get("overwrite"))) as folder:
             found = _found(asked)
             text = json.dumps(as_data(found), indent=1, ensure_ascii=False)
-            (folder.path / "plan.json").write_text(text + "\n", encoding="utf-8")
+            (folder.path / PLAN_ANSWER).write_text(text + "\n", encoding="utf-8")
             page = plan_page(found, command)
             (folder.path / "report.html").write_text(page, encoding="utf-8", errors="backslashreplace")
             place = f"results in {folder.commit()} (open report.html)"

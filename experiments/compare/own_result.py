@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from experiments.compare.measured import NS_PER_MS, NS_PER_S, QUEUE, TIMES, Measured
+from experiments.config.folder_kind import another_kind
 from experiments.results.series_table import ENGINE, TIME, WAITING_GAUGE
 from experiments.run.write_results import SERIES_NAME
 from serving.vocabulary.errors import UserError
@@ -58,8 +59,9 @@ def read_result(folder: Path) -> Result:
         assert isinstance(summary["itl_ms"], dict)
     except (OSError, ValueError, LookupError, TypeError, AssertionError):
         raise UserError(
-            f"{folder} has no summary.json of a run: write servetwin compare DIR MEASURED with the out= of "
-            "a run"
+            another_kind(folder)
+            or f"{folder} has no summary.json of a run: write servetwin compare DIR MEASURED with the "
+            "out= of a run"
         ) from None
     series = folder / SERIES_NAME
     return Result(

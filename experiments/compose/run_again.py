@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from experiments.compose.resolved import read_resolved
 from experiments.config.config import Kind, PolicyConfig, RunConfig
+from experiments.config.folder_kind import another_kind
 from experiments.config.options import option_file, option_groups
 from experiments.config.overrides import Override, echo
 from experiments.config.trace_config import TraceConfig
@@ -71,7 +72,8 @@ def _file(word: Override) -> Path:
     except (OSError, RuntimeError, ValueError):
         there = False
     if not there:
-        raise UserError(f"{word} has no config.yaml: write config=DIR with the out= of a run")
+        other = "" if not word.text else another_kind(Path(word.text))
+        raise UserError(other or f"{word} has no config.yaml: write config=DIR with the out= of a run")
     return path
 
 

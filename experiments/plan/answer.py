@@ -167,9 +167,11 @@ def _after_halving(asked: PlanWords, submit: Submit) -> tuple[list[Layout], list
         words = (*asked.words, f"trace.limit={max(1, total // share)}")
         ranked, unable = _ranked(asked, _search_all(asked, layouts, words, submit))
         kept = max(_FEW, len(ranked) // 2)
-        why = f"behind after the first {total // share} requests"
+        first = f"the first {total // share:,} requests"
+        why = f"dropped after {first}: others served these better (halving=false searches all)"
         dropped += [replace(one, dropped=why) for one in ranked[kept:]]
-        dropped += [replace(one, dropped="" if one.found.refused else why) for one in unable]
+        failed = f"dropped after {first}: no size met the objective on these"
+        dropped += [replace(one, dropped="" if one.found.refused else failed) for one in unable]
         layouts, share = [one.found.layout for one in ranked[:kept]], share // 2
         if not layouts:
             return [one.found.layout for one in unable], []

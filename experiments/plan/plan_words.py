@@ -13,14 +13,14 @@ from experiments.config.ranges import MAX_GPUS
 from experiments.plan.layout import DoesNotFit, Layout, layout_of
 from experiments.plan.objective import EXAMPLE, Limit, Objective, is_limit, limit_of
 from experiments.plan.prices import PREFIX, Price, price_of_word, prices_in
-from experiments.sweep.axes import Axis, axes_of
+from experiments.sweep.axes import Axis, axes_of, refuse_twice
 from serving.vocabulary.errors import UserError
 
 GPUS, RATE, CHEAPEST = "gpus", "rate", "cheapest"
 OWN: Final = {
     "find": Wanted(str, choices=(GPUS, RATE, CHEAPEST)), "max_gpus": Wanted(int), "processes": Wanted(int),
     "headroom": Wanted(bool), "halving": Wanted(bool), "window_s": Wanted(float), "json": Wanted(bool),
-    "gpus": Wanted(int),
+    "gpus": Wanted(int), "overwrite": Wanted(bool),
 }  # fmt: skip
 _TP: Final = ("1", "2", "4", "8")
 _SPLIT: Final = "split"
@@ -48,6 +48,7 @@ class PlanWords:
 def plan_words(words: Sequence[str]) -> PlanWords:
     """UserError naming the word that cannot be used, or what is missing."""
     limits, prices, own, out, runs = list[Limit](), dict[str, Price](), dict[str, Any](), "", list[str]()
+    refuse_twice(words)
     for word in words:
         key, equals, text = word.partition("=")
         if not equals or not text:

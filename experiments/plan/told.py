@@ -7,7 +7,7 @@ from typing import Any, Final
 from experiments.plan.answer import Candidate, Plan
 from experiments.plan.plan_words import CHEAPEST, RATE
 from experiments.report.metric_text import told
-from experiments.report.number_text import NOTHING, number
+from experiments.report.number_text import NOTHING, counted, number
 
 _MOST_ROWS: Final = 24
 
@@ -16,12 +16,14 @@ def sentence(plan: Plan) -> str:
     """The answer, and whether it flips inside the range of the step times."""
     asked, ends = plan.asked, plan.ends
     if ends.mid is None:
-        return f"No layout meets {asked.objective} with up to {asked.own.get('max_gpus', 256)} GPUs."
+        most = counted(asked.own.get("max_gpus", 256), "GPU")
+        return f"No layout meets {asked.objective} with up to {most}."
     if asked.find == RATE:
         return f"{_rates(plan)} Objective: {asked.objective}."
     best = plan.ranked[0]
     cost = f", {number(best.cost)} per hour" if best.cost is not None else ""
-    return f"{ends.mid} GPUs ({best.found.layout.name}){cost}. Objective: {asked.objective}. {_flips(plan)}"
+    size = counted(ends.mid, "GPU")
+    return f"{size} ({best.found.layout.name}){cost}. Objective: {asked.objective}. {_flips(plan)}"
 
 
 def _flips(plan: Plan) -> str:
@@ -45,7 +47,7 @@ def _rates(plan: Plan) -> str:
             return "none"
         return f"{factor:.3g} times the trace" if base is None else f"{factor * base:.3g} requests/s"
 
-    said = f"{plan.asked.own['gpus']} GPUs ({layout.name}) serve {rate(ends.mid)}"
+    said = f"{counted(plan.asked.own['gpus'], 'GPU')} ({layout.name}) serve {rate(ends.mid)}"
     return f"{said}; {rate(ends.high)} to {rate(ends.low)} over the step times' error."
 
 
@@ -62,7 +64,7 @@ def remarks(plan: Plan) -> list[str]:
             lines.append(f"price of {layout}: {plan.asked.prices[layout]}")
     if not plan.asked.prices and plan.asked.find != CHEAPEST:
         lines.append("no price was given, so no money is told: price.NAME=NUMBER per GPU-hour")
-    lines.append(f"{plan.runs} runs")
+    lines.append(counted(plan.runs, "run"))
     return lines
 
 
@@ -100,7 +102,9 @@ def why_not(plan: Plan, one: Candidate) -> str:
     gpus = max(one.found.tried)
     limit = plan.asked.objective.limits[0]
     outcome = one.found.tried[gpus]
-    return f"{limit.metric} {told(limit.metric, outcome.numbers.get(limit.metric))} with {gpus} GPUs"
+    return (
+        f"{limit.metric} {told(limit.metric, outcome.numbers.get(limit.metric))} with {counted(gpus, 'GPU')}"
+    )
 
 
 def as_data(plan: Plan) -> dict[str, Any]:

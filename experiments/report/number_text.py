@@ -46,6 +46,11 @@ def count(value: Number) -> str:
     return f"{value:,.0f}" if is_known(value) else NOTHING
 
 
+def counted(number: int, noun: str) -> str:
+    """``1 GPU``, ``8 GPUs``."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 def duration(value_ms: Number) -> str:
     """Milliseconds in the unit a person would use."""
     if not is_known(value_ms):

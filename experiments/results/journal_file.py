@@ -7,6 +7,7 @@ from hashlib import sha256
 from pathlib import Path
 from types import TracebackType
 
+from experiments.config.folder_kind import another_kind
 from serving.record.journal import footer_text, header_text, line
 from serving.vocabulary.actions import Action
 from serving.vocabulary.driver import names_of
@@ -89,5 +90,5 @@ def journal_in(folder: Path, command: str) -> Path:
     if not os.path.isdir(folder):  # noqa: PTH112 (Path.is_dir raises for a name that is too long)
         raise UserError(f"{folder} is not a folder: write servetwin {command} DIR with the out= of a run")
     if not (folder / NAME).is_file():
-        raise UserError(f"{folder} has no journal: run again with journal=true")
+        raise UserError(another_kind(folder) or f"{folder} has no journal: run again with journal=true")
     return folder / NAME

@@ -58,11 +58,16 @@ def axes_of(words: Sequence[str]) -> tuple[list[str], list[Axis], list[Interval]
             intervals.append(found)
         else:
             plain.append(word)
-    keys = [word.partition("=")[0] for word in plain] + [one.key for one in (*axes, *intervals)]
+    refuse_twice(words)
+    return plain, axes, intervals
+
+
+def refuse_twice(words: Sequence[str]) -> None:
+    """UserError for a key that is given twice."""
+    keys = [word.partition("=")[0] for word in words]
     for key in keys:
         if keys.count(key) > 1:
-            raise UserError(f"{key} is given twice: write it once, such as {key}=A,B")
-    return plain, axes, intervals
+            raise UserError(f"{key} is given twice: write it once")
 
 
 def _read(word: str) -> Axis | Interval | None:

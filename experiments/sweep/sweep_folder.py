@@ -10,12 +10,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Final
 
+from experiments.config.folder_kind import SWEEP_POINTS
+from experiments.report.number_text import counted
 from experiments.results.unfinished import hold
 from experiments.sweep.outcome import Outcome
 from experiments.sweep.points import Point
 from serving.vocabulary.errors import UserError
 
-POINTS: Final = "points.jsonl"
+POINTS: Final = SWEEP_POINTS
 SHARDS: Final = "slurm"  # where jobs on other hosts leave theirs
 ABOUT: Final = "sweep.json"
 
@@ -56,6 +58,9 @@ class SweepFolder:
     ) -> None:
         import os
 
+        if isinstance(error, KeyboardInterrupt):
+            kept = counted(len(self._known), "finished point")
+            error.add_note(f"{self.path} keeps {kept}, from which the same command goes on")
         if self._file is not None:
             self._file.close()
         if self._lock is not None:
@@ -68,6 +73,7 @@ class SweepFolder:
     def keep(self, point: Point, outcome: Outcome) -> None:
         """Write it down now."""
         assert self._file is not None
+        self._known[point.id] = outcome
         write_point(self._file, point, outcome)
 
     def tell(self, about: dict[str, object]) -> None:

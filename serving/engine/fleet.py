@@ -159,7 +159,7 @@ class Fleet:
                 self._by_outstanding = LeastIndex(self._listed(self._outstanding))
             return self._by_outstanding.least()
         if self._by_kv_demand is None:
-            self._by_kv_demand = LeastIndex(self._listed(self._kv_demand))
+            self._by_kv_demand = LeastIndex(self._listed(self._loads(signal)))
         return self._by_kv_demand.least()
 
     def _listed(self, loads: dict[int, int]) -> dict[int, int]:
@@ -167,7 +167,14 @@ class Fleet:
 
     def load(self, replica: int, signal: Signal) -> int:
         """One replica's load."""
-        return (self._outstanding if signal == "outstanding" else self._kv_demand)[replica]
+        return self._loads(signal)[replica]
+
+    def _loads(self, signal: Signal) -> dict[int, int]:
+        if signal == "outstanding":
+            return self._outstanding
+        if signal == "kv_demand":
+            return self._kv_demand
+        raise ValueError(f"there is no signal {signal!r}: write outstanding or kv_demand")
 
     def cached_tokens(self, replica: int, request: Request) -> int:
         """Of the request's prompt, what was sent to an alive replica before and fits into its KV memory."""

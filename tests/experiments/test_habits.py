@@ -10,6 +10,9 @@ from experiments import cli
 from experiments.commands import doctor
 from experiments.commands.completion import known_words
 from experiments.commands.flags import JSON_COMMANDS, without_flags
+from experiments.sweep.outcome import Outcome
+from experiments.sweep.points import Point
+from experiments.sweep.sweep_folder import SweepFolder
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY = ["simulate", "trace=azure_conv_like", "trace.requests=20", "cluster=a100_x2", "uncertainty=off"]
@@ -78,7 +81,15 @@ def test_extras_of_the_doctor_are_those_of_the_package() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "wanted"), [("servetwin pl", "plan"), ("servetwin simulate system=vllm_f", "vllm_full")]
+    ("line", "wanted"),
+    [
+        ("servetwin pl", "plan"),
+        ("servetwin simulate system=vllm_f", "vllm_full"),
+        ("servetwin plan slo.ttft_p9", "slo.ttft_p99_ms="),
+        ("servetwin sweep search.tr", "search.trials="),
+        ("servetwin simulate cluster=p5_", "p5_48xlarge"),
+        ("servetwin story DIR inst", "instance="),
+    ],
 )
 def test_a_shell_completes_commands_and_options(
     line: str, wanted: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -95,3 +106,25 @@ def test_completion_knows_every_group_and_key() -> None:
     found = known_words()
     assert {"system=blitzscale", "trace=azure_conv", "seed=", "engine.max_num_seqs="} <= set(found)
     assert cli.run(["completion", "tcsh"]) == 2
+
+
+@pytest.mark.parametrize(("file", "told"), [("points.jsonl", "is a sweep's"), ("plan.json", "is a plan's")])
+def test_a_folder_of_another_command_is_told_by_its_kind(
+    file: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / file).write_text("", encoding="utf-8")
+    commands = (["replay"], ["timeline"], ["story", "request=1"], ["compare", str(tmp_path)])
+    for command, *more in commands:
+        assert cli.run([command, str(tmp_path), *more]) == 2
+        assert told in capsys.readouterr().err, command
+    assert cli.run(["simulate", f"config={tmp_path}", f"out={tmp_path / 'new'}"]) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_a_sweep_that_is_stopped_says_what_it_keeps(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt) as stopped, SweepFolder(tmp_path) as folder:
+        folder.keep(Point(0, ("seed=0",), (("seed", "0"),)), Outcome({}, "", 0.0))
+        raise KeyboardInterrupt
+    assert stopped.value.__notes__ == [
+        f"{tmp_path} keeps 1 finished point, from which the same command goes on"
+    ]

@@ -1,7 +1,7 @@
 """Who serves a request: ties, orders kept by change, and no copy per decision."""
 
 from random import Random
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 from hypothesis import given, settings
@@ -224,3 +224,10 @@ def test_an_order_nobody_asked_for_is_not_kept() -> None:
     assert fleet._by_outstanding is None and fleet._by_kv_demand is None
     fleet.least("kv_demand")
     assert fleet._by_outstanding is None and fleet._by_kv_demand is not None
+
+
+@pytest.mark.parametrize("ask", ["load", "least"])
+def test_a_signal_that_is_not_there_is_told(ask: str) -> None:
+    fleet: Any = fleet_of(0, 1)
+    with pytest.raises(ValueError, match="no signal 'free': write outstanding or kv_demand"):
+        fleet.load(0, "free") if ask == "load" else fleet.least("free")
