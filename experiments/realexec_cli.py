@@ -4,12 +4,14 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from experiments.commands.calibrate import calibrate
 from experiments.commands.process import as_process, dispatch, telling
 from serving.vocabulary.errors import UserError
 
 USAGE = """realexec: the policies of a simulation on real worker processes
 
   realexec run KEY=VALUE ... out=DIR    run a trace on CPU workers of this machine (run --help: every key)
+  realexec calibrate KEY=VALUE ... out=DIR  measure this machine's workers: a profile for engine.profile=DIR
   realexec probe                        what this machine has, and what is missing
   realexec fetch-model smollm2 out=DIR  make a folder for model.checkpoint: a small trained model (93 MB)
 
@@ -34,7 +36,12 @@ def run(words: Sequence[str]) -> int:
 
     Otherwise as ``experiments.cli.run``.
     """
-    return dispatch(words, {"run": _run, "probe": _probe, "fetch-model": _fetch_model}, USAGE, "realexec")
+    return dispatch(
+        words,
+        {"run": _run, "calibrate": calibrate, "probe": _probe, "fetch-model": _fetch_model},
+        USAGE,
+        "realexec",
+    )
 
 
 def _run(words: Sequence[str]) -> int:

@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 ALL_REDUCE_LABEL: Final = "all-reduce of "
+NOISE_LABEL: Final = "noisy: "
 NOT_JUDGED: Final = "how far off between the measured points was not judged"
 
 
@@ -36,6 +37,11 @@ class Stamp:
     def labels(self) -> tuple[str, ...]:
         """The notes that a run says at its head: where its all-reduces come from, if not from this engine."""
         return tuple(note for note in self.notes if note.startswith(ALL_REDUCE_LABEL))
+
+    @property
+    def noise(self) -> tuple[str, ...]:
+        """Why what was measured is not to be trusted; empty for a machine that was quiet, as far as known."""
+        return tuple(note.removeprefix(NOISE_LABEL) for note in self.notes if note.startswith(NOISE_LABEL))
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,10 @@ def whole_step_model(profile: StepProfile) -> WholeStepModel:
         error_band=error_text(judged),
         errors=_errors(judged),
         includes_overhead=profile.includes_overhead,
-        labels=() if profile.includes_overhead else (f"step times are {_OPERATIONS_LABEL}",),
+        labels=(
+            *(() if profile.includes_overhead else (f"step times are {_OPERATIONS_LABEL}",)),
+            *(f"the profile is noisy: {one}" for one in stamp.noise),
+        ),
     )
 
 

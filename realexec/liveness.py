@@ -19,7 +19,6 @@ class ProcessClock:
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
-        self._clock = (~pid << 3) | _CPUCLOCK_SCHED
         self._seen = self._now()
 
     def ran(self) -> bool:
@@ -38,8 +37,12 @@ class ProcessClock:
 
     def _now(self) -> tuple[int, int]:
         """Time, and CPU time."""
-        now_ns = time.monotonic_ns()
-        try:
-            return now_ns, time.clock_gettime_ns(self._clock)
-        except OSError:
-            return now_ns, 0
+        return time.monotonic_ns(), cpu_time_ns(self._pid)
+
+
+def cpu_time_ns(pid: int) -> int:
+    """What a process has had of processors so far; 0 where the system does not tell."""
+    try:
+        return time.clock_gettime_ns((~pid << 3) | _CPUCLOCK_SCHED)
+    except OSError:
+        return 0

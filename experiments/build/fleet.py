@@ -33,7 +33,7 @@ def fleet_of(
         return Fleet(opens=rounds, every_step=controller.step_counts.read)
     (model,) = hosted_models(config)
     kv_tokens = hardware.kv_blocks * config.engine.block_tokens
-    kv_bytes = LEAST_KV_BYTES + KV_SHARE * kv_tokens * model.shape.kv_bytes_per_token
+    kv_bytes = state_bytes(kv_tokens, model.shape.kv_bytes_per_token)
     return Fleet(
         tuple([replica.gpus[0] for replica in replicas]),
         opens=True,
@@ -42,6 +42,11 @@ def fleet_of(
         kv_bytes=kv_bytes,
         rates=rates_of(config),
     )
+
+
+def state_bytes(kv_tokens: int, bytes_per_token: int) -> int:
+    """Of memory that a worker keeps for KV and hidden states."""
+    return LEAST_KV_BYTES + KV_SHARE * kv_tokens * bytes_per_token
 
 
 def rates_of(config: RunConfig) -> dict[str, float]:

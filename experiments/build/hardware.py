@@ -42,13 +42,15 @@ OVERHEAD_INSIDE = "none: the measured times are of whole steps"
 class ProfileUse:
     """The profile a run took its times from; ``forced`` tells why it would have been refused.
 
-    ``files``: (name, sha256) of what it was made of.
+    ``files``: (name, sha256) of what it was made of. ``noise``: why it says itself that it is not to be
+    trusted.
     """
 
     path: str
     digest: str
     forced: tuple[str, ...]
     files: tuple[tuple[str, str], ...] = ()
+    noise: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +204,8 @@ def _fitting(
         engine.profile_force,
         "" if engine.asynchronous else "engine.asynchronous=false",  # a system that splits roles wants it
     )
-    return loaded.profile, ProfileUse(path, loaded.digest, loaded.problems, loaded.profile.stamp.files)
+    stamp = loaded.profile.stamp
+    return loaded.profile, ProfileUse(path, loaded.digest, loaded.problems, stamp.files, stamp.noise)
 
 
 def kv_memory(engine: EngineConfig, gpu: Gpu, llm: LlmShape, tp: int, cut: Cut | None = None) -> KvCapacity:

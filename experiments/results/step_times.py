@@ -27,5 +27,6 @@ def step_time_section(hardware: Hardware) -> dict[str, Any]:
             "sha256": profile.digest,
             "forced": list(profile.forced),
             "files": [{"name": name, "sha256": digest} for name, digest in profile.files],
+            **({"noisy": list(profile.noise)} if profile.noise else {}),
         }
     return section

@@ -38,7 +38,7 @@ def real_run(
     config: RunConfig, folder: Path, on_progress: Callable[[int, int], None] | None = None
 ) -> dict[str, Any]:
     """Run, check the tokens, write every file into ``folder``, and return the summary."""
-    _require_torch()
+    require_torch()
     from realexec.driver import CARRIES_OUT, execute
 
     prepared = prepare(config)
@@ -186,7 +186,8 @@ def _first_tokens(report: RunReport) -> list[Generation]:
     return chosen
 
 
-def _require_torch() -> None:
+def require_torch() -> None:
+    """UserError where the libraries of real workers are missing."""
     try:
         import torch  # noqa: F401
         import transformers  # noqa: F401

@@ -4,7 +4,7 @@ import csv
 import json
 import os
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -20,10 +20,17 @@ _SPLITWISE_MODEL: Final = "llama2_70b"
 Row = tuple[int, int, int, int, int, int, float]
 
 
-def write_step_profile(folder: Path, stamp: Stamp, includes_overhead: bool, rows: Iterable[Row]) -> None:
+def write_step_profile(
+    folder: Path,
+    stamp: Stamp,
+    includes_overhead: bool,
+    rows: Iterable[Row],
+    beside: Mapping[str, str] | None = None,
+) -> None:
     """``folder`` with meta.yaml and steps.csv, at once or not at all; it must not exist.
 
-    Rows of the same step may repeat; ``stamp.files`` and ``stamp.error_band`` are not written.
+    Rows of the same step may repeat; ``stamp.files`` and ``stamp.error_band`` are not written. ``beside``:
+    texts of more files in it, by name.
     """
     holds = next(word for word, whole in HOLDS.items() if whole == includes_overhead)
     words = {
@@ -43,6 +50,8 @@ def write_step_profile(folder: Path, stamp: Stamp, includes_overhead: bool, rows
                 table = csv.writer(file, lineterminator="\n")
                 table.writerow((*COUNTS, "repeats", "time_us"))
                 table.writerows((*row[:6], f"{row[6] * 1e6:.9g}") for row in rows)
+            for name, text in (beside or {}).items():
+                (made / name).write_text(text, encoding="utf-8")
             made.rename(folder)
         finally:
             shutil.rmtree(made, ignore_errors=True)

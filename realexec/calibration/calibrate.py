@@ -1,0 +1,121 @@
+"""Measure this machine's workers: how they start, their steps with all of them busy, and their links."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from realexec.calibration.bench import Bench, Progress, name_of
+from realexec.calibration.done_log import DoneLog
+from realexec.calibration.grid import Plan, Step
+from realexec.calibration.links import copies_of, link_of, messages_of, starts_of
+from realexec.calibration.quiet import Spread, noise_of, spread_of, told_noise, wall_over_cpu
+from realexec.liveness import cpu_time_ns
+from realexec.messages import Open
+from realexec.processes import WorkerPool
+from realexec.transports.registry import TRANSPORTS, missing
+
+TIMEOUT_S: Final = 300.0
+STARTS: Final = "starts of workers"
+MESSAGES: Final = "messages"
+_COPIES: Final = {
+    "parameters from their source": ("ssd", 0),
+    "parameters from the host's memory": ("host", 0),
+}
+_PEER: Final = {"parameters from another worker": ("replica", 1)}
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """The workers that are measured: ``model`` as `realexec.models` has it, ``kv_bytes`` of memory each."""
+
+    workers: int
+    model: Mapping[str, Any]
+    seed: int
+    batch_size: int
+    kv_bytes: int
+
+
+def measure(fleet: Fleet, plan: Plan, log: DoneLog, on_progress: Progress | None = None) -> None:
+    """Fill ``log`` with all that is missing there. Raises UserError."""
+    wanted = [*(name_of(unit, one) for unit in plan.units for one in range(plan.repeats)), *_others(fleet)]
+    if any(name not in log.entries for name in wanted):
+        _with_workers(fleet, plan, log, on_progress)
+    for transport, why_not in missing().items():
+        name = link_name(transport)
+        if name not in log.entries:
+            entry = {"missing": why_not} if why_not else link_of(transport, plan.repeats, TIMEOUT_S)
+            log.add(name, entry)
+
+
+def link_name(transport: str) -> str:
+    """Of a transport's entry in the log."""
+    return f"link by {transport}"
+
+
+def sources_of(fleet: Fleet) -> dict[str, tuple[str, int]]:
+    """Where worker 0 has parameters from, as `realexec.messages.Pull` names it."""
+    return _COPIES | (_PEER if fleet.workers > 1 else {})
+
+
+def _others(fleet: Fleet) -> list[str]:
+    """What workers are measured for beside their steps."""
+    return [STARTS, MESSAGES, *sources_of(fleet)]
+
+
+def _with_workers(fleet: Fleet, plan: Plan, log: DoneLog, on_progress: Progress | None) -> None:
+    began_ns = time.monotonic_ns()
+    with WorkerPool(fleet.workers, fleet.model, fleet.seed, fleet.batch_size) as pool:
+        pool.wait_ready(TIMEOUT_S)
+        process_s = (time.monotonic_ns() - began_ns) / 1e9
+        opens = [Open(slot, fleet.kv_bytes, True, True, None, False) for slot in range(fleet.workers)]
+        memory_s, addresses = starts_of(pool, opens, TIMEOUT_S)
+        layers = addresses[0]["layers"]
+        if STARTS not in log.entries:
+            log.add(STARTS, {"process_s": process_s, "memory": spread_of(memory_s).as_dict("s")})
+        pids = [worker.process.pid for worker in pool.workers]
+        vocabulary = fleet.model["vocab_size"]
+        bench = Bench(
+            list(pool.workers), pool.inbox, plan, log, vocabulary,
+            lambda worker: cpu_time_ns(pids[worker]), on_progress,
+        )  # fmt: skip
+        bench.run()
+        if MESSAGES not in log.entries:
+            log.add(MESSAGES, messages_of(pool, TIMEOUT_S))
+        for name, source in sources_of(fleet).items():
+            if name not in log.entries:
+                log.add(name, copies_of(pool, layers, source, plan.repeats, TIMEOUT_S))
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """``steps``: what each of them took, in microseconds, over its repeats. ``noise``: empty if quiet."""
+
+    steps: Mapping[Step, Spread]
+    wall_over_cpu: float | None
+    noise: tuple[str, ...]
+    record: Mapping[str, Any]
+
+
+def measured(fleet: Fleet, plan: Plan, log: DoneLog) -> Measured:
+    """What a whole log says."""
+    names = [name_of(unit, repeat) for repeat in range(plan.repeats) for unit in plan.units]
+    entries = [log.entries[name] for name in names]
+    samples: dict[Step, list[float]] = {}
+    for entry in entries:
+        for *step, took_us in entry["steps"]:
+            samples.setdefault(Step(*step), []).append(took_us)
+    spreads = {step: spread_of(samples[step]) for step in sorted(samples)}
+    ratio = wall_over_cpu(sum(one["wall_ns"] for one in entries), sum(one["cpu_ns"] for one in entries))
+    noise = noise_of(ratio, spreads.values())
+    others = {name: log.entries[name] for name in _others(fleet)}
+    links = {transport: log.entries[link_name(transport)] for transport in TRANSPORTS}
+    record = {
+        "quiet": {"wall_over_cpu": ratio, **told_noise(noise)},
+        "steps": [{**step._asdict(), **spread.as_dict("us")} for step, spread in spreads.items()],
+        "starts": others[STARTS],
+        "messages": others[MESSAGES],
+        "parameters": {name: others[name] for name in sources_of(fleet)},
+        "links": links,
+    }
+    return Measured(spreads, ratio, tuple(noise), record)

@@ -1,0 +1,67 @@
+"""What has been measured so far, a line each on disk: a calibration that is stopped goes on where it was."""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+NAME: Final = "samples.jsonl"
+
+
+class DoneLog:
+    """Entries by name. A context manager; every entry is on disk before `add` returns.
+
+    ``what``: all that the entries depend on. Those of another calibration are put aside.
+    """
+
+    def __init__(self, folder: Path, what: Mapping[str, Any]) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.path = folder / NAME
+        self.entries: dict[str, Any] = {}
+        whole = self._read(what)
+        self.resumed = len(self.entries)
+        self._file = self.path.open("r+b" if whole else "wb")
+        if whole:
+            self._file.truncate(whole)
+            self._file.seek(whole)
+        else:
+            self._write({"calibration": dict(what)})
+
+    def __enter__(self) -> "DoneLog":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+    def add(self, name: str, entry: Any) -> None:
+        """One more is done."""
+        self._write({"name": name, "entry": entry})
+        self.entries[name] = entry
+
+    def _write(self, line: Mapping[str, Any]) -> None:
+        self._file.write(json.dumps(line).encode() + b"\n")
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def _read(self, what: Mapping[str, Any]) -> int:
+        """How many bytes of the file are whole lines of this calibration: the last one may be cut."""
+        if not self.path.is_file():
+            return 0
+        whole = 0
+        for line in self.path.read_bytes().splitlines(keepends=True):
+            try:
+                found = json.loads(line)
+            except ValueError:
+                break
+            if not line.endswith(b"\n"):
+                break
+            if whole == 0 and found != {"calibration": json.loads(json.dumps(dict(what)))}:
+                return 0
+            if whole:
+                self.entries[found["name"]] = found["entry"]
+            whole += len(line)
+        return whole

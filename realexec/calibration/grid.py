@@ -1,0 +1,83 @@
+"""Which steps are measured: prompts over tokens, decodes over sequences and contexts, both together."""
+
+from dataclasses import asdict, dataclass
+from typing import Any, Final, NamedTuple
+
+# Contexts of one sequence, and prompts in tokens; those beyond what the engine takes are left out.
+_CONTEXTS: Final = (16, 128, 512, 1024)
+_PROMPTS: Final = (8, 16, 32, 64, 96, 128, 192)
+_MIXED: Final = (32, 128)
+_CHUNKS: Final = (2, 4)
+
+
+class Step(NamedTuple):
+    """What a step is of: the columns of a whole-step profile (docs/PROFILES.md), without its time."""
+
+    prefill_tokens: int
+    prefill_sequences: int
+    cached_tokens: int
+    decode_sequences: int
+    context_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """``units`` times ``repeats`` pieces of work; every worker takes the next one when it is done.
+
+    ``contexts``: of each sequence, a unit each; 0 is the unit of prompts alone. ``sequences``: how many
+    decode, descending. ``prompts``: tokens. ``batch_tokens``: the most in one step. ``steps``: decode steps
+    of each kind.
+    """
+
+    contexts: tuple[int, ...]
+    sequences: tuple[int, ...]
+    prompts: tuple[int, ...]
+    mixed: tuple[int, ...]
+    chunks: tuple[int, ...]
+    batch_tokens: int
+    steps: int
+    repeats: int
+
+    @property
+    def decoded(self) -> int:
+        """How many tokens a sequence decodes in a unit, at most."""
+        # A run of one step more than is timed for each number, prompts beside the first of them.
+        return len(self.sequences) * (self.steps + 1) + len(self.mixed) + 1
+
+    @property
+    def held_tokens(self) -> int:
+        """What lies in a worker's memory at the end of the largest unit."""
+        return self.sequences[0] * (self.contexts[-1] + self.decoded) + 2 * self.batch_tokens
+
+    @property
+    def units(self) -> tuple[int, ...]:
+        """Prompts alone, then each context."""
+        return (0, *self.contexts)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For comparing with the plan of a calibration that was stopped."""
+        return {key: list(one) if isinstance(one, tuple) else one for key, one in asdict(self).items()}
+
+
+def plan_of(max_seqs: int, batch_tokens: int, kv_tokens: int, repeats: int, quick: bool) -> Plan:
+    """All that an engine with these limits may be asked for: contexts of ``kv_tokens`` in all.
+
+    ``quick``: few points, for a look or a test.
+    """
+    prompts = tuple(one for one in _PROMPTS if one < batch_tokens)
+    powers = {1 << at for at in range(max_seqs.bit_length())}
+    sequences = (max_seqs, 1) if quick else sorted(powers | {max_seqs}, reverse=True)
+    longest = max(-(-kv_tokens // max_seqs), _CONTEXTS[0])
+    contexts = tuple(sorted({*(one for one in _CONTEXTS if one < longest), longest}))
+    if quick:
+        contexts, prompts = tuple(dict.fromkeys((contexts[0], contexts[-1]))), prompts[1:4:2]
+    return Plan(
+        contexts,
+        tuple(dict.fromkeys(sequences)),
+        (*prompts, batch_tokens),
+        tuple(one for one in _MIXED if one <= batch_tokens)[: 1 if quick else None],
+        tuple(one for one in _CHUNKS if 16 * one <= batch_tokens)[: 1 if quick else None],
+        batch_tokens,
+        steps=4 if quick else 12,
+        repeats=repeats,
+    )

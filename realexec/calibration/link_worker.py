@@ -1,0 +1,34 @@
+"""A process with nothing but an arena and a transport: what links carry without a model beside them."""
+
+from collections.abc import Mapping
+from contextlib import closing
+from typing import Any
+
+from realexec.memory.arena import Arena
+from realexec.messages import Meet, Open, Opened, Pull, Pulled, Ready
+from realexec.transports.base import Link, Segment
+from realexec.transports.registry import TRANSPORTS
+from realexec.worker_process import Control
+
+ENTRY = "realexec.calibration.link_worker:serve"
+
+
+def serve(control: Control, start: Mapping[str, Any]) -> None:
+    """Carry out messages until the driver goes away: make an arena, meet the other, read from it.
+
+    Of a `Pull` ``unit`` is how many bytes are read.
+    """
+    control.send(Ready())
+    what = control.recv()
+    assert isinstance(what, Open)
+    with Arena.create(what.kv_bytes) as arena, closing(TRANSPORTS[what.transport](arena)) as transport:
+        control.send(Opened(transport.address()))
+        links: dict[int, Link] = {}
+        while True:
+            message = control.recv()
+            if isinstance(message, Meet):
+                others = [one for one in range(len(message.addresses)) if one != what.slot]
+                links = {one: transport.connect(message.addresses[one]) for one in others}
+            elif isinstance(message, Pull):
+                links[message.source[1]].read([Segment(0, 0, message.unit)])
+                control.send(Pulled(message.load, message.unit, message.unit, ""))

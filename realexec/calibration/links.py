@@ -1,0 +1,109 @@
+"""How fast one worker reads another's memory, by each transport, and parameters from where they are kept."""
+
+import queue
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from realexec.calibration.link_worker import ENTRY
+from realexec.calibration.quiet import spread_of
+from realexec.messages import Died, Meet, Open, Opened, Pull, Pulled, RunSteps, StepsDone
+from realexec.processes import WorkerPool
+from serving.vocabulary.errors import UserError
+
+LARGE_BYTES: Final = 64 << 20
+SMALL_BYTES: Final = 4096
+MESSAGES: Final = 200
+
+
+def wait_for(pool: WorkerPool, kind: type, timeout_s: float) -> tuple[int, Any]:
+    """(worker, message) of the next message of this kind; UserError when a worker dies instead."""
+    deadline_s = time.monotonic() + timeout_s
+    while True:
+        try:
+            worker, message = pool.inbox.get(timeout=max(deadline_s - time.monotonic(), 0.01))
+        except queue.Empty:
+            raise UserError(
+                f"no worker answered within {timeout_s:g} s: end what else keeps the cores busy and run again"
+            ) from None
+        if isinstance(message, Died):
+            raise UserError(f"worker {worker} was lost ({message.cause}); correct the cause and run again")
+        if isinstance(message, kind):
+            return worker, message
+
+
+def link_of(transport: str, repeats: int, timeout_s: float) -> dict[str, Any]:
+    """Bytes per second of a large read, and what a small one takes with the message that asks for it."""
+    with WorkerPool(2, {}, 0, 1, entry=ENTRY) as pool:
+        pool.wait_ready(timeout_s)
+        addresses: dict[int, Any] = {}
+        for slot, worker in enumerate(pool.workers):
+            worker.send(Open(slot, LARGE_BYTES, False, False, None, False, transport))
+        while len(addresses) < 2:
+            slot, message = wait_for(pool, Opened, timeout_s)
+            addresses[slot] = message.address
+        pool.workers[1].send(Meet((addresses[0], addresses[1])))
+
+        def pull(size_bytes: int) -> None:
+            pool.workers[1].send(Pull(0, size_bytes, ("replica", 0), "replica"))
+            wait_for(pool, Pulled, timeout_s)
+
+        pull(LARGE_BYTES)
+        large_s = [_seconds(lambda: pull(LARGE_BYTES)) for _ in range(repeats)]
+        small_s = [_seconds(lambda: pull(SMALL_BYTES)) for _ in range(10 * repeats)]
+    asked_s = spread_of(small_s).median
+    rates = [LARGE_BYTES / max(one - asked_s, 1e-9) for one in large_s]
+    return {
+        **spread_of(rates).as_dict("bytes_per_s"),
+        "read_of_4_kib_us": spread_of([one * 1e6 for one in small_s]).as_dict("us"),
+    }
+
+
+def copies_of(
+    pool: WorkerPool, layers: int, source: tuple[str, int], repeats: int, timeout_s: float
+) -> dict[str, Any]:
+    """Bytes per second at which worker 0 has a whole model from ``source``, as `Pull` names it."""
+
+    def load() -> int:
+        units = range(layers + 2)
+        for unit in units:
+            pool.workers[0].send(Pull(0, unit, source, "replica"))
+        came = [wait_for(pool, Pulled, timeout_s)[1] for _ in units]
+        if causes := [one.cause for one in came if one.cause]:
+            raise UserError(
+                f"parameters could not be brought from {source[0]} ({causes[0]}): correct the cause"
+            )
+        return int(sum(one.size_bytes for one in came))
+
+    size_bytes = load()
+    rates = [size_bytes / _seconds(load) for _ in range(repeats)]
+    return {**spread_of(rates).as_dict("bytes_per_s"), "size_bytes": size_bytes}
+
+
+def messages_of(pool: WorkerPool, timeout_s: float) -> dict[str, Any]:
+    """Microseconds from a message to its answer, of a worker that has nothing to do."""
+
+    def ask() -> None:
+        pool.workers[0].send(RunSteps(0, (), True, 1, False))
+        wait_for(pool, StepsDone, timeout_s)
+
+    return spread_of([_seconds(ask) * 1e6 for _ in range(MESSAGES)]).as_dict("us")
+
+
+def starts_of(pool: WorkerPool, opens: Sequence[Open], timeout_s: float) -> tuple[list[float], Any]:
+    """Seconds in which each worker made its memory and filled it, one after the other, and the addresses."""
+    found, addresses = [], []
+    for worker, what in zip(pool.workers, opens, strict=True):
+        began_s = time.monotonic()
+        worker.send(what)
+        addresses.append(wait_for(pool, Opened, timeout_s)[1].address)
+        found.append(time.monotonic() - began_s)
+    for worker in pool.workers:
+        worker.send(Meet(tuple(addresses)))
+    return found, addresses
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    began_s = time.monotonic()
+    work()
+    return time.monotonic() - began_s

@@ -1,0 +1,85 @@
+"""How far repeats differ, and whether the machine was quiet enough for what was measured on it."""
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+# Above it a worker waited for its core for a sixth of the time.
+MOST_WALL_OVER_CPU: Final = 1.2
+# (p90 - p10) / median of the repeats of a step, of the median step. One in ten points that is bad is left out
+# by whoever reads a profile; where the usual step differs so much, the mean of a few repeats says little.
+MOST_SPREAD: Final = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Of repeats of one measurement, in its unit."""
+
+    repeats: int
+    median: float
+    p10: float
+    p90: float
+    mean: float
+
+    @property
+    def share(self) -> float:
+        """How far apart p10 and p90 are, as a share of the median."""
+        return (self.p90 - self.p10) / self.median if self.median else 0.0
+
+    def as_dict(self, unit: str) -> dict[str, float]:
+        """``median_us`` and so on, for ``unit`` us."""
+        named = {"median": self.median, "p10": self.p10, "p90": self.p90, "mean": self.mean}
+        return {"repeats": self.repeats} | {f"{name}_{unit}": value for name, value in named.items()}
+
+
+def spread_of(values: Sequence[float]) -> Spread:
+    """Of at least one value."""
+    ordered = sorted(values)
+    return Spread(
+        len(ordered),
+        statistics.median(ordered),
+        _quantile(ordered, 0.1),
+        _quantile(ordered, 0.9),
+        statistics.fmean(ordered),
+    )
+
+
+def _quantile(ordered: Sequence[float], share: float) -> float:
+    place = share * (len(ordered) - 1)
+    below = int(place)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (place - below) * (ordered[above] - ordered[below])
+
+
+def wall_over_cpu(wall_ns: int, cpu_ns: int) -> float | None:
+    """None where the system does not tell the CPU time of processes."""
+    return wall_ns / cpu_ns if cpu_ns else None
+
+
+def noise_of(ratio: float | None, spreads: Iterable[Spread]) -> list[str]:
+    """Why what was measured is not to be trusted, a clause each; empty: the machine was quiet."""
+    found = []
+    if ratio is None:
+        found.append(
+            "the system does not tell how much CPU time workers had, so nobody knows if it was quiet"
+        )
+    elif ratio > MOST_WALL_OVER_CPU:
+        found.append(
+            f"workers waited for a core: {ratio:.2f} s passed per second of CPU, at most "
+            f"{MOST_WALL_OVER_CPU} on a quiet machine"
+        )
+    shares = [one.share for one in spreads if one.repeats > 1]
+    if not shares:
+        found.append("nothing was measured twice, so nobody knows how far repeats differ")
+    elif (typical := statistics.median(shares)) > MOST_SPREAD:
+        found.append(
+            f"repeats differ: p10 to p90 of the usual step is {typical:.0%} of its median, at most "
+            f"{MOST_SPREAD:.0%} on a quiet machine"
+        )
+    return found
+
+
+def told_noise(noise: Sequence[str]) -> Mapping[str, Any]:
+    """For a record: the limits beside what was found."""
+    return {"noisy": list(noise), "most_wall_over_cpu": MOST_WALL_OVER_CPU, "most_spread": MOST_SPREAD}

@@ -1,0 +1,139 @@
+"""What one worker is told to do for a unit of work, as a generator, and the steps that it took.
+
+A script yields runs and is sent what the worker reports of each; what needs no answer goes out by ``tell``.
+Steps are timed from the end of the step before to their own end, for then the worker always had work; a run's
+first step so has in it what it takes to be asked for.
+"""
+
+from collections.abc import Callable, Generator, Sequence
+from typing import Final
+
+from realexec.calibration.grid import Plan, Step
+from realexec.messages import Forget, Hold, RunSteps, StepsDone, TakeOut, ToWorker
+from serving.vocabulary.actions import Chunk
+
+Tell = Callable[[ToWorker], None]
+Timed = tuple[Step, float]
+Script = Generator[RunSteps, StepsDone, list[Timed]]
+NS_PER_US: Final = 1e3
+# Requests of a script; no two scripts run on one worker at a time.
+_EXTRA: Final = 10_000
+_FILLER_STEPS: Final = 20
+
+
+class _Clock:
+    """When the last step ended, by the worker."""
+
+    def __init__(self) -> None:
+        self._ended_ns: int | None = None
+
+    def since(self, done: StepsDone) -> float:
+        """Microseconds of a run of one step, from the end of the step before."""
+        began_ns = done.started_ns if self._ended_ns is None else self._ended_ns
+        self._ended_ns = done.ends_ns[-1]
+        return (self._ended_ns - began_ns) / NS_PER_US
+
+
+def script_of(unit: int, plan: Plan, tell: Tell, vocabulary: int) -> Script:
+    """Of a unit of the plan."""
+    return _prompts(plan, tell, vocabulary) if unit == 0 else _contexts(unit, plan, tell, vocabulary)
+
+
+def _tokens(count: int, seed: int, vocabulary: int) -> tuple[int, ...]:
+    """A prompt; which one does not matter, for every token costs the same."""
+    return tuple([(7 * place + 13 * seed) % vocabulary for place in range(count)])
+
+
+def _one_step(chunks: Sequence[Chunk], decode: bool) -> RunSteps:
+    return RunSteps(0, tuple(chunks), decode, 1, False)
+
+
+def _prompts(plan: Plan, tell: Tell, vocabulary: int) -> Script:
+    """Prompts alone, one at a time and several in a step."""
+    clock, timed = _Clock(), list[Timed]()
+    warm_up = (plan.prompts[0], 1)
+    kinds = [warm_up, *((tokens, 1) for tokens in plan.prompts)]
+    kinds += [(plan.batch_tokens, chunks) for chunks in plan.chunks]
+    for tokens, chunks in kinds:
+        each = tokens // chunks
+        for request in range(chunks):
+            tell(Hold(request, _tokens(each, request, vocabulary), (), 2))
+        done = yield _one_step([(request, 0, each) for request in range(chunks)], False)
+        timed.append((Step(each * chunks, chunks, 0, 0, 0), clock.since(done)))
+        for request in range(chunks):
+            tell(Forget(request))
+    return timed[1:]
+
+
+def _contexts(context: int, plan: Plan, tell: Tell, vocabulary: int) -> Script:
+    """Sequences of one length: their prompts' last chunks, prompts beside them, decodes of ever fewer."""
+    timed = list[Timed]()
+    for request in range(plan.sequences[0]):
+        timed += yield from _filled(request, context, plan, tell, vocabulary)
+    length = context + 1  # the token that each prompt sampled is fed next
+    for place, n in enumerate(plan.sequences):
+        for request in range(n, plan.sequences[place - 1] if place else n):
+            tell(TakeOut(request))
+        done = yield RunSteps(0, (), True, plan.steps + 1, False)
+        ends_ns = done.ends_ns
+        for at in range(1, len(ends_ns)):  # the first one was waited for
+            took_us = (ends_ns[at] - ends_ns[at - 1]) / NS_PER_US
+            timed.append((Step(0, 0, 0, n, n * (length + at)), took_us))
+        length += len(ends_ns)
+        for extra, tokens in enumerate(plan.mixed if place == 0 else ()):
+            timed.append((yield from _mixed(extra, tokens, n, length, tell, vocabulary)))
+            length += 1
+    for request in range(plan.sequences[0]):
+        tell(Forget(request))
+    return _averaged(timed)
+
+
+def _filled(request: int, context: int, plan: Plan, tell: Tell, vocabulary: int) -> Script:
+    """A prompt computed chunk by chunk; its last one is timed if others came before.
+
+    The worker lays a prompt's earlier chunks out as if the whole prompt were there, so a shorter prompt's
+    only chunk is another step.
+    """
+    tell(Hold(request, _tokens(context, request, vocabulary), (), plan.decoded + 1))
+    clock, took_us, last = _Clock(), 0.0, (0, 0)
+    for start in range(0, context, plan.batch_tokens):
+        last = start, min(plan.batch_tokens, context - start)
+        done = yield _one_step([(request, *last)], False)
+        took_us = clock.since(done)
+    start, tokens = last
+    return [(Step(tokens, 1, start, 0, 0), took_us)] if start else []
+
+
+def _mixed(
+    extra: int, tokens: int, n: int, length: int, tell: Tell, vocabulary: int
+) -> Generator[RunSteps, StepsDone, Timed]:
+    """A prompt beside ``n`` sequences of ``length``."""
+    request = _EXTRA + 1 + extra
+    tell(Hold(request, _tokens(tokens, extra, vocabulary), (), 2))
+    done = yield _one_step([(request, 0, tokens)], True)
+    tell(Forget(request))
+    took_us = (done.ends_ns[0] - done.started_ns) / NS_PER_US
+    return Step(tokens, 1, 0, n, n * length), took_us
+
+
+def _averaged(timed: Sequence[Timed]) -> list[Timed]:
+    """Steps of one kind put together: their mean, at their mean context."""
+    kinds: dict[tuple[int, ...], list[Timed]] = {}
+    for step, took_us in timed:
+        kinds.setdefault(step[:4], []).append((step, took_us))
+    return [_mean(rows) for rows in kinds.values()]
+
+
+def _mean(rows: Sequence[Timed]) -> Timed:
+    context = round(sum(step.context_tokens for step, _ in rows) / len(rows))
+    took_us = sum(took for _, took in rows) / len(rows)
+    return rows[0][0]._replace(context_tokens=context), took_us
+
+
+def filler(tell: Tell, vocabulary: int) -> Generator[RunSteps, StepsDone, list[Timed]]:
+    """Work without end, for a worker that has none left while others are still measured."""
+    while True:
+        tell(Hold(0, _tokens(16, 0, vocabulary), (), _FILLER_STEPS + 1))
+        yield _one_step([(0, 0, 16)], False)
+        yield RunSteps(0, (), True, _FILLER_STEPS, False)
+        tell(Forget(0))
