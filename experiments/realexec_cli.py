@@ -2,15 +2,20 @@
 
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
 
 from experiments.commands.calibrate import calibrate
 from experiments.commands.process import as_process, dispatch, telling
 from serving.vocabulary.errors import UserError
 
+if TYPE_CHECKING:
+    from experiments.config.config import RunConfig
+
 USAGE = """realexec: the policies of a simulation on real worker processes
 
   realexec run KEY=VALUE ... out=DIR    run a trace on CPU workers of this machine (run --help: every key)
+  realexec run ... repeat=N out=DIR     the same N times, into DIR-1 to DIR-N: for servetwin compare SIM DIR-*
   realexec calibrate KEY=VALUE ... out=DIR  measure this machine's workers: a profile for engine.profile=DIR
   realexec probe                        what this machine has, and what is missing
   realexec fetch-model smollm2 out=DIR  make a folder for model.checkpoint: a small trained model (93 MB)
@@ -24,6 +29,8 @@ A journal of a real run replays like one of a simulation: servetwin replay out/r
 """
 
 WORKER_DIED: Final = 4
+REPEAT: Final = "repeat"
+MOST_REPEATS: Final = 100
 
 
 def main() -> None:
@@ -46,12 +53,31 @@ def run(words: Sequence[str]) -> int:
 
 def _run(words: Sequence[str]) -> int:
     from experiments.compose.compose import load_config
+
+    times = [word for word in words if word.partition("=")[0] == REPEAT]
+    config = load_config([word for word in words if word not in times], "realexec")
+    if not times:
+        return _run_once(config)
+    outs = [f"{config.out}-{place}" for place in range(1, _repeats(times) + 1)]
+    return max([_run_once(replace(config, out=out)) for out in outs])
+
+
+def _repeats(words: Sequence[str]) -> int:
+    from experiments.config.overrides import Wanted, parse_value, parse_words
+
+    *_, word = parse_words(words)
+    repeats: int = parse_value(word, Wanted(int))
+    if not 1 <= repeats <= MOST_REPEATS:
+        raise UserError(f"{word} is out of range: write a number from 1 to {MOST_REPEATS}")
+    return repeats
+
+
+def _run_once(config: "RunConfig") -> int:
     from experiments.report.table import print_summary
     from experiments.results.result_folder import ResultFolder
     from experiments.run.progress import progress_bar
     from experiments.run.real_run import real_run
 
-    config = load_config(words, "realexec")
     with ResultFolder(config.out, config.overwrite) as folder:
         with progress_bar("running for real") as on_progress:
             summary = real_run(config, folder.path, on_progress)

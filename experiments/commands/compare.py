@@ -16,6 +16,9 @@ USAGE: Final = """servetwin compare: runs beside each other, or how far a run is
   servetwin compare DIR MEASURED format=NAME    if the format is not told right from the content
   servetwin compare DIR MEASURED run=0          which run of a file that holds several
 
+  servetwin compare DIR REAL REAL ...           a simulated run and repeats of the real one: does it differ
+                                                more than they do? Exit status 1: it does, or nobody can tell
+
 DIR is the out= of a run; with series.period_s=1 it has what load regimes are told from. MEASURED has
 per-request timings of the same workload: csv, jsonl (columns of ours), vllm_bench, guidellm, aiperf,
 llmservingsim, llmservingsim_csv, or servetwin (the out= of another run, such as that of realexec).

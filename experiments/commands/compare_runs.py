@@ -17,6 +17,7 @@ from experiments.compare.side_by_side_page import (
     sentences,
     what_differs,
 )
+from experiments.compare.summary_kind import is_real
 from experiments.compare.sweeps import sweeps_apart
 from experiments.report.number_text import counted
 from experiments.report.text_table import text_table
@@ -28,14 +29,7 @@ def are_runs(places: Sequence[Path], asked: dict[str, Any]) -> bool:
     """Whether all are result folders to be put side by side; a real one behind a run is a measured one."""
     if "format" in asked or "run" in asked or not all((place / "summary.json").is_file() for place in places):
         return False
-    return len(places) > 2 or not _is_real(places[1])
-
-
-def _is_real(place: Path) -> bool:
-    try:
-        return "real" in json.loads((place / "summary.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError, TypeError):
-        return False
+    return len(places) > 2 or not is_real(places[1])
 
 
 def answer(places: Sequence[Path], asked: dict[str, Any]) -> int:

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from experiments.commands import compare_runs
+from experiments.commands import compare_repeats, compare_runs
 from experiments.commands.compare_runs import are_runs
 from experiments.commands.process import telling
+from experiments.compare.agreement import are_repeats
 from experiments.compare.comparison import compare
 from experiments.compare.errors import STATISTICS
 from experiments.compare.formats import FORMATS, read_measured
@@ -45,17 +46,21 @@ def answer(words: Sequence[str]) -> int:
     paths = [_path(place) for place in places]
     if len(paths) == 2 and all(map(is_sweep, paths)):
         return compare_runs.sweeps_answer(*paths)
+    if are_repeats(paths):
+        return compare_repeats.answer(paths, asked)
     if are_runs(paths, asked):
         return compare_runs.answer(paths, asked)
     asked = _asked(words[2:])
     result = read_result(_path(places[0]))
     measured = read_measured(_path(places[1]), asked.get("format"), asked.get("run"))
-    found = compare(result, measured)
+    found, decided = compare(result, measured), compare_repeats.of_two(*paths)
     with telling():
         if asked.get("json", False):
-            print(json.dumps(found, indent=2, allow_nan=False))
+            data = {"decisions": compare_repeats.matched_data(decided[0])} if decided else {}
+            print(json.dumps(found | data, indent=2, allow_nan=False))
         else:
-            print("\n".join(lines_of(found)))
+            told = ["", *compare_repeats.decision_lines(decided)] if decided else []
+            print("\n".join([*lines_of(found), *told]))
     return 0
 
 

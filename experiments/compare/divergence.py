@@ -52,7 +52,7 @@ def divergence_of(first: Path, second: Path) -> Divergence | None:
     """
     if not ((first / NAME).is_file() and (second / NAME).is_file()):
         return None
-    pairs = zip_longest(_lines(first / NAME), _lines(second / NAME))
+    pairs = zip_longest(journal_lines(first / NAME), journal_lines(second / NAME))
     for count, (one, other) in enumerate(pairs):
         if one is None or other is None:
             return Divergence(ENDED, count, _told(one), _told(other))
@@ -63,7 +63,7 @@ def divergence_of(first: Path, second: Path) -> Divergence | None:
     return None
 
 
-def _lines(path: Path) -> Iterator[list[Any]]:
+def journal_lines(path: Path) -> Iterator[list[Any]]:
     """Events with their answers; header and footer are objects and no lists."""
     with path.open(encoding="utf-8") as file:
         for text in file:

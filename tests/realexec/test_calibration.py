@@ -155,6 +155,22 @@ def test_what_cannot_be_calibrated_is_refused_before_a_worker_starts(
     assert [path.name for path in tmp_path.iterdir()] == (["out"] if there else [])
 
 
+def test_a_real_run_is_repeated_into_folders_beside_each_other(monkeypatch: Any) -> None:
+    outs: list[str] = []
+
+    def once(config: Any) -> int:
+        outs.append(config.out)
+        return 4 if len(outs) == 1 else 0
+
+    monkeypatch.setattr(realexec_cli, "_run_once", once)
+    assert realexec_cli.run(["run", "repeat=3", "out=out/real"]) == 4, "the worst of them"
+    assert outs == ["out/real-1", "out/real-2", "out/real-3"]
+    assert realexec_cli.run(["run", "out=out/one"]) == 0 and outs[3:] == ["out/one"]
+    for wrong in ("repeat=0", "repeat=often"):
+        assert realexec_cli.run(["run", wrong, "out=out/real"]) == 2
+    assert len(outs) == 4
+
+
 @pytest.mark.real
 def test_workers_of_this_machine_are_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Nothing here depends on how fast they are."""
