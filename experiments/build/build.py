@@ -24,6 +24,7 @@ from experiments.build.stage_cut import decodes_in_stages, stage_count
 from experiments.build.stages import pipelines_of, stage_replicas
 from experiments.build.streams import seed_of
 from experiments.config.config import RunConfig
+from experiments.config.pipeline_parallel import virtual_engines
 from experiments.policy.make import make_policy, policy_maker
 from hwmodels.rows import FIXED_PER_S
 from policies.migration_victims import StopsAtReserve
@@ -58,6 +59,7 @@ def prototype_of(config: RunConfig, hosted: HostedModel, hardware: Hardware) -> 
         watermark_blocks=int(engine.watermark * hardware.kv_blocks),
         prefix_caching=engine.prefix_caching,
         max_model_len=max_model_len(config, hosted),
+        kv_pools=virtual_engines(config),
     )
 
 

@@ -30,7 +30,7 @@ def pipeline_plans(
         hops = hops_of(config, replica.gpus, topology)
         if hops not in rows_of:
             rows_of[hops] = stage_rows(config, hardware[replica.model], hops)
-        plans.append(PipelinePlan(replica.id, rows_of[hops]))
+        plans.append(PipelinePlan(replica.id, rows_of[hops], replica.kv_pools > 1))
     return plans
 
 

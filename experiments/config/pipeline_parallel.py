@@ -1,9 +1,31 @@
-"""Settings that do not fit replicas cut into pipeline stages, one sentence each."""
+"""Settings that do not fit replicas cut into pipeline stages, one sentence each; whose steps they have."""
+
+from typing import Final
 
 from experiments.config.config import RunConfig
 from serving.vocabulary.errors import UserError
 
-_BATCHER = "chunked_prefill"
+# Whose engine core has a queue of batches (v1), and whose has a virtual engine for each stage (v0).
+_QUEUE_OF_BATCHES: Final = "chunked_prefill"
+_VIRTUAL_ENGINES: Final = "prefill_first"
+_AS_VLLM_0_6: Final = "pipeline stages: virtual engines as vLLM 0.6 has them; {}"
+_STAND_INS: Final = {
+    "vllm_0_1_7": "vLLM 0.1.7 itself refuses pipeline_parallel_size above 1",
+    "vllm_0_2_0": "vLLM 0.2.0 itself refuses pipeline_parallel_size above 1",
+    "distserve": "DistServe's own engine parts its decode batches, with blocks in common",
+    "blitz_native": "BlitzScale's own engine has tensor parallelism alone",
+}
+
+
+def virtual_engines(config: RunConfig) -> int:
+    """Of each replica; 1: it has one scheduler."""
+    return config.model.pp if config.system.batcher.name == _VIRTUAL_ENGINES else 1
+
+
+def stand_in(config: RunConfig) -> list[str]:
+    """A label where the engine's own micro-batches are others."""
+    told = _STAND_INS.get(config.engine.name)
+    return [] if told is None else [_AS_VLLM_0_6.format(told)]
 
 
 def check_pipeline_parallel(config: RunConfig) -> None:
@@ -26,10 +48,11 @@ def check_pipeline_parallel(config: RunConfig) -> None:
             f"{head} does not fit system={system.name}, which moves parameters or KV of whole instances: "
             f"write system=vllm without system/migration, or {alone}"
         )
-    if system.batcher.name != _BATCHER:
+    if system.batcher.name not in (_QUEUE_OF_BATCHES, _VIRTUAL_ENGINES):
         raise UserError(
-            f"{head} is built for engines that schedule as vLLM's v1 does, and engine={engine.name} has "
-            f"system/batcher={system.batcher.name}: write engine=vllm_v1 or {alone}"
+            f"{head} is built for engines that schedule as vLLM does, and engine={engine.name} has "
+            f"system/batcher={system.batcher.name}: write system/batcher={_QUEUE_OF_BATCHES}, "
+            f"system/batcher={_VIRTUAL_ENGINES} or {alone}"
         )
     policy = system.instances.scheduling_policy
     if policy != "fcfs":

@@ -5,6 +5,7 @@ from typing import Any
 from experiments.build.pipeline_plans import NO_LINKS
 from experiments.build.stage_cut import required_cut
 from experiments.config.config import RunConfig
+from experiments.config.pipeline_parallel import stand_in, virtual_engines
 from simcore.pipeline.pipelines import Pipelines
 
 
@@ -25,6 +26,11 @@ def pipelines_section(config: RunConfig, pipelines: Pipelines) -> dict[str, Any]
         "steps": sum([one.steps for one in replicas]),
         "bubble_share": 1.0 - work / used if used else None,
     }
+    if (pools := virtual_engines(config)) > 1:
+        section["virtual_engines"] = pools
+    labels = stand_in(config)
     if config.cluster.topology is None:
-        section["labels"] = [NO_LINKS.format(config.cluster.name)]
+        labels.append(NO_LINKS.format(config.cluster.name))
+    if labels:
+        section["labels"] = labels
     return {"pipeline_parallel": section}

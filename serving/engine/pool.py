@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from serving.engine.engine import Engine
 from serving.engine.pipelined import PipelinedEngine
 from serving.engine.progress import Order
+from serving.engine.virtual_engines import VirtualEngines
 from serving.protocols.batch import Batcher
 from serving.vocabulary.replica import Replica, Role
 
@@ -19,7 +20,7 @@ class EngineOptions:
     (``serving.engine.batch_answers``), as those of strangers must be. ``lockstep``: they are ranks of
     data-parallel groups. ``named_requests``: see ``KvLedger``. ``order``: of queues, and of preemption.
     ``pipeline_stages``: of every replica; one has that many micro-batches in flight, of
-    ``max_num_batched_tokens`` each.
+    ``max_num_batched_tokens`` each; or as many virtual engines as its memory is parted for.
     """
 
     coalesce: bool = True
@@ -67,14 +68,20 @@ class EnginePool:
         assert not (options.asynchronous or options.lockstep or options.order != "fcfs"), (
             "its steps are chosen when one has ended"
         )
-        engine = self.engines[replica.id] = PipelinedEngine(
-            replica,
-            self._batcher_for(replica),
-            options.pipeline_stages,
-            options.max_num_batched_tokens,
-            options.coalesce,
-            loaded,
-        )
+        engine: Engine
+        if replica.kv_pools > 1:
+            assert replica.kv_pools == options.pipeline_stages, "a virtual engine for each stage"
+            engine = VirtualEngines(replica, self._batcher_for, options.coalesce, options.checks, loaded)
+        else:
+            engine = PipelinedEngine(
+                replica,
+                self._batcher_for(replica),
+                options.pipeline_stages,
+                options.max_num_batched_tokens,
+                options.coalesce,
+                loaded,
+            )
+        self.engines[replica.id] = engine
         return engine
 
     def place(self, replica: Replica, role: Role, loaded: bool) -> None:

@@ -15,6 +15,7 @@ class Replica:
 
     ``role``: ``prefill`` (prompts, handed over when computed), ``decode`` or ``both``. ``max_model_len``: the
     longest context in tokens that its engine lets a request have; None: what fits its KV memory.
+    ``kv_pools``: in how many equal parts the memory is, of which a request has one.
     """
 
     id: int
@@ -27,6 +28,7 @@ class Replica:
     prefix_caching: bool = False
     role: Role = "both"
     max_model_len: int | None = None
+    kv_pools: int = 1
 
     @property
     def part(self) -> Part:
@@ -36,7 +38,8 @@ class Replica:
     @property
     def longest_request_tokens(self) -> int:
         """Prompt + output that surely fit, so that preemption by recompute can always come back."""
-        return (self.kv_blocks - self.watermark_blocks) * self.block_tokens
+        pools = self.kv_pools
+        return (self.kv_blocks // pools - self.watermark_blocks // pools) * self.block_tokens
 
 
 def too_long(request: Request, kv_tokens: int, max_model_len: int | None) -> str | None:

@@ -48,10 +48,17 @@ class Lane:
         self.hops = hops
         self.line, self._tokens = 1, 0
 
-    def set_decodes(self, rows: StageCosts, sequences: int, context: int) -> None:
-        """The next steps decode so many sequences."""
+    def set_decodes(
+        self, rows: StageCosts, sequences: int, context: int, generated: int = 0, token: int = 0
+    ) -> None:
+        """The next steps decode so many sequences.
+
+        ``generated``: what the tokens that they have generated add to the next step, at the last stage, where
+        they are sampled; ``token``: each one that comes.
+        """
         self._tokens, self.context = sequences, context
-        self._pieces = rows.decode(sequences)
+        pieces = rows.decode(sequences)
+        self._pieces = with_output(pieces, generated - token * context, token) if token else pieces
         self.hops = rows.hops(sequences)
         self.find_line()
 
@@ -144,6 +151,16 @@ class Lane:
         self.done = ends[-1]
         self.begun(rounds)
         return computed
+
+
+def with_output(pieces: tuple[StagePiece, ...], base: int, token: int) -> tuple[StagePiece, ...]:
+    """``base`` and ``token`` for each token of context are added to the last stage's part."""
+    return tuple(
+        [
+            (limit, (*intercepts[:-1], intercepts[-1] + base), (*slopes[:-1], slopes[-1] + token))
+            for limit, intercepts, slopes in pieces
+        ]
+    )
 
 
 def same_side(slack: int, before: int, rounds: int) -> int:

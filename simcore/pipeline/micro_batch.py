@@ -4,41 +4,50 @@ from collections.abc import Sequence
 
 from serving.vocabulary.actions import Chunk, Run
 from serving.vocabulary.recorder import Recorder
-from simcore.pipeline.lane import Lane
+from simcore.pipeline.lane import Gaps, Lane
 from simcore.pipeline.stage_costs import StageCosts
 from simcore.replica.lifetime import Lifetime
 from simcore.replica.resident_requests import ResidentRequests
 
 
 class MicroBatch(ResidentRequests):
-    """``lane``: its steps as the stages see them. ``chunks``: prompts of the step in progress."""
+    """``lane``: its steps as the stages see them. ``chunks``: prompts of the step in progress.
 
-    __slots__ = ("_rows", "chunks", "lane")
+    A step of prompts alone (``Run.decode`` False) leaves out those who decode.
+    """
+
+    __slots__ = ("_began_fixed", "_decode_first", "_rows", "chunks", "lane")
 
     def __init__(
         self, id: int, index: int, rows: StageCosts, lives: dict[int, Lifetime], recorder: Recorder
     ) -> None:
         super().__init__(id, lives, recorder, rows)
-        assert not rows.output_token, "generated tokens take no time of their own in stages"
         self._rows = rows
+        self._began_fixed = 0
+        self._decode_first = True
         self.lane = Lane(index, rows.stages)
         self.chunks: Sequence[Chunk] = ()
 
     def begin(self, run: Run, boundary_fixed: int) -> None:
         """Its next step, and those after it, are known."""
         lane, decoding, context = self.lane, self._decoding, self._context
-        lane.last = boundary_fixed
-        self.chunks = run.chunks
-        largest = self._largest() if self._largest_context else 0
+        lane.last = self._began_fixed = boundary_fixed
+        self.chunks, self._decode_first = run.chunks, run.decode
+        if run.chunks and not run.decode:
+            decoding = context = 0
+        largest = self._largest() if self._largest_context and decoding else 0
         spread = decoding * largest - context if largest else 0
+        generated = self._generated_cost(context) if self._output_token and decoding else 0
         if run.chunks:
             tokens = decoding + sum([chunk[2] for chunk in run.chunks])
             costs = self._rows.mixed(decoding, context, run.chunks, spread)
+            if generated:
+                costs = (*costs[:-1], costs[-1] + generated)
             lane.set_step(costs, self._rows.hops(tokens))
         else:
             if spread:
                 context += self._rows.shift(decoding, spread)
-            lane.set_decodes(self._rows, decoding, context)
+            lane.set_decodes(self._rows, decoding, context, generated, self._output_token)
 
     def allow(self, steps: int) -> None:
         """So many steps may end from now on, fewer where a request ends before or a prompt is computed."""
@@ -54,12 +63,15 @@ class MicroBatch(ResidentRequests):
         steps, decoding = lane.steps, self._decoding
         if not steps:
             return 0
-        if decoding:
-            for first, slope, count in lane.gaps:
-                self._gaps(first, slope, count, decoding)
+        chunks, end_fixed = self.chunks, lane.last
+        if decoding and (self._decode_first or not chunks):
+            if self._delayed_groups:
+                self._end_wait(lane.gaps, decoding)
+            else:
+                for first, slope, count in lane.gaps:
+                    self._gaps(first, slope, count, decoding)
             self._steps_done += steps
             self._context += steps * decoding
-        chunks, end_fixed = self.chunks, lane.last
         if chunks:
             self.chunks = ()
             lives = self._lives
@@ -67,10 +79,24 @@ class MicroBatch(ResidentRequests):
                 life = lives[request]
                 if start + tokens == life.request.prompt_tokens + life.generated:
                     self._sample(life, end_fixed, finished, False)
+            if not self._decode_first:
+                joined = self._decoding - decoding
+                self._delayed.residents_skipped(self._began_fixed, end_fixed, decoding, joined)
         if self._ends and self._ends[0][0] <= self._steps_done:
             self._finish_decodes(finished, end_fixed >> 24)
         finished.sort()
         return steps
+
+    def _end_wait(self, gaps: Sequence[Gaps], decoding: int) -> None:
+        """The first of these steps ends the wait of those whom steps of prompts have left out."""
+        token_fixed = self.lane.last
+        for first, slope, count in gaps:
+            token_fixed -= first * count + slope * (count * (count - 1) >> 1)
+        for first, slope, count in gaps:
+            if self._delayed_groups:
+                self._delayed.end_run(token_fixed, first, slope, count, decoding)
+            else:
+                self._gaps(first, slope, count, decoding)
 
     def holds(self, request: int) -> bool:
         """Whether it decodes here."""

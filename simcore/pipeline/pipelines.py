@@ -17,10 +17,11 @@ from simcore.replica.machine import Machine
 
 @dataclass(frozen=True, slots=True)
 class PipelinePlan:
-    """``rows``: what steps of this replica take, stage by stage."""
+    """``rows``: what steps of this replica take, stage by stage. ``alone``: see ``PipelinedReplica``."""
 
     replica: int
     rows: StageCosts
+    alone: bool = False
 
 
 class Pipelines:
@@ -40,7 +41,14 @@ class Pipelines:
         self._machines = machines
         self.of = {
             plan.replica: PipelinedReplica(
-                machines[plan.replica], plan.rows, lives, recorder, env, COMPLETION_RANK + plan.replica, tell
+                machines[plan.replica],
+                plan.rows,
+                lives,
+                recorder,
+                env,
+                COMPLETION_RANK + plan.replica,
+                tell,
+                plan.alone,
             )
             for plan in plans
         }

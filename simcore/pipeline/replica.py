@@ -26,6 +26,7 @@ class PipelinedReplica:
     """``used_fixed``: how long there was a batch in flight; ``steps``: of all batches, that were reported."""
 
     __slots__ = (
+        "_alone",
         "_batches",
         "_boundary", "_cut",
         "_epoch",
@@ -51,8 +52,13 @@ class PipelinedReplica:
         env: Environment,
         timer_rank: int,
         tell: Callable[[int, Ran], None],
+        alone: bool = False,
     ) -> None:
-        """``machine``: what else is known of the replica; it runs nothing. ``tell``: takes reports."""
+        """``machine``: what else is known of the replica; it runs nothing. ``tell``: takes reports.
+
+        ``alone``: the steps that a ``Run`` allows are its own micro-batch's, which has memory of its own.
+        """
+        self._alone = alone
         self.id = machine.id
         self._machine = machine
         self.shop = FlowShop(rows.stages)
@@ -70,7 +76,7 @@ class PipelinedReplica:
         self.steps = 0
 
     def begin(self, now_ns: int, run: Run) -> None:
-        """A batch enters the stages; the steps that are allowed are allowed to all."""
+        """A batch enters the stages; the steps that are allowed are allowed to all, unless it is alone."""
         if self._lost:
             return  # it will be told so next
         order = self.shop.order
@@ -86,8 +92,11 @@ class PipelinedReplica:
         assert batch.lane not in order, "one step of a batch at a time"
         batch.begin(run, self._boundary)
         self.shop.enter(batch.lane, self._boundary)
-        for lane in order:
-            self._batches[lane.index].allow(run.max_steps)
+        if self._alone:
+            batch.allow(run.max_steps)
+        else:
+            for lane in order:
+                self._batches[lane.index].allow(run.max_steps)
         if not self._telling:
             self._plan()
 

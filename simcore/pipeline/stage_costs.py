@@ -31,7 +31,7 @@ class StageCosts(Protocol):
 
     @property
     def output_token(self) -> int:
-        """0: engines that add time for generated tokens are not cut into stages."""
+        """What each generated token of the residents adds to a step, at the last stage; 0: nothing."""
 
     def shift(self, n: int, spread: int) -> int:
         """As ``simcore.replica.step_times.StepTimes``: these are tokens."""

@@ -18,12 +18,20 @@ WORDS = (
 )
 
 
-@pytest.mark.parametrize("at_s", [2.5, 5])
-def test_a_lost_replica_of_stages_takes_its_requests_with_it(at_s: float, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("at_s", "engine"), [(2.5, "vllm_v1"), (5, "vllm_v1"), (2.5, "vllm_v0")])
+def test_a_lost_replica_of_stages_takes_its_requests_with_it(
+    at_s: float, engine: str, tmp_path: Path
+) -> None:
     files = []
     for exact in ("false", "true"):
         out = tmp_path / exact
-        lost = ["faults=one_replica", f"faults.at_s={at_s}", "faults.replica=0", f"engine.exact={exact}"]
+        lost = [
+            f"engine={engine}",
+            "faults=one_replica",
+            f"faults.at_s={at_s}",
+            "faults.replica=0",
+            f"engine.exact={exact}",
+        ]
         assert cli.run(["simulate", *WORDS, *lost, f"out={out}"]) == 0
         assert cli.run(["replay", str(out)]) == 0
         files.append((out / "requests.parquet").read_bytes())

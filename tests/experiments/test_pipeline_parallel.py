@@ -8,8 +8,9 @@ from experiments.build.hardware import hardware_of
 from experiments.build.hosted import seats_of
 from experiments.build.pipeline_plans import hops_of
 from experiments.build.stage_cut import required_cut
-from experiments.compose.compose import load_config
+from experiments.compose.compose import load_config, option_groups
 from experiments.config.config import RunConfig
+from experiments.config.pipeline_parallel import stand_in
 from experiments.run.replay_run import replay_run
 from experiments.run.simulate import simulate
 from hwmodels.topology.cluster_file import load_cluster
@@ -78,7 +79,10 @@ def test_what_engines_in_stages_lack_is_off_unless_written() -> None:
     "words, told",
     [
         (["engine.asynchronous=true"], "engine.asynchronous=true does not fit model.pp=4"),
-        (["engine=vllm_v0"], "write engine=vllm_v1 or model.pp=1"),
+        (
+            ["system/batcher=policies.batching:PrefillFirst"],
+            "write system/batcher=chunked_prefill, system/ba",
+        ),
         (["model.pp=3"], "multiple of 3"),
         (["system=blitz_multicast", "cluster=blitz_a"], "does not fit system=blitz_multicast"),
         (["system=distserve_full", "cluster=blitz_a"], "does not fit system=distserve_full"),
@@ -93,3 +97,40 @@ def test_what_does_not_fit_is_refused_in_a_sentence(words: list[str], told: str)
     with pytest.raises(Exception, match=told) as found:
         hardware_of(config(*words))
     assert isinstance(found.value, UserError) or "add up" in told
+
+
+PRESETS = {
+    "vllm_v1": 1, "own_workers": 1,
+    "vllm_v0": 2, "vllm_0_2_0": 2, "vllm_0_1_7": 2, "distserve": 2, "blitz_native": 2,
+}  # fmt: skip
+"""Micro-batches of two requests that come at once: v1 has them in one step, v0 in two virtual engines."""
+
+
+def test_every_engine_preset_is_cut_into_stages() -> None:
+    assert set(PRESETS) == set(option_groups()["engine"])
+
+
+@pytest.mark.parametrize("engine", PRESETS)
+def test_the_bubble_of_every_preset_is_that_of_its_micro_batches(engine: str, tmp_path: Path) -> None:
+    """m micro-batches of a token per round of N equal stages leave 1 - m / N of the time of the stages."""
+    rows = "TIMESTAMP,ContextTokens,GeneratedTokens\n" + "2023-11-16 18:15:46.6805900,64,900\n" * 2
+    (tmp_path / "two.csv").write_text(rows)
+    words = ["trace=azure_conv", f"trace.path={tmp_path / 'two.csv'}", f"engine={engine}", "uncertainty=off"]
+    own = ["model=llama3_8b", "cluster=a100_x4", "model.pp=4", "out=unused", "journal=true"]
+    results = []
+    for exact in ("false", "true"):
+        (tmp_path / exact).mkdir()
+        found = load_config([*words, *own, f"engine.exact={exact}"], "simulate")
+        results.append(simulate(found, tmp_path / exact))
+    files = [(tmp_path / exact / "requests.parquet").read_bytes() for exact in ("false", "true")]
+    assert files[0] == files[1] and replay_run(tmp_path / "false").different == 0
+    section = results[0]["pipeline_parallel"]
+    assert section["bubble_share"] == pytest.approx(1 - PRESETS[engine] / 4, abs=0.004)
+    assert section.get("virtual_engines", 1) == (4 if PRESETS[engine] == 2 else 1)
+    assert results[0]["sim"]["events"] < 20
+
+
+def test_stand_ins_of_virtual_engines_are_named() -> None:
+    assert stand_in(config("engine=vllm_v0")) == []
+    assert "refuses pipeline_parallel_size" in stand_in(config("engine=vllm_0_2_0"))[0]
+    assert "blocks in common" in stand_in(config("engine=distserve"))[0]

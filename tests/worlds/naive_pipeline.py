@@ -29,6 +29,7 @@ class ToyStages:
     rows: tuple[ToyRows, ...]
     per_hop: int
     per_token: int
+    output_token: int = 0
 
     @property
     def stages(self) -> int:
@@ -52,10 +53,6 @@ class ToyStages:
     @property
     def skewed(self) -> bool:
         return self.rows[0].skewed
-
-    @property
-    def output_token(self) -> int:
-        return 0
 
     def shift(self, n: int, spread: int) -> int:
         return self.rows[0].shift(n, spread)

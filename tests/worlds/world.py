@@ -99,6 +99,7 @@ def controller_of(
     wrap: Callable[[Batcher], Batcher] = lambda batcher: batcher,
     options: EngineOptions | None = None,
     service_options: ServiceOptions | None = None,
+    kv_pools: int = 1,
 ) -> Controller:
     replicas = [
         Replica(
@@ -110,6 +111,7 @@ def controller_of(
             block_tokens=case.block_tokens,
             watermark_blocks=case.watermark_blocks,
             prefix_caching=case.prefix_caching,
+            kv_pools=kv_pools,
         )
         for id in range(case.replicas)
     ]

@@ -1,0 +1,172 @@
+"""The engine of a replica cut into pipeline stages, as vLLM's v0 has it: a virtual engine for each stage.
+
+A virtual engine is a scheduler of its own, with a queue, a batch, and an equal part of the blocks (vLLM 0.6,
+engine/llm_engine.py and core/scheduler.py). One step of each may be in flight; they share the stages, and who
+ended a step begins the next one behind the others. A request goes to the virtual engine with the fewest
+requests, the first of these, when some virtual engine begins a step (engine/async_llm_engine.py:engine_step),
+or at once where nothing is in flight; one that was idle begins then, too.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from serving.engine.engine import Engine
+from serving.engine.progress import EngineState, Progress
+from serving.engine.virtual_ledger import VirtualLedger
+from serving.protocols.batch import Batcher, ReplicaView
+from serving.vocabulary.actions import Action, Chunk, Preempt, Run
+from serving.vocabulary.events import Ran
+from serving.vocabulary.replica import Replica
+from serving.vocabulary.request import Request
+
+
+class VirtualEngines(Engine):
+    """``engines``: the virtual ones. Queue, batch and memory of this one are those of all together."""
+
+    __slots__ = ("_chunks_of", "_coming", "_stopping", "engines")
+
+    def __init__(
+        self,
+        replica: Replica,
+        batcher_for: Callable[[Replica], Batcher],
+        coalesce: bool = True,
+        checks: bool = True,
+        loaded: bool = True,
+    ) -> None:
+        count = replica.kv_pools
+        part = replace(
+            replica,
+            kv_blocks=replica.kv_blocks // count,
+            watermark_blocks=replica.watermark_blocks // count,
+            kv_pools=1,
+        )
+        self.engines = [
+            Engine(part, batcher_for(part), coalesce, False, True, False, checks) for _ in range(count)
+        ]
+        super().__init__(replica, self.engines[0].batcher, coalesce, False, loaded)
+        self.ledger = VirtualLedger([one.ledger for one in self.engines])
+        self.view = ReplicaView(self.running, self.prefilling, self.waiting, self.ledger)
+        self._coming: deque[Request] = deque()  # of those in ``unseen_arrivals``
+        self._stopping = [False] * count  # whose next step is to be reported
+        self._chunks_of: list[Sequence[Chunk]] = [()] * count
+        for one in self.engines:
+            one.halts = True
+
+    def enqueue(self, request: Request, actions: list[Action]) -> None:
+        """A request was assigned to this replica."""
+        assert self.state is not EngineState.LOST, "a request was dispatched to a lost replica"
+        self.take((request,), actions)
+
+    def take(self, requests: Iterable[Request], actions: list[Action]) -> None:
+        """Requests come: they are seen when a step begins, at once where none is in flight."""
+        for request in requests:
+            self._coming.append(request)
+            self.unseen_arrivals.append(Progress(request))
+        if self.state is EngineState.IDLE:
+            for number in self._hand_out():
+                self._choose(number, actions)
+            self._fix_state()
+        elif self.state is EngineState.RUNNING:
+            self.cut_run(actions)
+
+    def ran(self, event: Ran, actions: list[Action]) -> None:
+        """A step of a virtual engine has ended, and maybe some of others before it."""
+        if self.epoch > event.epoch:
+            return  # from before the replica was lost
+        number = event.micro_batch
+        for other, steps in enumerate(event.batch_steps):
+            if steps:
+                last = other == number
+                finished = event.finished if last else ()
+                self.engines[other].ran(Ran(self.id, event.epoch, steps, finished, not last), actions)
+        engine = self.engines[number]
+        for request, _, _ in self._chunks_of[number]:
+            if request not in engine.prefilling:
+                self.prefilling.pop(request, None)
+        for request in event.finished:
+            del self.running[request]
+        self._chunks_of[number] = ()
+        others = self._hand_out() if self.unseen_arrivals else ()
+        self._choose(number, actions)
+        for other in others:
+            self._choose(other, actions)
+        self._fix_state()
+        if self.state is EngineState.RUNNING and True in self._stopping:
+            self.cut_run(actions)
+
+    def lose(self, actions: list[Action], cause: str) -> list[int]:
+        """Everything this replica held is gone; returns the requests that fail with it."""
+        failed = super().lose(actions, cause)
+        for number, one in enumerate(self.engines):
+            one.lose([], cause)
+            self._stopping[number], self._chunks_of[number] = False, ()
+        self._coming.clear()
+        return failed
+
+    def _hand_out(self) -> Sequence[int]:
+        """Those who came go to the virtual engines with the fewest requests; who was idle and got some."""
+        engines, gone = self.engines, list[Action]()
+        loads = [len(one.running) + len(one.waiting) for one in engines]
+        began = list[int]()
+        for request in self._coming:
+            number = loads.index(min(loads))
+            loads[number] += 1
+            engine = engines[number]
+            if engine.state is EngineState.IDLE:
+                engine.waiting.append(Progress(request))
+                if number not in began:
+                    began.append(number)
+            else:
+                engine.enqueue(request, gone)
+                if gone:
+                    self._stopping[number] = True
+                    gone.clear()
+            self.waiting.append(engine.waiting[-1])
+        self._coming.clear()
+        self.unseen_arrivals.clear()
+        return sorted(began)
+
+    def _choose(self, number: int, actions: list[Action]) -> None:
+        """A virtual engine chooses its next step."""
+        begun = list[Action]()
+        self._stopping[number] = False
+        self.engines[number]._start_pass(begun)
+        self._translate(number, begun, actions)
+
+    def _translate(self, number: int, begun: Sequence[Action], actions: list[Action]) -> None:
+        """What a virtual engine wishes, as the replica's; its requests move here as they do there."""
+        engine = self.engines[number]
+        for action in begun:
+            if isinstance(action, Run):
+                for request, _, _ in action.chunks:
+                    if request not in self.running:
+                        progress = engine.running[request]
+                        self.waiting.remove(progress)
+                        self.running[request] = self.prefilling[request] = progress
+                self._chunks_of[number] = action.chunks
+                actions.append(
+                    Run(
+                        self.id,
+                        self.epoch,
+                        action.chunks,
+                        action.decode,
+                        action.max_steps,
+                        True,
+                        action.reason,
+                        micro_batch=number,
+                    )
+                )
+            else:
+                assert isinstance(action, Preempt)
+                progress = self.running.pop(action.request)
+                self.prefilling.pop(action.request, None)
+                self.waiting.appendleft(progress)
+                self.preemptions += 1
+                actions.append(action)
+
+    def _fix_state(self) -> None:
+        """Running while a step is in flight."""
+        self.ledger.decoding = sum([one.ledger.decoding for one in self.engines])
+        works = sum([one.state is not EngineState.IDLE for one in self.engines])
+        self.state = EngineState.RUNNING if works else EngineState.IDLE
