@@ -70,7 +70,14 @@ def remarks(plan: Plan) -> list[str]:
 
 def head(plan: Plan) -> list[str]:
     """Columns of the ranked table."""
-    return ["layout", "GPUs", "GPU-hours", "cost/h", *(limit.metric for limit in plan.asked.objective.limits)]
+    return [
+        "layout",
+        "GPUs",
+        "GPU-hours",
+        "kWh",
+        "cost/h",
+        *(limit.metric for limit in plan.asked.objective.limits),
+    ]
 
 
 def rows(plan: Plan) -> list[list[str]]:
@@ -82,8 +89,9 @@ def _row(plan: Plan, one: Candidate) -> list[str]:
     outcome = one.found.outcome
     assert outcome is not None
     limits = [told(limit.metric, outcome.numbers.get(limit.metric)) for limit in plan.asked.objective.limits]
+    kwh = number(outcome.numbers.get("energy.gpu_kwh"))
     cost = NOTHING if one.cost is None else number(one.cost)
-    return [one.found.layout.name, str(one.found.gpus), number(one.gpu_hours), cost, *limits]
+    return [one.found.layout.name, str(one.found.gpus), number(one.gpu_hours), kwh, cost, *limits]
 
 
 def unable(plan: Plan) -> list[list[str]]:

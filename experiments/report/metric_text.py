@@ -7,7 +7,8 @@ from experiments.report.number_text import duration, number, share
 _NAMES: Final = {
     "ttft_ms": "TTFT", "tpot_ms": "TPOT", "itl_ms": "ITL", "e2e_ms": "E2E",
     "slo.attainment": "SLO attainment", "slo.goodput_req_per_s": "goodput, req/s",
-    "gpu_seconds": "GPU-seconds", "throughput.req_per_s": "throughput, req/s",
+    "gpu_seconds": "GPU-seconds", "energy.gpu_kwh": "GPU energy, kWh",
+    "energy.j_per_output_token": "joules per output token", "throughput.req_per_s": "throughput, req/s",
 }  # fmt: skip
 
 

@@ -108,6 +108,7 @@ def facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("goodput", f"{number(slo.get('goodput_req_per_s'))} req/s"),
         ("instances mean/max", f"{number(whole(instances.get('mean')))} / {number(instances.get('max'))}"),
         ("GPU time", f"{number(gpu_hours)} GPU-hours"),
+        *_energy(section(summary, "energy")),
         *_use(summary),
         ("preemptions", count(summary.get("preemptions"))),
         *_group_facts(section(summary, "data_parallel")),
@@ -118,6 +119,12 @@ def facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         *_migrations(section(summary, "migrations")),
         *(_cost_of_workers(real) if real else _cost_of_simulation(sim)),
     ]
+
+
+def _energy(energy: Mapping[str, Any]) -> list[tuple[str, str]]:
+    if not energy:
+        return []
+    return [("GPU energy", f"{number(energy['gpu_kwh'])} kWh, {number(energy['gpu_mean_w'])} W mean")]
 
 
 def _use(summary: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -12,6 +12,7 @@ import nativecore
 from experiments.build import build
 from experiments.build.capabilities import check_capabilities, driver_actions, is_masked
 from experiments.build.data_plane import data_plane_of
+from experiments.build.energy import energy_section
 from experiments.build.faults import fault_plan_of
 from experiments.build.gpu_load import CACHED_TOKENS, gpu_load_share
 from experiments.build.groups import group_plans
@@ -210,9 +211,9 @@ def execute(
         summary |= faults_section(simulation.losses.records, recovery)
     stage_columns = stage_rows(controller)
     summary |= _of_stages(config, controller, stage_columns, summary)
-    summary["gpu_load_share"] = gpu_load_share(
-        hosted_models(config), prepared.estimates, workload, columns, summary["gpu_seconds"]
-    )
+    work = hosted_models(config), prepared.estimates, workload, columns
+    summary["gpu_load_share"] = gpu_load_share(*work, summary["gpu_seconds"])
+    summary |= energy_section(config, *work, summary)
     told = report.events, watch.section(), series, metrics.unserved, stage_columns
     return Simulated(summary, columns, wall_s, cpu_s, *told)
 

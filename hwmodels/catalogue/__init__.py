@@ -13,6 +13,7 @@ from hwmodels.experts import Experts, LatentAttention
 from hwmodels.gpu import Gpu
 from hwmodels.hf_config import llm_shape_from_config, looks_like_config
 from hwmodels.llm_shape import LlmShape
+from hwmodels.power import GpuPower
 from hwmodels.yaml_text import yaml_data
 
 GPUS_FILE = "gpus.yaml"
@@ -40,6 +41,14 @@ def load_gpu(name: str) -> Gpu:
     values = {key: number["value"] for key, number in numbers.items()}
     cache = entry.get("l2_cache_bytes", {}).get("value")
     return Gpu(name=name, source=source, l2_cache_bytes=cache, **values)
+
+
+def gpu_power(name: str) -> GpuPower | None:
+    """What the GPU called ``name`` draws; None where nobody says."""
+    entry = _entry("GPU", name, GPUS_FILE)
+    if "power_limit_w" not in entry:
+        return None
+    return GpuPower(float(entry["power_limit_w"]["value"]), float(entry["idle_w"]["value"]))
 
 
 def load_llm(name: str) -> LlmShape:
