@@ -10,14 +10,14 @@ Both ends halt before a stage begins (``serving.engine.boundary``), so a coalesc
 step by step would. While KV is copied they run on without further reports.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from math import inf
 from typing import Final
 
 from serving.engine import boundary
 from serving.engine.engine import Engine
 from serving.engine.progress import AT_WORK, EngineState
-from serving.kv.migration_log import COMMITTED, MigrationLog, MigrationRecord
+from serving.kv.migration_log import COMMITTED, MigrationLog
 from serving.kv.migration_rules import (
     DESTINATION_LEFT,
     DESTINATION_LOST,
@@ -28,6 +28,7 @@ from serving.kv.migration_rules import (
     STAGES,
     STOPPED,
     Migration,
+    MigrationHost,
     MigrationPhase,
     MigrationRules,
 )
@@ -42,15 +43,10 @@ _WHY: Final = "a request migrates"
 
 
 class Migrations:
-    """Those of one model, at most one at an instance. ``of_replica``: by each of the two ends.
-
-    ``choose`` says who leaves when the source is between two steps; ``handed_over`` is told (request, source,
-    destination) when a request is the destination's.
-    """
+    """Those of one model, at most one at an instance. ``of_replica``: by each of the two ends."""
 
     __slots__ = (
-        "_choose", "_coalesce", "_engines", "_handed_over", "_present", "_rank", "_rules", "log", "moves",
-        "of_replica",
+        "_coalesce", "_engines", "_host", "_present", "_rank", "_rules", "log", "moves", "of_replica",
     )  # fmt: skip
 
     def __init__(
@@ -59,11 +55,10 @@ class Migrations:
         moves: Moves,
         rules: MigrationRules,
         present: Present,
-        choose: Callable[[int, int], tuple[int, str] | None],
-        handed_over: Callable[[int, int, int], None],
+        host: MigrationHost,
     ) -> None:
         self._engines, self.moves, self._rules, self._present = engines, moves, rules, present
-        self._choose, self._handed_over = choose, handed_over
+        self._host = host
         self.of_replica: dict[int, Migration] = {}
         self.log = MigrationLog()
         self._coalesce = True
@@ -182,7 +177,7 @@ class Migrations:
 
     def _chosen(self, migration: Migration, actions: list[Action]) -> bool:
         """Whether there is a request that leaves: then the migration is begun."""
-        answer = self._choose(migration.source, migration.destination)
+        answer = self._host.choose(migration.source, migration.destination)
         if answer is None:
             self.log.declined += 1
             self._end(migration, _ABORTED)
@@ -237,9 +232,9 @@ class Migrations:
         self.moves.commit(move)
         destination.limit_decoding(self._rules.max_num_seqs)
         destination.attach(move.batch)
-        self._handed_over(migration.request, source.id, destination.id)
+        self._host.handed_over(migration.request, source.id, destination.id)
         self._end(migration, _COMMITTED)
-        self._write_down(migration, COMMITTED)
+        self.log.add(migration, COMMITTED, self._present.now_ns)
         self._tell(migration, "committed", f"{migration.stages} stages", actions)
         boundary.look_again(destination, "a request has come", actions)
         self._freed(source, actions)
@@ -255,7 +250,7 @@ class Migrations:
         migration.paused_ns, migration.phase = self._present.now_ns, _RECOMPUTING
         boundary.let_run(source, self._coalesce)
         boundary.requeue(destination, progress)
-        self._handed_over(migration.request, source.id, destination.id)
+        self._host.handed_over(migration.request, source.id, destination.id)
         actions.append(Assign(migration.request, destination.id, migration.reason))
         later = destination.id < self._rank
         boundary.look_again(destination, "a request has come", actions, later)
@@ -267,7 +262,7 @@ class Migrations:
             engine.ledger.decodes(request) or request in event.finished
         ):
             self._end(migration, _COMMITTED)
-            self._write_down(migration, COMMITTED)
+            self.log.add(migration, COMMITTED, self._present.now_ns)
             self._tell(migration, "committed", "its KV is computed again", actions)
 
     # The end.
@@ -284,7 +279,7 @@ class Migrations:
             boundary.resume(source, move.batch[0])
             boundary.look_again(source, "a request stays", actions, source.id < self._rank)
         if migration.request >= 0:
-            self._write_down(migration, cause)
+            self.log.add(migration, cause, self._present.now_ns)
             self._tell(migration, "aborted", cause, actions)
         if cause != DESTINATION_LOST:
             self._freed(destination, actions)
@@ -305,12 +300,6 @@ class Migrations:
         for replica in (migration.source, migration.destination):
             if self._engines[replica].halts:
                 boundary.let_run(self._engines[replica], self._coalesce)
-
-    def _write_down(self, one: Migration, outcome: str) -> None:
-        now_ns = self._present.now_ns
-        down_ns = now_ns - one.paused_ns if one.paused_ns >= 0 else -1
-        times = one.begun_ns, now_ns, one.context_tokens, one.stages, one.moved_bytes, down_ns
-        self.log.records.append(MigrationRecord(one.request, one.source, one.destination, *times, outcome))
 
     def _tell(self, one: Migration, phase: str, reason: str, actions: list[Action]) -> None:
         actions.append(Migrate(one.request, one.source, one.destination, phase, reason))

@@ -1,5 +1,6 @@
 """What became of migrations: one record each, and how many pairs came to nothing."""
 
+from serving.kv.migration_rules import Migration
 from serving.vocabulary.fact import fact
 
 COMMITTED = "committed"
@@ -34,3 +35,9 @@ class MigrationLog:
     def __init__(self) -> None:
         self.records: list[MigrationRecord] = []
         self.declined = 0
+
+    def add(self, one: Migration, outcome: str, now_ns: int) -> None:
+        """One is over."""
+        down_ns = now_ns - one.paused_ns if one.paused_ns >= 0 else -1
+        times = one.begun_ns, now_ns, one.context_tokens, one.stages, one.moved_bytes, down_ns
+        self.records.append(MigrationRecord(one.request, one.source, one.destination, *times, outcome))

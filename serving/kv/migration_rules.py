@@ -1,7 +1,7 @@
 """What a migration is: its rules, its phases, and why one may be aborted."""
 
 from enum import IntEnum
-from typing import Final, Literal
+from typing import Final, Literal, Protocol
 
 from serving.kv.moves import Move
 from serving.vocabulary.fact import fact
@@ -52,6 +52,16 @@ class MigrationRules:
     control_ns: int
     kv_bytes_per_token: int
     max_num_seqs: int = 1 << 30
+
+
+class MigrationHost(Protocol):
+    """The service whose requests migrate."""
+
+    def choose(self, source: int, destination: int) -> tuple[int, str] | None:
+        """The source is between two steps: who leaves, and why; None: nobody."""
+
+    def handed_over(self, request: int, source: int, destination: int) -> None:
+        """A request is the destination's."""
 
 
 class Migration:

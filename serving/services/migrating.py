@@ -49,7 +49,7 @@ class Migrating:
         assert not inner.live.enabled, "instances that work while they load do not migrate requests"
         self.inner, self._engines, self._requests, self._migrator = inner, engines, requests, migrator
         moves = Moves(engines, Pieces(engines, rules.kv_bytes_per_token), transfer_ids)
-        self.migrations = Migrations(engines, moves, rules, present, self._choose, self._handed_over)
+        self.migrations = Migrations(engines, moves, rules, present, self)
         self._view = Instances(inner.fleet, engines, self.migrations, present, period_ns)
         self._calm: Calm | None = None
         if inner.fleet.reports is not None and hasattr(migrator, CALM.method):
@@ -88,12 +88,14 @@ class Migrating:
         self._view.nearly_full = ()
         return found
 
-    def _choose(self, source: int, destination: int) -> tuple[int, str] | None:
+    def choose(self, source: int, destination: int) -> tuple[int, str] | None:
+        """See ``MigrationHost``."""
         view = Decoding(self._engines[source], destination, self._requests, self.inner.fleet)
         own = None if self._victims is None else self._victims.take_migrator(source)
         return chosen_request(self._migrator if own is None else own, view)
 
-    def _handed_over(self, request: int, source: int, destination: int) -> None:
+    def handed_over(self, request: int, source: int, destination: int) -> None:
+        """See ``MigrationHost``."""
         self.inner.fleet.departed(source, self._requests[request])
         self.inner.fleet.assigned(destination, self._requests[request])
 
