@@ -1,12 +1,10 @@
 """A colocated model whose running requests migrate: the service itself, with migrations around it."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Literal
 
 from serving.engine import boundary
 from serving.engine.calm import Calm
 from serving.engine.engine import Engine
-from serving.engine.fleet import Fleet
 from serving.kv.migration import Migrations
 from serving.kv.migration_rules import MigrationRules
 from serving.kv.moves import Moves
@@ -17,6 +15,7 @@ from serving.protocols.load_report import LoadReport
 from serving.protocols.migration import CALM, Migrator, Pair, calm_blocks, chosen_request, paired
 from serving.services.colocated import Colocated
 from serving.services.decoding_view import Decoding
+from serving.services.instances_view import Instances
 from serving.services.rounds import Rounds
 from serving.services.victim_moves import VictimMoves, VictimParts
 from serving.vocabulary.actions import Action
@@ -236,82 +235,3 @@ class Migrating:
         """See ``Colocated``."""
         self.inner.started(engine, actions)
         self._rouse(actions)
-
-
-class Instances:
-    """What a policy sees when it pairs (``serving.protocols.migration.InstancesView``)."""
-
-    __slots__ = (
-        "_engines", "_fleet", "_migrations", "_period_ns", "_present", "calm", "model", "nearly_full",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        fleet: Fleet,
-        engines: Mapping[int, Engine],
-        migrations: Migrations,
-        present: Present,
-        period_ns: int,
-    ) -> None:
-        self._fleet, self._engines, self._migrations, self._present = fleet, engines, migrations, present
-        self._period_ns, self.model = period_ns, fleet.model
-        self.calm: Calm | None = None
-        self.nearly_full: Sequence[int] = ()
-
-    @property
-    def now_ns(self) -> int:
-        """The time."""
-        return self._present.now_ns
-
-    @property
-    def round(self) -> int:
-        """How many periods are over."""
-        return self._present.now_ns // self._period_ns
-
-    @property
-    def taking(self) -> Sequence[int]:
-        """Instances that take requests, ascending."""
-        return self._fleet.alive()
-
-    @property
-    def leaving(self) -> Sequence[int]:
-        """Those that take none and have some left, ascending."""
-        fleet = self._fleet
-        if len(fleet.members) == fleet.replicas:
-            return ()
-        return sorted([one for one in fleet.members if one not in fleet and fleet.load(one, "outstanding")])
-
-    def quiet_until_ns(self) -> int:
-        """Before then no instance is short, if nothing happens; 0: who knows."""
-        calm, fleet = self.calm, self._fleet
-        return 0 if calm is None or len(fleet.members) != fleet.replicas else calm.until_ns()
-
-    def short(self) -> Sequence[int]:
-        """See ``LoadReports``; all of them where that is not known."""
-        reports = self._fleet.reports
-        return self._fleet.alive() if reports is None or self.calm is None else reports.short()
-
-    def load(self, replica: int, signal: Literal["outstanding", "kv_demand"]) -> int:
-        """As dispatchers see it."""
-        return self._fleet.load(replica, signal)
-
-    def report(self, replica: int) -> LoadReport | None:
-        """See ``Fleet``."""
-        return self._fleet.report(replica)
-
-    def free_blocks(self, replica: int) -> int | None:
-        """By its last load report, those that nobody waits for; None: nobody reads any."""
-        report = None if self._fleet.reports is None else self._fleet.report(replica)
-        if report is None:
-            return None
-        waiting = -(-report.waiting_tokens // report.block_tokens)
-        return report.free_blocks - report.watermark_blocks - waiting
-
-    def kv_tokens(self, replica: int) -> int:
-        """KV positions that its memory holds."""
-        ledger = self._engines[replica].ledger
-        return ledger.total_blocks * ledger.block_tokens
-
-    def engaged(self, replica: int) -> bool:
-        """Whether a migration from or to it is under way."""
-        return replica in self._migrations.of_replica
