@@ -22,6 +22,7 @@ from serving.parameters.loads import replicas_of
 from serving.protocols.batch import Batcher
 from serving.protocols.migration import Migrator
 from serving.services.colocated import Colocated, Queue
+from serving.services.decode_migrating import DecodeMigrating
 from serving.services.disaggregated import Disaggregated
 from serving.services.gpu_seats import GpuSeats
 from serving.services.language_pipeline import LanguagePipeline, LanguageSetup
@@ -151,7 +152,7 @@ def _services(
         if options.pipelines is not None and model in options.pipelines.setups:
             found[model] = _pipeline(model, books, replicas, options.pipelines)
         elif model in options.hand_overs:
-            found[model] = Disaggregated(
+            split = Disaggregated(
                 prototype,
                 books.engines,
                 books.requests,
@@ -162,6 +163,7 @@ def _services(
                 live.get(model),
                 options.by_priority,
             )
+            found[model] = _migrating(split, books, options.migration)
         else:
             own = [one for one in replicas if one.model == model]
             reports = _load_reports(books, [one.id for one in own], options)
@@ -193,12 +195,14 @@ def _pipeline(
     return Pipeline(setup, own, books.engines, *policies, parts.seats, books.present)
 
 
-def _migrating(inner: Colocated, books: _Books, parts: MigrationParts | None) -> Service:
+def _migrating(inner: Colocated | Disaggregated, books: _Books, parts: MigrationParts | None) -> Service:
     """The service, with migrations around it if its running requests migrate."""
     if parts is None or inner.model not in parts.rules:
         return inner
     engines, requests, rules = books.engines, books.requests, parts.rules[inner.model]
     shared = books.transfer_ids, books.present, parts.period_ns
+    if isinstance(inner, Disaggregated):
+        return DecodeMigrating(inner, engines, requests, parts.migrator, rules, *shared)
     return Migrating(inner, engines, requests, parts.migrator, rules, *shared, parts.victims)
 
 
@@ -212,7 +216,7 @@ def _load_reports(books: _Books, replicas: Sequence[int], options: ServiceOption
 
 def _rounds(services: Mapping[str, Service], options: ServiceOptions, present: Present) -> Rounds | None:
     """None: nobody migrates."""
-    migrating = [service for service in services.values() if isinstance(service, Migrating)]
+    migrating = [one for one in services.values() if isinstance(one, Migrating | DecodeMigrating)]
     if options.migration is None:
         return None
     every = getattr(options.migration.migrator, "rounds", 1)

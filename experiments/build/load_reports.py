@@ -10,8 +10,11 @@ NS_PER_MS: Final = 1_000_000
 
 
 def reports_period_ns(config: RunConfig, dispatcher: Any, migrator: Any | None, scaler: Any | None) -> int:
-    """Between two load reports; 0: nobody reads any. Raises UserError where there can be none."""
-    policies = (dispatcher, migrator, scaler)
+    """Between two load reports; 0: nobody reads any. Raises UserError where there can be none.
+
+    Of decode instances a migrator sees the room that is kept, which nobody reports.
+    """
+    policies = (dispatcher, None if config.system.instances.split else migrator, scaler)
     readers = [one for one in policies if getattr(one, "reads_load_reports", False)]
     if not readers:
         return 0

@@ -16,10 +16,15 @@ def check_migrations(config: RunConfig) -> None:
                 "system/migration=least_loaded"
             )
         return
-    if system.instances.split:
+    if system.instances.split and config.migration.victims == "neighbour":
         raise UserError(
-            f"system/migration={name} does not fit system={system.name}: requests migrate between instances "
-            "that do both; write system=vllm or system/migration=none"
+            f"migration.victims=neighbour does not fit system={system.name}, whose decode instances keep "
+            "room for what they write: write migration.victims=recompute or system=vllm"
+        )
+    if name == "defragment" and not system.instances.split:
+        raise UserError(
+            f"system/migration=defragment makes room on decode instances, and those of system={system.name} "
+            "do both: write system.instances.split=true, system=distserve_half or system/migration=llumnix"
         )
     if system.live.name != "none":
         raise UserError(

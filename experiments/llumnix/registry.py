@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from experiments.llumnix import (
+    defragment,
     fig03,
     fig04,
     fig05,
@@ -40,6 +41,7 @@ FIGURES: dict[str, tuple[str, _Cases, Callable[[Judge], Figure]]] = {
     "fig13": ("a tenth of the requests has a high priority", fig13.cases, fig13.fig13),
     "fig14": ("auto-scaling in a band of freeness, rates and bursts", fig14.cases, fig14.fig14),
     "fig15": ("auto-scaling, the band's lower bound", fig15.cases, fig15.fig15),
+    "defragment": ("room on decode instances", defragment.cases, defragment.defragment),
     "notice": ("requests lost with a host, by notice", notice.cases, notice.notice),
     "vacate": ("GPUs that other models wait for", vacate.cases, vacate.vacate),
     "victims": ("victims of preemption go to a neighbour", victims.cases, victims.victims),

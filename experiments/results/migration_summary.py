@@ -10,6 +10,7 @@ from experiments.results.elastic_summary import NS_PER_MS
 from serving.controller import Controller
 from serving.kv.migration_log import COMMITTED, MigrationRecord
 from serving.kv.migration_rules import CAUSES
+from serving.services.decode_migrating import DecodeMigrating
 from serving.services.migrating import Migrating
 from serving.vocabulary.units import NS_PER_S
 
@@ -20,7 +21,8 @@ def migration_summary(controller: Controller) -> dict[str, Any]:
     ``down_ms``: how long requests that migrated were in no batch. ``paired_in_vain``: pairs of instances of
     which nobody was to leave. ``active_s``: how long at least one was under way.
     """
-    logs = [one.migrations.log for one in controller.services.values() if isinstance(one, Migrating)]
+    services = controller.services.values()
+    logs = [one.migrations.log for one in services if isinstance(one, Migrating | DecodeMigrating)]
     if not logs:
         return {}
     records = [record for log in logs for record in log.records]

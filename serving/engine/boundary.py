@@ -33,6 +33,12 @@ def go_on(engine: Engine, actions: list[Action]) -> None:
     engine._start_pass(actions)
 
 
+def enter(engine: Engine, actions: list[Action]) -> None:
+    """Who has come with its KV is of the batch, as in a coalesced run, which such requests join."""
+    if engine.attached:
+        engine._start_attached(actions)
+
+
 def look_again(engine: Engine, reason: str, actions: list[Action], later: bool = False) -> None:
     """Memory or requests have changed: that counts from the next boundary on, at once if nothing runs.
 

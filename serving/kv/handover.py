@@ -218,6 +218,22 @@ class HandOvers:
         self._self_computed += requests
         self._decode_capacity.change(replica, tokens, requests)
 
+    def head_need(self) -> int:
+        """Room that the first completed request takes which waits for some; 0: none waits."""
+        if not self._ready:
+            return 0
+        return self._decode_capacity.needs[self.moves.unsent(self._engines[self._ready[0]])[0].id]
+
+    def need_of(self, request: int) -> int:
+        """Room that is kept for a request that is at a decode instance."""
+        return self._decode_capacity.needs[request]
+
+    def change(self, replica: int, tokens: int, requests: int) -> None:
+        """A request comes to a decode instance from another one, or leaves it for another: not counted twice
+        in ``demand_tokens``.
+        """
+        self._decode_capacity.change(replica, tokens, requests)
+
     def departed(self, replica: int, request: int) -> None:
         """A request left a decode instance; ``match`` then sends those that wait for room."""
         self.demand_tokens -= self._decode_capacity.departed(replica, request)

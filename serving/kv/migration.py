@@ -160,6 +160,11 @@ class Migrations:
         source, destination = self._engines[migration.source], self._engines[migration.destination]
         if migration.request < 0 and not self._chosen(migration, actions):
             return
+        if not migration.kept:
+            migration.kept = self._host.keep(migration.request, destination.id)
+            if not migration.kept:
+                self._abort(migration, REFUSED, actions)
+                return
         if self._rules.mode == "recompute":
             self._recompute(migration, source, destination, actions)
             return
@@ -232,12 +237,17 @@ class Migrations:
         self.moves.commit(move)
         destination.limit_decoding(self._rules.max_num_seqs)
         destination.attach(move.batch)
-        self._host.handed_over(migration.request, source.id, destination.id)
+        self._hand_over(migration)
         self._end(migration, _COMMITTED)
         self.log.add(migration, COMMITTED, self._present.now_ns)
         self._tell(migration, "committed", f"{migration.stages} stages", actions)
         boundary.look_again(destination, "a request has come", actions)
         self._freed(source, actions)
+
+    def _hand_over(self, migration: Migration) -> None:
+        """The request is the destination's from now on."""
+        migration.kept = False
+        self._host.handed_over(migration.request, migration.source, migration.destination)
 
     # Recomputing instead.
 
@@ -250,7 +260,7 @@ class Migrations:
         migration.paused_ns, migration.phase = self._present.now_ns, _RECOMPUTING
         boundary.let_run(source, self._coalesce)
         boundary.requeue(destination, progress)
-        self._host.handed_over(migration.request, source.id, destination.id)
+        self._hand_over(migration)
         actions.append(Assign(migration.request, destination.id, migration.reason))
         later = destination.id < self._rank
         boundary.look_again(destination, "a request has come", actions, later)
@@ -273,11 +283,14 @@ class Migrations:
         move, stopped = migration.move, migration.phase is _LAST_STAGE
         if move is not None and move.phase in (MovePhase.RESERVED, MovePhase.SENDING):
             self.moves.abort(move, f"its migration is aborted: {cause}", actions)
+        if migration.kept:
+            self._host.drop(migration.request, destination.id)
         self._end(migration, _ABORTED)
-        if stopped and cause != SOURCE_LOST:
+        if stopped:
             assert move is not None
             boundary.resume(source, move.batch[0])
-            boundary.look_again(source, "a request stays", actions, source.id < self._rank)
+            if cause != SOURCE_LOST:  # else it fails with the others there
+                boundary.look_again(source, "a request stays", actions, source.id < self._rank)
         if migration.request >= 0:
             self.log.add(migration, cause, self._present.now_ns)
             self._tell(migration, "aborted", cause, actions)

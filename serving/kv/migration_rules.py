@@ -60,19 +60,26 @@ class MigrationHost(Protocol):
     def choose(self, source: int, destination: int) -> tuple[int, str] | None:
         """The source is between two steps: who leaves, and why; None: nobody."""
 
+    def keep(self, request: int, destination: int) -> bool:
+        """Before anything is sent: is there room for all that it may write? Then that is kept."""
+
+    def drop(self, request: int, destination: int) -> None:
+        """It does not come: that room is given back."""
+
     def handed_over(self, request: int, source: int, destination: int) -> None:
-        """A request is the destination's."""
+        """A request is the destination's, in the room that was kept for it."""
 
 
 class Migration:
     """One. ``request`` -1: nobody was chosen yet. ``sent_tokens``: positions that have gone, or go now.
 
-    ``awaited``: ends that have not come to a boundary yet.
+    ``awaited``: ends that have not come to a boundary yet. ``kept``: there is room for it at the destination
+    alone, beside that at the source.
     """
 
     __slots__ = (
-        "awaited", "begun_ns", "context_tokens", "destination", "move", "moved_bytes", "paused_ns", "phase",
-        "reason", "request", "sent_tokens", "source", "stages",
+        "awaited", "begun_ns", "context_tokens", "destination", "kept", "move", "moved_bytes", "paused_ns",
+        "phase", "reason", "request", "sent_tokens", "source", "stages",
     )  # fmt: skip
 
     def __init__(self, source: int, destination: int, reason: str) -> None:
@@ -82,6 +89,7 @@ class Migration:
         self.request = -1
         self.phase: MigrationPhase = MigrationPhase.PREPARING
         self.awaited: set[int] = set()
+        self.kept = False
         self.move: Move | None = None
         self.stages = self.sent_tokens = self.moved_bytes = self.context_tokens = 0
         self.begun_ns = self.paused_ns = -1

@@ -4,7 +4,7 @@ Two levels, as in Llumnix: once per period the policy pairs instances by what it
 leaves an instance is asked when that is between two steps, so that its contexts are exact.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
 from serving.protocols.load_report import LoadReport
@@ -25,12 +25,17 @@ class InstancesView(Protocol):
     """The instances of one model.
 
     ``taking``: those that take requests, ascending; ``leaving``: those that take none and have some left.
-    ``round``: how many periods are over. ``nearly_full``: empty once per period; else the instance whose
-    memory is, of which alone the policy for victims (``migration.victims``) is asked then.
+    Where prefill and decode are on instances of their own these are the decode instances, and ``head_tokens``
+    is the room that the first completed prompt takes which waits for one of them; 0: none waits, or instances
+    do both. ``round``: how many periods are over. ``nearly_full``: empty once per period; else the instance
+    whose memory is, of which alone the policy for victims (``migration.victims``) is asked then.
     """
 
     model: str
     nearly_full: Sequence[int]
+
+    @property
+    def head_tokens(self) -> int: ...
 
     @property
     def round(self) -> int: ...
@@ -55,6 +60,9 @@ class InstancesView(Protocol):
 
     def free_blocks(self, replica: int) -> int | None:
         """By its last load report, those that nobody waits for; None: nobody reads any."""
+
+    def kv_demands(self, replica: int) -> Mapping[int, int]:
+        """By request that is there, ascending: its part in that load. Some may not decode just now."""
 
     def kv_tokens(self, replica: int) -> int:
         """KV positions that its memory holds."""
@@ -90,6 +98,9 @@ class Migrator(Protocol):
 
     It may have ``rounds``, an int: in all but every such round (``InstancesView.round``) it pairs nobody, so
     these are left out where nothing else happens in them.
+
+    With ``for_head`` True it pairs only what makes room for ``InstancesView.head_tokens``, or empties
+    instances that leave: else decode instances are not looked at.
 
     One that reads load reports may have ``calm_blocks(report)``, an int: an instance with that report, and at
     least so many free blocks, can be no source. Then it need look at few of them (``InstancesView.short``).

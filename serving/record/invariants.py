@@ -1,5 +1,7 @@
 """What must hold after every event (docs/INVARIANTS.md carries the numbers used here)."""
 
+from collections.abc import Iterable
+
 from serving.controller import Controller
 from serving.elastic.deployment import Deployment
 from serving.elastic.elastic import Elastic
@@ -17,6 +19,7 @@ from serving.record.cache_checks import broken as broken_cache
 from serving.record.stage_checks import broken as broken_stages
 from serving.record.stage_checks import broken_hosts
 from serving.services.colocated import Colocated
+from serving.services.decode_migrating import DecodeMigrating
 from serving.services.disaggregated import Disaggregated
 from serving.services.language_pipeline import LanguagePipeline
 from serving.services.migrating import Migrating
@@ -49,11 +52,14 @@ def check(controller: Controller) -> None:
     for service in controller.services.values():
         if isinstance(service, Disaggregated):
             _check_split(controller, service)
+        elif isinstance(service, DecodeMigrating):
+            _check_split(controller, service.inner, service)
+            _check_migrations(controller, service, list(service.inner.hand_overs.demands))
         elif isinstance(service, Colocated):
             _check_colocated(controller, service)
         elif isinstance(service, Migrating):
             _check_colocated(controller, service.inner)
-            _check_migrations(controller, service)
+            _check_migrations(controller, service, service.inner.fleet.members)
         elif isinstance(service, LanguagePipeline):
             for number, sentence in broken_batches(controller.engines, service):
                 _demand(number, False, sentence)
@@ -108,8 +114,10 @@ def _check_work(engine: Engine, coming: set[int], order: list[int]) -> None:
     _demand(11, not (engine.hands_over and engine.ledger.decoding), f"prefill replica {number} decodes")
 
 
-def _check_split(controller: Controller, service: Disaggregated) -> None:
-    """The sums that scalers see are those of the requests."""
+def _check_split(
+    controller: Controller, service: Disaggregated, moving: DecodeMigrating | None = None
+) -> None:
+    """The sums that scalers see are those of the requests; one that moves to another instance counts once."""
     engines = [one for one in controller.engines.values() if one.replica.model == service.model]
     requests, hand_overs = controller.requests, service.hand_overs
     # What a pass began as prefill it hands over, though the replica may have turned to decoding since.
@@ -120,7 +128,10 @@ def _check_split(controller: Controller, service: Disaggregated) -> None:
     )
     tokens += sum(one.prompt_tokens for one in service.live.requests)
     _demand(12, service.backlog_tokens == tokens, f"{service.backlog_tokens} backlog tokens, {tokens} found")
-    unsent = sum(progress.known_tokens for one in engines for progress in one.outgoing)
+    comes = {one.id: [] if moving is None else moving.kept(one.id) for one in engines}
+    paused = {one.id: [] if moving is None else moving.paused(one.id) for one in engines}
+    outgoing = {one.id: [each for each in one.outgoing if each.id not in paused[one.id]] for one in engines}
+    unsent = sum(progress.known_tokens for found in outgoing.values() for progress in found)
     _demand(12, service.migrating_tokens == unsent, "KV to be moved is that of completed prompts")
     coming = {engine.id: hand_overs.batch_to(engine.id) for engine in engines}
     on_their_way = {request for batch in coming.values() for request in batch}
@@ -129,18 +140,20 @@ def _check_split(controller: Controller, service: Disaggregated) -> None:
         room = engine.replica.longest_request_tokens
         kept = [*coming[engine.id], *(one.id for one in engine.attached)]
         if engine not in prefill:
-            kept += [*engine.running, *(one.id for one in engine.waiting)]
+            kept += [*engine.running, *(one.id for one in engine.waiting), *paused[engine.id]]
         demand = sum(hand_overs.need_tokens(requests[one], room) for one in kept)
         pulled_tokens, pulled = service.host.kept(engine.id)
         demand += pulled_tokens
+        comes_tokens = sum(hand_overs.need_tokens(requests[one], room) for one in comes[engine.id])
+        demand, pulled = demand + comes_tokens, pulled + len(comes[engine.id])
         found = hand_overs.demands.get(engine.id, 0)
         _demand(12, found == demand, f"room for {found} tokens is kept on replica {engine.id}, not {demand}")
         seats, seated = hand_overs.reserved_requests.get(engine.id, 0), len(kept) + pulled
         _demand(12, seats == seated, f"{seats} seats are kept on replica {engine.id}, not {seated}")
         decoding, most = engine.ledger.decoding, engine.max_num_seqs
         _demand(13, decoding <= most, f"{decoding} decode on replica {engine.id}, which has {most} seats")
-        waiting = [one.id for one in engine.outgoing if one.id not in on_their_way]
-        wanted += demand + sum(hand_overs.need_tokens(requests[one], room) for one in waiting)
+        waiting = [one.id for one in outgoing[engine.id] if one.id not in on_their_way]
+        wanted += demand - comes_tokens + sum(hand_overs.need_tokens(requests[one], room) for one in waiting)
     _demand(12, hand_overs.demand_tokens == wanted, f"demand {hand_overs.demand_tokens} is not {wanted}")
 
 
@@ -164,12 +177,14 @@ def _check_colocated(controller: Controller, service: Colocated) -> None:
         _demand(12, found == tokens, f"{found} tokens are counted on replica {replica}, not {tokens}")
 
 
-def _check_migrations(controller: Controller, service: Migrating) -> None:
+def _check_migrations(
+    controller: Controller, service: Migrating | DecodeMigrating, replicas: Iterable[int]
+) -> None:
     """Each instance is in one migration at most, and blocks are kept at destinations alone."""
     under_way = service.migrations.of_replica
     gone = [one for one in under_way if controller.engines[one].state is EngineState.VACANT]
     _demand(9, not gone, f"replicas {gone} gave their GPUs back in the middle of a migration")
-    for replica in service.inner.fleet.members:
+    for replica in replicas:
         engine, migration = controller.engines[replica], under_way.get(replica)
         coming = list(service.migrations.moves.requests_to(replica))
         expected = list[int]()

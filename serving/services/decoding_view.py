@@ -1,9 +1,8 @@
 """One instance between two steps, as a policy sees it that chooses which request leaves."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from serving.engine.engine import Engine
-from serving.engine.fleet import Fleet
 from serving.protocols.load_report import LoadReport
 from serving.vocabulary.request import Request
 
@@ -11,12 +10,16 @@ from serving.vocabulary.request import Request
 class Decoding:
     """What a policy sees when it chooses (``serving.protocols.migration.SourceView``)."""
 
-    __slots__ = ("_engine", "_fleet", "_requests", "destination", "replica")
+    __slots__ = ("_engine", "_report", "_requests", "destination", "replica")
 
     def __init__(
-        self, engine: Engine, destination: int, requests: Mapping[int, Request], fleet: Fleet
+        self,
+        engine: Engine,
+        destination: int,
+        requests: Mapping[int, Request],
+        report: Callable[[int], LoadReport | None],
     ) -> None:
-        self._engine, self._requests, self._fleet = engine, requests, fleet
+        self._engine, self._requests, self._report = engine, requests, report
         self.replica, self.destination = engine.id, destination
 
     def decoding(self) -> Iterable[int]:
@@ -37,5 +40,5 @@ class Decoding:
         return self._requests[request].arrival_ns
 
     def report(self, replica: int) -> LoadReport | None:
-        """See ``Fleet``."""
-        return self._fleet.report(replica)
+        """As of the instances that are paired."""
+        return self._report(replica)

@@ -9,25 +9,29 @@ from serving.engine.fleet import Fleet
 from serving.kv.migration import Migrations
 from serving.protocols.load_report import LoadReport
 from serving.vocabulary.present import Present
+from serving.vocabulary.request import Request
 
 
 class Instances:
     """What a policy sees when it pairs (``serving.protocols.migration.InstancesView``)."""
 
     __slots__ = (
-        "_engines", "_fleet", "_migrations", "_period_ns", "_present", "calm", "model", "nearly_full",
+        "_engines", "_fleet", "_migrations", "_period_ns", "_present", "_requests", "calm", "head_tokens",
+        "model", "nearly_full",
     )  # fmt: skip
 
     def __init__(
         self,
         fleet: Fleet,
         engines: Mapping[int, Engine],
+        requests: Mapping[int, Request],
         migrations: Migrations,
         present: Present,
         period_ns: int,
     ) -> None:
         self._fleet, self._engines, self._migrations, self._present = fleet, engines, migrations, present
-        self._period_ns, self.model = period_ns, fleet.model
+        self._requests, self._period_ns, self.model = requests, period_ns, fleet.model
+        self.head_tokens = 0
         self.calm: Calm | None = None
         self.nearly_full: Sequence[int] = ()
 
@@ -79,6 +83,12 @@ class Instances:
             return None
         waiting = -(-report.waiting_tokens // report.block_tokens)
         return report.free_blocks - report.watermark_blocks - waiting
+
+    def kv_demands(self, replica: int) -> Mapping[int, int]:
+        """Of the requests that run there, prompt and output that they may have."""
+        running = sorted(self._engines[replica].running)
+        found = [self._requests[one] for one in running if one in self._requests]
+        return {one.id: one.prompt_tokens + one.max_new_tokens for one in found}
 
     def kv_tokens(self, replica: int) -> int:
         """KV positions that its memory holds."""

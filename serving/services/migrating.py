@@ -49,7 +49,7 @@ class Migrating:
         self.inner, self._engines, self._requests, self._migrator = inner, engines, requests, migrator
         moves = Moves(engines, Pieces(engines, rules.kv_bytes_per_token), transfer_ids)
         self.migrations = Migrations(engines, moves, rules, present, self)
-        self._view = Instances(inner.fleet, engines, self.migrations, present, period_ns)
+        self._view = Instances(inner.fleet, engines, requests, self.migrations, present, period_ns)
         self._calm: Calm | None = None
         if inner.fleet.reports is not None and hasattr(migrator, CALM.method):
             self._calm = self._view.calm = inner.fleet.reports.watch(self._calm_blocks)
@@ -89,9 +89,16 @@ class Migrating:
 
     def choose(self, source: int, destination: int) -> tuple[int, str] | None:
         """See ``MigrationHost``."""
-        view = Decoding(self._engines[source], destination, self._requests, self.inner.fleet)
+        view = Decoding(self._engines[source], destination, self._requests, self.inner.fleet.report)
         own = None if self._victims is None else self._victims.take_migrator(source)
         return chosen_request(self._migrator if own is None else own, view)
+
+    def keep(self, request: int, destination: int) -> bool:
+        """See ``MigrationHost``: no room is kept but blocks."""
+        return True
+
+    def drop(self, request: int, destination: int) -> None:
+        """See ``MigrationHost``."""
 
     def handed_over(self, request: int, source: int, destination: int) -> None:
         """See ``MigrationHost``."""

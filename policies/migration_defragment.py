@@ -1,0 +1,78 @@
+"""Requests move between decode instances so that a completed prompt which waits for room finds it in one."""
+
+from collections.abc import Mapping, Sequence
+
+from serving.protocols.migration import InstancesView, Pair, SourceView
+
+
+class Defragment:
+    """Where no decode instance has room for the first completed prompt, and all together have, one request
+    moves: the smallest that makes room enough where it leaves, to the fullest instance that takes it. Where
+    no single one does, the largest leaves the instance that lacks least. Who takes no requests any more comes
+    first: its requests go wherever there is room.
+    """
+
+    for_head = True
+
+    def __init__(self) -> None:
+        self._chosen: dict[int, tuple[int, str]] = {}
+
+    def pair(self, view: InstancesView) -> Sequence[Pair]:
+        """One pair for each that leaves, one for the head."""
+        free = {
+            one: view.kv_tokens(one) - view.load(one, "kv_demand")
+            for one in view.taking
+            if not view.engaged(one)
+        }
+        pairs = list[Pair]()
+        for source in view.leaving:
+            found = None if view.engaged(source) else largest(view.kv_demands(source), free, source)
+            if found is not None:
+                pairs.append(self._pair(source, found, "takes no requests"))
+                free.pop(found[2])
+        head = view.head_tokens
+        if head and not any(room >= head for room in free.values()) and sum(free.values()) >= head:
+            found_at = self._room_for(head, view, free)
+            if found_at is not None:
+                source, found = found_at
+                pairs.append(self._pair(source, found, f"a completed prompt waits for {head} tokens of room"))
+        return pairs
+
+    def _room_for(
+        self, head: int, view: InstancesView, free: Mapping[int, int]
+    ) -> tuple[int, tuple[int, int, int]] | None:
+        """(source, (tokens, request, destination)); None: no request can go anywhere."""
+        single = list[tuple[int, int, int, int, int]]()
+        for source, room in free.items():
+            for request, tokens in view.kv_demands(source).items():
+                if room + tokens < head:
+                    continue
+                there = [(free[one], one) for one in free if one != source and free[one] >= tokens]
+                if there:
+                    left, destination = min(there)
+                    single.append((tokens, left, source, request, destination))
+        if single:
+            tokens, _, source, request, destination = min(single)
+            return source, (tokens, request, destination)
+        source = max(free, key=lambda one: (free[one], -one))
+        found = largest(view.kv_demands(source), free, source)
+        return None if found is None else (source, found)
+
+    def _pair(self, source: int, found: tuple[int, int, int], why: str) -> Pair:
+        tokens, request, destination = found
+        self._chosen[source] = request, f"{tokens} tokens of room"
+        return Pair(source, destination, f"{source} {why}" if why.startswith("takes") else why)
+
+    def choose(self, view: SourceView) -> tuple[int, str] | None:
+        """Who was to leave when the instances were paired, if it still decodes."""
+        chosen = self._chosen.pop(view.replica, None)
+        return chosen if chosen is not None and chosen[0] in set(view.decoding()) else None
+
+
+def largest(demands: Mapping[int, int], free: Mapping[int, int], source: int) -> tuple[int, int, int] | None:
+    """(tokens, request, destination) of the largest request that fits somewhere, into the fullest there."""
+    for tokens, request in sorted([(tokens, one) for one, tokens in demands.items()], reverse=True):
+        there = [(room, one) for one, room in free.items() if one != source and room >= tokens]
+        if there:
+            return tokens, request, min(there)[1]
+    return None

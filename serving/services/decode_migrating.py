@@ -1,0 +1,230 @@
+"""Prefill and decode apart, and what decodes moves between decode instances: migrations around the service.
+
+Room is kept twice while a request moves: at the source, and from before its first stage at the destination.
+What gives room back (a commit, an abort) may let a hand-over begin that waits for some.
+"""
+
+from collections.abc import Collection, Mapping
+
+from serving.engine import boundary
+from serving.engine.engine import Engine
+from serving.engine.progress import EngineState
+from serving.kv.migration import Migrations
+from serving.kv.migration_rules import MigrationPhase, MigrationRules
+from serving.kv.moves import Moves
+from serving.kv.pieces import Pieces
+from serving.kv.transfer_ids import TransferIds
+from serving.live.scaling import LiveScaling
+from serving.protocols.migration import NEVER_NS, Migrator, chosen_request, paired
+from serving.services.decode_view import DecodeInstances
+from serving.services.decoding_view import Decoding
+from serving.services.disaggregated import Disaggregated
+from serving.services.rounds import Rounds
+from serving.vocabulary.actions import Action
+from serving.vocabulary.events import Ran, Sent
+from serving.vocabulary.present import Present
+from serving.vocabulary.replica import Replica, Role
+from serving.vocabulary.request import Request
+
+_IDLE = EngineState.IDLE
+
+
+class DecodeMigrating:
+    """``inner`` serves; here its decode instances are paired and what decodes there moves."""
+
+    __slots__ = (
+        "_engines", "_for_head", "_kept", "_migrator", "_requests", "_view", "inner", "migrations", "rounds",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        inner: Disaggregated,
+        engines: Mapping[int, Engine],
+        requests: Mapping[int, Request],
+        migrator: Migrator,
+        rules: MigrationRules,
+        transfer_ids: TransferIds,
+        present: Present,
+        period_ns: int,
+    ) -> None:
+        """``period_ns``: between two looks."""
+        assert not inner.live.enabled, "decode instances that help live ones do not migrate requests"
+        self.inner, self._engines, self._requests, self._migrator = inner, engines, requests, migrator
+        moves = Moves(engines, Pieces(engines, rules.kv_bytes_per_token), transfer_ids)
+        self.migrations = Migrations(engines, moves, rules, present, self)
+        self._view = DecodeInstances(inner, engines, self.migrations, present, period_ns)
+        self._kept: dict[int, int] = {}  # by request that comes, room that is kept at its destination
+        self._for_head = getattr(migrator, "for_head", False) is True
+        self.rounds: Rounds | None = None  # where some are left out, to ask for one
+
+    def look(self, actions: list[Action]) -> None:
+        """A period is over: pairs of decode instances begin to migrate."""
+        for pair in paired(self._migrator, self._view):
+            self.migrations.begin(pair, actions)
+
+    def quiet_until_ns(self) -> int:
+        """Nobody is paired while nothing decodes, nor by a policy that makes room while nobody waits."""
+        hand_overs = self.inner.hand_overs
+        if self._for_head and not (hand_overs.waiting or self._view.leaving):
+            return NEVER_NS
+        return 0 if any(hand_overs.reserved_requests.values()) else NEVER_NS
+
+    def _rouse(self, actions: list[Action]) -> None:
+        """Something has happened: are instances to be looked at again?"""
+        if self.rounds is not None:
+            self.rounds.rouse(self.quiet_until_ns(), actions)
+
+    # What migrations ask.
+
+    def choose(self, source: int, destination: int) -> tuple[int, str] | None:
+        """See ``MigrationHost``."""
+        view = Decoding(self._engines[source], destination, self._requests, self._view.report)
+        return chosen_request(self._migrator, view)
+
+    def keep(self, request: int, destination: int) -> bool:
+        """See ``MigrationHost``: as for a request that is handed over."""
+        hand_overs, engine = self.inner.hand_overs, self._engines[destination]
+        need = hand_overs.need_of(request)
+        if destination not in self.inner.decode or not hand_overs.has_capacity(engine, need, 1):
+            return False
+        self._kept[request] = need
+        hand_overs.change(destination, need, 1)
+        return True
+
+    def drop(self, request: int, destination: int) -> None:
+        """See ``MigrationHost``."""
+        self.inner.hand_overs.change(destination, -self._kept.pop(request), -1)
+
+    def handed_over(self, request: int, source: int, destination: int) -> None:
+        """See ``MigrationHost``."""
+        self.inner.hand_overs.change(source, -self._kept.pop(request), -1)
+
+    # What concerns migrations.
+
+    def ran(self, engine: Engine, event: Ran, actions: list[Action]) -> None:
+        """An instance reports; one that halts goes on when its migration has been seen to."""
+        inner, migrations = self.inner, self.migrations
+        if engine.id not in migrations.of_replica:
+            inner.ran(engine, event, actions)
+            self._rouse(actions)
+            return
+        halted = engine.halts and not event.running
+        inner.ran(engine, event, actions)
+        if halted:
+            boundary.enter(engine, actions)
+        migrations.ran(engine, event, actions)
+        if halted:
+            boundary.go_on(engine, actions)
+        migrations.chose(engine, actions)
+        self._match(actions)
+
+    def _match(self, actions: list[Action]) -> None:
+        """Room may have been given back: hand-overs that wait for some begin."""
+        if self.inner.hand_overs.waiting:
+            self.inner.hand_overs.match(actions)
+        self._rouse(actions)
+
+    def sent(self, event: Sent, actions: list[Action]) -> int | None:
+        """KV of a migration has come, or of a hand-over."""
+        if event.transfer not in self.migrations.moves:
+            source = self.inner.sent(event, actions)
+            self._rouse(actions)
+            return source
+        source = self.migrations.sent(event, actions)
+        self._match(actions)
+        return source
+
+    def leave(self, replica: int, actions: list[Action]) -> None:
+        """It takes nothing new: what comes to it stays where it is, what leaves it goes on leaving."""
+        self.migrations.left(replica, actions)
+        self.inner.leave(replica, actions)
+        self._match(actions)
+
+    def lose(self, engine: Engine, cause: str, actions: list[Action]) -> list[int]:
+        """An instance is gone."""
+        self.migrations.lost(engine.id, actions)
+        failed = self.inner.lose(engine, cause, actions)
+        self._rouse(actions)
+        return failed
+
+    def outstanding(self, replica: int) -> int:
+        """How many requests it has, those that come to it too; while it is in a migration at least one."""
+        found = self.inner.outstanding(replica) + len(self.migrations.moves.requests_to(replica))
+        return found or int(replica in self.migrations.of_replica)
+
+    def held(self, replica: int) -> list[int]:
+        """Requests that memory is kept for there."""
+        return [*self.inner.held(replica), *self.migrations.moves.requests_to(replica)]
+
+    def kept(self, replica: int) -> list[int]:
+        """Requests of other instances that room is kept for there."""
+        one = self.migrations.of_replica.get(replica)
+        return [one.request] if one is not None and one.kept and one.destination == replica else []
+
+    def paused(self, replica: int) -> list[int]:
+        """Requests that are in no batch there, for the last of their KV is on its way."""
+        one = self.migrations.of_replica.get(replica)
+        stopped = one is not None and one.phase is MigrationPhase.LAST_STAGE and one.source == replica
+        return [one.request] if one is not None and stopped else []
+
+    def kv_senders(self) -> Collection[int]:
+        """The instances that KV leaves now."""
+        return {*self.inner.kv_senders(), *self.migrations.moves.senders()}
+
+    # All else is the inner service's.
+
+    @property
+    def model(self) -> str:
+        """Whose requests these are."""
+        return self.inner.model
+
+    @property
+    def longest_request_tokens(self) -> int:
+        """Of the inner service."""
+        return self.inner.longest_request_tokens
+
+    @property
+    def backlog_tokens(self) -> int:
+        """Prompt tokens not computed yet."""
+        return self.inner.backlog_tokens
+
+    @property
+    def kv_tokens(self) -> int:
+        """Of the inner service: a request that moves counts once."""
+        return self.inner.kv_tokens
+
+    @property
+    def migrating_tokens(self) -> int:
+        """Of hand-overs."""
+        return self.inner.migrating_tokens
+
+    @property
+    def queued(self) -> int:
+        """Requests that no instance has yet."""
+        return self.inner.queued
+
+    @property
+    def live(self) -> LiveScaling:
+        """None works while it loads."""
+        return self.inner.live
+
+    def feed(self, actions: list[Action]) -> None:
+        """See ``Disaggregated``."""
+        self.inner.feed(actions)
+
+    def refusal(self, now_ns: int, request: Request) -> str | None:
+        """See ``Disaggregated``."""
+        return self.inner.refusal(now_ns, request)
+
+    def arrived(self, request: Request, actions: list[Action]) -> None:
+        """See ``Disaggregated``."""
+        self.inner.arrived(request, actions)
+
+    def join(self, replica: Replica, role: Role, actions: list[Action]) -> None:
+        """See ``Disaggregated``."""
+        self.inner.join(replica, role, actions)
+        self._rouse(actions)
+
+    def started(self, engine: Engine, actions: list[Action]) -> None:
+        """See ``Disaggregated``."""
+        self.inner.started(engine, actions)
