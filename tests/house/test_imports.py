@@ -204,8 +204,8 @@ ROOMS = {
         "faults", "cold", "lockstep", "pipeline", "stage_passes", "sim_report", "chunk_starts", "simulation",
     ),
     "policies": (
-        "admission", "batching", "dispatch", "llumnix", "migration", "migration_defragment", "migration_victims",
-        "multicast", "provisioning", "scaling", "live", "quart",
+        "admission", "batching", "dispatch", "llumnix", "migration", "migration_defragment",
+        "migration_victims", "multicast", "provisioning", "scaling", "live", "quart",
     ),
     "experiments": (
         "config", "policy", "compose", "build", "results", "story", "report", "run", "sweep", "compare",
