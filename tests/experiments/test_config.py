@@ -268,7 +268,7 @@ def test_every_policy_option_makes_its_policy(group: str, option: str) -> None:
         extra = ["system=serverlessllm", "cluster=blitz_b"]
         extra += ["system/cache=everywhere"] if option == "host" else []
     if group == "system/migration":
-        extra = ["cluster=blitz_b"]
+        extra = ["cluster=blitz_b", *(["system=distserve_full"] if option == "defragment" else [])]
     if group == "system/stages" and option != "none":
         extra = ["system=pipeline", "cluster=quart"]
     chosen = getattr(simulated(f"{group}={option}", *extra).system, group.partition("/")[2])
