@@ -30,6 +30,7 @@ from serving.services.migrating import Migrating
 from serving.services.pipeline import Pipeline, PipelineSetup
 from serving.services.rounds import Rounds
 from serving.services.service import Service
+from serving.services.staged import StagedService
 from serving.services.victim_moves import VictimParts
 from serving.vocabulary.actions import Load
 from serving.vocabulary.present import Present
@@ -117,7 +118,10 @@ def compose(
     control: ReplicaControl
     pipelines = serving.pipelines
     if pipelines is not None and pipelines.scaling is not None:
-        found = {model: one for model, one in services.items() if isinstance(one, Pipeline)}
+        found: dict[str, StagedService] = {}
+        for model, one in services.items():
+            if isinstance(one, Pipeline | LanguagePipeline):
+                found[model] = one
         control = StageControl(pipelines.scaling, engines, found, pipelines.seats, pool.place)
     elif elastic is None:
         control = FixedReplicas(starts, engines, services, _rounds(services, serving, present))
@@ -191,7 +195,7 @@ def _pipeline(
     own, setup = [one for one in replicas if one.model == model], parts.setups[model]
     policies = books.dispatcher, books.admission
     if isinstance(setup, LanguageSetup):
-        return LanguagePipeline(setup, own, books.engines, *policies, books.present)
+        return LanguagePipeline(setup, own, books.engines, *policies, parts.seats, books.present)
     return Pipeline(setup, own, books.engines, *policies, parts.seats, books.present)
 
 

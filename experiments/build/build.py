@@ -144,7 +144,7 @@ def controller_of(
             migration,
             reports_ns,
             reports_at_step_ends(config, dispatcher),
-            pipelines_of(config, estimates),
+            pipelines_of(config, estimates, hardware),
             order == "priority",
         ),
         starts_of(config, replicas),

@@ -1,6 +1,7 @@
 """From a configuration to a language model in stages: its cut, replicas with KV, times of its steps."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from experiments.build.hardware import Hardware, kv_memory
@@ -11,9 +12,12 @@ from experiments.build.stage_cut import decodes_in_stages, required_cut
 from experiments.compose.clusters import spec_of_cluster
 from experiments.config.config import RunConfig
 from hwmodels.catalogue import load_gpu, load_llm
+from hwmodels.loading.units import model_units
+from hwmodels.rows import FIXED_PER_S
 from hwmodels.stage_rows import StageRows
 from hwmodels.topology.topology import build
 from serving.services.language_pipeline import LanguageSetup
+from serving.services.stage_work import PROMPT_TOKENS, StageWork
 from serving.vocabulary.errors import UserError
 from serving.vocabulary.layers import LayerRange, Part
 from serving.vocabulary.replica import Replica
@@ -22,14 +26,71 @@ from simcore.pipeline.circuits import PathCosts
 _TP: Final = 1
 
 
-def language_setups(config: RunConfig) -> dict[str, LanguageSetup]:
+def language_parts(config: RunConfig) -> tuple[Part, ...]:
+    """The stages of the model in order."""
+    (model,) = hosted_models(config)
+    return tuple([Part(model.name, one.start, one.stop) for one in required_cut(config)])
+
+
+def language_setups(config: RunConfig, hardware: Mapping[str, Hardware]) -> dict[str, LanguageSetup]:
     """By model; none where models keep no KV."""
     if not decodes_in_stages(config):
         return {}
     (model,), engine = hosted_models(config), config.engine
-    parts = tuple([Part(model.name, one.start, one.stop) for one in required_cut(config)])
-    seqs, tokens = engine.max_num_seqs, engine.max_num_batched_tokens
-    return {model.name: LanguageSetup(parts, seqs, tokens, not engine.exact)}
+    parts, seqs, tokens = language_parts(config), engine.max_num_seqs, engine.max_num_batched_tokens
+    setup = LanguageSetup(parts, seqs, tokens, not engine.exact)
+    if config.system.scales_stages:
+        prototypes = tuple([_prototype(config, stage) for stage in required_cut(config)])
+        setup = replace(setup, prototypes=prototypes, work=_work(config, hardware[model.name]))
+    return {model.name: setup}
+
+
+def language_sizes(config: RunConfig) -> dict[Part, int]:
+    """Bytes of the parameters of every stage."""
+    (model,) = hosted_models(config)
+    return {
+        part: sum([unit.size_bytes for unit in model_units(model.shape, layers=range(*part.layers))])
+        for part in language_parts(config)
+    }
+
+
+def _work(config: RunConfig, hardware: Hardware) -> tuple[StageWork, ...]:
+    """Of every stage, in the state in which decode speed is estimated: what fits decodes, in turns."""
+    engine, rows, stages = config.engine, stage_rows(config, hardware), len(required_cut(config))
+    batch = min(engine.max_num_batched_tokens, hardware.step.limits.prompt_tokens)
+    fits = hardware.kv_blocks * engine.block_tokens // PROMPT_TOKENS
+    sequences = min(engine.max_num_seqs, max(1, fits // stages))
+    prompts, context = rows.mixed(0, 0, ((0, 0, batch),)), sequences * PROMPT_TOKENS
+    while sequences > 1 and context > rows.decode(sequences)[-1][0]:
+        sequences, context = sequences - 1, context - PROMPT_TOKENS
+    pieces = rows.decode(sequences)
+    _, intercepts, slopes = next((one for one in pieces if context <= one[0]), pieces[-1])
+    return tuple(
+        [
+            StageWork(
+                prompts[stage] / batch / FIXED_PER_S,
+                (intercepts[stage] + slopes[stage] * context) / sequences / FIXED_PER_S,
+            )
+            for stage in range(stages)
+        ]
+    )
+
+
+def _prototype(config: RunConfig, layers: range) -> Replica:
+    """What a replica of a stage is like, without a number (-1) and without a GPU."""
+    (model,), engine = hosted_models(config), config.engine
+    gpu, llm = load_gpu(config.cluster.gpu), load_llm(model.shape_name)
+    blocks = kv_memory(engine, gpu, llm, _TP, (layers,)).blocks
+    return Replica(
+        id=-1,
+        model=model.name,
+        layers=LayerRange(layers.start, layers.stop),
+        gpus=(),
+        kv_blocks=blocks,
+        block_tokens=engine.block_tokens,
+        watermark_blocks=int(engine.watermark * blocks),
+        max_model_len=max_model_len(config, model),
+    )
 
 
 def language_replicas(config: RunConfig) -> list[Replica]:
@@ -37,12 +98,8 @@ def language_replicas(config: RunConfig) -> list[Replica]:
 
     The first ones of all stages lie side by side, then the second ones. Raises UserError.
     """
-    (model,), engine, cut = hosted_models(config), config.engine, required_cut(config)
-    gpu, llm, counts = (
-        load_gpu(config.cluster.gpu),
-        load_llm(model.shape_name),
-        config.pipeline.counts(len(cut)),
-    )
+    cut = required_cut(config)
+    counts = config.pipeline.counts(len(cut))
     if sum(counts) > config.cluster.gpus:
         raise UserError(
             f"pipeline.replicas={config.pipeline.replicas} is {sum(counts)} replicas of {len(cut)} stages, "
@@ -55,20 +112,9 @@ def language_replicas(config: RunConfig) -> list[Replica]:
     gpu_of = {place: gpu for gpu, place in enumerate(turns)}
     found = list[Replica]()
     for stage, layers in enumerate(cut):
-        blocks = kv_memory(engine, gpu, llm, _TP, (layers,)).blocks
+        prototype = _prototype(config, layers)
         for turn in range(counts[stage]):
-            found.append(
-                Replica(
-                    id=len(found),
-                    model=model.name,
-                    layers=LayerRange(layers.start, layers.stop),
-                    gpus=(gpu_of[turn, stage],),
-                    kv_blocks=blocks,
-                    block_tokens=engine.block_tokens,
-                    watermark_blocks=int(engine.watermark * blocks),
-                    max_model_len=max_model_len(config, model),
-                )
-            )
+            found.append(replace(prototype, id=len(found), gpus=(gpu_of[turn, stage],)))
     return found
 
 

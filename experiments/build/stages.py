@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from experiments.build.elastic import cluster_map_of
 from experiments.build.hardware import Hardware
 from experiments.build.hosted import HostedModel, codes_of, hosted_models
-from experiments.build.language_stages import language_setups, path_costs
+from experiments.build.language_stages import language_setups, language_sizes, path_costs
 from experiments.compose.clusters import spec_of_cluster
 from experiments.config.config import RunConfig
 from experiments.config.pipeline_config import PipelineConfig
@@ -23,6 +23,7 @@ from serving.composition import PipelineParts
 from serving.elastic.stage_peers import PeerSetup
 from serving.elastic.stage_setup import StageHosts, StageScaling
 from serving.services.gpu_seats import GpuSeats
+from serving.services.language_pipeline import LanguageSetup
 from serving.services.pipeline import PipelineSetup
 from serving.services.stage import StageQueues
 from serving.vocabulary.actions import Span
@@ -151,15 +152,24 @@ def _no_room(config: RunConfig, part: Part, size: int) -> UserError:
     )
 
 
-def pipelines_of(config: RunConfig, estimates: Estimates) -> PipelineParts | None:
+def pipelines_of(
+    config: RunConfig, estimates: Estimates, hardware: Mapping[str, Hardware]
+) -> PipelineParts | None:
     """What the services of models in stages are made of; None: there are none."""
     if not config.system.in_stages:
         return None
-    if languages := language_setups(config):
-        return PipelineParts(languages, GpuSeats(0, {}))
+    if languages := language_setups(config, hardware):
+        return _of_languages(config, estimates, languages)
     one = config.pipeline
     queues: StageQueues = "stage" if one.queue == "stage" else "replica"
-    scaling = stage_scaling(config, estimates) if config.system.scales_stages else None
+    scaling = None
+    if config.system.scales_stages:
+        exec_s = {
+            part: stack_of(model).seconds_of(*part.layers) * _cores_factor(one)
+            for model in hosted_models(config)
+            for part in parts_of(config, model)
+        }
+        scaling = stage_scaling(config, estimates, exec_s, sizes_of(config))
     elastic = scaling is not None
     setups = {
         model.name: PipelineSetup(
@@ -175,7 +185,24 @@ def pipelines_of(config: RunConfig, estimates: Estimates) -> PipelineParts | Non
     return PipelineParts(setups, GpuSeats(gpu_bytes(config), sizes_of(config)), scaling)
 
 
-def stage_scaling(config: RunConfig, estimates: Estimates) -> StageScaling:
+def _of_languages(
+    config: RunConfig, estimates: Estimates, setups: Mapping[str, LanguageSetup]
+) -> PipelineParts:
+    """A replica has a GPU of its own, for its KV takes what its parameters leave."""
+    room, sizes, scaling = gpu_bytes(config), language_sizes(config), None
+    if config.system.scales_stages:
+        exec_s = {
+            part: work.usual_s
+            for setup in setups.values()
+            for part, work in zip(setup.parts, setup.work, strict=True)
+        }
+        scaling = stage_scaling(config, estimates, exec_s, sizes)
+    return PipelineParts(setups, GpuSeats(room, dict.fromkeys(sizes, room)), scaling)
+
+
+def stage_scaling(
+    config: RunConfig, estimates: Estimates, exec_s: Mapping[Part, float], sizes: Mapping[Part, int]
+) -> StageScaling:
     """Who starts and stops replicas of stages, and what it is told. Raises UserError."""
     assert config.cluster.topology is not None, "models in stages need links"
     one, spec = config.pipeline, spec_of_cluster(config.cluster)
@@ -191,12 +218,8 @@ def stage_scaling(config: RunConfig, estimates: Estimates) -> StageScaling:
         most,
         most,
         one.cpu_cores,
-        {
-            part: stack_of(model).seconds_of(*part.layers) * _cores_factor(one)
-            for model in hosted_models(config)
-            for part in parts_of(config, model)
-        },
-        sizes_of(config),
+        exec_s,
+        sizes,
         _peers(config, estimates),
         one.batch_cost,
     )

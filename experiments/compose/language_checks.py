@@ -11,11 +11,6 @@ def check_language(config: RunConfig) -> None:
     """Refuse what stages that decode are not built for, with a UserError."""
     model, system, engine = config.model, config.system, config.engine
     head = f"model={model.name} decodes in stages, and"
-    if system.scales_stages:
-        raise UserError(
-            f"{head} system/stages={system.stages.name} starts and stops replicas, which is built for "
-            "models without KV: write system=pipeline"
-        )
     if model.tp != 1:
         raise UserError(f"{head} model.tp={model.tp} is not built for that: write model.tp=1")
     if system.batcher.name != "chunked_prefill":

@@ -21,14 +21,14 @@ class FreeRoom:
         """Its GPU for one more replica of the stage: of those with memory, the one with fewest replicas."""
         if self.cores[host.id] < self._default_cores:
             return None
-        fit = [gpu.id for gpu in host.gpus if self._bytes[gpu.id] >= stage.bytes]
+        fit = [gpu.id for gpu in host.gpus if self._bytes[gpu.id] >= stage.gpu_bytes]
         return min(fit, key=lambda gpu: (self._replicas[gpu], gpu), default=None)
 
     def fits(self, host: StageHostView, stage: StageView) -> int:
         """How many more replicas of the stage the host's GPU memory and cores hold."""
-        if stage.bytes <= 0:
+        if stage.gpu_bytes <= 0:
             return self.cores[host.id] // self._default_cores
-        by_memory = sum(self._bytes[gpu.id] // stage.bytes for gpu in host.gpus)
+        by_memory = sum(self._bytes[gpu.id] // stage.gpu_bytes for gpu in host.gpus)
         return min(by_memory, self.cores[host.id] // self._default_cores)
 
     def free_gpus(self, host: StageHostView) -> int:
@@ -41,7 +41,7 @@ class FreeRoom:
 
     def take(self, host: StageHostView, gpu: int, stage: StageView) -> None:
         """One more replica of the stage is there."""
-        self._bytes[gpu] -= stage.bytes
+        self._bytes[gpu] -= stage.gpu_bytes
         self._replicas[gpu] += 1
         self.cores[host.id] -= self._default_cores
         self.loads[host.id] += 1

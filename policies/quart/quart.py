@@ -51,14 +51,12 @@ class Quart:
         if not corrections:
             return ()
         decisions = [*self._mark(view, corrections)]
-        room = FreeRoom(view)
+        room, compensated = FreeRoom(view), self.compensator is not None and view.cores_count
         decisions += self._grow(view, corrections, room)
         if self.smoother is not None:
             settings = self.corrector.settings
             growing = {one.stage for one in corrections if one.growth}
-            for surplus in self.smoother.smooth(
-                view, settings.target_s, settings.form, self.compensator is not None
-            ):
+            for surplus in self.smoother.smooth(view, settings.target_s, settings.form, compensated):
                 if surplus.stage not in growing:
                     decisions += self._shrink(view, surplus, room)
         if self.keys is not None:
@@ -102,7 +100,7 @@ class Quart:
         give = max(min(surplus.count, stage.serving - 1), 0)
         stay = [one for one in stage.replicas if one.state == "serving"]
         now_cores = cores = min([one.cpu_cores for one in stay], default=1)
-        if self.compensator is not None and give:
+        if self.compensator is not None and view.cores_count and give:
             goal_s = targets_s(view, self.corrector.settings.target_s)[surplus.stage]
             spare = _spare_cores(stay, room)
             answer = self.compensator.compensate(

@@ -20,7 +20,7 @@ from serving.protocols.stages import (
     StopReplicas,
 )
 from serving.services.gpu_seats import GpuSeats
-from serving.services.pipeline import Pipeline
+from serving.services.staged import StagedService
 from serving.vocabulary.actions import Action, Wake
 from serving.vocabulary.events import (
     Loaded,
@@ -49,7 +49,7 @@ class StageControl:
         self,
         setup: StageScaling,
         engines: Mapping[int, Engine],
-        services: Mapping[str, Pipeline],
+        services: Mapping[str, StagedService],
         seats: GpuSeats,
         place: Place,
     ) -> None:
@@ -81,7 +81,8 @@ class StageControl:
         """Whether a stage computes, or a replica comes to one at which requests wait."""
         loading = {replica for replica, state in self.replicas.states.items() if state == "loading"}
         return any(
-            stage.passes or (stage.queued and any(service.stage_of_id(one) is stage for one in loading))
+            service.computes(stage)
+            or (service.queued_at(stage) and any(service.index_of(one) == stage.index for one in loading))
             for service in self._services.values()
             for stage in service.stages
         )
@@ -90,11 +91,11 @@ class StageControl:
         """The first stage at which requests wait, and what came of its last decision."""
         for model, service in sorted(self._services.items()):
             for stage in service.stages:
-                if stage.queued:
+                if queued := service.queued_at(stage):
                     told = [one.reason for one in self.replicas.history if one.model == model]
                     last = f" (the last that was told of it: {told[-1]})" if told else ""
                     there = stage.fleet.replicas
-                    return f"{stage.queued} wait for stage {stage.index} of {model}, which has {there}{last}"
+                    return f"{queued} wait for stage {stage.index} of {model}, which has {there}{last}"
         return "they wait for no stage"
 
     def handlers(self) -> Mapping[type, Handler]:
@@ -128,7 +129,7 @@ class StageControl:
     def _carry_out(
         self,
         now_ns: int,
-        service: Pipeline,
+        service: StagedService,
         views: StageViews,
         decision: StageDecision,
         actions: list[Action],
@@ -142,7 +143,7 @@ class StageControl:
             for replica in decision.replicas:
                 replicas.set_cores(replica, decision.cpu_cores)
         elif isinstance(decision, SetBatch):
-            service.batches.update(dict.fromkeys(decision.replicas, decision.most))
+            service.set_batches(decision.replicas, decision.most)
         elif isinstance(decision, KeepCopy):
             part = service.stages[decision.stage].part
             replicas.hosts.keep(now_ns, decision.host, part, replicas.has(decision.host, part))
@@ -172,9 +173,10 @@ class StageControl:
         """Nothing follows: stages are looked at once per period."""
 
     def ran(self, now_ns: int, replica: int, actions: list[Action]) -> None:
-        """A replica that is to go may be empty."""
-        self.replicas.empty(now_ns, replica, actions)
+        """Replicas that are to go may be empty: this one, or others whose requests it had too."""
+        self.replicas.empty_all(now_ns, actions)
 
     def lost(self, now_ns: int, replica: int, cause: str, actions: list[Action]) -> None:
         """A replica is gone."""
         self.replicas.lost(now_ns, replica, cause)
+        self.replicas.empty_all(now_ns, actions)

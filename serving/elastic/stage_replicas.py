@@ -11,11 +11,11 @@ from serving.parameters.loads import Loads
 from serving.protocols.scaling import InstanceState, ScaleEvent
 from serving.protocols.stages import StartReplicas, StopReplicas
 from serving.services.gpu_seats import GpuSeats
-from serving.services.pipeline import Pipeline
 from serving.services.stage import Stage
+from serving.services.staged import StagedService
 from serving.vocabulary.actions import Action, AllocateGpus, Endpoint, Load, ReleaseGpus, Shard, StopLoad
 from serving.vocabulary.events import Loaded, LoadStopped
-from serving.vocabulary.layers import LayerRange, Part
+from serving.vocabulary.layers import Part
 from serving.vocabulary.replica import Replica, Role
 
 Place = Callable[[Replica, Role, bool], None]
@@ -37,7 +37,7 @@ class StageReplicas:
         self,
         setup: StageScaling,
         engines: Mapping[int, Engine],
-        services: Mapping[str, Pipeline],
+        services: Mapping[str, StagedService],
         seats: GpuSeats,
         place: Place,
     ) -> None:
@@ -103,7 +103,7 @@ class StageReplicas:
     # How one comes.
 
     def start(
-        self, now_ns: int, service: Pipeline, stage: Stage, wish: StartReplicas, actions: list[Action]
+        self, now_ns: int, service: StagedService, stage: Stage, wish: StartReplicas, actions: list[Action]
     ) -> None:
         """New replicas on the GPUs that are named, else where a copy is, then where the fewest are."""
         cores = wish.cpu_cores or self._setup.cores
@@ -151,7 +151,7 @@ class StageReplicas:
     def _best_gpu(self, part: Part, cores: int) -> int | None:
         """With room for the parameters on a host with room for the cores."""
         hosts, resources, seats = self._setup.hosts, self.hosts, self._seats
-        size = self._setup.sizes_bytes[part]
+        size = seats.bytes_of(part)
         found = [
             ((host, part) not in resources.copies, len(seats.replicas_on(gpu)), gpu)
             for host in range(hosts.count)
@@ -211,8 +211,7 @@ class StageReplicas:
             replica = engine.replica
             if engine.state is EngineState.VACANT and replica.gpus == (gpu,) and replica.part == part:
                 return replica
-        number = 1 + max(self._engines, default=-1)
-        return Replica(number, part.model, LayerRange(part.first, part.last), (gpu,), 1, 1)
+        return self._services[part.model].replica_of(part, 1 + max(self._engines, default=-1), gpu)
 
     def loaded(self, now_ns: int, event: Loaded, actions: list[Action]) -> None:
         """All its parameters are there: it serves, unless it is to go."""
@@ -266,7 +265,7 @@ class StageReplicas:
 
     # How one goes.
 
-    def stop(self, now_ns: int, service: Pipeline, wish: StopReplicas, actions: list[Action]) -> None:
+    def stop(self, now_ns: int, service: StagedService, wish: StopReplicas, actions: list[Action]) -> None:
         """They take nothing new; of those that load alone the load is given up."""
         for replica in wish.replicas:
             if self.states[replica] == "draining":
@@ -279,6 +278,11 @@ class StageReplicas:
                     actions.append(StopLoad(flight.load.load, wish.reason))
                 continue  # what others get too comes to its end
             service.leave(replica, actions)
+            self.empty(now_ns, replica, actions)
+
+    def empty_all(self, now_ns: int, actions: list[Action]) -> None:
+        """Any of those that are to go may be empty."""
+        for replica in sorted([one for one, state in self.states.items() if state == "draining"]):
             self.empty(now_ns, replica, actions)
 
     def empty(self, now_ns: int, replica: int, actions: list[Action]) -> None:
@@ -305,8 +309,7 @@ class StageReplicas:
     def _gone(self, now_ns: int, replica: int, act: str, reason: str) -> None:
         model = self._engines[replica].replica.model
         self.hosts.taken_cores[self.host_of(replica)] -= self.cores_of(replica)
-        self._services[model].cores.pop(replica, None)
-        self._services[model].batches.pop(replica, None)
+        self._services[model].forget(replica)
         self._given_up.pop(replica, None)
         del self.states[replica]
         self.loads.residency.clear(("replica", replica))

@@ -13,9 +13,9 @@ from serving.protocols.stages import (
     StageView,
 )
 from serving.services.gpu_seats import GpuSeats
-from serving.services.pipeline import Pipeline
 from serving.services.stage import Stage
 from serving.services.stage_counts import StageCounts
+from serving.services.staged import StagedService
 from serving.vocabulary.units import NS_PER_S
 
 
@@ -25,7 +25,7 @@ class StageViews:
     __slots__ = ("_looks", "_replicas", "_seats", "_service", "_setup", "keys")
 
     def __init__(
-        self, setup: StageScaling, service: Pipeline, replicas: StageReplicas, seats: GpuSeats
+        self, setup: StageScaling, service: StagedService, replicas: StageReplicas, seats: GpuSeats
     ) -> None:
         self._setup, self._service, self._replicas, self._seats = setup, service, replicas, seats
         self._looks: deque[tuple[int, list[StageCounts]]] = deque()
@@ -59,6 +59,7 @@ class StageViews:
             setup.cores,
             self._service.batch,
             setup.batch_cost,
+            self._service.cores_count,
         )
 
     def _by_stage(self) -> list[list[int]]:
@@ -92,15 +93,16 @@ class StageViews:
             setup.maximum,
             seen.arrivals / window_s,
             seen.arrival_cv,
-            stage.queued,
+            self._service.queued_at(stage),
             seen.pass_ns / seen.passes / NS_PER_S if seen.passes else exec_s,
             seen.pass_cv,
             seen.delay_ns / seen.passed / NS_PER_S if seen.passed else None,
             exec_s,
             setup.sizes_bytes[stage.part],
-            seen.passed / seen.passes if seen.passes else 1.0,
+            seen.passed / seen.passes if seen.passed else 1.0,
             setup.cores,
             stage.index in self.keys,
+            self._seats.bytes_of(stage.part),
         )
 
     def _hosts(self) -> tuple[StageHostView, ...]:

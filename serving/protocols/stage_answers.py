@@ -136,7 +136,7 @@ class _Check:
         host = self._host_of_gpu[gpu]
         if decision.source == "host" and not self._hosts[host].has_copy(self._view.model, stage.index):
             self._refuse(decision, f"host {host} has no copy of stage {stage.index}")
-        self._gpu_bytes[gpu] -= stage.bytes
+        self._gpu_bytes[gpu] -= stage.gpu_bytes
         if self._gpu_bytes[gpu] < 0:
             self._refuse(decision, f"GPU {gpu} lacks {-self._gpu_bytes[gpu]} bytes for it")
         self._take_cores(decision, host, cores)

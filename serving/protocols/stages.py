@@ -34,7 +34,10 @@ class StageView:
     requests that no replica runs yet. ``service_s``, ``service_cv``: of a pass, mean and CV; ``batch``: the
     mean number of requests in one. ``delay_s``: from arrival at the stage to the end of its pass, mean of
     those that ended; None: none did. ``exec_s``: a pass of one request alone, with no wait, at
-    ``exec_cores`` CPU cores. ``bytes``: its parameters, on a GPU and as a copy in host memory.
+    ``exec_cores`` CPU cores. ``bytes``: its parameters, as a copy in host memory and, where they alone are
+    there, on a GPU; ``seat_bytes``: what a replica takes of its GPU with its KV, 0: no more than those.
+    A language model's requests wait for all stages at once: ``queued`` is the same of all, nobody measures
+    ``delay_s``, and a "pass" is all that a replica computes for a request, prompt and tokens.
     """
 
     index: int
@@ -52,6 +55,12 @@ class StageView:
     batch: float = 1.0
     exec_cores: int = 1
     is_key: bool = False
+    seat_bytes: int = 0
+
+    @property
+    def gpu_bytes(self) -> int:
+        """What a replica takes of its GPU."""
+        return self.seat_bytes or self.bytes
 
     @property
     def supply(self) -> int:
@@ -119,7 +128,8 @@ class PipelineView:
     ``window_s``: over how long rates and CVs are counted. ``slo_s``: what a request may take through all
     stages; 0: nothing is promised. ``max_replicas``: of all its stages together. ``cores_per_replica``: what
     the service gives a new replica unless told otherwise. ``batch``: requests of a pass at most, of whichever
-    replica; of each but the longest a pass takes the share ``batch_cost``.
+    replica; of each but the longest a pass takes the share ``batch_cost``. ``cores_count``: whether a pass is
+    faster with more CPU cores.
     """
 
     now_ns: int
@@ -132,6 +142,7 @@ class PipelineView:
     cores_per_replica: int = 1
     batch: int = 1
     batch_cost: float = 1.0
+    cores_count: bool = True
 
     @property
     def supply(self) -> int:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from serving.engine.engine import Engine
 from serving.engine.progress import AT_WORK, GONE
+from serving.record.stage_checks import broken_seats
 from serving.services.language_pipeline import LanguagePipeline
 
 
@@ -28,6 +29,7 @@ def broken(engines: Mapping[int, Engine], service: LanguagePipeline) -> Iterator
                     yield 2, f"replica {replica} does not hold the KV of request {request.id}"
     if len(seen) != len(set(seen)):
         yield 1, f"a request of {service.model} is in two places"
+    yield from broken_seats(service.seats)
     for stage in service.stages:
         for replica in stage.fleet.members:
             count = service.outstanding(replica)

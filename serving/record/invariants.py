@@ -66,9 +66,9 @@ def check(controller: Controller) -> None:
         elif isinstance(service, Pipeline):
             for number, sentence in broken_stages(controller.engines, service):
                 _demand(number, False, sentence)
-            if isinstance(controller.elastic, StageControl):
-                for number, sentence in broken_hosts(controller.elastic, service):
-                    _demand(number, False, sentence)
+        if isinstance(service, Pipeline | LanguagePipeline) and isinstance(controller.elastic, StageControl):
+            for number, sentence in broken_hosts(controller.elastic, service):
+                _demand(number, False, sentence)
     if isinstance(controller.elastic, Elastic):
         _check_deployment(controller, controller.elastic.deployment)
 

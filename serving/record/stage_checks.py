@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from serving.elastic.stage_control import StageControl
 from serving.engine.engine import Engine
 from serving.engine.progress import AT_WORK, EngineState
+from serving.services.gpu_seats import GpuSeats
+from serving.services.language_pipeline import LanguagePipeline
 from serving.services.pipeline import Pipeline
 
 
@@ -32,12 +34,17 @@ def broken(engines: Mapping[int, Engine], service: Pipeline) -> Iterator[tuple[i
                 yield 10, f"replica {replica} of stage {stage.index} serves, and nothing is given to it"
         if stage.can_begin():
             yield 10, f"stage {stage.index} of {service.model} has idle replicas and requests that wait"
-    for gpu, used_bytes in service.seats.used_bytes.items():
-        if used_bytes < 0 or service.seats.free_bytes(gpu) < 0:
-            yield 8, f"replicas on GPU {gpu} have {used_bytes} bytes of parameters"
+    yield from broken_seats(service.seats)
 
 
-def broken_hosts(control: StageControl, service: Pipeline) -> Iterator[tuple[int, str]]:
+def broken_seats(seats: GpuSeats) -> Iterator[tuple[int, str]]:
+    """GPUs that are over-committed."""
+    for gpu, used_bytes in seats.used_bytes.items():
+        if used_bytes < 0 or seats.free_bytes(gpu) < 0:
+            yield 8, f"replicas on GPU {gpu} have {used_bytes} bytes of it"
+
+
+def broken_hosts(control: StageControl, service: Pipeline | LanguagePipeline) -> Iterator[tuple[int, str]]:
     """The same of replicas that come and go, and of hosts; ``service``: of any of the models."""
     replicas, seats = control.replicas, service.seats
     there = {number for gpu in seats.used_bytes for number in seats.replicas_on(gpu)}

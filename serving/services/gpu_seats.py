@@ -8,7 +8,7 @@ from serving.vocabulary.replica import Replica
 
 
 class GpuSeats:
-    """Of all pipelines together. ``capacity_bytes``: of one GPU, for parameters; ``sizes_bytes``: of parts.
+    """Of all pipelines together. ``capacity_bytes``: of one GPU; ``sizes_bytes``: what a replica takes of it.
 
     The world runs one pass at a time on a GPU; here is counted how many want to.
     """
@@ -25,6 +25,10 @@ class GpuSeats:
     def free_bytes(self, gpu: int) -> int:
         """What more parameters may take there."""
         return self._capacity_bytes - self.used_bytes[gpu]
+
+    def bytes_of(self, part: Part) -> int:
+        """What a replica of a part takes of its GPU."""
+        return self._sizes_bytes[part]
 
     def replicas_on(self, gpu: int) -> list[int]:
         """Those that are there now, by id."""

@@ -4,19 +4,25 @@ Requests go round in batches. A batch has a path, a replica of each stage; in a 
 and every request of it whose prompt is computed gets a token at the end. A request stays on the path on which
 it began, for its KV is there: each replica of the path keeps blocks for its prompt and all tokens that it may
 get, from its first round on, so nobody is preempted. As many batches go round as there are replicas.
+
+Replicas may come and go (``serving.elastic.stage_control``): a new one has the batches that begin from then
+on, one that is to go ends those whose path it is on, which take nobody any more.
 """
 
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from serving.engine.engine import Engine
 from serving.engine.fleet import Admission, Dispatcher, Fleet, refusal
 from serving.engine.progress import EngineState
 from serving.kv.path_kv import PathKv
 from serving.live.scaling import LiveScaling
+from serving.services.gpu_seats import GpuSeats
 from serving.services.path_batch import PathBatch
+from serving.services.path_choice import PathChoice
 from serving.services.stage import Stage
+from serving.services.stage_work import StageWork
 from serving.vocabulary.actions import Action, Assign, Fail, Interrupt, Run
 from serving.vocabulary.events import Ran, Sent
 from serving.vocabulary.layers import Part
@@ -31,21 +37,24 @@ _UNLIMITED = 1 << 40
 class LanguageSetup:
     """``parts``: the stages in order. ``max_num_seqs``, ``max_num_batched_tokens``: of a batch's round.
 
-    ``coalesce``: rounds in which nothing is decided are told together.
+    ``coalesce``: rounds in which nothing is decided are told together. ``prototypes``: of each stage what a
+    new replica is like, and ``work`` what one computes for a request, where replicas come and go.
     """
 
     parts: tuple[Part, ...]
     max_num_seqs: int
     max_num_batched_tokens: int
     coalesce: bool = True
+    prototypes: tuple[Replica, ...] = ()
+    work: tuple[StageWork, ...] = ()
 
 
 class LanguagePipeline:
     """The requests, batches and stages of one model."""
 
     __slots__ = (
-        "_admission", "_engines", "_kv", "_present", "_pressed", "_setup", "batches", "model",
-        "queue", "stages",
+        "_admission", "_engines", "_kv", "_paths", "_present", "_pressed", "_setup", "batches", "cores",
+        "model", "queue", "seats", "stages",
     )  # fmt: skip
 
     def __init__(
@@ -55,22 +64,30 @@ class LanguagePipeline:
         engines: Mapping[int, Engine],
         dispatcher: Dispatcher,
         admission: Admission,
+        seats: GpuSeats,
         present: Present,
     ) -> None:
         self.model = setup.parts[0].model
         self._setup, self._engines, self._admission, self._present = setup, engines, admission, present
         self._kv = PathKv(engines)
         self._pressed = False  # whether the next round to end is to be reported already
+        self.seats, self.cores = seats, dict[int, int]()
         self.queue: deque[Request] = deque()
         self.batches: dict[int, PathBatch] = {}
         self.stages: list[Stage] = []
         for index, part in enumerate(setup.parts):
-            fleet = Fleet(self.model, [one for one in replicas if one.part == part], engines)
+            own = [one for one in replicas if one.part == part]
+            for replica in own:
+                seats.enter(replica)
+            fleet = Fleet(self.model, own, engines)
             self.stages.append(Stage(index, part, fleet, dispatcher, "stage"))
+        self._paths = PathChoice(self.stages, engines, self._kv, self.batches, setup.max_num_seqs)
 
     @property
     def longest_request_tokens(self) -> int:
-        """What the smallest replica holds; 0 where a stage has none."""
+        """What the smallest replica holds; 0 where a stage has none and gets none."""
+        if self._setup.prototypes:
+            return min([one.longest_request_tokens for one in self._setup.prototypes])
         if not all(stage.fleet.replicas for stage in self.stages):
             return 0
         alive = [one for stage in self.stages for one in stage.fleet.alive()]
@@ -114,22 +131,27 @@ class LanguagePipeline:
 
     def refusal(self, now_ns: int, request: Request) -> str | None:
         """A stage that nobody serves, too long for some replica, or turned away by the admission policy."""
-        for stage in self.stages:
-            if not stage.fleet.replicas:
-                return f"no replica of stage {stage.index} of {self.model} is alive"
-        limit = self._engines[self.stages[0].fleet.replica_at(0)].replica.max_model_len
+        prototypes = self._setup.prototypes
+        if not prototypes:
+            for stage in self.stages:
+                if not stage.fleet.replicas:
+                    return f"no replica of stage {stage.index} of {self.model} is alive"
+        first = prototypes[0] if prototypes else self._engines[self.stages[0].fleet.replica_at(0)].replica
+        limit = first.max_model_len
         return too_long(request, self.longest_request_tokens, limit) or refusal(
             self._admission, now_ns, request, self.stages[0].fleet
         )
 
     def arrived(self, request: Request, actions: list[Action]) -> None:
         """It begins at once where another batch may, else when a round ends."""
+        for stage in self.stages:
+            stage.counts.arrived(self._present.now_ns)
         self.queue.append(request)
         self.feed(actions)
 
     def feed(self, actions: list[Action]) -> None:
         """New batches for what waits, as many as may be; else the next round to end is to be told."""
-        while self.queue and (path := self._new_path()) is not None:
+        while self.queue and (path := self._paths.new(self.queue[0])) is not None:
             batch = PathBatch(self._number(), path)
             self.batches[batch.id] = batch
             self._next_round(batch, actions)
@@ -138,51 +160,12 @@ class LanguagePipeline:
     def _number(self) -> int:
         return next(number for number in range(len(self.batches) + 1) if number not in self.batches)
 
-    def _users(self, stage: Stage) -> dict[int, int]:
-        """How many batches pass each replica that takes new ones."""
-        found = dict.fromkeys(stage.fleet.alive(), 0)
-        for batch in self.batches.values():
-            if (replica := batch.path[stage.index]) in found:
-                found[replica] += 1
-        return found
-
-    def _new_path(self) -> tuple[int, ...] | None:
-        """Of each stage the replica that the fewest batches pass, of several the one with most free blocks.
-
-        None: there are as many batches as replicas, or the path has no room for the request that waits.
-        """
-        users = [self._users(stage) for stage in self.stages]
-        if not all(users) or len(self.batches) >= sum([len(one) for one in users]):
-            return None
-        path = tuple(
-            [min(one, key=lambda id: (one[id], -self._engines[id].ledger.free_blocks, id)) for one in users]
-        )
-        return path if self._fits(self.queue[0], path) else None
-
-    def _fits(self, request: Request, path: tuple[int, ...]) -> bool:
-        """Whether every replica of the path has blocks for all that the request may write."""
-        return self._kv.fits(request.prompt_tokens + request.max_new_tokens, path)
-
-    def _takes(self, batch: PathBatch) -> bool:
-        """Whether the request that waits longest may join a batch at the end of its round.
-
-        One with two passers-by more than another replica of its stage has takes nobody: it ends, and what
-        comes after it has another path.
-        """
-        if batch.size >= self._setup.max_num_seqs or not self._fits(self.queue[0], batch.path):
-            return False
-        for stage in self.stages:
-            users, replica = self._users(stage), batch.path[stage.index]
-            if replica not in users or users[replica] > min(users.values()) + 1:
-                return False
-        return True
-
     def _press(self, actions: list[Action]) -> None:
         """Requests wait: a batch that may take the first of them is to tell of its next round."""
         if self._pressed or not self.queue or not self._setup.coalesce:
             return
         for batch in self.batches.values():
-            if self._takes(batch):
+            if self._paths.takes(batch, self.queue[0]):
                 self._pressed = True
                 actions.append(Interrupt(batch.path[0], "arrival"))
                 return
@@ -190,7 +173,7 @@ class LanguagePipeline:
     def _next_round(self, batch: PathBatch, actions: list[Action]) -> None:
         """A batch takes what it may of those that wait, and goes round, unless nobody is left in it."""
         budget = self._setup.max_num_batched_tokens - len(batch.decoding) - batch.prompt_tokens_left()
-        while self.queue and budget > 0 and self._takes(batch):
+        while self.queue and budget > 0 and self._paths.takes(batch, self.queue[0]):
             request = self.queue.popleft()
             self._admit(request, batch, actions)
             budget -= request.prompt_tokens
@@ -204,12 +187,10 @@ class LanguagePipeline:
         actions.append(Run(first, *how, micro_batch=batch.id, path=batch.path))
 
     def _admit(self, request: Request, batch: PathBatch, actions: list[Action]) -> None:
-        tokens, now_ns = request.prompt_tokens + request.max_new_tokens, self._present.now_ns
         batch.admit(request)
-        self._kv.keep(request.id, tokens, batch.path)
+        self._kv.keep(request.id, request.prompt_tokens + request.max_new_tokens, batch.path)
         for stage, replica in zip(self.stages, batch.path, strict=True):
             stage.fleet.assigned(replica, request)
-            stage.counts.arrived(now_ns)
         actions.append(Assign(request.id, batch.path[0], f"batch {batch.id} on replicas {batch.path}"))
 
     def _released(self, request: Request, path: tuple[int, ...]) -> None:
@@ -222,14 +203,54 @@ class LanguagePipeline:
         """A batch has ended a round: who has all tokens leaves, others may join."""
         batch = self.batches[event.micro_batch]
         self._pressed = False
-        for request in batch.ran(event.finished):
+        for request, tokens in batch.ran(event.steps, event.finished):
             self._released(request, batch.path)
+            for stage, work in zip(self.stages, self._setup.work, strict=False):
+                stage.counts.ran(work.of_ns(request.prompt_tokens, tokens), [])
         self._next_round(batch, actions)
         self.feed(actions)
 
     def sent(self, event: Sent, actions: list[Action]) -> int | None:
         """Activations are part of a round, and nobody tells of them."""
         raise AssertionError(f"transfer {event.transfer} is none of {self.model}")
+
+    @property
+    def batch(self) -> int:
+        """A replica takes what the batches have."""
+        return 1
+
+    @property
+    def cores_count(self) -> bool:
+        """Its steps are of GPUs alone."""
+        return False
+
+    def most_of(self, replica: int) -> int:
+        """As the batches have it."""
+        return 1
+
+    def set_batches(self, replicas: Sequence[int], most: int) -> None:
+        """A replica takes what the batches have."""
+
+    def forget(self, replica: int) -> None:
+        """It is gone."""
+        self.cores.pop(replica, None)
+
+    def replica_of(self, part: Part, number: int, gpu: int) -> Replica:
+        """A new replica of a stage, with KV memory of its own."""
+        return replace(self._setup.prototypes[self._setup.parts.index(part)], id=number, gpus=(gpu,))
+
+    def index_of(self, replica: int) -> int | None:
+        """Of the stage that a replica is of; None: it is another model's."""
+        part = self._engines[replica].replica.part
+        return self._setup.parts.index(part) if part.model == self.model else None
+
+    def queued_at(self, stage: Stage) -> int:
+        """Those that wait are to pass every stage."""
+        return len(self.queue)
+
+    def computes(self, stage: Stage) -> bool:
+        """Batches pass all stages."""
+        return bool(self.batches)
 
     def stage_of(self, replica: Replica) -> Stage:
         """Whose replica it is."""
@@ -267,6 +288,7 @@ class LanguagePipeline:
                 self._released(request, batch.path)
                 failed.append(request.id)
         engine.lose(actions, cause)
+        self.seats.leave(engine.replica)
         if engine.id in stage.fleet.members:
             stage.fleet.lose(engine.id)
         failed.sort()
@@ -274,9 +296,9 @@ class LanguagePipeline:
         return failed + self._served_by_nobody(stage, actions)
 
     def _served_by_nobody(self, stage: Stage, actions: list[Action]) -> list[int]:
-        """Those that wait fail where a stage has no replica any more."""
+        """Those that wait fail where a stage has no replica any more, and gets none."""
         self._pressed = False
-        if stage.fleet.replicas:
+        if stage.fleet.replicas or self._setup.prototypes:
             self.feed(actions)
             return []
         failed = [request.id for request in self.queue]

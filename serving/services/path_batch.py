@@ -10,10 +10,10 @@ class PathBatch:
     """``path``: a replica of each stage. ``decoding``: requests that get a token in each round.
 
     ``prompts``: [request, prompt tokens computed] of those whose prompt is not computed whole. ``flying``:
-    the chunks of the round in progress.
+    the chunks of the round in progress. ``rounds``: that ended.
     """
 
-    __slots__ = ("decoding", "flying", "id", "path", "prompts")
+    __slots__ = ("_since", "decoding", "flying", "id", "path", "prompts", "rounds")
 
     def __init__(self, id: int, path: tuple[int, ...]) -> None:
         self.id = id
@@ -21,6 +21,8 @@ class PathBatch:
         self.decoding: dict[int, Request] = {}
         self.prompts: deque[tuple[Request, int]] = deque()
         self.flying: tuple[Chunk, ...] = ()
+        self.rounds = 0
+        self._since: dict[int, int] = {}  # of those that decode, the rounds before the one of the first token
 
     @property
     def size(self) -> int:
@@ -47,17 +49,19 @@ class PathBatch:
         self.flying = tuple(found)
         return self.flying
 
-    def ran(self, finished: tuple[int, ...]) -> list[Request]:
-        """A round has ended, with its chunks; returns the requests that have all their tokens."""
-        prompts = self.prompts
+    def ran(self, rounds: int, finished: tuple[int, ...]) -> list[tuple[Request, int]]:
+        """So many have ended, with their chunks; returns who has all tokens, and how many these are."""
+        prompts, before = self.prompts, self.rounds
+        self.rounds += rounds
         for _, start, tokens in self.flying:
             request, _ = prompts.popleft()
             if start + tokens == request.prompt_tokens:
                 self.decoding[request.id] = request
+                self._since[request.id] = before
             else:
                 prompts.appendleft((request, start + tokens))
         self.flying = ()
-        return [self.decoding.pop(request) for request in finished]
+        return [(self.decoding.pop(one), self.rounds - self._since.pop(one)) for one in finished]
 
     def prompt_tokens_left(self) -> int:
         """Of prompts that are not computed."""

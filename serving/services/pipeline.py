@@ -19,7 +19,7 @@ from serving.services.stage import NOBODY, Stage, StageQueues, Waiting
 from serving.services.stage_log import StageLog
 from serving.vocabulary.actions import Action, Assign
 from serving.vocabulary.events import Ran, Sent
-from serving.vocabulary.layers import Part
+from serving.vocabulary.layers import LayerRange, Part
 from serving.vocabulary.present import Present
 from serving.vocabulary.replica import Replica, Role
 from serving.vocabulary.request import Request
@@ -81,9 +81,35 @@ class Pipeline:
         """Requests of a pass at most, of whichever replica."""
         return self._setup.batch
 
+    @property
+    def cores_count(self) -> bool:
+        """A pass is faster with more cores."""
+        return True
+
     def most_of(self, replica: int) -> int:
         """Requests of its next pass at most."""
         return self.batches.get(replica, self._setup.batch)
+
+    def set_batches(self, replicas: Sequence[int], most: int) -> None:
+        """Each takes so many from its next pass on."""
+        self.batches.update(dict.fromkeys(replicas, most))
+
+    def forget(self, replica: int) -> None:
+        """It is gone."""
+        self.cores.pop(replica, None)
+        self.batches.pop(replica, None)
+
+    def replica_of(self, part: Part, number: int, gpu: int) -> Replica:
+        """A new replica of a stage."""
+        return Replica(number, part.model, LayerRange(part.first, part.last), (gpu,), 1, 1)
+
+    def queued_at(self, stage: Stage) -> int:
+        """Requests that wait for a stage."""
+        return stage.queued
+
+    def computes(self, stage: Stage) -> bool:
+        """Whether some replica of the stage runs a pass."""
+        return bool(stage.passes)
 
     @property
     def longest_request_tokens(self) -> int:
@@ -128,11 +154,6 @@ class Pipeline:
         """Of the stage that a replica is of; None: it is another model's."""
         part = self._engines[replica].replica.part
         return self._setup.parts.index(part) if part.model == self.model else None
-
-    def stage_of_id(self, replica: int) -> Stage | None:
-        """Whose replica it is; None: another model's."""
-        index = self.index_of(replica)
-        return None if index is None else self.stages[index]
 
     def stage_of(self, replica: Replica) -> Stage:
         """Whose replica it is."""

@@ -179,11 +179,12 @@ class Circuit:
         return _while_ahead(distance, growth + curve - (newest[0] - newest[1]), rounds)
 
     def _until(self, rounds: int, curve: int, until: int) -> int:
-        """No more rounds than end before ``until``, with all operations."""
+        """No more rounds than end before ``until``, with all operations, and ends that count as ended."""
         if rounds < 1 or until >= FOREVER:
             return rounds
         for one in self.lanes.values():
-            for ready, before, _ in one.readies:
+            ends = [(one.ready, one.readies[0][0])] if one.stage == 0 and one.fresh else []
+            for ready, before in [*[(ready, before) for ready, before, _ in one.readies], *ends]:
                 if ready >= until:
                     return 0
                 rounds = min(rounds, steps_to_reach(ready - before + curve, curve, until - ready) - 1)

@@ -66,11 +66,14 @@ class Circuits:
         if not self._telling:
             self._go_to(now_ns)
         one = self.circuit.lanes.get(run.micro_batch)
+        if one is not None and one.path != run.path:
+            assert self._telling and not one.batch.decoding, "a batch stays on its path"
+            self.circuit.drop(run.micro_batch)  # one has ended, and another begins with its number
+            one = None
         if one is None:
             costs = self._costs.of(tuple([self._gpu_of(replica) for replica in run.path]))
             batch = MicroBatch(run.path[-1], run.micro_batch, costs, self._lives, self._recorder)
             one = PathLane(run.micro_batch, run.path, batch)
-        assert one.path == run.path, "a batch stays on its path"
         self._runs[run.micro_batch] = run
         one.batch.begin(run, self._boundary)
         one.batch.allow(run.max_steps)

@@ -29,6 +29,23 @@ def test_a_request_alone_takes_what_it_takes_where_one_replica_has_all_stages(tm
         assert rows[0][key] == pytest.approx(rows[1][key], abs=1)
 
 
+@pytest.mark.parametrize("system", ["quart", "infless", "inferline", "cocktail"])
+def test_stages_that_decode_grow_by_themselves(system: str, tmp_path: Path) -> None:
+    """More requests than the replicas of the start serve at once; exact = coalesced, a journal replays."""
+    words = ["trace=gamma", "trace.requests=150", "trace.rate_per_s=15", "trace.tokens_scale=0.3"]
+    words += ["engine.max_num_seqs=4", "model=opt_13b", "cluster=quart", "uncertainty=off", "out=unused"]
+    fixed = result(tmp_path / "fixed", *words, "system=pipeline")
+    words.append(f"system={system}")
+    found = result(tmp_path / "coalesced", *words, "journal=true")
+    result(tmp_path / "exact", *words, "engine.exact=true")
+    files = [(tmp_path / one / "requests.parquet").read_bytes() for one in ("coalesced", "exact")]
+    assert files[0] == files[1]
+    assert replay_run(tmp_path / "coalesced").different == 0
+    loads = [one for one in found["scale_events"] if one["act"] == "ready"]
+    assert loads and found["requests"]["finished"] == fixed["requests"]["finished"] == 150
+    assert found["ttft_ms"]["mean"] < 0.7 * fixed["ttft_ms"]["mean"]
+
+
 def test_exact_is_coalesced_and_a_journal_replays(tmp_path: Path) -> None:
     many = ["trace=azure_conv_like", "trace.requests=40", "trace.rate_per_s=4", "out=unused", "cluster=quart"]
     words = [*many, *STAGES, "pipeline.replicas=1+2+1+1", "journal=true"]

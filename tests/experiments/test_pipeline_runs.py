@@ -94,7 +94,6 @@ def test_draws_have_the_declared_cv_and_no_order() -> None:
         (["model=opt_13b", "engine.prefix_caching=true"], "engine.prefix_caching=true is not built for that"),
         (["model=opt_13b", "pipeline.stages=60"], "more than the 40 layers of opt_13b: write fewer"),
         (["model=opt_13b", "pipeline.replicas=9"], "is 72 replicas of 8 stages, each with a GPU of its own"),
-        (["model=opt_13b", "system=quart"], "is built for models without KV: write system=pipeline"),
         (["system=vllm", "model=bert_21b"], "which system=vllm does not have: write system=pipeline"),
         (["cluster=a100_x8"], "sends activations over links"),
         (["pipeline.replicas=1+2"], "does not fit 8 stages: write one number, or 8"),

@@ -144,8 +144,8 @@ def play(words: list[str]) -> Played:
     """Run it, with all checks."""
     prepared = prepare(load_config([*words, "out=OUT"], "simulate"))
     checked, ends = Checked(_controller(prepared)), Ends()
-    stages = stage_plan(prepared.config, prepared.workload)
-    rows = rows_by_model(prepared) if stages is None else stages.times
+    stages = stage_plan(prepared.config, prepared.workload, prepared.hardware_of_model)
+    rows = stages.times if stages is not None and stages.times else rows_by_model(prepared)
     simulation = Simulation(
         checked,
         build.arrivals_of(prepared.config, prepared.workload),

@@ -1,18 +1,22 @@
 """A small world of language models in stages: toy step times, a GPU for each replica."""
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from hwmodels.layer_stack import LayerStack
+from hwmodels.topology.cluster_file import load_cluster
 from policies.admission import AdmitAll
 from policies.batching import ChunkedPrefill
 from policies.dispatch import LeastOutstanding
 from serving.composition import PipelineParts, ServiceOptions, compose
 from serving.controller import Controller
+from serving.elastic.stage_setup import StageHosts, StageScaling
+from serving.protocols.stages import StageScaler
 from serving.record.journal import complete_journal
 from serving.services.gpu_seats import GpuSeats
 from serving.services.language_pipeline import LanguagePipeline, LanguageSetup
+from serving.services.stage_work import StageWork
 from serving.vocabulary.layers import LayerRange, Part
 from serving.vocabulary.replica import Replica
 from serving.vocabulary.request import Request
@@ -42,19 +46,19 @@ class LanguageCase:
     max_num_seqs: int = 4
     batch_tokens: int = 64
     cluster: str = "quart_2x4"
+    layer_bytes: int = 1_000_000
 
     @property
     def parts(self) -> tuple[Part, ...]:
         return tuple([Part("m", 2 * stage, 2 * stage + 2) for stage in range(len(self.replicas))])
 
     def placed(self) -> list[Replica]:
-        pairs = [
-            pair for pair, count in zip(zip(self.parts, self.blocks), self.replicas) for _ in range(count)
-        ]
-        return [
-            Replica(id, "m", LayerRange(part.first, part.last), (id,), blocks, 4)
-            for id, (part, blocks) in enumerate(pairs)
-        ]
+        stages = [stage for stage, count in enumerate(self.replicas) for _ in range(count)]
+        return [replace(self.of_stage(stage), id=id, gpus=(id,)) for id, stage in enumerate(stages)]
+
+    def of_stage(self, stage: int) -> Replica:
+        part = self.parts[stage]
+        return Replica(-1, "m", LayerRange(part.first, part.last), (), self.blocks[stage], 4)
 
     def arrivals(self) -> list[tuple[Request, int]]:
         return [
@@ -83,9 +87,33 @@ class LanguageRun:
         return found
 
 
-def controller_of(case: LanguageCase, coalesce: bool = True) -> Controller:
+@dataclass
+class Scaling:
+    """Who starts and stops replicas; looked at once per ``period_ns``."""
+
+    scaler: Callable[[], StageScaler]
+    period_ns: int = 200
+    maximum: int = 3
+    slo_s: float = 1.0
+
+    def setup(self, case: LanguageCase) -> StageScaling:
+        spec = load_cluster(case.cluster)
+        hosts = StageHosts(spec.hosts, spec.gpus_per_host, spec.host_memory_bytes, spec.cpu_cores or 100)
+        work, bytes_ = dict.fromkeys(case.parts, 1e-6), dict.fromkeys(case.parts, 2 * case.layer_bytes)
+        bounds = self.slo_s, 1, self.maximum, spec.gpus, 1
+        return StageScaling(self.scaler(), hosts, self.period_ns, 5 * self.period_ns, *bounds, work, bytes_)
+
+
+def controller_of(case: LanguageCase, coalesce: bool = True, scaling: Scaling | None = None) -> Controller:
     setup = LanguageSetup(case.parts, case.max_num_seqs, case.batch_tokens, coalesce)
-    parts = PipelineParts({"m": setup}, GpuSeats(1, {}))
+    if scaling is not None:
+        prototypes = tuple(
+            [replace(case.of_stage(stage), id=-1, gpus=()) for stage in range(len(case.parts))]
+        )
+        work = (StageWork(1e-8, 1e-8),) * len(case.parts)
+        setup = replace(setup, prototypes=prototypes, work=work)
+    elastic = None if scaling is None else scaling.setup(case)
+    parts = PipelineParts({"m": setup}, GpuSeats(1 << 40, dict.fromkeys(case.parts, 1 << 40)), elastic)
     return compose(
         case.placed(),
         LeastOutstanding(),
@@ -95,14 +123,19 @@ def controller_of(case: LanguageCase, coalesce: bool = True) -> Controller:
     )
 
 
-def run(case: LanguageCase, coalesce: bool = True, faults: FaultPlan | None = None) -> LanguageRun:
+def run(
+    case: LanguageCase,
+    coalesce: bool = True,
+    faults: FaultPlan | None = None,
+    scaling: Scaling | None = None,
+) -> LanguageRun:
     """In virtual time, with the invariants checked after every event."""
-    controller = controller_of(case, coalesce)
+    controller = controller_of(case, coalesce, scaling)
     recorder, replicas, checked = Failing(), case.placed(), Checked(controller)
     layers = 2 * len(case.replicas)
     setup = DataPlaneSetup(
         ideal(case.cluster),
-        {"m": LayerStack("m", (1_000_000,) * layers, (1.0,) * layers, 1, 0, (), "made up")},
+        {"m": LayerStack("m", (case.layer_bytes,) * layers, (1.0,) * layers, 1, 0, (), "made up")},
         [one.model for one in replicas],
         [one.gpus for one in replicas],
         "direct",

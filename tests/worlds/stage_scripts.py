@@ -52,7 +52,7 @@ class AnythingGoes:
         alive = [one for one in stage.replicas if one.state != "draining"]
         if kind == "start" and stage.supply < stage.maximum and view.supply < view.max_replicas:
             source = "host" if host.has_copy(view.model, stage.index) and random.random() < 0.5 else "any"
-            free = [gpu.id for gpu in host.gpus if gpu.free_bytes >= stage.bytes]
+            free = [gpu.id for gpu in host.gpus if gpu.free_bytes >= stage.gpu_bytes]
             if free and host.free_cores >= view.cores_per_replica:
                 gpus = (random.choice(free),) if source == "host" or random.random() < 0.7 else ()
                 return (StartReplicas(stage.index, 1, "anything", gpus, source),)
