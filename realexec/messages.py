@@ -163,12 +163,16 @@ class StepsDone(NamedTuple):
 
 
 class Pulled(NamedTuple):
-    """From a worker: a unit is whole; with a ``cause`` it is not."""
+    """From a worker: a unit is whole; with a ``cause`` it is not.
+
+    ``lost_peer``: the slot of the worker that it was read from, where that one is what is lost.
+    """
 
     load: int
     unit: int
     size_bytes: int
     cause: str
+    lost_peer: int | None = None
 
 
 class Located(NamedTuple):
@@ -179,11 +183,15 @@ class Located(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """From a worker: a transfer has ended; ``cause`` is empty when all of it came."""
+    """From a worker: a transfer has ended; ``cause`` is empty when all of it came.
+
+    ``lost_peer``: as in `Pulled`.
+    """
 
     transfer: int
     moved_bytes: int
     cause: str
+    lost_peer: int | None = None
 
 
 class Alive(NamedTuple):

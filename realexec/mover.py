@@ -56,7 +56,7 @@ class Mover:
         try:
             self._bring(pull, weights)
         except PeerLost as error:
-            self._send(Pulled(pull.load, pull.unit, 0, str(error)))
+            self._send(Pulled(pull.load, pull.unit, 0, str(error), pull.source[1]))
         except Exception as error:
             self._send(Pulled(pull.load, pull.unit, 0, f"{type(error).__name__}: {error}"))
         else:
@@ -87,21 +87,22 @@ class Mover:
     def _fetch(
         self, transfer: int, source: int, segments: Sequence[Segment], ended: Callable[[bool], None]
     ) -> None:
-        cause = STOPPED if transfer in self._stopped_transfers else self._read(source, segments)
+        stopped = transfer in self._stopped_transfers
+        cause, lost_peer = (STOPPED, None) if stopped else self._read(source, segments)
         ended(not cause)
         moved_bytes = 0 if cause else sum(one.size_bytes for one in segments)
-        self._send(Fetched(transfer, moved_bytes, cause))
+        self._send(Fetched(transfer, moved_bytes, cause, lost_peer))
 
-    def _read(self, source: int, segments: Sequence[Segment]) -> str:
-        """Why not all came; empty: it did."""
+    def _read(self, source: int, segments: Sequence[Segment]) -> tuple[str, int | None]:
+        """Why not all came, and whether because ``source`` is lost; empty: it did."""
         try:
             if segments:
                 self._peers.read(source, segments)
         except PeerLost as error:
-            return str(error)
+            return str(error), source
         except Exception as error:
-            return f"{type(error).__name__}: {error}"
-        return ""
+            return f"{type(error).__name__}: {error}", None
+        return "", None
 
     def close(self) -> None:
         """Nothing is begun any more."""

@@ -1,5 +1,6 @@
 """The other workers of a run as one of them sees them: where their memory is, and how fast it may be read."""
 
+import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -43,6 +44,7 @@ class Peers:
         self._paths = paths
         self._addresses: list[Mapping[str, Any]] = []
         self._links: dict[int, Link] = {}
+        self._linking = threading.Lock()
 
     def address(self, regions: Mapping[str, int]) -> dict[str, Any]:
         """What the others need; ``regions``: where each begins."""
@@ -59,14 +61,31 @@ class Peers:
 
     def read(self, slot: int, segments: Sequence[Segment]) -> None:
         """Bring bytes of a peer's arena. Raises PeerLost."""
-        link = self._links.get(slot)
-        if link is None:
-            link = self._links[slot] = self._transport.connect(self._addresses[slot]["transport"])
+        link = self._link(slot)
         names = self._known(f"nic of host {slot}, out", f"nic of host {self.slot}, in")
-        if names and self._paths is not None:
-            self._paths.link(link, names).read(segments)
-        else:
-            link.read(segments)
+        try:
+            if names and self._paths is not None:
+                self._paths.link(link, names).read(segments)
+            else:
+                link.read(segments)
+        except PeerLost:
+            self._drop(slot, link)
+            raise
+
+    def _link(self, slot: int) -> Link:
+        """One for each peer, whichever thread reads first."""
+        with self._linking:
+            if slot not in self._links:
+                self._links[slot] = self._transport.connect(self._addresses[slot]["transport"])
+            return self._links[slot]
+
+    def _drop(self, slot: int, link: Link) -> None:
+        """The next read connects anew."""
+        with self._linking:
+            if self._links.get(slot) is link:
+                del self._links[slot]
+        with suppress(PeerLost, OSError):
+            link.close()
 
     def carry(self, name: str, size_bytes: int) -> None:
         """So many bytes have come by a path that is no link to a peer: they are as late as it is slow."""

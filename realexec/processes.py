@@ -19,6 +19,7 @@ from realexec.wire.frames import ChannelClosed, ProtocolError
 from realexec.wire.handshake import new_secret
 from realexec.wire.listener import Listener
 from realexec.wire.outbox import Outbox
+from realexec.worker_process import BEAT
 from serving.vocabulary.errors import UserError
 
 Inbox = queue.SimpleQueue[tuple[int, FromWorker]]
@@ -53,6 +54,7 @@ class WorkerProcess:
         self._ended = False  # its end is in the inbox, or nobody wants to know
         self._ready = False
         self._heard = False
+        self._beat_ns = 0  # when the process last said that it runs, by the clock that all of a host share
         self._silent_looks = 0
         self.process = _started(worker, {**start, "worker": worker, "epoch": epoch})
         self._clock = ProcessClock(self.process.pid)
@@ -92,6 +94,10 @@ class WorkerProcess:
             seconds, state = SILENT_LOOKS * LOOK_S, self._clock.state()
             self.lose(f"nothing was heard of the worker process for {seconds:g} s: {_WHY.get(state, _IDLE)}")
 
+    def runs_since(self, since_ns: int) -> bool:
+        """Whether it has said that it runs, later than then."""
+        return self._beat_ns > since_ns
+
     def lose(self, cause: str) -> None:
         """Tell the inbox that it is lost, once, and end it."""
         self._tell(Died(cause))
@@ -113,7 +119,9 @@ class WorkerProcess:
 
     def _take(self, head: dict[str, Any], payload: bytes) -> None:
         self._heard = True
-        if head.get("type") == "Beat":
+        if head.get("type") == BEAT:
+            sent_ns = head.get("sent_ns")
+            self._beat_ns = sent_ns if isinstance(sent_ns, int) else self._beat_ns
             return
         message = CODEC.decode(head, payload)
         if isinstance(message, Died):

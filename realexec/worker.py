@@ -36,7 +36,7 @@ from realexec.messages import (
 
 # A run without finishes says this often that it goes on, well within the driver's patience.
 ALIVE_NS: Final = 1_000_000_000
-# What data threads do, whatever the compute thread is at.
+# What data threads do, whatever the compute thread is at; what they must know before is told on the same way.
 _MOVED: Final = (Pull, StopPull, StopFetch, ForgetWeights)
 
 
@@ -85,6 +85,8 @@ class Worker:
                 message: ToWorker = self._connection.recv()
                 if isinstance(message, _MOVED):
                     self._memory.mover.handle(message)
+                elif isinstance(message, Meet):
+                    self._memory.peers.meet(message.addresses)
                 else:
                     self._inbox.put(message)
         except EOFError:
@@ -109,8 +111,6 @@ class Worker:
         match message:
             case Open():
                 self._open(message)
-            case Meet(addresses):
-                self._memory.peers.meet(addresses)
             case RunSteps():
                 self._send(self._run_steps(message))
             case StopSteps():

@@ -9,6 +9,7 @@ import os
 import queue
 import signal
 import threading
+import time
 import traceback
 from typing import Any, Final
 
@@ -21,7 +22,7 @@ from realexec.wire.listener import dial
 
 # A thread of the worker says so often that the process runs, whatever its other threads are at.
 BEAT_S: Final = 0.5
-BEAT: Final = {"type": "Beat"}
+BEAT: Final = "Beat"
 # The driver starts workers one after the other, and may be busy with that when one connects.
 _JOIN_S: Final = 60.0
 
@@ -83,7 +84,7 @@ class Control:
         pause = threading.Event()
         try:
             while True:
-                self._channel.send(BEAT)
+                self._channel.send({"type": BEAT, "sent_ns": time.monotonic_ns()})
                 pause.wait(BEAT_S)
         except ChannelClosed:
             return

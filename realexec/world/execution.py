@@ -15,6 +15,7 @@ from realexec.report import Moved, RunReport
 from realexec.tracking import Tracker
 from realexec.world.actions import World
 from realexec.world.arrivals import Arrivals
+from realexec.world.doubts import LOOK_S, Doubts
 from realexec.world.slots import Pool
 from serving.vocabulary.actions import Action
 from serving.vocabulary.events import Arrived, Event, Opened, Woke
@@ -23,8 +24,6 @@ from serving.vocabulary.units import NS_PER_S
 
 # So many looks of a controller at itself, with nothing under way between them, and it waits for nothing.
 IDLE_LOOKS: Final = 1000
-# Before a run is called stalled: the end of a process is told within milliseconds, of a stopped one in 4 s.
-LAST_WORDS_S: Final = 6.0
 
 
 class Controller(Protocol):
@@ -69,6 +68,7 @@ class Execution:
         self._opens = opens
         self._counts = step_counts_of(controller, _AllTold(), journal is not None)
         self._idle_looks = 0
+        self._doubts = Doubts(world.slots)
         self._lost: list[tuple[int, str]] = []
         self._decide_ns = array("q")
         self._lateness_ns = array("q")
@@ -126,14 +126,16 @@ class Execution:
         """
         if self._world.facts:
             return self._world.facts.popleft()
+        settled = self._doubts.settled()
+        if settled is not None:
+            return self._fact(*settled)
         if arrivals.request is None:
             self._refuse_stall()
         due_ns = [one for one in (self._arrival_ns(arrivals), self._world.wake_ns) if one is not None]
         wait_s = min([(one - self._now_ns()) / NS_PER_S for one in due_ns] + [self._patience_s()])
         try:
-            if wait_s > 0:
-                return self._fact(*self._pool.inbox.get(timeout=wait_s))
-            return self._fact(*self._pool.inbox.get_nowait())
+            told = self._pool.inbox.get(wait_s > 0, wait_s)
+            return None if self._doubts.puts_off(*told) else self._fact(*told)
         except queue.Empty:
             self._end_silent_workers()
             return self._due(arrivals)
@@ -198,7 +200,8 @@ class Execution:
     def _patience_s(self) -> float:
         """How long until the first run in flight has been silent for too long."""
         since_ns = self._world.runs.first_heard_ns(self._now_ns())
-        return max(since_ns + self._report_timeout_ns - self._now_ns(), 0) / NS_PER_S
+        left_s = max(since_ns + self._report_timeout_ns - self._now_ns(), 0) / NS_PER_S
+        return min(left_s, LOOK_S) if self._doubts else left_s
 
     def _end_silent_workers(self) -> None:
         """A process that hangs is a process that is gone."""
@@ -214,12 +217,19 @@ class Execution:
             )
 
     def _stays_silent(self) -> bool:
-        """Whether no worker tells of anything: a peer may tell of one that died before its end is known."""
-        deadline_s = time.monotonic() + LAST_WORDS_S
+        """Whether every worker says that it runs, and none tells of more: an end may not be known yet.
+
+        One that says nothing for too long, and is not found to be lost either, is ended.
+        """
+        slots, since_ns = self._world.slots, time.monotonic_ns()
         while self._pool.inbox.empty():
-            if time.monotonic() > deadline_s:
-                return True
-            time.sleep(0.01)
+            unknown = slots.unknown_since(since_ns)
+            if not unknown:
+                return self._pool.inbox.empty()
+            if time.monotonic_ns() - since_ns > self._report_timeout_ns:
+                for slot in unknown:
+                    slots.end(slot)
+            time.sleep(LOOK_S)
         return False
 
     def _now_ns(self) -> int:

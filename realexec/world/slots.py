@@ -15,6 +15,9 @@ class Worker(Protocol):
     def send(self, message: ToWorker) -> None:
         """Hand over a message; returns at once."""
 
+    def runs_since(self, since_ns: int) -> bool:
+        """Whether it has said that it runs, later than then (``time.monotonic_ns``)."""
+
 
 class Pool(Protocol):
     """What is needed of `realexec.processes.WorkerPool`."""
@@ -68,6 +71,16 @@ class Slots:
     def tell(self, replica: int, message: ToWorker) -> None:
         """To the worker of a replica."""
         self.send(self._slot_of[replica], message)
+
+    def runs_since(self, slot: int, since_ns: int) -> bool:
+        """Whether the worker of a slot has said that it runs, later than then."""
+        said: bool = self._pool.workers[slot].runs_since(since_ns)
+        return said
+
+    def unknown_since(self, since_ns: int) -> list[int]:
+        """Slots whose workers are not known to be dead, and have not said since then that they run."""
+        live = (slot for slot in range(len(self)) if slot not in self.dead)
+        return [slot for slot in live if not self.runs_since(slot, since_ns)]
 
     def end(self, slot: int) -> None:
         """End a worker that hangs; its end reaches the inbox like any other's."""

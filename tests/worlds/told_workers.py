@@ -28,9 +28,13 @@ class ToldWorker:
     slot: int
     log: list[tuple[int, ToWorker]]
     process: Any = None
+    beat_ns: int = 0
 
     def send(self, message: ToWorker) -> None:
         self.log.append((self.slot, message))
+
+    def runs_since(self, since_ns: int) -> bool:
+        return self.beat_ns > since_ns
 
 
 @dataclass
