@@ -1,5 +1,7 @@
 """``config=DIR``: the configuration of an earlier run as the defaults of a new one.
 
+That of a run on real workers may be simulated: the same requests and policies, on simulated workers.
+
 The file has values only; what follows another key is made to follow it again, so that one word on top
 changes what it would have changed in the first run. An option on top replaces its whole group, unless the
 run had it already.
@@ -11,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from experiments.compose.resolved import read_resolved
-from experiments.config.config import Kind, PolicyConfig, RunConfig
+from experiments.config.config import FLOAT32, Kind, PolicyConfig, RunConfig
 from experiments.config.folder_kind import another_kind
 from experiments.config.options import option_file, option_groups
 from experiments.config.overrides import Override, echo
@@ -41,6 +43,8 @@ def run_again(
     """
     path = _file(word)
     saved = read_resolved(path)
+    if (saved.kind, kind) == ("realexec", "simulate"):
+        saved = twin_of(saved)
     if saved.kind != kind:
         command = _COMMANDS.get(saved.kind, "the version that wrote it")
         raise UserError(f"{path} is of a run by {command}: write {command} {word}")
@@ -62,6 +66,12 @@ def run_again(
         into, chosen = (data[owner], composed[owner]) if owner else (data, composed)
         into[leaf] = chosen[leaf]
     return data, paths
+
+
+def twin_of(real: RunConfig) -> RunConfig:
+    """The simulation of a run on real workers: a GPU per worker, and no tokens to compute."""
+    model = dataclasses.replace(real.model, checkpoint=None, dtype=FLOAT32)
+    return dataclasses.replace(real, kind="simulate", workers=None, model=model)
 
 
 def _file(word: Override) -> Path:

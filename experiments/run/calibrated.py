@@ -178,7 +178,7 @@ def write_profile(target: Path, config: RunConfig, found: Measured, record: Mapp
             *(f"{NOISE_LABEL}{one}" for one in found.noise),
             f"code {record['code']['version']}, commit {record['code']['commit']}, torch {made['torch']}",
             f"{CALIBRATION} has the spread of repeats, links and starts, sha256 {digest}",
-            "of prompts in several chunks the last chunk alone is here",
+            "of prompts in several chunks the last one of two alone is here",
         ),
     )  # fmt: skip
     rows: list[Row] = [(*step, spread.repeats, spread.median / 1e6) for step, spread in found.steps.items()]

@@ -6,6 +6,8 @@ from typing import Any, Final, NamedTuple
 # Contexts of one sequence, and prompts in tokens; those beyond what the engine takes are left out.
 _CONTEXTS: Final = (16, 128, 512, 1024)
 _PROMPTS: Final = (8, 16, 32, 64, 96, 128, 192)
+# Live passes run whole prompts, however long.
+_WHOLE: Final = (512, 1024)
 _MIXED: Final = (32, 128)
 _CHUNKS: Final = (2, 4)
 
@@ -64,17 +66,19 @@ def plan_of(max_seqs: int, batch_tokens: int, kv_tokens: int, repeats: int, quic
 
     ``quick``: few points, for a look or a test.
     """
+    longest = max(-(-kv_tokens // max_seqs), _CONTEXTS[0])
     prompts = tuple(one for one in _PROMPTS if one < batch_tokens)
+    whole = tuple(sorted({*(one for one in _WHOLE if batch_tokens < one < longest), longest}))
     powers = {1 << at for at in range(max_seqs.bit_length())}
     sequences = (max_seqs, 1) if quick else sorted(powers | {max_seqs}, reverse=True)
-    longest = max(-(-kv_tokens // max_seqs), _CONTEXTS[0])
     contexts = tuple(sorted({*(one for one in _CONTEXTS if one < longest), longest}))
     if quick:
         contexts, prompts = tuple(dict.fromkeys((contexts[0], contexts[-1]))), prompts[1:4:2]
+        whole = whole[-1:]
     return Plan(
         contexts,
         tuple(dict.fromkeys(sequences)),
-        (*prompts, batch_tokens),
+        tuple(sorted({*prompts, batch_tokens, *whole})),
         tuple(one for one in _MIXED if one <= batch_tokens)[: 1 if quick else None],
         tuple(one for one in _CHUNKS if 16 * one <= batch_tokens)[: 1 if quick else None],
         batch_tokens,

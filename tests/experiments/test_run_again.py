@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from experiments import cli
+from experiments import cli, realexec_cli
 from experiments.compose.compose import load_config
 from experiments.compose.resolved import resolved_yaml
 from experiments.config.config import Kind, RunConfig
@@ -150,14 +150,31 @@ def test_policies_of_ones_own_are_named_again_or_replaced(folder: Path) -> None:
     assert load_config(other, "simulate").system.dispatch.params["most"] == 9
 
 
+def test_a_run_on_real_workers_is_simulated_with_as_many(here: Path) -> None:
+    real = saved(
+        here, "realexec", ["workers=3", "engine.max_num_seqs=4", "system=blitzscale", "model.dtype=bfloat16"]
+    )
+    twin = load_config(["config=run", "seed=3", "out=twin"], "simulate")
+    assert (twin.kind, twin.workers, twin.cluster.gpus, twin.cluster.topology) == (
+        "simulate",
+        None,
+        3,
+        "local_3x1",
+    )
+    assert (twin.seed, twin.model.dtype, twin.model.name) == (3, "float32", real.model.name)
+    for group in ("engine", "system", "cluster", "trace", "migration", "slo"):
+        assert getattr(twin, group) == getattr(real, group)
+    assert cli.run(["simulate", "config=run", "trace.limit=5", "out=twin"]) == 0
+
+
 def test_what_cannot_be_run_again_is_told(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def refused(*words: str) -> str:
         return sentence(["simulate", "config=run", *words], capsys)
 
     assert "run has no config.yaml: write config=DIR" in refused("out=x")
-    saved(here, "realexec", ["workers=2"])
-    assert "of a run by realexec run: write realexec run config=run" in refused("out=x")
     config = saved(here, "simulate", TINY)
+    real = sentence(["run", "config=run", "out=x"], capsys, realexec_cli.run)
+    assert "of a run by servetwin simulate: write servetwin simulate config=run" in real
     assert "out is missing" in refused()
     assert "config is given twice" in refused("config=run", "out=x")
     text = resolved_yaml(config)
