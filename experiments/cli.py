@@ -19,6 +19,7 @@ USAGE = """servetwin: a laboratory for elastic LLM serving
                                               (name policies of your own again: system/dispatch=module:Class)
   servetwin story DIR request=17              what happened to one request (or instance=3) (story --help)
   servetwin timeline DIR                      the journal for Perfetto: instances, loads, transfers, decisions
+  servetwin export DIR to=aiperf out=FILE     under the names of AIPerf, inference-perf or vLLM's benchmark
   servetwin compare DIR DIR ...               runs side by side: who is better, by how much, what differs
   servetwin compare DIR MEASURED              how far a run is from a measured one (compare --help)
   servetwin support model=M gpu=G tp=N        which step times and how much KV memory a combination has
@@ -57,6 +58,7 @@ def run(words: Sequence[str]) -> int:
         "replay": _replay,
         "story": _story,
         "timeline": _timeline,
+        "export": _export,
         "compare": _compare,
         "support": _support,
         "profile": _profile,
@@ -168,6 +170,12 @@ def _timeline(words: Sequence[str]) -> int:
     from experiments.commands.timeline import timeline
 
     return timeline(words)
+
+
+def _export(words: Sequence[str]) -> int:
+    from experiments.commands.export import export
+
+    return export(words)
 
 
 def _doctor(words: Sequence[str]) -> int:

@@ -19,7 +19,7 @@ _ASKING: Final = ("-h", "--help")
 # They print a help text of their own.
 _SELF_EXPLAINING: Final = (
     "story", "compare", "support", "profile", "traces", "reproduce", "sweep", "plan", "new-policy",
-    "timeline", "calibrate",
+    "timeline", "calibrate", "export",
 )  # fmt: skip
 _LONGEST_SENTENCE: Final = 1500
 

@@ -209,7 +209,7 @@ ROOMS = {
     ),
     "experiments": (
         "config", "policy", "compose", "build", "results", "story", "report", "run", "sweep", "compare",
-        "reproduce", "llumnix", "quart", "plan", "commands", "cli", "realexec_cli",
+        "export", "reproduce", "llumnix", "quart", "plan", "commands", "cli", "realexec_cli",
     ),
 }  # fmt: skip
 

@@ -1,0 +1,71 @@
+"""``servetwin export``: a run's requests in another tool's form."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from experiments.commands.process import telling
+from serving.vocabulary.errors import UserError
+
+USAGE: Final = """servetwin export: a run's numbers under the names of other tools
+
+  servetwin export DIR to=aiperf out=FILE            statistics, as profile_export_aiperf.json
+  servetwin export DIR to=aiperf_records out=FILE    a line per request, as profile_export.jsonl
+  servetwin export DIR to=inference_perf out=FILE    as summary_lifecycle_metrics.json
+  servetwin export DIR to=vllm_bench out=FILE        as vllm bench serve --save-result --save-detailed
+
+DIR is the out= of servetwin simulate or realexec run. overwrite=true replaces FILE.
+"""
+_KEYS: Final = ("to", "out", "overwrite")
+
+
+def export(words: Sequence[str]) -> int:
+    """Exit status 0. UserError for a folder of something else and a file that cannot be written."""
+    if not words or any(word in ("-h", "--help", "help") for word in words):
+        with telling():
+            print(USAGE, end="")
+        return 0 if words else 2
+    from experiments.compare.own_result import read_result
+    from experiments.export.told import told
+
+    folder, *rest = words
+    given = _given(rest)
+    writes = _forms()
+    if given.get("to") not in writes or "out" not in given:
+        raise UserError(f"write servetwin export DIR to={'|'.join(writes)} out=FILE")
+    path = Path(given["out"]).expanduser()
+    if path.exists() and given.get("overwrite") != "true":
+        raise UserError(f"out={path} is there: write overwrite=true to replace it, or another out=")
+    run = told(read_result(Path(folder).expanduser()))
+    text = writes[given["to"]](run)
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(path)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise UserError(f"out={path} cannot be written ({error.strerror}): write another path") from error
+    with telling():
+        print(f"{run.count} requests in {path}")
+    return 0
+
+
+def _forms() -> dict[str, Callable[..., str]]:
+    from experiments.export import aiperf, inference_perf, vllm_bench
+
+    return {
+        "aiperf": aiperf.statistics,
+        "aiperf_records": aiperf.records,
+        "inference_perf": inference_perf.summary,
+        "vllm_bench": vllm_bench.report,
+    }
+
+
+def _given(words: Sequence[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for word in words:
+        key, _, text = word.partition("=")
+        if key not in _KEYS or not text or key in found:
+            raise UserError(f"{word} is one word too many: write servetwin export DIR to=aiperf out=FILE")
+        found[key] = text
+    return found

@@ -1,0 +1,1 @@
+"""A run's requests under the names that other tools give them."""
