@@ -65,6 +65,7 @@ class StepProfile:
     """Measured steps with their stamp.
 
     ``includes_overhead``: the engine's own time is in them (whole steps); else they are sums of operations.
+    ``apart``: the engine runs each chunk of a step, and its decodes, as a pass of its own.
     ``repeat_spread``: p95 of how far repeats of one step lie from their mean, as a share; None: no repeats.
     """
 
@@ -72,6 +73,7 @@ class StepProfile:
     steps: Steps
     includes_overhead: bool
     repeat_spread: float | None = None
+    apart: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,12 +3,12 @@
 Prompts: seconds = D(tokens) + q * squares, q fitted once, D a line through what is left at each measured
 number of tokens. Decodes: at each measured number of sequences a line through the measured contexts, and
 between two such numbers the mean at the same context of each. A step with both is the larger start of the
-two, plus both attentions.
+two, plus both attentions; of an engine that runs chunks and decodes one after the other the sum of all.
 """
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -52,7 +52,10 @@ class DecodeLine:
 
 @dataclass(frozen=True, slots=True)
 class WholeStepModel:
-    """The protocol is StepModel's. ``sequences``: of each decode line; ``tokens`` and ``dense``: D."""
+    """The protocol is StepModel's. ``sequences``: of each decode line; ``tokens`` and ``dense``: D.
+
+    ``apart``: D is of one chunk, and chunks and decodes follow each other.
+    """
 
     sequences: tuple[int, ...]
     lines: tuple[DecodeLine, ...]
@@ -65,6 +68,7 @@ class WholeStepModel:
     includes_overhead: bool
     labels: tuple[str, ...] = ()
     errors: StepErrors = ROUGH
+    apart: bool = False
 
     @property
     def interplay(self) -> Interplay | None:
@@ -75,6 +79,9 @@ class WholeStepModel:
         """What does not depend on contexts."""
         if prefill_tokens == 0:
             return self._decode_s(decode_sequences, 0.0)
+        if self.apart:
+            chunks_s = prefill_sequences * self._dense_s(prefill_tokens / prefill_sequences)
+            return chunks_s + (self._decode_s(decode_sequences, 0.0) if decode_sequences else 0.0)
         alone_s = self._dense_s(prefill_tokens + decode_sequences)
         return alone_s if decode_sequences == 0 else max(alone_s, self._decode_s(decode_sequences, 0.0))
 
@@ -139,22 +146,37 @@ class WholeStepModel:
         return times[0] + (n - low) / (high - low) * (times[1] - times[0])
 
 
-def fitted_whole_steps(steps: Steps) -> tuple[WholeStepModel, tuple[str, ...]]:
-    """The model of measured steps, without words, and notes on what was assumed in it."""
+def fitted_whole_steps(steps: Steps, apart: bool = False) -> tuple[WholeStepModel, tuple[str, ...]]:
+    """The model of measured steps, without words, and notes on what was assumed in it.
+
+    ``apart``: as of a `StepProfile`.
+    """
     decode, prefill = steps.where(steps.phase("decode")), steps.where(steps.phase("prefill"))
     if not len(decode) or not len(prefill):
         raise HardwareError("a whole-step model needs steps with prompts alone and with decodes alone")
     sequences, lines = _decode_lines(decode)
+    prefill = _one_chunk_each(prefill) if apart else prefill
     square_s, notes = _square_s(prefill)
-    tokens, dense = _dense_line(prefill, square_s, sequences, lines)
+    tokens, dense = _dense_line(prefill, square_s, () if apart else sequences, lines)
     limits = StepLimits(
         int(steps.decode_sequences.max()),
         int(steps.context_tokens.max()),
         int(steps.prefill_tokens.max()),
         int(steps.prompt_ends.max()),
     )
-    model = WholeStepModel(sequences, lines, tokens, dense, square_s, limits, "", "", True)
+    model = WholeStepModel(sequences, lines, tokens, dense, square_s, limits, "", "", True, apart=apart)
     return model, notes
+
+
+def _one_chunk_each(prefill: Steps) -> Steps:
+    """Of passes that follow each other each takes its part."""
+    chunks = prefill.prefill_sequences
+    return replace(
+        prefill,
+        prefill_tokens=prefill.prefill_tokens // chunks,
+        prefill_sequences=np.ones_like(chunks),
+        seconds=prefill.seconds / chunks,
+    )
 
 
 def _decode_lines(decode: Steps) -> tuple[tuple[int, ...], tuple[DecodeLine, ...]]:

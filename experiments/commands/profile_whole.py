@@ -47,7 +47,7 @@ def check_whole(folder: Path) -> None:
 
     loaded = read_step_profile(folder)
     profile = loaded.profile
-    model, notes = whole_step_model(profile), fitted_whole_steps(profile.steps)[1]
+    model, notes = whole_step_model(profile), fitted_whole_steps(profile.steps, profile.apart)[1]
     with telling():
         print(f"{folder}\n{stamp_text(profile.stamp, loaded.digest)}")
         print("\n".join(f"  {line}" for line in (*_held(profile), *(f"note: {note}" for note in notes))))
@@ -59,7 +59,7 @@ def check_whole(folder: Path) -> None:
         )
         print("\nError of whole steps on grid lines kept from the model, in percent.\n")
         print("| phase | points | out of range | mean | p95 | bias |\n|---|---|---|---|---|---|")
-        for one in held_out_whole_steps(profile.steps):
+        for one in held_out_whole_steps(profile.steps, profile.apart):
             numbers = f"{one.mean_percent:.1f} | {one.p95_percent:.1f} | {one.bias_percent:+.1f}"
             print(f"| {one.phase} | {one.rows} | {one.refused} | {numbers} |")
         print()
@@ -118,6 +118,8 @@ def _held(profile: "StepProfile") -> list[str]:
 
     steps, lines = profile.steps, list[str]()
     lines.append(f"holds: {'whole steps' if profile.includes_overhead else 'sums of operations'}")
+    if profile.apart:
+        lines.append("chunks and decodes of a step: one after the other")
     for phase in PHASES:
         rows = steps.where(steps.phase(phase))
         lines.append(f"{phase}: {_ranges(rows) if len(rows) else 'not measured'}")

@@ -184,4 +184,5 @@ def write_profile(target: Path, config: RunConfig, found: Measured, record: Mapp
     rows: list[Row] = [(*step, spread.repeats, spread.median / 1e6) for step, spread in found.steps.items()]
     if target.exists():
         shutil.rmtree(target)
-    write_step_profile(target, stamp, True, rows, {CALIBRATION: text})
+    # A worker runs each chunk and then its decodes (realexec/step_engine.py).
+    write_step_profile(target, stamp, True, rows, {CALIBRATION: text}, apart=True)

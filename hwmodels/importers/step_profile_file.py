@@ -26,7 +26,9 @@ COUNTS: Final = (
 HOLDS: Final = {"steps": True, "operations": False}
 _TEXTS: Final = ("gpu", "model", "engine", "engine_version", "precision", "source", "licence")
 _KEYS: Final = ("format", "schema", "tp", "holds", *_TEXTS)
-_OPTIONAL: Final = ("notes",)
+_OPTIONAL: Final = ("notes", "chunks")
+# Whether an engine computes the chunks and decodes of a step at once, or one after the other.
+TOGETHER, APART = "together", "apart"
 
 
 def is_step_profile(path: Path) -> bool:
@@ -52,7 +54,8 @@ def read_step_profile(folder: Path) -> LoadedSteps:
             raise HardwareError(f"{table.path} has no steps with {alone}; measure some of each")
     stamp = _stamp(meta, table)
     stamp = replace(stamp, notes=(*stamp.notes, *notes))
-    profile = StepProfile(stamp, steps, HOLDS[meta.entries["holds"]], spread)
+    apart = meta.entries.get("chunks") == APART
+    profile = StepProfile(stamp, steps, HOLDS[meta.entries["holds"]], spread, apart)
     return LoadedSteps(profile, table.sha256)
 
 
@@ -71,7 +74,9 @@ def _meta(folder: Path) -> Meta:
         raise HardwareError(
             f"{path} has an unknown key {str(unknown[0])!r}; write only {', '.join((*_KEYS, *_OPTIONAL))}"
         )
-    wanted = {"format": (FORMAT,), "schema": (SCHEMA,), "holds": tuple(HOLDS)}
+    wanted: dict[str, tuple[Any, ...]] = {"format": (FORMAT,), "schema": (SCHEMA,), "holds": tuple(HOLDS)}
+    if "chunks" in entries:
+        wanted["chunks"] = (TOGETHER, APART)
     for key, values in wanted.items():
         if entries[key] not in values:
             raise HardwareError(f"{path}: {key} is {entries[key]!r}; write {' or '.join(map(str, values))}")

@@ -10,7 +10,7 @@ from typing import Final
 
 from hwmodels.errors import HardwareError
 from hwmodels.importers.splitwise import LICENCE, SOURCE, read_splitwise
-from hwmodels.importers.step_profile_file import COUNTS, FORMAT, HOLDS, META, SCHEMA, TABLES
+from hwmodels.importers.step_profile_file import APART, COUNTS, FORMAT, HOLDS, META, SCHEMA, TABLES
 from hwmodels.profile import Stamp
 
 # As Splitwise's table calls the GPUs of the catalogue.
@@ -26,11 +26,12 @@ def write_step_profile(
     includes_overhead: bool,
     rows: Iterable[Row],
     beside: Mapping[str, str] | None = None,
+    apart: bool = False,
 ) -> None:
     """``folder`` with meta.yaml and steps.csv, at once or not at all; it must not exist.
 
     Rows of the same step may repeat; ``stamp.files`` and ``stamp.error_band`` are not written. ``beside``:
-    texts of more files in it, by name.
+    texts of more files in it, by name. ``apart``: chunks and decodes are passes of their own.
     """
     holds = next(word for word, whole in HOLDS.items() if whole == includes_overhead)
     words = {
@@ -38,6 +39,8 @@ def write_step_profile(
         "engine": stamp.engine, "engine_version": stamp.engine_version, "precision": stamp.precision,
         "holds": holds, "source": stamp.source, "licence": stamp.licence,
     }  # fmt: skip
+    if apart:
+        words["chunks"] = APART
     if stamp.notes:
         words["notes"] = list(stamp.notes)
     made = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")

@@ -20,7 +20,7 @@ WORDS = (
     "simulate", "model=tiny_llama", "cluster=local", "cluster.gpus=2", "engine=own_workers",
     "engine.max_num_seqs=8", "engine.max_num_batched_tokens=256", "engine.kv_tokens=16384", "uncertainty=off",
     "trace=azure_conv_like", "trace.limit=40", "trace.tokens_scale=0.1",
-    "trace.rate_per_s=60", "journal=true",
+    "trace.rate_per_s=25", "journal=true",
 )  # fmt: skip
 DRIFTS = (0.97, 0.99, 1.0, 1.01, 1.03)
 

@@ -88,6 +88,7 @@ def remove(name: str) -> Callable[[Path], None]:
         (change_meta("tp: 1", "tp: 1\nfast: true"), "meta.yaml has an unknown key 'fast'"),
         (change_meta('"servetwin-steps"', "other"), "format is 'other'; write servetwin-steps"),
         (change_meta('"steps"', "half"), "holds is 'half'; write steps or operations"),
+        (change_meta("schema: 1", "schema: 1\nchunks: 2"), "chunks is 2; write together or apart"),
         (change_meta('"a100_80g"', "a100"), "a100"),
         (change_meta('"made up"', '""'), "source is ''; write a text that is not empty"),
         (add_row("0,0,0,0,0,1,5000"), "is a step of nothing"),
@@ -149,6 +150,24 @@ def test_measured_steps_take_what_was_measured(tmp_path: Path) -> None:
     assert rows.mixed(0, 0, ((0, 512, 256),)) / FIXED_PER_S == pytest.approx(
         law_s(256, 1, 512, 0, 0), rel=1e-8
     )
+
+
+def test_chunks_and_decodes_that_follow_each_other_are_summed(tmp_path: Path) -> None:
+    def law(new: int, chunks: int, cached: int, n: int, context: int) -> float:
+        squares = new * (new / chunks + 2 * cached) if chunks else 0.0
+        return chunks * 0.002 + 1e-4 * new + 2e-9 * squares + (0.004 + 1e-4 * n + 3e-8 * context if n else 0)
+
+    rows = [*grid(law), (512, 4, 0, 0, 0, 3, law(512, 4, 0, 0, 0))]
+    write_step_profile(tmp_path / "p", STAMP, True, rows, apart=True)
+    profile = read(tmp_path / "p")
+    assert profile.apart and not read(folder(tmp_path / "q")).apart
+    compiled = StepRows(whole_step_model(profile))
+    chunks = [(0, 0, 100), (1, 0, 200), (2, 0, 300)]
+    wanted = sum(law(new, 1, 0, 0, 0) for _, _, new in chunks) + law(0, 0, 0, 16, 4096)
+    assert compiled.mixed(16, 4096, chunks) / FIXED_PER_S == pytest.approx(wanted, rel=1e-3)
+    assert {
+        one.phase: one.mean_percent < 0.01 for one in held_out_whole_steps(profile.steps, True)
+    } == dict.fromkeys(("decode", "prefill", "mixed"), True)
 
 
 def test_between_the_lines_a_step_lies_between_its_neighbours(tmp_path: Path) -> None:
