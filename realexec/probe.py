@@ -5,14 +5,19 @@ import os
 from pathlib import Path
 from typing import Any, Final
 
+from realexec.transports import registry
+
 # Where Linux lists RDMA devices, hardware or software (rdma_rxe).
 INFINIBAND: Final = Path("/sys/class/infiniband")
 
 
 def probe(infiniband: Path = INFINIBAND) -> dict[str, Any]:
     """Facts about this machine: ``cpus``, ``memory_bytes``, ``torch``, ``transformers`` (versions or None),
-    ``cuda_devices``, ``rdma_devices`` (names), and ``missing`` (sentences, empty when nothing is).
+    ``cuda_devices``, ``rdma_devices`` (names), ``transports`` (what keeps this machine from each, or None),
+    ``transport`` (by which workers read each other's memory, unless a run says another), and ``missing``
+    (sentences, empty when nothing is).
     """
+    transports = registry.missing()
     torch = _version("torch")
     transformers = _version("transformers")
     cuda = _cuda_devices() if torch else []
@@ -24,6 +29,8 @@ def probe(infiniband: Path = INFINIBAND) -> dict[str, Any]:
         "transformers": transformers,
         "cuda_devices": cuda,
         "rdma_devices": rdma,
+        "transports": transports,
+        "transport": next((name for name, lack in transports.items() if lack is None), None),
         "missing": _missing(torch, transformers, cuda, rdma),
     }
 

@@ -11,6 +11,7 @@ from experiments.build.hardware import Hardware
 from experiments.build.hosted import hosted_models
 from experiments.config.config import RunConfig
 from serving.controller import Controller
+from serving.vocabulary.errors import UserError
 from serving.vocabulary.replica import Replica
 
 if TYPE_CHECKING:
@@ -41,6 +42,21 @@ def fleet_of(
         hosts_cache=config.system.elastic,
         kv_bytes=kv_bytes,
         rates=rates_of(config),
+        transport=transport_of(config),
+    )
+
+
+def transport_of(config: RunConfig) -> str:
+    """By which workers read each other's memory: the one asked for, or the first that this machine has."""
+    from realexec.transports.registry import missing
+
+    lacks = {name: lack for name, lack in missing().items() if config.transport in (None, name)}
+    for name, lack in lacks.items():
+        if lack is None:
+            return name
+    causes = "; ".join(f"{name}: {lack}" for name, lack in lacks.items())
+    raise UserError(
+        f"workers cannot read each other's memory here ({causes}): write transport=NAME of another"
     )
 
 

@@ -8,7 +8,16 @@ from experiments.compose.clusters import check_rates
 from experiments.compose.migration_checks import check_migrations
 from experiments.compose.stage_checks import check_stages
 from experiments.compose.start_checks import check_instance_starts
-from experiments.config.config import ANY_DRIVER, DTYPES, ESTIMATES, FLOAT32, STARTS, STEP_TIMES, RunConfig
+from experiments.config.config import (
+    ANY_DRIVER,
+    DTYPES,
+    ESTIMATES,
+    FLOAT32,
+    STARTS,
+    STEP_TIMES,
+    TRANSPORTS,
+    RunConfig,
+)
 from experiments.config.data_parallel import check_data_parallel
 from experiments.config.faults_config import check_faults
 from experiments.config.instances_config import RESERVES, check_instances
@@ -44,6 +53,8 @@ def check(config: RunConfig) -> None:
             f"driver.carries_out={config.driver.carries_out} is for simulations: leave it out, for real "
             "workers carry out what they can"
         )
+    if config.transport not in (None, *TRANSPORTS):
+        raise UserError(f"transport={config.transport} is unknown: write one of {', '.join(TRANSPORTS)}")
     _check_worker_model(config)
     _check_uncertainty(config)
     check_instances(config.system.instances, config.system.scaler.name, config.system.live.name)

@@ -41,6 +41,8 @@ def resolved_yaml(config: RunConfig) -> str:
     data = dataclasses.asdict(config)
     if config.workers is None:
         del data["workers"]
+    if config.transport is None:
+        del data["transport"]
     if config.models == ONE:
         del data["models"]
     if config.series == NO_SERIES:
@@ -102,6 +104,7 @@ def read_resolved(path: Path | str) -> RunConfig:
         raise UserError(f"{path} is not YAML ({reason}): give the config.yaml of a result folder") from error
     if isinstance(data, dict):
         data.setdefault("workers", None)
+        data.setdefault("transport", None)
         data.setdefault("models", dataclasses.asdict(ONE))
         data.setdefault("series", dataclasses.asdict(NO_SERIES))
         data.setdefault("faults", dataclasses.asdict(NO_FAULTS))

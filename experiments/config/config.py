@@ -16,6 +16,7 @@ Kind = Literal["simulate", "realexec"]
 ESTIMATES: Final = ("model", "artefact")
 STARTS: Final = ("warm", "host", "ssd", "remote")
 FLOAT32: Final = "float32"
+TRANSPORTS: Final = ("shared_memory", "tcp")  # by which real workers read each other's memory
 DTYPES: Final = (FLOAT32, "bfloat16")  # what real workers compute in
 STEP_TIMES: Final = ("auto", "whole_step", "op_table", "linear", "calibrated_roofline", "roofline")
 
@@ -199,6 +200,8 @@ STAY: Final = PolicyConfig("none", "", {})
 class RunConfig:
     """Everything one run depends on. ``workers`` is None in a simulation.
 
+    ``transport``: by which real workers read each other's memory, of ``TRANSPORTS``; None: the first of them
+    that the machine has.
     ``estimates``: what policies assume about speed: ``model`` (this run's own step times and links) or
     ``artefact`` (the constants that BlitzScale's authors ship). ``uncertainty``: ``on`` evaluates the run at
     the ends of its step times' error as well (``experiments.run.ends``), ``off`` does not.
@@ -224,3 +227,4 @@ class RunConfig:
     out: str
     overwrite: bool
     workers: int | None
+    transport: str | None = None

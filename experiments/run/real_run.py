@@ -71,7 +71,8 @@ def real_run(
             on_progress=None if on_progress is None else lambda ended, _: on_progress(ended, total),
             fleet=fleet,
         )
-    real = {"policies": watch.section(), **moved_section(report, fleet.rates)}
+    moved = moved_section(report, fleet.rates) | {"transport": fleet.transport}
+    real = {"policies": watch.section(), **moved}
     return _summary(prepared, controller, metrics, report, folder, config_yaml, model, real, sink)
 
 

@@ -341,6 +341,8 @@ def test_probe_tells_what_is_there_and_what_is_missing(tmp_path: Path) -> None:
     assert found["cpus"] >= 1 and found["memory_bytes"] > 1 << 20
     assert found["torch"] is not None
     assert found["rdma_devices"] == [] and any("RDMA" in sentence for sentence in found["missing"])
+    assert found["transports"] == {"shared_memory": None, "tcp": None}
+    assert found["transport"] == "shared_memory"
     (tmp_path / "mlx5_0").mkdir()
     equipped = probe(tmp_path)
     assert equipped["rdma_devices"] == ["mlx5_0"]
