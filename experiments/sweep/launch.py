@@ -77,6 +77,12 @@ def _ray(launch: Launch, points: Sequence[Point]) -> Finished:
         tasks = [(point, launch.folder_of(point)) for point in points]
         for place, outcome in crew.map_unordered(lambda one, task: one.carry_out.remote(*task), tasks):
             yield by_place[place], outcome
+    except ray.exceptions.RayActorError as error:
+        missing = str(error).strip().rpartition("\n")[2]
+        raise UserError(
+            f"a process of the Ray cluster ended ({missing}): install this version of servetwin on its nodes, "
+            "or give them more memory; the same command goes on with what is finished"
+        ) from error
     finally:
         if began:
             ray.shutdown()
