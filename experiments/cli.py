@@ -30,7 +30,8 @@ USAGE = """servetwin: a laboratory for elastic LLM serving
   servetwin completion bash | zsh             for your shell: eval "$(servetwin completion bash)"
   servetwin reproduce blitzscale FIGURE ...   figures of a paper, ours beside the paper's (reproduce --help)
 
---json on simulate, replay, story, compare, sweep, plan, doctor; -q prints errors alone, -v tracebacks too.
+--json on simulate, replay, story, compare, sweep, plan, doctor, support, traces; -q prints errors alone, -v
+tracebacks too.
 Exit status: 0 done, 1 the answer is no (replay found differences, nothing meets a plan's objective), 2 you
 must change something, 3 a fault of the program, 130 Ctrl-C.
 

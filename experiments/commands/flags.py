@@ -9,7 +9,9 @@ from typing import Final
 from serving.vocabulary.errors import UserError
 
 # Commands that print one JSON document in place of text.
-JSON_COMMANDS: Final = ("simulate", "replay", "story", "compare", "sweep", "plan", "doctor", "probe")
+JSON_COMMANDS: Final = (
+    "simulate", "replay", "story", "compare", "sweep", "plan", "doctor", "support", "traces", "probe",
+)  # fmt: skip
 _QUIET: Final = ("-q", "--quiet")
 _LOUD: Final = ("-v", "--verbose")
 TRACEBACK_VARIABLE: Final = "SERVETWIN_TRACEBACK"

@@ -1,12 +1,15 @@
 """Which step times, memory and overhead a (model, GPU, tp) would be simulated with: ``servetwin support``."""
 
+import json
 import re
 import textwrap
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from experiments.build.hardware import kv_memory, overhead_of, precision_of
+from experiments.commands.flags import asked_for_json
 from experiments.commands.support_evidence import engine_evidence, held_out, step_evidence
 from experiments.commands.support_evidence_table import evidence_lines, evidence_tables
 from experiments.commands.support_rungs import Rung, chosen_rung, decode_s, prefill_s, rungs_of
@@ -46,7 +49,10 @@ def answer(words: Sequence[str]) -> int:
     """
     from experiments.commands.process import telling
 
+    words, as_json = asked_for_json(words)
     given = _parse(words)
+    if as_json:
+        return _as_json(given)
     if "cluster" in given or "plot" in given:
         return _cluster(given)
     engine = _engine(given.get("engine", DEFAULT_ENGINE))
@@ -61,6 +67,18 @@ def answer(words: Sequence[str]) -> int:
             lines = [*table(gpus, llms, engine), "", *evidence_tables(gpus, engine)]
     with telling():
         print("\n".join(lines))
+    return 0
+
+
+def _as_json(given: dict[str, str]) -> int:
+    """One combination as a document: its numbers, and the sentences of every section."""
+    from experiments.commands.process import telling
+
+    if "model" not in given or "gpu" not in given:
+        raise UserError(f"--json is for one model on one GPU: write both, for example {EXAMPLE}")
+    found = _combination(given, _engine(given.get("engine", DEFAULT_ENGINE)))
+    with telling():
+        print(json.dumps(found.numbers | {"sections": found.sections}, indent=1, ensure_ascii=False))
     return 0
 
 
@@ -141,6 +159,23 @@ def _engine(name: str, gpu: str | None = None) -> EngineConfig:
 
 def _one(given: dict[str, str], engine: EngineConfig) -> list[str]:
     """The long answer for one combination."""
+    found = _combination(given, engine)
+    lines = [found.head]
+    for label, paragraphs in found.sections.items():
+        lines += _section(label, paragraphs)
+    return lines
+
+
+@dataclass(frozen=True, slots=True)
+class _Combination:
+    """What is known of one: ``head`` names it, ``sections`` are paragraphs by label."""
+
+    head: str
+    numbers: dict[str, Any]
+    sections: dict[str, list[str]]
+
+
+def _combination(given: dict[str, str], engine: EngineConfig) -> _Combination:
     gpu, llm = load_gpu(given["gpu"]), load_llm(given["model"])
     engine = _engine(engine.name, gpu.name)
     tp = _tp(given, gpu, llm, engine)
@@ -157,18 +192,23 @@ def _one(given: dict[str, str], engine: EngineConfig) -> list[str]:
     evidence += engine_evidence(gpu, llm, engine, overhead)
     misfits = _misfits(loaded, gpu, llm, tp, engine) if loaded else []
     picked = "" if "tp" in given else " (the smallest tp that fits)"
-    return [
-        f"{llm.name} on {tp} x {gpu.name}{picked}, engine {engine.name}",
-        *_section("model", _model_lines(llm)),
-        *_section("gpu", _gpu_lines(gpu, chosen)),
-        *_section("step times", [*_step_lines(chosen, rungs), *misfits]),
-        *_section("ladder", [_rung_line(rung, chosen, gpu, llm, tp) for rung in rungs]),
-        *_section("kv memory", [f"{capacity.tokens} tokens", capacity.arithmetic]),
-        *_section("engine", _engine_lines(overhead, engine)),
-        *_section("known how", evidence_lines(evidence, held_out(chosen, gpu, llm, tp))),
-        *_section("start", start_lines(engine, llm, tp)),
-        *_section("sample times", _sample_lines(chosen, capacity, overhead)),
-    ]
+    sections = {
+        "model": _model_lines(llm),
+        "gpu": _gpu_lines(gpu, chosen),
+        "step times": [*_step_lines(chosen, rungs), *misfits],
+        "ladder": [_rung_line(rung, chosen, gpu, llm, tp) for rung in rungs],
+        "kv memory": [f"{capacity.tokens} tokens", capacity.arithmetic],
+        "engine": _engine_lines(overhead, engine),
+        "known how": list(evidence_lines(evidence, held_out(chosen, gpu, llm, tp))),
+        "start": list(start_lines(engine, llm, tp)),
+        "sample times": _sample_lines(chosen, capacity, overhead),
+    }
+    numbers = {
+        "model": llm.name, "gpu": gpu.name, "tp": tp, "engine": engine.name, "step_time": chosen.kind,
+        "kv_tokens": capacity.tokens, "weight_bytes": llm.weight_bytes,
+        "kv_bytes_per_token": llm.kv_bytes_per_token,
+    }  # fmt: skip
+    return _Combination(f"{llm.name} on {tp} x {gpu.name}{picked}, engine {engine.name}", numbers, sections)
 
 
 def _tp(given: dict[str, str], gpu: Gpu, llm: LlmShape, engine: EngineConfig) -> int:

@@ -6,6 +6,16 @@ from traces.find import find_trace
 from traces.synthetic.registry import SYNTHETIC
 
 
+def known_traces() -> list[dict[str, str]]:
+    """The same for programs."""
+    recorded = [
+        {"name": one.name, "kind": "recorded", "here": _where(one), "file": one.file_name}
+        for one in SOURCES.values()
+    ]
+    drawn = [{"name": name, "kind": "drawn", "here": "yes", "file": ""} for name in SYNTHETIC]
+    return [*recorded, *drawn]
+
+
 def print_list() -> None:
     """Recorded traces with where they are, then drawn ones with what they are."""
     from rich import box

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from experiments.commands.flags import asked_for_json
 from experiments.commands.process import telling
 from experiments.commands.verbs import by_verb
 from experiments.config.overrides import Wanted, echo
@@ -56,12 +57,16 @@ def traces(words: Sequence[str]) -> int:
 
 
 def _list(words: Sequence[str]) -> int:
-    from experiments.commands.trace_list import print_list
+    from experiments.commands.trace_list import known_traces, print_list
 
+    words, as_json = asked_for_json(words)
     if words:
         raise UserError(f"servetwin traces list takes no words: leave '{echo(words[0])}' out")
     with telling():
-        print_list()
+        if as_json:
+            print(json.dumps(known_traces(), indent=1))
+        else:
+            print_list()
     return 0
 
 
@@ -102,12 +107,13 @@ def _describe(words: Sequence[str]) -> int:
     from traces.description import describe
     from traces.replacing import replacing
 
+    words, as_json = asked_for_json(words)
     given = trace_words("describe", words, _SHOW_KEYS, changes=True)
     targets = [_free(given, key) for key in ("plot", "json") if key in given.other]
     workload = _changed(given)
     description = describe(workload)
+    text = json.dumps(description.as_dict(), indent=1, sort_keys=True, allow_nan=False)
     if "json" in given.other:
-        text = json.dumps(description.as_dict(), indent=1, sort_keys=True, allow_nan=False)
         with replacing(Path(given.other["json"]), True) as half:  # that it may be written was asked before
             half.write_text(text + "\n", encoding="utf-8")
     if "plot" in given.other:
@@ -115,6 +121,9 @@ def _describe(words: Sequence[str]) -> int:
 
         plot(workload, description, Path(given.other["plot"]))
     with telling():
+        if as_json:
+            print(text)
+            return 0
         print_description(description)
         for target in targets:
             print(f"written: {target}")

@@ -80,8 +80,8 @@ def _ray(launch: Launch, points: Sequence[Point]) -> Finished:
     except ray.exceptions.RayActorError as error:
         missing = str(error).strip().rpartition("\n")[2]
         raise UserError(
-            f"a process of the Ray cluster ended ({missing}): install this version of servetwin on its nodes, "
-            "or give them more memory; the same command goes on with what is finished"
+            f"a process of the Ray cluster ended ({missing}): install this version of servetwin on its "
+            "nodes, or give them more memory; the same command goes on with what is finished"
         ) from error
     finally:
         if began:

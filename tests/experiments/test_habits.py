@@ -49,8 +49,8 @@ def test_verbose_shows_where_a_policy_failed(
 
 
 def test_a_command_without_json_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.run(["support", "--json"]) == 2
-    assert "support prints no JSON" in capsys.readouterr().err
+    assert cli.run(["profile", "--json"]) == 2
+    assert "profile prints no JSON" in capsys.readouterr().err
     assert without_flags("plan", ["gpu=a100", "--json", "-q"]) == (["gpu=a100", "json=true"], True)
     assert "plan" in JSON_COMMANDS
 
@@ -128,3 +128,17 @@ def test_a_sweep_that_is_stopped_says_what_it_keeps(tmp_path: Path) -> None:
     assert stopped.value.__notes__ == [
         f"{tmp_path} keeps 1 finished point, from which the same command goes on"
     ]
+
+
+def test_programs_can_read_what_is_known(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["support", "model=llama3_8b", "gpu=a100_80g", "tp=1", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["model"], found["tp"]) == ("llama3_8b", 1) and found["kv_tokens"] > 100_000
+    assert {"step times", "kv memory", "start"} <= set(found["sections"])
+    assert cli.run(["support", "model=llama3_8b", "--json"]) == 2
+    capsys.readouterr()
+    assert cli.run(["traces", "list", "--json"]) == 0
+    names = {one["name"]: one["kind"] for one in json.loads(capsys.readouterr().out)}
+    assert names["azure_conv"] == "recorded" and names["poisson"] == "drawn"
+    assert cli.run(["traces", "describe", "poisson", "requests=100", "--json"]) == 0
+    assert isinstance(json.loads(capsys.readouterr().out), dict)
