@@ -18,6 +18,7 @@ from realexec.world.actions import CARRIES_OUT, World
 from realexec.world.arrivals import Arrivals
 from realexec.world.execution import Controller, Execution, Journal
 from realexec.world.slots import Slots
+from serving.vocabulary.actions import Span
 from serving.vocabulary.errors import UserError
 from serving.vocabulary.recorder import Recorder
 from serving.vocabulary.request import Request
@@ -39,7 +40,7 @@ class Fleet:
     step is reported, for policies read how far instances are. ``hosts_cache``: hosts have the parameters in
     their memory. ``kv_bytes``: of state in a slot's memory. ``rates``: bytes/s of ``nic``, ``ssd``, ``pcie``
     and ``remote``, where they are to be slower than this machine. ``transport``: by which workers read each
-    other's memory, a name of `realexec.transports.registry`.
+    other's memory, a name of `realexec.transports.registry`. ``layers``: of replicas that are a stage, which.
     """
 
     replicas: tuple[int, ...] | None = None
@@ -49,6 +50,7 @@ class Fleet:
     kv_bytes: int = 256 << 20
     rates: Mapping[str, float] = field(default_factory=dict)
     transport: str = SHARED_MEMORY
+    layers: Mapping[int, Span] = field(default_factory=dict)
 
 
 def execute(
@@ -72,7 +74,7 @@ def execute(
     every decode batch: the most requests that may decode at once on a replica. ``on_progress`` gets (ended,
     arrived) counts after every event. A worker silent for ``report_timeout_s`` with a run in flight is
     ended and lost. Raises UserError for what a user can correct, RuntimeError when the controller leaves
-    requests unserved or asks for what workers cannot do (pipeline stages); all processes are ended before
+    requests unserved or asks for what workers cannot do (passes without KV); all processes are ended before
     this returns or raises.
     """
     if workers < 1 or batch_size < 1:
@@ -86,7 +88,7 @@ def execute(
         pool.wait_ready(start_timeout_s)
         layers = open_slots(pool, fleet, paths, launched_ns / NS_PER_S + start_timeout_s)
         replicas = tuple(range(workers)) if fleet.replicas is None else fleet.replicas
-        tracker, slots = Tracker(recorder, len(replicas)), Slots(pool, replicas)
+        tracker, slots = Tracker(recorder, len(replicas)), Slots(pool, replicas, fleet.layers)
         world = World(slots, tracker, layers, range(len(replicas)))
         execution = Execution(controller, pool, world, tracker, journal, report_timeout_s, fleet.opens)
         start_s = (execution.start_ns - launched_ns) / NS_PER_S
@@ -113,7 +115,9 @@ def open_slots(pool: WorkerPool, fleet: Fleet, paths: Paths | None, until_s: flo
     handle = None if paths is None else paths.handle
     for slot in slots:
         warm = fleet.replicas is None or slot in fleet.replicas
-        how = handle, fleet.every_step, fleet.transport
+        replica = None if fleet.replicas is None or not warm else fleet.replicas.index(slot)
+        layers = None if replica is None else fleet.layers.get(replica)
+        how = handle, fleet.every_step, fleet.transport, layers
         what = Open(slot, fleet.kv_bytes, warm, fleet.hosts_cache, *how)
         pool.workers[slot].send(what)
     addresses: dict[int, dict[str, Any]] = {}

@@ -19,6 +19,7 @@ from realexec.transports.base import Segment
 from realexec.transports.shaped import Paths
 from realexec.weights import Weights
 from serving.vocabulary.actions import Span
+from serving.vocabulary.layers import LayerRange
 
 # Between regions, and for what is smaller than a region.
 SPARE_BYTES: Final = 1 << 20
@@ -47,7 +48,8 @@ class SlotMemory:
         self._memory, self._later = ArenaMemory(arena), later
         # Where KV lies: where peers can read it, if it is to go to any.
         state = self._memory if what.kv_bytes else None
-        how = model, seed, batch_size, None
+        span = None if what.layers is None else LayerRange(*what.layers)
+        how = model, seed, batch_size, span
         self.runner = ModelRunner(*how, memory=self._memory, filled=what.warm, state_memory=state)
         self.engine = StepEngine(self.runner)
         weights = {"replica": self.runner.weights}
@@ -60,6 +62,7 @@ class SlotMemory:
         self.mover = Mover(self.peers, weights, self.runner.source, send)
         regions = {place: one.region.offset for place, one in weights.items()}
         self.address = {**self.peers.address(regions), "layers": layout.model_layers}
+        self.model_layers = layout.model_layers
         self._told: dict[int, list[Region]] = {}  # hidden states that were copied to be read, by request
 
     # What is told to be read.
@@ -101,6 +104,24 @@ class SlotMemory:
         size_bytes = torch.Size(shape).numel() * dtype.itemsize
         region = self._memory.take(size_bytes)
         return region, self._memory.tensor(region)[:size_bytes].view(dtype).view(tuple(shape))
+
+    # Rows between the stages of a model.
+
+    def rows(self, count: int) -> tuple[Region, torch.Tensor]:
+        """Room for so many hidden states."""
+        return self._region_like((count, self.runner.spec.config.hidden_size), self.runner.spec.dtype)
+
+    def give(self, region: Region) -> None:
+        """Nobody reads or writes it any more."""
+        self._memory.give(region)
+
+    def to_host(self, region: Region) -> None:
+        """A peer is to read it."""
+        self._memory.to_host([(region.offset, region.size_bytes)])
+
+    def to_device(self, region: Region) -> None:
+        """It has come from a peer."""
+        self._memory.to_device([(region.offset, region.size_bytes)])
 
     # What is read from others.
 

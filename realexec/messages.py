@@ -15,7 +15,8 @@ class Open(NamedTuple):
 
     ``warm``: with all parameters. ``host``: the memory of its host has them all too. ``paths``: what links
     carry (`realexec.transports.shaped.Paths`), if they are shaped. ``every_step``: report each step at once.
-    ``transport``: by which peers read this memory, a name of `realexec.transports.registry`.
+    ``transport``: by which peers read this memory, a name of `realexec.transports.registry`. ``layers``:
+    those of the stage that it runs; None: all of the model's.
     """
 
     slot: int
@@ -25,6 +26,7 @@ class Open(NamedTuple):
     paths: Any
     every_step: bool
     transport: str = "shared_memory"
+    layers: Span | None = None
 
 
 class Meet(NamedTuple):
@@ -52,6 +54,23 @@ class RunSteps(NamedTuple):
     until_finish: bool
     hand_over: bool = False
     layers: Span | None = None
+
+
+class RunStage(NamedTuple):
+    """To a worker that has a stage: one pass of a batch over its layers.
+
+    ``number``: of the pass. ``decode``: the requests that get a token, each with its newest one. ``source``:
+    the slot in whose memory the rows lie that the stage before computed, at ``place`` (offset, bytes); -1 for
+    the first stage.
+    """
+
+    number: int
+    batch: int
+    chunks: tuple[Chunk, ...]
+    decode: tuple[tuple[int, int], ...]
+    layers: Span
+    source: int
+    place: tuple[int, ...]
 
 
 class StopSteps(NamedTuple):
@@ -162,6 +181,24 @@ class StepsDone(NamedTuple):
     joins: tuple[int, ...] = ()
 
 
+class StageDone(NamedTuple):
+    """From a worker: a pass of a stage has ended; with a ``cause`` it was not run.
+
+    ``place``: where its rows lie for the next stage, (offset, bytes); after the last one there are tokens
+    instead. ``read_bytes``: that it read before. ``lost_peer``: see `Pulled`.
+    """
+
+    number: int
+    started_ns: int
+    ended_ns: int
+    tokens: dict[int, tuple[int, ...]]
+    finished: tuple[int, ...]
+    place: tuple[int, ...]
+    read_bytes: int
+    cause: str
+    lost_peer: int | None = None
+
+
 class Pulled(NamedTuple):
     """From a worker: a unit is whole; with a ``cause`` it is not.
 
@@ -209,6 +246,7 @@ ToWorker = (
     | Meet
     | Hold
     | RunSteps
+    | RunStage
     | StopSteps
     | DropKV
     | Forget
@@ -221,12 +259,13 @@ ToWorker = (
     | Fetch
     | StopFetch
 )
-FromWorker = Ready | Opened | StepsDone | Alive | Died | Pulled | Located | Fetched
+FromWorker = Ready | Opened | StepsDone | StageDone | Alive | Died | Pulled | Located | Fetched
 
 # Rows of numbers that are too long for JSON: token ids, and the times at which steps ended.
 PACKED: Final = {
     Hold: {"prompt": "i", "generated": "i"},
     Join: {"generated": "i"},
     StepsDone: {"ends_ns": "q", "tokens": "i"},
+    StageDone: {"tokens": "i"},
 }
 CODEC: Final = Codec(get_args(ToWorker) + get_args(FromWorker), PACKED)

@@ -84,6 +84,12 @@ class Mover:
         """Read state of a peer; ``ended`` is told whether all of it came, before the driver is."""
         self._fetches.submit(self._fetch, transfer, source, segments, ended)
 
+    def bring(
+        self, source: int, segments: Sequence[Segment], ended: Callable[[str, int | None], None]
+    ) -> None:
+        """Read bytes of a peer; ``ended`` alone is told why not all came, and which peer is lost."""
+        self._fetches.submit(lambda: ended(*self._read(source, segments)))
+
     def _fetch(
         self, transfer: int, source: int, segments: Sequence[Segment], ended: Callable[[bool], None]
     ) -> None:

@@ -24,7 +24,8 @@ class Moved:
 
     ``units_forwarded``: units of parameters that came from a source which was still loading itself.
     ``live_layer_counts``: how many layers were there when passes over some of them began. ``handoffs``:
-    requests that went on elsewhere with their KV, other than by ``migrations``.
+    requests that went on elsewhere with their KV, other than by ``migrations``. ``stages``: layer ranges of
+    a model in stages that ran ``stage_passes``.
     """
 
     loads: int = 0
@@ -37,6 +38,8 @@ class Moved:
     handoffs: int = 0
     kv_bytes: int = 0
     activation_bytes: int = 0
+    stages: int = 0
+    stage_passes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

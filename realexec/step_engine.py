@@ -30,6 +30,10 @@ class StepEngine:
         tokens = [*prompt, *generated]
         self._held[request] = HeldRequest(tokens, len(prompt), len(tokens) + missing)
 
+    def holds(self, request: int) -> bool:
+        """Whether it is here."""
+        return request in self._held
+
     def held(self, request: int) -> HeldRequest:
         """One that is here."""
         return self._held[request]

@@ -95,7 +95,7 @@ class Tracker:
         """Account for a run; ``start_ns`` is the machine time of the run's time 0."""
         if not done.ends_ns:
             return
-        self._busy_ns[replica] = self._busy_ns.get(replica, 0) + done.ends_ns[-1] - done.started_ns
+        self.computed(replica, done.ends_ns[-1] - done.started_ns)
         ends_ns = [end_ns - start_ns for end_ns in done.ends_ns]
         owned = [(self._open[request], row) for request, row in done.tokens.items() if request in self._open]
         self._record_gaps([(held, len(row)) for held, row in owned], ends_ns)
@@ -107,6 +107,10 @@ class Tracker:
         for request in done.finished:
             if request in self._open:
                 self._finish(request, replica)
+
+    def computed(self, replica: int, time_ns: int) -> None:
+        """Its worker was busy for so long."""
+        self._busy_ns[replica] = self._busy_ns.get(replica, 0) + time_ns
 
     def close(self) -> None:
         """Hand over what is only known at the end."""

@@ -25,6 +25,7 @@ from realexec.messages import (
     Opened,
     Pull,
     Ready,
+    RunStage,
     RunSteps,
     StepsDone,
     StopFetch,
@@ -68,6 +69,7 @@ class Worker:
         self._connection = connection
         self._model, self._seed, self._batch_size = model, seed, batch_size
         self._memory: Any = None  # a SlotMemory, from `Open` on
+        self._stages: Any = None  # a StageWork, as well
         self._inbox: queue.SimpleQueue[ToWorker | Callable[[], None] | None] = queue.SimpleQueue()
         self._heard_ns = time.monotonic_ns()  # when the driver last heard of this worker
         self._every_step = False
@@ -100,10 +102,12 @@ class Worker:
 
     def _open(self, what: Open) -> None:
         from realexec.memory_of_slot import SlotMemory
+        from realexec.stage_work import StageWork
 
         how = self._model, self._seed, self._batch_size, what
         self._every_step = what.every_step
         self._memory = SlotMemory(*how, self._send, self._inbox.put)
+        self._stages = StageWork(self._memory, self._send, self._inbox.put)
         self._send(Opened(self._memory.address))
 
     def _carry_out(self, message: ToWorker | Callable[[], None]) -> None:
@@ -113,6 +117,8 @@ class Worker:
                 self._open(message)
             case RunSteps():
                 self._send(self._run_steps(message))
+            case RunStage():
+                self._stages.begin(message)
             case StopSteps():
                 pass  # the run it meant ended by itself
             case _ if callable(message):

@@ -43,6 +43,7 @@ def fleet_of(
         kv_bytes=kv_bytes,
         rates=rates_of(config),
         transport=transport_of(config),
+        layers={one.id: one.part.layers for one in replicas} if config.system.in_stages else {},
     )
 
 

@@ -33,10 +33,10 @@ def check_stages(config: RunConfig) -> None:
         )
     if decoding:
         check_language(config)
-    if config.kind == "realexec":
+    if config.kind == "realexec" and not decoding:
         raise UserError(
-            f"system={system.name} cannot be run by realexec, whose workers have whole models: write "
-            "servetwin simulate"
+            f"model={names[0]} answers in one pass and has no parameters that real workers could run: write "
+            "a model that decodes, such as model=tiny_llama pipeline.stages=2"
         )
     if config.cluster.topology is None:
         raise UserError(

@@ -18,6 +18,7 @@ from experiments.policy.watch import PolicyWatch
 from experiments.results.elastic_summary import elastic_summary
 from experiments.results.journal_file import NAME as JOURNAL_NAME
 from experiments.results.journal_file import JournalFile, header_fields
+from experiments.results.language_summary import language_section
 from experiments.results.metrics import RunMetrics, summarize
 from experiments.results.migration_summary import migration_summary
 from experiments.results.priorities import add_priorities
@@ -120,7 +121,7 @@ def _summary(
     if has_data_plane(config):
         looks = SimReport(len(report.decide_ns), 0, array("q"))
         summary |= elastic_summary(controller, prepared.replicas, summary, looks)
-        summary |= migration_summary(controller)
+        summary |= migration_summary(controller) | language_section(config, controller, summary)
     summary["real"] = {
         "workers": config.workers,
         "wall_s": report.wall_s,
@@ -154,6 +155,8 @@ def moved_section(report: RunReport, rates: Mapping[str, float]) -> dict[str, An
         "handoffs": moved.handoffs,
         "kv_bytes": moved.kv_bytes,
         "activation_bytes": moved.activation_bytes,
+        "stages": moved.stages,
+        "stage_passes": moved.stage_passes,
         "shaped_bytes_per_s": dict(rates),
     }
 

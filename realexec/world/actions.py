@@ -9,6 +9,7 @@ from realexec.messages import DropKV, ForgetWeights, Join, RunSteps, StopSteps, 
 from realexec.tracking import Tracker
 from realexec.world.holders import Holders
 from realexec.world.loads import LoadBook
+from realexec.world.paths import PathRuns
 from realexec.world.runs import Runs
 from realexec.world.sends import SendBook
 from realexec.world.slots import Slots
@@ -69,12 +70,13 @@ class World:
         self.wake_ns: int | None = None
         self.runs = Runs()
         self.holders = Holders(slots, tracker)
+        self.paths = PathRuns(slots, self.holders, tracker)
         self.loads = LoadBook(slots, layers, self.facts.append)
         self.sends = SendBook(slots, self.holders, self.facts.append)
         self.counts = Counts()
         self._layers = layers
         for replica in warm:
-            self.loads.fill(("replica", replica))
+            self.loads.fill(("replica", replica), slots.layers_of(replica))
         self._handlers: dict[type, Callable[[Any, int], None]] = {
             Assign: self._assign,
             Reject: self._reject,
@@ -98,7 +100,8 @@ class World:
     @property
     def is_busy(self) -> bool:
         """Whether something is under way of whose end a worker will tell."""
-        return bool(self.facts) or len(self.runs) + len(self.loads) + len(self.sends) > 0
+        under_way = len(self.runs) + len(self.paths) + len(self.loads) + len(self.sends)
+        return bool(self.facts) or under_way > 0
 
     def carry_out(self, action: Action, now_ns: int) -> None:
         """Begin what the action asks for."""
@@ -110,6 +113,7 @@ class World:
         replica = self.slots.replica_at(slot)
         if replica is not None:
             self.runs.lose(replica)
+            self.paths.lose(replica)
             self.facts.append(Lost(replica, cause))
         if has_hosts:
             self.facts.append(LostHost(slot, cause))
@@ -172,8 +176,11 @@ class World:
     # Steps.
 
     def _run(self, action: Run, now_ns: int) -> None:
+        if action.path:
+            self.paths.begin(action, now_ns)
+            return
         if action.inputs or action.micro_batch >= 0:
-            raise RuntimeError(f"real workers hold no pipeline stages, and are asked for {action!r}")
+            raise RuntimeError(f"real workers run no pass that keeps no KV, and are asked for {action!r}")
         slot = self.slots.of(action.replica)
         for request, _, _ in action.chunks:
             self.holders.hold(request, slot)
@@ -185,7 +192,10 @@ class World:
         self.slots.send(slot, RunSteps(action.epoch, action.chunks, *how))
 
     def _interrupt(self, action: Interrupt, now_ns: int) -> None:
-        self.slots.tell(action.replica, StopSteps(action.grace_steps))
+        if self.paths.has(action.replica):
+            self.paths.interrupt()
+        else:
+            self.slots.tell(action.replica, StopSteps(action.grace_steps))
 
     # Parameters.
 

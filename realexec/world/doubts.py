@@ -8,7 +8,7 @@ then only the way to it broke.
 import time
 from typing import Final
 
-from realexec.messages import Fetched, FromWorker, Pulled
+from realexec.messages import Fetched, FromWorker, Pulled, StageDone
 from realexec.world.slots import Slots
 from serving.vocabulary.units import NS_PER_S
 
@@ -16,6 +16,7 @@ from serving.vocabulary.units import NS_PER_S
 LOOK_S: Final = 0.02
 # Whoever is stopped is lost by then. What is left is a worker that runs and keeps its interpreter's lock.
 PATIENCE_NS: Final = 10 * NS_PER_S
+_READERS: Final = (Pulled, Fetched, StageDone)
 
 
 class Doubts:
@@ -30,7 +31,7 @@ class Doubts:
 
     def puts_off(self, slot: int, message: FromWorker) -> bool:
         """Whether what the worker of a slot tells is not to be believed yet; it is kept then."""
-        if not isinstance(message, Pulled | Fetched) or message.lost_peer is None:
+        if not isinstance(message, _READERS) or message.lost_peer is None:
             return False
         self._open.append((time.monotonic_ns(), slot, message))
         return True
@@ -39,7 +40,7 @@ class Doubts:
         """What is to be believed now, one at a time: (who told, what)."""
         for one in self._open:
             since_ns, slot, message = one
-            assert isinstance(message, Pulled | Fetched) and message.lost_peer is not None
+            assert isinstance(message, _READERS) and message.lost_peer is not None
             known = message.lost_peer in self._slots.dead
             known = known or self._slots.runs_since(message.lost_peer, since_ns)
             if known or time.monotonic_ns() - since_ns > PATIENCE_NS:

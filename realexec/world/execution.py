@@ -10,7 +10,7 @@ from array import array
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-from realexec.messages import Alive, Died, Fetched, FromWorker, Located, Pulled, StepsDone
+from realexec.messages import Alive, Died, Fetched, FromWorker, Located, Pulled, StageDone, StepsDone
 from realexec.report import Moved, RunReport
 from realexec.tracking import Tracker
 from realexec.world.actions import World
@@ -113,7 +113,9 @@ class Execution:
             migrations=counts.migrations,
             handoffs=counts.handoffs,
             kv_bytes=sends.moved_bytes["kv"],
-            activation_bytes=sends.moved_bytes["activations"],
+            activation_bytes=sends.moved_bytes["activations"] + self._world.paths.activation_bytes,
+            stages=len(self._world.paths.stages),
+            stage_passes=self._world.paths.passes,
         )
 
     # What happens next.
@@ -167,6 +169,8 @@ class Execution:
             self._tracker.ran(replica, message, self.start_ns)
             world.finished(message.finished, replica)
             return world.runs.ran(replica, message, self._now_ns())
+        if isinstance(message, StageDone):
+            return world.paths.done(message, self._now_ns(), self.start_ns)
         if isinstance(message, Alive):
             if replica is not None:
                 world.runs.heard(replica, self._now_ns())
@@ -199,13 +203,15 @@ class Execution:
 
     def _patience_s(self) -> float:
         """How long until the first run in flight has been silent for too long."""
-        since_ns = self._world.runs.first_heard_ns(self._now_ns())
-        left_s = max(since_ns + self._report_timeout_ns - self._now_ns(), 0) / NS_PER_S
+        now_ns, world = self._now_ns(), self._world
+        since_ns = min(world.runs.first_heard_ns(now_ns), world.paths.first_heard_ns(now_ns))
+        left_s = max(since_ns + self._report_timeout_ns - now_ns, 0) / NS_PER_S
         return min(left_s, LOOK_S) if self._doubts else left_s
 
     def _end_silent_workers(self) -> None:
         """A process that hangs is a process that is gone."""
-        for replica in self._world.runs.silent(self._now_ns(), self._report_timeout_ns):
+        how = self._now_ns(), self._report_timeout_ns
+        for replica in [*self._world.runs.silent(*how), *self._world.paths.silent(*how)]:
             self._world.slots.end(self._world.slots.of(replica))
 
     def _refuse_stall(self) -> None:

@@ -10,7 +10,7 @@ from typing import Final
 
 from realexec.messages import Pull, Pulled, StopPull
 from realexec.world.slots import Slots
-from serving.vocabulary.actions import Endpoint, Load
+from serving.vocabulary.actions import Endpoint, Load, Span
 from serving.vocabulary.events import Event, Loaded, LoadStopped
 
 # While one unit comes the worker knows of the next, so no time passes between two.
@@ -85,9 +85,10 @@ class LoadBook:
         """Whether a replica has the whole model."""
         return len(self.whole.get(("replica", replica), ())) == self._layers + 2
 
-    def fill(self, endpoint: Endpoint) -> None:
-        """Everything is there."""
-        self.whole[endpoint] = set(range(self._layers + 2))
+    def fill(self, endpoint: Endpoint, layers: Span | None = None) -> None:
+        """These layers are there, with embedding and head; None: the whole model is."""
+        first, last = layers or (0, self._layers)
+        self.whole[endpoint] = set(units_of(first, last, self._layers, False))
 
     def clear(self, endpoint: Endpoint) -> None:
         """Nothing is there any more."""

@@ -1,10 +1,11 @@
 """Slots: the worker processes, one per GPU, and which replica has which of them now."""
 
 import queue
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from realexec.messages import FromWorker, ToWorker
+from serving.vocabulary.actions import Span
 
 
 class Worker(Protocol):
@@ -34,9 +35,11 @@ class Pool(Protocol):
 class Slots:
     """Slot n is worker n, GPU n and host n. ``dead``: slots whose process is gone."""
 
-    def __init__(self, pool: Pool, replicas: Iterable[int]) -> None:
-        """``replicas``: the slot of each replica that there is from the start."""
+    def __init__(self, pool: Pool, replicas: Iterable[int], layers: Mapping[int, Span] | None = None) -> None:
+        """``replicas``: the slot of each replica that there is from the start. ``layers``: of those that are
+        a stage, which."""
         self._pool = pool
+        self._layers = dict(layers or {})
         self._slot_of = dict(enumerate(replicas))
         self._replica_at = {slot: replica for replica, slot in self._slot_of.items()}
         self.dead: set[int] = set()
@@ -51,6 +54,10 @@ class Slots:
     def replica_at(self, slot: int) -> int | None:
         """The replica whose parameters are in a slot's memory; None where there was none yet."""
         return self._replica_at.get(slot)
+
+    def layers_of(self, replica: int) -> Span | None:
+        """The layers of a replica that is a stage; None: it has all."""
+        return self._layers.get(replica)
 
     def allocate(self, replica: int, gpus: Sequence[int]) -> int:
         """The GPU is this replica's from now on; returns its slot."""

@@ -121,7 +121,7 @@ def test_what_does_not_fit_is_refused_in_a_sentence(
 
 
 def test_a_pipeline_is_refused_on_real_workers() -> None:
-    with pytest.raises(UserError, match="cannot be run by realexec"):
+    with pytest.raises(UserError, match="no parameters that real workers could run"):
         load_config(["system=pipeline", "model=bert_21b", "workers=2", "out=x"], "realexec")
 
 

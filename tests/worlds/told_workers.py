@@ -50,12 +50,17 @@ class ToldPool:
 
 
 class ToldWorld:
-    """A world of ``workers`` slots; replica r has all parameters in slot r for r < ``warm``."""
+    """A world of ``workers`` slots; replica r has all parameters in slot r for r < ``warm``.
 
-    def __init__(self, workers: int = 4, warm: int = 2) -> None:
+    ``parts``: of replicas that are a stage, which layers they have.
+    """
+
+    def __init__(
+        self, workers: int = 4, warm: int = 2, parts: dict[int, tuple[int, int]] | None = None
+    ) -> None:
         self.pool = ToldPool(workers)
         self.tracker = Tracker(NobodyRecords(), warm)
-        slots = Slots(self.pool, range(warm))
+        slots = Slots(self.pool, range(warm), parts)
         self.world = World(slots, self.tracker, LAYERS, range(warm))
 
     def arrive(self, number: int, prompt: tuple[int, ...] = (1, 2, 3), output: int = 5) -> None:
