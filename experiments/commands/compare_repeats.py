@@ -92,8 +92,8 @@ def decision_lines(against: Sequence[Matched], repeated: Sequence[Matched] = ())
 def parting_lines(parting: Parting) -> Iterator[str]:
     """The first decision that only one took, with what it was told."""
     why = {
-        "observation": "it was told something else before",
-        "decision": "it was told the same and answered otherwise",
+        "observation": "they were told different things",
+        "timing": "they were told the same, but what came before at other times",
     }[parting.cause]
     yield f"first decision that only one of them took ({parting.kind}): {why}"
     for name, side in (("simulated", parting.first), ("real", parting.second)):

@@ -56,10 +56,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Parting:
-    """The first decision that one run has and the other has not, and what that one decided instead, if that.
-
-    ``cause``: whether both were told the same just before.
-    """
+    """The first decision that one run has and the other has not, and what the other decided instead."""
 
     kind: str
     first: Decision | None
@@ -67,10 +64,12 @@ class Parting:
 
     @property
     def cause(self) -> str:
-        """``observation``: their inputs differ. ``decision``: the same input, another answer."""
+        """``observation``: they were told different things. ``timing``: the same, but earlier things at other
+        times, for the policies are the same.
+        """
         if self.first is None or self.second is None or self.first.event != self.second.event:
             return "observation"
-        return "decision"
+        return "timing"
 
 
 @dataclass(frozen=True, slots=True)

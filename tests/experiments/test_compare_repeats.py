@@ -131,7 +131,7 @@ def test_decisions_match_whenever_they_were_taken() -> None:
     found = matched(ours, theirs)
     assert found.counts["placing"] == (2, 2, 1) and found.rate("placing") == found.rate() == 0.5
     assert found.apart_ms == 4.0 and found.rate("scaling") is None
-    assert found.parting is not None and found.parting.cause == "decision"
+    assert found.parting is not None and found.parting.cause == "timing"
     assert found.parting.first == ours[0] and found.parting.second == theirs[1]
     twice = [decision("scaling", "load", 7)] * 2
     once = matched(twice, twice[:1])
