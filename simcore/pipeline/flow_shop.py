@@ -53,44 +53,31 @@ class FlowShop:
 
     def enter(self, lane: Lane, release: int) -> None:
         """The next step of a batch begins, not before ``release``."""
-        free, costs, hops = self.free, lane.costs, lane.hops
-        ends, slack = lane.turn()
-        at, work = release, 0
-        for stage in range(self.stages):
-            cost = costs[stage]
-            at += hops[stage]
-            late = at - free[stage]
-            slack[stage] = late
-            if late < 0:
-                at -= late
-            at += cost
-            work += cost
-            ends[stage] = free[stage] = at
-        self.work += work
-        lane.done = at
+        self.work += lane.go(release, self.free)
         self.order.append(lane)
-        lane.begun(1)
 
     def advance(self, until: int) -> Lane:
         """Go on to the first end of a step that is to be reported, or is not before ``until``; whose it is.
 
         That batch has left the stages.
         """
-        rounds = 0
+        rounds, order = 0, self.order
         while True:
-            count = len(self.order)
+            count = len(order)
             for _ in range(count):
-                lane = self.order.pop(0)
-                lane.ended(lane.done - lane.last, 0, 1)
-                if lane.left <= 0 or lane.done >= until:
+                lane = order.pop(0)
+                lane.end()
+                done = lane.done
+                if lane.left <= 0 or done >= until:
                     return lane
                 if lane.line == 0:
                     lane.find_line()
                     rounds = -1
-                self.enter(lane, lane.done)
+                self.work += lane.go(done, self.free)
+                order.append(lane)
             rounds += 1
             if count == 1:
-                self._jump_alone(self.order[0], until)
+                self._jump_alone(order[0], until)
             elif rounds >= _ROUNDS_SEEN:
                 self._jump(until)
 
@@ -119,23 +106,27 @@ class FlowShop:
     def _jump(self, until: int) -> None:
         """Add up the rounds for which the ends of all steps surely lie on their parabolas."""
         order = self.order
-        curve = order[0].curve()
-        if curve < 0:
-            return
         rounds = order[0].left - 1
+        curves = list[int]()
         for lane in order:
-            if lane.curve() != curve:
+            curve = lane.curve()
+            if curve < 0:
                 return
+            curves.append(curve)
             rounds = min(rounds, lane.left - 1, lane.line)
-        rounds = self._until(rounds, curve, until)
-        for lane in order:
+        before = last = curves[-1]
+        rounds = self._until(rounds, last, until)
+        for lane, curve in zip(order, curves):
             if rounds < 1:
                 return
-            rounds = lane.straight(rounds, curve)
+            rounds = lane.straight(rounds, curve, before)
+            before = curve
         if rounds < 1:
             return
-        for lane in order:
-            self.work += lane.jump(rounds, curve)
+        before = last
+        for lane, curve in zip(order, curves):
+            self.work += lane.jump(rounds, curve, before)
+            before = curve
         self.free = list(order[-1].ends)
 
     def _until(self, rounds: int, curve: int, until: int) -> int:

@@ -1,6 +1,7 @@
 """One batch in flight as the stages see it: what its next step takes at each of them."""
 
 from serving.vocabulary.errors import UserError
+from simcore.pipeline.parabola import rounds_not_negative
 from simcore.pipeline.stage_costs import StageCosts, StagePiece
 
 Gaps = tuple[int, int, int]
@@ -92,11 +93,31 @@ class Lane:
         self.steps = 0
         self.gaps = []
 
-    def turn(self) -> tuple[list[int], list[int]]:
-        """Another step begins: (its ends, its slack), to be filled in."""
-        self.ends, self._ends_1, self._ends_2 = self._ends_2, self.ends, self._ends_1
-        self._slack, self._slack_1 = self._slack_1, self._slack
-        return self.ends, self._slack
+    def go(self, release: int, free: list[int]) -> int:
+        """The next step begins, not before ``release``; returns what it computes. ``free``: the stages.
+
+        One loop does it all: this is where a pipelined run spends its time.
+        """
+        ends, slack = self._ends_2, self._slack_1
+        self._ends_2, self._ends_1, self.ends = self._ends_1, self.ends, ends
+        self._slack_1, self._slack = self._slack, slack
+        costs, slopes, hops = self.costs, self.slopes, self.hops
+        at, work = release, 0
+        for stage in range(self.stages):
+            cost = costs[stage]
+            costs[stage] = cost + slopes[stage]
+            at += hops[stage]
+            late = at - free[stage]
+            slack[stage] = late
+            if late < 0:
+                at -= late
+            at += cost
+            work += cost
+            ends[stage] = free[stage] = at
+        self.done = at
+        self.line -= 1
+        self.context += self._tokens
+        return work
 
     def begun(self, steps: int) -> None:
         """So many steps have begun that had not."""
@@ -106,6 +127,14 @@ class Lane:
             costs, slopes = self.costs, self.slopes
             for stage in range(self.stages):
                 costs[stage] += steps * slopes[stage]
+
+    def end(self) -> None:
+        """The step in progress has ended."""
+        done = self.done
+        self.gaps.append((done - self.last, 0, 1))
+        self.last = done
+        self.steps += 1
+        self.left -= 1
 
     def ended(self, wait: int, first: int, steps: int, slope: int = 0) -> None:
         """So many steps have ended: the one in progress after ``wait``, the others on a line."""
@@ -125,18 +154,29 @@ class Lane:
         """By how much that grows from one step to the next."""
         return self.ends[-1] - 2 * self._ends_1[-1] + self._ends_2[-1]
 
-    def straight(self, rounds: int, curve: int) -> int:
-        """For how many more of these rounds each stage is waited for by the same, and the curve is common."""
+    def straight(self, rounds: int, curve: int, before: int) -> int:
+        """For how many more of these rounds each stage is waited for by the same.
+
+        ``curve``: common to its stages; ``before``: that of the batch before it, which is its own where it
+        waits for that one.
+        """
         ends, one, two = self.ends, self._ends_1, self._ends_2
+        slack, slack_1, apart = self._slack, self._slack_1, curve - before
         for stage in range(self.stages):
             if ends[stage] - 2 * one[stage] + two[stage] != curve:
                 return 0
-            rounds = same_side(self._slack[stage], self._slack_1[stage], rounds)
+            if not apart:
+                rounds = same_side(slack[stage], slack_1[stage], rounds)
+                continue
+            if slack[stage] < 0 or slack_1[stage] < 0:
+                return 0
+            growth = slack[stage] - slack_1[stage] + apart
+            rounds = rounds_not_negative(slack[stage] + growth, growth + apart, apart, rounds)
         return rounds
 
-    def jump(self, rounds: int, curve: int) -> int:
-        """So many rounds more; returns what they computed."""
-        first, growth = self.growth() + curve, rounds - 1
+    def jump(self, rounds: int, curve: int, before: int) -> int:
+        """So many rounds more; returns what they computed. ``before``: as for ``straight``."""
+        first, growth, apart = self.growth() + curve, rounds - 1, curve - before
         self.ended(self.done - self.last, first, rounds, curve)
         ends, one, two = self.ends, self._ends_1, self._ends_2
         for stage in range(self.stages):
@@ -144,8 +184,8 @@ class Lane:
             ends[stage] += rounds * step - curve * (rounds * growth >> 1)
             one[stage] = ends[stage] - step
             two[stage] = one[stage] - step + curve
-            change = self._slack[stage] - self._slack_1[stage]
-            self._slack[stage] += rounds * change
+            change = self._slack[stage] - self._slack_1[stage] + rounds * apart
+            self._slack[stage] += rounds * change - apart * (rounds * growth >> 1)
             self._slack_1[stage] = self._slack[stage] - change
         computed = rounds * sum(self.costs) + sum(self.slopes) * (rounds * growth >> 1)
         self.done = ends[-1]

@@ -136,7 +136,9 @@ class PipelinedReplica:
             return
         finished = list[int]()
         others = list[int]()
-        steps = [one.book(finished if one is batch else others) for one in self._batches]
+        steps = [
+            one.book(finished if one is batch else others) if one.lane.steps else 0 for one in self._batches
+        ]
         assert not others, "a request ended without a report"
         for one in self._batches:
             one.lane.keep()
