@@ -12,7 +12,8 @@ USAGE: Final = """servetwin timeline: what every instance, load and transfer did
   servetwin timeline DIR [out=FILE]    DIR: the out= of a run with journal=true; FILE: timeline.json.gz here
 
 Open the file on that page (it stays on your machine) or in chrome://tracing. Tracks: instances with their
-runs, loads, transfers, and decisions with their reasons.
+runs, loads, transfers, decisions with their reasons; of models in stages replicas, queue, use and arrivals of
+each stage as counters.
 """
 
 

@@ -11,6 +11,7 @@ from experiments.report.figures import figures
 from experiments.report.number_text import NOTHING, count, duration, number, section, share
 from experiments.report.range_text import ends_of, fact_range, range_head, told_range
 from experiments.report.scaling import scaling
+from experiments.report.stage_maps import stage_maps
 from experiments.report.stages import stages_section
 from experiments.report.starts import start_told
 from experiments.report.style import RANGE_STYLE, STYLE
@@ -42,13 +43,19 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
 def write_report(
-    path: Path, summary: Mapping[str, Any], columns: Columns, config_yaml: str, notes: Sequence[str]
+    path: Path,
+    summary: Mapping[str, Any],
+    columns: Columns,
+    config_yaml: str,
+    notes: Sequence[str],
+    stage_load: Mapping[str, Any] | None = None,
 ) -> None:
     """Write the page for one run.
 
     ``summary`` is the content of summary.json: missing parts and None show as a dash; ``code``,
     ``kv_capacity`` and ``replica_busy_share`` (fractions by replica id) are shown where given. ``columns``
-    are those of requests.parquet, one row per finished request, times in ns.
+    are those of requests.parquet, one row per finished request, times in ns. ``stage_load``: those of
+    stage_series.parquet, where there are stages.
     """
     config = _mapping(config_yaml)
     requests = Requests.of(columns)
@@ -60,6 +67,7 @@ def write_report(
         _numbers(summary),
         figures(requests, config, summary),
         stages_section(summary),
+        stage_maps(stage_load),
         scaling(summary),
         _losses(summary),
         _faults(summary),

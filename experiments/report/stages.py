@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 HEAD: Final = ("stage", "GB", "replicas", "busy", "req/s", "CV", "queue", "most", "wait P99", "pass")
+LANGUAGE_HEAD: Final = ("stage", "layers", "GB", "replicas", "busy", "KV tokens")
 _MOST_SHOWN: Final = 16
 
 
@@ -37,13 +38,37 @@ def _row(one: Mapping[str, Any], several: bool) -> tuple[str, ...]:
     )
 
 
-def stage_table(rows: Sequence[tuple[str, ...]]) -> "Table":
-    """For the terminal; of many stages the first."""
+def language_cells(summary: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """A row per stage of a language model: what it holds, and the KV of one of its replicas."""
+    stages = summary.get("language_stages")
+    if not isinstance(stages, list):
+        return []
+    return [
+        (
+            str(one["stage"]),
+            f"{one['layers'][0]} to {one['layers'][1] - 1}",
+            number(one["bytes"] / 1e9),
+            count(one["replicas"]),
+            number(one["busy_replicas"]),
+            count(one["kv_tokens"]),
+        )
+        for one in stages
+    ]
+
+
+def stage_tables(summary: Mapping[str, Any]) -> "list[Table]":
+    """For the terminal: of models that answer in one pass, of language models; empty without stages."""
+    kinds = ((HEAD, stage_cells(summary)), (LANGUAGE_HEAD, language_cells(summary)))
+    return [_table(head, rows) for head, rows in kinds if rows]
+
+
+def _table(head: Sequence[str], rows: Sequence[tuple[str, ...]]) -> "Table":
+    """Of many stages the first."""
     from rich import box
     from rich.table import Table
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 0, 0, 1))
-    for name in HEAD:
+    for name in head:
         table.add_column(name, justify="right", no_wrap=True)
     for row in rows[:_MOST_SHOWN]:
         table.add_row(*row)
@@ -54,9 +79,11 @@ def stage_table(rows: Sequence[tuple[str, ...]]) -> "Table":
 
 def stages_section(summary: Mapping[str, Any]) -> str:
     """For the page; empty without stages."""
-    rows = stage_cells(summary)
-    if not rows:
-        return ""
-    head = "".join(f"<th>{escape(name)}</th>" for name in HEAD)
+    kinds = ((HEAD, stage_cells(summary)), (LANGUAGE_HEAD, language_cells(summary)))
+    return "".join([_section(head, rows) for head, rows in kinds if rows])
+
+
+def _section(names: Sequence[str], rows: Sequence[tuple[str, ...]]) -> str:
+    head = "".join(f"<th>{escape(name)}</th>" for name in names)
     body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
     return f'<h2>Stages</h2><div class="card scroll"><table><tr>{head}</tr>{body}</table></div>'

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from experiments.report.number_text import count, duration, is_known, number, section, share, whole
 from experiments.report.range_text import FACTS, ends_of, fact_range, has_range, range_head
-from experiments.report.stages import stage_cells, stage_table
+from experiments.report.stages import stage_tables
 from experiments.report.starts import start_told
 
 if TYPE_CHECKING:
@@ -232,8 +232,8 @@ def print_summary(summary: Mapping[str, Any], console: "Console | None" = None) 
     if has_range(summary):
         console.print(_range_table(summary))
     console.print(_fact_table(summary))
-    if stages := stage_cells(summary):
-        console.print(stage_table(stages))
+    for stages in stage_tables(summary):
+        console.print(stages)
     run = section(summary, "sim") or section(summary, "real")
     if slow := slow_policies(section(run, "policies")):
         console.print(Text(f"  {slow}", style="yellow"))

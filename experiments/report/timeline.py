@@ -9,12 +9,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from experiments.results.journal_file import journal_in
+from experiments.results.stage_load import COLUMNS, STAGE_LOAD_NAME
 from serving.record.journal import parse_action, parse_event
 from serving.vocabulary import actions, events
 
 # Processes of the trace: what Perfetto shows as groups of tracks.
-INSTANCES, LOADS, TRANSFERS, DECISIONS = range(1, 5)
-_NAMES: Final = {INSTANCES: "instances", LOADS: "loads", TRANSFERS: "transfers", DECISIONS: "decisions"}
+INSTANCES, LOADS, TRANSFERS, DECISIONS, STAGES = range(1, 6)
+_NAMES: Final = {
+    INSTANCES: "instances", LOADS: "loads", TRANSFERS: "transfers", DECISIONS: "decisions", STAGES: "stages",
+}  # fmt: skip
 # Decisions that come with every step say nothing of their own: runs are slices.
 _USUAL: Final = (actions.Run, actions.Assign, actions.Interrupt, actions.Wake, actions.JoinBatch)
 _US: Final = 1000.0  # ns
@@ -30,10 +33,25 @@ def write_timeline(folder: Path, out: Path) -> int:
             line = json.loads(text)
             if isinstance(line, list):
                 book.take(line[0], parse_event(line[1]), [parse_action(fields) for fields in line[2]])
-    slices = [*book.names(), *book.slices]
+    slices = [*book.names(), *book.slices, *stage_counters(folder)]
     with gzip.open(out, "wt", encoding="utf-8") as written:
         json.dump({"traceEvents": slices, "displayTimeUnit": "ms"}, written)
     return len(book.slices)
+
+
+def stage_counters(folder: Path) -> Iterator[Slice]:
+    """What stage_series.parquet has of every stage, as counters; none where there is no such file."""
+    path = folder / STAGE_LOAD_NAME
+    if not path.is_file():
+        return
+    import pyarrow.parquet as pq
+
+    for row in pq.read_table(path).to_pylist():
+        where = {"ph": "C", "pid": STAGES, "ts": row["time_s"] * 1e6}
+        for name in COLUMNS:
+            value = row[name]
+            if value == value:  # not NaN
+                yield {"name": f"{row['model']} stage {row['stage']} {name}", **where, "args": {name: value}}
 
 
 class _Book:

@@ -50,6 +50,7 @@ class Simulated:
     series: dict[str, np.ndarray | Names] | None = None  # with series.period_s alone
     unserved: Unserved = field(default_factory=Unserved)
     stages: dict[str, np.ndarray | Names] | None = None  # of models in stages alone
+    stage_load: dict[str, np.ndarray | Names] | None = None  # the same over time
 
 
 @dataclass(frozen=True, slots=True)

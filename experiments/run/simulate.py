@@ -98,7 +98,7 @@ def simulate(config: RunConfig, folder: Path, on_progress: Progress | None = Non
         "policies": done.policies,
         **nativecore.section(),
     }
-    write_results(folder, summary, done.columns, config_yaml, done.unserved)
+    write_results(folder, summary, done.columns, config_yaml, done.unserved, done.stage_load)
     if done.series is not None:
         write_parquet(folder / SERIES_NAME, done.series)
     if done.stages is not None:
@@ -209,13 +209,13 @@ def execute(
     summary |= groups_section(simulation.groups.groups) | pipelines_section(config, simulation.pipelines)
     if recovery is not None and simulation.losses is not None:
         summary |= faults_section(simulation.losses.records, recovery)
-    stage_columns = stage_rows(controller)
-    summary |= _of_stages(config, controller, stage_columns, summary)
+    summary |= _of_stages(config, controller, (stage_columns := stage_rows(controller)), summary)
     work = hosted_models(config), prepared.estimates, workload, columns
     summary["gpu_load_share"] = gpu_load_share(*work, summary["gpu_seconds"])
     summary |= energy_section(config, *work, summary)
     told = report.events, watch.section(), series, metrics.unserved, stage_columns
-    return Simulated(summary, columns, wall_s, cpu_s, *told)
+    load = _stage_load(prepared, controller, stage_columns, summary["duration_s"])
+    return Simulated(summary, columns, wall_s, cpu_s, *told, load)
 
 
 def _moved(
@@ -230,6 +230,18 @@ def _moved(
     found |= elastic_summary(controller, prepared.replicas, summary, report)
     found |= stage_scaling_summary(controller, prepared.replicas, summary, report)
     return found | migration_summary(controller)
+
+
+def _stage_load(
+    prepared: Prepared, controller: Controller, rows: dict[str, Any] | None, span_s: float
+) -> dict[str, Any] | None:
+    """What stages had and did over time; None without stages."""
+    if rows is None:
+        return None
+    from experiments.results.stage_load import changes_of, default_period_s, stage_load
+
+    period_s = prepared.config.series.period_s or default_period_s(span_s)
+    return stage_load(rows, changes_of(controller, prepared.replicas), period_s, span_s)
 
 
 def _of_stages(

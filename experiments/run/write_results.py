@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from experiments.report.report import write_report
+from experiments.results.stage_load import STAGE_LOAD_NAME
 from experiments.results.unserved import Unserved
 from traces.arrow import arrow_numbers, arrow_words
 from traces.columns import Names
@@ -24,16 +25,26 @@ UNSERVED_NAME: Final = "unserved.parquet"
 
 
 def write_results(
-    folder: Path, summary: dict[str, Any], columns: Columns, config_yaml: str, unserved: Unserved
+    folder: Path,
+    summary: dict[str, Any],
+    columns: Columns,
+    config_yaml: str,
+    unserved: Unserved,
+    stage_load: Columns | None = None,
 ) -> None:
-    """summary.json, requests.parquet, config.yaml, report.html; with unserved requests unserved.parquet."""
+    """summary.json, requests.parquet, config.yaml, report.html; with unserved requests unserved.parquet.
+
+    ``stage_load``: of stages over time, which is a file too and drawn on the page.
+    """
     text = json.dumps(summary, indent=2, allow_nan=False, ensure_ascii=False)
     (folder / "summary.json").write_text(text + "\n", encoding="utf-8")
     write_config(folder, config_yaml)
     write_parquet(folder / "requests.parquet", columns)
     if len(unserved):
         write_parquet(folder / UNSERVED_NAME, unserved.columns())
-    write_report(folder / "report.html", summary, columns, config_yaml, [])
+    if stage_load is not None:
+        write_parquet(folder / STAGE_LOAD_NAME, stage_load)
+    write_report(folder / "report.html", summary, columns, config_yaml, [], stage_load)
 
 
 def write_config(folder: Path, config_yaml: str) -> None:

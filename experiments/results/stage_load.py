@@ -1,0 +1,163 @@
+"""What every stage had and did over time: replicas, queue, use, arrivals and their burstiness.
+
+Computed after the run from the passes that ended (``stages.parquet``) and from what became of replicas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from serving.controller import Controller
+from serving.elastic.stage_control import StageControl
+from serving.vocabulary.replica import Replica
+from traces.columns import Names
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Ints = NDArray[np.int64]
+    Floats = NDArray[np.float64]
+
+STAGE_LOAD_NAME: Final = "stage_series.parquet"
+_NS_PER_S: Final = 1_000_000_000
+_ROWS: Final = 200  # of each stage, about, where nobody asks for a period
+COLUMNS: Final = ("replicas", "loading", "queue", "busy", "arrivals_per_s", "arrival_cv")
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """At ``now_ns`` a stage has so many more replicas that serve, and so many more that load."""
+
+    now_ns: int
+    model: str
+    stage: int
+    serving: int
+    loading: int
+
+
+def changes_of(controller: Controller, placed: Sequence[Replica]) -> list[Change]:
+    """Those of the start first, at 0; then as replicas came and went."""
+    stage_of = {
+        one.replica.id: (one.replica.model, service.index_of(one.replica.id) or 0)
+        for one in controller.engines.values()
+        if (service := _service(controller, one.replica.model)) is not None
+    }
+    found = [Change(0, *stage_of[one.id], 1, 0) for one in placed]
+    control = controller.elastic
+    if not isinstance(control, StageControl):
+        return found
+    states = {one.id: "serving" for one in placed}
+    for event in control.replicas.history:
+        before = states.get(event.replica, "")
+        after = {"load": "loading", "ready": "serving"}.get(event.act, "")
+        if event.act not in ("load", "ready", "drain", "released", "lost"):
+            continue
+        states[event.replica] = after
+        serving = (after == "serving") - (before == "serving")
+        loading = (after == "loading") - (before == "loading")
+        if serving or loading:
+            found.append(Change(event.now_ns, *stage_of[event.replica], serving, loading))
+    return found
+
+
+def _service(controller: Controller, model: str) -> Any:
+    return controller.services[model]
+
+
+def default_period_s(span_s: float) -> float:
+    """A round number of seconds that cuts a run into some 200 parts; 0.01 at least."""
+    wanted, period = max(span_s / _ROWS, 0.01), 0.01
+    for factor in (2, 2.5, 2) * 8:
+        if period >= wanted * (1 - 1e-9):
+            break
+        period *= factor
+    return round(period, 2)
+
+
+def stage_load(
+    rows: Mapping[str, Any], changes: Sequence[Change], period_s: float, span_s: float
+) -> dict[str, NDArray[np.generic] | Names]:
+    """One row per instant, model and stage: 0, period, ... up to the first instant at or after the end.
+
+    ``replicas``, ``loading``, ``queue``: at the instant. ``busy``: replicas with a pass under way, mean of
+    the period that ends; ``arrivals_per_s``, ``arrival_cv``: of its arrivals (CV NaN with fewer than two
+    gaps). Requests that a stage is never done with are in none of them.
+    """
+    import numpy as np
+
+    period_ns = round(period_s * _NS_PER_S)
+    instants: Ints = np.arange(-(-round(span_s * _NS_PER_S) // period_ns) + 1, dtype=np.int64) * period_ns
+    stages = sorted({(one.model, one.stage) for one in changes})
+    models = tuple(sorted({model for model, _ in stages}))
+    parts = [_of_stage(rows, model, stage, changes, instants, period_ns) for model, stage in stages]
+    table: dict[str, Any] = {
+        "time_s": np.repeat(instants / _NS_PER_S, len(stages)),
+        "model": Names(
+            np.tile(np.array([models.index(model) for model, _ in stages], dtype=np.int32), len(instants)),
+            models,
+        ),
+        "stage": np.tile(np.array([stage for _, stage in stages], dtype=np.int64), len(instants)),
+    }
+    for name in COLUMNS:
+        table[name] = np.stack([part[name] for part in parts], axis=1).ravel()
+    return table
+
+
+def _of_stage(
+    rows: Mapping[str, Any],
+    model: str,
+    stage: int,
+    changes: Sequence[Change],
+    instants: Ints,
+    period_ns: int,
+) -> dict[str, Any]:
+    """The columns of one stage."""
+    import numpy as np
+
+    own = [one for one in changes if (one.model, one.stage) == (model, stage)]
+    times = np.array([one.now_ns for one in own], dtype=np.int64)
+    at = np.searchsorted(times, instants, side="right")
+    mine = rows["stage"] == stage
+    if model in rows["model"].words:
+        mine &= rows["model"].codes == rows["model"].words.index(model)
+    arrived, began = np.sort(rows["arrived_ns"][mine]), np.sort(rows["began_ns"][mine])
+    passes = np.unique(np.stack([rows[name][mine] for name in ("replica", "began_ns", "ended_ns")]), axis=1)
+    served = _sum_since(np.sort(passes[1]), instants) - _sum_since(np.sort(passes[2]), instants)
+    rate, cv = _arrivals(arrived, instants, period_ns)
+    return {
+        "replicas": np.concatenate([[0], np.cumsum([one.serving for one in own])])[at],
+        "loading": np.concatenate([[0], np.cumsum([one.loading for one in own])])[at],
+        "queue": np.searchsorted(arrived, instants, side="right")
+        - np.searchsorted(began, instants, side="right"),
+        "busy": np.diff(served, prepend=0) / period_ns,
+        "arrivals_per_s": rate,
+        "arrival_cv": cv,
+    }
+
+
+def _sum_since(moments: Ints, instants: Ints) -> Ints:
+    """At each instant the sum of the time since all moments before it."""
+    import numpy as np
+
+    sums = np.concatenate([[0], np.cumsum(moments)])
+    at = np.searchsorted(moments, instants, side="right")
+    found: Ints = at * instants - sums[at]
+    return found
+
+
+def _arrivals(arrived: Ints, instants: Ints, period_ns: int) -> tuple[Floats, Floats]:
+    """Of the period that ends at each instant: arrivals per second, and the CV of the gaps before them."""
+    import numpy as np
+
+    last = np.searchsorted(arrived, instants, side="right")
+    first = np.searchsorted(arrived, instants - period_ns, side="right")
+    gaps = np.diff(arrived) / _NS_PER_S
+    cv = np.full(len(instants), np.nan)
+    for row, (low, high) in enumerate(zip(np.maximum(first, 1), last, strict=True)):
+        own = gaps[low - 1 : high - 1] if high > low else gaps[:0]
+        if len(own) > 1 and own.mean() > 0:
+            cv[row] = own.std() / own.mean()
+    return (last - first) / (period_ns / _NS_PER_S), cv
