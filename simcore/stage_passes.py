@@ -96,6 +96,8 @@ class StagePasses:
     def takes(self, now_ns: int, run: Run) -> bool:
         """The pass begins when all it waits for is there."""
         replica = run.replica
+        if run.layers is not None and run.layers != self._data_plane.placement.part_of[replica].layers:
+            self._data_plane.require_layers(replica, run.layers)
         if run.path:
             self._circuits[self._model(replica)].begin(now_ns, run)
             return True

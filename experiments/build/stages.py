@@ -179,6 +179,7 @@ def pipelines_of(
             queues,
             one.cpu_cores if elastic else 0,
             elastic,
+            one.live,
         )
         for model in hosted_models(config)
     }

@@ -4,7 +4,7 @@ from experiments.config.config import RunConfig
 from experiments.config.pipeline_config import PLAIN
 from serving.vocabulary.errors import UserError
 
-_OF_PASSES = ("queue", "batch", "batch_cost", "times", "times_cv", "cpu_cores", "cpu_share")
+_OF_PASSES = ("queue", "batch", "batch_cost", "times", "times_cv", "cpu_cores", "cpu_share", "live")
 
 
 def check_language(config: RunConfig) -> None:
@@ -31,7 +31,4 @@ def check_language(config: RunConfig) -> None:
     for key in _OF_PASSES:
         value = getattr(config.pipeline, key)
         if value != getattr(PLAIN, key):
-            raise UserError(
-                f"{head} pipeline.{key}={value} is of models without KV, whose passes have published times: "
-                "leave it out"
-            )
+            raise UserError(f"{head} pipeline.{key}={value} is of models without KV: leave it out")

@@ -43,6 +43,11 @@ def check_stages(config: RunConfig) -> None:
             f"system={system.name} sends activations over links, and cluster={config.cluster.name} has none: "
             "write a cluster that has, such as cluster=quart"
         )
+    if config.pipeline.live and (config.pipeline.queue != "stage" or not system.scales_stages):
+        raise UserError(
+            "pipeline.live=true is of stages that scale by themselves and have a common queue: write "
+            "system=quart and pipeline.queue=stage, or leave it out"
+        )
     if config.cluster.start != "warm":
         raise UserError(
             f"cluster.start={config.cluster.start} does not fit system={system.name}, whose stages have "

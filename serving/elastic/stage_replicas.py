@@ -196,13 +196,15 @@ class StageReplicas:
             if source[0] == "host":
                 self.hosts.copies[source[1], part] = now_ns
         ends = tuple([("replica", number) for number in targets])
-        load = Load(
-            self._next_load, part.model, sources, ends, shards, False, False, reason, False, part.layers
-        )
+        live = self._services[part.model].live_stages
+        told = live is not None, False, reason, False  # of every layer
+        load = Load(self._next_load, part.model, sources, ends, shards, *told, part.layers)
         self._next_load += 1
         self.loads.begin(load)
         actions.append(load)
         for number in targets:
+            if live is not None:
+                live.begin(number)
             self._tell(now_ns, "load", part.model, number, f"{reason}, from {sources[0][0]}")
 
     def _former(self, part: Part, gpu: int) -> Replica:
@@ -214,13 +216,14 @@ class StageReplicas:
         return self._services[part.model].replica_of(part, 1 + max(self._engines, default=-1), gpu)
 
     def loaded(self, now_ns: int, event: Loaded, actions: list[Action]) -> None:
-        """All its parameters are there: it serves, unless it is to go."""
-        sources = self.loads.in_flight[event.load].load.sources if event.fully_loaded else ()
-        endpoint = self.loads.loaded(event)
-        if endpoint is None:
-            return
-        self._came(now_ns, endpoint[1], actions)
-        self._sent(now_ns, sources, actions)
+        """All its parameters are there: it serves, unless it is to go. With some it may work already."""
+        load = self.loads.in_flight[event.load].load
+        number, there = load.targets[event.target][1], self.loads.loaded(event) is not None
+        if (live := self._services[load.model].live_stages) is not None and number in live.pairs:
+            live.layers_loaded(number, event.layers, there, actions)
+        if there:
+            self._came(now_ns, number, actions)
+            self._sent(now_ns, load.sources, actions)
 
     def _came(self, now_ns: int, replica: int, actions: list[Action]) -> None:
         engine = self._engines[replica]
@@ -245,22 +248,17 @@ class StageReplicas:
         self._sent(now_ns, () if flight is None else flight.load.sources, actions)
 
     def _leave(self, now_ns: int, replica: int, reason: str, actions: list[Action]) -> None:
-        """It has not got its parameters, and goes; while others load from it, when these have ended."""
-        if ("replica", replica) in self.loads.sending():
-            self._given_up[replica] = reason
-            self.states[replica] = "draining"
-        else:
-            self._release(now_ns, replica, reason, actions)
+        """It has not got its parameters, and goes; while others need it, when these have ended."""
+        self._given_up[replica], self.states[replica] = reason, "draining"
+        live = self._services[self._engines[replica].replica.model].live_stages
+        if live is not None and replica in live.pairs:
+            live.stop(replica, actions)
+        self.empty(now_ns, replica, actions)
 
     def _sent(self, now_ns: int, sources: Sequence[Endpoint], actions: list[Action]) -> None:
         """A load has ended at one of its targets: whose parameters it took may go now."""
         for kind, number in sources:
-            if kind != "replica" or ("replica", number) in self.loads.sending():
-                continue
-            reason = self._given_up.pop(number, "")
-            if reason and number in self.states:
-                self._release(now_ns, number, reason, actions)
-            else:
+            if kind == "replica":
                 self.empty(now_ns, number, actions)
 
     # How one goes.
@@ -287,12 +285,13 @@ class StageReplicas:
 
     def empty(self, now_ns: int, replica: int, actions: list[Action]) -> None:
         """A replica may have ended its last pass: one that is to go goes then, if nobody loads from it."""
-        engine = self._engines[replica]
-        if self.states.get(replica) != "draining" or engine.state is not EngineState.IDLE:
+        engine, gave_up = self._engines[replica], self._given_up.get(replica)
+        works = engine.layer_pass is not None or (gave_up is None and engine.state is not EngineState.IDLE)
+        if self.states.get(replica) != "draining" or works:
             return
         sends = ("replica", replica) in self.loads.sending()
         if self._services[engine.replica.model].outstanding(replica) == 0 and not sends:
-            self._release(now_ns, replica, "it is empty", actions)
+            self._release(now_ns, replica, gave_up or "it is empty", actions)
 
     def _release(self, now_ns: int, replica: int, reason: str, actions: list[Action]) -> None:
         engine = self._engines[replica]

@@ -93,6 +93,11 @@ class LivePair:
         self.layer_counts: set[int] = set()  # how many layers were there when a pass began on the target
 
     @property
+    def layers(self) -> int:
+        """Of the model, or of the part that the target is to have."""
+        return self._layers
+
+    @property
     def fully_loaded(self) -> bool:
         """Whether the target has all layers."""
         return self.loaded == self._layers

@@ -13,7 +13,7 @@ from serving.services.pipeline import Pipeline
 
 def broken(engines: Mapping[int, Engine], service: Pipeline) -> Iterator[tuple[int, str]]:
     """(number of the invariant, sentence) of each that does not hold."""
-    seen = set[int]()
+    seen, live = set[int](), service.live_stages
     for stage in service.stages:
         here = [one.request.id for one in stage.waiting()]
         here += [one.request.id for run in stage.passes.values() for one in run.batch]
@@ -22,7 +22,8 @@ def broken(engines: Mapping[int, Engine], service: Pipeline) -> Iterator[tuple[i
         seen |= set(here)
         for replica in stage.fleet.members:
             engine, runs = engines[replica], replica in stage.passes
-            if runs != (engine.state in AT_WORK):
+            between = live is not None and live.is_between(replica)
+            if runs != (engine.state in AT_WORK) and not between:
                 yield 3, f"replica {replica} of stage {stage.index} is {engine.state.name}, its pass is not"
             if runs and replica in stage.idle:
                 yield 10, f"replica {replica} of stage {stage.index} is idle and runs a pass"
@@ -30,7 +31,7 @@ def broken(engines: Mapping[int, Engine], service: Pipeline) -> Iterator[tuple[i
             if stage.fleet.load(replica, "outstanding") != load:
                 yield 12, f"replica {replica} has {load} requests, and is counted with others"
             serves = engine.state is EngineState.IDLE and replica in stage.fleet
-            if serves and replica not in stage.idle:
+            if serves and replica not in stage.idle and not between:
                 yield 10, f"replica {replica} of stage {stage.index} serves, and nothing is given to it"
         if stage.can_begin():
             yield 10, f"stage {stage.index} of {service.model} has idle replicas and requests that wait"

@@ -22,6 +22,7 @@ from serving.services.gpu_seats import GpuSeats
 from serving.services.path_batch import PathBatch
 from serving.services.path_choice import PathChoice
 from serving.services.stage import Stage
+from serving.services.stage_live import StageLive
 from serving.services.stage_work import StageWork
 from serving.vocabulary.actions import Action, Assign, Fail, Interrupt, Run
 from serving.vocabulary.events import Ran, Sent
@@ -54,7 +55,7 @@ class LanguagePipeline:
 
     __slots__ = (
         "_admission", "_engines", "_kv", "_paths", "_present", "_pressed", "_setup", "batches", "cores",
-        "model", "queue", "seats", "stages",
+        "live_stages", "model", "queue", "seats", "stages",
     )  # fmt: skip
 
     def __init__(
@@ -72,6 +73,7 @@ class LanguagePipeline:
         self._kv = PathKv(engines)
         self._pressed = False  # whether the next round to end is to be reported already
         self.seats, self.cores = seats, dict[int, int]()
+        self.live_stages: StageLive | None = None
         self.queue: deque[Request] = deque()
         self.batches: dict[int, PathBatch] = {}
         self.stages: list[Stage] = []

@@ -16,8 +16,9 @@ from serving.engine.progress import EngineState
 from serving.live.scaling import LiveScaling
 from serving.services.gpu_seats import GpuSeats
 from serving.services.stage import NOBODY, Stage, StageQueues, Waiting
+from serving.services.stage_live import StageLive
 from serving.services.stage_log import StageLog
-from serving.vocabulary.actions import Action, Assign
+from serving.vocabulary.actions import Action, Assign, Span
 from serving.vocabulary.events import Ran, Sent
 from serving.vocabulary.layers import LayerRange, Part
 from serving.vocabulary.present import Present
@@ -31,7 +32,7 @@ class PipelineSetup:
 
     ``batch``: requests of a pass at most. ``queues``: one per stage, or one per replica, to which the
     dispatcher sends a request when it comes to the stage. ``cpu_cores``: of a replica; 0: as the world has
-    it. ``elastic``: a stage may be without replicas.
+    it. ``elastic``: a stage may be without replicas. ``live``: replicas work while they load.
     """
 
     parts: tuple[Part, ...]
@@ -40,13 +41,15 @@ class PipelineSetup:
     queues: StageQueues = "stage"
     cpu_cores: int = 0
     elastic: bool = False
+    live: bool = False
 
 
 class Pipeline:
     """The requests and stages of one model. ``log``: what the stages did."""
 
     __slots__ = (
-        "_admission", "_engines", "_present", "_setup", "batches", "cores", "log", "model", "seats", "stages",
+        "_admission", "_engines", "_present", "_setup", "batches", "cores", "live_stages", "log", "model",
+        "seats", "stages",
     )  # fmt: skip
 
     def __init__(
@@ -60,14 +63,13 @@ class Pipeline:
         present: Present,
     ) -> None:
         self.model = setup.parts[0].model
-        self._setup = setup
-        self._engines = engines
-        self._admission = admission
-        self._present = present
+        self._setup, self._engines = setup, engines
+        self._admission, self._present = admission, present
         self.seats = seats
         self.cores: dict[int, int] = {}  # of replicas that have others than all
         self.batches: dict[int, int] = {}  # requests of a pass, of replicas that take fewer than all
         self.log = StageLog()
+        self.live_stages = StageLive(engines, self, present) if setup.live else None
         self.stages: list[Stage] = []
         for index, part in enumerate(setup.parts):
             own = [one for one in replicas if one.part == part]
@@ -134,7 +136,8 @@ class Pipeline:
     @property
     def queued(self) -> int:
         """Requests that no replica runs."""
-        return sum([stage.queued for stage in self.stages])
+        live = [] if self.live_stages is None else self.live_stages.waiting()
+        return sum([stage.queued for stage in self.stages], len(live))
 
     @property
     def running(self) -> int:
@@ -185,22 +188,37 @@ class Pipeline:
             self._feed(stage, actions)
 
     def _feed(self, stage: Stage, actions: list[Action]) -> None:
+        live = self.live_stages
+        if live is not None:
+            live.pull(stage, actions)
         while ready := stage.can_begin():
-            self._begin(stage, self.seats.best(ready), actions)
+            replica = self.seats.best(ready)
+            batch = stage.take(replica, self.most_of(replica), self._present.now_ns).batch
+            self.run(stage, replica, batch, stage.part.layers, None, actions)
+        if live is not None:
+            live.work(stage, actions)
 
-    def _begin(self, stage: Stage, replica: int, actions: list[Action]) -> None:
-        """A replica takes requests that wait, with the activations that the stage before has of them."""
-        batch = stage.take(replica, self.most_of(replica), self._present.now_ns).batch
+    def run(
+        self,
+        stage: Stage,
+        replica: int,
+        batch: Sequence[Waiting],
+        layers: Span,
+        holder: int | None,
+        actions: list[Action],
+    ) -> None:
+        """A replica runs layers, with the activations that the holder has, None: as the requests came."""
         why = f"stage {stage.index}, {stage.queued} wait"
         chunks, inputs = [], dict[int, int]()
-        for request, source, _ in batch:
+        for request, came_from, _ in batch:
             actions.append(Assign(request.id, replica, why))
             chunks.append((request.id, 0, request.prompt_tokens))
-            if source != NOBODY and self._setup.activation_bytes:
+            source = came_from if holder is None else holder
+            if source not in (NOBODY, replica) and self._setup.activation_bytes:
                 inputs[source] = inputs.get(source, 0) + self._setup.activation_bytes
         self.seats.begin(replica)
         cores = self.cores.get(replica, self._setup.cpu_cores)
-        one = LayerPass(tuple(chunks), stage.part.layers, why, tuple(inputs.items()), cores)
+        one = LayerPass(tuple(chunks), layers, why, tuple(inputs.items()), cores)
         self._engines[replica].run_layers(one, actions)
 
     def ran(self, engine: Engine, event: Ran, actions: list[Action]) -> None:
@@ -208,23 +226,33 @@ class Pipeline:
         stage, now_ns = self.stage_of(engine.replica), self._present.now_ns
         engine.layers_ran()
         self.seats.end(engine.id)
+        if self.live_stages is not None and self.live_stages.ran(stage, engine, event, actions):
+            self._feed(stage, actions)
+            return
         batch, began_ns = stage.ended(engine.id)
         if not event.steps:
-            self._again(batch, actions)
+            self.again(batch, actions)
             self._feed(stage, actions)
             return
         stage.counts.ran(now_ns - began_ns, [now_ns - one.since_ns for one in batch])
+        self.passed(stage, batch, engine.id, began_ns, actions)
+        self._feed(stage, actions)
+
+    def passed(
+        self, stage: Stage, batch: Sequence[Waiting], replica: int, began_ns: int, actions: list[Action]
+    ) -> None:
+        """Requests go on to the next stage; at the last one they have their answer."""
+        now_ns = self._present.now_ns
         for one in batch:
-            self.log.add(one.request.id, stage.index, engine.id, one.since_ns, began_ns, now_ns)
+            self.log.add(one.request.id, stage.index, replica, one.since_ns, began_ns, now_ns)
         if stage.index + 1 < len(self.stages):
             following = self.stages[stage.index + 1]
             for one in batch:
                 following.counts.arrived(now_ns)
-                following.add(Waiting(one.request, engine.id, now_ns))
+                following.add(Waiting(one.request, replica, now_ns))
             self._feed(following, actions)
-        self._feed(stage, actions)
 
-    def _again(self, batch: Sequence[Waiting], actions: list[Action]) -> None:
+    def again(self, batch: Sequence[Waiting], actions: list[Action]) -> None:
         """What was computed of these is lost: they wait for the first stage, before all others."""
         for one in reversed(batch):
             self._enter(self.stages[0], Waiting(one.request, NOBODY, self._present.now_ns), actions, True)
@@ -237,6 +265,8 @@ class Pipeline:
         """A replica takes requests of its stage."""
         stage = self.stage_of(replica)
         stage.fleet.add(replica)
+        if self.live_stages is not None:
+            self.live_stages.joined(stage, replica.id)
         self._opened(stage, replica.id, actions)
 
     def started(self, engine: Engine, actions: list[Action]) -> None:
@@ -261,7 +291,8 @@ class Pipeline:
     def outstanding(self, replica: int) -> int:
         """What it runs, and what waits for it alone."""
         stage = self.stage_of(self._engines[replica].replica)
-        return stage.fleet.load(replica, "outstanding") if replica in stage.fleet.members else 0
+        live = 0 if self.live_stages is None else self.live_stages.outstanding(replica)
+        return live + (stage.fleet.load(replica, "outstanding") if replica in stage.fleet.members else 0)
 
     def held(self, replica: int) -> list[int]:
         """Nothing is kept for requests."""
@@ -271,8 +302,8 @@ class Pipeline:
         """What it ran, and whose activations it had, begins again; nothing fails while a stage has others."""
         stage, replica = self.stage_of(engine.replica), engine.id
         engine.lose(actions, cause)
-        back, running = list[Waiting](), replica in stage.passes
-        if running:
+        back = [] if self.live_stages is None else self.live_stages.lost(stage, replica)
+        if replica in stage.passes:
             self.seats.end(replica)
             back += stage.ended(replica).batch
         self.seats.leave(engine.replica)
@@ -283,6 +314,6 @@ class Pipeline:
             stage.add(one)
         for other in self.stages:
             back += other.without(replica)
-        self._again(back, actions)
+        self.again(back, actions)
         self.feed(actions)
         return []

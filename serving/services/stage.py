@@ -89,6 +89,13 @@ class Stage:
         found = self.passes[replica] = StagePass(batch, now_ns)
         return found
 
+    def begin(self, replica: int, one: StagePass) -> None:
+        """A replica runs layers of a batch that another one began."""
+        for waiting in one.batch:
+            self.fleet.assigned(replica, waiting.request)
+        self.idle.discard(replica)
+        self.passes[replica] = one
+
     def ended(self, replica: int) -> StagePass:
         """Its pass is over."""
         found = self.passes.pop(replica)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from serving.services.stage import Stage
+from serving.services.stage_live import StageLive
 from serving.vocabulary.actions import Action
 from serving.vocabulary.layers import Part
 from serving.vocabulary.replica import Replica, Role
@@ -12,12 +13,14 @@ from serving.vocabulary.replica import Replica, Role
 class StagedService(Protocol):
     """``cores``: CPU cores of replicas that have others than all. ``batch``: requests of a pass at most.
 
-    ``cores_count``: whether a pass is faster with more cores.
+    ``cores_count``: whether a pass is faster with more cores. ``live_stages``: replicas that work while they
+    load; None: none do.
     """
 
     model: str
     stages: list[Stage]
     cores: dict[int, int]
+    live_stages: StageLive | None
 
     @property
     def batch(self) -> int: ...

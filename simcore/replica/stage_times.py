@@ -36,12 +36,20 @@ class StageTimes:
         return work * self._cpu_cores // cores >> FRACTION_BITS
 
     def _whole(self, chunks: Sequence[Chunk], span: Span) -> int:
+        if span not in self._fixed:
+            return self._some(chunks, span)
         times = self._fixed[span]
         if len(chunks) == 1:
             return times[chunks[0][0]]
         each = [times[chunk[0]] for chunk in chunks]
         longest = max(each)
         return longest + ((sum(each) - longest) * self._batch_parts >> 10)
+
+    def _some(self, chunks: Sequence[Chunk], span: Span) -> int:
+        """Some layers of a stage, which are alike: what the sum over the layers up to each grows by."""
+        first, last = next(one for one in self._fixed if one[0] <= span[0] and span[1] <= one[1])
+        whole, count = self._whole(chunks, (first, last)), last - first
+        return whole * (span[1] - first) // count - whole * (span[0] - first) // count
 
     def decode(self, n: int) -> Pieces:
         """Nothing decodes."""

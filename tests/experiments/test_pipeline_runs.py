@@ -98,6 +98,11 @@ def test_draws_have_the_declared_cv_and_no_order() -> None:
         (["cluster=a100_x8"], "sends activations over links"),
         (["pipeline.replicas=1+2"], "does not fit 8 stages: write one number, or 8"),
         (["pipeline.times=exponential"], "write pipeline.times_cv=1"),
+        (["pipeline.live=true"], "is of stages that scale by themselves and have a common queue"),
+        (
+            ["model=opt_13b", "system=quart", "pipeline.live=true"],
+            "pipeline.live=True is of models without KV",
+        ),
         (["pipeline.queue=common"], "pipeline.queue=common is unknown: write one of stage, replica"),
         (["pipeline.stages=3"], "write pipeline.cut=layers"),
         (["pipeline.replicas=50"], "more than the GPUs and CPU cores"),

@@ -4,7 +4,8 @@ from random import Random
 
 SYSTEMS = (
     "pipeline pipeline.replicas=2", "quart", "quart system.stages.placement=false", "quart pipeline.batch=2",
-    "quart system.stages.defaults=released", "infless", "inferline", "cocktail pipeline.queue=replica",
+    "quart system.stages.defaults=released",
+    "quart pipeline.live=true", "infless", "inferline", "cocktail pipeline.queue=replica",
 )  # fmt: skip
 # Language models, whose requests decode: of them batches, cores and queues are none to be chosen.
 LANGUAGE_SYSTEMS = (

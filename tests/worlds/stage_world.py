@@ -64,6 +64,7 @@ class StageCase:
     elastic: bool = False
     layer_bytes: int = LAYER_BYTES
     first_request: int = 0
+    live: bool = False
 
     @property
     def spans(self) -> tuple[tuple[int, int], ...]:
@@ -103,7 +104,9 @@ class StageCase:
 
     def setup(self) -> PipelineSetup:
         cores = self.cores if self.elastic else 0
-        return PipelineSetup(self.parts, self.activation_bytes, self.batch, self.queues, cores, self.elastic)
+        return PipelineSetup(
+            self.parts, self.activation_bytes, self.batch, self.queues, cores, self.elastic, self.live
+        )
 
 
 @dataclass
