@@ -50,6 +50,7 @@ def answer(words: Sequence[str]) -> int:
         return compare_repeats.answer(paths, asked)
     if are_runs(paths, asked):
         return compare_runs.answer(paths, asked)
+    _refuse_more(paths)
     asked = _asked(words[2:])
     result = read_result(_path(places[0]))
     measured = read_measured(_path(places[1]), asked.get("format"), asked.get("run"))
@@ -62,6 +63,16 @@ def answer(words: Sequence[str]) -> int:
             told = ["", *compare_repeats.decision_lines(decided)] if decided else []
             print("\n".join([*lines_of(found), *told]))
     return 0
+
+
+def _refuse_more(paths: Sequence[Path]) -> None:
+    """Several places are the folders of runs; UserError names the first that is none."""
+    for path in paths if len(paths) > 2 else ():
+        if not (path / "summary.json").is_file():
+            raise UserError(
+                f"{path} has no summary.json of a run: more than two places are the out= of runs, and of a "
+                f"measured file {_USE}"
+            )
 
 
 def _path(word: str) -> Path:

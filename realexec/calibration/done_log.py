@@ -1,5 +1,6 @@
 """What has been measured so far, a line each on disk: a calibration that is stopped goes on where it was."""
 
+import fcntl
 import json
 import os
 from collections.abc import Mapping
@@ -7,26 +8,28 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
+from serving.vocabulary.errors import UserError
+
 NAME: Final = "samples.jsonl"
 
 
 class DoneLog:
     """Entries by name. A context manager; every entry is on disk before `add` returns.
 
-    ``what``: all that the entries depend on. Those of another calibration are put aside.
+    ``what``: all that the entries depend on. Those of another calibration go. UserError while another process
+    writes there.
     """
 
     def __init__(self, folder: Path, what: Mapping[str, Any]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.path = folder / NAME
         self.entries: dict[str, Any] = {}
+        self._file = self.path.open("ab")
+        self._hold()
         whole = self._read(what)
         self.resumed = len(self.entries)
-        self._file = self.path.open("r+b" if whole else "wb")
-        if whole:
-            self._file.truncate(whole)
-            self._file.seek(whole)
-        else:
+        self._file.truncate(whole)
+        if not whole:
             self._write({"calibration": dict(what)})
 
     def __enter__(self) -> "DoneLog":
@@ -42,6 +45,16 @@ class DoneLog:
         self._write({"name": name, "entry": entry})
         self.entries[name] = entry
 
+    def _hold(self) -> None:
+        """Released when the file is closed, also by the end of the process."""
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self._file.close()
+            raise UserError(
+                f"another calibration writes to {self.path.parent}: wait for it, or write another out="
+            ) from None
+
     def _write(self, line: Mapping[str, Any]) -> None:
         self._file.write(json.dumps(line).encode() + b"\n")
         self._file.flush()
@@ -49,8 +62,6 @@ class DoneLog:
 
     def _read(self, what: Mapping[str, Any]) -> int:
         """How many bytes of the file are whole lines of this calibration: the last one may be cut."""
-        if not self.path.is_file():
-            return 0
         whole = 0
         for line in self.path.read_bytes().splitlines(keepends=True):
             try:

@@ -319,7 +319,7 @@ def test_words_that_cannot_be_used_are_refused(
     path = as_csv(tmp_path / "a.csv", rows_of(run))
     assert "takes the folder of a run and a measured file" in refused(capsys)
     assert "takes the folder of a run and a measured file" in refused(capsys, run, "json=true")
-    assert "one word too many" in refused(capsys, run, path, path)
+    assert "a.csv has no summary.json of a run: more than two places" in refused(capsys, run, path, path)
     assert "unknown key 'jsn'" in refused(capsys, run, path, "jsn=true")
     assert "format=cvs is wrong" in refused(capsys, run, path, "format=cvs")
     assert "is not a folder" in refused(capsys, tmp_path / "none", path)

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from hwmodels.whole_step_error import held_out_whole_steps
 from realexec.calibration.done_log import DoneLog
 from realexec.calibration.grid import Plan, plan_of
 from realexec.calibration.quiet import Spread, noise_of, spread_of
+from serving.vocabulary.errors import UserError
 from tests.worlds.calibrations import bench, law_us, profile
 
 PLAN = plan_of(max_seqs=4, batch_tokens=64, kv_tokens=2048, repeats=2, quick=True)
@@ -60,6 +62,8 @@ def test_a_stopped_calibration_goes_on_where_it_was(tmp_path: Path) -> None:
         file.write(b'{"name": "steps of context 16, rep')  # killed while it wrote
     slower: list[tuple[int, int]] = []
     with DoneLog(tmp_path, what) as again:
+        with pytest.raises(UserError, match="another calibration writes to"):
+            DoneLog(tmp_path, what)
         assert again.resumed == 3 and again.entries == log.entries
         bench(PLAN, again, lambda *of: 2 * law_us(*of), on_progress=lambda *told: slower.append(told)).run()
     assert slower == [(4, 6), (5, 6), (6, 6)] and len(again.entries) == 6
@@ -94,7 +98,9 @@ def test_spreads_are_quantiles() -> None:
 
 
 def test_a_profile_is_one_that_runs_take(tmp_path: Path) -> None:
-    found, _ = profile(tmp_path / "profile")
+    profile(tmp_path / "profile", lambda *of: 3 * law_us(*of))
+    shutil.rmtree(tmp_path / "profile.log")
+    found, _ = profile(tmp_path / "profile")  # in place of the one before
     loaded = read_step_profile(tmp_path / "profile")
     stamp = loaded.profile.stamp
     assert (stamp.gpu, stamp.llm, stamp.engine, stamp.precision) == (
@@ -188,7 +194,6 @@ def test_workers_of_this_machine_are_measured(tmp_path: Path, capsys: pytest.Cap
     assert set(record["links"]) == {"shared_memory", "tcp"} and len(record["parameters"]) == 3
     assert record["quiet"]["wall_over_cpu"] > 0 and record["kv"]["tokens"] == 512
     assert [path.name for path in tmp_path.iterdir()] == ["profile"], "what was kept for going on is gone"
-    assert realexec_cli.run([*words, "overwrite=true"]) == 0, "a profile may be measured anew"
     run = (
         "trace.limit=4",
         "trace.tokens_scale=0.02",
