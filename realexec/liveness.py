@@ -27,6 +27,10 @@ class ProcessClock:
         passed_ns, used_ns = (now - then for now, then in zip(self._seen, before))
         return used_ns > _IDLE_SHARE * passed_ns or self.state() in _WAITS_ITS_TURN
 
+    def cpu_ns(self) -> int:
+        """Its CPU time so far; 0 where the system does not tell, or it has gone."""
+        return self._now()[1]
+
     def state(self) -> str:
         """Linux's letter for it: T stopped, S waiting, ...; ``?`` where that is not known."""
         try:

@@ -170,6 +170,7 @@ class StepsDone(NamedTuple):
 
     ``tokens`` holds, for each request that got any, one token per step from its first one to the last step.
     ``joins``: for each `Join` that came during the run, how many of the steps had been run before it.
+    ``cpu_ns``: of the thread that computes, in these steps.
     """
 
     epoch: int
@@ -179,6 +180,7 @@ class StepsDone(NamedTuple):
     finished: tuple[int, ...]
     running: bool
     joins: tuple[int, ...] = ()
+    cpu_ns: int = 0
 
 
 class StageDone(NamedTuple):

@@ -98,6 +98,10 @@ class WorkerProcess:
         """Whether it has said that it runs, later than then."""
         return self._beat_ns > since_ns
 
+    def cpu_ns(self) -> int:
+        """CPU time of the process so far; 0 once it has gone."""
+        return self._clock.cpu_ns()
+
     def lose(self, cause: str) -> None:
         """Tell the inbox that it is lost, once, and end it."""
         self._tell(Died(cause))

@@ -43,6 +43,22 @@ class Moved:
 
 
 @dataclass(frozen=True, slots=True)
+class CpuTime:
+    """CPU time of a run in ns: of the driver's process, of its workers', and of their steps alone."""
+
+    driver_ns: int = 0
+    workers_ns: int = 0
+    steps_ns: int = 0
+
+    @property
+    def share_beside_steps(self) -> float | None:
+        """The driver's and the rest of the workers', over that of the steps; None without steps."""
+        if not self.steps_ns:
+            return None
+        return (self.driver_ns + max(self.workers_ns - self.steps_ns, 0)) / self.steps_ns
+
+
+@dataclass(frozen=True, slots=True)
 class RunReport:
     """Counts, token ids and the driver's own costs.
 
@@ -61,6 +77,7 @@ class RunReport:
     decide_ns: "array[int]"
     lateness_ns: "array[int]"
     moved: Moved = Moved()
+    cpu: CpuTime = CpuTime()
 
     @property
     def finished(self) -> int:

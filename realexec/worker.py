@@ -7,7 +7,8 @@ step boundary, in the order in which it came.
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final, Protocol
 
 from realexec.messages import (
@@ -153,7 +154,9 @@ class Worker:
         steps = _Steps(run.epoch)
         stop_after: int | None = None
         while left:
-            finished = steps.add(self._step(run, chunks, decode))
+            with steps.computing():
+                done = self._step(run, chunks, decode)
+            finished = steps.add(done)
             chunks, decode, left = (), True, left - 1
             stop_after = self._between_steps(steps, stop_after)
             if stop_after == 0 or not engine.has_residents() or (finished and run.until_finish):
@@ -202,6 +205,14 @@ class _Steps:
         self._tokens: dict[int, list[int]] = {}
         self._finished: tuple[int, ...] = ()
         self._joins: tuple[int, ...] = ()
+        self._cpu_ns = 0
+
+    @contextmanager
+    def computing(self) -> Iterator[None]:
+        """A step of this thread."""
+        began_ns = time.thread_time_ns()
+        yield
+        self._cpu_ns += time.thread_time_ns() - began_ns
 
     @property
     def last_ns(self) -> int:
@@ -224,4 +235,5 @@ class _Steps:
         """What the driver is told of them."""
         tokens = {request: tuple(row) for request, row in self._tokens.items()}
         ends = tuple(self._ends_ns)
-        return StepsDone(self._epoch, self._started_ns, ends, tokens, self._finished, running, self._joins)
+        how = self._finished, running, self._joins, self._cpu_ns
+        return StepsDone(self._epoch, self._started_ns, ends, tokens, *how)

@@ -18,6 +18,8 @@ from serving.protocols.policy_faults import name_of
 from serving.vocabulary.units import NS_PER_S
 
 PERIOD_S: Final = 0.02
+# Beside real workers, whose runs last seconds and leave the loop idle: a look wakes the process up.
+SPARING_PERIOD_S: Final = 0.1
 SLOW_SHARE: Final = 0.5
 SLOW_CALL_MS: Final = 100.0
 # What policies are asked. A policy that is native code has no frame and is not seen: only ours can be.
@@ -43,8 +45,8 @@ class SlowCall:
 class PolicyWatch:
     """Looks at the thread that enters it, until it leaves. ``now_ns``: the run's time, else since then."""
 
-    def __init__(self, now_ns: Callable[[], int] | None = None) -> None:
-        self._began_s = monotonic()
+    def __init__(self, now_ns: Callable[[], int] | None = None, period_s: float = PERIOD_S) -> None:
+        self._began_s, self._period_s = monotonic(), period_s
         self._now_ns = now_ns or (lambda: int((monotonic() - self._began_s) * NS_PER_S))
         self._thread = 0
         self._over = threading.Event()
@@ -97,7 +99,7 @@ class PolicyWatch:
         return {"time_share": share, "looks": self.looks, "slowest_call": told}
 
     def _watch(self) -> None:
-        while not self._over.wait(PERIOD_S):
+        while not self._over.wait(self._period_s):
             self.look(monotonic(), sys._current_frames().get(self._thread))
 
 

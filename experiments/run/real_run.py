@@ -14,7 +14,7 @@ from experiments.build.data_plane import has_data_plane
 from experiments.build.fleet import fleet_of
 from experiments.compose.resolved import resolved_yaml
 from experiments.config.config import ModelConfig, RunConfig
-from experiments.policy.watch import PolicyWatch
+from experiments.policy.watch import SPARING_PERIOD_S, PolicyWatch
 from experiments.results.elastic_summary import elastic_summary
 from experiments.results.journal_file import NAME as JOURNAL_NAME
 from experiments.results.journal_file import JournalFile, header_fields
@@ -54,7 +54,7 @@ def real_run(
             header = header_fields("real", config.seed, config_yaml, prepared.estimates, CARRIES_OUT)
             header["start"] = prepared.start
             journal = stack.enter_context(JournalFile(folder / JOURNAL_NAME, header, at_once=True))
-        watch = stack.enter_context(PolicyWatch())
+        watch = stack.enter_context(PolicyWatch(period_s=SPARING_PERIOD_S))
         controller = build.controller_of(
             config, prepared.hardware_of_model, prepared.replicas, prepared.estimates
         )
@@ -128,6 +128,12 @@ def _summary(
         "start_s": report.start_s,
         **_token_check(config, model, report),
         "workers_lost": [list(lost) for lost in report.lost],
+        "cpu": {
+            "steps_s": report.cpu.steps_ns / 1e9,
+            "workers_s": report.cpu.workers_ns / 1e9,
+            "driver_s": report.cpu.driver_ns / 1e9,
+            "share_beside_steps": report.cpu.share_beside_steps,
+        },
         "decide_us": {"mean": report.decide_ns_mean / 1e3, "p99": report.decide_ns_p99 / 1e3},
         "arrival_lateness_ms_p99": report.lateness_ns_p99 / 1e6,
         **real,

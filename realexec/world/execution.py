@@ -15,6 +15,7 @@ from realexec.report import Moved, RunReport
 from realexec.tracking import Tracker
 from realexec.world.actions import World
 from realexec.world.arrivals import Arrivals
+from realexec.world.costs import Costs
 from realexec.world.doubts import LOOK_S, Doubts
 from realexec.world.slots import Pool
 from serving.vocabulary.actions import Action
@@ -72,6 +73,7 @@ class Execution:
         self._lost: list[tuple[int, str]] = []
         self._decide_ns = array("q")
         self._lateness_ns = array("q")
+        self._costs = Costs(pool.workers)
         self.start_ns = time.monotonic_ns()
 
     def run(
@@ -99,6 +101,7 @@ class Execution:
             decide_ns=self._decide_ns,
             lateness_ns=self._lateness_ns,
             moved=self._moved(),
+            cpu=self._costs.so_far(),
         )
 
     def _moved(self) -> Moved:
@@ -166,6 +169,7 @@ class Execution:
         world, replica = self._world, self._world.slots.replica_at(slot)
         if isinstance(message, StepsDone):
             assert replica is not None
+            self._costs.stepped(message.cpu_ns)
             self._tracker.ran(replica, message, self.start_ns)
             world.finished(message.finished, replica)
             return world.runs.ran(replica, message, self._now_ns())

@@ -19,6 +19,9 @@ class Worker(Protocol):
     def runs_since(self, since_ns: int) -> bool:
         """Whether it has said that it runs, later than then (``time.monotonic_ns``)."""
 
+    def cpu_ns(self) -> int:
+        """CPU time of its process so far; 0 once it has gone."""
+
 
 class Pool(Protocol):
     """What is needed of `realexec.processes.WorkerPool`."""
