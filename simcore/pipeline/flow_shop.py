@@ -4,9 +4,9 @@ A step of a batch begins at a stage when the stage before has passed its activat
 ended the step of the batch before it. A batch begins its next step when its last one has ended, behind the
 others. All of this is additions and maxima of fixed-point integers.
 
-Where at every stage the same one of the two reasons holds round after round, the ends of all steps come to
-lie on parabolas of one curvature: such rounds are added up at once, up to the first in which another reason
-would hold (docs/PIPELINE.md says why this is exact).
+Where at every stage the same one of the two reasons holds round after round, the ends of a batch's steps come
+to lie on parabolas of one curvature, which is that of the batch it waits for: such rounds are added up at
+once, up to the first in which another reason would hold (docs/PIPELINE.md says why this is exact).
 """
 
 from typing import Final
