@@ -32,6 +32,7 @@ from serving.kv.migration_rules import (
     MigrationPhase,
     MigrationRules,
 )
+from serving.kv.migration_stage import has_room, is_last
 from serving.kv.moves import Move, MovePhase, Moves
 from serving.protocols.migration import Pair
 from serving.vocabulary.actions import Action, Assign, Migrate
@@ -173,9 +174,9 @@ class Migrations:
             return
         block = source.ledger.block_tokens
         computed = source.ledger.context_tokens(migration.request) - 1
-        last = self._is_last(migration, computed, block)
+        last = is_last(migration, self._rules, computed, block)
         upto = computed if last else computed // block * block
-        if not self._has_room(destination, migration.request, upto):
+        if not has_room(destination, self._rules, migration.request, upto):
             self._abort(migration, REFUSED, actions)
             return
         self._send(migration, upto, last, actions)
@@ -192,21 +193,6 @@ class Migrations:
         migration.context_tokens = self._engines[migration.source].ledger.context_tokens(migration.request)
         self._tell(migration, "begun", f"{migration.reason}; {reason}", actions)
         return True
-
-    def _is_last(self, migration: Migration, computed: int, block: int) -> bool:
-        """Whether the request stops now: little is left to copy, or no full block is there to begin with."""
-        rules, left = self._rules, -(-(computed - migration.sent_tokens) // block)
-        if rules.mode == "stop_and_copy" or computed - migration.sent_tokens < block:
-            return True
-        return left <= rules.last_stage_blocks and migration.stages > 0
-
-    def _has_room(self, destination: Engine, request: int, tokens: int) -> bool:
-        """Whether it has blocks for so many positions beside the step under way, and a place in its batch."""
-        ledger = destination.ledger
-        more = ledger.blocks_for(tokens) - ledger.held_blocks(request)
-        decoding = len(destination.running) + len(destination.attached) - len(destination.ended)
-        free = ledger.free_blocks - ledger.step_blocks() - ledger.watermark_blocks
-        return more <= free and decoding < self._rules.max_num_seqs
 
     def _send(self, migration: Migration, upto: int, last: bool, actions: list[Action]) -> None:
         """Blocks are kept at the destination, and what is not there yet is sent."""
