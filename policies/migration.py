@@ -8,8 +8,9 @@ from serving.protocols.migration import InstancesView, Pair, SourceView
 class LeastLoadedPairs:
     """From the instance with the most requests to the one with the fewest: the shortest that decodes there.
 
-    An instance that takes no requests any more comes before all others. ``least_gap``: in requests, below
-    which a pair is left alone; with at least 2 no request is sent back and forth.
+    An instance that takes no requests any more comes before all others. One that still loads has no
+    requests. ``least_gap``: in requests, below which a pair is left alone; with at least 2 no request is sent
+    back and forth.
     """
 
     def __init__(self, least_gap: int = 2) -> None:
@@ -20,7 +21,8 @@ class LeastLoadedPairs:
     def pair(self, view: InstancesView) -> Sequence[Pair]:
         """The fullest with the emptiest, the second of each with the other, and so on."""
         free = [one for one in view.taking if not view.engaged(one)]
-        by_load = sorted((view.load(one, "outstanding"), one) for one in free)
+        by_load = [(0, one) for one in view.loading if not view.engaged(one)]
+        by_load = sorted([*by_load, *((view.load(one, "outstanding"), one) for one in free)])
         leaving = [one for one in view.leaving if not view.engaged(one)]
         targets, pairs = by_load[: len(leaving)], list[Pair]()
         for source, (load, destination) in zip(leaving, targets):

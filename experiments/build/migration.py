@@ -36,6 +36,7 @@ def migration_of(
             round(control_ms(one, model.tp) * NS_PER_MS),
             model.shape.kv_bytes_per_token,
             config.engine.max_num_seqs,
+            one.into_loading,
         )
         for model in hosted_models(config)
     }

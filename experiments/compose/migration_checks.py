@@ -21,6 +21,7 @@ def check_migrations(config: RunConfig) -> None:
             f"migration.victims=neighbour does not fit system={system.name}, whose decode instances keep "
             "room for what they write: write migration.victims=recompute or system=vllm"
         )
+    _check_into_loading(config)
     if name == "defragment" and not system.instances.split:
         raise UserError(
             f"system/migration=defragment makes room on decode instances, and those of system={system.name} "
@@ -41,4 +42,22 @@ def check_migrations(config: RunConfig) -> None:
         raise UserError(
             f"system/migration={name} moves KV over links, and cluster={config.cluster.name} has none: write "
             "a cluster that has, such as cluster=llumnix or cluster=dgx_h100"
+        )
+
+
+def _check_into_loading(config: RunConfig) -> None:
+    """Only where instances come that do both, and in simulation."""
+    if not config.migration.into_loading:
+        return
+    system = config.system
+    if system.instances.split or not system.elastic:
+        raise UserError(
+            "migration.into_loading=true is of instances that come and do both, and those of "
+            f"system={system.name} do not: write system=llumnix_base_autoscaled or "
+            "migration.into_loading=false"
+        )
+    if config.kind == "realexec":
+        raise UserError(
+            "migration.into_loading=true is simulated only, for a worker that loads takes no KV: write "
+            "migration.into_loading=false"
         )

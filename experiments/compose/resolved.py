@@ -53,6 +53,8 @@ def resolved_yaml(config: RunConfig) -> str:
         del data["driver"]
     if config.migration == LIVE:
         del data["migration"]
+    elif not config.migration.into_loading:
+        del data["migration"]["into_loading"]
     if config.pipeline == PLAIN:
         del data["pipeline"]
     for group in _SELDOM_POLICIES:
@@ -113,7 +115,8 @@ def read_resolved(path: Path | str) -> RunConfig:
         data.setdefault("driver", dataclasses.asdict(ANY_DRIVER))
         data.setdefault("migration", dataclasses.asdict(LIVE))
         if isinstance(data["migration"], dict):
-            data["migration"] = {"victims": LIVE.victims, "reserve": LIVE.reserve} | data["migration"]
+            later = {key: getattr(LIVE, key) for key in ("victims", "reserve", "into_loading")}
+            data["migration"] = later | data["migration"]
         data.setdefault("pipeline", dataclasses.asdict(PLAIN))
         data.setdefault("uncertainty", OFF)
         if isinstance(data.get("trace"), dict):

@@ -23,6 +23,7 @@ class MigrationConfig:
     aborts. ``period_ms``: between two looks of the policy. ``control_ms``: what the last stage takes beside
     its bytes; None: by the GPUs of an instance. ``victims``: of ``VICTIMS``; ``neighbour``: where the next
     step would leave less than the share ``reserve`` of KV memory free, who would be preempted migrates.
+    ``into_loading``: to instances that still load too, which take the request when they are loaded.
     """
 
     mode: str
@@ -32,6 +33,7 @@ class MigrationConfig:
     control_ms: float | None
     victims: str = "recompute"
     reserve: float = 0.01
+    into_loading: bool = False
 
 
 LIVE: Final = MigrationConfig("live", "shipped", 3, 50.0, None)
@@ -47,6 +49,11 @@ def check_migration(one: MigrationConfig) -> None:
         raise UserError(
             "migration.victims=neighbour sends KV, which migration.mode=recompute does not: write "
             "migration.mode=live or migration.victims=recompute"
+        )
+    if one.into_loading and one.mode != "live":
+        raise UserError(
+            f"migration.into_loading=true copies KV while the request decodes, and migration.mode={one.mode} "
+            "does not: write migration.mode=live or migration.into_loading=false"
         )
     if one.victims == "recompute" and one.reserve != LIVE.reserve:
         raise UserError(

@@ -22,6 +22,7 @@ class Reported:
     now_ns = 0
     round = 0  # each pairs: rounds=1
     leaving: Sequence[int] = ()
+    loading: Sequence[int] = ()
 
     def __init__(self, instances: int) -> None:
         self.replicas = instances

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 from experiments.results.elastic_summary import NS_PER_MS
+from experiments.results.first_migrations import first_after_s
 from serving.controller import Controller
 from serving.kv.migration_log import COMMITTED, MigrationRecord
-from serving.kv.migration_rules import CAUSES
+from serving.kv.migration_rules import CAUSES, SUPERSEDED
 from serving.services.decode_migrating import DecodeMigrating
 from serving.services.migrating import Migrating
 from serving.vocabulary.units import NS_PER_S
@@ -32,7 +34,7 @@ def migration_summary(controller: Controller) -> dict[str, Any]:
         "migrations": {
             "started": len(records),
             "committed": len(committed),
-            "aborted": {cause: outcomes[cause] for cause in CAUSES},
+            "aborted": {cause: outcomes[cause] for cause in (*CAUSES, *_superseded(outcomes))},
             "paired_in_vain": sum(log.declined for log in logs),
             "requests": len({record.request for record in committed}),
             "down_ms": _spread([record.down_ns / NS_PER_MS for record in committed]),
@@ -41,8 +43,23 @@ def migration_summary(controller: Controller) -> dict[str, Any]:
             "moved_bytes": sum(record.moved_bytes for record in records),
             "wasted_bytes": sum(one.moved_bytes for one in records if one.outcome != COMMITTED),
             "active_s": _active_ns(records) / NS_PER_S,
+            **_new_instances(controller, records),
         }
     }
+
+
+def _new_instances(controller: Controller, records: Sequence[MigrationRecord]) -> dict[str, Any]:
+    """How soon instances that came took over their first request; nothing where none did."""
+    decision_s, loaded_s = first_after_s(controller, records)
+    if not decision_s:
+        return {}
+    means = {"decision_s": {"mean": fmean(decision_s)}, "loaded_s": {"mean": fmean(loaded_s)}}
+    return {"new_instances": {"count": len(decision_s), **means}}
+
+
+def _superseded(outcomes: Mapping[str, int]) -> tuple[str, ...]:
+    """Only where requests migrate to instances that still load."""
+    return (SUPERSEDED,) if outcomes[SUPERSEDED] else ()
 
 
 def _spread(values: Sequence[float]) -> dict[str, float | None]:

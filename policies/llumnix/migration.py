@@ -62,9 +62,11 @@ class Llumnix:
                 sources.append((freeness, one))
             elif freeness > self._threshold:
                 destinations.append((-freeness, one))
+        # One that still loads takes from a source for which no other is left.
+        destinations += [(inf, one) for one in view.loading if self._shipped or not view.engaged(one)]
         sources += [(-inf, one) for one in view.leaving if self._shipped or not view.engaged(one)]
         return [
-            Pair(source, destination, f"freeness {free:.1f} against {-minus_free:.1f}")
+            Pair(source, destination, f"freeness {free:.1f} against {_told(-minus_free)}")
             for (free, source), (minus_free, destination) in zip(sorted(sources), sorted(destinations))
             if not (view.engaged(source) or view.engaged(destination))
         ]
@@ -101,3 +103,7 @@ class Llumnix:
             return (max(decoding, key=view.arrival_ns), "the newest") if decoding else None
         context, chosen = min((view.context_tokens(one), one) for one in decoding)
         return chosen, f"the shortest, {context} tokens"
+
+
+def _told(free: float) -> str:
+    return "one that still loads" if free == -inf else f"{free:.1f}"

@@ -19,6 +19,7 @@ from serving.parameters.residency import Residency
 from serving.protocols.provision_answers import CheckedProvisioner
 from serving.protocols.provisioning import MissingInstances, Provisioned, missing_instances
 from serving.protocols.scaling import ScaleDecision
+from serving.services.migrating import Migrating
 from serving.services.service import Service
 from serving.vocabulary.actions import Action, Load
 from serving.vocabulary.events import Loaded, LoadStopped, LossNotice, LostLink, LostSsd
@@ -149,6 +150,8 @@ class Deployment:
             if number in service.live.pairs:
                 service.live.load_stopped(number)
                 service.feed(actions)
+            if isinstance(service, Migrating):
+                service.load_stopped(number, actions)
             self.drains.give_up(now_ns, number, f"load {load.load} stopped: {event.cause}", actions)
         self._ended(now_ns, load, False, actions)
 

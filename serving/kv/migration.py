@@ -7,12 +7,12 @@ the destination goes on with it. Until then its KV is the source's, and an abort
 but the time. docs/MIGRATION.md says who has what when, docs/STATES.md has the table.
 
 Both ends halt before a stage begins (``serving.engine.boundary``), so a coalesced run shows there what one
-step by step would. While KV is copied they run on without further reports.
+step by step would. While KV is copied they run on without further reports. A destination that still loads
+(``MigrationRules.into_loading``) gets one stage; the migration then waits until it takes requests.
 """
 
 from collections.abc import Mapping
 from math import inf
-from typing import Final
 
 from serving.engine import boundary
 from serving.engine.engine import Engine
@@ -27,20 +27,20 @@ from serving.kv.migration_rules import (
     SOURCE_LOST,
     STAGES,
     STOPPED,
+    SUPERSEDED,
     Migration,
     MigrationHost,
     MigrationPhase,
     MigrationRules,
 )
-from serving.kv.migration_stage import has_room, is_last
+from serving.kv.migration_stage import has_room, is_last, leave_without_kv, may_begin
 from serving.kv.moves import Move, MovePhase, Moves
 from serving.protocols.migration import Pair
 from serving.vocabulary.actions import Action, Assign, Migrate
 from serving.vocabulary.events import Ran, Sent
 from serving.vocabulary.present import Present
 
-_PREPARING, _COPYING, _LAST_STAGE, _RECOMPUTING, _COMMITTED, _ABORTED = MigrationPhase
-_WHY: Final = "a request migrates"
+_PREPARING, _COPYING, _LAST_STAGE, _RECOMPUTING, _COMMITTED, _ABORTED, _WAITING = MigrationPhase
 
 
 class Migrations:
@@ -71,9 +71,11 @@ class Migrations:
     def begin(self, pair: Pair, actions: list[Action], rank: float = -1.0) -> None:
         """A request is to leave the source for the destination. ``rank``: who reports, if anybody does."""
         source, destination = self._engines[pair.source], self._engines[pair.destination]
-        if source.state not in AT_WORK or destination.state is EngineState.LOADING:
+        if not may_begin(source, destination, self._rules, pair.source in self.of_replica):
             self.log.declined += 1
             return
+        for waits in [self.of_replica[one] for one in pair[:2] if one in self.of_replica]:
+            self._abort(waits, SUPERSEDED, actions)
         migration = Migration(pair.source, pair.destination, pair.reason)
         self.of_replica[pair.source] = self.of_replica[pair.destination] = migration
         self._coalesce = source.coalesce
@@ -81,13 +83,17 @@ class Migrations:
         self._prepare(migration, actions)
 
     def _prepare(self, migration: Migration, actions: list[Action]) -> None:
-        """Both ends come to a boundary, and halt at each from there on."""
+        """Both ends come to a boundary, and halt at each from there on; after a stage both are loaded."""
+        if migration.request >= 0 and self._engines[migration.destination].state is EngineState.LOADING:
+            self._release(migration)
+            migration.phase = _WAITING
+            return
         migration.phase = _PREPARING
         for replica in (migration.source, migration.destination):
             engine = self._engines[replica]
             if engine.state in AT_WORK:
                 migration.awaited.add(replica)
-            boundary.halt(engine, _WHY, actions, replica < self._rank)
+            boundary.halt(engine, "a request migrates", actions, replica < self._rank)
 
     # What happens.
 
@@ -116,7 +122,9 @@ class Migrations:
                 self._end(migration, _ABORTED)
             return
         self._rank = float(engine.id)
-        if migration.phase in (_PREPARING, _COPYING) and not engine.ledger.decodes(migration.request):
+        if migration.phase in (_PREPARING, _COPYING, _WAITING) and not engine.ledger.decodes(
+            migration.request
+        ):
             self._abort(migration, PREEMPTED, actions)
 
     def sent(self, event: Sent, actions: list[Action]) -> int | None:
@@ -135,6 +143,13 @@ class Migrations:
             return None
         self._commit(migration, move, actions)
         return migration.source
+
+    def joined(self, replica: int, actions: list[Action]) -> None:
+        """An instance takes requests from now on: what was copied while it loaded goes on."""
+        migration = self.of_replica.get(replica)
+        if migration is not None and migration.phase is _WAITING:
+            self._rank = -1.0
+            self._prepare(migration, actions)
 
     def left(self, replica: int, actions: list[Action]) -> None:
         """An instance takes no requests any more: none comes to it."""
@@ -175,6 +190,9 @@ class Migrations:
         block = source.ledger.block_tokens
         computed = source.ledger.context_tokens(migration.request) - 1
         last = is_last(migration, self._rules, computed, block)
+        if last and destination.state is EngineState.LOADING:
+            self._prepare(migration, actions)
+            return
         upto = computed if last else computed // block * block
         if not has_room(destination, self._rules, migration.request, upto):
             self._abort(migration, REFUSED, actions)
@@ -241,11 +259,8 @@ class Migrations:
         self, migration: Migration, source: Engine, destination: Engine, actions: list[Action]
     ) -> None:
         """The request leaves without its KV, and is the destination's from now on."""
-        progress = boundary.pause(source, migration.request, "it is computed again elsewhere", actions)
-        source.detach((progress,))
+        leave_without_kv(source, destination, migration.request, self._coalesce, actions)
         migration.paused_ns, migration.phase = self._present.now_ns, _RECOMPUTING
-        boundary.let_run(source, self._coalesce)
-        boundary.requeue(destination, progress)
         self._hand_over(migration)
         actions.append(Assign(migration.request, destination.id, migration.reason))
         later = destination.id < self._rank

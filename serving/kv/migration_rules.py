@@ -16,6 +16,7 @@ STOPPED: Final = "transfer stopped"
 SOURCE_LOST: Final = "source lost"
 DESTINATION_LOST: Final = "destination lost"
 DESTINATION_LEFT: Final = "destination left"
+SUPERSEDED: Final = "superseded"  # while it waited for its destination, which still loads
 CAUSES: Final = (
     FINISHED, PREEMPTED, REFUSED, STAGES, STOPPED, SOURCE_LOST, DESTINATION_LOST, DESTINATION_LEFT,
 )  # fmt: skip
@@ -23,7 +24,8 @@ CAUSES: Final = (
 
 class MigrationPhase(IntEnum):
     """``PREPARING``: both ends come to a boundary; ``COPYING``: a stage is on the wire, the request decodes;
-    ``LAST_STAGE``: it is in no batch; ``RECOMPUTING``: the destination computes its KV again.
+    ``LAST_STAGE``: it is in no batch; ``RECOMPUTING``: the destination computes its KV again; ``WAITING``:
+    what the source had is copied, it decodes there, and the destination still loads.
     """
 
     PREPARING = 0
@@ -32,6 +34,7 @@ class MigrationPhase(IntEnum):
     RECOMPUTING = 3
     COMMITTED = 4
     ABORTED = 5
+    WAITING = 6
 
 
 # In these the ends halt at boundaries, of a request that is computed again the destination alone.
@@ -43,7 +46,8 @@ class MigrationRules:
     """``last_stage_blocks``: at most so many are left for the last stage, which is never the first one.
 
     ``max_stages``: one more aborts. ``control_ns``: what the last stage takes beside its bytes.
-    ``kv_bytes_per_token``: on all ranks; ``max_num_seqs``: that decode on one instance.
+    ``kv_bytes_per_token``: on all ranks; ``max_num_seqs``: that decode on one instance. ``into_loading``: a
+    destination may be one that still loads; one stage is copied before it has its parameters.
     """
 
     mode: Mode
@@ -52,6 +56,7 @@ class MigrationRules:
     control_ns: int
     kv_bytes_per_token: int
     max_num_seqs: int = 1 << 30
+    into_loading: bool = False
 
 
 class MigrationHost(Protocol):

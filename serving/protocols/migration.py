@@ -24,7 +24,9 @@ class Pair(NamedTuple):
 class InstancesView(Protocol):
     """The instances of one model.
 
-    ``taking``: those that take requests, ascending; ``leaving``: those that take none and have some left.
+    ``taking``: those that take requests, ascending; ``loading``: those that will when they have their
+    parameters, destinations only (``migration.into_loading``); ``leaving``: those that take none and have
+    some left.
     Where prefill and decode are on instances of their own these are the decode instances, and ``head_tokens``
     is the room that the first completed prompt takes which waits for one of them; 0: none waits, or instances
     do both. ``round``: how many periods are over. ``nearly_full``: empty once per period; else the instance
@@ -45,6 +47,9 @@ class InstancesView(Protocol):
 
     @property
     def taking(self) -> Sequence[int]: ...
+
+    @property
+    def loading(self) -> Sequence[int]: ...
 
     @property
     def leaving(self) -> Sequence[int]: ...
@@ -132,6 +137,7 @@ def paired(policy: Any, view: InstancesView) -> Sequence[Pair]:
     found, used = list[Pair](), set[int]()
     taking = set(view.taking) if answer else set[int]()
     members = taking | set(view.leaving) if answer else taking
+    taking = taking | set(view.loading) if answer else taking
     for one in answer:
         why = _wrong_pair(one, taking, members, used, view)
         if why:

@@ -184,7 +184,7 @@ def _check_migrations(
     under_way = service.migrations.of_replica
     gone = [one for one in under_way if controller.engines[one].state is EngineState.VACANT]
     _demand(9, not gone, f"replicas {gone} gave their GPUs back in the middle of a migration")
-    for replica in replicas:
+    for replica in {*replicas, *under_way}:
         engine, migration = controller.engines[replica], under_way.get(replica)
         coming = list(service.migrations.moves.requests_to(replica))
         expected = list[int]()

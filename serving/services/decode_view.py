@@ -18,7 +18,8 @@ class DecodeInstances:
     """
 
     __slots__ = (
-        "_decode", "_engines", "_hand_overs", "_migrations", "_period_ns", "_present", "model", "nearly_full",
+        "_decode", "_engines", "_hand_overs", "_migrations", "_period_ns", "_present", "loading", "model",
+        "nearly_full",
     )  # fmt: skip
 
     def __init__(
@@ -35,6 +36,7 @@ class DecodeInstances:
         self._engines, self._migrations = engines, migrations
         self._present, self._period_ns = present, period_ns
         self.nearly_full: Sequence[int] = ()
+        self.loading: Sequence[int] = ()
 
     @property
     def now_ns(self) -> int:

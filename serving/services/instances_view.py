@@ -6,7 +6,9 @@ from typing import Literal
 from serving.engine.calm import Calm
 from serving.engine.engine import Engine
 from serving.engine.fleet import Fleet
+from serving.engine.progress import EngineState
 from serving.kv.migration import Migrations
+from serving.kv.migration_stage import engaged
 from serving.protocols.load_report import LoadReport
 from serving.vocabulary.present import Present
 from serving.vocabulary.request import Request
@@ -16,8 +18,8 @@ class Instances:
     """What a policy sees when it pairs (``serving.protocols.migration.InstancesView``)."""
 
     __slots__ = (
-        "_engines", "_fleet", "_migrations", "_period_ns", "_present", "_requests", "calm", "head_tokens",
-        "model", "nearly_full",
+        "_engines", "_fleet", "_into_loading", "_migrations", "_period_ns", "_present", "_requests", "calm",
+        "head_tokens", "model", "nearly_full",
     )  # fmt: skip
 
     def __init__(
@@ -28,10 +30,13 @@ class Instances:
         migrations: Migrations,
         present: Present,
         period_ns: int,
+        into_loading: bool = False,
     ) -> None:
+        """``into_loading``: requests may migrate to instances that still load."""
         self._fleet, self._engines, self._migrations, self._present = fleet, engines, migrations, present
         self._requests, self._period_ns, self.model = requests, period_ns, fleet.model
         self.head_tokens = 0
+        self._into_loading = into_loading
         self.calm: Calm | None = None
         self.nearly_full: Sequence[int] = ()
 
@@ -49,6 +54,14 @@ class Instances:
     def taking(self) -> Sequence[int]:
         """Instances that take requests, ascending."""
         return self._fleet.alive()
+
+    @property
+    def loading(self) -> Sequence[int]:
+        """Instances that will take requests when they have their parameters, ascending."""
+        if not self._into_loading:
+            return ()
+        found = [one for one in self._engines.values() if one.state is EngineState.LOADING]
+        return sorted([one.id for one in found if one.replica.model == self.model])
 
     @property
     def leaving(self) -> Sequence[int]:
@@ -97,4 +110,4 @@ class Instances:
 
     def engaged(self, replica: int) -> bool:
         """Whether a migration from or to it is under way."""
-        return replica in self._migrations.of_replica
+        return engaged(self._migrations.of_replica, replica)

@@ -49,7 +49,9 @@ class Migrating:
         self.inner, self._engines, self._requests, self._migrator = inner, engines, requests, migrator
         moves = Moves(engines, Pieces(engines, rules.kv_bytes_per_token), transfer_ids)
         self.migrations = Migrations(engines, moves, rules, present, self)
-        self._view = Instances(inner.fleet, engines, requests, self.migrations, present, period_ns)
+        self._view = Instances(
+            inner.fleet, engines, requests, self.migrations, present, period_ns, rules.into_loading
+        )
         self._calm: Calm | None = None
         if inner.fleet.reports is not None and hasattr(migrator, CALM.method):
             self._calm = self._view.calm = inner.fleet.reports.watch(self._calm_blocks)
@@ -234,9 +236,14 @@ class Migrating:
         self._rouse(actions)
 
     def join(self, replica: Replica, role: Role, actions: list[Action]) -> None:
-        """See ``Colocated``."""
+        """See ``Colocated``; what was copied to it while it loaded goes on."""
         self.inner.join(replica, role, actions)
+        self.migrations.joined(replica.id, actions)
         self._rouse(actions)
+
+    def load_stopped(self, replica: int, actions: list[Action]) -> None:
+        """Its parameters do not come: nothing comes to it."""
+        self.migrations.left(replica, actions)
 
     def started(self, engine: Engine, actions: list[Action]) -> None:
         """See ``Colocated``."""

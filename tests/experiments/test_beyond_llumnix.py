@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from experiments import cli
-from experiments.llumnix import defragment, notice, vacate, victims
+from experiments.llumnix import defragment, into_loading, notice, vacate, victims
 from experiments.reproduce.freeing import freeing_s
 
 WORDS = (
@@ -49,7 +49,7 @@ def test_the_time_to_free_gpus_begins_with_the_decision() -> None:
     assert freeing_s({"scale_events": events}) == [3.5, 0.25] and freeing_s({}) == []
 
 
-@pytest.mark.parametrize("figure", [defragment, notice, vacate, victims])
+@pytest.mark.parametrize("figure", [defragment, into_loading, notice, vacate, victims])
 def test_cases_differ_in_what_is_compared_alone(figure) -> None:  # type: ignore[no-untyped-def]
     found = figure.cases(100)
     assert len({(case.label, case.set_up.name) for case in found}) == len(found)

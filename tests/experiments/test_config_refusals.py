@@ -68,6 +68,11 @@ REFUSED: list[tuple[list[str], list[str]]] = [
         ["migration.victims=neighbour sends KV", "migration.mode=live"],
     ),
     ([*MIGRATING, "migration.max_stages=0"], ["migration.max_stages"]),
+    ([*MIGRATING, "migration.into_loading=true"], ["system=vllm", "llumnix_base_autoscaled"]),
+    (
+        [*MIGRATING, "migration.into_loading=true", "migration.mode=stop_and_copy"],
+        ["migration.mode=stop_and_copy", "migration.into_loading=false"],
+    ),
     ([*MIGRATING, *SPLIT[:1], "migration.victims=neighbour"], ["migration.victims=recompute"]),
     (["system/migration=defragment", "cluster=blitz_b"], ["system=distserve_half", "llumnix"]),
     ([*MIGRATING, "system=blitzscale"], ["system/live=ilp_free", "system/live=none"]),

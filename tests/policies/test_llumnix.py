@@ -51,6 +51,7 @@ class Reported:
     """A fleet, and instances to be paired, with these reports."""
 
     model = "m"
+    loading: Sequence[int] = ()
 
     def __init__(
         self, *reports: LoadReport, leaving: Sequence[int] = (), engaged: Sequence[int] = ()
@@ -249,3 +250,13 @@ def test_who_migrates_already_takes_part_in_the_pairing_as_shipped_and_its_pair_
 def test_what_is_no_rule_is_refused(wrong: dict) -> None:  # type: ignore[type-arg]
     with pytest.raises(ValueError):
         Llumnix(**wrong)
+
+
+@pytest.mark.parametrize(("rule", "found"), [("shipped", [(0, 7)]), ("paper", [(0, 8)])])
+def test_one_that_still_loads_is_freer_than_all_others(rule: str, found: list[tuple[int, int]]) -> None:
+    """As shipped a pair with one that is in a migration is dropped, so the order says who is left."""
+    view = Reported(
+        report(free=2, running=4), report(free=800, running=1), engaged=(7,) if rule == "paper" else ()
+    )
+    view.loading = (7, 8)
+    assert pairs(Llumnix(rule, rounds=1, migrate_out_threshold=30.0), view) == found

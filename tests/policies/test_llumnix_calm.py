@@ -137,7 +137,7 @@ def test_a_decision_looks_at_few_instances_however_many_are_there(instances: int
 class Short:
     """So many instances to be paired, of which two may be short of memory, and are not."""
 
-    model, round, leaving = "m", 0, ()
+    model, round, leaving, loading = "m", 0, (), ()
 
     def __init__(self, instances: int, running: int) -> None:
         self.taking = range(instances)

@@ -2,11 +2,14 @@
 
 TITLE = "Migration of a running request"
 WHERE = "serving/kv/migration.py"
-STATES = ("paired", "preparing", "copying", "last stage", "recomputing", "committed", "aborted")
+STATES = (
+    "paired", "preparing", "copying", "waiting", "last stage", "recomputing", "committed", "aborted",
+)  # fmt: skip
 EVENTS = (
     "both ends at a boundary, much left", "both ends at a boundary, little left", "the destination refuses",
     "one stage too many", "the stage has come", "the world stopped a transfer", "it finished",
     "it was preempted", "source lost", "destination lost", "destination leaves", "its KV is computed again",
+    "the destination has loaded",
 )  # fmt: skip
 _DECODES = "aborted: it decodes at the source"
 _ENDED = "aborted: it has ended"
@@ -29,6 +32,7 @@ _PLAYED = {
         "destination lost": "over: it decodes at the source",
         "destination leaves": "over: it decodes at the source",
         "its KV is computed again": "-",
+        "the destination has loaded": "paired: it decodes at the source",
     },
     "preparing": {
         "both ends at a boundary, much left": "copying: it decodes at the source",
@@ -43,6 +47,7 @@ _PLAYED = {
         "destination lost": _DECODES,
         "destination leaves": _DECODES,
         "its KV is computed again": "-",
+        "the destination has loaded": "preparing: it decodes at the source",
     },
     "copying": {
         "both ends at a boundary, much left": "copying: it decodes at the source",
@@ -57,6 +62,22 @@ _PLAYED = {
         "destination lost": _DECODES + _STOPS,
         "destination leaves": _DECODES + _STOPS,
         "its KV is computed again": "-",
+        "the destination has loaded": "copying: it decodes at the source",
+    },
+    "waiting": {
+        "both ends at a boundary, much left": "waiting: it decodes at the source",
+        "both ends at a boundary, little left": "waiting: it decodes at the source",
+        "the destination refuses": "-",
+        "one stage too many": "-",
+        "the stage has come": "-",
+        "the world stopped a transfer": "-",
+        "it finished": _ENDED,
+        "it was preempted": _WAITS,
+        "source lost": _FAILS,
+        "destination lost": _DECODES,
+        "destination leaves": _DECODES,
+        "its KV is computed again": "-",
+        "the destination has loaded": "preparing: it decodes at the source",
     },
     "last stage": {
         "both ends at a boundary, much left": "last stage: it is paused at the source",
@@ -71,6 +92,7 @@ _PLAYED = {
         "destination lost": _RESUMES + _STOPS,
         "destination leaves": _RESUMES + _STOPS,
         "its KV is computed again": "-",
+        "the destination has loaded": "last stage: it is paused at the source",
     },
     "recomputing": {
         "both ends at a boundary, much left": "recomputing: it is the destination's",
@@ -85,6 +107,7 @@ _PLAYED = {
         "destination lost": "aborted: it fails with the destination",
         "destination leaves": "recomputing: it is the destination's",
         "its KV is computed again": "committed: it is the destination's",
+        "the destination has loaded": "recomputing: it is the destination's",
     },
     "committed": _OVER,
     "aborted": {

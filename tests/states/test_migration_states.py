@@ -13,11 +13,12 @@ from tests.worlds.migration_rig import CONTROL_NS, WHO, MigrationRig
 
 def rig_in(state: str, prompt: int = 30) -> MigrationRig:
     """A rig whose migration is in that phase; who is ``paired`` knows no request yet."""
-    rig = MigrationRig("recompute" if state == "recomputing" else "live", prompt=prompt)
+    mode = "recompute" if state == "recomputing" else "live"
+    rig = MigrationRig(mode, prompt=prompt, loading=state == "waiting")  # type: ignore[arg-type]
     rig.look()
     if state != "paired":
         rig.boundary()
-    if state in ("preparing", "last stage", "committed"):
+    if state in ("preparing", "waiting", "last stage", "committed"):
         rig.come()
     if state in ("last stage", "committed"):
         rig.boundary()
@@ -68,7 +69,9 @@ def play(state: str, event: str) -> str:
         rig.lose(1)
     elif event == "destination leaves":
         rig.actions = []
-        rig.service.leave(1, rig.actions)
+        (rig.migrations.left if state == "waiting" else rig.service.leave)(1, rig.actions)
+    elif event == "the destination has loaded":
+        rig.load()
     else:
         assert event == "its KV is computed again"
         if state != "recomputing":
@@ -114,15 +117,16 @@ def too_many(rig: MigrationRig, state: str) -> str:
 
 def preempted(state: str) -> str:
     """The source's memory becomes full of it and of another, which was admitted before it."""
-    if state not in ("preparing", "copying"):
+    if state not in ("preparing", "copying", "waiting"):
         return "-"
-    rig = MigrationRig(prompt=30, blocks=24, max_stages=9, other_prompt=30)
+    waits = state == "waiting"
+    rig = MigrationRig(prompt=30, blocks=24, max_stages=9, other_prompt=30, loading=waits)
     rig.tell(Arrived(Request(2, 0, 30, 60, "m")))
     rig.step(0), rig.step(0)
     rig.source.running[WHO] = rig.source.running.pop(WHO)  # the youngest is preempted
     rig.look()
     rig.boundary()
-    if state == "preparing":
+    if state in ("preparing", "waiting"):
         rig.come()
     for _ in range(60):
         if rig.migration is None:
@@ -213,3 +217,31 @@ def test_a_destination_without_a_place_refuses() -> None:
     rig.boundary()
     (record,) = rig.migrations.log.records
     assert record.outcome == "refused" and rig.destination.ledger.held_blocks(WHO) == 0
+
+
+def test_what_is_copied_while_the_destination_loads_is_not_copied_again() -> None:
+    """Stage 0 during the load, the last one when it is over: nothing begins in between."""
+    rig = MigrationRig(loading=True, last_stage_blocks=16)
+    rig.look(), rig.boundary(), rig.come()
+    rig.step(0), rig.step(0), rig.step(0)
+    assert [one.positions for one in rig.sends] == [((0, 28),)] and not rig.source.halts
+    rig.load()
+    rig.boundary()
+    assert [one.positions for one in rig.sends] == [((0, 28),), ((28, 35),)]
+    rig.come()
+    assert rig.migrations.log.records[-1].outcome == "committed"
+
+
+def test_a_request_without_a_full_block_waits_for_the_load_before_anything_is_sent() -> None:
+    rig = MigrationRig(prompt=1, loading=True)
+    rig.look(), rig.boundary()
+    assert phase_of(rig) == "waiting" and rig.sends == []
+    rig.load(), rig.boundary()
+    assert phase_of(rig) == "last stage"
+
+
+def test_nobody_migrates_to_one_that_loads_where_that_is_off() -> None:
+    rig = MigrationRig(loading=True)
+    rig.migrations._rules = type(rig.migrations._rules)("live", 1, 3, 7, 8, 8)
+    rig.look()
+    assert rig.migration is None and rig.migrations.log.declined == 1

@@ -59,7 +59,7 @@ def drawn_world(seed: int) -> World:
         freeness=random.random() < 0.5,
         kv_blocks=random.choice((16, 40)),
         whims=(lambda: Whims(Random(whims))) if random.random() < 0.7 else None,
-        migration=_migration(random, drawn),
+        migration=_migration(random, drawn, Random(f"into loading {seed}").random() < 0.5),
     )
     case = on_links(Drawn(setting, draw_requests(random, setting)))
     faults = [
@@ -70,11 +70,12 @@ def drawn_world(seed: int) -> World:
     return World(case, tuple(sorted(faults, key=lambda one: one.at_ns)), notice_ns)
 
 
-def _migration(random: Random, setting: Setting) -> Any:
+def _migration(random: Random, setting: Setting, into_loading: bool) -> Any:
     mode: Any = random.choice(("live", "live", "stop_and_copy", "recompute"))
     rules = MigrationRules(
         mode, random.choice((1, 2, 16)), random.randint(2, 4), random.choice((0, 3, 20)) * MS,
         SHAPE.kv_bytes_per_token * random.choice((1, 10_000)), setting.max_num_seqs,
+        into_loading and mode == "live",
     )  # fmt: skip
     seed, chance = random.getrandbits(32), random.choice((0.3, 0.9))
 

@@ -104,6 +104,7 @@ class Setting:
     max_model_len: int | None = None
     migration: Callable[[], MigrationParts] | None = None
     freeness: bool = False  # requests go to the freest by load reports
+    reports: bool = True  # where requests migrate there are some
 
     @property
     def split(self) -> bool:
@@ -157,7 +158,7 @@ class Setting:
             self.max_num_batched_tokens,
             self.queue,
             migration,
-            7 * MS if self.freeness or migration is not None else 0,
+            7 * MS if self.freeness or (self.reports and migration is not None) else 0,
         )
 
     def _elastic(self) -> ElasticParts:

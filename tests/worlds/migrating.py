@@ -40,7 +40,7 @@ class DrawnPairs:
 
     def pair(self, view: InstancesView) -> Sequence[Pair]:
         ready = [one for one in (*view.taking, *view.leaving) if not view.engaged(one)]
-        targets = [one for one in view.taking if not view.engaged(one)]
+        targets = [one for one in (*view.taking, *view.loading) if not view.engaged(one)]
         if len(ready) < 2 or not targets or self._random.random() > self._chance:
             return ()
         destination = self._random.choice(targets)

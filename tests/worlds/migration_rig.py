@@ -6,7 +6,7 @@ from policies.dispatch import RoundRobin
 from serving.composition import MigrationParts, ServiceOptions, compose
 from serving.engine.engine import Engine
 from serving.engine.pool import EngineOptions
-from serving.engine.progress import AT_WORK
+from serving.engine.progress import AT_WORK, EngineState
 from serving.engine.request_state import RequestState, state_of
 from serving.kv.migration import Migrations
 from serving.kv.migration_rules import Migration, MigrationRules, Mode
@@ -51,19 +51,25 @@ class MigrationRig:
         blocks: int = 40,
         max_stages: int = 3,
         other_prompt: int = 8,
+        loading: bool = False,
     ) -> None:
+        """``loading``: the destination still does, and its request waits there."""
         replicas = [Replica(id, "m", LayerRange(0, 4), (id,), blocks, BLOCK) for id in range(2)]
-        rules = MigrationRules(mode, last_stage_blocks, max_stages, CONTROL_NS, BYTES, 8)
+        rules = MigrationRules(mode, last_stage_blocks, max_stages, CONTROL_NS, BYTES, 8, loading)
         options = ServiceOptions(migration=MigrationParts(Once(), 50, {"m": rules}))
         self.controller = compose(
             replicas, RoundRobin(), lambda _: PrefillFirst(8, 256), AdmitAll(), EngineOptions(coalesce=False),
             options,
         )  # fmt: skip
         self.now_ns, self.actions, self.history = 0, list[Action](), list[Action]()
+        if loading:
+            self.destination.state = EngineState.LOADING
         self.tell(Opened())
         self.tell(Arrived(Request(WHO, 0, prompt, 64, "m")))
         self.tell(Arrived(Request(1, 0, other_prompt, 64, "m")))
-        self.step(0), self.step(1)
+        self.step(0)
+        if not loading:
+            self.step(1)
 
     @property
     def migrations(self) -> Migrations:
@@ -114,6 +120,15 @@ class MigrationRig:
         """The last transfer has ended."""
         send = self.sends[-1]
         return self.tell(Sent(send.transfer, 0 if cause else send.size_bytes, cause))
+
+    def load(self) -> list[Action]:
+        """The destination has its parameters, and takes requests."""
+        self.actions = []
+        if self.destination.state is EngineState.LOADING:
+            self.destination.ready(self.actions)
+        self.migrations.joined(1, self.actions)
+        check(self.controller)
+        return self.actions
 
     def lose(self, replica: int) -> list[Action]:
         return self.tell(Lost(replica, "test"))
