@@ -13,11 +13,12 @@ import sys
 import tempfile
 import traceback
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import SystemRandom
+from typing import Any
 
-from tests.worlds.drawn_migrations import check_world
+from tests.worlds import drawn_decode_migrations, drawn_elastic_migrations, drawn_migrations
 from tests.worlds.faulted import command_of, play, with_losses, world_words
 from tests.worlds.faulted_groups import group_words
 from tests.worlds.faulted_migrations import migration_words
@@ -80,11 +81,17 @@ def words_of(chosen: argparse.Namespace, seed: int) -> list[str]:
 
 
 def migrations(first: int, count: int) -> int:
-    """Worlds of ``tests.worlds.drawn_migrations``, each coalesced and step by step."""
+    """Of instances that stay, with priorities; that come and go, also while they load; of decode instances.
+
+    By turns, each coalesced and step by step.
+    """
     totals, broken = Counter[str](), 0
+    print(f"swarm: {count} worlds with migrations from seed {first} on", flush=True)
+    kinds = (drawn_migrations.check_world, drawn_elastic_migrations.check_world)
+    checks: tuple[Callable[[int], Any], ...] = (*kinds, drawn_decode_migrations.check_world)
     for seed in range(first, first + count):
         try:
-            played = check_world(seed)
+            played = checks[seed % len(checks)](seed)
         except Exception:
             broken += 1
             print(traceback.format_exc(limit=-6), flush=True)

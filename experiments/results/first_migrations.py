@@ -24,12 +24,12 @@ def first_after_s(
     for event in controller.elastic.deployment.log.events:
         if event.act in ("load", "ready", "released", "lost"):
             of_replica.setdefault(event.replica, []).append(event)
-    found = [span for replica, own in of_replica.items() for span in _spans(own, commits.get(replica, []))]
+    found = [span for replica, own in of_replica.items() for span in spans(own, commits.get(replica, []))]
     return [decision_ns / NS_PER_S for decision_ns, _ in found], [ns / NS_PER_S for _, ns in found]
 
 
-def _spans(own: Sequence[ScaleEvent], commits: Sequence[int]) -> list[tuple[int, int]]:
-    """Of one replica, each time that it came: ns from the decision, and from its load, to the first commit."""
+def spans(own: Sequence[ScaleEvent], commits: Sequence[int]) -> list[tuple[int, int]]:
+    """Of one replica, each time that it came: ns from decision and from load to the first commit."""
     found = []
     for load, ready, after in zip(own, own[1:], [*own[2:], None]):
         if (load.act, ready.act) != ("load", "ready"):

@@ -33,8 +33,11 @@ class OneMore:
         return (ScaleDecision("load", view.model, "both", 1, (), "one more"),)
 
 
-def told_with(into_loading: bool = True, policy: Any = LeastLoadedPairs) -> Told:
-    """Two requests decode on an instance, a second one loads; every report is of one step."""
+def told_with(into_loading: bool = True, policy: Any = LeastLoadedPairs, others: int = 0) -> Told:
+    """Two requests decode on an instance, another one loads; every report is of one step.
+
+    ``others``: instances that serve beside it, each of a longer request.
+    """
     rules = MigrationRules("live", 1, 3, 3, KV_BYTES_PER_TOKEN, 8, into_loading)
 
     def migration() -> MigrationParts:
@@ -42,15 +45,15 @@ def told_with(into_loading: bool = True, policy: Any = LeastLoadedPairs) -> Told
 
     told = Told(
         Setting(
-            start={"both": 1}, whims=OneMore, coalesce=False, queue="per_instance", migration=migration,
-            kv_blocks=40, reports=False,
+            start={"both": 1 + others}, whims=OneMore, coalesce=False, queue="per_instance",
+            migration=migration, kv_blocks=40, reports=False,
         )
     )  # fmt: skip
     told.fact(Opened())
     told.arrive(0, 6, 40), told.ran(FIRST)
     told.arrive(1, 12, 40), told.ran(FIRST), told.ran(FIRST)
     (load,) = of_kinds(look(told, 105 * MS), Load)
-    assert load.targets == (("replica", NEW),)  # type: ignore[attr-defined]
+    assert load.targets == (("replica", NEW + others),)  # type: ignore[attr-defined]
     return told
 
 
@@ -139,3 +142,38 @@ def test_nobody_leaves_an_instance_that_loads() -> None:
     told = told_with(policy=Backwards)
     with pytest.raises(Exception, match="instance 1 has no requests of m"):
         look(told)
+
+
+class Scripted(LeastLoadedPairs):
+    """These pairs, one a look."""
+
+    pairs: tuple[tuple[int, int], ...] = ((0, 2), (0, 1), (0, 2))
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left = list(self.pairs)
+
+    def pair(self, view: InstancesView) -> tuple[Pair, ...]:
+        if not view.loading or not self.left or view.engaged(0):
+            return ()
+        return (Pair(*self.left.pop(0), "as written"),)
+
+
+def test_who_waits_gives_way_to_an_instance_that_serves_already() -> None:
+    told = told_with(policy=Scripted, others=1)
+    look(told), told.ran(0), told.sent(0)
+    actions = look(told)
+    assert of_kinds(actions, Migrate) == [Migrate(0, 0, 2, "aborted", "")]
+    assert not list(told.controller.engines[2].ledger.holders())
+    told.ran(1) if told.controller.engines[1].running else None
+    assert [one.target for one in of_kinds(told.ran(0), Migrate)] == [1]  # type: ignore[attr-defined]
+    assert [one.outcome for one in service_of(told).migrations.log.records] == ["superseded"]
+
+
+def test_who_waits_does_not_give_way_to_another_that_loads() -> None:
+    told = told_with(policy=Scripted, others=1)
+    look(told), told.ran(0), told.sent(0)
+    migrations = service_of(told).migrations
+    before = migrations.of_replica[0]
+    migrations.begin(Pair(0, 2, "it loads too"), [])
+    assert migrations.of_replica[0] is before and migrations.log.declined == 1

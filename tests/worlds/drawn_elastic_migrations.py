@@ -5,11 +5,12 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
-from hwmodels.loading.startup import load_start_up
+from hwmodels.loading.startup import StartUp
 from serving.composition import MigrationParts
 from serving.kv.migration_log import MigrationRecord
 from serving.kv.migration_rules import MigrationRules
 from serving.services.migrating import Migrating
+from serving.vocabulary.request import Request
 from simcore.data_plane.data_plane import DataPlane, DataPlaneSetup
 from simcore.faults.plan import Fault, FaultPlan
 from simcore.simulation import Simulation
@@ -32,6 +33,7 @@ class World:
     case: Drawn
     faults: tuple[Fault, ...]
     notice_ns: int = 0
+    start_up_s: float = 0.0  # of an instance, beside its parameters
 
 
 @dataclass
@@ -47,6 +49,7 @@ def drawn_world(seed: int) -> World:
     """Instances come and go by whim or by load; up to two losses."""
     random = Random(f"elastic migrations {seed}")
     drawn = draw_setting(random)
+    start_up_s = Random(f"into loading {seed}").choice((0.0, 0.0, 0.03, 0.1, 0.4))
     least = random.choice((0, 1, 1, 2))
     copies = "everywhere" if drawn.provision == "host" else drawn.copies
     whims = random.getrandbits(32)
@@ -59,15 +62,30 @@ def drawn_world(seed: int) -> World:
         freeness=random.random() < 0.5,
         kv_blocks=random.choice((16, 40)),
         whims=(lambda: Whims(Random(whims))) if random.random() < 0.7 else None,
-        migration=_migration(random, drawn, Random(f"into loading {seed}").random() < 0.5),
+        migration=_migration(random, drawn, start_up_s > 0),
     )
-    case = on_links(Drawn(setting, draw_requests(random, setting)))
+    requests = draw_requests(random, setting)
+    if start_up_s:  # they decode for as long as a load may take
+        setting = replace(setting, kv_blocks=random.choice((40, 80)))
+        requests = _long_requests(random, setting)
+    case = on_links(Drawn(setting, requests))
     faults = [
         Fault(random.randint(0, 3000) * MS, random.choice(("replica", "link", last)), share=random.random())
         for last in ("host", "link")[: random.choice((0, 0, 1, 2))]  # one host of two stays
     ]  # fmt: skip
     notice_ns = Random(f"notices {seed}").choice((0, 0, 100, 1000)) * MS
-    return World(case, tuple(sorted(faults, key=lambda one: one.at_ns)), notice_ns)
+    return World(case, tuple(sorted(faults, key=lambda one: one.at_ns)), notice_ns, start_up_s)
+
+
+def _long_requests(random: Random, setting: Setting) -> tuple[tuple[Request, int], ...]:
+    """Up to 20, close together, of a hundred tokens."""
+    arrival_ns, found = 0, list[tuple[Request, int]]()
+    for id in range(random.randint(4, 20)):
+        arrival_ns += random.choice((0, 1, 20, 100)) * MS
+        model, prompt = random.choice(sorted(setting.models)), random.randint(1, 30)
+        one = Request(id, arrival_ns, prompt, random.choice((20, 100)), model)
+        found.append((one, random.randint(1, 100)))
+    return tuple(found)
 
 
 def _migration(random: Random, setting: Setting, into_loading: bool) -> Any:
@@ -93,7 +111,8 @@ def play(world: World, coalesce: bool = True) -> Played:
     placed = setting.placed()
     gpus, shapes = [one.gpus for one in placed], dict.fromkeys(setting.models, SHAPE)
     models = [one.model for one in placed]
-    data_plane = DataPlane(DataPlaneSetup(topology(), shapes, models, gpus, "direct", load_start_up("none")))
+    start_up = StartUp(world.start_up_s, 0.0, 0.0, 0.0, "a test")
+    data_plane = DataPlane(DataPlaneSetup(topology(), shapes, models, gpus, "direct", start_up))
     plan = FaultPlan(world.faults, gpus, topology(), notice_ns=world.notice_ns)
     faults = plan if world.faults else None
     simulation = Simulation(

@@ -1,8 +1,9 @@
 """Small worlds with migrations in which replicas, hosts and links are lost, each drawn from a seed."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
+from serving.engine.progress import Order
 from simcore.faults.plan import Fault, FaultPlan
 from tests.worlds.data_planes import ideal
 from tests.worlds.migrating import Played, Setting, gpus_of, play
@@ -43,10 +44,11 @@ def drawn_world(seed: int) -> World:
         random.choice(("round_robin", "least_outstanding")), tuple(requests), rows,
         prefix_caching=random.random() < 0.5, asynchronous=random.random() < 0.5,
     )  # fmt: skip
+    case, order = _with_priorities(case, seed)
     setting = Setting(
         case, seed, random.choice(("live", "live", "stop_and_copy", "recompute")), random.choice((1, 2, 16)),
         random.randint(1, 4), random.choice((0, 3, 40)), random.choice((0.1, 1.0, 6.0)),
-        STEP_NS * random.choice((1, 3, 9)),
+        STEP_NS * random.choice((1, 3, 9)), order=order,
     )  # fmt: skip
     faults = [
         Fault(random.randint(0, now_ns + 900), random.choice(("replica", "replica", "link", "host")),
@@ -56,6 +58,17 @@ def drawn_world(seed: int) -> World:
     # Of asynchronous engines none: what is dispatched again is seen by the time of its arrival there.
     notice_ns = 0 if case.asynchronous else Random(f"notices {seed}").choice((0, 40, 400))
     return World(setting, tuple(sorted(faults, key=lambda one: one.at_ns)), notice_ns)
+
+
+def _with_priorities(case: Case, seed: int) -> tuple[Case, Order]:
+    """Some requests of two worlds in five come before others."""
+    random = Random(f"priorities {seed}")
+    if random.random() < 0.6:
+        return case, "fcfs"
+    priorities = tuple([random.choice((0, 0, 1)) for _ in case.requests])
+    caching = case.prefix_caching and case.batcher != "chunked"
+    order: Order = random.choice(("priority", "before_last"))
+    return replace(case, priorities=priorities, prefix_caching=caching), order
 
 
 def check_world(seed: int) -> Played:
