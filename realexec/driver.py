@@ -17,9 +17,10 @@ from realexec.transports.shared_memory import NAME as SHARED_MEMORY
 from realexec.world.actions import CARRIES_OUT, World
 from realexec.world.arrivals import Arrivals
 from realexec.world.execution import Controller, Execution, Journal
+from realexec.world.models import Models
 from realexec.world.slots import Slots
-from serving.vocabulary.actions import Span
 from serving.vocabulary.errors import UserError
+from serving.vocabulary.layers import Part
 from serving.vocabulary.recorder import Recorder
 from serving.vocabulary.request import Request
 from serving.vocabulary.units import NS_PER_S
@@ -40,7 +41,8 @@ class Fleet:
     step is reported, for policies read how far instances are. ``hosts_cache``: hosts have the parameters in
     their memory. ``kv_bytes``: of state in a slot's memory. ``rates``: bytes/s of ``nic``, ``ssd``, ``pcie``
     and ``remote``, where they are to be slower than this machine. ``transport``: by which workers read each
-    other's memory, a name of `realexec.transports.registry`. ``layers``: of replicas that are a stage, which.
+    other's memory, a name of `realexec.transports.registry`. ``parts``: what those of the start
+    have. ``models``: the keys of each by name, where there are several.
     """
 
     replicas: tuple[int, ...] | None = None
@@ -50,7 +52,8 @@ class Fleet:
     kv_bytes: int = 256 << 20
     rates: Mapping[str, float] = field(default_factory=dict)
     transport: str = SHARED_MEMORY
-    layers: Mapping[int, Span] = field(default_factory=dict)
+    parts: Mapping[int, Part] = field(default_factory=dict)
+    models: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 def execute(
@@ -86,10 +89,10 @@ def execute(
     launched_ns = time.monotonic_ns()
     with WorkerPool(workers, model, seed, batch_size) as pool, _paths(fleet, workers) as paths:
         pool.wait_ready(start_timeout_s)
-        layers = open_slots(pool, fleet, paths, launched_ns / NS_PER_S + start_timeout_s)
+        models = open_slots(pool, fleet, paths, launched_ns / NS_PER_S + start_timeout_s)
         replicas = tuple(range(workers)) if fleet.replicas is None else fleet.replicas
-        tracker, slots = Tracker(recorder, len(replicas)), Slots(pool, replicas, fleet.layers)
-        world = World(slots, tracker, layers, range(len(replicas)))
+        tracker, slots = Tracker(recorder, len(replicas)), Slots(pool, replicas, fleet.parts)
+        world = World(slots, tracker, models, range(len(replicas)))
         execution = Execution(controller, pool, world, tracker, journal, report_timeout_s, fleet.opens)
         start_s = (execution.start_ns - launched_ns) / NS_PER_S
         return execution.run(arrivals, on_progress, start_s)
@@ -106,20 +109,15 @@ def _paths(fleet: Fleet, workers: int) -> Iterator[Paths | None]:
         yield paths
 
 
-def open_slots(pool: WorkerPool, fleet: Fleet, paths: Paths | None, until_s: float) -> int:
-    """Every worker makes its memory and learns of the others'; returns how many layers the model has.
+def open_slots(pool: WorkerPool, fleet: Fleet, paths: Paths | None, until_s: float) -> Models:
+    """Every worker makes its memory and learns of the others'; returns how many layers the models have.
 
     ``until_s``: by ``time.monotonic``. Raises UserError when one fails or takes too long.
     """
     slots = range(len(pool.workers))
     handle = None if paths is None else paths.handle
     for slot in slots:
-        warm = fleet.replicas is None or slot in fleet.replicas
-        replica = None if fleet.replicas is None or not warm else fleet.replicas.index(slot)
-        layers = None if replica is None else fleet.layers.get(replica)
-        how = handle, fleet.every_step, fleet.transport, layers
-        what = Open(slot, fleet.kv_bytes, warm, fleet.hosts_cache, *how)
-        pool.workers[slot].send(what)
+        pool.workers[slot].send(_open(slot, fleet, handle))
     addresses: dict[int, dict[str, Any]] = {}
     while len(addresses) < len(slots):
         try:
@@ -137,5 +135,16 @@ def open_slots(pool: WorkerPool, fleet: Fleet, paths: Paths | None, until_s: flo
             addresses[slot] = message.address
     for slot in slots:
         pool.workers[slot].send(Meet(tuple([addresses[one] for one in slots])))
-    layers: int = addresses[0]["layers"]
-    return layers
+    return Models(tuple(fleet.models), tuple(addresses[0]["layers"]))
+
+
+def _open(slot: int, fleet: Fleet, paths: Any) -> Open:
+    """What the worker of a slot has at first: the part of its replica, or nothing of the first model."""
+    warm = fleet.replicas is None or slot in fleet.replicas
+    replica = slot if fleet.replicas is None else fleet.replicas.index(slot) if warm else None
+    part = None if replica is None else fleet.parts.get(replica)
+    names, keys = list(fleet.models), tuple(fleet.models.values())
+    model = names.index(part.model) if part is not None and names else 0
+    layers = None if part is None else part.layers
+    how = fleet.hosts_cache, paths, fleet.every_step, fleet.transport, layers, keys, model
+    return Open(slot, fleet.kv_bytes, warm, *how)

@@ -8,16 +8,15 @@ import torch
 
 from realexec.held_request import HeldRequest
 from realexec.memory.arena import Arena
-from realexec.messages import Fetch, FromWorker, Locate, Located, Open
+from realexec.messages import Fetch, FromWorker, Locate, Located, Open, PlacePart
 from realexec.model_runner import ModelRunner
-from realexec.models import model_spec
 from realexec.mover import Mover
+from realexec.parameters import HostedModels, Parameters
 from realexec.peers import Peers
 from realexec.step_engine import StepEngine
 from realexec.tensor_memory import ArenaMemory, ByteRange, Region
 from realexec.transports.base import Segment
 from realexec.transports.shaped import Paths
-from realexec.weights import Weights
 from serving.vocabulary.actions import Span
 from serving.vocabulary.layers import LayerRange
 
@@ -42,28 +41,47 @@ class SlotMemory:
         later: Callable[[Callable[[], None]], None],
     ) -> None:
         """``later`` has something done by the compute thread, between two steps."""
-        layout = model_spec(model).layout()
-        copies = 2 if what.host else 1
-        arena = Arena.create(copies * layout.size_bytes + what.kv_bytes + SPARE_BYTES)
-        self._memory, self._later = ArenaMemory(arena), later
+        self._models = HostedModels(what.models or (model,), seed)
+        sizes = [self._models.layout(number, None).size_bytes for number in range(len(self._models))]
+        copies = sum(sizes) if what.host else 0
+        arena = Arena.create(max(sizes) + copies + what.kv_bytes + SPARE_BYTES)
+        self._memory, self._later, self._batch_size = ArenaMemory(arena), later, batch_size
         # Where KV lies: where peers can read it, if it is to go to any.
-        state = self._memory if what.kv_bytes else None
-        span = None if what.layers is None else LayerRange(*what.layers)
-        how = model, seed, batch_size, span
-        self.runner = ModelRunner(*how, memory=self._memory, filled=what.warm, state_memory=state)
+        self._state = self._memory if what.kv_bytes else None
+        self._parameters = Parameters(self._models, self._memory, what.host)
+        self.runner = self._runner(what.model, what.layers, what.warm)
         self.engine = StepEngine(self.runner)
-        weights = {"replica": self.runner.weights}
-        if what.host:
-            weights["host"] = Weights(layout, self._memory, self.runner.spec.dtype)
-            for unit in layout.units:
-                weights["host"].fill(unit, self.runner.source)
         paths = None if what.paths is None else Paths.attach(what.paths)
         self.peers = Peers(what.slot, arena, paths, what.transport)
-        self.mover = Mover(self.peers, weights, self.runner.source, send)
-        regions = {place: one.region.offset for place, one in weights.items()}
-        self.address = {**self.peers.address(regions), "layers": layout.model_layers}
-        self.model_layers = layout.model_layers
+        self.mover = Mover(self.peers, self._parameters, send)
+        layers = [one.layers for one in self._models.specs]
+        self.address = {**self.peers.address(self._parameters.regions()), "layers": layers}
         self._told: dict[int, list[Region]] = {}  # hidden states that were copied to be read, by request
+
+    # What is in the GPU's memory.
+
+    @property
+    def model_layers(self) -> int:
+        """Of the model of which this worker has layers."""
+        return self.runner.spec.layers
+
+    def _runner(self, model: int, layers: Span | None, filled: bool) -> ModelRunner:
+        """Of these layers, in the region that all models take in turn."""
+        span = None if layers is None else LayerRange(*layers)
+        what = self._models.keys[model], self._models.seeds[model], self._batch_size, span
+        runner = ModelRunner(*what, self._memory, filled, self._state, self._parameters.region)
+        self._parameters.replica, self._parameters.model = runner.weights, model
+        return runner
+
+    def place(self, what: PlacePart) -> None:
+        """These layers are to be here, and none is yet."""
+        whole = (0, self._models.specs[what.model].layers)
+        ours = self.runner.layers
+        if (self._parameters.model, (ours.first, ours.last)) == (what.model, what.layers or whole):
+            self.runner.weights.forget()
+            return
+        self.runner = self._runner(what.model, what.layers, filled=False)
+        self.engine.use(self.runner)
 
     # What is told to be read.
 

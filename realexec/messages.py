@@ -16,7 +16,8 @@ class Open(NamedTuple):
     ``warm``: with all parameters. ``host``: the memory of its host has them all too. ``paths``: what links
     carry (`realexec.transports.shaped.Paths`), if they are shaped. ``every_step``: report each step at once.
     ``transport``: by which peers read this memory, a name of `realexec.transports.registry`. ``layers``:
-    those of the stage that it runs; None: all of the model's.
+    those of the stage that it runs; None: all of the model's. ``models``: the keys of each model of the run
+    where there are several; ``model``: the number of the one that is here at first.
     """
 
     slot: int
@@ -27,6 +28,8 @@ class Open(NamedTuple):
     every_step: bool
     transport: str = "shared_memory"
     layers: Span | None = None
+    models: tuple[Any, ...] = ()
+    model: int = 0
 
 
 class Meet(NamedTuple):
@@ -95,8 +98,11 @@ class Join(NamedTuple):
     generated: tuple[tuple[int, ...], ...]
 
 
-class ForgetWeights(NamedTuple):
-    """To a worker: the GPU's parameters are overwritten; nothing is there any more."""
+class PlacePart(NamedTuple):
+    """To a worker: these layers (None: all) of a model are to be in the GPU's memory, and none is yet."""
+
+    model: int
+    layers: Span | None
 
 
 class Pull(NamedTuple):
@@ -104,12 +110,15 @@ class Pull(NamedTuple):
 
     Units: 0 is the embedding, then the layers, then the head. ``source``: (``replica``, ``host``, ``ssd`` or
     ``remote``; which slot or host). ``place``: ``replica`` or ``host``, whose memory it is to lie in.
+    ``layers``: those that a replica that is the source has (None: all of the model's).
     """
 
     load: int
     unit: int
     source: tuple[str, int]
     place: str
+    model: int = 0
+    layers: Span | None = None
 
 
 class StopPull(NamedTuple):
@@ -254,7 +263,7 @@ ToWorker = (
     | Forget
     | TakeOut
     | Join
-    | ForgetWeights
+    | PlacePart
     | Pull
     | StopPull
     | Locate

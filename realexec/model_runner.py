@@ -23,7 +23,7 @@ from realexec.decoder_layer import (
 from realexec.kv import KvShape, RequestKV
 from realexec.layer_layout import EMBEDDING
 from realexec.models import model_spec
-from realexec.tensor_memory import HeapMemory, Memory
+from realexec.tensor_memory import HeapMemory, Memory, Region
 from realexec.weights import Weights
 from serving.vocabulary.layers import LayerRange
 
@@ -58,8 +58,8 @@ class ModelRunner:
     """Layers [first, last) of one model on one thread; a request's whole state is its RequestKV.
 
     Layers run once their `weights` are whole; a worker that loads runs the first ones while the others come.
-    ``memory`` is where weights lie, ``state_memory`` where KV does (none: on the heap). Unless ``filled``
-    nothing is whole at first.
+    ``memory`` is where weights lie (in ``region``, if that is given), ``state_memory`` where KV does
+    (none: on the heap). Unless ``filled`` nothing is whole at first.
     """
 
     def __init__(
@@ -71,6 +71,7 @@ class ModelRunner:
         memory: Memory | None = None,
         filled: bool = True,
         state_memory: Memory | None = None,
+        region: Region | None = None,
     ) -> None:
         # The thread count changes the order of additions, so every worker and the reference use one.
         torch.set_num_threads(1)
@@ -80,7 +81,7 @@ class ModelRunner:
         self.state_memory: Memory = HeapMemory(self.spec.device) if state_memory is None else state_memory
         self.layers = LayerRange(0, self.spec.layers) if layers is None else layers
         self.source = self.spec.source(seed)
-        self.weights = Weights(self.spec.layout(self.layers), self.memory, self.spec.dtype)
+        self.weights = Weights(self.spec.layout(self.layers), self.memory, self.spec.dtype, region)
         self._model = self.spec.skeleton()
         self._layers = self._model.model.layers
         heads, head_dim = self.spec.config.num_key_value_heads, self._layers[0].self_attn.head_dim

@@ -5,12 +5,13 @@ Parameters come one unit after the other, state beside them.
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 from typing import Final
 
-from realexec.messages import Fetched, ForgetWeights, FromWorker, Pull, Pulled, StopFetch, StopPull
+from realexec.messages import Fetched, FromWorker, Pull, Pulled, StopFetch, StopPull
+from realexec.parameters import HOST, REPLICA, Parameters
 from realexec.peers import Peers
 from realexec.transports.base import PeerLost, Segment
-from realexec.weight_sources import WeightSource
 from realexec.weights import Weights
 
 # Transfers of state that go side by side; more wait for one to end.
@@ -19,25 +20,22 @@ STOPPED: Final = "it was stopped"
 
 
 class Mover:
-    """``weights``: those of the GPU (``replica``) and, if there are any, those in the host's memory.
-
-    ``source``: where the machine's disk and the remote store have them from.
-    """
+    """``parameters``: those of this worker, and where the machine's disk and the remote store have them
+    from."""
 
     def __init__(
         self,
         peers: Peers,
-        weights: dict[str, Weights],
-        source: WeightSource,
+        parameters: Parameters,
         send: Callable[[FromWorker], None],
     ) -> None:
-        self._peers, self._weights, self._source, self._send = peers, weights, source, send
+        self._peers, self._parameters, self._send = peers, parameters, send
         self._pulls = ThreadPoolExecutor(1, "pull")
         self._fetches = ThreadPoolExecutor(FETCHES, "fetch")
         self._stopped_loads: set[int] = set()
         self._stopped_transfers: set[int] = set()
 
-    def handle(self, message: Pull | StopPull | StopFetch | ForgetWeights) -> None:
+    def handle(self, message: Pull | StopPull | StopFetch) -> None:
         """Returns at once."""
         match message:
             case Pull():
@@ -46,14 +44,16 @@ class Mover:
                 self._stopped_loads.add(load)
             case StopFetch(transfer):
                 self._stopped_transfers.add(transfer)
-            case ForgetWeights():
-                self._pulls.submit(self._weights["replica"].forget)
+
+    def hold(self, until: Event) -> None:
+        """What is to be pulled from now on waits for this."""
+        self._pulls.submit(until.wait)
 
     def _pull(self, pull: Pull) -> None:
-        weights = self._weights[pull.place]
         if pull.load in self._stopped_loads:
             return
         try:
+            weights = self._parameters.at(pull.place, pull.model)
             self._bring(pull, weights)
         except PeerLost as error:
             self._send(Pulled(pull.load, pull.unit, 0, str(error), pull.source[1]))
@@ -65,15 +65,16 @@ class Mover:
     def _bring(self, pull: Pull, weights: Weights) -> None:
         kind, number = pull.source
         if kind in ("ssd", "remote"):
-            weights.fill(pull.unit, self._source)
+            weights.fill(pull.unit, self._parameters.models.sources[pull.model])
             name = f"ssd of host {number}" if kind == "ssd" else "remote store"
             self._peers.carry(name, weights.layout.unit_bytes(pull.unit))
         elif kind == "host" and number == self._peers.slot:
-            weights.copy_from(pull.unit, self._weights["host"])
+            weights.copy_from(pull.unit, self._parameters.at(HOST, pull.model))
             self._peers.carry(f"pcie of host {number}", weights.layout.unit_bytes(pull.unit))
         else:
-            begins = self._peers.region(number, kind)
-            remote = [(begins + offset, size) for offset, size in weights.layout.segments(pull.unit)]
+            layout = self._parameters.models.layout(pull.model, pull.layers)
+            begins = self._peers.region(number, kind if kind == REPLICA else f"{HOST} {pull.model}")
+            remote = [(begins + offset, size) for offset, size in layout.segments(pull.unit)]
             copies = weights.copies(pull.unit, remote)
             self._peers.read(number, [Segment(*copy) for copy in copies])
             weights.filled(pull.unit)

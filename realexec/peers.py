@@ -35,7 +35,7 @@ class Peers:
     """Slot ``slot`` of them is this worker itself.
 
     An address has the transport's, and where the regions begin that all have: ``replica``, the GPU's
-    parameters, and ``host``, those in the memory of the host.
+    parameters, and ``host n``, those of model n in the memory of the host.
     """
 
     def __init__(self, slot: int, arena: Arena, paths: Paths | None, transport: str) -> None:

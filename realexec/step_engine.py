@@ -22,6 +22,10 @@ class StepEngine:
         self._runner = runner
         self._held: dict[int, HeldRequest] = {}
 
+    def use(self, runner: ModelRunner) -> None:
+        """Another part of a model is here from now on; nobody has KV of the one before."""
+        self._runner = runner
+
     # Which requests are here.
 
     def assign(self, request: int, prompt: Sequence[int], generated: Sequence[int], missing: int) -> None:

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final, Protocol
 
 from realexec.messages import (
@@ -16,7 +17,6 @@ from realexec.messages import (
     DropKV,
     Fetch,
     Forget,
-    ForgetWeights,
     FromWorker,
     Hold,
     Join,
@@ -24,6 +24,7 @@ from realexec.messages import (
     Meet,
     Open,
     Opened,
+    PlacePart,
     Pull,
     Ready,
     RunStage,
@@ -39,7 +40,7 @@ from realexec.messages import (
 # A run without finishes says this often that it goes on, well within the driver's patience.
 ALIVE_NS: Final = 1_000_000_000
 # What data threads do, whatever the compute thread is at; what they must know before is told on the same way.
-_MOVED: Final = (Pull, StopPull, StopFetch, ForgetWeights)
+_MOVED: Final = (Pull, StopPull, StopFetch)
 
 
 def serve(connection: "Connection", start: Mapping[str, Any]) -> None:
@@ -88,6 +89,9 @@ class Worker:
                 message: ToWorker = self._connection.recv()
                 if isinstance(message, _MOVED):
                     self._memory.mover.handle(message)
+                elif isinstance(message, PlacePart):
+                    self._memory.mover.hold(placed := threading.Event())
+                    self._inbox.put(partial(self._place, message, placed))
                 elif isinstance(message, Meet):
                     self._memory.peers.meet(message.addresses)
                 else:
@@ -100,6 +104,10 @@ class Worker:
         if message is None:
             raise EOFError
         return message
+
+    def _place(self, what: PlacePart, placed: threading.Event) -> None:
+        self._memory.place(what)
+        placed.set()
 
     def _open(self, what: Open) -> None:
         from realexec.memory_of_slot import SlotMemory

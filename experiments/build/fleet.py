@@ -39,11 +39,11 @@ def fleet_of(
         tuple([replica.gpus[0] for replica in replicas]),
         opens=True,
         every_step=controller.step_counts.read,
-        hosts_cache=config.system.elastic,
+        hosts_cache=config.system.elastic or config.system.scales_stages,
         kv_bytes=kv_bytes,
         rates=rates_of(config),
         transport=transport_of(config),
-        layers={one.id: one.part.layers for one in replicas} if config.system.in_stages else {},
+        parts={one.id: one.part for one in replicas},
     )
 
 

@@ -23,6 +23,7 @@ from experiments.results.metrics import RunMetrics, summarize
 from experiments.results.migration_summary import migration_summary
 from experiments.results.priorities import add_priorities
 from experiments.results.series_sink import SeriesSink, series_sink
+from experiments.results.stage_scaling_summary import stage_scaling_summary
 from experiments.run.simulate import Prepared, prepare, provenance
 from experiments.run.write_results import SERIES_NAME, write_config, write_parquet, write_results
 from hwmodels.catalogue import load_llm
@@ -121,6 +122,7 @@ def _summary(
     if has_data_plane(config):
         looks = SimReport(len(report.decide_ns), 0, array("q"))
         summary |= elastic_summary(controller, prepared.replicas, summary, looks)
+        summary |= stage_scaling_summary(controller, prepared.replicas, summary, looks)
         summary |= migration_summary(controller) | language_section(config, controller, summary)
     summary["real"] = {
         "workers": config.workers,

@@ -5,10 +5,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, get_args
 
-from realexec.messages import DropKV, ForgetWeights, Join, RunSteps, StopSteps, TakeOut
+from realexec.messages import DropKV, Join, PlacePart, RunSteps, StopSteps, TakeOut
 from realexec.tracking import Tracker
 from realexec.world.holders import Holders
 from realexec.world.loads import LoadBook
+from realexec.world.models import Models
 from realexec.world.paths import PathRuns
 from realexec.world.runs import Runs
 from realexec.world.sends import SendBook
@@ -34,6 +35,7 @@ from serving.vocabulary.actions import (
     Wake,
 )
 from serving.vocabulary.events import Event, Lost, LostHost
+from serving.vocabulary.layers import Part
 
 CARRIES_OUT: Final[frozenset[type]] = frozenset(get_args(Action))
 COMMITTED: Final = "committed"
@@ -62,7 +64,7 @@ class World:
         self,
         slots: Slots,
         tracker: Tracker,
-        layers: int,
+        models: Models,
         warm: Sequence[int] = (),
     ) -> None:
         self.slots, self.tracker = slots, tracker
@@ -71,12 +73,12 @@ class World:
         self.runs = Runs()
         self.holders = Holders(slots, tracker)
         self.paths = PathRuns(slots, self.holders, tracker)
-        self.loads = LoadBook(slots, layers, self.facts.append)
+        self.loads = LoadBook(slots, models, self.facts.append)
         self.sends = SendBook(slots, self.holders, self.facts.append)
         self.counts = Counts()
-        self._layers = layers
+        self._models = models
         for replica in warm:
-            self.loads.fill(("replica", replica), slots.layers_of(replica))
+            self.loads.fill(replica)
         self._handlers: dict[type, Callable[[Any, int], None]] = {
             Assign: self._assign,
             Reject: self._reject,
@@ -200,14 +202,16 @@ class World:
     # Parameters.
 
     def _allocate(self, action: AllocateGpus, now_ns: int) -> None:
-        before, slot = self.slots.replica_at(action.gpus[0]), self.slots.allocate(action.replica, action.gpus)
+        before, slot = self.slots.replica_at(action.gpus[0]), self.slots.allocate(action)
+        layers = action.layers or (0, self._models.layers_of(action.model))
+        self.slots.part_of[action.replica] = Part(action.model, *layers)
         if before is not None and before != action.replica:
             self.loads.clear(("replica", before))
         if action.warm:
-            self.loads.fill(("replica", action.replica))
+            self.loads.fill(action.replica)
         else:
             self.loads.clear(("replica", action.replica))
-            self.slots.send(slot, ForgetWeights())
+            self.slots.send(slot, PlacePart(self._models.number(action.model), layers))
 
     def _load(self, action: Load, now_ns: int) -> None:
         self.loads.begin(action)

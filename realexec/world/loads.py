@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from realexec.messages import Pull, Pulled, StopPull
+from realexec.world.models import Models
 from realexec.world.slots import Slots
-from serving.vocabulary.actions import Endpoint, Load, Span
+from serving.vocabulary.actions import Endpoint, Load
 from serving.vocabulary.events import Event, Loaded, LoadStopped
 
 # While one unit comes the worker knows of the next, so no time passes between two.
@@ -57,16 +58,17 @@ class TargetLoad:
 
 
 class LoadBook:
-    """All loads of a run. ``whole``: the units that are whole at a replica or in a host's memory.
+    """All loads of a run. ``whole``: the units that are whole at a replica, or of a model in a host's memory.
 
-    ``tell`` takes facts for the controller. ``layers``: of the model. ``loads``, ``pulled_bytes``: of the
+    ``tell`` takes facts for the controller. ``loads``, ``pulled_bytes``: of the
     summary.
     """
 
-    def __init__(self, slots: Slots, layers: int, tell: Callable[[Event], None]) -> None:
-        self._slots, self._layers, self._tell = slots, layers, tell
+    def __init__(self, slots: Slots, models: Models, tell: Callable[[Event], None]) -> None:
+        self._slots, self._models, self._tell = slots, models, tell
         self._open: dict[tuple[int, int], TargetLoad] = {}
         self.whole: dict[Endpoint, set[int]] = {}
+        self._copies: dict[tuple[Endpoint, str], set[int]] = {}  # of each model, in memory of hosts
         self._gone: dict[Endpoint, str] = {}
         self.loads = 0
         self.stopped = 0
@@ -78,17 +80,29 @@ class LoadBook:
 
     def layers_there(self, replica: int) -> int:
         """How many layers, from the first on, a replica has with its embedding."""
-        there = self.whole.get(("replica", replica), set())
-        return next((layer for layer in range(self._layers) if layer + 1 not in there), self._layers)
+        layers, there = self._layers_of(replica), self.whole.get(("replica", replica), set())
+        return next((layer for layer in range(layers) if layer + 1 not in there), layers)
 
     def is_full(self, replica: int) -> bool:
         """Whether a replica has the whole model."""
-        return len(self.whole.get(("replica", replica), ())) == self._layers + 2
+        return len(self.whole.get(("replica", replica), ())) == self._layers_of(replica) + 2
 
-    def fill(self, endpoint: Endpoint, layers: Span | None = None) -> None:
-        """These layers are there, with embedding and head; None: the whole model is."""
-        first, last = layers or (0, self._layers)
-        self.whole[endpoint] = set(units_of(first, last, self._layers, False))
+    def _layers_of(self, replica: int) -> int:
+        """Of the model that a replica is a part of."""
+        part = self._slots.part_of.get(replica)
+        return self._models.layers_of("" if part is None else part.model)
+
+    def fill(self, replica: int) -> None:
+        """All that it is to have is there."""
+        layers = self._layers_of(replica)
+        first, last = self._slots.layers_of(replica) or (0, layers)
+        self.whole["replica", replica] = set(units_of(first, last, layers, False))
+
+    def _there(self, endpoint: Endpoint, model: str) -> set[int]:
+        """The units of a model that are whole there. What hosts are said to have from the start is there."""
+        if endpoint[0] != "host":
+            return self.whole.get(endpoint, set())
+        return self._copies.setdefault((endpoint, model), set(range(self._models.layers_of(model) + 2)))
 
     def clear(self, endpoint: Endpoint) -> None:
         """Nothing is there any more."""
@@ -96,17 +110,25 @@ class LoadBook:
 
     def begin(self, action: Load) -> None:
         """Every target pulls from now on."""
-        first, last = action.layers or (0, self._layers)
+        layers = self._models.layers_of(action.model)
+        first, last = action.layers or (0, layers)
         for target, endpoint in enumerate(action.targets):
             cause = self._refusal(action, endpoint)
             if cause:
                 self._tell(LoadStopped(action.load, target, 0, cause, first))
                 continue
-            one = TargetLoad(action, target, units_of(first, last, self._layers, action.layers_first))
+            one = TargetLoad(action, target, units_of(first, last, layers, action.layers_first))
             self._open[action.load, target] = one
-            self.whole.setdefault(endpoint, set())
+            self._begun(endpoint, action.model)
         for one in [one for key, one in self._open.items() if key[0] == action.load]:
             self._ask(one)
+
+    def _begun(self, endpoint: Endpoint, model: str) -> None:
+        """A host to whose memory a model is brought does not have it before."""
+        if endpoint[0] == "host":
+            self._copies.setdefault((endpoint, model), set())
+        else:
+            self.whole.setdefault(endpoint, set())
 
     def _refusal(self, action: Load, target: Endpoint) -> str:
         """Why it cannot begin; empty: it can."""
@@ -129,16 +151,16 @@ class LoadBook:
             if source is None:
                 return
             one.asked += 1
-            self._slots.send(slot, Pull(one.action.load, unit, self._place_of(source), kind))
+            model = self._models.number(one.action.model)
+            layers = self._slots.layers_of(source[1]) if source[0] == "replica" else None
+            self._slots.send(slot, Pull(one.action.load, unit, self._place_of(source), kind, model, layers))
 
     def _source_of(self, action: Load, unit: int, turn: int) -> Endpoint | None:
         """The source that a unit is pulled from: they take turns, and a unit must be whole there."""
         source = action.sources[turn % len(action.sources)]
         if source[0] in _STORES:
             return source
-        if source[0] == "host" and source not in self.whole:
-            self.fill(source)  # what a host is said to have from the start is there from the start
-        return source if unit in self.whole.get(source, ()) else None
+        return source if unit in self._there(source, action.model) else None
 
     def _place_of(self, source: Endpoint) -> tuple[str, int]:
         kind, number = source
@@ -157,7 +179,7 @@ class LoadBook:
             source == other.endpoint for source in one.action.sources for other in self._open.values()
         )
         one.came.add(message.unit)
-        self.whole[one.endpoint].add(message.unit)
+        self._there(one.endpoint, one.action.model).add(message.unit)
         self._report(one, message.unit)
         self._ask(one)
         for other in list(self._open.values()):
@@ -174,10 +196,10 @@ class LoadBook:
         if len(one.came) == len(one.units):
             del self._open[one.action.load, one.target]
             self.loads += 1
-            layers = one.layers_in(len(one.units), self._layers)
+            layers = one.layers_in(len(one.units), self._models.layers_of(one.action.model))
             self._tell(Loaded(one.action.load, one.target, layers, True, one.first))
-        elif one.action.every_layer and 1 <= unit <= self._layers:
-            layers = one.layers_in(one.whole_units, self._layers)
+        elif one.action.every_layer and 1 <= unit <= (most := self._models.layers_of(one.action.model)):
+            layers = one.layers_in(one.whole_units, most)
             self._tell(Loaded(one.action.load, one.target, layers, False, one.first))
 
     def stop(self, load: int, cause: str) -> None:
@@ -189,6 +211,7 @@ class LoadBook:
         """Nothing can be read from there or brought there any more."""
         self._gone[endpoint] = cause
         self.whole.pop(endpoint, None)
+        self._copies = {key: units for key, units in self._copies.items() if key[0] != endpoint}
         for one in list(self._open.values()):
             if endpoint == one.endpoint or endpoint in one.action.sources:
                 self._end_early(one, cause)
@@ -199,7 +222,7 @@ class LoadBook:
             return
         self.stopped += 1
         self._slots.send(self._place_of(one.endpoint)[1], StopPull(one.action.load))
-        layers = one.layers_in(one.whole_units, self._layers)
+        layers = one.layers_in(one.whole_units, self._models.layers_of(one.action.model))
         self._tell(LoadStopped(one.action.load, one.target, layers, cause, one.first))
         why = f"load {one.action.load} to its source stopped: {cause}"
         for other in list(self._open.values()):

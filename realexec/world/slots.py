@@ -5,7 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from realexec.messages import FromWorker, ToWorker
-from serving.vocabulary.actions import Span
+from serving.vocabulary.actions import AllocateGpus, Span
+from serving.vocabulary.layers import Part
 
 
 class Worker(Protocol):
@@ -38,11 +39,10 @@ class Pool(Protocol):
 class Slots:
     """Slot n is worker n, GPU n and host n. ``dead``: slots whose process is gone."""
 
-    def __init__(self, pool: Pool, replicas: Iterable[int], layers: Mapping[int, Span] | None = None) -> None:
-        """``replicas``: the slot of each replica that there is from the start. ``layers``: of those that are
-        a stage, which."""
+    def __init__(self, pool: Pool, replicas: Iterable[int], parts: Mapping[int, Part] | None = None) -> None:
+        """``replicas``: the slot of each replica that there is from the start. ``parts``: what they have."""
         self._pool = pool
-        self._layers = dict(layers or {})
+        self.part_of = dict(parts or {})
         self._slot_of = dict(enumerate(replicas))
         self._replica_at = {slot: replica for replica, slot in self._slot_of.items()}
         self.dead: set[int] = set()
@@ -59,11 +59,13 @@ class Slots:
         return self._replica_at.get(slot)
 
     def layers_of(self, replica: int) -> Span | None:
-        """The layers of a replica that is a stage; None: it has all."""
-        return self._layers.get(replica)
+        """Those that a replica is to have, as far as that is known; None: all of its model's."""
+        part = self.part_of.get(replica)
+        return None if part is None else part.layers
 
-    def allocate(self, replica: int, gpus: Sequence[int]) -> int:
+    def allocate(self, action: AllocateGpus) -> int:
         """The GPU is this replica's from now on; returns its slot."""
+        replica, gpus = action.replica, action.gpus
         if len(gpus) != 1 or not 0 <= gpus[0] < len(self):
             raise RuntimeError(
                 f"replica {replica} is to have GPUs {list(gpus)}, and a real worker is one of 0 to "

@@ -47,6 +47,36 @@ def test_a_request_passes_stages_on_three_workers(tmp_path: Path) -> None:
     assert cli.run(["replay", str(folder)]) == 0
 
 
+def test_replicas_of_stages_come_while_requests_run(tmp_path: Path) -> None:
+    """Far more requests come at once than two workers end before the first looks: idle workers load."""
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    folder = tmp_path / "run"
+    burst = (
+        "trace=gamma",
+        "trace.gap_cv=1",
+        "trace.limit=null",
+        "trace.requests=120",
+        "trace.rate_per_s=400",
+    )
+    often = ("pipeline.period_s=0.25", "pipeline.window_s=1", "engine.max_num_seqs=4", "workers=4")
+    quart = ("system=quart", "system/provision=multicast", *STAGES[1:], "pipeline.stages=2")
+    words = [*TRACE[1:], *burst, *often, *quart]
+    assert realexec_cli.run(["run", *words, f"out={folder}"]) == 0
+    summary = read(folder)
+    real, acts = summary["real"], [one["act"] for one in summary["scale_events"]]
+    assert (real["tokens_different"], real["first_difference"], real["workers_lost"]) == (0, None, [])
+    assert real["tokens_checked"] > 100 and real["tokens_recomputed"] == 0
+    assert summary["requests"]["finished"] == 120
+    assert real["loads"] == acts.count("ready") == acts.count("load") >= 2
+    layers = [one["bytes"] for one in summary["language_stages"]]
+    assert real["loaded_bytes"] >= real["loads"] * min(layers), "a stage each, and no more"
+    assert real["loaded_bytes"] <= real["loads"] * max(layers)
+    busy = summary["replica_busy_share"]
+    assert len(busy) >= 4 and all(busy), "what came computed"
+    assert cli.run(["replay", str(folder)]) == 0
+
+
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="workers are found in /proc")
 def test_a_lost_stage_takes_its_requests_with_it_and_the_others_go_on(tmp_path: Path) -> None:
     """Each stage twice; one worker is killed once batches go round. Whom it had depends on the moment."""

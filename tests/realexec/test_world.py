@@ -5,11 +5,11 @@ from realexec.messages import (
     Fetch,
     Fetched,
     Forget,
-    ForgetWeights,
     Hold,
     Join,
     Locate,
     Located,
+    PlacePart,
     Pull,
     Pulled,
     RunSteps,
@@ -20,6 +20,7 @@ from realexec.messages import (
     TakeOut,
 )
 from realexec.world.loads import units_of
+from realexec.world.models import Models
 from serving.vocabulary.actions import (
     AllocateGpus,
     Assign,
@@ -40,8 +41,10 @@ from serving.vocabulary.actions import (
     Wake,
 )
 from serving.vocabulary.events import Loaded, LoadStopped, Lost, LostHost, Ran, Sent
+from serving.vocabulary.layers import Part
 from tests.worlds.told_workers import ToldWorld
 
+WHOLE = PlacePart(0, (0, 3))
 HELD = Hold(7, (1, 2, 3), (), 5)
 
 
@@ -98,12 +101,12 @@ def test_what_a_request_is_told_at_its_end() -> None:
 def test_a_chain_forwards_unit_by_unit() -> None:
     """Replica 0 feeds 2, which feeds 3: each unit goes on when it is whole, two are told ahead."""
     told = ToldWorld()
-    assert told.does(place(2), place(3)) == [(2, ForgetWeights()), (3, ForgetWeights())]
+    assert told.does(place(2), place(3)) == [(2, WHOLE), (3, WHOLE)]
     assert told.does(load(0, 0, 2)) == [(2, Pull(0, unit, ("replica", 0), "replica")) for unit in (0, 1)]
     assert told.does(load(1, 2, 3)) == [], "its source has nothing yet"
     assert pull(told, 2, 0, 0) == [
         (2, Pull(0, 2, ("replica", 0), "replica")),
-        (3, Pull(1, 0, ("replica", 2), "replica")),
+        (3, Pull(1, 0, ("replica", 2), "replica", 0, (0, 3))),
     ]
     assert told.facts() == [], "the embedding is no layer"
     pull(told, 2, 0, 1)
@@ -254,3 +257,41 @@ def test_the_rest() -> None:
     assert told.world.loads.is_full(0)
     told.does(Wake(5, "look"))
     assert told.world.wake_ns == 5 and not told.world.is_busy
+
+
+def test_a_stage_gets_its_own_layers_from_a_replica_that_has_others_too() -> None:
+    """The target learns which layers the source has, for that says where they lie."""
+    told = ToldWorld(4, 2, {0: Part("tiny", 0, 3), 1: Part("tiny", 1, 3)})
+    stage = AllocateGpus(2, "tiny", (2,), "both", False, "grow", (1, 3))
+    assert told.does(stage) == [(2, PlacePart(0, (1, 3)))]
+    ends = (("replica", 0), ("replica", 1)), (("replica", 2),)
+    sent = told.does(Load(0, "tiny", *ends, (), False, False, "grow", layers=(1, 3)))
+    assert sent == [
+        (2, Pull(0, 2, ("replica", 0), "replica", 0, (0, 3))),
+        (2, Pull(0, 3, ("replica", 1), "replica", 0, (1, 3))),
+    ]
+    for unit in (2, 3, 4):
+        pull(told, 2, 0, unit)
+    assert told.facts() == [Loaded(0, 0, 2, True, 1)]
+
+
+def test_models_are_told_apart() -> None:
+    """Each with layers of its own; a host has copies of all, or gets those that are brought to it."""
+    told = ToldWorld(3, 0, models=Models(("small", "large"), (2, 4)))
+    places = [
+        AllocateGpus(one, name, (one,), "both", False, "x") for one, name in enumerate(("large", "small"))
+    ]
+    assert told.does(*places) == [(0, PlacePart(1, (0, 4))), (1, PlacePart(0, (0, 2)))]
+    ways = [(("host", one),) for one in range(2)]
+    large = Load(0, "large", ways[0], (("replica", 0),), (), True, False, "x")
+    small = Load(1, "small", ways[1], (("replica", 1),), (), True, False, "x")
+    assert told.does(large, small) == [
+        (0, Pull(0, 0, ("host", 0), "replica", 1)),
+        (0, Pull(0, 1, ("host", 0), "replica", 1)),
+        (1, Pull(1, 0, ("host", 1), "replica", 0)),
+        (1, Pull(1, 1, ("host", 1), "replica", 0)),
+    ]
+    for unit in range(4):
+        pull(told, 1, 1, unit)
+    assert told.facts()[-1] == Loaded(1, 0, 2, True, 0)
+    assert told.world.loads.is_full(1) and not told.world.loads.is_full(0)

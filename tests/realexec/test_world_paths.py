@@ -6,6 +6,7 @@ from realexec.messages import Forget, Hold, RunStage, StageDone
 from realexec.world.doubts import Doubts
 from serving.vocabulary.actions import Assign, Fail, Interrupt, Run
 from serving.vocabulary.events import Lost, LostHost, Ran
+from serving.vocabulary.layers import Part
 from tests.worlds.told_workers import ToldWorld
 
 FIRST, REST = (0, 1), (1, 3)
@@ -15,7 +16,7 @@ PROMPT = ((7, 0, 3),)
 
 def two_stages() -> ToldWorld:
     """Replicas 0 and 2 have the first layer, 1 and 3 the other two."""
-    return ToldWorld(4, 4, {0: FIRST, 1: REST, 2: FIRST, 3: REST})
+    return ToldWorld(4, 4, {one: Part("tiny", *(REST if one % 2 else FIRST)) for one in range(4)})
 
 
 def run(batch: int, chunks: tuple, path: tuple[int, ...], steps: int = 1 << 40) -> Run:

@@ -8,9 +8,11 @@ from typing import Any
 from realexec.messages import FromWorker, ToWorker
 from realexec.tracking import Tracker
 from realexec.world.actions import World
+from realexec.world.models import Models
 from realexec.world.slots import Slots
 from serving.vocabulary.actions import Action
 from serving.vocabulary.events import Event
+from serving.vocabulary.layers import Part
 from serving.vocabulary.request import Request
 
 LAYERS = 3
@@ -52,16 +54,20 @@ class ToldPool:
 class ToldWorld:
     """A world of ``workers`` slots; replica r has all parameters in slot r for r < ``warm``.
 
-    ``parts``: of replicas that are a stage, which layers they have.
+    ``parts``: of replicas that are a stage.
     """
 
     def __init__(
-        self, workers: int = 4, warm: int = 2, parts: dict[int, tuple[int, int]] | None = None
+        self,
+        workers: int = 4,
+        warm: int = 2,
+        parts: dict[int, Part] | None = None,
+        models: Models | None = None,
     ) -> None:
         self.pool = ToldPool(workers)
         self.tracker = Tracker(NobodyRecords(), warm)
         slots = Slots(self.pool, range(warm), parts)
-        self.world = World(slots, self.tracker, LAYERS, range(warm))
+        self.world = World(slots, self.tracker, models or Models(("tiny",), (LAYERS,)), range(warm))
 
     def arrive(self, number: int, prompt: tuple[int, ...] = (1, 2, 3), output: int = 5) -> None:
         request = Request(number, 0, len(prompt), 64, "tiny")

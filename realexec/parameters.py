@@ -1,0 +1,68 @@
+"""The parameters in a worker's memory: a part of one model in the GPU's, whole models in the host's."""
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from realexec.layer_layout import LayerLayout
+from realexec.models import model_spec
+from realexec.tensor_memory import Memory, Region
+from realexec.weight_sources import WeightSource
+from realexec.weights import Weights
+from serving.vocabulary.actions import Span
+from serving.vocabulary.layers import LayerRange
+
+REPLICA, HOST = "replica", "host"
+
+
+class HostedModels:
+    """The models of a run by number: their keys, and a seed for each, so that two of one shape differ."""
+
+    def __init__(self, models: Sequence[Mapping[str, Any]], seed: int) -> None:
+        self.keys = list(models)
+        self.seeds = [seed + number for number in range(len(models))]
+        self.specs = [model_spec(one) for one in models]
+        self.sources: list[WeightSource] = [
+            spec.source(seed) for spec, seed in zip(self.specs, self.seeds, strict=True)
+        ]
+        self.layout = cache(self._layout)
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def _layout(self, model: int, layers: Span | None) -> LayerLayout:
+        """Where parameters of these layers (None: of all) lie."""
+        return self.specs[model].layout(None if layers is None else LayerRange(*layers))
+
+
+class Parameters:
+    """``region``: of the GPU's memory, as large as the largest model. ``replica``: what is there now, of
+    model ``model``. ``host``: of every model, none where the host has no copies."""
+
+    def __init__(self, models: HostedModels, memory: Memory, on_host: bool) -> None:
+        self.models, self._memory = models, memory
+        sizes = [models.layout(number, None).size_bytes for number in range(len(models))]
+        self.region: Region = memory.take(max(sizes))
+        self.host = [self._copy(number) for number in range(len(models))] if on_host else []
+        self.replica: Weights | None = None
+        self.model = -1
+
+    def _copy(self, model: int) -> Weights:
+        """The model in the host's memory, whole."""
+        weights = Weights(self.models.layout(model, None), self._memory, self.models.specs[model].dtype)
+        for unit in weights.layout.units:
+            weights.fill(unit, self.models.sources[model])
+        return weights
+
+    def at(self, place: str, model: int) -> Weights:
+        """Those of a model in the memory of the GPU or of the host; ValueError where it has another one."""
+        if place == HOST:
+            return self.host[model]
+        if self.replica is None or model != self.model:
+            raise ValueError(f"model {self.model} is in the GPU's memory here, not {model}")
+        return self.replica
+
+    def regions(self) -> dict[str, int]:
+        """Where each begins, for peers."""
+        hosts = {f"{HOST} {number}": one.region.offset for number, one in enumerate(self.host)}
+        return {REPLICA: self.region.offset, **hosts}
