@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from experiments.reproduce.figure import Figure
     from experiments.reproduce.outcomes import Outcomes
     from experiments.reproduce.registry import Recipe
+    from experiments.reproduce.run_store import RunStore
+    from experiments.reproduce.runs import Progress
     from experiments.reproduce.set_ups import Case
     from experiments.reproduce.sweep import Sweep
 
@@ -23,9 +26,10 @@ USAGE: Final = """servetwin reproduce: figures of a paper, ours beside the paper
   servetwin reproduce PAPER FIGURE ... out=DIR      make these (all: every one)
 
 Keys: out=DIR, seeds=5 (runs of each system, paired), processes=2, sweeps=true (further runs that tell what
-the results hang on: windows, loads, memory, rules), overwrite=false, runs=DIR (where finished runs are
-kept, so that the same command goes on after a break; without it DIR is OUT.runs, deleted at the end);
-of llumnix and quart requests=10000 (of a run; of llumnix no verdict is claimed with fewer).
+the results hang on: windows, loads, memory, rules; missed: where a row is out alone; false: none),
+overwrite=false, runs=DIR (where finished runs are kept, so that the same command goes on after a break;
+without it DIR is OUT.runs, deleted at the end); of llumnix and quart requests=10000 (of a run; of llumnix
+no verdict is claimed with fewer).
 Writes FIGURE.json, FIGURE.png, points.csv (all that is drawn), runs.csv (every run with its command),
 sweeps.json, page.md and page.html into DIR and prints, below the counts of verdicts, a table: paper, ours,
 their ratio, a verdict. "in band": direction and order hold and the size is within a factor 1.5, or within
@@ -41,7 +45,7 @@ _KEYS: Final = {
     "out": Wanted(str),
     "seeds": Wanted(int),
     "processes": Wanted(int),
-    "sweeps": Wanted(bool),
+    "sweeps": Wanted(str, choices=("true", "missed", "false")),
     "overwrite": Wanted(bool),
     "runs": Wanted(str),
 }
@@ -51,13 +55,16 @@ _MOST: Final = {"seeds": 100, "processes": 256, "requests": 10_000}
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the words ask for, defaults filled in. requests: of a run, where the paper's runs have so many."""
+    """What the words ask for, defaults filled in.
+
+    sweeps: "true", "missed" or "false". requests: of a run, where the paper's runs have so many.
+    """
 
     figures: tuple[str, ...]
     out: str
     seeds: int
     processes: int
-    sweeps: bool
+    sweeps: str
     overwrite: bool
     runs: str = ""
     requests: int = 10_000
@@ -83,7 +90,7 @@ def reproduce(words: Sequence[str]) -> int:
 def settings_of(words: Sequence[str], paper: str, keys: Mapping[str, Wanted] = _KEYS) -> Settings:
     """Figures first, then keys. Raises UserError naming the word."""
     figures = [word for word in words if "=" not in word]
-    given: dict[str, object] = {"seeds": 5, "processes": 2, "sweeps": True, "overwrite": False}
+    given: dict[str, object] = {"seeds": 5, "processes": 2, "sweeps": "true", "overwrite": False}
     for word in parse_words([word for word in words if "=" in word]):
         if word.key not in keys:
             near = closest(word.key, keys) or ", ".join(keys)
@@ -143,7 +150,6 @@ def _of_paper(paper: Paper, words: Sequence[str]) -> int:
 
 def _make(recipes: "Mapping[str, Recipe]", paper: Paper, settings: Settings, command: str) -> None:
     from experiments.reproduce.run_store import RunStore
-    from experiments.reproduce.runs import carry_out
     from experiments.reproduce.shown import heading, print_figure, tally
     from experiments.results.result_folder import ResultFolder
     from experiments.run.progress import progress_bar
@@ -152,8 +158,8 @@ def _make(recipes: "Mapping[str, Recipe]", paper: Paper, settings: Settings, com
     with ResultFolder(settings.out, settings.overwrite) as folder:
         cases = [one for recipe in recipes.values() for one in recipe.cases()]
         with progress_bar("reproducing") as on_progress:
-            sweeps = paper.sweeps(cases) if settings.sweeps else ()
-            outcomes = carry_out(cases, settings.seeds, settings.processes, on_progress, sweeps, store)
+            run = partial(_run, cases, settings, store, on_progress)
+            outcomes = _with_sweeps(run, recipes, partial(paper.sweeps, cases), settings.sweeps)
         figures = [_write(recipe, outcomes, folder.path, command) for recipe in recipes.values()]
         _write_tables(figures, outcomes, folder.path, command)
         target = folder.commit()
@@ -164,6 +170,34 @@ def _make(recipes: "Mapping[str, Recipe]", paper: Paper, settings: Settings, com
         for figure in figures:
             print_figure(figure)
         print(f"{tally(figures)}\nfigures in {target}")
+
+
+def _run(
+    cases: "Sequence[Case]",
+    settings: Settings,
+    store: "RunStore",
+    on_progress: "Progress | None",
+    sweeps: "Sequence[Sweep]",
+) -> "Outcomes":
+    from experiments.reproduce.runs import carry_out
+
+    return carry_out(cases, settings.seeds, settings.processes, on_progress, sweeps, store)
+
+
+def _with_sweeps(
+    run: "Callable[[Sequence[Sweep]], Outcomes]",
+    recipes: "Mapping[str, Recipe]",
+    sweeps: "Callable[[], Sequence[Sweep]]",
+    which: str,
+) -> "Outcomes":
+    """All that is run. With ``missed`` the cases come first; kept runs are not made again."""
+    if which != "missed":
+        return run(sweeps() if which == "true" else ())
+    first = run(())
+    rows = [row for recipe in recipes.values() for row in recipe.make(first).rows]
+    out = {subject for row in rows if row.verdict == "out" for _, subject in row.saved}
+    wanted = [one for one in sweeps() if one.subject in out]
+    return run(wanted) if wanted else first
 
 
 def _write_tables(figures: "list[Figure]", outcomes: "Outcomes", folder: Path, command: str) -> None:

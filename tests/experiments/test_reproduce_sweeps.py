@@ -1,0 +1,59 @@
+"""servetwin reproduce: whose sweeps are run, and what Llumnix's consist of."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from experiments.cli import run
+from experiments.commands.reproduce import _with_sweeps
+from experiments.llumnix.set_ups import BY_TITLE, system
+from experiments.llumnix.sweeps import sweeps_of
+from experiments.reproduce.figure import Figure, Row, Verdict
+from experiments.reproduce.outcomes import Outcomes
+from experiments.reproduce.registry import Recipe
+from experiments.reproduce.sweep import Sweep
+
+SWEEPS = [Sweep("rule", subject, "", ()) for subject in ("low", "middle", "high")]
+
+
+def row(subject: str, verdict: Verdict) -> Row:
+    return Row(subject, "1", "2", 2.0, verdict, "", "why", (("seed", subject),))
+
+
+def carried_out(which: str, *rows: Row) -> list[list[str]]:
+    """The subjects of the sweeps of every turn."""
+    turns = list[list[str]]()
+
+    def turn(sweeps: Sequence[Sweep]) -> Outcomes:
+        turns.append([one.subject for one in sweeps])
+        return Outcomes({}, {}, tuple(sweeps))
+
+    make: Callable[[Outcomes], Figure] = lambda _: Figure("fig", "", rows)  # noqa: E731
+    found = _with_sweeps(turn, {"fig": Recipe("", lambda: (), make)}, lambda: SWEEPS, which)
+    assert [one.subject for one in found.sweeps] == turns[-1]
+    return turns
+
+
+def test_sweeps_of_what_is_missed_follow_the_runs_that_say_so() -> None:
+    rows = row("low", "in band"), row("middle", "out"), row("high", "not shown"), row("high", "in band")
+    assert carried_out("missed", *rows) == [[], ["middle"]]
+    assert carried_out("missed", row("low", "in band")) == [[]]
+    assert carried_out("true", *rows) == [["low", "middle", "high"]]
+    assert carried_out("false", *rows) == [[]]
+
+
+def test_another_word_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["reproduce", "llumnix", "fig4", "sweeps=some", f"out={tmp_path / 'a'}"]) == 2
+    assert "sweeps wants one of true, missed, false" in capsys.readouterr().err
+
+
+def test_figure_11_is_swept_by_memory_for_all_systems() -> None:
+    workload = BY_TITLE["M-M"]
+    cases = [system(one, workload.at(7.5, 50), workload) for one in ("llumnix", "infaas_pp")]
+    (memory,) = [one for one in sweeps_of(cases) if one.kind == "KV memory"]
+    words = [
+        [word for one in there for word in one.all_words() if "kv_tokens" in word]
+        for _, there in memory.points
+    ]
+    assert words == [["engine.kv_tokens=11440"] * 2, ["engine.kv_tokens=13616"] * 2]
