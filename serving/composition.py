@@ -17,6 +17,8 @@ from serving.engine.pool import EngineOptions, EnginePool
 from serving.engine.progress import EngineState
 from serving.kv.handover import HandOverRules
 from serving.kv.migration_rules import MigrationRules
+from serving.kv.moves import Moves
+from serving.kv.pieces import Pieces
 from serving.kv.transfer_ids import TransferIds
 from serving.parameters.loads import replicas_of
 from serving.protocols.batch import Batcher
@@ -25,7 +27,8 @@ from serving.services.colocated import Colocated, Queue
 from serving.services.decode_migrating import DecodeMigrating
 from serving.services.disaggregated import Disaggregated
 from serving.services.gpu_seats import GpuSeats
-from serving.services.language_pipeline import LanguagePipeline, LanguageSetup
+from serving.services.language_pipeline import LanguagePipeline
+from serving.services.language_setup import LanguageSetup
 from serving.services.migrating import Migrating
 from serving.services.pipeline import Pipeline, PipelineSetup
 from serving.services.rounds import Rounds
@@ -195,7 +198,11 @@ def _pipeline(
     own, setup = [one for one in replicas if one.model == model], parts.setups[model]
     policies = books.dispatcher, books.admission
     if isinstance(setup, LanguageSetup):
-        return LanguagePipeline(setup, own, books.engines, *policies, parts.seats, books.present)
+        moves = None
+        if setup.kv_layer_bytes:
+            whole_bytes = setup.kv_layer_bytes * setup.parts[-1].last
+            moves = Moves(books.engines, Pieces(books.engines, whole_bytes), books.transfer_ids)
+        return LanguagePipeline(setup, own, books.engines, *policies, parts.seats, books.present, moves)
     return Pipeline(setup, own, books.engines, *policies, parts.seats, books.present)
 
 

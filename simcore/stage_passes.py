@@ -99,7 +99,8 @@ class StagePasses:
         if run.layers is not None and run.layers != self._data_plane.placement.part_of[replica].layers:
             self._data_plane.require_layers(replica, run.layers)
         if run.path:
-            self._circuits[self._model(replica)].begin(now_ns, run)
+            if self.replicas.issuperset(run.path):  # else a loss that is yet to be told
+                self._circuits[self._model(replica)].begin(now_ns, run)
             return True
         assert replica not in self._held, "one pass at a time"
         own = self._gpu(replica)
@@ -118,7 +119,10 @@ class StagePasses:
         return True
 
     def came(self, now_ns: int, fact: Sent) -> None:
-        """An input of a pass is there, or will not come."""
+        """An input of a pass is there, or will not come; of other transfers the controller hears."""
+        if fact.transfer >= 0:
+            self._tell(now_ns, fact)
+            return
         replica = self._of_input.pop(fact.transfer)
         held = self._held.get(replica)
         if held is None:

@@ -16,7 +16,7 @@ from hwmodels.loading.units import model_units
 from hwmodels.rows import FIXED_PER_S
 from hwmodels.stage_rows import StageRows
 from hwmodels.topology.topology import build
-from serving.services.language_pipeline import LanguageSetup
+from serving.services.language_setup import LanguageSetup
 from serving.services.stage_work import PROMPT_TOKENS, StageWork
 from serving.vocabulary.errors import UserError
 from serving.vocabulary.layers import LayerRange, Part
@@ -42,6 +42,9 @@ def language_setups(config: RunConfig, hardware: Mapping[str, Hardware]) -> dict
     if config.system.scales_stages:
         prototypes = tuple([_prototype(config, stage) for stage in required_cut(config)])
         setup = replace(setup, prototypes=prototypes, work=_work(config, hardware[model.name]))
+    if config.pipeline.moves:
+        shape = load_llm(model.shape_name)
+        setup = replace(setup, kv_layer_bytes=shape.kv_bytes_per_token // shape.layers)
     return {model.name: setup}
 
 

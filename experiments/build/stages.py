@@ -23,7 +23,7 @@ from serving.composition import PipelineParts
 from serving.elastic.stage_peers import PeerSetup
 from serving.elastic.stage_setup import StageHosts, StageScaling
 from serving.services.gpu_seats import GpuSeats
-from serving.services.language_pipeline import LanguageSetup
+from serving.services.language_setup import LanguageSetup
 from serving.services.pipeline import PipelineSetup
 from serving.services.stage import StageQueues
 from serving.vocabulary.actions import Span

@@ -48,6 +48,11 @@ def check_stages(config: RunConfig) -> None:
             "pipeline.live=true is of stages that scale by themselves and have a common queue: write "
             "system=quart and pipeline.queue=stage, or leave it out"
         )
+    if config.pipeline.moves and not (decoding and system.scales_stages):
+        raise UserError(
+            "pipeline.moves=true is of KV in stages that scale by themselves: write a model that decodes and "
+            "system=quart, or leave it out"
+        )
     if config.cluster.start != "warm":
         raise UserError(
             f"cluster.start={config.cluster.start} does not fit system={system.name}, whose stages have "

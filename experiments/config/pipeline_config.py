@@ -22,7 +22,8 @@ class PipelineConfig:
 
     Where ``system/stages`` scales, it is asked once per ``period_s`` and shown the last ``window_s``. Each
     stage keeps ``min_replicas``, a model has ``max_replicas`` at most (None: one for each GPU).
-    ``live``: they run the layers that they have while they load.
+    ``live``: they run the layers that they have while they load. ``moves``: KV moves from those that are to
+    go.
     """
 
     cut: str
@@ -40,6 +41,7 @@ class PipelineConfig:
     min_replicas: int
     max_replicas: int | None
     live: bool
+    moves: bool
 
     def counts(self, stages: int) -> tuple[int, ...]:
         """Replicas of each stage. Raises UserError."""
@@ -55,7 +57,7 @@ class PipelineConfig:
 
 # The paper measures 33 % less with 4 cores than with 2 (Fig. 3b): 1 - 0.66 / 2.
 PLAIN: Final = PipelineConfig(
-    "published", None, "1", "stage", 1, 1.0, "lognormal", 0.2, 2, 0.66, 1.0, 10.0, 1, None, False
+    "published", None, "1", "stage", 1, 1.0, "lognormal", 0.2, 2, 0.66, 1.0, 10.0, 1, None, False, False
 )
 
 

@@ -31,4 +31,18 @@ def language_section(config: RunConfig, controller: Controller, summary: dict[st
                 "busy_replicas": sum([busy[one.id] for one in own if one.id < len(busy)]),
             }
         )
-    return {"language_stages": found}
+    return {"language_stages": found, **_moves(service)}
+
+
+def _moves(service: LanguagePipeline) -> dict[str, Any]:
+    """``path_moves``: batches that went over to another path, where they may."""
+    moves = service.moves
+    if moves is None:
+        return {}
+    return {
+        "path_moves": {
+            "committed": moves.committed,
+            "aborted": moves.aborted,
+            "moved_bytes": moves.moved_bytes,
+        }
+    }

@@ -179,7 +179,7 @@ class Moves:
         if move.source == move.target:
             self.staying.difference_update(move.ids)
         else:
-            self.sending.remove(move.source)
+            self.sending.discard(move.source)  # one replica may send to several
 
     # What a stage sends.
 

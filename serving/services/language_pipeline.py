@@ -11,19 +11,21 @@ on, one that is to go ends those whose path it is on, which take nobody any more
 
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from serving.engine.engine import Engine
 from serving.engine.fleet import Admission, Dispatcher, Fleet, refusal
 from serving.engine.progress import EngineState
+from serving.kv.moves import Moves
 from serving.kv.path_kv import PathKv
 from serving.live.scaling import LiveScaling
 from serving.services.gpu_seats import GpuSeats
+from serving.services.language_setup import LanguageSetup
 from serving.services.path_batch import PathBatch
 from serving.services.path_choice import PathChoice
+from serving.services.path_moves import PathMoves
 from serving.services.stage import Stage
 from serving.services.stage_live import StageLive
-from serving.services.stage_work import StageWork
 from serving.vocabulary.actions import Action, Assign, Fail, Interrupt, Run
 from serving.vocabulary.events import Ran, Sent
 from serving.vocabulary.layers import Part
@@ -34,28 +36,12 @@ from serving.vocabulary.request import Request
 _UNLIMITED = 1 << 40
 
 
-@dataclass(frozen=True, slots=True)
-class LanguageSetup:
-    """``parts``: the stages in order. ``max_num_seqs``, ``max_num_batched_tokens``: of a batch's round.
-
-    ``coalesce``: rounds in which nothing is decided are told together. ``prototypes``: of each stage what a
-    new replica is like, and ``work`` what one computes for a request, where replicas come and go.
-    """
-
-    parts: tuple[Part, ...]
-    max_num_seqs: int
-    max_num_batched_tokens: int
-    coalesce: bool = True
-    prototypes: tuple[Replica, ...] = ()
-    work: tuple[StageWork, ...] = ()
-
-
 class LanguagePipeline:
     """The requests, batches and stages of one model."""
 
     __slots__ = (
         "_admission", "_engines", "_kv", "_paths", "_present", "_pressed", "_setup", "batches", "cores",
-        "live_stages", "model", "queue", "seats", "stages",
+        "live_stages", "model", "moves", "queue", "seats", "stages",
     )  # fmt: skip
 
     def __init__(
@@ -67,6 +53,7 @@ class LanguagePipeline:
         admission: Admission,
         seats: GpuSeats,
         present: Present,
+        moves: Moves | None = None,
     ) -> None:
         self.model = setup.parts[0].model
         self._setup, self._engines, self._admission, self._present = setup, engines, admission, present
@@ -84,6 +71,8 @@ class LanguagePipeline:
             fleet = Fleet(self.model, own, engines)
             self.stages.append(Stage(index, part, fleet, dispatcher, "stage"))
         self._paths = PathChoice(self.stages, engines, self._kv, self.batches, setup.max_num_seqs)
+        kv = self._kv, setup.kv_layer_bytes
+        self.moves = None if moves is None else PathMoves(engines, *kv, moves, self._paths, self)
 
     @property
     def longest_request_tokens(self) -> int:
@@ -154,20 +143,18 @@ class LanguagePipeline:
     def feed(self, actions: list[Action]) -> None:
         """New batches for what waits, as many as may be; else the next round to end is to be told."""
         while self.queue and (path := self._paths.new(self.queue[0])) is not None:
-            batch = PathBatch(self._number(), path)
-            self.batches[batch.id] = batch
+            number = next(one for one in range(len(self.batches) + 1) if one not in self.batches)
+            batch = self.batches[number] = PathBatch(number, path)
             self._next_round(batch, actions)
         self._press(actions)
 
-    def _number(self) -> int:
-        return next(number for number in range(len(self.batches) + 1) if number not in self.batches)
-
     def _press(self, actions: list[Action]) -> None:
-        """Requests wait: a batch that may take the first of them is to tell of its next round."""
-        if self._pressed or not self.queue or not self._setup.coalesce:
+        """A batch that may take the first request that waits, or moves, is to tell of its next round."""
+        wished: Collection[int] = () if self.moves is None else self.moves.wished
+        if self._pressed or not (self.queue or wished) or not self._setup.coalesce:
             return
         for batch in self.batches.values():
-            if self._paths.takes(batch, self.queue[0]):
+            if batch.id in wished or (self.queue and self._paths.takes(batch, self.queue[0])):
                 self._pressed = True
                 actions.append(Interrupt(batch.path[0], "arrival"))
                 return
@@ -207,14 +194,29 @@ class LanguagePipeline:
         self._pressed = False
         for request, tokens in batch.ran(event.steps, event.finished):
             self._released(request, batch.path)
+            if self.moves is not None:
+                self.moves.left(batch, request.id)
             for stage, work in zip(self.stages, self._setup.work, strict=False):
                 stage.counts.ran(work.of_ns(request.prompt_tokens, tokens), [])
-        self._next_round(batch, actions)
+        if self.moves is None or not self.moves.round_ended(batch, actions):
+            self._next_round(batch, actions)
         self.feed(actions)
 
+    def go_on(self, batch: PathBatch, path: tuple[int, ...], actions: list[Action]) -> None:
+        """A batch that halted goes round this path."""
+        for stage, old, new in zip(self.stages, batch.path, path, strict=True):
+            for request in batch.members() if old != new else ():
+                stage.fleet.departed(old, request)
+                stage.fleet.assigned(new, request)
+        batch.path, self._pressed = path, False
+        self._next_round(batch, actions)
+
     def sent(self, event: Sent, actions: list[Action]) -> int | None:
-        """Activations are part of a round, and nobody tells of them."""
-        raise AssertionError(f"transfer {event.transfer} is none of {self.model}")
+        """KV of a batch that moves; activations are part of a round, and nobody tells of them."""
+        assert self.moves is not None, f"transfer {event.transfer} is none of {self.model}"
+        self.moves.sent(event, actions)
+        self.feed(actions)
+        return self.stages[0].fleet.replica_at(0) if self.stages[0].fleet.replicas else None
 
     @property
     def batch(self) -> int:
@@ -270,6 +272,8 @@ class LanguagePipeline:
     def leave(self, replica: int, actions: list[Action]) -> None:
         """Its batches take nobody any more, and end."""
         self.stage_of(self._engines[replica].replica).fleet.retire(replica)
+        if self.moves is not None:
+            self.moves.leave(replica, actions)
         self.feed(actions)
 
     def outstanding(self, replica: int) -> int:
@@ -279,11 +283,14 @@ class LanguagePipeline:
     def held(self, replica: int) -> list[int]:
         """Those that blocks are kept for."""
         found = [one for one in self.batches.values() if replica in one.path]
-        return [request.id for one in found for request in one.members()]
+        coming = [] if self.moves is None else self.moves.held(replica)
+        return [*coming, *[request.id for one in found for request in one.members()]]
 
     def lose(self, engine: Engine, cause: str, actions: list[Action]) -> list[int]:
         """The requests whose path it was on fail: the KV of its layers is gone."""
         stage, failed = self.stage_of(engine.replica), list[int]()
+        if self.moves is not None:
+            self.moves.lost(engine.id, actions)
         for batch in [one for one in self.batches.values() if engine.id in one.path]:
             del self.batches[batch.id]
             for request in batch.members():

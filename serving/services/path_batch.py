@@ -49,6 +49,13 @@ class PathBatch:
         self.flying = tuple(found)
         return self.flying
 
+    def kv_tokens(self) -> dict[int, int]:
+        """Of each request, the tokens that have KV: not the last one that was sampled."""
+        found = {one.id: computed for one, computed in self.prompts}
+        for request in self.decoding.values():
+            found[request.id] = request.prompt_tokens + self.rounds - self._since[request.id] - 1
+        return found
+
     def ran(self, rounds: int, finished: tuple[int, ...]) -> list[tuple[Request, int]]:
         """So many have ended, with their chunks; returns who has all tokens, and how many these are."""
         prompts, before = self.prompts, self.rounds

@@ -50,6 +50,16 @@ class PathChoice:
         """Whether every replica of the path has blocks for all that the request may write."""
         return self._kv.fits(request.prompt_tokens + request.max_new_tokens, path)
 
+    def without(self, path: Sequence[int]) -> tuple[int, ...] | None:
+        """The same with others in the place of replicas that take nothing new; None: a stage has none."""
+        found = list[int]()
+        for stage, replica in zip(self._stages, path, strict=True):
+            users = self._users(stage)
+            if not users:
+                return None
+            found.append(replica if replica in users else min(users, key=lambda id: (users[id], id)))
+        return tuple(found)
+
     def takes(self, batch: PathBatch, request: Request) -> bool:
         """Whether a request may join a batch at the end of its round.
 

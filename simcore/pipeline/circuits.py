@@ -37,8 +37,8 @@ class Circuits:
     """The circuit of one model. ``tell`` takes reports."""
 
     __slots__ = (
-        "_boundary", "_costs", "_gpu_of", "_lives", "_machines", "_planned", "_recorder", "_runs", "_tell",
-        "_telling", "_timer", "circuit",
+        "_boundary", "_costs", "_gpu_of", "_halted", "_lives", "_machines", "_planned", "_recorder", "_runs",
+        "_tell", "_telling", "_timer", "circuit",
     )  # fmt: skip
 
     def __init__(
@@ -59,6 +59,7 @@ class Circuits:
         self._boundary = 0  # when the round that was reported last ended
         self._planned: PathLane | None = None  # whose round is to be reported next
         self._runs: dict[int, Run] = {}  # the last one of every batch
+        self._halted: dict[int, tuple[int, ...]] = {}  # those that decode in batches that go on later
         self.circuit = Circuit()
 
     def begin(self, now_ns: int, run: Run) -> None:
@@ -73,6 +74,7 @@ class Circuits:
         if one is None:
             costs = self._costs.of(tuple([self._gpu_of(replica) for replica in run.path]))
             batch = MicroBatch(run.path[-1], run.micro_batch, costs, self._lives, self._recorder)
+            batch.go_on(self._halted.pop(run.micro_batch, ()), self._boundary)
             one = PathLane(run.micro_batch, run.path, batch)
         self._runs[run.micro_batch] = run
         one.batch.begin(run, self._boundary)
@@ -123,6 +125,8 @@ class Circuits:
         self._telling = False
         if one.index not in self._runs:
             circuit.drop(one.index)
+            if one.batch.decoding:
+                self._halted[one.index] = one.batch.halt(self._boundary)
         self._plan()
 
     def _go_to(self, now_ns: int) -> None:

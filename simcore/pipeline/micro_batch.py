@@ -98,6 +98,17 @@ class MicroBatch(ResidentRequests):
             else:
                 self._gaps(first, slope, count, decoding)
 
+    def halt(self, boundary_fixed: int) -> tuple[int, ...]:
+        """It goes on later, perhaps elsewhere: those that decode, who take their tokens with them."""
+        found = tuple(sorted([request for _, request in self._ends]))
+        for request in found:
+            self._take_out(request, boundary_fixed, 0)
+        return found
+
+    def go_on(self, requests: Sequence[int], boundary_fixed: int) -> None:
+        """Those that decoded before it halted, and are still there; until their next token they wait."""
+        self._take_in([one for one in requests if one in self._lives], boundary_fixed)
+
     def holds(self, request: int) -> bool:
         """Whether it decodes here."""
         return any(request == own for _, own in self._ends)

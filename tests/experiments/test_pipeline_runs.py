@@ -98,6 +98,7 @@ def test_draws_have_the_declared_cv_and_no_order() -> None:
         (["cluster=a100_x8"], "sends activations over links"),
         (["pipeline.replicas=1+2"], "does not fit 8 stages: write one number, or 8"),
         (["pipeline.times=exponential"], "write pipeline.times_cv=1"),
+        (["system=quart", "pipeline.moves=true"], "pipeline.moves=true is of KV in stages that scale"),
         (["pipeline.live=true"], "is of stages that scale by themselves and have a common queue"),
         (
             ["model=opt_13b", "system=quart", "pipeline.live=true"],

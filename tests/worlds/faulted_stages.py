@@ -9,7 +9,8 @@ SYSTEMS = (
 )  # fmt: skip
 # Language models, whose requests decode: of them batches, cores and queues are none to be chosen.
 LANGUAGE_SYSTEMS = (
-    "pipeline", "quart", "quart system/provision=multicast", "infless", "inferline",
+    "pipeline", "quart", "quart pipeline.moves=true",
+    "quart system/provision=multicast", "infless", "inferline",
     "cocktail", "quart system.stages.defaults=released",
 )  # fmt: skip
 LANGUAGE_MODELS = (("llama_7b", 8), ("opt_13b", 5), ("llama2_13b pipeline.stages=3 pipeline.cut=layers", 4))

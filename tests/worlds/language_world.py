@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from hwmodels.layer_stack import LayerStack
+from hwmodels.llm_shape import LlmShape
 from hwmodels.topology.cluster_file import load_cluster
 from policies.admission import AdmitAll
 from policies.batching import ChunkedPrefill
@@ -15,7 +16,8 @@ from serving.elastic.stage_setup import StageHosts, StageScaling
 from serving.protocols.stages import StageScaler
 from serving.record.journal import complete_journal
 from serving.services.gpu_seats import GpuSeats
-from serving.services.language_pipeline import LanguagePipeline, LanguageSetup
+from serving.services.language_pipeline import LanguagePipeline
+from serving.services.language_setup import LanguageSetup
 from serving.services.stage_work import StageWork
 from serving.vocabulary.layers import LayerRange, Part
 from serving.vocabulary.replica import Replica
@@ -47,6 +49,7 @@ class LanguageCase:
     batch_tokens: int = 64
     cluster: str = "quart_2x4"
     layer_bytes: int = 1_000_000
+    kv_layer_bytes: int = 0
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -104,8 +107,16 @@ class Scaling:
         return StageScaling(self.scaler(), hosts, self.period_ns, 5 * self.period_ns, *bounds, work, bytes_)
 
 
+def shape_of(case: LanguageCase, layers: int) -> LayerStack | LlmShape:
+    """One with KV where that moves: its layers have some 400 bytes."""
+    if case.kv_layer_bytes:
+        return LlmShape("m", layers, 4, 1, 1, 4, 8, 4, False, 2, 1 << 20, "made up")
+    return LayerStack("m", (case.layer_bytes,) * layers, (1.0,) * layers, 1, 0, (), "made up")
+
+
 def controller_of(case: LanguageCase, coalesce: bool = True, scaling: Scaling | None = None) -> Controller:
     setup = LanguageSetup(case.parts, case.max_num_seqs, case.batch_tokens, coalesce)
+    setup = replace(setup, kv_layer_bytes=case.kv_layer_bytes)
     if scaling is not None:
         prototypes = tuple(
             [replace(case.of_stage(stage), id=-1, gpus=()) for stage in range(len(case.parts))]
@@ -135,7 +146,7 @@ def run(
     layers = 2 * len(case.replicas)
     setup = DataPlaneSetup(
         ideal(case.cluster),
-        {"m": LayerStack("m", (case.layer_bytes,) * layers, (1.0,) * layers, 1, 0, (), "made up")},
+        {"m": shape_of(case, layers)},
         [one.model for one in replicas],
         [one.gpus for one in replicas],
         "direct",

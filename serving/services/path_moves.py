@@ -1,0 +1,204 @@
+"""Batches that go over to another path while their requests decode: KV moves stage by stage of the model.
+
+As a migration of a request (``serving.kv.migration``), in two copies: all KV that there is while the batch
+goes round; then, between two rounds, what was written meanwhile. Then its requests are on the new path, and
+the old one gives their blocks back. A stage whose replica is on both paths sends nothing. Before that the
+move may be aborted, and the batch goes on where it is.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from serving.engine.engine import Engine
+from serving.kv.moves import Move, MovePhase, Moves
+from serving.kv.path_kv import PathKv
+from serving.services.path_batch import PathBatch
+from serving.services.path_choice import PathChoice
+from serving.vocabulary.actions import Action
+from serving.vocabulary.events import Sent
+
+_WHY = "a batch goes over to another path"
+
+
+class PathMove:
+    """``path``: the new one. ``sent``: tokens of each request that have gone, or go now. ``halts``: the last
+    copy is on the wire, and the batch goes round no more.
+    """
+
+    __slots__ = ("batch", "halts", "moves", "path", "sent")
+
+    def __init__(self, batch: PathBatch, path: tuple[int, ...]) -> None:
+        self.batch, self.path = batch, path
+        self.sent: dict[int, int] = {}
+        self.moves: list[tuple[Move, int]] = []  # with the layers that both ends have
+        self.halts = False
+
+    @property
+    def is_sending(self) -> bool:
+        """Whether something is on the wire."""
+        return any(move.phase is MovePhase.SENDING for move, _ in self.moves)
+
+
+class PathHost(Protocol):
+    """The service whose batches these are."""
+
+    batches: dict[int, PathBatch]
+
+    def go_on(self, batch: PathBatch, path: tuple[int, ...], actions: list[Action]) -> None:
+        """A batch that halted goes round this path."""
+
+
+class PathMoves:
+    """Of one model. ``wished``: batches that begin one, or go on with it, when a round of theirs ends."""
+
+    __slots__ = (
+        "_engines", "_host", "_kv", "_layer_bytes", "_moves", "_paths", "aborted", "committed",
+        "moved_bytes", "of", "wished",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        engines: Mapping[int, Engine],
+        kv: PathKv,
+        layer_bytes: int,
+        moves: Moves,
+        paths: PathChoice,
+        host: PathHost,
+    ) -> None:
+        """``layer_bytes``: of a token's KV in one layer."""
+        self._engines, self._kv, self._moves, self._layer_bytes = engines, kv, moves, layer_bytes
+        self._paths, self._host = paths, host
+        self.of: dict[int, PathMove] = {}  # by batch
+        self.wished: dict[int, PathBatch] = {}
+        self.committed = self.aborted = self.moved_bytes = 0
+
+    def leave(self, replica: int, actions: list[Action]) -> None:
+        """A replica is to go: batches that pass it look for another path, others no more for one over it."""
+        self._abort_to(replica, "it is to go", actions)
+        for batch in self._host.batches.values():
+            if replica in batch.path and batch.id not in self.of:
+                self.wished[batch.id] = batch
+
+    def round_ended(self, batch: PathBatch, actions: list[Action]) -> bool:
+        """A batch is between two rounds: it may begin to move, or copy the rest; whether it halts."""
+        one = self.of.get(batch.id)
+        if one is None:
+            if self.wished.pop(batch.id, None) is not None and batch.size:
+                path = self._paths.without(batch.path)
+                if path is not None:
+                    self.begin(batch, path, actions)
+            return False
+        if not batch.size:
+            self.abort(one, "it is empty", actions)
+        elif not one.is_sending:
+            self.wished.pop(batch.id, None)
+            one.halts = True
+            self._copy(one, actions)
+            if not one.is_sending:
+                self._commit(one, actions)
+            return True
+        return False
+
+    def sent(self, event: Sent, actions: list[Action]) -> None:
+        """A transfer has ended: when nothing is on the wire any more the move goes on."""
+        move = self._moves.sent(event, actions)
+        if move is None:
+            return
+        one = next(one for one in self.of.values() if move in [own for own, _ in one.moves])
+        if move.phase is MovePhase.ABORTED:
+            one.moves = [(own, layers) for own, layers in one.moves if own is not move]
+            self.abort(one, event.cause, actions)
+        elif one.halts and not one.is_sending:
+            self._commit(one, actions)
+        elif not one.is_sending:
+            self.wished[one.batch.id] = one.batch
+
+    def _commit(self, one: PathMove, actions: list[Action]) -> None:
+        """All KV is on the new path: the old one gives its blocks back."""
+        del self.of[one.batch.id]
+        for move, _ in one.moves:
+            self._moves.commit(move)
+        old = [replica for replica in one.batch.path if replica not in one.path]
+        for request in one.batch.members():
+            self._kv.free(request.id, old)
+        self.committed += 1
+        self._host.go_on(one.batch, one.path, actions)
+
+    def lost(self, replica: int, actions: list[Action]) -> None:
+        """A replica is gone: batches on it too, others do not move there."""
+        for one in [one for one in self.of.values() if replica in one.batch.path]:
+            self.abort(one, "a replica of its path is lost", actions, goes_on=False)
+        self._abort_to(replica, "a replica of its new path is lost", actions)
+        for batch in [one for one in self.wished.values() if replica in one.path]:
+            del self.wished[batch.id]
+
+    def _abort_to(self, replica: int, reason: str, actions: list[Action]) -> None:
+        for one in [one for one in self.of.values() if replica in one.path and replica not in one.batch.path]:
+            self.abort(one, reason, actions)
+
+    def abort(self, one: PathMove, reason: str, actions: list[Action], goes_on: bool = True) -> None:
+        """The batch stays where it is; if it halts it goes on there."""
+        del self.of[one.batch.id]
+        self.wished.pop(one.batch.id, None)
+        for move, _ in one.moves:
+            self._moves.abort(move, reason, actions)
+        new = [replica for replica in one.path if replica not in one.batch.path]
+        for request in one.batch.members():
+            self._kv.free(request.id, new)
+        self.aborted += 1
+        if one.halts and goes_on:
+            self._host.go_on(one.batch, one.batch.path, actions)
+
+    def left(self, batch: PathBatch, request: int) -> None:
+        """A request of a batch has ended: nothing is kept for it on the new path."""
+        if (one := self.of.get(batch.id)) is not None:
+            one.sent.pop(request, None)
+            self._kv.free(request, [replica for replica in one.path if replica not in batch.path])
+
+    def held(self, replica: int) -> list[int]:
+        """Requests that a replica keeps blocks for, because they come."""
+        return [
+            request.id
+            for one in self.of.values()
+            if replica in one.path and replica not in one.batch.path
+            for request in one.batch.members()
+        ]
+
+    def begin(self, batch: PathBatch, path: tuple[int, ...], actions: list[Action]) -> bool:
+        """All KV that there is goes to the new replicas of a path; False: they have no room."""
+        new = [one for one in path if one not in batch.path]
+        if not new or not self._room(batch, new):
+            return False
+        one = self.of[batch.id] = PathMove(batch, path)
+        for request in batch.members():
+            self._kv.keep(request.id, request.prompt_tokens + request.max_new_tokens, new)
+        for target in new:
+            for source in batch.path:
+                parts = self._engines[source].replica.layers, self._engines[target].replica.layers
+                layers = min(part.last for part in parts) - max(part.first for part in parts)
+                if layers > 0 and source not in path:
+                    move = self._moves.reserve(self._engines[source], self._engines[target], ())
+                    one.moves.append((move, layers))
+        self._copy(one, actions)
+        return True
+
+    def _room(self, batch: PathBatch, new: Sequence[int]) -> bool:
+        """For all that the requests may write."""
+        for replica in new:
+            ledger = self._engines[replica].ledger
+            needs = [ledger.blocks_for(one.prompt_tokens + one.max_new_tokens) for one in batch.members()]
+            if ledger.free_blocks - ledger.watermark_blocks < sum(needs):
+                return False
+        return True
+
+    def _copy(self, one: PathMove, actions: list[Action]) -> None:
+        """What is there of its requests and has not gone yet."""
+        tokens = one.batch.kv_tokens()
+        count = sum([there - one.sent.get(request, 0) for request, there in tokens.items()])
+        one.sent = tokens
+        if not count:
+            return
+        for move, layers in one.moves:
+            size_bytes = count * self._layer_bytes * layers
+            self.moved_bytes += size_bytes
+            self._moves.send(move, [(move.source, tuple(tokens), size_bytes)], _WHY, actions)
