@@ -95,7 +95,7 @@ def test_where_all_are_to_be_lost_they_serve_on_until_they_are() -> None:
     assert len(played.recorder.failures) == 9 and not played.records
 
 
-@pytest.mark.parametrize("seed", [2, 19])
+@pytest.mark.parametrize("seed", [2, 35])
 def test_drawn_notices_in_elastic_systems(seed: int) -> None:
     assert drawn_elastic(seed).notice_ns and drawn_elastic(seed).faults
     check_elastic(seed)
