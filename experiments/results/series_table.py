@@ -93,15 +93,12 @@ def series_of(
     columns["scheduled_ns"] = scheduled_ns(sink, columns)
     stays = stays_of(sink, columns, round(end_s * _NS_PER_S))
     lasting = stays.end_ns > stays.begin_ns
-    unassigned = bool((lasting & (stays.engine == NO_ENGINE)).any())
-    engines = np.array(([NO_ENGINE] if unassigned else []) + sorted(sink.engines), dtype=np.int64)
-    period_ns = max(1, round(sink.period_s * _NS_PER_S))
-    instants = np.arange(-(-round(end_s * _NS_PER_S) // period_ns) + 1, dtype=np.int64) * period_ns
-    grid = Grid(period_ns, instants, engines)
+    grid = grid_of(sink, stays, end_s)
+    period_ns, instants, engines = grid.period_ns, grid.instants_ns, grid.engines
     found = {
         RUNNING_GAUGE: _at_once(grid, stays, lasting & (stays.state == RUNNING)),
         WAITING_GAUGE: _at_once(grid, stays, lasting & (stays.state == WAITING)),
-        KV_GAUGE: _kv_usage(grid, sink),
+        KV_GAUGE: kv_usage(grid, sink),
         **_counters(grid, sink, columns, stays),
     }
     seconds = period_ns / _NS_PER_S
@@ -113,6 +110,22 @@ def series_of(
         ENGINE: np.tile(engines, len(instants)),
         **{name: _flat(values, name in whole) for name, values in found.items()},
     }
+
+
+def grid_of(sink: SeriesSink, stays: Stays, end_s: float) -> Grid:
+    """The instants of a run's series, and its engines; NO_ENGINE where requests wait for no engine yet."""
+    unassigned = bool(((stays.end_ns > stays.begin_ns) & (stays.engine == NO_ENGINE)).any())
+    engines = np.array(([NO_ENGINE] if unassigned else []) + sorted(sink.engines), dtype=np.int64)
+    period_ns = max(1, round(sink.period_s * _NS_PER_S))
+    instants = np.arange(-(-round(end_s * _NS_PER_S) // period_ns) + 1, dtype=np.int64) * period_ns
+    return Grid(period_ns, instants, engines)
+
+
+def arrived_tokens(sink: SeriesSink) -> dict[int, int]:
+    """Request -> tokens of its prompt."""
+    moves = _fields(sink.moves, MOVE_FIELDS)
+    came = (moves["engine"] == NO_ENGINE) & (moves["state"] == WAITING)
+    return dict(zip(moves["request"][came].tolist(), moves["tokens"][came].tolist(), strict=True))
 
 
 def scheduled_ns(sink: SeriesSink, columns: Columns) -> Ints:
@@ -153,7 +166,7 @@ def _at_once(grid: Grid, stays: Stays, rows: NDArray[np.bool_]) -> Floats:
     return grid.sums(stays.begin_ns[rows], engine, 1) - grid.sums(stays.end_ns[rows], engine, 1)
 
 
-def _kv_usage(grid: Grid, sink: SeriesSink) -> Floats:
+def kv_usage(grid: Grid, sink: SeriesSink) -> Floats:
     """Share of the blocks in use. Between two readings steps are taken as equally long."""
     readings = _fields(sink.readings, READING_FIELDS)
     usage = np.zeros((len(grid.instants_ns), len(grid.engines)))

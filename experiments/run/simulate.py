@@ -34,6 +34,7 @@ from experiments.policy.watch import PolicyWatch
 from experiments.results.data_plane_summary import data_plane_summary
 from experiments.results.elastic_summary import elastic_summary
 from experiments.results.faults_summary import RecoveryWatch, faults_section
+from experiments.results.fragmentation import fragmentation_section
 from experiments.results.groups_summary import groups_section
 from experiments.results.hosted_summary import model_column, models_section, shown_estimates, shown_model
 from experiments.results.journal_file import NAME as JOURNAL_NAME
@@ -213,6 +214,7 @@ def execute(
     work = hosted_models(config), prepared.estimates, workload, columns
     summary["gpu_load_share"] = gpu_load_share(*work, summary["gpu_seconds"])
     summary |= energy_section(config, *work, summary)
+    summary |= fragmentation_section(sink, columns, summary["duration_s"])
     told = report.events, watch.section(), series, metrics.unserved, stage_columns
     load = _stage_load(prepared, controller, stage_columns, summary["duration_s"])
     return Simulated(summary, columns, wall_s, cpu_s, *told, load)
