@@ -8,8 +8,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.build.gpu_load import prompt_gpu_s
-from experiments.build.hosted import HostedModel, codes_of
+from experiments.build.gpu_load import gpu_load_share, prompt_gpu_s
+from experiments.build.hosted import HostedModel, codes_of, hosted_models
 from experiments.config.config import RunConfig
 from hwmodels.catalogue import gpu_power
 from hwmodels.power import SOURCE, energy_j
@@ -19,6 +19,15 @@ from traces.workload import Workload
 
 _J_PER_KWH: Final = 3.6e6
 Columns = Mapping[str, NDArray[np.int64]]
+
+
+def use_of_gpus(
+    config: RunConfig, estimates: Estimates, workload: Workload, columns: Columns, summary: Mapping[str, Any]
+) -> dict[str, Any]:
+    """``gpu_load_share`` and ``energy`` of summary.json."""
+    work = hosted_models(config), estimates, workload, columns
+    load = {"gpu_load_share": gpu_load_share(*work, summary["gpu_seconds"])}
+    return load | energy_section(config, *work, summary)
 
 
 def energy_section(

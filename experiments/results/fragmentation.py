@@ -26,11 +26,9 @@ _NS_PER_S = 1_000_000_000
 
 
 def fragmentation_section(
-    sink: SeriesSink | None, columns: Mapping[str, NDArray[np.generic]], end_s: float
+    sink: SeriesSink, columns: Mapping[str, NDArray[np.generic]], end_s: float
 ) -> dict[str, Any]:
-    """The ``fragmentation`` part of summary.json; nothing for a run without series."""
-    if sink is None:
-        return {}
+    """The ``fragmentation`` part of summary.json, of a run with series."""
     stays = stays_of(sink, columns, round(end_s * _NS_PER_S))
     grid = grid_of(sink, stays, end_s)
     totals = np.array([_blocks(sink, engine) for engine in grid.engines.tolist()])

@@ -12,9 +12,9 @@ import nativecore
 from experiments.build import build
 from experiments.build.capabilities import check_capabilities, driver_actions, is_masked
 from experiments.build.data_plane import data_plane_of
-from experiments.build.energy import energy_section
+from experiments.build.energy import use_of_gpus
 from experiments.build.faults import fault_plan_of
-from experiments.build.gpu_load import CACHED_TOKENS, gpu_load_share
+from experiments.build.gpu_load import CACHED_TOKENS
 from experiments.build.groups import group_plans
 from experiments.build.hardware import hardware_of
 from experiments.build.hosted import hosted_models
@@ -34,7 +34,6 @@ from experiments.policy.watch import PolicyWatch
 from experiments.results.data_plane_summary import data_plane_summary
 from experiments.results.elastic_summary import elastic_summary
 from experiments.results.faults_summary import RecoveryWatch, faults_section
-from experiments.results.fragmentation import fragmentation_section
 from experiments.results.groups_summary import groups_section
 from experiments.results.hosted_summary import model_column, models_section, shown_estimates, shown_model
 from experiments.results.journal_file import NAME as JOURNAL_NAME
@@ -191,9 +190,11 @@ def execute(
         )
         series = None
         if sink is not None:
+            from experiments.results.fragmentation import fragmentation_section
             from experiments.results.series_table import series_of
 
             series = series_of(sink, columns, summary["duration_s"])
+            summary |= fragmentation_section(sink, columns, summary["duration_s"])
         cpu_s, wall_s = process_time() - cpu_s, perf_counter() - wall_s
     counted = summary["requests"]["arrived"] - summary["requests"]["dropped"]
     assert counted == controller.arrived == len(workload), "invariant 1: requests conserved"
@@ -211,10 +212,7 @@ def execute(
     if recovery is not None and simulation.losses is not None:
         summary |= faults_section(simulation.losses.records, recovery)
     summary |= _of_stages(config, controller, (stage_columns := stage_rows(controller)), summary)
-    work = hosted_models(config), prepared.estimates, workload, columns
-    summary["gpu_load_share"] = gpu_load_share(*work, summary["gpu_seconds"])
-    summary |= energy_section(config, *work, summary)
-    summary |= fragmentation_section(sink, columns, summary["duration_s"])
+    summary |= use_of_gpus(config, prepared.estimates, workload, columns, summary)
     told = report.events, watch.section(), series, metrics.unserved, stage_columns
     load = _stage_load(prepared, controller, stage_columns, summary["duration_s"])
     return Simulated(summary, columns, wall_s, cpu_s, *told, load)

@@ -1,4 +1,4 @@
-"""Free memory that is in pieces: who is blocked, whether the pieces together would do, by hand and in a run."""
+"""Free memory in pieces: who is blocked, whether the pieces together would do, by hand and in a run."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,7 @@ from experiments import cli
 from experiments.results.fragmentation import shares_of
 
 WORDS = (
-    "cluster=llumnix_4x1", "model=llama_7b", "engine=vllm_0_1_7", "trace=llumnix_mm", "trace.requests=400",
+    "cluster=llumnix_4x1", "model=llama_7b", "engine=vllm_0_1_7", "trace=llumnix_mm", "trace.requests=1500",
     "trace.rate_per_s=12", "series.period_s=1", "uncertainty=off",
 )  # fmt: skip
 

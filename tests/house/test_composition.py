@@ -68,7 +68,12 @@ BASES = {
 
 
 # To all who hold one they are an engine and a ledger; to ask which it is would cost the others.
-DERIVED = {"pipelined.py: PipelinedEngine(Engine)", "micro_batch_ledger.py: MicroBatchLedger(KvLedger)"}
+DERIVED = {
+    "pipelined.py: PipelinedEngine(Engine)",
+    "micro_batch_ledger.py: MicroBatchLedger(KvLedger)",
+    "virtual_engines.py: VirtualEngines(Engine)",
+    "virtual_ledger.py: VirtualLedger(KvLedger)",
+}
 
 
 def test_no_class_of_serving_is_derived_from_another() -> None:
