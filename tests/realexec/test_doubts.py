@@ -55,6 +55,16 @@ def test_what_is_no_loss_is_believed(message: Any) -> None:
     assert not unsure.puts_off(2, message) and not unsure
 
 
+def test_only_who_runs_or_is_known_to_be_dead_lets_a_run_be_called_stalled() -> None:
+    told, since_ns = ToldWorld(3), doubts.time.monotonic_ns()
+    slots = told.world.slots
+    assert slots.unknown_since(since_ns) == [0, 1, 2]
+    told.pool.workers[0].beat_ns = since_ns + 1
+    assert slots.unknown_since(since_ns) == [1, 2]
+    told.world.lose(1, "killed", has_hosts=False)
+    assert slots.unknown_since(since_ns) == [2]
+
+
 class _Says:
     """A driver's end: says `Meet` and `Pull` in one breath, while the worker's compute thread is busy."""
 
