@@ -84,8 +84,9 @@ def execute(
         raise UserError("workers and batch_size must both be at least 1.")
     if "vocab_size" not in model:
         raise UserError("model.vocab_size is missing; write the number of token ids prompts may use.")
-    arrivals = Arrivals(requests, seed, model["vocab_size"])
     fleet = fleet or Fleet()
+    vocab_size: int = min(one["vocab_size"] for one in (model, *fleet.models.values()))
+    arrivals = Arrivals(requests, seed, vocab_size)
     launched_ns = time.monotonic_ns()
     with WorkerPool(workers, model, seed, batch_size) as pool, _paths(fleet, workers) as paths:
         pool.wait_ready(start_timeout_s)

@@ -16,6 +16,7 @@ class Generation:
     prompt: tuple[int, ...]
     tokens: tuple[int, ...]
     exact_tokens: int
+    model: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -129,7 +129,8 @@ class Tracker:
 
     def _finish(self, request: int, replica: int) -> None:
         held = self._open.pop(request)
-        self.generations[request] = Generation(request, held.prompt, tuple(held.tokens), held.exact_tokens)
+        told = request, held.prompt, tuple(held.tokens), held.exact_tokens, held.request.model
+        self.generations[request] = Generation(*told)
         self._recorder.finished(
             held.request,
             len(held.tokens),

@@ -1,6 +1,6 @@
 """Are a run's tokens those of one undisturbed worker? The reference is `generate` of transformers."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,6 +48,17 @@ def check_tokens(
                 f"but an undisturbed worker generates {expected[equal]}"
             )
     return TokenCheck(checked, different, recomputed, recomputed_different, first)
+
+
+def together(checks: Sequence[TokenCheck]) -> TokenCheck:
+    """Of several models."""
+    return TokenCheck(
+        sum(one.tokens_checked for one in checks),
+        sum(one.tokens_different for one in checks),
+        sum(one.tokens_recomputed for one in checks),
+        sum(one.recomputed_different for one in checks),
+        next((one.first_difference for one in checks if one.first_difference is not None), None),
+    )
 
 
 def reference_tokens(

@@ -30,14 +30,14 @@ def fleet_of(
 
     moves = has_data_plane(config)
     rounds = bool(getattr(controller.elastic, "has_rounds", False))
-    if not moves:
+    hosted = hosted_models(config)
+    if not moves and len(hosted) == 1:
         return Fleet(opens=rounds, every_step=controller.step_counts.read)
-    (model,) = hosted_models(config)
     kv_tokens = hardware.kv_blocks * config.engine.block_tokens
-    kv_bytes = state_bytes(kv_tokens, model.shape.kv_bytes_per_token)
+    kv_bytes = state_bytes(kv_tokens, max(model.shape.kv_bytes_per_token for model in hosted))
     return Fleet(
         tuple([replica.gpus[0] for replica in replicas]),
-        opens=True,
+        opens=moves or rounds,
         every_step=controller.step_counts.read,
         hosts_cache=config.system.elastic or config.system.scales_stages,
         kv_bytes=kv_bytes,

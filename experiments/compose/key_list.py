@@ -19,7 +19,7 @@ def key_list(kind: Kind) -> str:
         families = [name for name in made_names().split(", ") if not name.startswith("or ")]
         groups["cluster"] += [*families, *topology_names(), "NAME_HxG (hosts x GPUs)"]
     else:
-        groups |= {"cluster": ["local"], "models": ["one"]}
+        groups |= {"cluster": ["local"]}
     lines = ["Options:"]
     lines += [f"  {group + '=':<18} {' | '.join(options)}" for group, options in groups.items()]
     lines += ["", "Values, with their defaults:"]
@@ -36,12 +36,7 @@ def key_list(kind: Kind) -> str:
     ]
     if names := installed_names():
         lines.append(f"  installed policies: {', '.join(names)}")
-    if kind == "simulate":
-        lines += [
-            "",
-            "Many models have defaults of their own: models=zipf",
-            *_model_parameters(),
-        ]
+    lines += ["", "Many models have defaults of their own: models=zipf", *_model_parameters()]
     lines += ["", "A trace's own parameters follow trace: trace=gamma trace.gap_cv=8"]
     return "\n".join([*lines, *_trace_parameters(), ""])
 

@@ -93,9 +93,10 @@ def check_models(models: ModelsConfig, trace: TraceConfig, kind: str) -> None:
     used = USED.get(models.name)
     if used is None:
         raise UserError(f"models={models.name} is unknown: write one of {', '.join(USED)}")
-    if kind == "realexec" and models != ONE:
+    if kind == "realexec" and any(tp != 1 for _, tp in shapes_of(models.shapes, "", 1)):
         raise UserError(
-            f"models={models.name} cannot be run by realexec, whose workers hold one model: write models=one"
+            f"models.shapes={models.shapes} has replicas of several GPUs, and a real worker is one: write "
+            "names without a number behind them"
         )
     for field in fields(models)[1:]:
         _check_value(models, field.name, used)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,12 @@ import nativecore
 from experiments.build import build
 from experiments.build.data_plane import has_data_plane
 from experiments.build.fleet import fleet_of
+from experiments.build.hosted import hosted_models
 from experiments.compose.resolved import resolved_yaml
 from experiments.config.config import ModelConfig, RunConfig
 from experiments.policy.watch import SPARING_PERIOD_S, PolicyWatch
 from experiments.results.elastic_summary import elastic_summary
+from experiments.results.hosted_summary import model_column, models_section
 from experiments.results.journal_file import NAME as JOURNAL_NAME
 from experiments.results.journal_file import JournalFile, header_fields
 from experiments.results.language_summary import language_section
@@ -47,7 +50,8 @@ def real_run(
     config_yaml = resolved_yaml(config)
     write_config(folder, config_yaml)  # now, so that the journal of a run that is killed can be replayed
     metrics = RunMetrics()
-    model, total = worker_model(config.model), len(prepared.workload)
+    several, total = models_of(config), len(prepared.workload)
+    model = next(iter(several.values())) if several else worker_model(config.model)
     assert config.workers is not None
     with ExitStack() as stack:
         journal = None
@@ -61,6 +65,7 @@ def real_run(
         )
         sink = series_sink(config.series.period_s, controller.engines, journal)
         fleet = fleet_of(config, controller, prepared.hardware, prepared.replicas)
+        fleet = replace(fleet, models=several)
         report = execute(
             controller,
             build.arrivals_of(config, prepared.workload),
@@ -101,6 +106,19 @@ def worker_model(model: ModelConfig) -> dict[str, Any]:
     return keys if model.checkpoint is None else keys | {"checkpoint": model.checkpoint}
 
 
+def models_of(config: RunConfig) -> dict[str, dict[str, Any]]:
+    """What workers are told of each model where there are several."""
+    hosted = hosted_models(config)
+    if len(hosted) == 1:
+        return {}
+    if config.model.checkpoint is not None:
+        raise UserError(
+            f"model.checkpoint={config.model.checkpoint} has the parameters of one model, and models="
+            f"{config.models.name} has {len(hosted)}: leave it out"
+        )
+    return {one.name: transformers_config(one.shape_name) | {"dtype": config.model.dtype} for one in hosted}
+
+
 def _summary(
     prepared: Prepared,
     controller: Controller,
@@ -119,6 +137,9 @@ def _summary(
     )
     summary |= provenance(prepared)
     add_priorities(summary, columns, workload)
+    if len(prepared.hardware_of_model) > 1:
+        summary |= models_section(config, prepared.hardware_of_model, workload, columns)
+        columns |= {"model": model_column(workload, columns["request"])}
     if has_data_plane(config):
         looks = SimReport(len(report.decide_ns), 0, array("q"))
         summary |= elastic_summary(controller, prepared.replicas, summary, looks)
@@ -170,10 +191,15 @@ def moved_section(report: RunReport, rates: Mapping[str, float]) -> dict[str, An
 
 
 def _token_check(config: RunConfig, model: dict[str, Any], report: RunReport) -> dict[str, Any]:
-    from realexec.verify import check_tokens
+    from realexec.verify import check_tokens, together
 
     chosen = _first_tokens(report)
-    check = check_tokens(model, config.seed, config.engine.max_num_seqs, chosen)
+    keys = {"": model, **models_of(config)}
+    checks = []
+    for number, name in enumerate(list(models_of(config)) or [""]):  # each has parameters of its own
+        own = [one for one in chosen if name in ("", one.model)]
+        checks.append(check_tokens(keys[name], config.seed + number, config.engine.max_num_seqs, own))
+    check = together(checks)
     everything = sum(len(generation.tokens) for generation in report.generations.values())
     return {
         "tokens_checked": check.tokens_checked,

@@ -419,9 +419,10 @@ def test_runs_that_cannot_be_built_are_refused(words: list[str], said: list[str]
     assert all(word in str(refusal.value) for word in said), refusal.value
 
 
-def test_real_workers_hold_one_model() -> None:
-    with pytest.raises(UserError, match="models=one"):
-        load_config(["models=zipf", "out=unused"], "realexec")
+def test_a_real_worker_is_one_gpu() -> None:
+    assert load_config(["models=zipf", "out=unused"], "realexec").models.count == 16
+    with pytest.raises(UserError, match="a real worker is one: write names without a number"):
+        load_config(["models=zipf", "models.shapes=tiny_llama+tiny_llama:2", "out=unused"], "realexec")
 
 
 def test_a_model_for_which_no_request_fits_is_named() -> None:

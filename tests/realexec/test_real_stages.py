@@ -77,6 +77,22 @@ def test_replicas_of_stages_come_while_requests_run(tmp_path: Path) -> None:
     assert cli.run(["replay", str(folder)]) == 0
 
 
+def test_two_models_have_workers_of_their_own(tmp_path: Path) -> None:
+    """Of one shape, each with parameters of its own: tokens of the other one would differ."""
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    folder = tmp_path / "run"
+    two = ("models=zipf", "models.count=2", "models.rate_per_s=20", "models.requests=14", "trace.limit=null")
+    words = [*TRACE, *two, "system=vllm", "model=tiny_llama", "workers=2"]
+    assert realexec_cli.run(["run", *words, f"out={folder}"]) == 0
+    summary = read(folder)
+    real, models = summary["real"], summary["models"]
+    assert (real["tokens_different"], real["first_difference"], real["workers_lost"]) == (0, None, [])
+    assert models["count"] == models["asked_for"] == 2
+    assert real["tokens_checked"] > 50 and all(summary["replica_busy_share"])
+    assert cli.run(["replay", str(folder)]) == 0
+
+
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="workers are found in /proc")
 def test_a_lost_stage_takes_its_requests_with_it_and_the_others_go_on(tmp_path: Path) -> None:
     """Each stage twice; one worker is killed once batches go round. Whom it had depends on the moment."""
