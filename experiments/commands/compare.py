@@ -8,7 +8,8 @@ from experiments.commands.process import telling
 USAGE: Final = """servetwin compare: runs beside each other, or how far a run is from a measured one
 
   servetwin compare DIR DIR ...                 runs: paired differences, settings, first other decision
-  servetwin compare DIR DIR ... page=FILE.html  the same as one page; json=true for programs
+  servetwin compare DIR DIR ... page=FILE.html  the same as one page (overwrite=true replaces one);
+                                                json=true for programs
   servetwin compare SWEEP SWEEP                 two sweeps, the settings that both have, seed by seed
 
   servetwin compare DIR MEASURED                error by metric, percentile and load regime, and where it lies

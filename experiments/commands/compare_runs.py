@@ -1,6 +1,7 @@
 """``servetwin compare A B ...`` of runs: printed, or as one page."""
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from shlex import join
@@ -37,6 +38,7 @@ def answer(places: Sequence[Path], asked: dict[str, Any]) -> int:
     found = side_by_side(places)
     command = join(["servetwin", "compare", *map(str, places)])
     if "page" in asked:
+        _keep(Path(asked["page"]), bool(asked.get("overwrite")))
         _write(Path(asked["page"]), as_page(found, command))
     with telling():
         if asked.get("json"):
@@ -68,6 +70,12 @@ def sweeps_answer(first: Path, second: Path) -> int:
                 print(f"  only {folder.name}: {' '.join(words)}")
         print("\n".join(text_table(lines)))
     return 0
+
+
+def _keep(path: Path, overwrite: bool) -> None:
+    """UserError where a file would be lost."""
+    if os.path.lexists(path) and not overwrite:
+        raise UserError(f"page={path} exists: write another path, or overwrite=true to replace it")
 
 
 def _write(path: Path, text: str) -> None:

@@ -26,6 +26,7 @@ KEYS: Final = {
     "format": Wanted(str, choices=FORMATS),
     "run": Wanted(int),
     "page": Wanted(str),
+    "overwrite": Wanted(bool),
 }
 _WIDTH: Final = 110
 _LEGEND: Final = (

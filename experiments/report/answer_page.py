@@ -17,13 +17,8 @@ _MORE: Final = """
 .p4{stroke:var(--c4)}.p5{stroke:var(--c5)}.p6{stroke:var(--c6)}.p7{stroke:var(--c7)}.p8{stroke:var(--c8)}
 .b4{background:var(--c4)}.b5{background:var(--c5)}.b6{background:var(--c6)}.b7{background:var(--c7)}
 .b8{background:var(--c8)}
-.scroll{overflow-x:auto}td.best{color:var(--good);font-weight:650}tr.off td{color:var(--soft)}
-/* On a narrow screen a row becomes a block, each cell under the name of its column. */
-@media(max-width:560px){.blocks tr{display:block;padding:8px 0;border-bottom:1px solid var(--line)}
-.blocks tr:first-child{display:none}.blocks td{display:flex;justify-content:space-between;gap:14px;border:0;
-padding:2px 4px;text-align:right;white-space:normal;overflow-wrap:anywhere}
-.blocks td::before{content:attr(data-name);color:var(--soft);text-align:left}}
-.answer{font-size:19px;line-height:1.45;margin:18px 0 0;overflow-wrap:anywhere}
+td.best{color:var(--good);font-weight:650}tr.off td{color:var(--soft)}
+.answer{font-size:19px;line-height:1.45;margin:18px 0 0;overflow-wrap:break-word}
 """
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
 
@@ -61,13 +56,21 @@ def table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]], words:
         f"<tr>{''.join(_cell(name, cell, at < words) for at, (name, cell) in enumerate(zip(head, row)))}</tr>"
         for row in rows
     )
-    inner = f'<table class="blocks"><tr>{top}</tr>{body}</table>'
+    inner = f'<table class="blocks"><tr class="head">{top}</tr>{body}</table>'
     return f'<h2>{escape(title)}</h2><div class="card scroll">{inner}</div>'
 
 
 def _cell(name: str, text: str, is_words: bool) -> str:
-    kind = ' class="text whole"' if is_words else ""
-    return f'<td{kind} data-name="{escape(name)}">{escape(text)}</td>'
+    """Numbers are not broken within: a remark in brackets goes to the next line first."""
+    name = f' data-name="{escape(name)}"' if name else ""
+    if is_words:
+        return f'<td class="text"{name}><span>{escape(text)}</span></td>'
+    number, bracket, remark = text.partition(" (")
+    value, sign, half = number.partition(" ± ")
+    parts = [value, *([f"± {half}"] if sign else [])]
+    inner = " ".join(f'<span class="part">{escape(one)}</span>' for one in parts)
+    inner += f" ({escape(remark)}" if bracket else ""
+    return f"<td{name}><span>{inner}</span></td>"
 
 
 def command(words: str) -> str:

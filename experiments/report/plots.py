@@ -16,9 +16,11 @@ Floats = NDArray[np.float64]
 
 WIDE: Final = 1080
 HALF: Final = 528
+SLIM: Final = 340  # drawn once more for a narrow screen: text keeps its size
 HEIGHT: Final = 260
 _TRAILING_ZEROS: Final = re.compile(r"(?<=\d)\.0+(?!\d)|(?<=\.)(\d*?[1-9])0+(?!\d)")
 _FEW_POINTS: Final = 200
+_LETTER: Final = 6.4  # px of a letter of the text, no less
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 14, 18, 42
 
 
@@ -115,7 +117,11 @@ def time_axis(end_s: float) -> tuple[Axis, float]:
 def line_plot(
     title: str, series: Sequence[Series], x: Axis, y: Axis, rules: Sequence[Rule] = (), width: int = HALF
 ) -> str:
-    """An SVG element with axes, grid, rules and the series, drawn in order."""
+    """Axes, grid, rules and the series, drawn in order, as two SVG elements: for wide and narrow screens."""
+    return _lines(title, series, x, y, rules, width) + _lines(title, series, x, y, rules, SLIM)
+
+
+def _lines(title: str, series: Sequence[Series], x: Axis, y: Axis, rules: Sequence[Rule], width: int) -> str:
     right, bottom = width - _RIGHT, HEIGHT - _BOTTOM
     parts = [_frame(x, y, right, bottom)]
     for one in series:
@@ -135,6 +141,13 @@ def bar_plot(
     color: int = 1,
 ) -> str:
     """Upright bars with a tooltip each; labels are thinned out when there are many."""
+    wide = _bars(title, labels, values, x_label, y, width, color)
+    return wide + _bars(title, labels, values, x_label, y, SLIM, color)
+
+
+def _bars(
+    title: str, labels: Sequence[str], values: Floats, x_label: str, y: Axis, width: int, color: int
+) -> str:
     right, bottom = width - _RIGHT, HEIGHT - _BOTTOM
     parts = [_grid(y, right, bottom), _x_label(x_label, right)]
     slot = (right - _LEFT) / max(len(values), 1)
@@ -155,15 +168,20 @@ def bar_plot(
 
 def _svg(title: str, width: int, parts: Sequence[str]) -> str:
     body = "".join(parts)
-    return f'<svg viewBox="0 0 {width} {HEIGHT}" role="img" aria-label="{escape(title)}">{body}</svg>'
+    kind, label = "slim" if width == SLIM else "broad", escape(title)
+    return f'<svg class="{kind}" viewBox="0 0 {width} {HEIGHT}" role="img" aria-label="{label}">{body}</svg>'
 
 
 def _frame(x: Axis, y: Axis, right: float, bottom: float) -> str:
     marks = [_grid(y, right, bottom), _x_label(x.label, right)]
+    free = 0.0
     for tick in x.ticks():
-        px = float(x.place(np.array([tick]), _LEFT, right)[0])
+        px, label = float(x.place(np.array([tick]), _LEFT, right)[0]), x.tick_label(tick)
         marks.append(f'<path class="grid" d="M{px:.1f} {bottom}V{_TOP}"/>')
-        marks.append(_text(px, bottom + 16, x.tick_label(tick), "middle"))
+        half = _LETTER * len(label) / 2
+        if px - half >= free and px + half <= right + _RIGHT:
+            marks.append(_text(px, bottom + 16, label, "middle"))
+            free = px + half + _LETTER
     return "".join(marks)
 
 
@@ -224,7 +242,8 @@ def _rule(rule: Rule, x: Axis, y: Axis, right: float, label_bottom: float) -> st
         label = _text(right - 4, py - 5 if py > _TOP + 14 else py + 13, rule.label, "end")
         return f'<g class="rule r{rule.color}"><path d="M{_LEFT} {py:.1f}H{right}"/>{label}</g>'
     px = float(x.place(value, _LEFT, right)[0])
-    at, anchor = (px - 5, "end") if px > right * 0.8 else (px + 5, "start")
+    is_last = px + 5 + _LETTER * len(rule.label) > right
+    at, anchor = (px - 5, "end") if is_last else (px + 5, "start")
     label = _text(at, label_bottom - 12, rule.label, anchor)
     return f'<g class="rule r{rule.color}"><path d="M{px:.1f} {bottom}V{_TOP}"/>{label}</g>'
 

@@ -1,12 +1,13 @@
-"""``report.html``: one run on one page that opens offline, with nothing fetched and no script."""
+"""``report.html``: one run on one page that opens offline, nothing fetched; one script filters decisions."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from experiments.report.decisions import decisions, script_policy
 from experiments.report.figures import figures
 from experiments.report.number_text import NOTHING, count, duration, number, section, share
 from experiments.report.range_text import ends_of, fact_range, range_head, told_range
@@ -49,13 +50,14 @@ def write_report(
     config_yaml: str,
     notes: Sequence[str],
     stage_load: Mapping[str, Any] | None = None,
+    journal: Path | None = None,
 ) -> None:
     """Write the page for one run.
 
     ``summary`` is the content of summary.json: missing parts and None show as a dash; ``code``,
     ``kv_capacity`` and ``replica_busy_share`` (fractions by replica id) are shown where given. ``columns``
     are those of requests.parquet, one row per finished request, times in ns. ``stage_load``: those of
-    stage_series.parquet, where there are stages.
+    stage_series.parquet, where there are stages. ``journal``: where decisions are read, if there.
     """
     config = _mapping(config_yaml)
     requests = Requests.of(columns)
@@ -69,6 +71,7 @@ def write_report(
         stages_section(summary),
         stage_maps(stage_load),
         scaling(summary),
+        decided := decisions(journal),
         _losses(summary),
         _faults(summary),
         _sources(summary),
@@ -80,7 +83,7 @@ def write_report(
     style = STYLE + (RANGE_STYLE if range_head(summary) else "")
     page = (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}{script_policy() if decided else ""}">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
         f"<title>ServeTwin: {escape(title)}</title><style>{style}</style></head>"
         f"<body><main>{''.join(body)}</main></body></html>\n"
@@ -184,10 +187,10 @@ def _numbers(summary: Mapping[str, Any]) -> str:
     rows = ""
     for key, label in LATENCIES:
         values = section(summary, key)
-        cells = "".join(f"<td>{duration(values.get(name))}</td>" for name in STATISTICS)
+        cells = _named(duration(values.get(name)) for name in STATISTICS)
         rows += f'<tr><td class="name">{label}</td>{cells}</tr>'
         for end, texts in [*classes_of(summary, key), *ends_of(summary, key, STATISTICS)]:
-            cells = "".join(f"<td>{text}</td>" for text in texts)
+            cells = _named(texts)
             rows += f'<tr class="end"><td>{end}</td>{cells}</tr>'
     shown = list(facts(summary))
     pairs = "".join(
@@ -196,10 +199,16 @@ def _numbers(summary: Mapping[str, Any]) -> str:
     )
     use = " ".join(f"{name}: {_USE[name]}" for name, _ in shown if name in _USE)
     return (
-        '<h2>Key numbers</h2><div class="card scroll"><table>'
-        f"<tr><th>Latency</th>{head}</tr>{rows}</table></div>"
+        '<h2>Key numbers</h2><div class="card scroll"><table class="blocks">'
+        f'<tr class="head"><th>Latency</th>{head}</tr>{rows}</table></div>'
         f'<div class="card" style="margin-top:14px"><dl>{pairs}</dl><p class="soft small">{use}</p></div>'
     )
+
+
+def _named(texts: Iterable[str]) -> str:
+    """Cells of statistics; on a narrow screen each stands beside its name."""
+    cells = zip(STATISTICS, texts, strict=True)
+    return "".join(f'<td data-name="{name}">{text}</td>' for name, text in cells)
 
 
 def _losses(summary: Mapping[str, Any]) -> str:
@@ -276,4 +285,5 @@ def _sources(summary: Mapping[str, Any]) -> str:
     cells = "".join(
         f'<tr><td class="name">{name}</td><td class="text">{escape(text)}</td></tr>' for name, text in rows
     )
-    return f'<h2>Where the numbers come from</h2><div class="card"><table class="from">{cells}</table></div>'
+    table = f'<table class="from sources">{cells}</table>'
+    return f'<h2>Where the numbers come from</h2><div class="card">{table}</div>'

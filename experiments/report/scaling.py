@@ -151,7 +151,8 @@ def _table(events: Sequence[Event]) -> str:
         f'<th style="text-align:left">{name}</th>' for name in ("Instance", "Role", "Model", "Reason")
     )
     return (
-        '<div class="card scroll"><table class="from"><tr><th>Time</th><th style="text-align:left">What</th>'
+        '<div class="card scroll"><table class="from blocks"><tr class="head"><th>Time</th>'
+        '<th style="text-align:left">What</th>'
         f"{head}</tr>{''.join(shown)}</table></div>"
     )
 
@@ -164,8 +165,14 @@ def _row(key: tuple[Any, ...], replicas: Sequence[Any]) -> str:
     t_s, act, role, model, reason = key
     named = ", ".join(str(replica) for replica in replicas if replica is not None) or NOTHING
     cells = "".join(
-        f'<td class="text{kind}">{escape(str(text))}</td>'
-        for text, kind in ((act, _WHOLE), (named, ""), (role, _WHOLE), (model, _WHOLE), (reason, ""))
+        f'<td class="text{kind}" data-name="{name}"><span>{escape(str(text))}</span></td>'
+        for name, text, kind in (
+            ("What", act, _WHOLE),
+            ("Instance", named, ""),
+            ("Role", role, _WHOLE),
+            ("Model", model, _WHOLE),
+            ("Reason", reason, ""),
+        )
     )
     return f'<tr><td class="name">{_seconds(t_s)}</td>{cells}</tr>'
 

@@ -85,5 +85,12 @@ def stages_section(summary: Mapping[str, Any]) -> str:
 
 def _section(names: Sequence[str], rows: Sequence[tuple[str, ...]]) -> str:
     head = "".join(f"<th>{escape(name)}</th>" for name in names)
-    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
-    return f'<h2>Stages</h2><div class="card scroll"><table><tr>{head}</tr>{body}</table></div>'
+    body = "".join("<tr>" + _named(names, row) + "</tr>" for row in rows)
+    table = f'<table class="blocks"><tr class="head">{head}</tr>{body}</table>'
+    return f'<h2>Stages</h2><div class="card scroll">{table}</div>'
+
+
+def _named(names: Sequence[str], row: Sequence[str]) -> str:
+    """Cells of a stage; on a narrow screen each stands beside the name of its column."""
+    cells = zip(names, row, strict=True)
+    return "".join(f'<td data-name="{escape(name)}">{escape(text)}</td>' for name, text in cells)

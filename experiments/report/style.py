@@ -13,13 +13,13 @@ STYLE: Final = """
 body{margin:0;background:var(--bg);color:var(--ink);
 font:15px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,sans-serif}
 main{max-width:1140px;margin:0 auto;padding:32px 24px 64px}
-h1{font-size:26px;line-height:1.25;margin:0 0 6px;letter-spacing:-.01em;overflow-wrap:anywhere}
+h1{font-size:26px;line-height:1.25;margin:0 0 6px;letter-spacing:-.01em;overflow-wrap:break-word}
 h2{font-size:17px;margin:34px 0 12px}
 .kind{color:var(--c1);font-weight:600;font-size:13px;letter-spacing:.04em;text-transform:uppercase;
 margin:0 0 4px}
-.claim,.soft{color:var(--soft)}.claim{margin:0;overflow-wrap:anywhere}
+.claim,.soft{color:var(--soft)}.claim{margin:0;overflow-wrap:break-word}
 .facts{display:flex;flex-wrap:wrap;gap:6px 22px;margin:14px 0 0;padding:0;list-style:none;font-size:14px}
-.facts b{font-weight:600;overflow-wrap:anywhere}.facts span{color:var(--soft);margin-right:6px}
+.facts b{font-weight:600;overflow-wrap:break-word}.facts span{color:var(--soft);margin-right:6px}
 .tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(160px,1fr));gap:12px;margin:24px 0 0}
 .tile,.card{background:var(--card);border:1px solid var(--line);border-radius:10px}
 .tile{padding:12px 16px}.tile p{margin:0;color:var(--soft);font-size:13px}
@@ -35,7 +35,7 @@ table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums;font
 th,td{padding:6px 10px;text-align:right;border-bottom:1px solid var(--line)}
 th{color:var(--soft);font-weight:500}tr:last-child td,tr:last-child th{border-bottom:0}
 th:first-child,td.name{text-align:left}td.name{font-weight:600}
-td.text{text-align:left;overflow-wrap:anywhere}
+td.text{text-align:left;overflow-wrap:break-word}
 dl{display:grid;grid-template-columns:repeat(auto-fit,minmax(225px,1fr));gap:2px 28px;margin:0;
 font-size:14px}
 dl div{display:flex;justify-content:space-between;gap:12px;padding:5px 0;
@@ -46,9 +46,9 @@ font-size:13px}
 .chips{margin:10px 0 0}
 .note{background:var(--warnbg);border-left:3px solid var(--warn);border-radius:6px;padding:9px 14px;
 margin:12px 0 0;
-font-size:14px;overflow-wrap:anywhere}
+font-size:14px;overflow-wrap:break-word}
 .from td{vertical-align:top}.from .name{white-space:nowrap;width:1%;padding-right:20px}
-svg{display:block;width:100%;height:auto}svg text{font-size:11.5px;fill:var(--soft)}
+svg{display:block;width:100%;height:auto}svg.slim{display:none}svg text{font-size:11.5px;fill:var(--soft)}
 .grid{stroke:var(--line);stroke-width:1;fill:none}.axis{stroke:var(--soft);stroke-width:1;fill:none}
 .l1,.l2,.l3{fill:none;stroke-width:2;stroke-linejoin:round}.l1{stroke:var(--c1)}.l2{stroke:var(--c2)}
 .l3{stroke:var(--c3)}
@@ -61,12 +61,30 @@ stroke:var(--card);stroke-width:4px;stroke-linejoin:round;paint-order:stroke}
 .r1 path{stroke:var(--c1)}.r2 path{stroke:var(--c2)}.r3 path{stroke:var(--c3)}
 .b1{background:var(--c1)}.b2{background:var(--c2)}.b3{background:var(--c3)}
 pre{margin:0;font:12.5px/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;white-space:pre-wrap;
-overflow-wrap:anywhere}
+overflow-wrap:break-word}
 summary{cursor:pointer;font-weight:600}details pre{margin-top:10px}
 td.whole{white-space:nowrap;overflow-wrap:normal}.small{font-size:13px;margin:10px 0 0}
 footer{color:var(--soft);font-size:13px;margin-top:28px}
-@media(max-width:820px){.grid2{grid-template-columns:minmax(0,1fr)}main{padding:20px 14px 40px}
-.scroll{overflow-x:auto}}
+.filter{margin:0;display:flex;flex-wrap:wrap;gap:8px 18px;font-size:14px}
+.filter input,.filter select{font:inherit;color:inherit;background:var(--chip);border:1px solid var(--line);
+border-radius:6px;padding:3px 8px;max-width:100%}
+.sources td.text{overflow-wrap:anywhere}
+.tall{max-height:560px;overflow-y:auto}tr[hidden]{display:none!important}
+td .part{white-space:nowrap;display:inline-block}
+@media(max-width:820px){.grid2{grid-template-columns:minmax(0,1fr)}main{padding:20px 14px 40px}}
+@media(max-width:560px){svg.slim{display:block}svg.broad{display:none}dl div{flex-wrap:wrap}
+.sources td,.sources .name{display:block;width:auto;border:0;padding:2px 4px}
+.sources td.text{padding-bottom:9px}
+.chip{max-width:100%;overflow-wrap:anywhere}}
+/* On a narrow screen a row becomes a block, each cell under the name of its column. */
+@media(max-width:900px){.blocks,.blocks tbody{display:block}
+.blocks tr{display:block;padding:8px 0;border-bottom:1px solid var(--line)}
+.blocks tr.head{display:none}
+.blocks td{display:flex;justify-content:space-between;gap:14px;border:0;
+padding:2px 4px;text-align:right;white-space:normal;min-width:0;overflow-wrap:break-word}
+.blocks.from .name{width:auto;padding-right:4px}.blocks td>*{min-width:0}.blocks td.text{text-align:right}
+.blocks td[data-name]::before{content:attr(data-name);color:var(--soft);text-align:left;
+flex:none;max-width:45%}}
 @media print{body{background:#fff}.card,.tile{break-inside:avoid}}
 """.strip()
 
@@ -74,7 +92,7 @@ footer{color:var(--soft);font-size:13px;margin-top:28px}
 RANGE_STYLE: Final = """
 .tile small,dd small{display:block;color:var(--soft);font-size:12.5px;font-weight:400;
 font-variant-numeric:tabular-nums}
-.far{margin:18px 0 0;border-left:3px solid var(--c1)}.far p{margin:0;overflow-wrap:anywhere}
+.far{margin:18px 0 0;border-left:3px solid var(--c1)}.far p{margin:0;overflow-wrap:break-word}
 .far details{margin-top:6px;font-size:13px}.far summary{font-weight:400;color:var(--soft)}
 tr.end td{color:var(--soft);font-size:13px;padding-top:2px;padding-bottom:2px}
 tr.end td:first-child{text-align:left;padding-left:22px}

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from experiments.report.report import write_report
+from experiments.results.journal_file import NAME as JOURNAL_NAME
 from experiments.results.stage_load import STAGE_LOAD_NAME
 from experiments.results.unserved import Unserved
 from traces.arrow import arrow_numbers, arrow_words
@@ -44,7 +45,7 @@ def write_results(
         write_parquet(folder / UNSERVED_NAME, unserved.columns())
     if stage_load is not None:
         write_parquet(folder / STAGE_LOAD_NAME, stage_load)
-    write_report(folder / "report.html", summary, columns, config_yaml, [], stage_load)
+    write_report(folder / "report.html", summary, columns, config_yaml, [], stage_load, folder / JOURNAL_NAME)
 
 
 def write_config(folder: Path, config_yaml: str) -> None:

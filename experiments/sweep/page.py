@@ -8,13 +8,15 @@ from typing import Final
 import numpy as np
 
 from experiments.report import plots
-from experiments.report.answer_page import COLORS, command, notes, page, table
+from experiments.report.answer_page import COLORS, answer, command, notes, page, table
 from experiments.report.figures import figure
 from experiments.report.metric_text import name_of, told
+from experiments.report.number_text import counted
 from experiments.sweep.student import Interval
 from experiments.sweep.table import SEED, Sweep, Values, differences, means, typed
 
 _MOST_ROWS: Final = 60
+_SPANS_DECADES: Final = 20  # from here on values lie better on a logarithmic axis
 
 
 def sweep_page(sweep: Sweep, words: str, metrics: Sequence[str]) -> str:
@@ -22,13 +24,14 @@ def sweep_page(sweep: Sweep, words: str, metrics: Sequence[str]) -> str:
     axes = " × ".join(f"{len(axis.texts)} {axis.key}" for axis in sweep.axes) or "one run"  # noqa: RUF001
     shown = [metric for metric in metrics if sweep.by_seed(metric)]
     parts = [
+        *map(answer, verdicts(sweep, shown)),
         notes(remarks(sweep)),
         _settings(sweep, shown),
         *_compared(sweep, shown),
         _charts(sweep, shown),
         command(words),
     ]
-    claim = f"{len(sweep.points)} runs: {axes}."
+    claim = f"{counted(len(sweep.points), 'run')}: {axes}."
     foot = "Intervals are 95 % of Student's t over the seeds; docs/SWEEP.md says what they rest on."
     return page("Sweep", axes, claim, parts, foot)
 
@@ -54,6 +57,41 @@ def refusals(sweep: Sweep) -> list[str]:
 
 def _many(count: int) -> str:
     return "1 point was" if count == 1 else f"{count} points were"
+
+
+def verdicts(sweep: Sweep, metrics: Sequence[str]) -> list[str]:
+    """Who is better, or where the first number is least and most; nothing where no point was run."""
+    if not metrics:
+        return []
+    metric = metrics[0]
+    return [_against(sweep, metric, key) for key in named_axes(sweep)] or _extremes(sweep, metric)
+
+
+def _against(sweep: Sweep, metric: str, key: str) -> str:
+    """In how many settings each value is above or below the first one."""
+    found = differences(sweep, metric, key)
+    parts = []
+    for text in dict.fromkeys(dict(setting)[key] for setting in found):
+        mine = [one for setting, one in found.items() if dict(setting)[key] == text]
+        sure = [one for one in mine if one.half is not None and not one.holds_zero]
+        lower, higher = sum(one.mean < 0 for one in sure), sum(one.mean > 0 for one in sure)
+        told_of = [f"{word} in {many}" for word, many in (("lower", lower), ("higher", higher)) if many]
+        if open_ones := len(mine) - lower - higher:
+            why = "without an interval" if any(one.half is None for one in mine) else "not distinguishable"
+            told_of.append(f"{why} in {open_ones}")
+        parts.append(f"{key}={text} is {', '.join(told_of)} of {counted(len(mine), 'setting')}")
+    first = next(axis.texts[0] for axis in sweep.axes if axis.key == key)
+    return f"{name_of(metric)} against {key}={first}: {'; '.join(parts) or 'nothing to compare'}."
+
+
+def _extremes(sweep: Sweep, metric: str) -> list[str]:
+    found = means(sweep, metric)
+    if len(found) < 2:
+        return []
+    least, most = min(found, key=lambda one: found[one].mean), max(found, key=lambda one: found[one].mean)
+    low, high = (told_interval(metric, found[one]) for one in (least, most))
+    ends = f"least at {setting_name(least)} ({low}) and most at {setting_name(most)} ({high})"
+    return [f"{name_of(metric)} is {ends}."]
 
 
 def told_interval(metric: str, one: Interval | None) -> str:
@@ -96,11 +134,13 @@ def _compared(sweep: Sweep, metrics: Sequence[str]) -> list[str]:
         found = {metric: differences(sweep, metric, key) for metric in metrics}
         settings = list(dict.fromkeys(setting for one in found.values() for setting in one))
         rows = [
-            [setting_name(setting), *(told_difference(m, found[m].get(setting)) for m in metrics)]
-            for setting in settings[:_MOST_ROWS]
+            [setting_name(setting), name_of(metric), told_difference(metric, found[metric].get(setting))]
+            for setting in settings[: _MOST_ROWS // max(1, len(metrics)) + 1]
+            for metric in metrics
         ]
-        title = f"Against {key}={first}, the same seeds"
-        parts.append(table(title, ["setting", *map(name_of, metrics)], rows))
+        left_out = len(settings) * len(metrics) - len(rows)
+        title = f"Against {key}={first}, the same seeds" + (f" (first {len(rows)} rows)" if left_out else "")
+        parts.append(table(title, ["setting", "number", "difference"], rows, words=2))
     return parts
 
 
@@ -153,6 +193,8 @@ def _series(setting: Values, points: Sequence[tuple[float, float]], color: int) 
 
 def _across(key: str, lines: Mapping[Values, Sequence[tuple[float, float]]]) -> plots.Axis:
     values = [x for points in lines.values() for x, _ in points]
+    if min(values) > 0 and max(values) >= _SPANS_DECADES * min(values):
+        return plots.Axis(f"{key} (logarithmic)", min(values), max(values), log=True)
     return (
         plots.Axis(key, min(values), max(values))
         if min(values) < max(values)

@@ -60,6 +60,12 @@ def test_a_slower_setting_is_told_with_its_interval_and_its_key(runs, capsys) ->
 def test_the_console_and_the_page_say_the_same(runs, capsys, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     page = tmp_path / "page.html"
     assert cli.run(["compare", *map(str, runs), f"page={page}"]) == 0
+    before = page.read_bytes()
+    page.write_text("mine")
+    assert cli.run(["compare", *map(str, runs), f"page={page}"]) == 2
+    assert page.read_text() == "mine"
+    assert cli.run(["compare", *map(str, runs), f"page={page}", "overwrite=true"]) == 0
+    assert page.read_bytes() == before
     shown = capsys.readouterr().out
     assert "again against the first, 120 requests paired: mean TTFT not distinguishable" in shown
     assert "engine.max_num_seqs" in shown
@@ -160,5 +166,5 @@ def test_a_sweep_without_seeds_is_paired_with_the_default_seed_and_other_words_a
     assert cli.run(["compare", str(tmp_path / "seeds"), str(tmp_path / "one")]) == 0
     shown = capsys.readouterr().out
     assert "only one: trace.requests=30" in shown
-    assert "1 seeds" in shown
+    assert "    1 seed\n" in shown
     assert "2 seeds" not in shown

@@ -24,7 +24,7 @@ def test_a_report_shows_its_run_and_fetches_nothing(tmp_path: Path, rows: int) -
     assert not {"script", "link", "img", "iframe", "object"} & set(found.tags)
     assert not {"src", "href", "srcset"} & {name for name, _ in found.attributes}
     assert "://" not in (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert found.tags.count("svg") == 8
+    assert found.tags.count("svg") == 2 * 8
     for text in (
         "vllm · llama3_8b · a100_x8 · azure_conv",
         "Azure <trace>",

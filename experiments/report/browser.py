@@ -1,0 +1,162 @@
+"""A headless Chromium over a pipe: pages are measured and photographed with the standard library alone."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+NAMES: Final = ("chromium", "chromium-browser", "google-chrome", "chrome")
+_FLAGS: Final = (
+    "--headless=new --no-sandbox --disable-gpu --no-first-run --disable-extensions --disable-dev-shm-usage "
+    "--hide-scrollbars --force-color-profile=srgb --disable-background-networking --remote-debugging-pipe"
+)
+# Of everything with text of its own: cut by its box, or with its end past the right edge of the page. What
+# may be scrolled aside within a card counts too: a reader of a narrow page must not have to.
+_MEASURE: Final = """(() => {
+const cut = [], wide = document.documentElement.clientWidth;
+for (const one of document.querySelectorAll('main *, body > *')) {
+  const own = [...one.childNodes].some(n => n.nodeType === 3 && n.textContent.trim());
+  const box = one.getBoundingClientRect();
+  if (!own || !box.width || !one.checkVisibility()) continue;
+  const range = document.createRange(); range.selectNodeContents(one);
+  const text = range.getBoundingClientRect();
+  const svg = one.ownerSVGElement && one.ownerSVGElement.getBoundingClientRect();
+  const hangs = one.tagName === 'PRE' ? 10 : 1;  // a space at the end of a line takes no room
+  const left = svg ? svg.left : 0, right = svg ? svg.right : wide;
+  if (text.right > right + hangs || text.left < left - 1 || (!svg && text.right > box.right + hangs))
+    cut.push(one.tagName + ': ' + one.textContent.trim().slice(0, 60));
+}
+const page = document.documentElement;
+return {width: page.scrollWidth, wide, height: page.scrollHeight, cut};
+})()"""
+
+
+def found() -> str | None:
+    """Path of a browser of this machine."""
+    return next((path for path in map(shutil.which, NAMES) if path), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A page as shown: px of the document and its window, texts cut, console errors, outside requests."""
+
+    width: int
+    wide: int
+    height: int
+    cut: list[str]
+    errors: list[str]
+    requested: list[str]
+
+
+class Browser:
+    """Use as a context manager; one page at a time."""
+
+    def __init__(self, program: str) -> None:
+        self.program = program
+        self._next = 0
+        self._told: list[dict[str, Any]] = []
+        self._session = ""
+
+    def __enter__(self) -> Browser:
+        self._home = tempfile.TemporaryDirectory(prefix="page-", ignore_cleanup_errors=True)
+        to_read, self._out = os.pipe()
+        self._in, to_write = os.pipe()
+        line = f'exec "$0" {_FLAGS} "--user-data-dir=$1" about:blank 3<&{to_read} 4>&{to_write}'
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        self._process = subprocess.Popen(
+            ["/bin/bash", "-c", line, self.program, self._home.name],
+            pass_fds=(to_read, to_write),
+            **quiet,  # type: ignore[call-overload]
+        )
+        os.close(to_read)
+        os.close(to_write)
+        self._rest = b""
+        target = self._call("Target.createTarget", {"url": "about:blank"})["targetId"]
+        attached = self._call("Target.attachToTarget", {"targetId": target, "flatten": True})
+        self._session = attached["sessionId"]
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            self._call(f"{domain}.enable", {})
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._process.kill()
+        self._process.wait()
+        os.close(self._in)
+        os.close(self._out)
+        self._home.cleanup()
+
+    def look(self, page: Path, width: int, dark: bool = False, height: int = 900) -> Look:
+        """Show a file in a window of ``width`` px."""
+        self._told.clear()
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self._call("Emulation.setDeviceMetricsOverride", size)
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self._call("Emulation.setEmulatedMedia", {"features": [scheme]})
+        address = page.resolve().as_uri()
+        self._call("Page.navigate", {"url": address})
+        self._until("Page.loadEventFired")
+        found = self.evaluate(_MEASURE)
+        return Look(**found, errors=self._errors(), requested=self._requested(address))
+
+    def evaluate(self, script: str) -> Any:
+        """The value of a JavaScript expression in the page."""
+        told = self._call("Runtime.evaluate", {"expression": script, "returnByValue": True})
+        assert "exceptionDetails" not in told, told
+        return told["result"].get("value")
+
+    def picture(self, path: Path, width: int, height: int) -> None:
+        """A PNG of the page's top at ``path``."""
+        clip = {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}
+        told = self._call("Page.captureScreenshot", {"clip": clip, "captureBeyondViewport": True})
+        path.write_bytes(base64.b64decode(told["data"]))
+
+    def _errors(self) -> list[str]:
+        errors = []
+        for one in self._told:
+            told = one["params"]
+            if one["method"] == "Runtime.exceptionThrown":
+                errors.append(str(told["exceptionDetails"]))
+            elif one["method"] == "Runtime.consoleAPICalled" and told["type"] in ("error", "warning"):
+                errors.append(str(told["args"]))
+            elif one["method"] == "Log.entryAdded" and told["entry"]["level"] == "error":
+                errors.append(told["entry"]["text"])
+        return errors
+
+    def _requested(self, address: str) -> list[str]:
+        sent = [one for one in self._told if one["method"] == "Network.requestWillBeSent"]
+        asked = [one["params"]["request"]["url"] for one in sent]
+        return [url for url in asked if url.partition("#")[0] != address and not url.startswith("data:")]
+
+    def _call(self, method: str, told: dict[str, Any]) -> dict[str, Any]:
+        self._next += 1
+        message = {"id": self._next, "method": method, "params": told}
+        if self._session:
+            message["sessionId"] = self._session
+        os.write(self._out, json.dumps(message).encode() + b"\0")
+        while (answer := self._read()).get("id") != self._next:
+            self._told.append(answer)
+        assert "error" not in answer, answer
+        return dict(answer["result"])
+
+    def _until(self, method: str) -> None:
+        while not any(one["method"] == method for one in self._told):
+            self._told.append(self._read())
+
+    def _read(self) -> dict[str, Any]:
+        while b"\0" not in self._rest:
+            part = os.read(self._in, 1 << 20)
+            if not part:
+                raise RuntimeError(f"{self.program} has ended")
+            self._rest += part
+        line, _, self._rest = self._rest.partition(b"\0")
+        return dict(json.loads(line))
