@@ -28,7 +28,7 @@ class FreestFirst:
         heap, last, report_of = self._heap, self._last, fleet.report
         for replica in newly:
             report = report_of(replica)
-            if report is not None:
+            if report is not None and last.get(replica) is not report:  # else its entry is there
                 last[replica] = report
                 heappush(heap, (-self._freeness(report), replica, report))
 

@@ -107,6 +107,15 @@ def test_a_decision_looks_at_the_instances_that_have_changed_alone() -> None:
     assert fleet.looks < 5 * 1000
 
 
+def test_a_report_that_is_told_again_adds_nothing_to_the_order() -> None:
+    """Entries of one and the same report all count, so they would stay, and be gone through every time."""
+    fleet, policy = Reported(*[report(50, 1 + n % 7) for n in range(64)]), Freeness()
+    for turn in range(1000):
+        fleet.renew(turn % 64, fleet.reports[turn % 64])
+        assert policy.dispatch(Request(turn, 0, 16, 16, "m"), fleet)[0] == 0  # type: ignore[arg-type]
+    assert len(policy._orders["m"][0]._heap) == 64
+
+
 def pairs(policy: Llumnix, view: Reported) -> list[tuple[int, int]]:
     view.round += 1
     return [(one.source, one.destination) for one in policy.pair(view)]  # type: ignore[arg-type]
