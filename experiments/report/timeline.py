@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from experiments.report.decisions import USUAL, about
 from experiments.results.journal_file import journal_in
 from experiments.results.stage_load import COLUMNS, STAGE_LOAD_NAME
 from serving.record.journal import parse_action, parse_event
@@ -18,8 +19,7 @@ INSTANCES, LOADS, TRANSFERS, DECISIONS, STAGES = range(1, 6)
 _NAMES: Final = {
     INSTANCES: "instances", LOADS: "loads", TRANSFERS: "transfers", DECISIONS: "decisions", STAGES: "stages",
 }  # fmt: skip
-# Decisions that come with every step say nothing of their own: runs are slices.
-_USUAL: Final = (actions.Run, actions.Assign, actions.Interrupt, actions.Wake, actions.JoinBatch)
+_MOST_NAMED: Final = 32  # requests of a step
 _US: Final = 1000.0  # ns
 
 Slice = dict[str, Any]
@@ -81,7 +81,8 @@ class _Book:
         if isinstance(event, events.Ran) and not event.running:
             if begun := self._runs.pop(event.replica, None):
                 run = begun[1]
-                told = {"steps": event.steps, "chunks": len(run.chunks), "finished": list(event.finished)}
+                prompts = [request for request, _, _ in run.chunks[:_MOST_NAMED]]
+                told = {"steps": event.steps, "prompts_of": prompts, "finished": list(event.finished)}
                 name = f"layers {run.layers[0]} to {run.layers[1]}" if run.layers else run.reason
                 self._slice(
                     INSTANCES, event.replica, f"instance {event.replica}", name, begun[0], now_ns, told
@@ -115,7 +116,7 @@ class _Book:
             self._loads[action.load] = (now_ns, action)
         elif isinstance(action, actions.Send):
             self._sends[action.transfer] = (now_ns, action)
-        if not isinstance(action, _USUAL):
+        if not isinstance(action, USUAL):
             self._decided(now_ns, action)
 
     def _decided(self, now_ns: int, action: actions.Action) -> None:
@@ -124,7 +125,7 @@ class _Book:
         self._tracks[DECISIONS, track] = kind
         told = {"reason": action.reason}
         where = {"pid": DECISIONS, "tid": track, "ts": now_ns / _US}
-        self.slices.append({"ph": "i", "s": "t", "name": _subject(action), **where, "args": told})
+        self.slices.append({"ph": "i", "s": "t", "name": f"{kind} {about(action)}", **where, "args": told})
 
     def _slice(
         self, pid: int, tid: int, track: str, name: str, begun_ns: int, now_ns: int, told: dict[str, Any]
@@ -132,11 +133,3 @@ class _Book:
         self._tracks[pid, tid] = track
         times = {"ts": begun_ns / _US, "dur": (now_ns - begun_ns) / _US}
         self.slices.append({"ph": "X", "name": name, "pid": pid, "tid": tid, **times, "args": told})
-
-
-def _subject(action: actions.Action) -> str:
-    """Whom it is about."""
-    for name in ("replica", "request", "load", "transfer"):
-        if hasattr(action, name):
-            return f"{type(action).__name__} {name} {getattr(action, name)}"
-    return type(action).__name__

@@ -21,17 +21,17 @@ _WHY = "a batch goes over to another path"
 
 
 class PathMove:
-    """``path``: the new one. ``sent``: tokens of each request that have gone, or go now. ``halts``: the last
+    """``path``: the new one. ``sent``: tokens of each request that have gone, or go now. ``waits``: the last
     copy is on the wire, and the batch goes round no more.
     """
 
-    __slots__ = ("batch", "halts", "moves", "path", "sent")
+    __slots__ = ("batch", "moves", "path", "sent", "waits")
 
     def __init__(self, batch: PathBatch, path: tuple[int, ...]) -> None:
         self.batch, self.path = batch, path
         self.sent: dict[int, int] = {}
         self.moves: list[tuple[Move, int]] = []  # with the layers that both ends have
-        self.halts = False
+        self.waits = False
 
     @property
     def is_sending(self) -> bool:
@@ -92,7 +92,7 @@ class PathMoves:
             self.abort(one, "it is empty", actions)
         elif not one.is_sending:
             self.wished.pop(batch.id, None)
-            one.halts = True
+            one.waits = True
             self._copy(one, actions)
             if not one.is_sending:
                 self._commit(one, actions)
@@ -108,7 +108,7 @@ class PathMoves:
         if move.phase is MovePhase.ABORTED:
             one.moves = [(own, layers) for own, layers in one.moves if own is not move]
             self.abort(one, event.cause, actions)
-        elif one.halts and not one.is_sending:
+        elif one.waits and not one.is_sending:
             self._commit(one, actions)
         elif not one.is_sending:
             self.wished[one.batch.id] = one.batch
@@ -146,7 +146,7 @@ class PathMoves:
         for request in one.batch.members():
             self._kv.free(request.id, new)
         self.aborted += 1
-        if one.halts and goes_on:
+        if one.waits and goes_on:
             self._host.go_on(one.batch, one.batch.path, actions)
 
     def left(self, batch: PathBatch, request: int) -> None:

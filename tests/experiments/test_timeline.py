@@ -61,6 +61,19 @@ def test_decisions_have_their_reasons_and_tracks_their_names(slices) -> None:  #
     assert {(one["pid"], one["tid"]) for one in slices if one["ph"] != "M"} <= named
 
 
+def test_a_static_run_shows_who_got_each_request(tmp_path: Path) -> None:
+    words = ["trace=azure_conv_like", "trace.requests=12", "cluster=a100_x2", "uncertainty=off"]
+    assert cli.run(["simulate", *words, "journal=true", f"out={tmp_path / 'run'}"]) == 0
+    out = tmp_path / "t.json.gz"
+    assert cli.run(["timeline", str(tmp_path / "run"), f"out={out}"]) == 0
+    with gzip.open(out) as file:
+        found = json.load(file)["traceEvents"]
+    assigned = [one["name"] for one in found if one["pid"] == DECISIONS and one["name"].startswith("Assign")]
+    assert len(assigned) == 12 and any(name.startswith("Assign request 3, replica ") for name in assigned)
+    prompts = {request for one in found for request in one.get("args", {}).get("prompts_of", ())}
+    assert prompts == set(range(12))
+
+
 def test_what_cannot_be_shown_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["timeline", str(tmp_path)]) == 2
     assert cli.run(["timeline", str(tmp_path), "pretty=true"]) == 2
