@@ -70,7 +70,7 @@ def _with_workers(fleet: Fleet, plan: Plan, log: DoneLog, on_progress: Progress 
         process_s = (time.monotonic_ns() - began_ns) / 1e9
         opens = [Open(slot, fleet.kv_bytes, True, True, None, False) for slot in range(fleet.workers)]
         memory_s, addresses = starts_of(pool, opens, TIMEOUT_S)
-        layers = addresses[0]["layers"]
+        layers = addresses[0]["layers"][0]
         if STARTS not in log.entries:
             log.add(STARTS, {"process_s": process_s, "memory": spread_of(memory_s).as_dict("s")})
         pids = [worker.process.pid for worker in pool.workers]

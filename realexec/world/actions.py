@@ -182,7 +182,9 @@ class World:
             self.paths.begin(action, now_ns)
             return
         if action.inputs or action.micro_batch >= 0:
-            raise RuntimeError(f"real workers run no pass that keeps no KV, and are asked for {action!r}")
+            raise RuntimeError(
+                f"real workers run no pass without KV and no micro-batch, and are asked for {action!r}"
+            )
         slot = self.slots.of(action.replica)
         for request, _, _ in action.chunks:
             self.holders.hold(request, slot)

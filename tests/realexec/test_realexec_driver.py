@@ -21,6 +21,7 @@ from realexec.processes import WorkerPool
 from realexec.prompts import prompt_ids
 from realexec.report import RunReport
 from realexec.verify import check_tokens
+from realexec.world.models import Models
 from serving.vocabulary.actions import (
     Action,
     Assign,
@@ -330,9 +331,9 @@ class NoWorkers(WorkerPool):
 @pytest.mark.parametrize("how", [{"inputs": ((1, 64),)}, {"micro_batch": 0}], ids=str)
 def test_what_workers_cannot_do_ends_the_run_by_name(how: dict, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("realexec.driver.WorkerPool", NoWorkers)
-    monkeypatch.setattr("realexec.driver.open_slots", lambda *_: 3)
+    monkeypatch.setattr("realexec.driver.open_slots", lambda *_: Models((), (3,)))
     wish = Run(0, 0, ((0, 0, 4),), True, 1, True, "prefill", **how)
-    with pytest.raises(RuntimeError, match=r"hold no pipeline stages, and are asked for Run\("):
+    with pytest.raises(RuntimeError, match=r"no pass without KV and no micro-batch, and are asked for Run\("):
         run(Asks(wish), [(request(0, 0, 4), 2)])
 
 
