@@ -22,6 +22,7 @@ from experiments.compare.summary_kind import is_real
 from experiments.compare.sweeps import sweeps_apart
 from experiments.report.number_text import counted
 from experiments.report.text_table import text_table
+from experiments.results.whole_file import write_whole
 from experiments.sweep.page import told_difference
 from serving.vocabulary.errors import UserError
 
@@ -39,7 +40,7 @@ def answer(places: Sequence[Path], asked: dict[str, Any]) -> int:
     command = join(["servetwin", "compare", *map(str, places)])
     if "page" in asked:
         _keep(Path(asked["page"]), bool(asked.get("overwrite")))
-        _write(Path(asked["page"]), as_page(found, command))
+        write_whole("page", Path(asked["page"]), as_page(found, command))
     with telling():
         if asked.get("json"):
             print(json.dumps(as_data(found), indent=1, ensure_ascii=False))
@@ -76,13 +77,3 @@ def _keep(path: Path, overwrite: bool) -> None:
     """UserError where a file would be lost."""
     if os.path.lexists(path) and not overwrite:
         raise UserError(f"page={path} exists: write another path, or overwrite=true to replace it")
-
-
-def _write(path: Path, text: str) -> None:
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        partial.write_text(text, encoding="utf-8", errors="backslashreplace")
-        partial.replace(path)
-    except OSError as error:
-        partial.unlink(missing_ok=True)
-        raise UserError(f"page={path} cannot be written ({error.strerror}): write another path") from error

@@ -27,6 +27,7 @@ def export(words: Sequence[str]) -> int:
         return 0 if words else 2
     from experiments.compare.own_result import read_result
     from experiments.export.told import told
+    from experiments.results.whole_file import write_whole
 
     folder, *rest = words
     given = _given(rest)
@@ -37,14 +38,7 @@ def export(words: Sequence[str]) -> int:
     if path.exists() and given.get("overwrite") != "true":
         raise UserError(f"out={path} is there: write overwrite=true to replace it, or another out=")
     run = told(read_result(Path(folder).expanduser()))
-    text = writes[given["to"]](run)
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(path)
-    except OSError as error:
-        partial.unlink(missing_ok=True)
-        raise UserError(f"out={path} cannot be written ({error.strerror}): write another path") from error
+    write_whole("out", path, writes[given["to"]](run))
     with telling():
         print(f"{run.count} requests in {path}")
     return 0
