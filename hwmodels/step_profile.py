@@ -19,6 +19,18 @@ PHASES: tuple[Phase, ...] = ("prefill", "decode", "mixed")
 
 
 @dataclass(frozen=True, slots=True)
+class PromptBlocks:
+    """A chunk attends over its whole prompt, cut at the next multiple of ``block``, not before ``fewest``."""
+
+    block: int
+    fewest: int
+
+    def attended(self, end: int, known_tokens: int) -> int:
+        """Positions that a chunk up to ``end`` costs, of a prompt with ``known_tokens``."""
+        return min(known_tokens, max(-(-end // self.block) * self.block, self.fewest))
+
+
+@dataclass(frozen=True, slots=True)
 class Steps:
     """Columns of equal length, no step twice.
 
@@ -55,6 +67,12 @@ class Steps:
         return np.asarray(tokens * (tokens / chunks + 2.0 * self.cached_tokens))
 
     @property
+    def whole_squares(self) -> Floats:
+        """The same of chunks that are laid out in prompts which end where they do."""
+        ends = np.maximum(self.prefill_tokens, 1) / np.maximum(self.prefill_sequences, 1) + self.cached_tokens
+        return np.asarray(self.prefill_sequences * ends * ends)
+
+    @property
     def prompt_ends(self) -> Ints:
         """How far into its prompt each chunk ends."""
         return -(-self.prefill_tokens // np.maximum(self.prefill_sequences, 1)) + self.cached_tokens
@@ -66,6 +84,7 @@ class StepProfile:
 
     ``includes_overhead``: the engine's own time is in them (whole steps); else they are sums of operations.
     ``apart``: the engine runs each chunk of a step, and its decodes, as a pass of its own.
+    ``blocks``: of an engine that lays each chunk out in its whole prompt; None: a chunk costs its own part.
     ``repeat_spread``: p95 of how far repeats of one step lie from their mean, as a share; None: no repeats.
     """
 
@@ -74,6 +93,7 @@ class StepProfile:
     includes_overhead: bool
     repeat_spread: float | None = None
     apart: bool = False
+    blocks: PromptBlocks | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,8 @@
 Prompts: seconds = D(tokens) + q * squares, q fitted once, D a line through what is left at each measured
 number of tokens. Decodes: at each measured number of sequences a line through the measured contexts, and
 between two such numbers the mean at the same context of each. A step with both is the larger start of the
-two, plus both attentions; of an engine that runs chunks and decodes one after the other the sum of all.
+two, plus both attentions; of an engine that runs chunks and decodes one after the other the sum of all. Of
+an engine that lays a chunk out in its whole prompt the squares are those of the prompt.
 """
 
 from bisect import bisect_left, bisect_right
@@ -16,7 +17,7 @@ from hwmodels.errors import HardwareError
 from hwmodels.fit import non_negative
 from hwmodels.profile import Floats
 from hwmodels.step_error import ROUGH, StepErrors
-from hwmodels.step_profile import Ints, Steps
+from hwmodels.step_profile import Ints, PromptBlocks, Steps
 from hwmodels.step_time import Interplay, Piece, StepLimits
 
 # Of a prompt's time attention is never all; what noise would give it beyond this share is the rest's.
@@ -54,7 +55,7 @@ class DecodeLine:
 class WholeStepModel:
     """The protocol is StepModel's. ``sequences``: of each decode line; ``tokens`` and ``dense``: D.
 
-    ``apart``: D is of one chunk, and chunks and decodes follow each other.
+    ``apart``: D is of one chunk, and chunks and decodes follow each other. ``blocks``: of a `StepProfile`.
     """
 
     sequences: tuple[int, ...]
@@ -69,6 +70,7 @@ class WholeStepModel:
     labels: tuple[str, ...] = ()
     errors: StepErrors = ROUGH
     apart: bool = False
+    blocks: PromptBlocks | None = None
 
     @property
     def interplay(self) -> Interplay | None:
@@ -102,8 +104,16 @@ class WholeStepModel:
         return tuple(pieces)
 
     def prefill_attention_s(self, new_tokens: int, cached_tokens: int) -> float:
-        """The square term, telescoping over the chunks of one prompt."""
+        """The square term, telescoping over the chunks of one prompt; laid out, of one that ends there."""
+        if self.blocks is not None:
+            return self.square_s * (new_tokens + cached_tokens) ** 2
         return self.square_s * new_tokens * (new_tokens + 2 * cached_tokens)
+
+    def beyond_s(self, end: int, known_tokens: int) -> float:
+        """What a chunk up to ``end`` costs more because its prompt goes on, up to ``known_tokens``."""
+        if self.blocks is None:
+            return 0.0
+        return self.square_s * (self.blocks.attended(end, known_tokens) ** 2 - end * end)
 
     def step_s(self, steps: Steps) -> Floats:
         """Each of ``steps`` as a whole; NaN where it is out of range."""
@@ -117,7 +127,8 @@ class WholeStepModel:
             return float("nan")
         if n > limits.max_decode_sequences or context > limits.max_context_tokens:
             return float("nan")
-        seconds = self.dense_s(prefill, chunks, n) + self.square_s * float(steps.squares[row])
+        squares = steps.squares if self.blocks is None else steps.whole_squares
+        seconds = self.dense_s(prefill, chunks, n) + self.square_s * float(squares[row])
         return seconds + (self._decode_s(n, context) - self._decode_s(n, 0.0) if n else 0.0)
 
     def _dense_s(self, tokens: float) -> float:
@@ -146,25 +157,30 @@ class WholeStepModel:
         return times[0] + (n - low) / (high - low) * (times[1] - times[0])
 
 
-def fitted_whole_steps(steps: Steps, apart: bool = False) -> tuple[WholeStepModel, tuple[str, ...]]:
+def fitted_whole_steps(
+    steps: Steps, apart: bool = False, blocks: PromptBlocks | None = None
+) -> tuple[WholeStepModel, tuple[str, ...]]:
     """The model of measured steps, without words, and notes on what was assumed in it.
 
-    ``apart``: as of a `StepProfile`.
+    ``apart``, ``blocks``: as of a `StepProfile`.
     """
     decode, prefill = steps.where(steps.phase("decode")), steps.where(steps.phase("prefill"))
     if not len(decode) or not len(prefill):
         raise HardwareError("a whole-step model needs steps with prompts alone and with decodes alone")
     sequences, lines = _decode_lines(decode)
     prefill = _one_chunk_each(prefill) if apart else prefill
-    square_s, notes = _square_s(prefill)
-    tokens, dense = _dense_line(prefill, square_s, () if apart else sequences, lines)
+    squares = prefill.squares if blocks is None else prefill.whole_squares
+    square_s, notes = _square_s(prefill, squares)
+    tokens, dense = _dense_line(prefill, square_s * squares, () if apart else sequences, lines)
     limits = StepLimits(
         int(steps.decode_sequences.max()),
         int(steps.context_tokens.max()),
         int(steps.prefill_tokens.max()),
         int(steps.prompt_ends.max()),
     )
-    model = WholeStepModel(sequences, lines, tokens, dense, square_s, limits, "", "", True, apart=apart)
+    model = WholeStepModel(
+        sequences, lines, tokens, dense, square_s, limits, "", "", True, apart=apart, blocks=blocks
+    )
     return model, notes
 
 
@@ -195,9 +211,9 @@ def _decode_lines(decode: Steps) -> tuple[tuple[int, ...], tuple[DecodeLine, ...
     return sequences, tuple(found)
 
 
-def _square_s(prefill: Steps) -> tuple[float, tuple[str, ...]]:
+def _square_s(prefill: Steps, squares: Floats) -> tuple[float, tuple[str, ...]]:
     """Seconds per squared token: from chunks of as many tokens and other squares, else from the curve."""
-    squares, seconds, notes = prefill.squares, prefill.seconds, tuple[str, ...]()
+    seconds, notes = prefill.seconds, tuple[str, ...]()
     groups = np.unique(prefill.prefill_tokens, return_inverse=True)[1].reshape(-1)
     if not (prefill.cached_tokens > 0).any():
         notes = ("no chunk behind a cache was measured: it costs by its squares",)
@@ -222,10 +238,10 @@ def _slope_s(groups: Ints, work: Ints | Floats, seconds: Floats) -> float:
 
 
 def _dense_line(
-    prefill: Steps, square_s: float, sequences: Sequence[int], lines: Sequence[DecodeLine]
+    prefill: Steps, attention_s: Floats, sequences: Sequence[int], lines: Sequence[DecodeLine]
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """What prompts take beside their squares; below the shortest of them what decodes do without context."""
-    left = prefill.seconds - square_s * prefill.squares
+    left = prefill.seconds - attention_s
     tokens = np.unique(prefill.prefill_tokens)
     points = {float(count): float(left[prefill.prefill_tokens == count].mean()) for count in tokens}
     for n, line in zip(sequences, lines):

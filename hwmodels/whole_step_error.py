@@ -9,7 +9,7 @@ import numpy as np
 from hwmodels.held_out import PhaseError
 from hwmodels.profile import Floats
 from hwmodels.step_error import UNJUDGED_LINES, StepErrors, of_percents
-from hwmodels.step_profile import Ints, Mask, Phase, StepProfile, Steps
+from hwmodels.step_profile import Ints, Mask, Phase, PromptBlocks, StepProfile, Steps
 from hwmodels.whole_step import WholeStepModel, fitted_whole_steps
 
 FOLDS: Final = 5
@@ -20,8 +20,8 @@ _NOT_JUDGED: Final = "the profile has too few lines to judge it, as the worst of
 
 def whole_step_model(profile: StepProfile) -> WholeStepModel:
     """The step-time model of a whole-step profile, with its source and its error."""
-    model, notes = fitted_whole_steps(profile.steps, profile.apart)
-    judged = held_out_whole_steps(profile.steps, profile.apart)
+    model, notes = fitted_whole_steps(profile.steps, profile.apart, profile.blocks)
+    judged = held_out_whole_steps(profile.steps, profile.apart, profile.blocks)
     stamp, limits = profile.stamp, model.limits
     what = "whole steps" if profile.includes_overhead else _OPERATIONS_LABEL
     source = (
@@ -52,23 +52,26 @@ def error_text(judged: tuple[PhaseError, ...]) -> str:
     return f"{phases} (mean / p95 on grid lines kept from the model)"
 
 
-def held_out_whole_steps(steps: Steps, apart: bool = False) -> tuple[PhaseError, ...]:
+def held_out_whole_steps(
+    steps: Steps, apart: bool = False, blocks: PromptBlocks | None = None
+) -> tuple[PhaseError, ...]:
     """Errors on inner grid lines, each left out of a fit once, and of mixed steps, which no fit sees."""
     found = []
     for phase in ("decode", "prefill"):
-        measured, told = _unseen(steps, phase, apart)
+        measured, told = _unseen(steps, phase, apart, blocks)
         found.append(_phase_error(phase, measured, told))
     mixed = steps.where(steps.phase("mixed"))
     if len(mixed):
-        found.append(_phase_error("mixed", mixed.seconds, fitted_whole_steps(steps, apart)[0].step_s(mixed)))
+        model, _ = fitted_whole_steps(steps, apart, blocks)
+        found.append(_phase_error("mixed", mixed.seconds, model.step_s(mixed)))
     return tuple(one for one in found if one is not None)
 
 
-def _unseen(steps: Steps, phase: Phase, apart: bool) -> tuple[Floats, Floats]:
+def _unseen(steps: Steps, phase: Phase, apart: bool, blocks: PromptBlocks | None) -> tuple[Floats, Floats]:
     """(measured, predicted) of each row on an inner line; NaN where the smaller model does not answer."""
     measured, told = [np.empty(0)], [np.empty(0)]
     for out in folds(steps, phase):
-        model, _ = fitted_whole_steps(steps.where(~out), apart)
+        model, _ = fitted_whole_steps(steps.where(~out), apart, blocks)
         left = steps.where(out)
         measured.append(left.seconds)
         told.append(model.step_s(left))

@@ -4,17 +4,13 @@ Hidden states are [rows, hidden size]: a row is a position of one request or a r
 keys and values are [1, heads, rows, head dim].
 """
 
-from typing import Any, Final
+from typing import Any
 
 import torch
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
-# torch's CPU flash attention (2.13, FlashAttentionKernel.cpp) takes keys in blocks of 512 positions; queries
-# in blocks of 256 when there are at least 768, else in smaller ones. Cut at a multiple of KEY_BLOCK, and not
-# below FEWEST_CUT, a prompt is blocked as if it went on.
-KEY_BLOCK: Final = 512
-FEWEST_CUT: Final = 1024
+from realexec.chunk_cuts import FEWEST_CUT, KEY_BLOCK
 
 # Cosines and sines of the rows' positions, each [1, rows, head dim].
 Rotation = tuple[torch.Tensor, torch.Tensor]

@@ -51,6 +51,7 @@ from simcore.replica.lifetime import Lifetime
 from simcore.replica.machine import Machine
 from simcore.replica.step_times import StepTimes
 from simcore.replica.steps_since import StepsSince
+from simcore.replica.whole_prompts import of_run
 from simcore.sim_report import SimReport, losses_by_request_ns
 from simcore.stage_passes import StagePasses, StagePlan
 from simcore.stall_detection import stall_detector_of, stall_error
@@ -155,6 +156,7 @@ class Simulation:
 
         ``rows`` are those of its whole model; only a data plane knows layers.
         """
+        rows = of_run(rows, self._lives)
         data_plane, count, layers = self._data_plane, 0, None
         if data_plane is not None:
             part = data_plane.placement.part_of[replica]

@@ -57,6 +57,7 @@ class ProfileUse:
 class Hardware:
     """One replica: ``rows`` are its step times compiled, ``step`` the model behind them.
 
+    ``prompts_factor``: by which steps with prompts alone are scaled, at an end of a range.
     ``experts``: what the engines of a data-parallel group do together; ``rows`` is then an engine's own part.
     """
 
@@ -68,6 +69,7 @@ class Hardware:
     kv_arithmetic: str
     layers: int
     experts: ExpertRows | None = None
+    prompts_factor: float = 1.0
 
     def together(self, tokens: Sequence[int]) -> int:
         """What a group's engines do together in a step with these tokens, in fixed point."""

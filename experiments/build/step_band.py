@@ -69,7 +69,9 @@ def _at_end(hardware: Hardware, end: End) -> Hardware:
     step, band = hardware.step, band_of(hardware)
     assert isinstance(step, EngineStepModel), "a run's step times are those of an engine"
     experts = None if hardware.experts is None else hardware.experts.at_end(end)
-    return replace(hardware, rows=ScaledRows(step, band.factors(end), getattr(band, end)), experts=experts)
+    factors = band.factors(end)
+    rows = ScaledRows(step, factors, getattr(band, end))
+    return replace(hardware, rows=rows, experts=experts, prompts_factor=factors.prefill)
 
 
 def told_once(texts: Iterable[str]) -> str:

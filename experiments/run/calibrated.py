@@ -22,6 +22,7 @@ from hwmodels.catalogue import load_gpu
 from hwmodels.importers.step_profile_file import META
 from hwmodels.importers.step_profile_write import Row, write_step_profile
 from hwmodels.profile import NOISE_LABEL, Stamp
+from hwmodels.step_profile import PromptBlocks
 from serving.vocabulary.errors import UserError
 
 if TYPE_CHECKING:
@@ -165,6 +166,8 @@ def record_of(config: RunConfig, found: Measured) -> dict[str, Any]:
 
 def write_profile(target: Path, config: RunConfig, found: Measured, record: Mapping[str, Any]) -> None:
     """The folder at ``target``, in place of an older profile if there is one."""
+    from realexec.chunk_cuts import FEWEST_CUT, KEY_BLOCK
+
     (model,) = hosted_models(config)
     text = json.dumps(record, indent=1) + "\n"
     digest = hashlib.sha256(text.encode()).hexdigest()
@@ -178,11 +181,12 @@ def write_profile(target: Path, config: RunConfig, found: Measured, record: Mapp
             *(f"{NOISE_LABEL}{one}" for one in found.noise),
             f"code {record['code']['version']}, commit {record['code']['commit']}, torch {made['torch']}",
             f"{CALIBRATION} has the spread of repeats, links and starts, sha256 {digest}",
-            "of prompts in several chunks the last one of two alone is here",
+            "of prompts in several chunks the last one alone is here",
         ),
     )  # fmt: skip
     rows: list[Row] = [(*step, spread.repeats, spread.median / 1e6) for step, spread in found.steps.items()]
     if target.exists():
         shutil.rmtree(target)
-    # A worker runs each chunk and then its decodes (realexec/step_engine.py).
-    write_step_profile(target, stamp, True, rows, {CALIBRATION: text}, apart=True)
+    # A worker runs each chunk and then its decodes (realexec/step_engine.py), and lays a chunk out.
+    blocks = PromptBlocks(KEY_BLOCK, FEWEST_CUT)
+    write_step_profile(target, stamp, True, rows, {CALIBRATION: text}, apart=True, blocks=blocks)

@@ -26,6 +26,7 @@ from experiments.build.sizes import seat_count, start_of
 from experiments.build.stage_cut import decodes_in_stages
 from experiments.build.stages import capacity_per_s, one_pass, stage_plan, used_gpus
 from experiments.build.workload import run_capacity_req_per_s, run_workload, unused
+from experiments.build.world_rows import world_rows
 from experiments.compose.resolved import resolved_yaml
 from experiments.config.config import RunConfig
 from experiments.config.uncertainty_config import ON
@@ -58,7 +59,6 @@ from serving.vocabulary.driver import Control, JournalSink
 from serving.vocabulary.request import Request
 from simcore.capabilities import Masked
 from simcore.chunk_starts import ChunkStarts
-from simcore.replica.step_times import StepTimes
 from simcore.simulation import Simulation
 from traces.workload import Workload
 
@@ -141,11 +141,6 @@ def prepare(config: RunConfig) -> Prepared:
     return Prepared(config, hardware, replicas, estimates, workload, start)
 
 
-def rows_by_model(prepared: Prepared) -> dict[str, StepTimes]:
-    """Hosted model -> the step times of one of its replicas."""
-    return {model: hardware.rows for model, hardware in prepared.hardware_of_model.items()}
-
-
 def execute(
     prepared: Prepared, journal: JournalSink | None = None, on_progress: Progress | None = None
 ) -> Simulated:
@@ -157,7 +152,7 @@ def execute(
     )
     data_plane = data_plane_of(config, prepared.replicas)
     stages = stage_plan(config, workload, prepared.hardware_of_model)
-    rows = stages.times if stages is not None and stages.times else rows_by_model(prepared)
+    rows = stages.times if stages is not None and stages.times else world_rows(prepared.hardware_of_model)
     hits = ChunkStarts(journal) if shared else None
     sink = series_sink(config.series.period_s, controller.engines, hits or journal)
     faults = fault_plan_of(config, prepared.replicas)

@@ -13,7 +13,7 @@ from hwmodels.importers.llmservingsim_meta import Meta, read_meta
 from hwmodels.importers.tables import Table, read_table
 from hwmodels.noise import bad_points, require_few
 from hwmodels.profile import Stamp
-from hwmodels.step_profile import Ints, LoadedSteps, Mask, StepProfile, Steps, distinct
+from hwmodels.step_profile import Ints, LoadedSteps, Mask, PromptBlocks, StepProfile, Steps, distinct
 
 FORMAT: Final = "servetwin-steps"
 SCHEMA: Final = 1
@@ -26,7 +26,7 @@ COUNTS: Final = (
 HOLDS: Final = {"steps": True, "operations": False}
 _TEXTS: Final = ("gpu", "model", "engine", "engine_version", "precision", "source", "licence")
 _KEYS: Final = ("format", "schema", "tp", "holds", *_TEXTS)
-_OPTIONAL: Final = ("notes", "chunks")
+_OPTIONAL: Final = ("notes", "chunks", "prompt_blocks")
 # Whether an engine computes the chunks and decodes of a step at once, or one after the other.
 TOGETHER, APART = "together", "apart"
 
@@ -55,7 +55,8 @@ def read_step_profile(folder: Path) -> LoadedSteps:
     stamp = _stamp(meta, table)
     stamp = replace(stamp, notes=(*stamp.notes, *notes))
     apart = meta.entries.get("chunks") == APART
-    profile = StepProfile(stamp, steps, HOLDS[meta.entries["holds"]], spread, apart)
+    blocks = _blocks(meta)
+    profile = StepProfile(stamp, steps, HOLDS[meta.entries["holds"]], spread, apart, blocks)
     return LoadedSteps(profile, table.sha256)
 
 
@@ -89,6 +90,19 @@ def _meta(folder: Path) -> Meta:
     if not isinstance(notes, list) or not all(isinstance(note, str) for note in notes):
         raise HardwareError(f"{path}: notes is {notes!r}; write a list of texts")
     return meta
+
+
+def _blocks(meta: Meta) -> PromptBlocks | None:
+    """Of an engine that lays chunks out in their whole prompts."""
+    if "prompt_blocks" not in meta.entries:
+        return None
+    told = meta.entries["prompt_blocks"]
+    if not isinstance(told, list) or len(told) != 2 or any(type(one) is not int or one < 1 for one in told):
+        raise HardwareError(
+            f"{meta.path}: prompt_blocks is {told!r}; write two whole numbers of at least 1: the tokens of a "
+            "block, and the fewest at which a prompt is cut"
+        )
+    return PromptBlocks(*told)
 
 
 def _table(folder: Path) -> Table:

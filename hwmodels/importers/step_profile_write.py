@@ -12,6 +12,7 @@ from hwmodels.errors import HardwareError
 from hwmodels.importers.splitwise import LICENCE, SOURCE, read_splitwise
 from hwmodels.importers.step_profile_file import APART, COUNTS, FORMAT, HOLDS, META, SCHEMA, TABLES
 from hwmodels.profile import Stamp
+from hwmodels.step_profile import PromptBlocks
 
 # As Splitwise's table calls the GPUs of the catalogue.
 _SPLITWISE_GPUS: Final = {"a100_80g": "a100-80gb", "h100": "h100-80gb"}
@@ -27,11 +28,13 @@ def write_step_profile(
     rows: Iterable[Row],
     beside: Mapping[str, str] | None = None,
     apart: bool = False,
+    blocks: PromptBlocks | None = None,
 ) -> None:
     """``folder`` with meta.yaml and steps.csv, at once or not at all; it must not exist.
 
     Rows of the same step may repeat; ``stamp.files`` and ``stamp.error_band`` are not written. ``beside``:
-    texts of more files in it, by name. ``apart``: chunks and decodes are passes of their own.
+    texts of more files in it, by name. ``apart``: chunks and decodes are passes of their own. ``blocks``: as
+    of a `StepProfile`.
     """
     holds = next(word for word, whole in HOLDS.items() if whole == includes_overhead)
     words = {
@@ -41,6 +44,8 @@ def write_step_profile(
     }  # fmt: skip
     if apart:
         words["chunks"] = APART
+    if blocks is not None:
+        words["prompt_blocks"] = [blocks.block, blocks.fewest]
     if stamp.notes:
         words["notes"] = list(stamp.notes)
     made = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")

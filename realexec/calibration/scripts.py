@@ -91,9 +91,8 @@ def _contexts(context: int, plan: Plan, tell: Tell, vocabulary: int) -> Script:
 def _filled(request: int, context: int, plan: Plan, tell: Tell, vocabulary: int) -> Script:
     """A prompt computed chunk by chunk; its last one is timed if others came before.
 
-    The worker lays a chunk out as if the whole prompt were there, so that tokens stay exact. An earlier chunk
-    so is another step than a shorter prompt's only one, and behind a long cache a chunk takes far more than
-    its part of the squares: those are not timed.
+    The worker lays a chunk out as if the whole prompt were there, so that tokens stay exact: an earlier chunk
+    costs what the last one does (or less, where it is cut), and the model says so (``prompt_blocks``).
     """
     tell(Hold(request, _tokens(context, request, vocabulary), (), plan.decoded + 1))
     clock, took_us, last = _Clock(), 0.0, (0, 0)
@@ -102,7 +101,7 @@ def _filled(request: int, context: int, plan: Plan, tell: Tell, vocabulary: int)
         done = yield _one_step([(request, *last)], False)
         took_us = clock.since(done)
     start, tokens = last
-    return [(Step(tokens, 1, start, 0, 0), took_us)] if 0 < start <= plan.batch_tokens else []
+    return [(Step(tokens, 1, start, 0, 0), took_us)] if start else []
 
 
 def _mixed(

@@ -15,11 +15,12 @@ from experiments import cli
 from experiments.build import build
 from experiments.build.hardware import hardware_of
 from experiments.build.hosted import hosted_models, seats_of, shapes_by_model
+from experiments.build.world_rows import world_rows
 from experiments.compose.compose import load_config
 from experiments.compose.resolved import load_resolved, resolved_yaml
 from experiments.config.config import RunConfig
 from experiments.config.models_config import ONE
-from experiments.run.simulate import Prepared, prepare, rows_by_model
+from experiments.run.simulate import Prepared, prepare
 from serving.vocabulary.errors import UserError
 from serving.vocabulary.layers import LayerRange
 from traces.errors import TraceError
@@ -287,7 +288,7 @@ def test_requests_carry_the_name_of_their_model() -> None:
     assert run.workload.model is not None
     assert [request.model for request in requests] == run.workload.model.tolist()
     assert len({request.model for request in requests}) == 3
-    assert set(rows_by_model(run)) == {model.name for model in hosted_models(run.config)}
+    assert set(world_rows(run.hardware_of_model)) == {model.name for model in hosted_models(run.config)}
 
 
 def test_the_same_seed_draws_the_same_requests_and_another_does_not() -> None:

@@ -16,8 +16,9 @@ from experiments.build.data_plane import data_plane_of
 from experiments.build.faults import fault_plan_of
 from experiments.build.groups import group_plans
 from experiments.build.stages import stage_plan
+from experiments.build.world_rows import world_rows
 from experiments.compose.compose import load_config
-from experiments.run.simulate import Prepared, prepare, rows_by_model
+from experiments.run.simulate import Prepared, prepare
 from hwmodels.topology.cables import cables_of
 from hwmodels.topology.cluster_file import load_cluster
 from hwmodels.topology.topology import build as topology_of
@@ -145,7 +146,7 @@ def play(words: list[str]) -> Played:
     prepared = prepare(load_config([*words, "out=OUT"], "simulate"))
     checked, ends = Checked(_controller(prepared)), Ends()
     stages = stage_plan(prepared.config, prepared.workload, prepared.hardware_of_model)
-    rows = stages.times if stages is not None and stages.times else rows_by_model(prepared)
+    rows = stages.times if stages is not None and stages.times else world_rows(prepared.hardware_of_model)
     simulation = Simulation(
         checked,
         build.arrivals_of(prepared.config, prepared.workload),

@@ -1,0 +1,65 @@
+"""Step times of an engine that lays each chunk of a prompt out in the whole prompt, and so pays for it."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from serving.vocabulary.actions import Chunk
+from simcore.replica.lifetime import Lifetime
+from simcore.replica.step_times import Pieces, StepTimes
+
+
+class WholePrompts:
+    """``StepTimes`` whose chunks are told how long their prompts are, generated tokens included."""
+
+    __slots__ = ("_beyond", "_lives", "_rows")
+
+    def __init__(
+        self,
+        rows: StepTimes,
+        beyond: Callable[[int, int], int],
+        lives: Mapping[int, Lifetime] | None = None,
+    ) -> None:
+        """``rows``: of chunks with which their prompts end.
+
+        ``beyond``: what a chunk that ends at the first number costs more in a prompt of the second, in fixed
+        point. ``lives``: of a run; `within_run` gives them.
+        """
+        self._rows, self._beyond = rows, beyond
+        self._lives: Mapping[int, Lifetime] = {} if lives is None else lives
+
+    def within_run(self, lives: Mapping[int, Lifetime]) -> "WholePrompts":
+        """The same, of the requests of one run."""
+        return WholePrompts(self._rows, self._beyond, lives)
+
+    def decode(self, n: int) -> Pieces:
+        """As without prompts."""
+        return self._rows.decode(n)
+
+    def mixed(self, n: int, context: int, chunks: Sequence[Chunk], spread: int = 0) -> int:
+        """A step with prompt chunks. A chunk of a request that is not in the run is its prompt's last."""
+        cost = self._rows.mixed(n, context, chunks, spread)
+        for request, start, tokens in chunks:
+            life = self._lives.get(request)
+            if life is not None:
+                known = life.request.prompt_tokens + life.generated
+                if start + tokens < known:
+                    cost += self._beyond(start + tokens, known)
+        return cost
+
+    @property
+    def skewed(self) -> bool:
+        """As without prompts."""
+        return self._rows.skewed
+
+    @property
+    def output_token(self) -> int:
+        """As without prompts."""
+        return self._rows.output_token
+
+    def shift(self, n: int, spread: int) -> int:
+        """As without prompts."""
+        return self._rows.shift(n, spread)
+
+
+def of_run(rows: StepTimes, lives: Mapping[int, Lifetime]) -> StepTimes:
+    """Step times that may ask how long the prompts of this run are."""
+    return rows.within_run(lives) if isinstance(rows, WholePrompts) else rows
