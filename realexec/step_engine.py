@@ -80,11 +80,11 @@ class StepEngine:
 
     def has_residents(self) -> bool:
         """Whether a step without chunks would decode anything."""
-        return any(held.decoding for held in self._held.values())
+        return any(held.decoding for held in list(self._held.values()))
 
     def residents(self) -> list[int]:
         """Those that a step without chunks would decode, ascending."""
-        return sorted(request for request, held in self._held.items() if held.decoding)
+        return sorted([request for request, held in list(self._held.items()) if held.decoding])
 
     # Steps over all layers.
 

@@ -1,7 +1,9 @@
 """A worker process: one thread computes, one listens to the driver, others move bytes (`realexec.mover`).
 
-Only the compute thread touches requests and their KV. What it is told while steps run is done at the next
-step boundary, in the order in which it came.
+The compute thread alone computes and changes who decodes. What is told while steps run is done at the next
+step boundary, in the order in which it came; but what concerns no step, where KV lies and room for more of
+it, is answered by the thread that listens, in the middle of a step, if nothing told before is still undone:
+state does not wait for steps on its way.
 """
 
 import queue
@@ -39,6 +41,8 @@ from realexec.messages import (
 
 # A run without finishes says this often that it goes on, well within the driver's patience.
 ALIVE_NS: Final = 1_000_000_000
+# What needs no step boundary, if nothing that was told before waits for one.
+_MEANWHILE: Final = (Hold, Locate, Fetch)
 # What data threads do, whatever the compute thread is at; what they must know before is told on the same way.
 _MOVED: Final = (Pull, StopPull, StopFetch)
 
@@ -75,6 +79,9 @@ class Worker:
         self._inbox: queue.SimpleQueue[ToWorker | Callable[[], None] | None] = queue.SimpleQueue()
         self._heard_ns = time.monotonic_ns()  # when the driver last heard of this worker
         self._every_step = False
+        # Whoever changes what is held has it; a step is computed without it, and ``_stepping`` meanwhile.
+        self._changing = threading.Lock()
+        self._stepping = False
 
     def serve(self) -> None:
         """Never returns; EOFError says that the driver is gone."""
@@ -94,10 +101,25 @@ class Worker:
                     self._inbox.put(partial(self._place, message, placed))
                 elif isinstance(message, Meet):
                     self._memory.peers.meet(message.addresses)
-                else:
+                elif not (isinstance(message, _MEANWHILE) and self._done_meanwhile(message)):
                     self._inbox.put(message)
         except EOFError:
             self._inbox.put(None)
+
+    def _done_meanwhile(self, message: ToWorker) -> bool:
+        """Whether it could be done while a step is computed; what goes wrong ends the compute thread."""
+        from realexec.memory_of_slot import KV  # with torch, which is there by now
+
+        if isinstance(message, Locate | Fetch) and message.what != KV:
+            return False
+        with self._changing:
+            if not self._stepping or not self._inbox.empty():
+                return False
+            try:
+                self._change(message)
+            except Exception as error:
+                self._inbox.put(partial(_raise, error))
+            return True
 
     def _next(self, wait: bool) -> ToWorker | Callable[[], None]:
         message = self._inbox.get(block=wait)
@@ -131,9 +153,11 @@ class Worker:
             case StopSteps():
                 pass  # the run it meant ended by itself
             case _ if callable(message):
-                message()
+                with self._changing:
+                    message()
             case _:
-                self._change(message)
+                with self._changing:
+                    self._change(message)
 
     def _change(self, message: Any) -> None:
         """What is held here becomes other."""
@@ -162,7 +186,7 @@ class Worker:
         steps = _Steps(run.epoch)
         stop_after: int | None = None
         while left:
-            with steps.computing():
+            with steps.computing(), self._in_a_step():
                 done = self._step(run, chunks, decode)
             finished = steps.add(done)
             chunks, decode, left = (), True, left - 1
@@ -175,6 +199,16 @@ class Worker:
             elif steps.last_ns - self._heard_ns > ALIVE_NS:
                 self._send(Alive())
         return steps.report(running=False)
+
+    @contextmanager
+    def _in_a_step(self) -> Iterator[None]:
+        with self._changing:
+            self._stepping = True
+        try:
+            yield
+        finally:
+            with self._changing:
+                self._stepping = False
 
     def _step(self, run: RunSteps, chunks: tuple[Any, ...], decode: bool) -> Any:
         engine = self._memory.engine
@@ -201,6 +235,11 @@ class Worker:
     def _send(self, message: FromWorker) -> None:
         self._heard_ns = time.monotonic_ns()
         self._connection.send(message)
+
+
+def _raise(error: Exception) -> None:
+    """Where a thread is whose end is the worker's."""
+    raise error
 
 
 class _Steps:
