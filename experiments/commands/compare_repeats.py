@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from experiments.commands.compare_work import work_data, work_lines
 from experiments.commands.process import telling
 from experiments.compare.agreement import (
     AGREES,
@@ -53,6 +54,7 @@ def lines_of(found: Agreement) -> Iterator[str]:
     yield _LEGEND
     yield ""
     yield from decision_lines(found.decisions, found.repeated)
+    yield from work_lines(found.folders[0], found.folders[1:])
     for one in found.refused:
         yield f"no agreement is claimed: {one}"
     if not found.refused:
@@ -134,6 +136,7 @@ def as_data(found: Agreement) -> dict[str, Any]:
         "agrees": found.agrees,
         "decisions": [matched_data(one) for one in found.decisions],
         "repeated_decisions": [matched_data(one) for one in found.repeated],
+        "work": work_data(found.folders[0], found.folders[1:]),
     }  # fmt: skip
 
 
