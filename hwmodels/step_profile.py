@@ -20,14 +20,24 @@ PHASES: tuple[Phase, ...] = ("prefill", "decode", "mixed")
 
 @dataclass(frozen=True, slots=True)
 class PromptBlocks:
-    """A chunk attends over its whole prompt, cut at the next multiple of ``block``, not before ``fewest``."""
+    """A chunk attends over its whole prompt, cut at the next multiple of ``block``, not before ``fewest``.
+
+    Its tokens are computed in multiples of ``rows``.
+    """
 
     block: int
     fewest: int
+    rows: int = 1
 
     def attended(self, end: int, known_tokens: int) -> int:
         """Positions that a chunk up to ``end`` costs, of a prompt with ``known_tokens``."""
         return min(known_tokens, max(-(-end // self.block) * self.block, self.fewest))
+
+    def computed(self, tokens: int, chunks: int) -> float:
+        """Tokens of each of so many chunks, as they are computed: of several the mean of what is likely."""
+        if chunks == 1:
+            return float(-(-tokens // self.rows) * self.rows)
+        return tokens / chunks + (self.rows - 1) / 2 if tokens % (self.rows * chunks) else tokens / chunks
 
 
 @dataclass(frozen=True, slots=True)

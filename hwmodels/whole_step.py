@@ -4,7 +4,7 @@ Prompts: seconds = D(tokens) + q * squares, q fitted once, D a line through what
 number of tokens. Decodes: at each measured number of sequences a line through the measured contexts, and
 between two such numbers the mean at the same context of each. A step with both is the larger start of the
 two, plus both attentions; of an engine that runs chunks and decodes one after the other the sum of all. Of
-an engine that lays a chunk out in its whole prompt the squares are those of the prompt.
+an engine that lays a chunk out in its whole prompt the squares are those of the prompt; laying takes time.
 """
 
 from bisect import bisect_left, bisect_right
@@ -55,7 +55,8 @@ class DecodeLine:
 class WholeStepModel:
     """The protocol is StepModel's. ``sequences``: of each decode line; ``tokens`` and ``dense``: D.
 
-    ``apart``: D is of one chunk, and chunks and decodes follow each other. ``blocks``: of a `StepProfile`.
+    ``apart``: D is of one chunk, and chunks and decodes follow each other. ``blocks``: of a `StepProfile`;
+    ``laying_s``: what a chunk takes to be laid out, if it is not its whole prompt.
     """
 
     sequences: tuple[int, ...]
@@ -71,6 +72,7 @@ class WholeStepModel:
     errors: StepErrors = ROUGH
     apart: bool = False
     blocks: PromptBlocks | None = None
+    laying_s: float = 0.0
 
     @property
     def interplay(self) -> Interplay | None:
@@ -82,7 +84,10 @@ class WholeStepModel:
         if prefill_tokens == 0:
             return self._decode_s(decode_sequences, 0.0)
         if self.apart:
-            chunks_s = prefill_sequences * self._dense_s(prefill_tokens / prefill_sequences)
+            each = prefill_tokens / prefill_sequences
+            if self.blocks is not None:
+                each = self.blocks.computed(prefill_tokens, prefill_sequences)
+            chunks_s = prefill_sequences * self._dense_s(each)
             return chunks_s + (self._decode_s(decode_sequences, 0.0) if decode_sequences else 0.0)
         alone_s = self._dense_s(prefill_tokens + decode_sequences)
         return alone_s if decode_sequences == 0 else max(alone_s, self._decode_s(decode_sequences, 0.0))
@@ -106,14 +111,17 @@ class WholeStepModel:
     def prefill_attention_s(self, new_tokens: int, cached_tokens: int) -> float:
         """The square term, telescoping over the chunks of one prompt; laid out, of one that ends there."""
         if self.blocks is not None:
-            return self.square_s * (new_tokens + cached_tokens) ** 2
+            laying_s = self.laying_s if cached_tokens else 0.0
+            return laying_s + self.square_s * (new_tokens + cached_tokens) ** 2
         return self.square_s * new_tokens * (new_tokens + 2 * cached_tokens)
 
-    def beyond_s(self, end: int, known_tokens: int) -> float:
-        """What a chunk up to ``end`` costs more because its prompt goes on, up to ``known_tokens``."""
-        if self.blocks is None:
+    def beyond_s(self, start: int, end: int, known_tokens: int) -> float:
+        """What a chunk costs more because its prompt goes on behind ``end``, to ``known_tokens``."""
+        if self.blocks is None or end >= known_tokens:
             return 0.0
-        return self.square_s * (self.blocks.attended(end, known_tokens) ** 2 - end * end)
+        attended = self.blocks.attended(end, known_tokens)
+        laying_s = self.laying_s if start == 0 and attended > end else 0.0
+        return laying_s + self.square_s * (attended * attended - end * end)
 
     def step_s(self, steps: Steps) -> Floats:
         """Each of ``steps`` as a whole; NaN where it is out of range."""
@@ -129,6 +137,7 @@ class WholeStepModel:
             return float("nan")
         squares = steps.squares if self.blocks is None else steps.whole_squares
         seconds = self.dense_s(prefill, chunks, n) + self.square_s * float(squares[row])
+        seconds += self.laying_s * chunks if steps.cached_tokens[row] else 0.0
         return seconds + (self._decode_s(n, context) - self._decode_s(n, 0.0) if n else 0.0)
 
     def _dense_s(self, tokens: float) -> float:
@@ -171,7 +180,11 @@ def fitted_whole_steps(
     prefill = _one_chunk_each(prefill) if apart else prefill
     squares = prefill.squares if blocks is None else prefill.whole_squares
     square_s, notes = _square_s(prefill, squares)
-    tokens, dense = _dense_line(prefill, square_s * squares, () if apart else sequences, lines)
+    laying_s = 0.0
+    if blocks is not None:
+        laying_s, square_s = _laid_out(prefill, square_s)
+    attention_s = square_s * squares + laying_s * prefill.prefill_sequences * (prefill.cached_tokens > 0)
+    tokens, dense = _dense_line(prefill, attention_s, () if apart else sequences, lines)
     limits = StepLimits(
         int(steps.decode_sequences.max()),
         int(steps.context_tokens.max()),
@@ -179,8 +192,9 @@ def fitted_whole_steps(
         int(steps.prompt_ends.max()),
     )
     model = WholeStepModel(
-        sequences, lines, tokens, dense, square_s, limits, "", "", True, apart=apart, blocks=blocks
-    )
+        sequences, lines, tokens, dense, square_s, limits, "", "", True,
+        apart=apart, blocks=blocks, laying_s=laying_s,
+    )  # fmt: skip
     return model, notes
 
 
@@ -223,6 +237,28 @@ def _square_s(prefill: Steps, squares: Floats) -> tuple[float, tuple[str, ...]]:
         design = np.stack([np.ones(len(seconds)), prefill.prefill_tokens.astype(float), squares], axis=1)
         square_s = float(non_negative(design / seconds[:, None], np.ones(len(seconds)))[2])
     return min(square_s, float((_MOST_ATTENTION * seconds / squares).min())), notes
+
+
+def _laid_out(prefill: Steps, square_s: float) -> tuple[float, float]:
+    """(seconds to lay a chunk out, seconds per square): of chunks beside whole prompts of as many tokens.
+
+    With fewer than two kinds of such chunks the slope stays as it is, and laying takes nothing.
+    """
+    rows = (prefill.cached_tokens == 0) & (prefill.prefill_sequences == 1)
+    whole_s = dict(zip(prefill.prefill_tokens[rows].tolist(), prefill.seconds[rows].tolist()))
+    more, squares, sizes = list[float](), list[float](), list[float]()
+    for row in np.flatnonzero(prefill.cached_tokens > 0):
+        tokens, end = int(prefill.prefill_tokens[row]), int(prefill.prompt_ends[row])
+        if tokens in whole_s and prefill.prefill_sequences[row] == 1:
+            sizes.append(float(prefill.seconds[row]))
+            more.append(sizes[-1] - whole_s[tokens])
+            squares.append(float(end * end - tokens * tokens))
+    if len(set(squares)) < 2:
+        return 0.0, square_s
+    weights = 1.0 / np.array(sizes)
+    design = np.stack([np.ones(len(more)), np.array(squares)], axis=1)
+    laying_s, each_s = non_negative(design * weights[:, None], np.array(more) * weights)
+    return float(laying_s), float(each_s)
 
 
 def _slope_s(groups: Ints, work: Ints | Floats, seconds: Floats) -> float:

@@ -1,12 +1,14 @@
 """What lies in the memory of a worker's slot: parameters, requests and their state, and who brings them."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from itertools import groupby
 from typing import Any, Final
 
 import torch
 
 from realexec.held_request import HeldRequest
+from realexec.kv import KvFull
 from realexec.memory.arena import Arena
 from realexec.messages import Fetch, FromWorker, Locate, Located, Open, PlacePart
 from realexec.model_runner import ModelRunner
@@ -23,6 +25,9 @@ from serving.vocabulary.layers import LayerRange
 # Between regions, and for what is smaller than a region.
 SPARE_BYTES: Final = 1 << 20
 KV: Final = "kv"
+# No request has this number.
+WARM_UP: Final = -1
+WARM_UP_TOKENS: Final = 64
 # What a worker tells of a request's state: (request, part, where each piece of it lies). The part of KV is
 # (first layer, last layer, first position, last position), of hidden states (next layer, rows).
 Place = tuple[int, tuple[int, ...], tuple[ByteRange, ...]]
@@ -57,6 +62,16 @@ class SlotMemory:
         layers = [one.layers for one in self._models.specs]
         self.address = {**self.peers.address(self._parameters.regions()), "layers": layers}
         self._told: dict[int, list[Region]] = {}  # hidden states that were copied to be read, by request
+        if what.warm and what.layers is None:
+            self._warm_up()
+
+    def _warm_up(self) -> None:
+        """A prompt and a token for nobody: a process's first ones take longer than later ones."""
+        self.engine.assign(WARM_UP, [0] * WARM_UP_TOKENS, (), 2)
+        with suppress(KvFull):
+            self.engine.step([(WARM_UP, 0, WARM_UP_TOKENS)], False)
+            self.engine.step((), True)
+        self.engine.forget(WARM_UP)
 
     # What is in the GPU's memory.
 

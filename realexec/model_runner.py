@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import torch
 
+from realexec.chunk_cuts import SMALL_PRODUCT_ROWS
 from realexec.decoder_layer import (
     Rotation,
     attend,
@@ -27,8 +28,6 @@ from realexec.tensor_memory import HeapMemory, Memory, Region
 from realexec.weights import Weights
 from serving.vocabulary.layers import LayerRange
 
-# Products of fewer rows may take special kernels (measured with MKL 2024.2 on AVX-512: 1, 2 and 3 rows do).
-SMALL_PRODUCT_ROWS: Final = 16
 # Dummy rows compute something that nobody reads.
 DUMMY_TOKEN: Final = 0
 

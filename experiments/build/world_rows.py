@@ -22,7 +22,7 @@ def _rows(hardware: Hardware) -> StepTimes:
         return hardware.rows
     fixed, model = FIXED_PER_S * hardware.prompts_factor, step
 
-    def beyond(end: int, known_tokens: int) -> int:
-        return int(model.beyond_s(end, known_tokens) * fixed)
+    def beyond(start: int, end: int, known_tokens: int) -> int:
+        return int(model.beyond_s(start, end, known_tokens) * fixed)
 
     return WholePrompts(hardware.rows, beyond)

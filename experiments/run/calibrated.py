@@ -166,7 +166,7 @@ def record_of(config: RunConfig, found: Measured) -> dict[str, Any]:
 
 def write_profile(target: Path, config: RunConfig, found: Measured, record: Mapping[str, Any]) -> None:
     """The folder at ``target``, in place of an older profile if there is one."""
-    from realexec.chunk_cuts import FEWEST_CUT, KEY_BLOCK
+    from realexec.chunk_cuts import FEWEST_CUT, KEY_BLOCK, SMALL_PRODUCT_ROWS
 
     (model,) = hosted_models(config)
     text = json.dumps(record, indent=1) + "\n"
@@ -188,5 +188,5 @@ def write_profile(target: Path, config: RunConfig, found: Measured, record: Mapp
     if target.exists():
         shutil.rmtree(target)
     # A worker runs each chunk and then its decodes (realexec/step_engine.py), and lays a chunk out.
-    blocks = PromptBlocks(KEY_BLOCK, FEWEST_CUT)
+    blocks = PromptBlocks(KEY_BLOCK, FEWEST_CUT, SMALL_PRODUCT_ROWS)
     write_step_profile(target, stamp, True, rows, {CALIBRATION: text}, apart=True, blocks=blocks)

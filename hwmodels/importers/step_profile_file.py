@@ -97,10 +97,10 @@ def _blocks(meta: Meta) -> PromptBlocks | None:
     if "prompt_blocks" not in meta.entries:
         return None
     told = meta.entries["prompt_blocks"]
-    if not isinstance(told, list) or len(told) != 2 or any(type(one) is not int or one < 1 for one in told):
+    if not isinstance(told, list) or len(told) != 3 or any(type(one) is not int or one < 1 for one in told):
         raise HardwareError(
-            f"{meta.path}: prompt_blocks is {told!r}; write two whole numbers of at least 1: the tokens of a "
-            "block, and the fewest at which a prompt is cut"
+            f"{meta.path}: prompt_blocks is {told!r}; write three whole numbers of at least 1: tokens of a "
+            "block, the fewest at which a prompt is cut, and of how many rows a chunk is computed a multiple"
         )
     return PromptBlocks(*told)
 

@@ -45,7 +45,7 @@ def write_step_profile(
     if apart:
         words["chunks"] = APART
     if blocks is not None:
-        words["prompt_blocks"] = [blocks.block, blocks.fewest]
+        words["prompt_blocks"] = [blocks.block, blocks.fewest, blocks.rows]
     if stamp.notes:
         words["notes"] = list(stamp.notes)
     made = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")

@@ -10,6 +10,7 @@ _PROMPTS: Final = (8, 16, 32, 64, 96, 128, 192)
 _WHOLE: Final = (512, 1024)
 _MIXED: Final = (32, 128)
 _CHUNKS: Final = (2, 4)
+_LEAST_LAST: Final = 32
 
 
 class Step(NamedTuple):
@@ -27,8 +28,8 @@ class Plan:
     """``units`` times ``repeats`` pieces of work; every worker takes the next one when it is done.
 
     ``contexts``: of each sequence, a unit each; 0 is the unit of prompts alone. ``sequences``: how many
-    decode, descending. ``prompts``: tokens. ``batch_tokens``: the most in one step. ``steps``: decode steps
-    of each kind.
+    decode, descending. ``prompts``: tokens. ``batch_tokens``: the most in one step. ``last_chunks``: tokens
+    behind so many. ``steps``: decode steps of each kind.
     """
 
     contexts: tuple[int, ...]
@@ -36,6 +37,7 @@ class Plan:
     prompts: tuple[int, ...]
     mixed: tuple[int, ...]
     chunks: tuple[int, ...]
+    last_chunks: tuple[int, ...]
     batch_tokens: int
     steps: int
     repeats: int
@@ -81,6 +83,7 @@ def plan_of(max_seqs: int, batch_tokens: int, kv_tokens: int, repeats: int, quic
         tuple(sorted({*prompts, batch_tokens, *whole})),
         tuple(one for one in _MIXED if one <= batch_tokens)[: 1 if quick else None],
         tuple(one for one in _CHUNKS if 16 * one <= batch_tokens)[: 1 if quick else None],
+        tuple(one for one in prompts if one >= _LEAST_LAST and batch_tokens + one < longest),
         batch_tokens,
         steps=4 if quick else 12,
         repeats=repeats,

@@ -62,7 +62,21 @@ def _prompts(plan: Plan, tell: Tell, vocabulary: int) -> Script:
         timed.append((Step(each * chunks, chunks, 0, 0, 0), clock.since(done)))
         for request in range(chunks):
             tell(Forget(request))
+    for tokens in plan.last_chunks:
+        timed.append((yield from _last_chunk(tokens, plan, clock, tell, vocabulary)))
     return timed[1:]
+
+
+def _last_chunk(
+    tokens: int, plan: Plan, clock: _Clock, tell: Tell, vocabulary: int
+) -> Generator[RunSteps, StepsDone, Timed]:
+    """Behind one of a full step: it is laid out in the whole prompt, as all but whole prompts are."""
+    first = plan.batch_tokens
+    tell(Hold(0, _tokens(first + tokens, 0, vocabulary), (), 2))
+    clock.since((yield _one_step([(0, 0, first)], False)))
+    done = yield _one_step([(0, first, tokens)], False)
+    tell(Forget(0))
+    return Step(tokens, 1, first, 0, 0), clock.since(done)
 
 
 def _contexts(context: int, plan: Plan, tell: Tell, vocabulary: int) -> Script:

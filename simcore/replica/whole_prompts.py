@@ -15,13 +15,13 @@ class WholePrompts:
     def __init__(
         self,
         rows: StepTimes,
-        beyond: Callable[[int, int], int],
+        beyond: Callable[[int, int, int], int],
         lives: Mapping[int, Lifetime] | None = None,
     ) -> None:
         """``rows``: of chunks with which their prompts end.
 
-        ``beyond``: what a chunk that ends at the first number costs more in a prompt of the second, in fixed
-        point. ``lives``: of a run; `within_run` gives them.
+        ``beyond``: what a chunk from the first number to the second costs more in a prompt of the third, in
+        fixed point. ``lives``: of a run; `within_run` gives them.
         """
         self._rows, self._beyond = rows, beyond
         self._lives: Mapping[int, Lifetime] = {} if lives is None else lives
@@ -42,7 +42,7 @@ class WholePrompts:
             if life is not None:
                 known = life.request.prompt_tokens + life.generated
                 if start + tokens < known:
-                    cost += self._beyond(start + tokens, known)
+                    cost += self._beyond(start, start + tokens, known)
         return cost
 
     @property

@@ -11,21 +11,23 @@ from hwmodels.importers.step_profile_file import read_step_profile
 from hwmodels.importers.step_profile_write import Row, write_step_profile
 from hwmodels.step_profile import PromptBlocks
 from hwmodels.whole_step import fitted_whole_steps
-from realexec.chunk_cuts import FEWEST_CUT, KEY_BLOCK
+from realexec.chunk_cuts import FEWEST_CUT, KEY_BLOCK, SMALL_PRODUCT_ROWS
 from tests.worlds.step_profiles import CACHED, CONTEXTS, PROMPTS, SEQUENCES, STAMP
 
-BLOCKS = PromptBlocks(512, 1024)
+BLOCKS = PromptBlocks(512, 1024, 16)
 SMALL = (
     "cluster=a100_x2", "engine.max_num_seqs=32", "engine.max_num_batched_tokens=512", "trace=file",
     "engine.max_model_len=2048", "engine.max_new_tokens=512", "engine.kv_tokens=16000",
     "engine.asynchronous=false",
 )  # fmt: skip
-TOKEN_S, SQUARE_S = 4e-5, 2e-9
+TOKEN_S, SQUARE_S, LAYING_S = 4e-5, 2e-9, 3e-3
 
 
 def law_s(new: int, cached: int, known: int) -> float:
     """A chunk: its own tokens, and the square of the positions that the kernel is shown."""
-    return 0.004 + TOKEN_S * new + SQUARE_S * BLOCKS.attended(new + cached, known) ** 2
+    attended = BLOCKS.attended(new + cached, known)
+    laying_s = LAYING_S if attended > new else 0.0
+    return 0.004 + TOKEN_S * -(-new // 16) * 16 + SQUARE_S * attended**2 + laying_s
 
 
 def decode_s(sequences: int, context: int) -> float:
@@ -56,7 +58,7 @@ def test_a_chunk_attends_to_its_prompt_up_to_a_cut(end: int, known: int, attende
 
 
 def test_workers_cut_where_the_model_says() -> None:
-    torch_free = PromptBlocks(KEY_BLOCK, FEWEST_CUT)
+    torch_free = PromptBlocks(KEY_BLOCK, FEWEST_CUT, SMALL_PRODUCT_ROWS)
     assert torch_free == BLOCKS
     pytest.importorskip("torch")
     from realexec.decoder_layer import attended_positions
@@ -69,9 +71,11 @@ def test_the_fit_finds_what_a_chunk_costs_in_prompts_that_go_on(tmp_path: Path) 
     found = read_step_profile(profile(tmp_path / "p")).profile
     assert found.blocks == BLOCKS
     model, _ = fitted_whole_steps(found.steps, found.apart, found.blocks)
-    for new, cached, known in ((256, 0, 256), (256, 0, 900), (256, 512, 900), (512, 512, 5000)):
+    for new, cached, known in ((256, 0, 256), (256, 0, 900), (250, 512, 900), (512, 512, 5000)):
         told_s = model.dense_s(new, 1, 0) + model.prefill_attention_s(new, cached)
-        assert told_s + model.beyond_s(new + cached, known) == pytest.approx(law_s(new, cached, known))
+        assert told_s + model.beyond_s(cached, new + cached, known) == pytest.approx(
+            law_s(new, cached, known)
+        )
 
 
 def test_a_run_pays_for_the_whole_prompt_in_every_chunk(tmp_path: Path) -> None:
@@ -84,9 +88,9 @@ def test_a_run_pays_for_the_whole_prompt_in_every_chunk(tmp_path: Path) -> None:
     assert summary["ttft_ms"]["mean"] == pytest.approx(1e3 * expected_s, rel=1e-6)
 
 
-@pytest.mark.parametrize("told", ["512", "[512]", "[512, 0]", "[512, 1024.0]"])
+@pytest.mark.parametrize("told", ["512", "[512, 1024]", "[512, 1024, 0]", "[512, 1024.0, 16]"])
 def test_blocks_that_are_none_are_refused(tmp_path: Path, told: str) -> None:
     meta = profile(tmp_path / "p") / "meta.yaml"
-    meta.write_text(meta.read_text().replace("[512, 1024]", told))
-    with pytest.raises(HardwareError, match=r"prompt_blocks is .*write two whole numbers"):
+    meta.write_text(meta.read_text().replace("[512, 1024, 16]", told))
+    with pytest.raises(HardwareError, match=r"prompt_blocks is .*write three whole numbers"):
         read_step_profile(meta.parent)
