@@ -42,7 +42,7 @@ from realexec.messages import (
 # A run without finishes says this often that it goes on, well within the driver's patience.
 ALIVE_NS: Final = 1_000_000_000
 # What needs no step boundary, if nothing that was told before waits for one.
-_MEANWHILE: Final = (Hold, Locate, Fetch)
+_MEANWHILE: Final = (Hold, Locate, Fetch, Forget)
 # What data threads do, whatever the compute thread is at; what they must know before is told on the same way.
 _MOVED: Final = (Pull, StopPull, StopFetch)
 
@@ -82,6 +82,7 @@ class Worker:
         # Whoever changes what is held has it; a step is computed without it, and ``_stepping`` meanwhile.
         self._changing = threading.Lock()
         self._stepping = False
+        self._prompts: set[int] = set()  # whose chunks the step has
 
     def serve(self) -> None:
         """Never returns; EOFError says that the driver is gone."""
@@ -114,6 +115,8 @@ class Worker:
             return False
         with self._changing:
             if not self._stepping or not self._inbox.empty():
+                return False
+            if isinstance(message, Forget) and self._in_step(message.request):
                 return False
             try:
                 self._change(message)
@@ -186,7 +189,7 @@ class Worker:
         steps = _Steps(run.epoch)
         stop_after: int | None = None
         while left:
-            with steps.computing(), self._in_a_step():
+            with steps.computing(), self._in_a_step(chunks):
                 done = self._step(run, chunks, decode)
             finished = steps.add(done)
             chunks, decode, left = (), True, left - 1
@@ -200,10 +203,15 @@ class Worker:
                 self._send(Alive())
         return steps.report(running=False)
 
+    def _in_step(self, request: int) -> bool:
+        """Whether the step that is computed reads its KV, or may."""
+        engine = self._memory.engine
+        return request in self._prompts or (engine.holds(request) and engine.held(request).decoding)
+
     @contextmanager
-    def _in_a_step(self) -> Iterator[None]:
+    def _in_a_step(self, chunks: tuple[Any, ...]) -> Iterator[None]:
         with self._changing:
-            self._stepping = True
+            self._stepping, self._prompts = True, {chunk[0] for chunk in chunks}
         try:
             yield
         finally:

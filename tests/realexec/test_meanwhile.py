@@ -66,6 +66,12 @@ class World:
     def forget(self, request: int) -> None:
         self.done.append(f"forgot {request}")
 
+    def holds(self, request: int) -> bool:
+        return True
+
+    def held(self, request: int) -> Any:
+        return SimpleNamespace(decoding=request == 4)
+
     def locate(self, message: Locate) -> Located:
         return Located(message.transfer, ())
 
@@ -94,6 +100,11 @@ def test_state_does_not_wait_for_the_step(monkeypatch: pytest.MonkeyPatch) -> No
 def test_what_was_told_before_is_done_before(monkeypatch: pytest.MonkeyPatch) -> None:
     done = done_by(monkeypatch, kv(6), Forget(4), Hold(4, (1, 2), (), 3), kv(7))
     assert done == ["located 6", "computed", "forgot 4", "held 4", "located 7"]
+
+
+def test_only_who_is_in_the_step_is_forgotten_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert done_by(monkeypatch, Forget(5), kv(7)) == ["forgot 5", "located 7", "computed"]
+    assert done_by(monkeypatch, Forget(0), kv(7)) == ["computed", "forgot 0", "located 7"], "its chunk is"
 
 
 def test_hidden_states_wait_for_the_step_that_makes_them(monkeypatch: pytest.MonkeyPatch) -> None:
