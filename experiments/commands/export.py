@@ -4,7 +4,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from experiments.commands.process import telling
+from experiments.commands.flags import asked_for_json
+from experiments.commands.process import tell, telling
 from serving.vocabulary.errors import UserError
 
 USAGE: Final = """servetwin export: a run's numbers under the names of other tools
@@ -16,6 +17,7 @@ USAGE: Final = """servetwin export: a run's numbers under the names of other too
 
 DIR is the out= of servetwin simulate or realexec run. overwrite=true replaces FILE.
 """
+FORMS: Final = ("aiperf", "aiperf_records", "inference_perf", "vllm_bench")
 _KEYS: Final = ("to", "out", "overwrite")
 
 
@@ -29,30 +31,27 @@ def export(words: Sequence[str]) -> int:
     from experiments.export.told import told
     from experiments.results.whole_file import write_whole
 
-    folder, *rest = words
+    words, as_json = asked_for_json(words)
+    folder, *rest = words or [""]
     given = _given(rest)
-    writes = _forms()
-    if given.get("to") not in writes or "out" not in given:
-        raise UserError(f"write servetwin export DIR to={'|'.join(writes)} out=FILE")
+    if not folder or given.get("to") not in FORMS or "out" not in given:
+        raise UserError(f"write servetwin export DIR to={'|'.join(FORMS)} out=FILE")
     path = Path(given["out"]).expanduser()
     if path.exists() and given.get("overwrite") != "true":
         raise UserError(f"out={path} is there: write overwrite=true to replace it, or another out=")
     run = told(read_result(Path(folder).expanduser()))
-    write_whole("out", path, writes[given["to"]](run))
-    with telling():
-        print(f"{run.count} requests in {path}")
+    write_whole("out", path, _writer(given["to"])(run))
+    found = {"requests": run.count, "to": given["to"], "file": str(path)}
+    tell(found, [f"{run.count} requests in {path}"], as_json)
     return 0
 
 
-def _forms() -> dict[str, Callable[..., str]]:
+def _writer(form: str) -> Callable[..., str]:
+    """The function of one of ``FORMS``."""
     from experiments.export import aiperf, inference_perf, vllm_bench
 
-    return {
-        "aiperf": aiperf.statistics,
-        "aiperf_records": aiperf.records,
-        "inference_perf": inference_perf.summary,
-        "vllm_bench": vllm_bench.report,
-    }
+    writers = (aiperf.statistics, aiperf.records, inference_perf.summary, vllm_bench.report)
+    return dict(zip(FORMS, writers, strict=True))[form]
 
 
 def _given(words: Sequence[str]) -> dict[str, str]:

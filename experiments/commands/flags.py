@@ -6,29 +6,18 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from typing import Final
 
-from serving.vocabulary.errors import UserError
-
-# Commands that print one JSON document in place of text.
-JSON_COMMANDS: Final = (
-    "simulate", "replay", "story", "compare", "sweep", "plan", "doctor", "support", "traces", "probe",
-)  # fmt: skip
 _QUIET: Final = ("-q", "--quiet")
 _LOUD: Final = ("-v", "--verbose")
 TRACEBACK_VARIABLE: Final = "SERVETWIN_TRACEBACK"
 
 
-def without_flags(command: str, words: Sequence[str]) -> tuple[list[str], bool]:
-    """The words with --json as ``json=true``, and whether nothing is to be printed.
-
-    UserError where --json is not taken.
-    """
+def without_flags(words: Sequence[str]) -> tuple[list[str], bool]:
+    """The words with --json as ``json=true``, and whether nothing is to be printed."""
     quiet = any(word in _QUIET for word in words)
     if any(word in _LOUD for word in words):
         os.environ[TRACEBACK_VARIABLE] = "1"
     kept = [word for word in words if word not in (*_QUIET, *_LOUD, "--json")]
     if "--json" in words:
-        if command not in JSON_COMMANDS:
-            raise UserError(f"{command} prints no JSON: leave --json out ({', '.join(JSON_COMMANDS)} do)")
         kept.append("json=true")
     return kept, quiet
 

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from experiments.commands.process import telling
+from experiments.commands.flags import asked_for_json
+from experiments.commands.process import tell, telling
 from serving.vocabulary.errors import UserError
 
 USAGE: Final = """servetwin new-policy: a policy of your own to start from, in the folder you are in
@@ -23,12 +24,16 @@ def new_policy(words: Sequence[str]) -> int:
         with telling():
             print(USAGE, end="")
         return 0 if words else 2
+    words, as_json = asked_for_json(words)
     if len(words) != 2:
         raise UserError("new-policy takes a group and a name: write servetwin new-policy dispatch MyPolicy")
     from experiments.policy import new_policy as stub
 
     made = stub.new_policy(words[0], words[1], Path.cwd())
-    with telling():
-        print(f"{made.module.name}: the policy; change it\n{made.test.name}: pytest {made.test.name}")
-        print(f"run it: servetwin simulate {' '.join(made.words)} out=out/{made.module.stem}")
+    lines = (
+        f"{made.module.name}: the policy; change it",
+        f"{made.test.name}: pytest {made.test.name}",
+        f"run it: servetwin simulate {' '.join(made.words)} out=out/{made.module.stem}",
+    )
+    tell({"module": str(made.module), "test": str(made.test), "words": made.words}, lines, as_json)
     return 0

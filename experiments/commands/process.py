@@ -1,14 +1,15 @@
 """What both commands do about words, errors, signals and closed streams."""
 
 import io
+import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Final, NoReturn, TextIO
+from typing import Any, Final, NoReturn, TextIO
 
 from experiments.commands.flags import TRACEBACK_VARIABLE, printing, without_flags
 from hwmodels.errors import HardwareError
@@ -93,6 +94,14 @@ def telling(kept: str = "") -> Iterator[None]:
         ) from None
 
 
+def tell(
+    found: Mapping[str, Any] | Sequence[Any], lines: Iterable[str], as_json: bool, kept: str = ""
+) -> None:
+    """Print one JSON document for programs, or lines for people; ``kept`` as of ``telling``."""
+    with telling(kept):
+        print(json.dumps(found, indent=1, ensure_ascii=False) if as_json else "\n".join(lines))
+
+
 def system_reason(error: OSError) -> str:
     """What the operating system said, and of which file."""
     reason = os.strerror(error.errno) if error.errno else str(error)
@@ -120,7 +129,7 @@ def _chosen(words: Sequence[str], commands: Mapping[str, Command], usage: str, n
 
                 print("\n" + help_text("simulate" if words[0] == "simulate" else "realexec"), end="")
         return 0
-    rest, quiet = without_flags(words[0], words[1:])
+    rest, quiet = without_flags(words[1:])
     with printing(quiet):
         return commands[words[0]](rest)
 

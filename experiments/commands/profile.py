@@ -1,12 +1,14 @@
 """``servetwin profile``: import measured tables, check profiles and rungs on them, fit what follows."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import asdict, fields, is_dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from experiments.commands.process import telling
-from experiments.commands.profile_text import errors_table, ranges_text, stamp_text
+from experiments.commands.flags import asked_for_json
+from experiments.commands.process import tell
+from experiments.commands.profile_text import errors_data, errors_table, ranges_text, stamp_data, stamp_text
 from experiments.commands.profile_whole import SPLITWISE, check_whole, fit_whole, import_splitwise, is_whole
 from experiments.commands.verbs import by_verb
 from experiments.config.overrides import Override, Wanted, closest, echo, parse_value, unknown_key
@@ -52,11 +54,15 @@ _OPTIONAL_IMPORT_KEYS: Final = ("engine_version", "aiconfigurator", "overwrite")
 
 def profile(words: Sequence[str]) -> int:
     """The command without its first word; exit status 1 when a checked profile is stale, 2 without a verb."""
-    verbs: Mapping[str, Callable[[Sequence[str]], int]] = {"import": _import, "check": _check, "fit": _fit}
-    return by_verb("profile", words, verbs, USAGE)
+    rest, as_json = asked_for_json(words)
+    carried_out = {"import": _import, "check": _check, "fit": _fit}
+    verbs: dict[str, Callable[[Sequence[str]], int]] = {
+        name: partial(verb, as_json=as_json) for name, verb in carried_out.items()
+    }
+    return by_verb("profile", rest, verbs, USAGE)
 
 
-def _import(words: Sequence[str]) -> int:
+def _import(words: Sequence[str], as_json: bool) -> int:
     from hwmodels.importers import ImportRequest, import_profile
     from hwmodels.profile_file import save_profile
 
@@ -65,7 +71,7 @@ def _import(words: Sequence[str]) -> int:
         if key not in given:
             raise UserError(f"servetwin profile import lacks {key}: write {key}={example}")
     if given["format"][0] == SPLITWISE:
-        return import_splitwise(given)
+        return import_splitwise(given, as_json)
     out = _free(Path(given["out"][0]), _flag(given, "overwrite"))
     others = given.get("aiconfigurator")
     request = ImportRequest(
@@ -78,33 +84,30 @@ def _import(words: Sequence[str]) -> int:
     )
     imported = import_profile(given["format"][0], request)
     digest = save_profile(imported, out)
-    with telling(f"; the profile is in {out}"):
-        print(stamp_text(imported.stamp, digest))
-        print(f"profile in {out}")
+    lines = (stamp_text(imported.stamp, digest), f"profile in {out}")
+    found = {"file": str(out), **stamp_data(imported.stamp, digest)}
+    tell(found, lines, as_json, f"; the profile is in {out}")
     return 0
 
 
-def _check(words: Sequence[str]) -> int:
+def _check(words: Sequence[str], as_json: bool) -> int:
     given = _given(words, ("path",), "servetwin profile check", repeated=("path",))
     if "path" not in given:
         raise UserError("servetwin profile check lacks path: write path=FILE, or path=FOLDER for all in it")
-    folders = [Path(text) for text in given["path"] if is_whole(Path(text))]
-    for folder in folders:
-        check_whole(folder)
-    if len(folders) == len(given["path"]):
-        return 0
+    whole = [check_whole(Path(text)) for text in given["path"] if is_whole(Path(text))]
+    lines, found = [line for text, _ in whole for line in text], [data for _, data in whole]
     texts = [text for text in given["path"] if not is_whole(Path(text))]
     loaded = [(path, _load(path, force=True)) for text in texts for path in _files(Path(text))]
-    errors = [(found.profile, _errors(found.profile)) for _, found in loaded]
-    with telling():
-        for path, found in loaded:
-            print(f"{path}\n{stamp_text(found.profile.stamp, found.digest)}")
-            print(ranges_text(found.profile.tables))
-            for problem in found.problems:
-                print(f"  problem: {problem}")
-            print()
-        print(errors_table(errors))
-    return 1 if any(found.problems for _, found in loaded) else 0
+    errors = [(one.profile, _errors(one.profile)) for _, one in loaded]
+    for (path, one), (_, judged) in zip(loaded, errors, strict=True):
+        lines += [f"{path}", stamp_text(one.profile.stamp, one.digest), ranges_text(one.profile.tables)]
+        lines += [*(f"  problem: {problem}" for problem in one.problems), ""]
+        stamped = stamp_data(one.profile.stamp, one.digest)
+        found.append(
+            {"path": str(path), **stamped, "problems": list(one.problems), "errors": errors_data(judged)}
+        )
+    tell({"profiles": found}, [*lines, *([errors_table(errors)] if loaded else [])], as_json)
+    return 1 if any(one.problems for _, one in loaded) else 0
 
 
 def _errors(loaded: "Profile") -> "list[tuple[str, Sequence[PhaseError] | HardwareError]]":
@@ -121,7 +124,7 @@ def _errors(loaded: "Profile") -> "list[tuple[str, Sequence[PhaseError] | Hardwa
     return found
 
 
-def _fit(words: Sequence[str]) -> int:
+def _fit(words: Sequence[str], as_json: bool) -> int:
     from hwmodels.linear_fit import fit_linear
 
     given = _given(words, ("path", "against"), "servetwin profile fit")
@@ -129,12 +132,12 @@ def _fit(words: Sequence[str]) -> int:
         raise UserError("servetwin profile fit lacks path: write path=FILE with a profile")
     path = Path(given["path"][0])
     if is_whole(path) or "against" in given:
-        return fit_whole(path, given.get("against", [None])[0])
+        return fit_whole(path, given.get("against", [None])[0], as_json)
     loaded = _load(path, force=False)
     found = fit_linear(loaded.profile)
-    with telling():
-        print(stamp_text(loaded.profile.stamp, loaded.digest))
-        print("\n".join(_coefficients(found, 0)))
+    stamp: Any = loaded.profile.stamp
+    lines = (stamp_text(stamp, loaded.digest), *_coefficients(found, 0))
+    tell({**stamp_data(stamp, loaded.digest), "coefficients": asdict(found)}, lines, as_json)
     return 0
 
 

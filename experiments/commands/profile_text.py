@@ -1,7 +1,8 @@
 """Profiles in words: the stamp, the measured ranges, and the table of errors in Markdown."""
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 from hwmodels.errors import HardwareError
 
@@ -22,6 +23,21 @@ def stamp_text(stamp: "Stamp", digest: str) -> str:
         *(f"note: {note}" for note in stamp.notes),
     ]
     return "\n".join(f"  {line}" for line in lines)
+
+
+def stamp_data(stamp: "Stamp", digest: str) -> dict[str, Any]:
+    """The same for programs."""
+    return {"digest": digest, "stamp": asdict(stamp)}
+
+
+def errors_data(rungs: "Iterable[tuple[str, Sequence[PhaseError] | HardwareError]]") -> dict[str, Any]:
+    """Rung -> its errors by phase, or why it cannot be judged."""
+    return {
+        rung: {"not_judged": str(found)}
+        if isinstance(found, HardwareError)
+        else [asdict(one) for one in found]
+        for rung, found in rungs
+    }
 
 
 def ranges_text(tables: "OpTables") -> str:

@@ -2,11 +2,12 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from experiments.commands.process import telling
-from experiments.commands.profile_text import stamp_text
+from experiments.commands.process import tell
+from experiments.commands.profile_text import stamp_data, stamp_text
 from experiments.config.overrides import Override, Wanted, parse_value
 from serving.vocabulary.errors import UserError
 
@@ -24,7 +25,7 @@ def is_whole(path: Path) -> bool:
     return path.is_dir() and (path / _META).is_file()
 
 
-def import_splitwise(given: Mapping[str, Sequence[str]]) -> int:
+def import_splitwise(given: Mapping[str, Sequence[str]], as_json: bool) -> int:
     """Splitwise's table of one GPU and tp becomes a folder."""
     from hwmodels.importers.step_profile_write import splitwise_steps, write_step_profile
 
@@ -34,13 +35,13 @@ def import_splitwise(given: Mapping[str, Sequence[str]]) -> int:
     tp = parse_value(Override("tp", given["tp"][0]), Wanted(int))
     stamp, rows = splitwise_steps(Path(given["path"][0]), given["gpu"][0], given["model"][0], tp)
     write_step_profile(out, stamp, True, rows)
-    with telling(f"; the profile is in {out}"):
-        print(f"profile of {len(rows)} rows in {out}")
+    found = {"folder": str(out), "rows": len(rows), "stamp": asdict(stamp)}
+    tell(found, [f"profile of {len(rows)} rows in {out}"], as_json, f"; the profile is in {out}")
     return 0
 
 
-def check_whole(folder: Path) -> None:
-    """What it holds, and how far its step-time model is off on lines it has not seen."""
+def check_whole(folder: Path) -> tuple[list[str], dict[str, Any]]:
+    """What it holds, and how far its step-time model is off on lines it has not seen: lines, and data."""
     from hwmodels.importers.step_profile_file import read_step_profile
     from hwmodels.whole_step import fitted_whole_steps
     from hwmodels.whole_step_error import held_out_whole_steps, whole_step_model
@@ -48,24 +49,28 @@ def check_whole(folder: Path) -> None:
     loaded = read_step_profile(folder)
     profile = loaded.profile
     model, notes = whole_step_model(profile), fitted_whole_steps(profile.steps, profile.apart)[1]
-    with telling():
-        print(f"{folder}\n{stamp_text(profile.stamp, loaded.digest)}")
-        print("\n".join(f"  {line}" for line in (*_held(profile), *(f"note: {note}" for note in notes))))
-        limits = model.limits
-        print(
-            f"  answers: up to {limits.max_decode_sequences} decoding sequences, {limits.max_context_tokens} "
-            f"tokens of context in all, {limits.max_prefill_tokens} prompt tokens per step, prompts of "
-            f"{limits.prompt_tokens}"
-        )
-        print("\nError of whole steps on grid lines kept from the model, in percent.\n")
-        print("| phase | points | out of range | mean | p95 | bias |\n|---|---|---|---|---|---|")
-        for one in held_out_whole_steps(profile.steps, profile.apart):
-            numbers = f"{one.mean_percent:.1f} | {one.p95_percent:.1f} | {one.bias_percent:+.1f}"
-            print(f"| {one.phase} | {one.rows} | {one.refused} | {numbers} |")
-        print()
+    limits, errors = model.limits, list(held_out_whole_steps(profile.steps, profile.apart))
+    lines = [
+        f"{folder}",
+        stamp_text(profile.stamp, loaded.digest),
+        *(f"  {line}" for line in (*_held(profile), *(f"note: {note}" for note in notes))),
+        f"  answers: up to {limits.max_decode_sequences} decoding sequences, {limits.max_context_tokens} "
+        f"tokens of context in all, {limits.max_prefill_tokens} prompt tokens per step, prompts of "
+        f"{limits.prompt_tokens}",
+        "\nError of whole steps on grid lines kept from the model, in percent.\n",
+        "| phase | points | out of range | mean | p95 | bias |\n|---|---|---|---|---|---|",
+    ]
+    for one in errors:
+        numbers = f"{one.mean_percent:.1f} | {one.p95_percent:.1f} | {one.bias_percent:+.1f}"
+        lines.append(f"| {one.phase} | {one.rows} | {one.refused} | {numbers} |")
+    found = {
+        "path": str(folder), **stamp_data(profile.stamp, loaded.digest), "whole_steps": len(profile.steps),
+        "notes": list(notes), "errors": {"whole_steps": [asdict(one) for one in errors]},
+    }  # fmt: skip
+    return [*lines, ""], found
 
 
-def fit_whole(folder: Path, against: str | None) -> int:
+def fit_whole(folder: Path, against: str | None, as_json: bool) -> int:
     """An engine's overhead as the text of a file for ``engine.overhead``; its errors are comments."""
     from hwmodels.engine_overhead import vllm_graph_batches
     from hwmodels.importers.step_profile_file import read_step_profile
@@ -82,8 +87,8 @@ def fit_whole(folder: Path, against: str | None) -> int:
     operations = _operations(profile, against)
     graphs = vllm_graph_batches(operations.limits.max_decode_sequences)
     found = fit_overhead(profile, operations, graphs)
-    with telling():
-        print(_overhead_text(profile, operations, against, found))
+    overhead = {**asdict(found), "against": against, "stamp": asdict(profile.stamp)}
+    tell(overhead, [_overhead_text(profile, operations, against, found)], as_json)
     return 0
 
 

@@ -1,12 +1,13 @@
 """``servetwin reproduce PAPER FIGURE ... out=FOLDER``: figures of a paper made again, with verdicts."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from experiments.commands.process import telling
+from experiments.commands.flags import asked_for_json
+from experiments.commands.process import tell, telling
 from experiments.commands.verbs import by_verb
 from experiments.config.overrides import Wanted, closest, echo, parse_value, parse_words
 from serving.vocabulary.errors import UserError
@@ -58,6 +59,7 @@ class Settings:
     """What the words ask for, defaults filled in.
 
     sweeps: "true", "missed" or "false". requests: of a run, where the paper's runs have so many.
+    json: print one document in place of tables.
     """
 
     figures: tuple[str, ...]
@@ -68,6 +70,7 @@ class Settings:
     overwrite: bool
     runs: str = ""
     requests: int = 10_000
+    json: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,21 +139,21 @@ def _quart(words: Sequence[str]) -> int:
 def _of_paper(paper: Paper, words: Sequence[str]) -> int:
     from experiments.reproduce.registry import chosen
 
+    words, as_json = asked_for_json(words)
+    command = " ".join(("servetwin", "reproduce", paper.name, *words))
     if list(words) == ["list"]:
-        with telling():
-            for name, recipe in paper.recipes(1).items():
-                print(f"{name:10s} {recipe.told}")
+        told = {name: recipe.told for name, recipe in paper.recipes(1).items()}
+        tell(told, (f"{name:10s} {text}" for name, text in told.items()), as_json)
         return 0
-    settings = settings_of(words, paper.name, paper.keys)
+    settings = replace(settings_of(words, paper.name, paper.keys), json=as_json)
     recipes = chosen(paper.name, paper.recipes(settings.requests), settings.figures)
-    command = " ".join((f"servetwin reproduce {paper.name}", *words))
     _make(recipes, paper, settings, command)
     return 0
 
 
 def _make(recipes: "Mapping[str, Recipe]", paper: Paper, settings: Settings, command: str) -> None:
     from experiments.reproduce.run_store import RunStore
-    from experiments.reproduce.shown import heading, print_figure, tally
+    from experiments.reproduce.shown import as_data, heading, print_figure, tally
     from experiments.results.result_folder import ResultFolder
     from experiments.run.progress import progress_bar
 
@@ -165,7 +168,11 @@ def _make(recipes: "Mapping[str, Recipe]", paper: Paper, settings: Settings, com
         target = folder.commit()
     if not settings.runs:
         store.clear()
-    with telling(f"; the figures are in {target}"):
+    kept = f"; the figures are in {target}"
+    if settings.json:
+        tell({"folder": str(target), **as_data(figures)}, (), True, kept)
+        return
+    with telling(kept):
         print(f"{heading(figures)}\n")
         for figure in figures:
             print_figure(figure)

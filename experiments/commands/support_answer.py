@@ -1,42 +1,25 @@
 """Which step times, memory and overhead a (model, GPU, tp) would be simulated with: ``servetwin support``."""
 
-import json
-import re
 import textwrap
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from experiments.build.hardware import kv_memory, overhead_of, precision_of
 from experiments.commands.flags import asked_for_json
-from experiments.commands.support_evidence import engine_evidence, held_out, step_evidence
-from experiments.commands.support_evidence_table import evidence_lines, evidence_tables
-from experiments.commands.support_rungs import Rung, chosen_rung, decode_s, prefill_s, rungs_of
-from experiments.commands.support_starts import start_lines
-from experiments.commands.support_table import listing, smallest_for, table
+from experiments.commands.process import tell
+from experiments.commands.support_combination import combination_of
+from experiments.commands.support_evidence_table import evidence_tables
+from experiments.commands.support_table import listing, listing_data, table
 from experiments.config.config import EngineConfig
 from experiments.config.overrides import closest, echo
-from hwmodels.all_reduce_catalogue import Imitated
 from hwmodels.catalogue import gpu_names, llm_names, load_gpu, load_llm
-from hwmodels.engine_overhead import EngineOverhead, EngineStepModel
-from hwmodels.gpu import Gpu
-from hwmodels.importers.step_profile_file import is_step_profile, read_step_profile
-from hwmodels.kv_capacity import KvCapacity
-from hwmodels.llm_shape import LlmShape
-from hwmodels.profile_check import profile_problems
-from hwmodels.profile_file import LoadedProfile, load_profile
-from hwmodels.step_profile import LoadedSteps
 from serving.vocabulary.errors import UserError
 
 EXAMPLE: Final = "servetwin support model=llama3_8b gpu=a100_80g tp=1"
 DEFAULT_ENGINE: Final = "vllm_v1"
-SAMPLE_CONTEXT_TOKENS: Final = 1024
-SAMPLE_DECODES: Final = (1, 32)
 _KEYS: Final = ("model", "gpu", "tp", "profile", "engine", "cluster", "plot")
 # As other commands and their refusals call it.
 _ALIASES: Final = {"model.tp": "tp", "model.name": "model", "cluster.gpu": "gpu"}
-_GPUS: Final = re.compile(r"[1-9][0-9]{0,2}")
 _WIDTH: Final = 100
 _LABEL: Final = 14
 
@@ -47,45 +30,38 @@ def answer(words: Sequence[str]) -> int:
     Without model and gpu a table of all that exist. Raises UserError or HardwareError, whose sentence says
     what to write or to measure, for words that cannot be used and for what cannot be simulated.
     """
-    from experiments.commands.process import telling
-
     words, as_json = asked_for_json(words)
     given = _parse(words)
-    if as_json:
-        return _as_json(given)
     if "cluster" in given or "plot" in given:
-        return _cluster(given)
-    engine = _engine(given.get("engine", DEFAULT_ENGINE))
+        return _cluster(given, as_json)
+    name = given.get("engine", DEFAULT_ENGINE)
     if "model" in given and "gpu" in given:
-        lines = _one(given, engine)
+        found = combination_of(given, _engine(name, load_gpu(given["gpu"]).name))
+        lines = [found.head]
+        for label, paragraphs in found.sections.items():
+            lines += _section(label, paragraphs)
+        tell(found.numbers | {"sections": found.sections}, lines, as_json)
     else:
-        _refuse_half(given)
-        gpus = [load_gpu(name) for name in _names(given, "gpu", gpu_names())]
-        llms = [load_llm(name) for name in _names(given, "model", llm_names())]
-        lines = listing(gpus, llms, engine)
-        if given.keys() <= {"engine"}:
-            lines = [*table(gpus, llms, engine), "", *evidence_tables(gpus, engine)]
-    with telling():
-        print("\n".join(lines))
+        _all_of(given, _engine(name), as_json)
     return 0
 
 
-def _as_json(given: dict[str, str]) -> int:
-    """One combination as a document: its numbers, and the sentences of every section."""
-    from experiments.commands.process import telling
+def _all_of(given: dict[str, str], engine: EngineConfig, as_json: bool) -> None:
+    """Every model on every GPU, or those that are named."""
+    _refuse_half(given)
+    gpus = [load_gpu(name) for name in _names(given, "gpu", gpu_names())]
+    llms = [load_llm(name) for name in _names(given, "model", llm_names())]
+    if as_json:
+        tell(listing_data(gpus, llms, engine), (), as_json)
+    elif given.keys() <= {"engine"}:
+        tell((), [*table(gpus, llms, engine), "", *evidence_tables(gpus, engine)], as_json)
+    else:
+        tell((), listing(gpus, llms, engine), as_json)
 
-    if "model" not in given or "gpu" not in given:
-        raise UserError(f"--json is for one model on one GPU: write both, for example {EXAMPLE}")
-    found = _combination(given, _engine(given.get("engine", DEFAULT_ENGINE)))
-    with telling():
-        print(json.dumps(found.numbers | {"sections": found.sections}, indent=1, ensure_ascii=False))
-    return 0
 
-
-def _cluster(given: dict[str, str]) -> int:
+def _cluster(given: dict[str, str], as_json: bool) -> int:
     """Print, and draw if asked to, one cluster."""
-    from experiments.commands.process import telling
-    from experiments.commands.support_cluster import cluster_lines
+    from experiments.commands.support_cluster import cluster_data, cluster_lines
     from experiments.compose.clusters import requested_cluster, topology_names
     from experiments.compose.compose import option_groups
     from hwmodels.topology.cluster_file import cluster_names
@@ -101,7 +77,7 @@ def _cluster(given: dict[str, str]) -> int:
         raise UserError(
             f"cluster={given['cluster']} is GPUs without links: write a cluster that has some, {linked}"
         )
-    lines = cluster_lines(given["cluster"])
+    lines = [] if as_json else cluster_lines(given["cluster"])
     if "plot" in given:
         from experiments.commands.topology_picture import draw
         from hwmodels.topology.cluster_file import load_cluster
@@ -109,8 +85,7 @@ def _cluster(given: dict[str, str]) -> int:
 
         draw(build(load_cluster(given["cluster"])), Path(given["plot"]))
         lines.append(f"picture in {given['plot']}")
-    with telling():
-        print("\n".join(lines))
+    tell(cluster_data(given["cluster"]) if as_json else (), lines, as_json)
     return 0
 
 
@@ -155,153 +130,6 @@ def _engine(name: str, gpu: str | None = None) -> EngineConfig:
     made = f"{gpu}_x1"
     cluster = (f"cluster={made}",) if requested_cluster(made) else ()
     return load_config([f"engine={name}", *cluster, "out=unused"], "simulate").engine
-
-
-def _one(given: dict[str, str], engine: EngineConfig) -> list[str]:
-    """The long answer for one combination."""
-    found = _combination(given, engine)
-    lines = [found.head]
-    for label, paragraphs in found.sections.items():
-        lines += _section(label, paragraphs)
-    return lines
-
-
-@dataclass(frozen=True, slots=True)
-class _Combination:
-    """What is known of one: ``head`` names it, ``sections`` are paragraphs by label."""
-
-    head: str
-    numbers: dict[str, Any]
-    sections: dict[str, list[str]]
-
-
-def _combination(given: dict[str, str], engine: EngineConfig) -> _Combination:
-    gpu, llm = load_gpu(given["gpu"]), load_llm(given["model"])
-    engine = _engine(engine.name, gpu.name)
-    tp = _tp(given, gpu, llm, engine)
-    llm.require_tp(tp)
-    loaded = _loaded(Path(given["profile"])) if "profile" in given else None
-    capacity = kv_memory(engine, gpu, llm, tp)
-    tables = loaded.profile if loaded else None
-    imitated = Imitated(engine.software, engine.version)
-    rungs = rungs_of(gpu, llm, tp, tables, imitated)
-    chosen = chosen_rung(rungs, gpu, llm, tp, tables, imitated)
-    assert chosen.model is not None
-    overhead = overhead_of(engine, chosen.model, llm.layers)
-    evidence = step_evidence(gpu, llm, tp, chosen, tables, imitated)
-    evidence += engine_evidence(gpu, llm, engine, overhead)
-    misfits = _misfits(loaded, gpu, llm, tp, engine) if loaded else []
-    picked = "" if "tp" in given else " (the smallest tp that fits)"
-    sections = {
-        "model": _model_lines(llm),
-        "gpu": _gpu_lines(gpu, chosen),
-        "step times": [*_step_lines(chosen, rungs), *misfits],
-        "ladder": [_rung_line(rung, chosen, gpu, llm, tp) for rung in rungs],
-        "kv memory": [f"{capacity.tokens} tokens", capacity.arithmetic],
-        "engine": _engine_lines(overhead, engine),
-        "known how": list(evidence_lines(evidence, held_out(chosen, gpu, llm, tp))),
-        "start": list(start_lines(engine, llm, tp)),
-        "sample times": _sample_lines(chosen, capacity, overhead),
-    }
-    numbers = {
-        "model": llm.name, "gpu": gpu.name, "tp": tp, "engine": engine.name, "step_time": chosen.kind,
-        "kv_tokens": capacity.tokens, "weight_bytes": llm.weight_bytes,
-        "kv_bytes_per_token": llm.kv_bytes_per_token,
-    }  # fmt: skip
-    return _Combination(f"{llm.name} on {tp} x {gpu.name}{picked}, engine {engine.name}", numbers, sections)
-
-
-def _tp(given: dict[str, str], gpu: Gpu, llm: LlmShape, engine: EngineConfig) -> int:
-    """The given size, else the smallest that fits, else one for which the memory's refusal is right."""
-    if "tp" not in given:
-        return smallest_for(gpu, llm, engine) or 1
-    text = given["tp"]
-    if not _GPUS.fullmatch(text):
-        raise UserError(f"tp={echo(text)} is no number of GPUs: write a whole one, such as tp=1")
-    return int(text)
-
-
-def _loaded(path: Path) -> LoadedProfile | LoadedSteps:
-    """A file of operation tables, or a folder of whole steps."""
-    return read_step_profile(path) if is_step_profile(path) else load_profile(path)
-
-
-def _misfits(
-    loaded: LoadedProfile | LoadedSteps, gpu: Gpu, llm: LlmShape, tp: int, engine: EngineConfig
-) -> list[str]:
-    """What a run says of a profile that the engine's version or the model's width does not fit."""
-    stamp, version = loaded.profile.stamp, engine.version
-    problems = profile_problems(stamp, gpu.name, llm.name, tp, engine.software, version, precision_of(llm))
-    if not problems:
-        return []
-    return [f"the profile does not fit: {'; '.join(problems)}; a run needs engine.profile_force=true"]
-
-
-def _model_lines(llm: LlmShape) -> list[str]:
-    width = llm.bytes_per_parameter
-    return [
-        f"{llm.parameters / 1e9:.2f} billion parameters, {llm.weight_bytes / 1e9:.2f} GB at {width} bytes "
-        f"each; {llm.kv_bytes_per_token} bytes of KV per token; contexts up to {llm.max_context_tokens}",
-        llm.source,
-    ]
-
-
-def _gpu_lines(gpu: Gpu, chosen: Rung) -> list[str]:
-    """The sources only if those of the step times do not name them again, as the roofline's do."""
-    assert chosen.model is not None
-    lines = [
-        f"{gpu.memory_bytes / 1e9:.2f} GB usable, {gpu.memory_bandwidth_bytes_per_s / 1e9:.0f} GB/s, "
-        f"{gpu.flops_per_s / 1e12:.1f} TFLOP/s dense",
-    ]
-    return lines if gpu.source in chosen.model.source else [*lines, gpu.source]
-
-
-def _step_lines(chosen: Rung, rungs: Sequence[Rung]) -> list[str]:
-    model = chosen.model
-    assert model is not None
-    limits = model.limits
-    better = [rung.kind for rung in rungs[: rungs.index(chosen)]]
-    why = f"no {' and no '.join(better)} for this combination" if better else "the best rung there is"
-    return [
-        f"{chosen.kind}, because {why}" if better else f"{chosen.kind}, {why}",
-        f"source: {model.source}",
-        f"error: {model.error_band}",
-        f"range of a run: {model.errors.told()}",
-        *model.labels,
-        f"valid up to {limits.max_decode_sequences} decoding sequences, {limits.max_context_tokens} tokens "
-        f"of context in all, {limits.max_prefill_tokens} prompt tokens per step, prompts of "
-        f"{limits.prompt_tokens} tokens",
-    ]
-
-
-def _rung_line(rung: Rung, chosen: Rung, gpu: Gpu, llm: LlmShape, tp: int) -> str:
-    if rung.model is not None:
-        return f"{rung.kind}: available{', used' if rung == chosen else ''}"
-    return f"{rung.kind}: not available; {rung.remedy(gpu.name, llm, tp)}"
-
-
-def _engine_lines(overhead: EngineOverhead, engine: EngineConfig) -> list[str]:
-    graphs = ", small batches padded to the captured sizes" if engine.overhead.cuda_graphs else ""
-    return [
-        f"{overhead.step_s * 1e3:g} ms added to every step, {overhead.per_sequence_s * 1e6:g} us per sequence"
-        f"{graphs}; source: {overhead.source}",
-        f"range of a run: {overhead.ends()[2]}",
-        f"at most {engine.max_num_seqs} sequences and {engine.max_num_batched_tokens} tokens in a step",
-    ]
-
-
-def _sample_lines(chosen: Rung, capacity: KvCapacity, overhead: EngineOverhead) -> list[str]:
-    assert chosen.model is not None
-    step, tokens = EngineStepModel(chosen.model, overhead), SAMPLE_CONTEXT_TOKENS
-    times = [(f"prefill of {tokens} tokens", prefill_s(step, tokens), tokens)]
-    for count in SAMPLE_DECODES:
-        label = f"decode of {count} at context {tokens}"
-        times.append((label, decode_s(step, count, count * tokens), count * tokens))
-    lines = []
-    for label, seconds, needed in times:
-        shown = "outside the valid range" if seconds is None else f"{seconds * 1e3:9.3f} ms"
-        lines.append(f"{label:<30}{shown}{' (more than the KV memory holds)' * (needed > capacity.tokens)}")
-    return lines
 
 
 def _section(label: str, paragraphs: Iterable[str]) -> list[str]:

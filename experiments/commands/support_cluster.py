@@ -4,7 +4,7 @@ import math
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import Final
+from typing import Any, Final
 
 from experiments.report.number_text import number
 from hwmodels.topology.cluster_file import load_cluster
@@ -41,6 +41,30 @@ def cluster_lines(name: str) -> list[str]:
         *_section("efficiency", _efficiency_lines(topology)),
         *_section("latency", _latency_lines(topology)),
     ]
+
+
+def cluster_data(name: str) -> dict[str, Any]:
+    """The same for programs: sizes, links by kind, and the ways of one load. Rates are those reached."""
+    topology = build(load_cluster(name))
+    spec = topology.spec
+    kinds = {link.kind: link for link in reversed(topology.links)}
+    count = Counter(link.kind for link in topology.links)
+    links = {
+        kind: {
+            "links": count[kind], "shared_by": shared_by(topology, kind),
+            "capacity_bytes_per_s": kinds[kind].capacity_bytes_per_s,
+            "rate_bytes_per_s": kinds[kind].rate_bytes_per_s,
+        }
+        for kind in _kinds(topology)
+    }  # fmt: skip
+    paths = {
+        label: {"rate_bytes_per_s": topology.rate_bytes_per_s(path), "latency_s": topology.latency_s(path)}
+        for label, path in example_paths(topology)
+    }
+    return {
+        "cluster": spec.name, "source": spec.source, "hosts": spec.hosts, "gpus_per_host": spec.gpus_per_host,
+        "gpu": spec.gpu, "host_memory_bytes": spec.host_memory_bytes, "links": links, "paths": paths,
+    }  # fmt: skip
 
 
 def example_paths(topology: Topology) -> Iterator[tuple[str, Path]]:

@@ -2,7 +2,7 @@
 
 import textwrap
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from experiments.build.hardware import kv_memory
 from experiments.commands.support_rungs import chosen_rung, ladder, rungs_of
@@ -50,6 +50,21 @@ def listing(gpus: Sequence[Gpu], llms: Sequence[LlmShape], engine: EngineConfig)
                 why = "no step times without a profile" if fits else f"does not fit on {_ALL_GPUS}"
                 rows.append([llm.name, gpu.name, "-", why])
     return aligned(rows)
+
+
+def listing_data(gpus: Sequence[Gpu], llms: Sequence[LlmShape], engine: EngineConfig) -> list[dict[str, Any]]:
+    """The lines of ``listing`` for programs; of a combination that cannot be run only its names."""
+    found: list[dict[str, Any]] = []
+    for llm in llms:
+        for gpu in gpus:
+            names = {"model": llm.name, "gpu": gpu.name}
+            rungs = _rungs_by_tp(gpu, llm, engine)
+            found += [
+                {**names, "tp": tp, "step_time": kind, "error": error,
+                 "kv_tokens": kv_memory(engine, gpu, llm, tp).tokens}
+                for kind, tp, error in rungs
+            ] or [names]  # fmt: skip
+    return found
 
 
 def aligned(rows: Sequence[Sequence[str]], gap: int = 2) -> list[str]:

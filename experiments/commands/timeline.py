@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from experiments.commands.process import telling
+from experiments.commands.flags import asked_for_json
+from experiments.commands.process import tell, telling
 from serving.vocabulary.errors import UserError
 
 USAGE: Final = """servetwin timeline: what every instance, load and transfer did when, for https://ui.perfetto.dev
@@ -25,6 +26,9 @@ def timeline(words: Sequence[str]) -> int:
         return 0 if words else 2
     from experiments.report.timeline import write_timeline
 
+    words, as_json = asked_for_json(words)
+    if not words:
+        raise UserError("timeline takes one folder: write servetwin timeline DIR with the out= of a run")
     out = "timeline.json.gz"
     for word in words[1:]:
         if not word.startswith("out=") or not word[4:]:
@@ -35,6 +39,6 @@ def timeline(words: Sequence[str]) -> int:
         count = write_timeline(Path(words[0]), path)
     except OSError as error:
         raise UserError(f"out={out} cannot be written ({error.strerror}): write another path") from error
-    with telling():
-        print(f"{count} slices in {path}: open it on https://ui.perfetto.dev")
+    line = f"{count} slices in {path}: open it on https://ui.perfetto.dev"
+    tell({"slices": count, "file": str(path)}, [line], as_json)
     return 0

@@ -2,11 +2,12 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from experiments.commands.flags import asked_for_json
-from experiments.commands.process import telling
+from experiments.commands.process import tell, telling
 from experiments.commands.verbs import by_verb
 from experiments.config.overrides import Wanted, echo
 from experiments.run.progress import progress_bar
@@ -76,6 +77,7 @@ def _fetch(words: Sequence[str]) -> int:
     from traces.fetching.sources import source_of, terms
     from traces.synthetic.registry import SYNTHETIC
 
+    words, as_json = asked_for_json(words)
     if not words or "=" in words[0]:
         raise UserError("servetwin traces fetch lacks a name: write one of servetwin traces list")
     folder = "data"
@@ -95,9 +97,10 @@ def _fetch(words: Sequence[str]) -> int:
             if empty.is_dir() and not any(empty.iterdir()):
                 empty.rmdir()
         raise
-    with telling(f"; the file is in {path}"):
-        print(f"{path}: {path.stat().st_size:,} bytes, sha256 as pinned")
-        print(terms(source))
+    size = path.stat().st_size
+    found = {"file": str(path), "bytes": size, "licence": source.licence, "citation": source.citation}
+    lines = (f"{path}: {size:,} bytes, sha256 as pinned", terms(source))
+    tell(found, lines, as_json, f"; the file is in {path}")
     return 0
 
 
@@ -133,10 +136,11 @@ def _describe(words: Sequence[str]) -> int:
 def _convert(words: Sequence[str]) -> int:
     from experiments.commands.trace_words import trace_words
 
+    words, as_json = asked_for_json(words)
     given = trace_words("convert", words, _OUT_KEYS, changes=False)
     write, target = _writer(given, "convert")
-    workload = _changed(given)
-    _write(given, write, workload, target)
+    found, lines = _written(given, write, _changed(given), target)
+    tell(found, lines, as_json, f"; the requests are in {target}")
     return 0
 
 
@@ -147,18 +151,26 @@ def _sample(words: Sequence[str]) -> int:
     from traces.counts import arrival_counts, count_statistics, expected_under_thinning
     from traces.description import describe
 
+    words, as_json = asked_for_json(words)
     given = trace_words("sample", words, _OUT_KEYS, changes=True)
     write, target = _writer(given, "sample")
     source = selected(given.trace, given.seed)
     sample = finished(given.trace, given.seed, source)
-    _write(given, write, sample, target)
+    found, lines = _written(given, write, sample, target)
     counts, scale = arrival_counts(source), given.trace.rate_scale
     same_axis = given.trace.time_compression == 1 and given.trace.limit is None
     after = arrival_counts(sample, bins_of=source if same_axis else None)
     expected = {} if scale is None or scale >= 1 else expected_under_thinning(counts, scale, given.seed)
+    described, before, left = describe(sample), count_statistics(counts), count_statistics(after)
+    if as_json:
+        bursts = {"source": asdict(before), "sample": asdict(left)}
+        bursts["expected"] = {name: asdict(one) for name, one in expected.items()}
+        tell({**found, "description": described.as_dict(), "bursts": bursts}, (), as_json)
+        return 0
+    tell(found, lines, as_json, f"; the requests are in {target}")
     with telling():
-        print_description(describe(sample))
-        print_comparison(count_statistics(counts), count_statistics(after), expected, scale)
+        print_description(described)
+        print_comparison(before, left, expected, scale)
     return 0
 
 
@@ -183,17 +195,17 @@ def _writer(given: "TraceWords", verb: str) -> tuple[Callable[..., tuple[str, ..
     return writer_named(name), target
 
 
-def _write(
+def _written(
     given: "TraceWords", write: Callable[..., tuple[str, ...]], workload: "Workload", target: Path
-) -> None:
+) -> tuple[dict[str, Any], list[str]]:
+    """Write the file: what was written for programs, and lines for people."""
     options: dict[str, Any] = {"overwrite": given.other.get("overwrite", False)}
     if given.other.get("exact"):
         options["exact"] = True
     lost = write(workload, target, **options)
-    with telling(f"; the requests are in {target}"):
-        print(f"{len(workload):,} requests in {target}")
-        for label in (*(lost or ()), *_not_in_the_file(workload, target, given.other.get("to"))):
-            print(f"  {label}")
+    labels = [*(lost or ()), *_not_in_the_file(workload, target, given.other.get("to"))]
+    found = {"requests": len(workload), "file": str(target), "remarks": labels}
+    return found, [f"{len(workload):,} requests in {target}", *(f"  {label}" for label in labels)]
 
 
 def _not_in_the_file(workload: "Workload", target: Path, to: str | None) -> list[str]:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from experiments.commands.flags import asked_for_json
 from experiments.commands.process import telling
 from experiments.config.overrides import closest, echo
 from serving.vocabulary.errors import UserError
@@ -17,10 +18,11 @@ def by_verb(
 
     Raises UserError for a verb there is not.
     """
-    if not words or any(word in _ASKING for word in words):
+    rest, _ = asked_for_json(words)
+    if not rest or any(word in _ASKING for word in rest):
         with telling():
             print(usage, end="")
-        return 0 if words else 2
+        return 0 if rest else 2
     if words[0] not in verbs:
         near = closest(words[0], verbs) or " | ".join(verbs)
         raise UserError(f"there is no command '{command} {echo(words[0])}': write servetwin {command} {near}")

@@ -54,6 +54,13 @@ def as_json(figure: Figure, command: str, commit: str | None, runs: Sequence[str
     return json.dumps(data, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
 
 
+def as_data(figures: Sequence[Figure]) -> dict[str, Any]:
+    """All figures for programs: the counts of verdicts, then the rows of each."""
+    rows = {figure.name: [_finite(asdict(row)) for row in figure.rows] for figure in figures}
+    titles = {figure.name: figure.title for figure in figures}
+    return {"counts": counts(figures), "titles": titles, "rows": rows}
+
+
 def heading(figures: Sequence[Figure]) -> str:
     """What stands above everything: the counts of all rows by what they are held against, then by figure."""
     lines = [tally(figures)]

@@ -166,7 +166,7 @@ def test_what_cannot_be_calibrated_is_refused_before_a_worker_starts(
 def test_a_real_run_is_repeated_into_folders_beside_each_other(monkeypatch: Any) -> None:
     outs: list[str] = []
 
-    def once(config: Any) -> int:
+    def once(config: Any, as_json: bool) -> int:
         outs.append(config.out)
         return 4 if len(outs) == 1 else 0
 
