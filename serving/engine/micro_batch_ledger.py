@@ -23,10 +23,11 @@ class MicroBatchLedger(KvLedger):
     @property
     def free_blocks(self) -> int:
         """Blocks that no request holds."""
-        free = self.total_blocks - self._reserved
+        free = total = self.total_blocks
+        free -= self._reserved
         for clock in self.clocks:
             if clock.decoding:
-                free -= clock.total_blocks - clock.free_blocks
+                free -= total - clock.free_blocks
         return free
 
     def held_blocks(self, request: int) -> int:

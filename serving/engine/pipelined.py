@@ -8,7 +8,7 @@ computed the end of its prompt. What arrives is seen when the next step ends, un
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 
 from serving.engine.batch_answers import idle_with_work
@@ -30,6 +30,23 @@ def in_steps(chunks_of: list[tuple[Chunk, ...]]) -> set[int]:
     return {chunk[0] for chunks in chunks_of for chunk in chunks}
 
 
+def turned(queue: Iterable[int], steps: int, count: int) -> tuple[int, ...]:
+    """The queue of batches after so many steps, at the end of each of which the same batch begins another.
+
+    Where the scheduler is called and finds nothing to schedule, its empty answer takes a place in the queue
+    until what is before it has ended.
+    """
+    found = deque(queue)
+    for _ in range(steps):
+        found.append(found.popleft())
+        if len(found) < count and found[0] != EMPTY:
+            found.append(EMPTY)
+        while found[0] == EMPTY:
+            found.popleft()
+            found.append(EMPTY)
+    return tuple(found)
+
+
 class PipelinedEngine(Engine):
     """``in_flight``: which micro-batches have a step in progress.
 
@@ -41,8 +58,10 @@ class PipelinedEngine(Engine):
         "_batch_tokens",
         "_chunks_of",
         "_count",
+        "_goes_on",
         "_memory",
         "_queue",
+        "_turned",
         "_unscheduled",
         "_views",
         "in_flight",
@@ -69,6 +88,8 @@ class PipelinedEngine(Engine):
         self._chunks_of: list[tuple[Chunk, ...]] = [()] * (stages + 1)
         self.in_flight = [False] * (stages + 1)
         self._queue: deque[int] = deque()  # what was scheduled and not answered, by its micro-batch
+        self._turned: dict[tuple[int, ...], tuple[int, ...]] = {}  # what becomes of it after so many steps
+        self._goes_on = False  # whether a micro-batch goes on by itself when a request of it ends
         self._views = [
             ReplicaView(
                 self.running,
@@ -84,23 +105,33 @@ class PipelinedEngine(Engine):
         """The step of a micro-batch has ended, and maybe some of others before it."""
         if self.epoch > event.epoch:
             return  # from before the replica was lost
-        batch, finished = event.micro_batch, event.finished
+        batch, finished, memory, chunks_of = event.micro_batch, event.finished, self._memory, self._chunks_of
         assert self.in_flight[batch], "a micro-batch reports a step that nobody asked for"
-        for clock, steps in zip(self._memory.clocks, event.batch_steps):
-            clock.steps_done += steps
-        self.in_flight[batch] = False
-        self._answered(batch, sum(event.batch_steps))
-        chunks, self._chunks_of[batch] = self._chunks_of[batch], ()
-        for request, start, tokens in chunks:
-            progress = self.running[request]
-            if start + tokens == progress.known_tokens:
-                del self.prefilling[request]
-                if request not in finished:
-                    self._memory.decode_in(batch, request, progress.known_tokens + 1)
+        for other, steps in enumerate(event.batch_steps):
+            if steps:
+                memory.clocks[other].steps_done += steps
+                if chunks_of[other]:
+                    self._computed(other, steps - 1, finished)
         for request in finished:
             del self.running[request]
-            self._memory.release(request)
+            memory.release(request)
+        if event.running:
+            self._turn(sum(event.batch_steps))
+            return
+        self.in_flight[batch] = False
+        self._turn(sum(event.batch_steps) - 1)
+        assert self._queue.popleft() == batch, "micro-batches end in the order in which they began"
         self._choose(batch, actions)
+
+    def _computed(self, batch: int, steps: int, finished: tuple[int, ...]) -> None:
+        """The prompts of its step are computed; so many steps have decoded after it."""
+        for request, start, tokens in self._chunks_of[batch]:
+            known = self.running[request].known_tokens
+            if start + tokens == known:
+                del self.prefilling[request]
+                if request not in finished:
+                    self._memory.decode_in(batch, request, known + 1 + steps)
+        self._chunks_of[batch] = ()
 
     def lose(self, actions: list[Action], cause: str) -> list[int]:
         """Everything this replica held is gone; returns the requests that fail with it."""
@@ -144,9 +175,12 @@ class PipelinedEngine(Engine):
             return
         self._interruptible = not self.waiting
         self.state = EngineState.RUNNING
-        steps, presses = 1, self._presses()
-        if presses and not begun:  # what was allowed to the others was allowed before
-            self.cut_run(actions)
+        steps, presses, waits = 1, self._presses(), bool(self.waiting)
+        if not begun:  # what was allowed to the others was allowed before
+            if presses or (waits and self._goes_on):
+                self.cut_run(actions)
+            return
+        self._goes_on = not (presses or waits)
         if self.coalesce and not presses:
             joining = len(self.prefilling) - len(self._unscheduled)
             steps = rounds_left(self._memory, self.in_flight, joining)
@@ -158,30 +192,26 @@ class PipelinedEngine(Engine):
                     answer.chunks,
                     answer.decode,
                     steps,
-                    True,
+                    not self._goes_on,
                     answer.reason,
                     micro_batch=one,
                 )
             )
 
-    def _answered(self, batch: int, steps: int) -> None:
-        """So many steps have ended, that of ``batch`` last; all others began another one at once.
-
-        Where the scheduler is called and finds nothing to schedule, its empty answer takes a place in the
-        queue until what is before it has ended.
-        """
+    def _turn(self, steps: int) -> None:
+        """So many steps have ended, and each micro-batch began another one at once."""
         queue = self._queue
         around = len(queue) - queue.count(EMPTY)
         if steps > _ROUNDS * self._count + around:
             steps -= (steps - _ROUNDS * self._count) // around * around
-        for _ in range(steps - 1):
-            queue.append(queue.popleft())
-            if len(queue) < self._count and queue[0] != EMPTY:
-                queue.append(EMPTY)
-            while queue[0] == EMPTY:
-                queue.popleft()
-                queue.append(EMPTY)
-        assert queue.popleft() == batch, "micro-batches end in the order in which they began"
+        if steps < 1:
+            return
+        before = (steps, *queue)
+        after = self._turned.get(before)
+        if after is None:
+            after = self._turned[before] = turned(queue, steps, self._count)
+        queue.clear()
+        queue.extend(after)
 
     def _unused(self) -> int:
         """The first micro-batch without requests."""

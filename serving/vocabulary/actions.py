@@ -44,8 +44,8 @@ class Run:
     pass whose inputs are lost reports no step. ``cpu_cores``: that prepare it; 0: as the world has it.
 
     ``micro_batch``: on a replica cut into pipeline stages, which of its micro-batches this is of; its members
-    stay members. ``max_steps`` then holds for every micro-batch in flight, from this moment on; where its
-    memory is parted (virtual engines) for this one alone.
+    stay members. ``max_steps`` and ``until_finish`` then hold for every micro-batch in flight, from this
+    moment on, one with a part of a prompt too; where its memory is parted (virtual engines) for this one.
     ``path``: of a model whose stages are replicas of their own, one of each stage in order. Each step of the
     batch ``micro_batch`` passes them all, ``replica`` first; ``max_steps`` is that batch's alone.
     """

@@ -22,8 +22,9 @@ class Ran:
     (only asynchronous scheduling needs it). ``joins``: for every ``JoinBatch`` since the last report that
     found a run in progress, how many of these steps had run before its requests took part (those that
     the replica had not read yet come with the next report of the run).
-    ``micro_batch``: of a replica cut into pipeline stages, whose step has ended, and which runs no further;
-    ``batch_steps``: how many steps of each of its micro-batches have ended since the last report.
+    ``micro_batch``: of a replica cut into pipeline stages, whose step has ended, and which runs no further
+    unless ``running``; ``batch_steps``: how many steps of each of its micro-batches have ended since the last
+    report.
     """
 
     replica: int

@@ -4,6 +4,8 @@ from serving.vocabulary.errors import UserError
 from simcore.pipeline.parabola import rounds_not_negative
 from simcore.pipeline.stage_costs import StageCosts, StagePiece
 
+Decodes = tuple[tuple[StagePiece, ...], tuple[int, ...], int, int]
+"""(pieces, hops, sequences, context) of decode steps."""
 Gaps = tuple[int, int, int]
 """(first, slope, count): so many steps, each that much longer than the one before, in fixed point."""
 
@@ -18,8 +20,9 @@ class Lane:
     """
 
     __slots__ = (
-        "_ends_1", "_ends_2", "_kept", "_kept_costs", "_pieces", "_slack", "_slack_1", "_tokens", "context",
-        "costs", "done", "ends", "gaps", "hops", "index", "last", "left", "line", "slopes", "stages", "steps",
+        "_ends_1", "_ends_2", "_kept", "_kept_costs", "_kept_then", "_pieces", "_slack", "_slack_1", "_then",
+        "_tokens", "context", "costs", "done", "ends", "gaps", "hops", "index", "last", "left", "line",
+        "slopes", "stages", "steps",
     )  # fmt: skip
 
     def __init__(self, index: int, stages: int) -> None:
@@ -33,6 +36,7 @@ class Lane:
         self.gaps: list[Gaps] = []
         self._tokens = self.context = 0  # decode steps: sequences, and the context in the next one to begin
         self._pieces: tuple[StagePiece, ...] = ()
+        self._then: Decodes | None = None  # what follows on a step with prompts
         # The same of the two steps before; by how much a step came later to a stage than that was free.
         self.ends = [0] * stages
         self._ends_1 = [0] * stages
@@ -41,13 +45,19 @@ class Lane:
         self._slack_1 = [0] * stages
         self._kept = (0, 0, 0, 0)
         self._kept_costs: tuple[list[int], tuple[int, ...]] = ([], ())
+        self._kept_then: tuple[Decodes, tuple[int, ...]] | None = None
 
     def set_step(self, costs: tuple[int, ...], hops: tuple[int, ...]) -> None:
-        """The next step, which is to be reported."""
+        """The next step, which is to be reported unless it is said what follows (``then_decodes``)."""
         self.costs = list(costs)
         self.slopes = (0,) * self.stages
         self.hops = hops
         self.line, self._tokens = 1, 0
+        self._then = None
+
+    def then_decodes(self, rows: StageCosts, sequences: int, context: int) -> None:
+        """The steps after the next one decode so many sequences."""
+        self._then = (rows.decode(sequences), rows.hops(sequences), sequences, context)
 
     def set_decodes(
         self, rows: StageCosts, sequences: int, context: int, generated: int = 0, token: int = 0
@@ -57,7 +67,7 @@ class Lane:
         ``generated``: what the tokens that they have generated add to the next step, at the last stage, where
         they are sampled; ``token``: each one that comes.
         """
-        self._tokens, self.context = sequences, context
+        self._tokens, self.context, self._then = sequences, context, None
         pieces = rows.decode(sequences)
         self._pieces = with_output(pieces, generated - token * context, token) if token else pieces
         self.hops = rows.hops(sequences)
@@ -65,6 +75,9 @@ class Lane:
 
     def find_line(self) -> None:
         """The costs of the next decode step, by the piece that holds for its context."""
+        if self._then is not None:
+            self._pieces, self.hops, self._tokens, self.context = self._then
+            self._then = None
         context, sequences = self.context, self._tokens
         for limit, intercepts, slopes in self._pieces:
             if context <= limit:
@@ -77,18 +90,27 @@ class Lane:
             f"{self._pieces[-1][0]} its step-time model answers for: write a smaller engine.kv_tokens"
         )
 
+    def told(self) -> None:
+        """The steps that have ended are booked."""
+        self.steps = 0
+        self.gaps = []
+
     def keep(self) -> None:
         """What was done so far is booked; ``back`` returns here."""
         self.steps = 0
         self.gaps = []
         self._kept = (self.done, self.last, self.line, self.context)
         self._kept_costs = (list(self.costs), self.slopes)
+        self._kept_then = None if self._then is None else (self._then, self.hops)
 
     def back(self) -> None:
         """Nothing was done since ``keep``."""
         self.done, self.last, self.line, self.context = self._kept
         costs, self.slopes = self._kept_costs
         self.costs = list(costs)
+        if self._kept_then is not None:
+            self._then, self.hops = self._kept_then
+            self._tokens = 0
         self.left += self.steps
         self.steps = 0
         self.gaps = []
@@ -118,6 +140,19 @@ class Lane:
         self.line -= 1
         self.context += self._tokens
         return work
+
+    def earliest_end(self) -> int:
+        """A time before which the last of the steps that are left surely does not end."""
+        steps, line = self.left - 1, self.line
+        first, slope = sum(self.costs) + sum(self.hops), sum(self.slopes)
+        if self._then is not None and not line:
+            pieces, hops, sequences, context = self._then
+            limit, intercepts, slopes = pieces[0]
+            line = max(0, limit - context + sequences) // sequences
+            first, slope = sum(intercepts) + sum(slopes) * context + sum(hops), sum(slopes) * sequences
+        if line < steps:
+            steps = line
+        return self.done + steps * first + slope * (steps * (steps - 1) >> 1)
 
     def begun(self, steps: int) -> None:
         """So many steps have begun that had not."""

@@ -1,28 +1,44 @@
 """A micro-batch of a pipelined replica: the requests that decode in it, and the run it was asked for."""
 
 from collections.abc import Sequence
+from typing import Final
 
 from serving.vocabulary.actions import Chunk, Run
 from serving.vocabulary.recorder import Recorder
+from serving.vocabulary.units import FRACTION_BITS
 from simcore.pipeline.lane import Gaps, Lane
 from simcore.pipeline.stage_costs import StageCosts
 from simcore.replica.lifetime import Lifetime
 from simcore.replica.resident_requests import ResidentRequests
 
+FOREVER: Final = 1 << 62  # steps
+
 
 class MicroBatch(ResidentRequests):
     """``lane``: its steps as the stages see them. ``chunks``: prompts of the step in progress.
 
-    A step of prompts alone (``Run.decode`` False) leaves out those who decode.
+    A step of prompts alone (``Run.decode`` False) leaves out those who decode. ``goes_on``: a step with
+    prompts is not reported where more are allowed and something decodes after it.
     """
 
-    __slots__ = ("_began_fixed", "_decode_first", "_rows", "chunks", "lane")
+    __slots__ = (
+        "_allowed", "_began_fixed", "_decode_first", "_goes_on", "_rows", "_until_end", "chunks", "lane",
+    )  # fmt: skip
 
     def __init__(
-        self, id: int, index: int, rows: StageCosts, lives: dict[int, Lifetime], recorder: Recorder
+        self,
+        id: int,
+        index: int,
+        rows: StageCosts,
+        lives: dict[int, Lifetime],
+        recorder: Recorder,
+        goes_on: bool = False,
     ) -> None:
         super().__init__(id, lives, recorder, rows)
         self._rows = rows
+        self._goes_on = goes_on and self._largest_context is None
+        self._allowed = 0  # how many steps may still end
+        self._until_end = 1  # while there are prompts: how many before one ends with them
         self._began_fixed = 0
         self._decode_first = True
         self.lane = Lane(index, rows.stages)
@@ -44,48 +60,88 @@ class MicroBatch(ResidentRequests):
             if generated:
                 costs = (*costs[:-1], costs[-1] + generated)
             lane.set_step(costs, self._rows.hops(tokens))
+            self._until_end = self._plan_decodes(run.chunks) if self._goes_on and run.decode else 1
         else:
             if spread:
                 context += self._rows.shift(decoding, spread)
             lane.set_decodes(self._rows, decoding, context, generated, self._output_token)
 
+    def _plan_decodes(self, chunks: Sequence[Chunk]) -> int:
+        """What follows on a step with prompts; returns after how many steps, that one too, a request ends."""
+        lives, decoding = self._lives, self._decoding
+        context = self._context + decoding
+        least = self._ends[0][0] - self._steps_done if decoding else FOREVER
+        for request, start, tokens in chunks:
+            life = lives[request]
+            known = life.request.prompt_tokens + life.generated
+            if start + tokens == known:
+                decoding += 1
+                context += known + 1
+                least = min(least, life.output_tokens - life.generated)
+        if not decoding:
+            return 1
+        if least > 1:
+            self.lane.then_decodes(self._rows, decoding, context)
+        return least
+
     def allow(self, steps: int) -> None:
-        """So many steps may end from now on, fewer where a request ends before or a prompt is computed."""
-        if self.chunks:
-            self.lane.left = 1
-            return
-        missing = self._ends[0][0] - self._steps_done
+        """So many steps may end from now on, fewer where a request ends before."""
+        self._allowed = steps
+        missing = self._until_end if self.chunks else self._ends[0][0] - self._steps_done
         self.lane.left = missing if missing < steps else steps
+
+    def decode_on(self, boundary_fixed: int) -> bool:
+        """A request has ended: those left go on with what is allowed. Returns whether there are any."""
+        if self._allowed < 1 or not self._decoding or not self._goes_on:
+            return False
+        self.lane.last = self._began_fixed = boundary_fixed
+        self.lane.set_decodes(self._rows, self._decoding, self._context)
+        self.allow(self._allowed)
+        return True
 
     def book(self, finished: list[int]) -> int:
         """The steps of its lane have ended, the prompts of the last one too; returns how many those are."""
         lane = self.lane
-        steps, decoding = lane.steps, self._decoding
-        if not steps:
+        told, gaps = lane.steps, lane.gaps
+        if not told:
             return 0
-        chunks, end_fixed = self.chunks, lane.last
-        if decoding and (self._decode_first or not chunks):
+        steps, chunks = told, self.chunks
+        self._allowed -= steps
+        if chunks:
+            self._book_prompts(chunks, gaps[0][0], finished)
+            steps, gaps = steps - 1, gaps[1:]
+        decoding = self._decoding
+        if steps and decoding:
             if self._delayed_groups:
-                self._end_wait(lane.gaps, decoding)
+                self._end_wait(gaps, decoding)
             else:
-                for first, slope, count in lane.gaps:
+                for first, slope, count in gaps:
                     self._gaps(first, slope, count, decoding)
             self._steps_done += steps
             self._context += steps * decoding
-        if chunks:
-            self.chunks = ()
-            lives = self._lives
-            for request, start, tokens in chunks:
-                life = lives[request]
-                if start + tokens == life.request.prompt_tokens + life.generated:
-                    self._sample(life, end_fixed, finished, False)
-            if not self._decode_first:
-                joined = self._decoding - decoding
-                self._delayed.residents_skipped(self._began_fixed, end_fixed, decoding, joined)
         if self._ends and self._ends[0][0] <= self._steps_done:
-            self._finish_decodes(finished, end_fixed >> 24)
+            self._finish_decodes(finished, lane.last >> FRACTION_BITS)
         finished.sort()
-        return steps
+        return told
+
+    def _book_prompts(self, chunks: Sequence[Chunk], wait: int, finished: list[int]) -> None:
+        """The step with prompts has ended, so long after it began."""
+        decoding, end_fixed, lives = self._decoding, self._began_fixed + wait, self._lives
+        self.chunks = ()
+        if decoding and self._decode_first:
+            if self._delayed_groups:
+                self._delayed.end(end_fixed)
+            else:
+                self._gaps(wait, 0, 1, decoding)
+            self._steps_done += 1
+            self._context += decoding
+        for request, start, tokens in chunks:
+            life = lives.get(request)  # None: its last chunk was in another batch, and all it wanted
+            if life is not None and start + tokens == life.request.prompt_tokens + life.generated:
+                self._sample(life, end_fixed, finished, False)
+        if not self._decode_first:
+            joined = self._decoding - decoding
+            self._delayed.residents_skipped(self._began_fixed, end_fixed, decoding, joined)
 
     def _end_wait(self, gaps: Sequence[Gaps], decoding: int) -> None:
         """The first of these steps ends the wait of those whom steps of prompts have left out."""

@@ -1,9 +1,10 @@
 """A replica cut into stages, in virtual time: up to as many batches in flight as it has stages.
 
-It reports where something is to be decided (a request ends, a prompt is computed, the steps allowed are done,
-an interrupt), and then tells the steps of all batches since its last report. Between two reports all goes its
-way in the ``FlowShop``, which is asked in advance when the next one is due; an interrupt makes it go back to
-the last one and come to an earlier end.
+It reports where a request ends, the steps allowed are done, or after an interrupt, and then tells the steps
+of all batches since its last report. Where nothing is to be decided the batch of a request that has ended
+goes on at once (``Run.until_finish``). Between two reports all goes its way in the ``FlowShop``, which is
+asked when the next one may be due, or at an interrupt: then for the next end of a step. What was found out
+before that, of the time after it, is taken back.
 """
 
 from collections.abc import Callable
@@ -28,8 +29,10 @@ class PipelinedReplica:
     __slots__ = (
         "_alone",
         "_batches",
-        "_boundary", "_cut",
+        "_boundary",
+        "_cut",
         "_epoch",
+        "_goes_on",
         "_lost",
         "_machine",
         "_reporting",
@@ -62,12 +65,14 @@ class PipelinedReplica:
         self.id = machine.id
         self._machine = machine
         self.shop = FlowShop(rows.stages)
-        self._batches = [MicroBatch(machine.id, index, rows, lives, recorder) for index in range(rows.stages)]
+        self._batches = [
+            MicroBatch(machine.id, index, rows, lives, recorder, not alone) for index in range(rows.stages)
+        ]
         for batch in self._batches:
             batch.preemption_losses = machine.preemption_losses
         self._timer = Timer(env, timer_rank, self.due)
         self._tell = tell
-        self._telling = self._cut = self._lost = False
+        self._telling = self._cut = self._lost = self._goes_on = False
         self._boundary = 0  # when the step that is reported ended
         self._reporting = -1  # the batch whose step is to be reported next
         self._epoch = 0
@@ -79,16 +84,14 @@ class PipelinedReplica:
         """A batch enters the stages; the steps that are allowed are allowed to all, unless it is alone."""
         if self._lost:
             return  # it will be told so next
-        order = self.shop.order
         if not self._telling:
-            if order or self._reporting >= 0:  # another has begun at this moment, and was planned alone
-                self.shop.back()
-                order = self.shop.order
+            self._take_back()  # another has begun at this moment, and was planned alone
             self._boundary = now_ns << FRACTION_BITS
         if self._since < 0:
             self._since = self._boundary
         self._epoch = run.epoch
-        batch = self._batches[run.micro_batch]
+        batch, order = self._batches[run.micro_batch], self.shop.order
+        self._goes_on = not run.until_finish
         assert batch.lane not in order, "one step of a batch at a time"
         batch.begin(run, self._boundary)
         self.shop.enter(batch.lane, self._boundary)
@@ -102,10 +105,9 @@ class PipelinedReplica:
 
     def interrupt(self, now_ns: int, action: Interrupt) -> None:
         """The next step to end is reported."""
-        if self._telling:
-            self._cut = True
-        elif self._reporting >= 0:
-            self.shop.back()
+        self._cut = True
+        if not self._telling and (self.shop.order or self._reporting >= 0):
+            self._take_back()
             self._advance(now_ns << FRACTION_BITS)
 
     def preempt(self, action: Preempt) -> None:
@@ -128,7 +130,9 @@ class PipelinedReplica:
     def due(self, now_ns: int) -> None:
         """The next step to be reported may have ended."""
         if self._reporting < 0:
-            return
+            if not self.shop.order:
+                return
+            self._advance(FOREVER)
         batch = self._batches[self._reporting]
         due_ns = batch.lane.done >> FRACTION_BITS
         if now_ns < due_ns:
@@ -140,13 +144,18 @@ class PipelinedReplica:
             one.book(finished if one is batch else others) if one.lane.steps else 0 for one in self._batches
         ]
         assert not others, "a request ended without a report"
-        for one in self._batches:
-            one.lane.keep()
         self.steps += sum(steps)
-        self._boundary = batch.lane.done
+        self._boundary = boundary = batch.lane.done
         index, self._reporting = self._reporting, -1
+        batch.lane.told()
+        running = self._goes_on and not self._cut and batch.decode_on(boundary)
+        if running:
+            self.shop.enter(batch.lane, boundary)
+        self._cut = False
         self._telling = True
-        report = Ran(self.id, self._epoch, steps[index], tuple(finished), False, -1, (), index, tuple(steps))
+        report = Ran(
+            self.id, self._epoch, steps[index], tuple(finished), running, -1, (), index, tuple(steps)
+        )
         self._tell(now_ns, report)
         self._telling = False
         if self._lost:
@@ -156,10 +165,21 @@ class PipelinedReplica:
         else:
             self._pause(self._boundary)
 
+    def _take_back(self) -> None:
+        """What was planned since the last report has not happened."""
+        if self._reporting >= 0:
+            self.shop.back()
+            self._reporting = -1
+
     def _plan(self) -> None:
-        self.shop.keep()
-        cut, self._cut = self._cut, False
-        self._advance(self._boundary if cut else FOREVER)
+        """All is booked: when the next report is due is looked at when it may be."""
+        shop = self.shop
+        shop.keep()
+        if self._cut:
+            self._advance(self._boundary)
+            return
+        due_fixed = min([lane.earliest_end() for lane in shop.order])
+        self._timer.at(due_fixed >> FRACTION_BITS)
 
     def _advance(self, until_fixed: int) -> None:
         lane = self.shop.advance(until_fixed)

@@ -134,6 +134,24 @@ def test_events_do_not_grow_with_the_output(micro_batches: int) -> None:
     assert few == many
 
 
+def test_prompts_that_are_computed_and_requests_that_end_need_no_new_run() -> None:
+    """Where nobody waits: it comes, is taken in at the end of a step, and ends."""
+    requests = ((0, 8, 400, 400), *[(9_000 * number, 30, 40, 40) for number in range(1, 41)])
+    case = Case("chunked", 1, 16, 10_000, 0, 8, 64, "round_robin", requests, FLAT)
+    _, _, checked, events = simulate(case, ToyStages((FLAT,) * 3, 0, 0))
+    assert events <= 3 * len(requests)
+    runs = sum([text.count('["run",') for text in checked.lines])
+    assert runs <= len(requests) + 3
+    assert_same(case, ToyStages((FLAT,) * 3, 0, 0))
+
+
+def test_a_request_that_ends_with_its_prompt_had_chunks_in_batches_that_are_booked_later() -> None:
+    """The first micro-batch is empty again when the second takes the first chunk: it gets the last one."""
+    requests = ((0, 1, 30, 30), (1, 64, 60, 60), (80_000, 100, 1, 1))
+    case = Case("chunked", 1, 16, 10_000, 0, 8, 64, "round_robin", requests, FLAT)
+    assert_same(case, ToyStages((FLAT,) * 2, 0, 0))
+
+
 def test_reports_and_runs_of_micro_batches_come_back_from_the_journal() -> None:
     run = Run(3, 0, ((1, 0, 5),), True, 7, True, "chunked", micro_batch=2)
     ran = Ran(3, 0, 4, (1,), False, -1, (), 2, (1, 0, 4))
