@@ -12,7 +12,7 @@ PARALLEL := -n $(WORKERS) --maxprocesses 8 --dist loadscope
 # Processes that tests start read what the first of them compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run fast wheel test test-real test-simgrid explore same mutants laws lint bench bench-check lock clean
+.PHONY: run fast wheel test test-real test-nixl test-simgrid explore same mutants laws lint bench bench-check lock clean
 
 run: $(VENV)/.installed
 	@sh scripts/first_run.sh $(BIN) $(OUT)
@@ -31,6 +31,14 @@ test: $(VENV)/.test
 
 test-real: $(VENV)/.real
 	$(BIN)/python -m pytest -m real
+
+# NIXL beside the environment, without the CUDA packages that it names: its wheel brings UCX with it.
+$(VENV)/.nixl: $(VENV)/.real
+	@$(PIP) --no-deps --target $(VENV)/nixl nixl nixl-cu13
+	@touch $@
+
+test-nixl: $(VENV)/.nixl
+	PYTHONPATH=$(CURDIR)/$(VENV)/nixl:$$PYTHONPATH $(BIN)/python -m pytest -k nixl -m "real or not real" tests/realexec tests/experiments/test_transport.py
 
 # SimGrid is Debian's python3-simgrid: SERVETWIN_SIMGRID_PYTHON is an interpreter that can import it.
 test-simgrid: $(VENV)/.test

@@ -3,7 +3,8 @@
 Pulls MB (256) from a process that serves an arena, and in turn with it measures raw rates by programs that
 use nothing of ours. For TCP: a process that sends so many bytes of its memory over loopback to one that
 receives them into its own, and beside it ("cached") one that sends the same 1 MB again and again into the
-same 1 MB, which never leaves the processor's cache. For shared memory: a copy between two mapped blocks.
+same 1 MB, which never leaves the processor's cache; NIXL stands beside the same two. For shared memory: a
+copy between two mapped blocks.
 """
 
 import json
@@ -18,7 +19,7 @@ import numpy as np
 from benchmarks.command import command, count
 from realexec.memory.arena import Arena
 from realexec.transports.base import Link, Segment
-from realexec.transports.registry import TRANSPORTS
+from realexec.transports.registry import TRANSPORTS, missing
 from serving.vocabulary.errors import UserError
 
 TURNS = 15
@@ -27,10 +28,10 @@ MB = 1_000_000
 PEER = """
 import json, sys
 from realexec.memory.arena import Arena
-from realexec.transports.registry import TRANSPORTS
+from realexec.transports.registry import opened
 arena = Arena.create(int(sys.argv[2]))
 arena.buffer[:] = bytes(range(256)) * (arena.size_bytes // 256)
-transport = TRANSPORTS[sys.argv[1]](arena)
+transport = opened(sys.argv[1], arena)
 print(json.dumps(transport.address()), flush=True)
 sys.stdin.readline()
 """
@@ -93,7 +94,7 @@ def turns(kind: str, size: int) -> dict[str, list[float]]:
         if bytes(arena.buffer[-256:]) != bytes(range(256)):
             raise RuntimeError(f"{kind} brought other bytes")
         ways = {"pull": lambda: pull(link, size), "raw": lambda: raw_copy_s(mine, theirs)}
-        if kind == "tcp":
+        if kind != "shared_memory":
             ways["raw"] = lambda: raw_loopback_s(size, size)
             ways["cached"] = lambda: raw_loopback_s(size, 1 << 20)
         taken: dict[str, list[float]] = {name: [] for name in ways}
@@ -115,7 +116,11 @@ def main(words: list[str]) -> None:
         raise UserError(f"it takes one number of MB and {words[1]!r} was given too: leave it out")
     size = (count(words[0], "number of MB", "256") if words else 256) * MB // 4096 * 4096
     print(f"{size / MB:.0f} MB, {TURNS} turns, {os.cpu_count()} cores; MB/s of the median turn (of the best)")
+    lacks = missing()
     for kind in TRANSPORTS:
+        if lacks[kind]:
+            print(f"{kind:13s} {lacks[kind]}")
+            continue
         taken = turns(kind, size)
         median = {name: statistics.median(each) for name, each in taken.items()}
         parts = [

@@ -7,7 +7,7 @@ from typing import Any
 
 from realexec.memory.arena import Arena
 from realexec.transports.base import Link, PeerLost, Segment, Transport
-from realexec.transports.registry import TRANSPORTS
+from realexec.transports.registry import opened
 from realexec.transports.shaped import Paths
 
 
@@ -40,7 +40,7 @@ class Peers:
 
     def __init__(self, slot: int, arena: Arena, paths: Paths | None, transport: str) -> None:
         self.slot = slot
-        self._transport: Transport = TRANSPORTS[transport](arena)
+        self._transport: Transport = opened(transport, arena)
         self._paths = paths
         self._addresses: list[Mapping[str, Any]] = []
         self._links: dict[int, Link] = {}

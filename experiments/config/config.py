@@ -16,7 +16,7 @@ Kind = Literal["simulate", "realexec"]
 ESTIMATES: Final = ("model", "artefact")
 STARTS: Final = ("warm", "host", "ssd", "remote")
 FLOAT32: Final = "float32"
-TRANSPORTS: Final = ("shared_memory", "tcp")  # by which real workers read each other's memory
+TRANSPORTS: Final = ("shared_memory", "tcp", "nixl")  # by which real workers read each other's memory
 DTYPES: Final = (FLOAT32, "bfloat16")  # what real workers compute in
 STEP_TIMES: Final = ("auto", "whole_step", "op_table", "linear", "calibrated_roofline", "roofline")
 

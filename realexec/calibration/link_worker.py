@@ -7,7 +7,7 @@ from typing import Any
 from realexec.memory.arena import Arena
 from realexec.messages import Meet, Open, Opened, Pull, Pulled, Ready
 from realexec.transports.base import Link, Segment
-from realexec.transports.registry import TRANSPORTS
+from realexec.transports.registry import opened
 from realexec.worker_process import Control
 
 ENTRY = "realexec.calibration.link_worker:serve"
@@ -21,7 +21,7 @@ def serve(control: Control, start: Mapping[str, Any]) -> None:
     control.send(Ready())
     what = control.recv()
     assert isinstance(what, Open)
-    with Arena.create(what.kv_bytes) as arena, closing(TRANSPORTS[what.transport](arena)) as transport:
+    with Arena.create(what.kv_bytes) as arena, closing(opened(what.transport, arena)) as transport:
         control.send(Opened(transport.address()))
         links: dict[int, Link] = {}
         while True:

@@ -7,19 +7,35 @@ from collections.abc import Callable
 from typing import Final
 
 from realexec.memory.arena import Arena
-from realexec.transports import shared_memory, tcp
+from realexec.transports import nixl, shared_memory, tcp
 from realexec.transports.base import Transport
 from realexec.wire.listener import LOOPBACK
+from serving.vocabulary.errors import UserError
 
 TRANSPORTS: Final[dict[str, Callable[[Arena], Transport]]] = {
     shared_memory.NAME: shared_memory.SharedMemoryTransport,
     tcp.NAME: tcp.TcpTransport,
+    nixl.NAME: nixl.NixlTransport,
 }
+# Those that want a package or a device that not every machine has.
+OPTIONAL: Final = frozenset({nixl.NAME})
 
 
 def missing() -> dict[str, str | None]:
     """For each transport what keeps this machine from it, None where nothing does."""
-    return {shared_memory.NAME: _without_shared_memory(), tcp.NAME: _without_tcp()}
+    return {
+        shared_memory.NAME: _without_shared_memory(),
+        tcp.NAME: _without_tcp(),
+        nixl.NAME: nixl.missing(),
+    }
+
+
+def opened(name: str, arena: Arena) -> Transport:
+    """The transport of this name for an arena; UserError where the machine does not have it."""
+    lack = missing()[name] if name in OPTIONAL else None
+    if lack is not None:
+        raise UserError(f"transport={name} cannot be used here ({lack}); or write transport=tcp")
+    return TRANSPORTS[name](arena)
 
 
 def _without_shared_memory() -> str | None:

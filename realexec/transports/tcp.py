@@ -3,19 +3,17 @@
 A peer proves that it was given the address: a secret of the arena stands in it. The bytes travel as they are.
 """
 
-import secrets
 import struct
 import threading
-import weakref
 from collections.abc import Sequence
 from typing import Any, Final
 
 from realexec.memory.arena import Arena
 from realexec.transports.base import BadSegment, PeerLost, Segment, check_segments
+from realexec.transports.door import Door, Links, enter
 from realexec.wire.channel import Channel
 from realexec.wire.frames import ChannelClosed, Limits, ProtocolError, encoded
-from realexec.wire.handshake import SECRET_BYTES
-from realexec.wire.listener import LOOPBACK, Listener, dial
+from realexec.wire.listener import LOOPBACK
 
 NAME: Final = "tcp"
 # Requests list segments in the payload, 16 bytes each.
@@ -33,56 +31,30 @@ class TcpTransport:
     def __init__(self, arena: Arena, host: str = LOOPBACK, silence_s: float = SILENCE_S) -> None:
         self._arena = arena
         self._silence_s = silence_s
-        self._secret = secrets.token_bytes(SECRET_BYTES)
-        self._lock = threading.Lock()
-        self._serving: set[Channel] = set()
-        self._links: weakref.WeakSet[TcpLink] = weakref.WeakSet()
-        self._closed = False
-        self._listener = Listener(self._secret, self._serve, host, LIMITS)
+        self._links = Links()
+        self._door = Door(self._serve, LIMITS, host)
 
     def address(self) -> dict[str, Any]:
         """Host, port and the secret: whoever has it may read the arena."""
-        size = self._arena.size_bytes
-        return {
-            "transport": NAME, "at": self._listener.address, "secret": self._secret.hex(), "size_bytes": size,
-        }  # fmt: skip
+        return {"transport": NAME, **self._door.address(), "size_bytes": self._arena.size_bytes}
 
     def connect(self, address: dict[str, Any]) -> "TcpLink":
         """One connection."""
-        try:
-            channel = dial(address["at"], bytes.fromhex(address["secret"]), {"reader": True}, LIMITS)
-        except (ChannelClosed, ProtocolError, TimeoutError) as error:
-            raise PeerLost(str(error)) from None
+        channel = enter(address, LIMITS)
         link = TcpLink(self._arena, channel, int(address["size_bytes"]), self._silence_s)
         self._links.add(link)
         return link
 
     def close(self) -> None:
         """Hangs up on every reader, and ends the links made here."""
-        self._listener.close()
-        with self._lock:
-            self._closed = True
-            for channel in self._serving:
-                channel.close()
-        for link in list(self._links):
-            link.close()
+        self._door.close()
+        self._links.close()
 
-    def _serve(self, channel: Channel, _: dict[str, Any]) -> None:
-        """Answer one peer's reads until it goes; runs in a thread of the listener."""
-        with self._lock:
-            if self._closed:
-                channel.close()
-                return
-            self._serving.add(channel)
+    def _serve(self, channel: Channel) -> None:
+        """Answer one peer's reads until it goes."""
         channel.set_buffers(BUFFER_BYTES)
-        try:
-            while True:
-                self._answer(channel, *channel.receive())
-        except (ChannelClosed, ProtocolError):
-            channel.close()
-        finally:
-            with self._lock:
-                self._serving.discard(channel)
+        while True:
+            self._answer(channel, *channel.receive())
 
     def _answer(self, channel: Channel, head: dict[str, Any], packed: bytes) -> None:
         if head.get("type") != "read" or not packed or len(packed) % 16:

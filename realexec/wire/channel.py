@@ -1,6 +1,7 @@
 """A connection that carries whole frames, and bytes behind them where both sides know how many."""
 
 import contextlib
+import select
 import socket
 import threading
 import time
@@ -96,6 +97,17 @@ class Channel:
                 waiting.append(view[now:])
         while waiting:
             self._fill_some(waiting)
+
+    def ready(self, timeout_s: float = 0.0) -> bool:
+        """Whether `receive` has something to take or would tell an end; waits so long for that at most."""
+        if len(self._came) > self._at or self._closed:
+            return True
+        watch = select.poll()
+        try:
+            watch.register(self._socket, select.POLLIN)
+            return bool(watch.poll(timeout_s * 1000))
+        except (OSError, ValueError):  # closed meanwhile
+            return True
 
     def set_buffers(self, size_bytes: int) -> None:
         """How much the system may hold on the way out and in."""

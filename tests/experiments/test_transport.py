@@ -6,6 +6,7 @@ from experiments.build.fleet import transport_of
 from experiments.compose.compose import load_config
 from experiments.compose.resolved import resolved_yaml
 from experiments.config.config import TRANSPORTS
+from realexec.memory.arena import Arena
 from realexec.transports import registry
 from serving.vocabulary.errors import UserError
 
@@ -22,10 +23,24 @@ def test_a_run_names_one_or_has_the_first_that_there_is(monkeypatch: pytest.Monk
         transport_of(shared)
 
 
+def test_a_transport_whose_package_is_missing_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    config = load_config(["out=OUT", "transport=nixl"], "realexec")
+    with pytest.raises(UserError, match="nixl package is not installed: write `pip install nixl`"):
+        transport_of(config)
+    with (
+        Arena.create(1) as arena,
+        pytest.raises(UserError, match=r"nixl`\); or write transport=tcp"),
+    ):
+        registry.opened("nixl", arena)
+
+
 @pytest.mark.parametrize(
     ("kind", "word", "part"),
     [
-        ("realexec", "transport=pigeon", "write one of shared_memory, tcp"),
+        ("realexec", "transport=pigeon", "write one of shared_memory, tcp, nixl"),
         ("simulate", "transport=tcp", "unknown key 'transport'"),
     ],
 )

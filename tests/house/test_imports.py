@@ -71,7 +71,11 @@ CONTRACTS = {
     "simcore": Contract(
         own=names("serving", "hwmodels"), third=names("simpy", "numpy"), no_stdlib=CLOCKS_AND_IO - {"random"}
     ),
-    "realexec": Contract(own=names("serving"), third=names("torch", "transformers", "safetensors", "numpy")),
+    "realexec": Contract(
+        own=names("serving"),
+        third=names("torch", "transformers", "safetensors", "numpy"),
+        named={"nixl": names("realexec.transports.nixl")},
+    ),
     "traces": Contract(
         third=names("numpy", "pandas"),
         lazy=names("pyarrow"),

@@ -16,6 +16,7 @@ from hwmodels.whole_step_error import held_out_whole_steps
 from realexec.calibration.done_log import DoneLog
 from realexec.calibration.grid import Plan, plan_of
 from realexec.calibration.quiet import Spread, noise_of, spread_of
+from realexec.transports.registry import TRANSPORTS
 from serving.vocabulary.errors import UserError
 from tests.worlds.calibrations import bench, law_us, profile
 
@@ -191,7 +192,7 @@ def test_workers_of_this_machine_are_measured(tmp_path: Path, capsys: pytest.Cap
     assert "2 workers busy" in printed and f"engine.profile={tmp_path / 'profile'}" in printed
     record = json.loads((tmp_path / "profile" / "calibration.json").read_text())
     assert len(record["steps"]) > 5 and all(step["median_us"] > 0 for step in record["steps"])
-    assert set(record["links"]) == {"shared_memory", "tcp"} and len(record["parameters"]) == 3
+    assert set(record["links"]) == set(TRANSPORTS) and len(record["parameters"]) == 3
     assert record["quiet"]["wall_over_cpu"] > 0 and record["kv"]["tokens"] == 512
     assert [path.name for path in tmp_path.iterdir()] == ["profile"], "what was kept for going on is gone"
     run = (

@@ -9,12 +9,12 @@ from realexec.memory.arena import Arena
 from realexec.messages import Died, Fetched, Locate, Located, Meet, Open, Pull, Pulled
 from realexec.peers import Peers
 from realexec.transports.base import PeerLost, Segment
-from realexec.transports.registry import TRANSPORTS
 from realexec.worker import Worker
 from realexec.world import doubts
 from realexec.world.doubts import Doubts
 from tests.worlds.real_runs import TINY
 from tests.worlds.told_workers import ToldWorld
+from tests.worlds.transports_here import transports
 
 LOST = Pulled(0, 2, 0, "the peer's process has ended", 1)
 
@@ -117,7 +117,7 @@ def test_peers_are_known_before_a_pull_however_busy_the_worker_is(monkeypatch: p
     assert memory.at_pull == 2
 
 
-@pytest.mark.parametrize("name", sorted(TRANSPORTS))
+@pytest.mark.parametrize("name", transports())
 def test_a_link_that_broke_is_made_anew(name: str) -> None:
     with Arena.create(4096) as theirs, Arena.create(4096) as ours:
         source, target = Peers(0, theirs, None, name), Peers(1, ours, None, name)

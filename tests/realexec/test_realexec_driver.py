@@ -20,6 +20,7 @@ from realexec.probe import probe
 from realexec.processes import WorkerPool
 from realexec.prompts import prompt_ids
 from realexec.report import RunReport
+from realexec.transports.registry import TRANSPORTS
 from realexec.verify import check_tokens
 from realexec.world.models import Models
 from serving.vocabulary.actions import (
@@ -342,7 +343,8 @@ def test_probe_tells_what_is_there_and_what_is_missing(tmp_path: Path) -> None:
     assert found["cpus"] >= 1 and found["memory_bytes"] > 1 << 20
     assert found["torch"] is not None
     assert found["rdma_devices"] == [] and any("RDMA" in sentence for sentence in found["missing"])
-    assert found["transports"] == {"shared_memory": None, "tcp": None}
+    assert set(found["transports"]) == set(TRANSPORTS)
+    assert found["transports"]["shared_memory"] is None and found["transports"]["tcp"] is None
     assert found["transport"] == "shared_memory"
     (tmp_path / "mlx5_0").mkdir()
     equipped = probe(tmp_path)

@@ -16,14 +16,15 @@ from realexec.transports.shaped import Paths, Shape
 from realexec.transports.tcp import TcpTransport
 from tests.worlds.arena_peers import Peer, known_words, serving, words_at
 from tests.worlds.processes import patience_s
+from tests.worlds.transports_here import transports
 
 MB = 1 << 20
 SIZE = 8 * MB
 SHAPED = "shaped "
-KINDS = (*TRANSPORTS, *(SHAPED + kind for kind in TRANSPORTS))
+KINDS = [*transports(), *transports(prefix=SHAPED)]
 
 
-@pytest.fixture(scope="module", params=list(KINDS))
+@pytest.fixture(scope="module", params=KINDS)
 def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -183,7 +184,7 @@ def test_a_transport_that_is_closed_ends_its_links(kind: str, peer: Peer, arena:
         link.read([Segment(0, 0, 8)])
 
 
-@pytest.mark.parametrize("kind", list(TRANSPORTS))
+@pytest.mark.parametrize("kind", transports())
 def test_256_megabytes_are_as_they_were(kind: str) -> None:
     whole = 256 * MB
     with serving(kind, whole) as peer, Arena.create(whole) as arena:
@@ -192,7 +193,7 @@ def test_256_megabytes_are_as_they_were(kind: str) -> None:
             assert holds(arena, Segment(offset, offset, 16 * MB))
 
 
-@pytest.mark.parametrize("kind", list(TRANSPORTS))
+@pytest.mark.parametrize("kind", transports())
 def test_this_machine_has_them(kind: str) -> None:
     assert missing()[kind] is None
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from realexec.memory.arena import Arena
-from realexec.transports.registry import TRANSPORTS
+from realexec.transports.registry import opened
 from tests.worlds.processes import started
 
 WORD_BYTES = 8
@@ -36,7 +36,7 @@ def serve(kind: str, size_bytes: int) -> None:
     """Says the address, and serves until standard input has a line or ends."""
     with Arena.create(size_bytes) as arena:
         fill(arena)
-        transport = TRANSPORTS[kind](arena)
+        transport = opened(kind, arena)
         print(json.dumps(transport.address()), flush=True)
         sys.stdin.readline()
         transport.close()

@@ -43,12 +43,17 @@ def default_signals() -> None:
         signal.signal(number, signal.SIG_DFL)
 
 
+def _own_path() -> list[str]:
+    """Folders with packages that were named when the tests were started."""
+    return [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder]
+
+
 @contextmanager
 def started(code: str, *words: str, **options: Any) -> Iterator["subprocess.Popen[str]"]:
     """``python -c code words`` with pipes, ended with the test that started it."""
     given: dict[str, Any] = {
-        "env": {**os.environ, "PYTHONPATH": str(ROOT)}, "text": True, "preexec_fn": default_signals,
-        "stdout": subprocess.PIPE, "stderr": subprocess.PIPE,
+        "env": {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *_own_path()])},
+        "text": True, "preexec_fn": default_signals, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE,
     }  # fmt: skip
     with subprocess.Popen([sys.executable, "-c", code, *words], **(given | options)) as running:
         try:

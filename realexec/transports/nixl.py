@@ -1,0 +1,258 @@
+"""Reads by NIXL (UCX): RDMA where there is an adapter, else shared memory or TCP, behind one interface.
+
+A channel to the peer's door carries what NIXL needs to know, tells the peer when a read is under way, and
+ends with the peer's process. Where no adapter reads on its own, the peer has to help UCX on; its serving
+thread does so during a read and sleeps otherwise. NIXL's own thread would take most of a core for good.
+"""
+
+import ctypes
+import importlib.util
+import os
+import secrets
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar
+
+import numpy as np
+
+from realexec.memory.arena import Arena
+from realexec.transports.base import BadSegment, PeerLost, Segment, check_segments
+from realexec.transports.door import Door, Links, enter
+from realexec.wire.channel import Channel
+from realexec.wire.frames import ChannelClosed, Limits, ProtocolError
+from realexec.wire.listener import LOOPBACK
+
+NAME: Final = "nixl"
+MISSING: Final = "the nixl package is not installed: write `pip install nixl`"
+# What NIXL says of an agent: its connections and registered memory, 1 to 4 kB with UCX 1.20.
+LIMITS: Final = Limits(head_bytes=4096, payload_bytes=1 << 20)
+# Both sides look without a pause for so long, for most reads are over by then; afterwards with pauses, which
+# cost a large read a tenth of its rate and save the processor for whoever computes beside it.
+BUSY_S: Final = 0.02
+PAUSE_S: Final = 20e-6
+# A transfer that was cancelled may still write here until NIXL lets go of it.
+CANCEL_S: Final = 5.0
+_BEGIN: Final = {"type": "begin"}
+_END: Final = {"type": "end"}
+_MEMORY: Final = "DRAM"
+T = TypeVar("T")
+
+
+def missing() -> str | None:
+    """What keeps this machine from it."""
+    return None if importlib.util.find_spec("nixl") else MISSING
+
+
+class NixlTransport:
+    """Registers an arena with NIXL; binds this host's loopback unless told another address."""
+
+    def __init__(self, arena: Arena, host: str = LOOPBACK) -> None:
+        self._agent = _Agent(arena, host)
+        self._links = Links()
+        self._door = Door(self._serve, LIMITS, host)
+
+    def address(self) -> dict[str, Any]:
+        """Of the door; what NIXL needs to know is told there."""
+        return {"transport": NAME, **self._door.address(), "size_bytes": self._agent.size_bytes}
+
+    def connect(self, address: dict[str, Any]) -> "NixlLink":
+        """Learns of the peer's memory."""
+        channel = enter(address, LIMITS)
+        try:
+            head, metadata = channel.receive()
+            link = NixlLink(self._agent, channel, self._agent.met(metadata), head["begins"], address)
+        except (ChannelClosed, ProtocolError, TimeoutError) as error:
+            raise PeerLost(str(error)) from None
+        self._links.add(link)
+        return link
+
+    def close(self) -> None:
+        """Hangs up on every reader, and ends the links made here."""
+        self._door.close()
+        self._links.close()
+        self._agent.close()
+
+    def _serve(self, channel: Channel) -> None:
+        """Help UCX on while this peer reads, until it goes."""
+        channel.send({"type": "agent", "begins": self._agent.begins}, self._agent.metadata)
+        while True:
+            head, _ = channel.receive()
+            if head == _BEGIN:
+                looks = _Looks()
+                while not channel.ready():
+                    self._agent.progress()
+                    looks.pause()
+
+
+class NixlLink:
+    """A peer's memory as NIXL knows it; reads of several threads go one after the other."""
+
+    def __init__(self, agent: "_Agent", channel: Channel, name: str, begins: int, address: Any) -> None:
+        self._agent = agent
+        self._channel = channel
+        self._name = name
+        self._begins = int(begins)
+        self._remote_bytes = int(address["size_bytes"])
+        self._reading = threading.Lock()
+        self._forgotten = False
+
+    def check(self, segments: Sequence[Segment]) -> None:
+        """By what the address says of the peer's arena; NIXL looks for itself whether it is registered."""
+        check_segments(segments, self._agent.size_bytes, self._remote_bytes)
+
+    def read(self, segments: Sequence[Segment]) -> None:
+        """One transfer for all of them."""
+        self.check(segments)
+        if not segments:
+            return
+        with self._reading:
+            try:
+                self._channel.send(_BEGIN)
+                try:
+                    self._transfer(segments)
+                finally:
+                    self._channel.send(_END)
+            except (ChannelClosed, ProtocolError, PeerLost) as error:
+                self._forget()
+                raise PeerLost(str(error)) from None
+
+    def _transfer(self, segments: Sequence[Segment]) -> None:
+        transfer = self._agent.reading(self._name, self._begins, segments)
+        try:
+            looks = _Looks()
+            while not self._agent.done(transfer):
+                if self._channel.ready():  # it says nothing unless it ends
+                    self._channel.receive()
+                    raise ProtocolError("a peer spoke during a read")
+                looks.pause()
+        finally:
+            self._agent.release(transfer)
+
+    def close(self) -> None:
+        """A read under way gets PeerLost."""
+        self._channel.close()
+        if self._reading.acquire(blocking=False):  # else the read forgets the peer itself
+            self._forget()
+            self._reading.release()
+
+    def _forget(self) -> None:
+        self._channel.close()
+        if not self._forgotten:
+            self._forgotten = True
+            self._agent.forget(self._name)
+
+
+class _Looks:
+    """One after the other at first, later with pauses."""
+
+    def __init__(self) -> None:
+        self._busy_until_s = time.monotonic() + BUSY_S
+
+    def pause(self) -> None:
+        if time.monotonic() > self._busy_until_s:
+            time.sleep(PAUSE_S)
+
+
+class _Agent:
+    """NIXL's agent of this process, used by one thread at a time, and the arena registered with it."""
+
+    def __init__(self, arena: Arena, host: str) -> None:
+        _settings(host)
+        from nixl._api import nixl_agent, nixl_agent_config
+
+        self._buffer = (ctypes.c_char * arena.size_bytes).from_buffer(arena.buffer)
+        self.size_bytes: int = arena.size_bytes
+        self.begins: int = ctypes.addressof(self._buffer)
+        self._lock = threading.Lock()
+        self._closed = False
+        name = secrets.token_hex(16)  # no two agents that meet may have the same
+        self._nixl = nixl_agent(name, nixl_agent_config(enable_prog_thread=False, backends=["UCX"]))
+        self._registered = self._nixl.register_memory([(self.begins, self.size_bytes, 0, "")], _MEMORY)
+        self.metadata: bytes = self._nixl.get_agent_metadata()
+
+    def met(self, metadata: bytes) -> str:
+        """The name of a peer of whom this was said."""
+        name = self._call(lambda nixl: nixl.add_remote_agent(metadata))
+        return name.decode() if isinstance(name, bytes) else str(name)
+
+    def forget(self, name: str) -> None:
+        """Nothing is read from this peer any more."""
+        with self._lock:
+            if not self._closed:
+                _tried(lambda: self._nixl.remove_remote_agent(name))
+
+    def progress(self) -> None:
+        """Help on what others read here."""
+        _tried(lambda: self._call(lambda nixl: nixl.get_new_notifs()))  # a peer may have gone
+
+    def reading(self, name: str, begins: int, segments: Sequence[Segment]) -> Any:
+        """A transfer that has begun; BadSegment where NIXL refuses one of them."""
+        rows = np.array(segments, dtype=np.uint64)
+        zeros = np.zeros(len(rows), dtype=np.uint64)
+        theirs = np.stack((rows[:, 0] + np.uint64(begins), rows[:, 2], zeros), axis=1)
+        ours = np.stack((rows[:, 1] + np.uint64(self.begins), rows[:, 2], zeros), axis=1)
+
+        def begin(nixl: Any) -> Any:
+            descriptions = [nixl.get_xfer_descs(each, _MEMORY) for each in (ours, theirs)]
+            try:
+                transfer = nixl.initialize_xfer("READ", *descriptions, name)
+            except Exception as error:
+                raise BadSegment(f"NIXL refuses a segment: {error}") from None
+            nixl.transfer(transfer)
+            return transfer
+
+        return self._call(begin)
+
+    def done(self, transfer: Any) -> bool:
+        """Whether all bytes are there; PeerLost when they will not come."""
+        state = self._call(lambda nixl: nixl.check_xfer_state(transfer))
+        if state == "ERR":
+            raise PeerLost("NIXL could not bring the bytes")
+        return bool(state == "DONE")
+
+    def release(self, transfer: Any) -> None:
+        """Nothing is written here by it any more."""
+        deadline_s = time.monotonic() + CANCEL_S
+        while not _tried(lambda: self._call(lambda nixl: nixl.release_xfer_handle(transfer))):
+            if time.monotonic() > deadline_s:
+                raise PeerLost("NIXL does not let go of a transfer that was cancelled")
+            time.sleep(PAUSE_S)
+
+    def close(self) -> None:
+        """The arena is registered no more."""
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                _tried(lambda: self._nixl.deregister_memory(self._registered))
+                self._nixl = self._registered = self._buffer = None  # the arena may be unmapped
+
+    def _call(self, what: Callable[[Any], T]) -> T:
+        with self._lock:
+            if self._closed:
+                raise ChannelClosed("the transport was closed")
+            try:
+                return what(self._nixl)
+            except (BadSegment, PeerLost):
+                raise
+            except Exception as error:  # of NIXL: each state that is no success has a class of its own
+                raise PeerLost(f"NIXL: {error}") from None
+
+
+def _settings(host: str) -> None:
+    """What UCX reads from the environment, unless somebody has said otherwise there.
+
+    It would listen at every address of this machine, and write into standard output what is told by PeerLost.
+    """
+    if host == LOOPBACK:
+        os.environ.setdefault("UCX_NET_DEVICES", "lo")
+    os.environ.setdefault("UCX_LOG_LEVEL", "fatal")
+    os.environ.setdefault("NIXL_LOG_LEVEL", "FATAL")
+
+
+def _tried(what: Callable[[], object]) -> bool:
+    try:
+        what()
+    except Exception:  # of NIXL, or PeerLost
+        return False
+    return True

@@ -1,0 +1,17 @@
+"""The transports as parameters of tests: what this machine lacks is skipped and says so."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from realexec.transports.registry import OPTIONAL, TRANSPORTS, missing
+
+
+def transports(kinds: Iterable[str] = TRANSPORTS, prefix: str = "") -> list[Any]:
+    """Parameters of a test; only those that not every machine has may be missing."""
+    lacks = {kind: lack for kind, lack in missing().items() if kind in OPTIONAL and lack is not None}
+    return [
+        pytest.param(prefix + kind, marks=pytest.mark.skipif(kind in lacks, reason=lacks.get(kind, "")))
+        for kind in kinds
+    ]
