@@ -30,7 +30,8 @@ from serving.services.gpu_seats import GpuSeats
 from serving.services.language_pipeline import LanguagePipeline
 from serving.services.language_setup import LanguageSetup
 from serving.services.migrating import Migrating
-from serving.services.pipeline import Pipeline, PipelineSetup
+from serving.services.pipeline import Pipeline
+from serving.services.pipeline_setup import PipelineSetup
 from serving.services.rounds import Rounds
 from serving.services.service import Service
 from serving.services.staged import StagedService

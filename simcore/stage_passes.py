@@ -11,7 +11,7 @@ from typing import Final
 
 from simpy import Environment
 
-from serving.vocabulary.actions import Interrupt, Run, Send
+from serving.vocabulary.actions import Interrupt, Run, Send, Span
 from serving.vocabulary.events import Event, Ran, Sent
 from serving.vocabulary.recorder import Recorder
 from simcore.cold import RunHooks
@@ -78,7 +78,9 @@ class StagePasses:
         self._running: dict[int, int] = {}  # GPU -> replica
         self._timer = Timer(env, READY_RANK, self._prepared)
         self._circuits = {
-            model: Circuits(costs, machines, lives, recorder, env, CIRCUIT_RANK + number, self._gpu, tell)
+            model: Circuits(
+                costs, machines, lives, recorder, env, CIRCUIT_RANK + number, self._gpu, self._layers, tell
+            )
             for number, (model, costs) in enumerate(sorted(plan.paths.items()))
         }
 
@@ -100,6 +102,8 @@ class StagePasses:
             self._data_plane.require_layers(replica, run.layers)
         if run.path:
             if self.replicas.issuperset(run.path):  # else a loss that is yet to be told
+                for one, layers in zip(run.path, run.spans):
+                    self._data_plane.require_layers(one, layers)
                 self._circuits[self._model(replica)].begin(now_ns, run)
             return True
         assert replica not in self._held, "one pass at a time"
@@ -156,6 +160,9 @@ class StagePasses:
             queue.remove(replica)
         if self._running.get(gpu) == replica:
             self._next(now_ns, gpu)
+
+    def _layers(self, replica: int) -> Span:
+        return self._data_plane.placement.part_of[replica].layers
 
     def _model(self, replica: int) -> str:
         return self._data_plane.placement.part_of[replica].model

@@ -18,6 +18,7 @@ from hwmodels.stage_rows import StageRows
 from hwmodels.topology.topology import build
 from serving.services.language_setup import LanguageSetup
 from serving.services.stage_work import PROMPT_TOKENS, StageWork
+from serving.vocabulary.actions import Span
 from serving.vocabulary.errors import UserError
 from serving.vocabulary.layers import LayerRange, Part
 from serving.vocabulary.replica import Replica
@@ -40,8 +41,10 @@ def language_setups(config: RunConfig, hardware: Mapping[str, Hardware]) -> dict
     parts, seqs, tokens = language_parts(config), engine.max_num_seqs, engine.max_num_batched_tokens
     setup = LanguageSetup(parts, seqs, tokens, not engine.exact)
     if config.system.scales_stages:
-        prototypes = tuple([_prototype(config, stage) for stage in required_cut(config)])
-        setup = replace(setup, prototypes=prototypes, work=_work(config, hardware[model.name]))
+        prototypes = [_prototype(config, stage) for stage in required_cut(config)]
+        work = _work(config, hardware[model.name])
+        known = dict(zip(parts, prototypes, strict=True)), dict(zip(parts, work, strict=True))
+        setup = replace(setup, prototypes=known[0], work=known[1], live=config.pipeline.live)
     if config.pipeline.moves:
         shape = load_llm(model.shape_name)
         setup = replace(setup, kv_layer_bytes=shape.kv_bytes_per_token // shape.layers)
@@ -127,12 +130,14 @@ def path_costs(config: RunConfig, hardware: Mapping[str, Hardware]) -> dict[str,
         return {}
     assert config.cluster.topology is not None, "models in stages need links"
     (model,), topology = hosted_models(config), build(spec_of_cluster(config.cluster))
-    known: dict[tuple[int, ...], StageRows] = {}
+    known: dict[tuple[tuple[int, ...], tuple[Span, ...]], StageRows] = {}
 
-    def of(gpus: tuple[int, ...]) -> StageRows:
-        if gpus not in known:
-            known[gpus] = stage_rows(config, hardware[model.name], hops_of(config, gpus, topology))
-        return known[gpus]
+    def of(gpus: tuple[int, ...], spans: tuple[Span, ...]) -> StageRows:
+        key = gpus, spans
+        if key not in known:
+            cut = tuple([range(*span) for span in spans])
+            known[key] = stage_rows(config, hardware[model.name], hops_of(config, gpus, topology), cut)
+        return known[key]
 
     return {model.name: PathCosts(of)}
 

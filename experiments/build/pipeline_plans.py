@@ -8,6 +8,7 @@ from experiments.build.stage_cut import required_cut
 from experiments.compose.clusters import spec_of_cluster
 from experiments.config.config import RunConfig
 from hwmodels.catalogue import load_gpu, load_llm
+from hwmodels.stage_cuts import Cut
 from hwmodels.stage_rows import Hop, StageRows, activation_bytes, head_share
 from hwmodels.topology.link import gpu
 from hwmodels.topology.topology import Topology, build
@@ -34,10 +35,15 @@ def pipeline_plans(
     return plans
 
 
-def stage_rows(config: RunConfig, hardware: Hardware, hops: Sequence[Hop] | None = None) -> StageRows:
-    """Times of the stages of a replica in stages; without ``hops`` activations take none."""
+def stage_rows(
+    config: RunConfig, hardware: Hardware, hops: Sequence[Hop] | None = None, cut: Cut | None = None
+) -> StageRows:
+    """Times of the stages of a replica in stages; without ``hops`` activations take none.
+
+    ``cut``: None: the run's own.
+    """
     shape = load_llm(config.model.name)
-    cut = required_cut(config)
+    cut = required_cut(config) if cut is None else cut
     between = [Hop(0.0, 0.0)] * (len(cut) - 1) if hops is None else hops
     return StageRows(hardware.rows, cut, head_share(load_gpu(config.cluster.gpu), shape), between)
 

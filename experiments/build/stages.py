@@ -24,7 +24,7 @@ from serving.elastic.stage_peers import PeerSetup
 from serving.elastic.stage_setup import StageHosts, StageScaling
 from serving.services.gpu_seats import GpuSeats
 from serving.services.language_setup import LanguageSetup
-from serving.services.pipeline import PipelineSetup
+from serving.services.pipeline_setup import PipelineSetup
 from serving.services.stage import StageQueues
 from serving.vocabulary.actions import Span
 from serving.vocabulary.errors import UserError
@@ -192,11 +192,7 @@ def _of_languages(
     """A replica has a GPU of its own, for its KV takes what its parameters leave."""
     room, sizes, scaling = gpu_bytes(config), language_sizes(config), None
     if config.system.scales_stages:
-        exec_s = {
-            part: work.usual_s
-            for setup in setups.values()
-            for part, work in zip(setup.parts, setup.work, strict=True)
-        }
+        exec_s = {part: work.usual_s for setup in setups.values() for part, work in setup.work.items()}
         scaling = stage_scaling(config, estimates, exec_s, sizes)
     return PipelineParts(setups, GpuSeats(room, dict.fromkeys(sizes, room)), scaling)
 

@@ -4,7 +4,7 @@ from experiments.config.config import RunConfig
 from experiments.config.pipeline_config import PLAIN
 from serving.vocabulary.errors import UserError
 
-_OF_PASSES = ("queue", "batch", "batch_cost", "times", "times_cv", "cpu_cores", "cpu_share", "live")
+_OF_PASSES = ("queue", "batch", "batch_cost", "times", "times_cv", "cpu_cores", "cpu_share")
 
 
 def check_language(config: RunConfig) -> None:
@@ -27,6 +27,16 @@ def check_language(config: RunConfig) -> None:
     if policy != "fcfs":
         raise UserError(
             f"{head} serves requests as they come: leave instances.scheduling_policy={policy} out"
+        )
+    if config.kind == "realexec" and config.pipeline.moves:
+        raise UserError(
+            f"{head} pipeline.moves=true is not built for real workers, whose requests stay on their path: "
+            "leave it out"
+        )
+    if config.pipeline.live and not config.pipeline.moves:
+        raise UserError(
+            f"{head} pipeline.live=true joins the KV of layers that two replicas ran: write "
+            "pipeline.moves=true too"
         )
     for key in _OF_PASSES:
         value = getattr(config.pipeline, key)

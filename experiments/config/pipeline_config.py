@@ -23,7 +23,7 @@ class PipelineConfig:
     Where ``system/stages`` scales, it is asked once per ``period_s`` and shown the last ``window_s``. Each
     stage keeps ``min_replicas``, a model has ``max_replicas`` at most (None: one for each GPU).
     ``live``: they run the layers that they have while they load. ``moves``: KV moves from those that are to
-    go.
+    go, and to those that have loaded.
     """
 
     cut: str

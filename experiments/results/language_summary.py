@@ -35,13 +35,16 @@ def language_section(config: RunConfig, controller: Controller, summary: dict[st
 
 
 def _moves(service: LanguagePipeline) -> dict[str, Any]:
-    """``path_moves``: batches that went over to another path, where they may."""
+    """``path_moves``: batches that went over to another path, where they may; ``joined``: with a replica that
+    had more layers than before.
+    """
     moves = service.moves
     if moves is None:
         return {}
     return {
         "path_moves": {
             "committed": moves.committed,
+            "joined": moves.joined,
             "aborted": moves.aborted,
             "moved_bytes": moves.moved_bytes,
         }

@@ -219,7 +219,7 @@ class StageReplicas:
         """All its parameters are there: it serves, unless it is to go. With some it may work already."""
         load = self.loads.in_flight[event.load].load
         number, there = load.targets[event.target][1], self.loads.loaded(event) is not None
-        if (live := self._services[load.model].live_stages) is not None and number in live.pairs:
+        if (live := self._services[load.model].live_stages) is not None and live.loads(number):
             live.layers_loaded(number, event.layers, there, actions)
         if there:
             self._came(now_ns, number, actions)
@@ -251,7 +251,7 @@ class StageReplicas:
         """It has not got its parameters, and goes; while others need it, when these have ended."""
         self._given_up[replica], self.states[replica] = reason, "draining"
         live = self._services[self._engines[replica].replica.model].live_stages
-        if live is not None and replica in live.pairs:
+        if live is not None and live.loads(replica):
             live.stop(replica, actions)
         self.empty(now_ns, replica, actions)
 

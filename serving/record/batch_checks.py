@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from serving.engine.engine import Engine
-from serving.engine.progress import AT_WORK, GONE
+from serving.engine.progress import AT_WORK, GONE, EngineState
 from serving.record.stage_checks import broken_seats
 from serving.services.language_pipeline import LanguagePipeline
 
@@ -11,18 +11,24 @@ from serving.services.language_pipeline import LanguagePipeline
 def broken(engines: Mapping[int, Engine], service: LanguagePipeline) -> Iterator[tuple[int, str]]:
     """(number of the invariant, sentence) of each that does not hold."""
     seen = [one.id for one in service.queue]
+    layers = service.stages[-1].part.last
     for batch in service.batches.values():
         members = [one.id for one in batch.members()]
         seen += members
         if not members:
             yield 10, f"batch {batch.id} goes round without requests"
         parts = [engines[replica].replica.part for replica in batch.path]
-        if parts != [stage.part for stage in service.stages]:
-            yield 4, f"batch {batch.id} does not pass the stages in order, once: {parts}"
-        for replica in batch.path:
+        spans = batch.spans or tuple([part.layers for part in parts])
+        if [first for first, _ in spans] != [0, *[last for _, last in spans[:-1]]] or spans[-1][1] != layers:
+            yield 4, f"batch {batch.id} does not pass the layers in order, once: {spans}"
+        for replica, part, span in zip(batch.path, parts, spans, strict=True):
             engine = engines[replica]
-            if engine.state in GONE or engine.state in AT_WORK:
+            if engine.state in GONE or engine.state in AT_WORK or not part.has(*span):
                 yield 3, f"batch {batch.id} passes replica {replica}, which is {engine.state.name}"
+            live = service.live_stages
+            there = len(part) if live is None else live.layers.get(replica, len(part))
+            if engine.state is EngineState.LOADING and (live is None or span[1] - part.first > there):
+                yield 3, f"replica {replica} is to run layers {span}, which it does not have"
             for request in batch.members():
                 tokens = request.prompt_tokens + request.max_new_tokens
                 if engine.ledger.held_blocks(request.id) != engine.ledger.blocks_for(tokens):
@@ -30,7 +36,7 @@ def broken(engines: Mapping[int, Engine], service: LanguagePipeline) -> Iterator
     if len(seen) != len(set(seen)):
         yield 1, f"a request of {service.model} is in two places"
     yield from broken_seats(service.seats)
-    for stage in service.stages:
+    for stage in service.cuts.all():
         for replica in stage.fleet.members:
             count = service.outstanding(replica)
             if stage.fleet.load(replica, "outstanding") != count:

@@ -91,6 +91,8 @@ def _run(action: Run) -> str:
         hand_over = f",{_truth(action.hand_over)},{_numbers(action.layers)}{inputs}"
     if action.micro_batch >= 0:
         hand_over = f",{_truth(action.hand_over)},null,[],0,{action.micro_batch}"
+        if action.spans:
+            hand_over += f",{_numbers(action.path)},{_pairs(action.spans)}"
     what = f"[{chunks}],{decode},{action.max_steps},{until_finish}{hand_over}"
     return f'["run",{action.replica},{action.epoch},{what},{quoted(action.reason)}]'
 

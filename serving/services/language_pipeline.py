@@ -6,7 +6,8 @@ it began, for its KV is there: each replica of the path keeps blocks for its pro
 get, from its first round on, so nobody is preempted. As many batches go round as there are replicas.
 
 Replicas may come and go (``serving.elastic.stage_control``): a new one has the batches that begin from then
-on, one that is to go ends those whose path it is on, which take nobody any more.
+on, one that is to go ends those whose path it is on, which take nobody any more. The model may be cut anew:
+then batches of the old cut move to paths of the new one, or end.
 """
 
 from collections import deque
@@ -14,23 +15,25 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from serving.engine.engine import Engine
-from serving.engine.fleet import Admission, Dispatcher, Fleet, refusal
+from serving.engine.fleet import Admission, Dispatcher, refusal
 from serving.engine.progress import EngineState
 from serving.kv.moves import Moves
 from serving.kv.path_kv import PathKv
 from serving.live.scaling import LiveScaling
+from serving.services.cut_changes import CutChanges
 from serving.services.gpu_seats import GpuSeats
 from serving.services.language_setup import LanguageSetup
 from serving.services.path_batch import PathBatch
-from serving.services.path_choice import PathChoice
+from serving.services.path_choice import Path, PathChoice
+from serving.services.path_live import PathLive
 from serving.services.path_moves import PathMoves
+from serving.services.path_stages import PathStages
 from serving.services.stage import Stage
-from serving.services.stage_live import StageLive
 from serving.vocabulary.actions import Action, Assign, Fail, Interrupt, Run
 from serving.vocabulary.events import Ran, Sent
 from serving.vocabulary.layers import Part
 from serving.vocabulary.present import Present
-from serving.vocabulary.replica import Replica, Role, too_long
+from serving.vocabulary.replica import Replica, Role
 from serving.vocabulary.request import Request
 
 _UNLIMITED = 1 << 40
@@ -41,7 +44,7 @@ class LanguagePipeline:
 
     __slots__ = (
         "_admission", "_engines", "_kv", "_paths", "_present", "_pressed", "_setup", "batches", "cores",
-        "live_stages", "model", "moves", "queue", "seats", "stages",
+        "cut_changes", "cuts", "live_stages", "model", "moves", "queue", "seats",
     )  # fmt: skip
 
     def __init__(
@@ -60,29 +63,27 @@ class LanguagePipeline:
         self._kv = PathKv(engines)
         self._pressed = False  # whether the next round to end is to be reported already
         self.seats, self.cores = seats, dict[int, int]()
-        self.live_stages: StageLive | None = None
+        self.live_stages = PathLive(engines, self._layers_changed) if setup.live else None
         self.queue: deque[Request] = deque()
         self.batches: dict[int, PathBatch] = {}
-        self.stages: list[Stage] = []
-        for index, part in enumerate(setup.parts):
-            own = [one for one in replicas if one.part == part]
-            for replica in own:
-                seats.enter(replica)
-            fleet = Fleet(self.model, own, engines)
-            self.stages.append(Stage(index, part, fleet, dispatcher, "stage"))
-        self._paths = PathChoice(self.stages, engines, self._kv, self.batches, setup.max_num_seqs)
+        for replica in replicas:
+            seats.enter(replica)
+        self.cuts = PathStages(setup.parts, replicas, engines, dispatcher)
+        paths = self.cuts, engines, self._kv, self.batches, setup.max_num_seqs
+        self._paths = PathChoice(*paths, self.live_stages)
         kv = self._kv, setup.kv_layer_bytes
         self.moves = None if moves is None else PathMoves(engines, *kv, moves, self._paths, self)
+        self.cut_changes = CutChanges(setup, self.cuts, self.moves, self)
+
+    @property
+    def stages(self) -> list[Stage]:
+        """That new batches pass, in order."""
+        return self.cuts.now
 
     @property
     def longest_request_tokens(self) -> int:
-        """What the smallest replica holds; 0 where a stage has none and gets none."""
-        if self._setup.prototypes:
-            return min([one.longest_request_tokens for one in self._setup.prototypes])
-        if not all(stage.fleet.replicas for stage in self.stages):
-            return 0
-        alive = [one for stage in self.stages for one in stage.fleet.alive()]
-        return min([self._engines[one].replica.longest_request_tokens for one in alive])
+        """What the smallest replica holds."""
+        return self.cuts.longest_request_tokens(self._setup.prototypes)
 
     @property
     def backlog_tokens(self) -> int:
@@ -92,9 +93,8 @@ class LanguagePipeline:
 
     @property
     def kv_tokens(self) -> int:
-        """KV memory of the first stage that requests have."""
-        ledgers = [self._engines[one].ledger for one in self.stages[0].fleet.members]
-        return sum([(one.total_blocks - one.free_blocks) * one.block_tokens for one in ledgers])
+        """KV memory of the first layer that requests have."""
+        return self.cuts.first_kv_tokens()
 
     @property
     def migrating_tokens(self) -> int:
@@ -122,14 +122,7 @@ class LanguagePipeline:
 
     def refusal(self, now_ns: int, request: Request) -> str | None:
         """A stage that nobody serves, too long for some replica, or turned away by the admission policy."""
-        prototypes = self._setup.prototypes
-        if not prototypes:
-            for stage in self.stages:
-                if not stage.fleet.replicas:
-                    return f"no replica of stage {stage.index} of {self.model} is alive"
-        first = prototypes[0] if prototypes else self._engines[self.stages[0].fleet.replica_at(0)].replica
-        limit = first.max_model_len
-        return too_long(request, self.longest_request_tokens, limit) or refusal(
+        return self.cuts.refusal(request, self._setup.prototypes) or refusal(
             self._admission, now_ns, request, self.stages[0].fleet
         )
 
@@ -144,7 +137,7 @@ class LanguagePipeline:
         """New batches for what waits, as many as may be; else the next round to end is to be told."""
         while self.queue and (path := self._paths.new(self.queue[0])) is not None:
             number = next(one for one in range(len(self.batches) + 1) if one not in self.batches)
-            batch = self.batches[number] = PathBatch(number, path)
+            batch = self.batches[number] = PathBatch(number, *path)
             self._next_round(batch, actions)
         self._press(actions)
 
@@ -173,20 +166,19 @@ class LanguagePipeline:
         steps = _UNLIMITED if self._setup.coalesce and not chunks else 1
         first, why = batch.path[0], f"batch {batch.id}, {len(self.queue)} wait"
         how = self._engines[first].epoch, chunks, True, steps, True, why
-        actions.append(Run(first, *how, micro_batch=batch.id, path=batch.path))
+        actions.append(Run(first, *how, micro_batch=batch.id, path=batch.path, spans=batch.spans))
 
     def _admit(self, request: Request, batch: PathBatch, actions: list[Action]) -> None:
         batch.admit(request)
         self._kv.keep(request.id, request.prompt_tokens + request.max_new_tokens, batch.path)
-        for stage, replica in zip(self.stages, batch.path, strict=True):
-            stage.fleet.assigned(replica, request)
+        self.cuts.assigned(batch.path, request)
+        if self.live_stages is not None:
+            self.live_stages.joined(batch.path)
         actions.append(Assign(request.id, batch.path[0], f"batch {batch.id} on replicas {batch.path}"))
 
     def _released(self, request: Request, path: tuple[int, ...]) -> None:
         self._kv.free(request.id, path)
-        for stage, replica in zip(self.stages, path, strict=True):
-            if replica in stage.fleet.members:
-                stage.fleet.departed(replica, request)
+        self.cuts.departed(path, request)
 
     def ran(self, engine: Engine, event: Ran, actions: list[Action]) -> None:
         """A batch has ended a round: who has all tokens leaves, others may join."""
@@ -196,20 +188,27 @@ class LanguagePipeline:
             self._released(request, batch.path)
             if self.moves is not None:
                 self.moves.left(batch, request.id)
-            for stage, work in zip(self.stages, self._setup.work, strict=False):
-                stage.counts.ran(work.of_ns(request.prompt_tokens, tokens), [])
+            for stage in self.stages if self._setup.work else ():
+                stage.counts.ran(self._setup.work[stage.part].of_ns(request.prompt_tokens, tokens), [])
         if self.moves is None or not self.moves.round_ended(batch, actions):
             self._next_round(batch, actions)
         self.feed(actions)
 
-    def go_on(self, batch: PathBatch, path: tuple[int, ...], actions: list[Action]) -> None:
+    def go_on(self, batch: PathBatch, path: Path, actions: list[Action]) -> None:
         """A batch that halted goes round this path."""
-        for stage, old, new in zip(self.stages, batch.path, path, strict=True):
-            for request in batch.members() if old != new else ():
-                stage.fleet.departed(old, request)
-                stage.fleet.assigned(new, request)
-        batch.path, self._pressed = path, False
+        left = [one for one in batch.path if one not in path.replicas]
+        new = [one for one in path.replicas if one not in batch.path]
+        for request in batch.members():
+            self.cuts.departed(left, request)
+            self.cuts.assigned(new, request)
+        (batch.path, batch.spans), self._pressed = path, False
         self._next_round(batch, actions)
+
+    def _layers_changed(self, replica: int, actions: list[Action]) -> None:
+        """One that loads has more layers, or gets no more: batches over it may run more, or fewer, there."""
+        assert self.moves is not None, "it has KV of layers, which is to move"
+        self.moves.wish(replica)
+        self.feed(actions)
 
     def sent(self, event: Sent, actions: list[Action]) -> int | None:
         """KV of a batch that moves; activations are part of a round, and nobody tells of them."""
@@ -241,12 +240,11 @@ class LanguagePipeline:
 
     def replica_of(self, part: Part, number: int, gpu: int) -> Replica:
         """A new replica of a stage, with KV memory of its own."""
-        return replace(self._setup.prototypes[self._setup.parts.index(part)], id=number, gpus=(gpu,))
+        return replace(self._setup.prototypes[part], id=number, gpus=(gpu,))
 
     def index_of(self, replica: int) -> int | None:
-        """Of the stage that a replica is of; None: it is another model's."""
-        part = self._engines[replica].replica.part
-        return self._setup.parts.index(part) if part.model == self.model else None
+        """Of the stage that a replica is of; None: it is another model's, or of another cut."""
+        return self.cuts.index_of(self._engines[replica].replica.part)
 
     def queued_at(self, stage: Stage) -> int:
         """Those that wait are to pass every stage."""
@@ -258,11 +256,11 @@ class LanguagePipeline:
 
     def stage_of(self, replica: Replica) -> Stage:
         """Whose replica it is."""
-        return self.stages[self._setup.parts.index(replica.part)]
+        return self.cuts.of(replica.part)
 
     def join(self, replica: Replica, role: Role, actions: list[Action]) -> None:
         """A replica takes batches of its stage."""
-        self.stage_of(replica).fleet.add(replica)
+        self.cuts.join(replica, [one for one in self.batches.values() if replica.id in one.path])
         self.feed(actions)
 
     def started(self, engine: Engine, actions: list[Action]) -> None:
@@ -289,6 +287,8 @@ class LanguagePipeline:
     def lose(self, engine: Engine, cause: str, actions: list[Action]) -> list[int]:
         """The requests whose path it was on fail: the KV of its layers is gone."""
         stage, failed = self.stage_of(engine.replica), list[int]()
+        if self.live_stages is not None:
+            self.live_stages.lose(engine.id)
         if self.moves is not None:
             self.moves.lost(engine.id, actions)
         for batch in [one for one in self.batches.values() if engine.id in one.path]:

@@ -2,22 +2,23 @@
 
 from collections import deque
 
-from serving.vocabulary.actions import Chunk
+from serving.vocabulary.actions import Chunk, Span
 from serving.vocabulary.request import Request
 
 
 class PathBatch:
-    """``path``: a replica of each stage. ``decoding``: requests that get a token in each round.
+    """``path``: a replica of each stage, of one that is split two. ``spans``: the layers that each runs;
+    empty: all its own. ``decoding``: requests that get a token in each round.
 
     ``prompts``: [request, prompt tokens computed] of those whose prompt is not computed whole. ``flying``:
     the chunks of the round in progress. ``rounds``: that ended.
     """
 
-    __slots__ = ("_since", "decoding", "flying", "id", "path", "prompts", "rounds")
+    __slots__ = ("_since", "decoding", "flying", "id", "path", "prompts", "rounds", "spans")
 
-    def __init__(self, id: int, path: tuple[int, ...]) -> None:
+    def __init__(self, id: int, path: tuple[int, ...], spans: tuple[Span, ...] = ()) -> None:
         self.id = id
-        self.path = path
+        self.path, self.spans = path, spans
         self.decoding: dict[int, Request] = {}
         self.prompts: deque[tuple[Request, int]] = deque()
         self.flying: tuple[Chunk, ...] = ()

@@ -1,75 +1,138 @@
-"""Which replicas a new batch of a language model in stages passes, and which batches take another request."""
+"""Which replicas a batch of a language model in stages passes, and which batches take another request."""
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping
+from typing import NamedTuple
 
 from serving.engine.engine import Engine
 from serving.kv.path_kv import PathKv
 from serving.services.path_batch import PathBatch
+from serving.services.path_live import PathLive
+from serving.services.path_stages import PathStages
 from serving.services.stage import Stage
+from serving.vocabulary.actions import Span
 from serving.vocabulary.request import Request
 
 
-class PathChoice:
-    """``batches``: those that go round now, by number."""
+class Path(NamedTuple):
+    """The replicas that a batch passes, and the layers that each runs; none: all its own."""
 
-    __slots__ = ("_batches", "_engines", "_kv", "_max_num_seqs", "_stages")
+    replicas: tuple[int, ...]
+    spans: tuple[Span, ...] = ()
+
+
+class PathChoice:
+    """``batches``: those that go round now, by number. ``live``: None: no replica works while it loads."""
+
+    __slots__ = ("_batches", "_engines", "_kv", "_live", "_max_num_seqs", "_stages")
 
     def __init__(
         self,
-        stages: Sequence[Stage],
+        stages: PathStages,
         engines: Mapping[int, Engine],
         kv: PathKv,
         batches: Mapping[int, PathBatch],
         max_num_seqs: int,
+        live: PathLive | None = None,
     ) -> None:
         self._stages, self._engines, self._kv, self._batches = stages, engines, kv, batches
-        self._max_num_seqs = max_num_seqs
+        self._max_num_seqs, self._live = max_num_seqs, live
 
-    def _users(self, stage: Stage) -> dict[int, int]:
+    def _passing(self) -> Counter[int]:
+        """How many batches pass each replica."""
+        return Counter([replica for batch in self._batches.values() for replica in batch.path])
+
+    def _users(self, stage: Stage, passing: Mapping[int, int]) -> dict[int, int]:
         """How many batches pass each replica that takes new ones."""
-        found = dict.fromkeys(stage.fleet.alive(), 0)
-        for batch in self._batches.values():
-            if (replica := batch.path[stage.index]) in found:
-                found[replica] += 1
-        return found
+        return {one: passing.get(one, 0) for one in stage.fleet.alive()}
 
-    def new(self, request: Request) -> tuple[int, ...] | None:
+    def _loading(self, stage: Stage, passing: Mapping[int, int]) -> dict[int, int]:
+        """How many pass each replica that loads and has layers to run."""
+        if self._live is None:
+            return {}
+        return {
+            one: passing.get(one, 0)
+            for one, layers in self._live.layers.items()
+            if layers and self._engines[one].replica.part == stage.part
+        }
+
+    def new(self, request: Request) -> Path | None:
         """Of each stage the replica that the fewest batches pass, of several the one with most free blocks.
 
-        None: there are as many batches as replicas, or the path has no room for the request.
+        One that loads counts as those that serve, and comes after them. None: there are as many batches as
+        replicas, or the path has no room for the request.
         """
-        users = [self._users(stage) for stage in self._stages]
-        if not all(users) or len(self._batches) >= sum([len(one) for one in users]):
+        stages, passing = self._stages.now, self._passing()
+        users = [self._users(stage, passing) for stage in stages]
+        loading = [self._loading(stage, passing) for stage in stages]
+        most = sum([len(one) for one in (*users, *loading)])
+        if not all(users) or len(self._batches) >= most:
             return None
-        path = tuple(
-            [min(one, key=lambda id: (one[id], -self._engines[id].ledger.free_blocks, id)) for one in users]
-        )
-        return path if self._fits(request, path) else None
+        legs = list[tuple[int, Span]]()
+        for stage, serving, coming in zip(stages, users, loading, strict=True):
+            one = min(serving, key=lambda id: (serving[id], -self._engines[id].ledger.free_blocks, id))
+            late = min(coming, key=lambda id: (coming[id], id), default=None)
+            if late is not None and coming[late] < serving[one]:
+                legs += self._split(late, one)
+            else:
+                legs.append((one, stage.part.layers))
+        path = self._path(legs)
+        return path if self._fits(request, path.replicas) else None
+
+    def _split(self, late: int, one: int) -> list[tuple[int, Span]]:
+        """A replica that loads runs what it has, one that serves the rest of the stage."""
+        assert self._live is not None
+        first, last = self._engines[late].replica.part.layers
+        border = first + self._live.layers[late]
+        return [(late, (first, border)), (one, (border, last))]
+
+    def _path(self, legs: list[tuple[int, Span]]) -> Path:
+        replicas = tuple([replica for replica, _ in legs])
+        whole = all(self._engines[one].replica.part.layers == span for one, span in legs)
+        return Path(replicas, () if whole else tuple([span for _, span in legs]))
 
     def _fits(self, request: Request, path: tuple[int, ...]) -> bool:
         """Whether every replica of the path has blocks for all that the request may write."""
         return self._kv.fits(request.prompt_tokens + request.max_new_tokens, path)
 
-    def without(self, path: Sequence[int]) -> tuple[int, ...] | None:
-        """The same with others in the place of replicas that take nothing new; None: a stage has none."""
-        found = list[int]()
-        for stage, replica in zip(self._stages, path, strict=True):
-            users = self._users(stage)
-            if not users:
-                return None
-            found.append(replica if replica in users else min(users, key=lambda id: (users[id], id)))
-        return tuple(found)
+    def better(self, batch: PathBatch) -> Path | None:
+        """What it would pass now: no replica that takes nothing new, of one that loads all layers that are
+        there, of another cut none. None: that is its path, or a stage has nobody for it.
+        """
+        legs, passing = list[tuple[int, Span]](), self._passing()
+        for stage in self._stages.now:
+            own = [one for one in batch.path if self._engines[one].replica.part == stage.part]
+            users = self._users(stage, passing)
+            late, one = (None, *own)[-2:] if own else (None, -1)
+            if late is not None and late in users:
+                one, late = late, None  # it has all its layers
+            if one not in users:
+                if not users:
+                    return None
+                one = min(users, key=lambda id: (users[id], id))
+            if late is not None and self._live is not None and self._live.layers.get(late):
+                legs += self._split(late, one)
+            else:
+                legs.append((one, stage.part.layers))
+        path = self._path(legs)
+        return None if path == (batch.path, batch.spans) else path
 
     def takes(self, batch: PathBatch, request: Request) -> bool:
         """Whether a request may join a batch at the end of its round.
 
         One with two passers-by more than another replica of its stage has takes nobody: it ends, and what
-        comes after it has another path.
+        comes after it has another path. So does one of another cut.
         """
         if batch.size >= self._max_num_seqs or not self._fits(request, batch.path):
             return False
-        for stage in self._stages:
-            users, replica = self._users(stage), batch.path[stage.index]
-            if replica not in users or users[replica] > min(users.values()) + 1:
-                return False
-        return True
+        passed, passing = 0, self._passing()
+        for stage in self._stages.now:
+            users, loading = self._users(stage, passing), self._loading(stage, passing)
+            for replica in batch.path:
+                if replica in loading:
+                    passed += 1
+                elif replica in users:
+                    if users[replica] > min(users.values()) + 1:
+                        return False
+                    passed += 1
+        return passed == len(batch.path)

@@ -2,8 +2,9 @@
 
 As a migration of a request (``serving.kv.migration``), in two copies: all KV that there is while the batch
 goes round; then, between two rounds, what was written meanwhile. Then its requests are on the new path, and
-the old one gives their blocks back. A stage whose replica is on both paths sends nothing. Before that the
-move may be aborted, and the batch goes on where it is.
+the old one gives their blocks back. Layers that the same replica runs on both paths are not sent, and the two
+paths may cut the model into other stages. Before that the move may be aborted, and the batch goes on where it
+is.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,22 +14,23 @@ from serving.engine.engine import Engine
 from serving.kv.moves import Move, MovePhase, Moves
 from serving.kv.path_kv import PathKv
 from serving.services.path_batch import PathBatch
-from serving.services.path_choice import PathChoice
-from serving.vocabulary.actions import Action
+from serving.services.path_choice import Path, PathChoice
+from serving.vocabulary.actions import Action, Span
 from serving.vocabulary.events import Sent
 
 _WHY = "a batch goes over to another path"
 
 
 class PathMove:
-    """``path``: the new one. ``sent``: tokens of each request that have gone, or go now. ``waits``: the last
-    copy is on the wire, and the batch goes round no more.
+    """``path``, ``spans``: the new one. ``sent``: tokens of each request that have gone, or go now.
+
+    ``waits``: the last copy is on the wire, and the batch goes round no more.
     """
 
-    __slots__ = ("batch", "moves", "path", "sent", "waits")
+    __slots__ = ("batch", "moves", "path", "sent", "spans", "waits")
 
-    def __init__(self, batch: PathBatch, path: tuple[int, ...]) -> None:
-        self.batch, self.path = batch, path
+    def __init__(self, batch: PathBatch, path: Path) -> None:
+        self.batch, self.path, self.spans = batch, path.replicas, path.spans
         self.sent: dict[int, int] = {}
         self.moves: list[tuple[Move, int]] = []  # with the layers that both ends have
         self.waits = False
@@ -44,16 +46,19 @@ class PathHost(Protocol):
 
     batches: dict[int, PathBatch]
 
-    def go_on(self, batch: PathBatch, path: tuple[int, ...], actions: list[Action]) -> None:
+    def go_on(self, batch: PathBatch, path: Path, actions: list[Action]) -> None:
         """A batch that halted goes round this path."""
 
 
 class PathMoves:
-    """Of one model. ``wished``: batches that begin one, or go on with it, when a round of theirs ends."""
+    """Of one model. ``wished``: batches that begin one, or go on with it, when a round of theirs ends.
+
+    ``joined``: moves after which a replica that had loaded meanwhile, or loads, runs more layers of a batch.
+    """
 
     __slots__ = (
         "_engines", "_host", "_kv", "_layer_bytes", "_moves", "_paths", "aborted", "committed",
-        "moved_bytes", "of", "wished",
+        "joined", "moved_bytes", "of", "wished",
     )  # fmt: skip
 
     def __init__(
@@ -70,11 +75,15 @@ class PathMoves:
         self._paths, self._host = paths, host
         self.of: dict[int, PathMove] = {}  # by batch
         self.wished: dict[int, PathBatch] = {}
-        self.committed = self.aborted = self.moved_bytes = 0
+        self.committed = self.aborted = self.joined = self.moved_bytes = 0
 
     def leave(self, replica: int, actions: list[Action]) -> None:
         """A replica is to go: batches that pass it look for another path, others no more for one over it."""
         self._abort_to(replica, "it is to go", actions)
+        self.wish(replica)
+
+    def wish(self, replica: int) -> None:
+        """Batches that pass it look for another path, those that move when they have."""
         for batch in self._host.batches.values():
             if replica in batch.path and batch.id not in self.of:
                 self.wished[batch.id] = batch
@@ -84,7 +93,7 @@ class PathMoves:
         one = self.of.get(batch.id)
         if one is None:
             if self.wished.pop(batch.id, None) is not None and batch.size:
-                path = self._paths.without(batch.path)
+                path = self._paths.better(batch)
                 if path is not None:
                     self.begin(batch, path, actions)
             return False
@@ -122,7 +131,10 @@ class PathMoves:
         for request in one.batch.members():
             self._kv.free(request.id, old)
         self.committed += 1
-        self._host.go_on(one.batch, one.path, actions)
+        self.joined += bool(one.batch.spans)
+        self._host.go_on(one.batch, Path(one.path, one.spans), actions)
+        if one.batch.size and self._paths.better(one.batch) is not None:
+            self.wished[one.batch.id] = one.batch  # more layers have come meanwhile, or a replica is to go
 
     def lost(self, replica: int, actions: list[Action]) -> None:
         """A replica is gone: batches on it too, others do not move there."""
@@ -147,7 +159,7 @@ class PathMoves:
             self._kv.free(request.id, new)
         self.aborted += 1
         if one.waits and goes_on:
-            self._host.go_on(one.batch, one.batch.path, actions)
+            self._host.go_on(one.batch, Path(one.batch.path, one.batch.spans), actions)
 
     def left(self, batch: PathBatch, request: int) -> None:
         """A request of a batch has ended: nothing is kept for it on the new path."""
@@ -164,23 +176,28 @@ class PathMoves:
             for request in one.batch.members()
         ]
 
-    def begin(self, batch: PathBatch, path: tuple[int, ...], actions: list[Action]) -> bool:
-        """All KV that there is goes to the new replicas of a path; False: they have no room."""
-        new = [one for one in path if one not in batch.path]
-        if not new or not self._room(batch, new):
+    def begin(self, batch: PathBatch, path: Path, actions: list[Action]) -> bool:
+        """All KV that there is goes where its layers run from then on; False: a new replica has no room."""
+        new = [one for one in path.replicas if one not in batch.path]
+        if not self._room(batch, new):
             return False
         one = self.of[batch.id] = PathMove(batch, path)
         for request in batch.members():
             self._kv.keep(request.id, request.prompt_tokens + request.max_new_tokens, new)
-        for target in new:
-            for source in batch.path:
-                parts = self._engines[source].replica.layers, self._engines[target].replica.layers
-                layers = min(part.last for part in parts) - max(part.first for part in parts)
-                if layers > 0 and source not in path:
+        legs = self._legs(batch.path, batch.spans)
+        for target, (first, last) in self._legs(*path):
+            for source, (begin, end) in legs:
+                layers = min(last, end) - max(first, begin)
+                if layers > 0 and source != target:
                     move = self._moves.reserve(self._engines[source], self._engines[target], ())
                     one.moves.append((move, layers))
         self._copy(one, actions)
         return True
+
+    def _legs(self, path: Sequence[int], spans: Sequence[Span]) -> list[tuple[int, Span]]:
+        """The replicas of a path with the layers that each runs."""
+        whole = spans or [self._engines[one].replica.part.layers for one in path]
+        return list(zip(path, whole, strict=True))
 
     def _room(self, batch: PathBatch, new: Sequence[int]) -> bool:
         """For all that the requests may write."""

@@ -7,15 +7,16 @@ again at the first stage.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 
 from serving.engine.engine import Engine
 from serving.engine.fleet import Admission, Dispatcher, Fleet, refusal
 from serving.engine.layer_pass import LayerPass
 from serving.engine.progress import EngineState
 from serving.live.scaling import LiveScaling
+from serving.services.cut_changes import CutChanges
 from serving.services.gpu_seats import GpuSeats
-from serving.services.stage import NOBODY, Stage, StageQueues, Waiting
+from serving.services.pipeline_setup import PipelineSetup
+from serving.services.stage import NOBODY, Stage, Waiting
 from serving.services.stage_live import StageLive
 from serving.services.stage_log import StageLog
 from serving.vocabulary.actions import Action, Assign, Span
@@ -24,24 +25,6 @@ from serving.vocabulary.layers import LayerRange, Part
 from serving.vocabulary.present import Present
 from serving.vocabulary.replica import Replica, Role
 from serving.vocabulary.request import Request
-
-
-@dataclass(frozen=True, slots=True)
-class PipelineSetup:
-    """``parts``: the stages in order. ``activation_bytes``: of one request, from a stage to the next.
-
-    ``batch``: requests of a pass at most. ``queues``: one per stage, or one per replica, to which the
-    dispatcher sends a request when it comes to the stage. ``cpu_cores``: of a replica; 0: as the world has
-    it. ``elastic``: a stage may be without replicas. ``live``: replicas work while they load.
-    """
-
-    parts: tuple[Part, ...]
-    activation_bytes: int
-    batch: int = 1
-    queues: StageQueues = "stage"
-    cpu_cores: int = 0
-    elastic: bool = False
-    live: bool = False
 
 
 class Pipeline:
@@ -82,6 +65,11 @@ class Pipeline:
     def batch(self) -> int:
         """Requests of a pass at most, of whichever replica."""
         return self._setup.batch
+
+    @property
+    def cut_changes(self) -> CutChanges | None:
+        """Its cut stays."""
+        return None
 
     @property
     def cores_count(self) -> bool:

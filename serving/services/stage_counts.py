@@ -40,6 +40,10 @@ class StageCounts:
         self.pass_squares += took_ns * took_ns
         self.delay_ns += sum(delays_ns)
 
+    def arrivals_alone(self) -> "StageCounts":
+        """As it is now, without passes: where a stage begins that the same requests come to."""
+        return replace(self, passes=0, passed=0, pass_ns=0, pass_squares=0, delay_ns=0)
+
     def copy(self) -> "StageCounts":
         """As it is now."""
         return replace(self)

@@ -80,6 +80,10 @@ class StageLive:
         """The parameters of a stage are on their way."""
         self.pairs[target] = LivePair(target, len(self._engines[target].replica.part))
 
+    def loads(self, target: int) -> bool:
+        """Whether it is one of those that load, or ends what it has begun."""
+        return target in self.pairs
+
     def layers_loaded(self, target: int, layers: int, fully_loaded: bool, actions: list[Action]) -> None:
         """So many layers are there; the last one counts with all that is behind it, then the target joins."""
         pair = self.pairs[target]

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from typing import Protocol
 
+from serving.services.cut_changes import CutChanges
+from serving.services.path_live import LiveStages
 from serving.services.stage import Stage
-from serving.services.stage_live import StageLive
 from serving.vocabulary.actions import Action
 from serving.vocabulary.layers import Part
 from serving.vocabulary.replica import Replica, Role
@@ -18,9 +19,17 @@ class StagedService(Protocol):
     """
 
     model: str
-    stages: list[Stage]
     cores: dict[int, int]
-    live_stages: StageLive | None
+
+    @property
+    def live_stages(self) -> LiveStages | None: ...
+
+    @property
+    def stages(self) -> list[Stage]: ...
+
+    @property
+    def cut_changes(self) -> CutChanges | None:
+        """Who cuts it anew; None: it stays as it is."""
 
     @property
     def batch(self) -> int: ...

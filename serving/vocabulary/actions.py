@@ -47,7 +47,8 @@ class Run:
     stay members. ``max_steps`` and ``until_finish`` then hold for every micro-batch in flight, from this
     moment on, one with a part of a prompt too; where its memory is parted (virtual engines) for this one.
     ``path``: of a model whose stages are replicas of their own, one of each stage in order. Each step of the
-    batch ``micro_batch`` passes them all, ``replica`` first; ``max_steps`` is that batch's alone.
+    batch ``micro_batch`` passes them all, ``replica`` first; ``max_steps`` is that batch's alone. ``spans``:
+    the layers that each of them runs, where two share a stage; empty: each runs all that it is to hold.
     """
 
     replica: int
@@ -63,6 +64,7 @@ class Run:
     cpu_cores: int = 0
     micro_batch: int = -1
     path: tuple[int, ...] = ()
+    spans: tuple[Span, ...] = ()
 
 
 @fact

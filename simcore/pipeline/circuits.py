@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from simpy import Environment
 
-from serving.vocabulary.actions import Run
+from serving.vocabulary.actions import Run, Span
 from serving.vocabulary.events import Ran
 from serving.vocabulary.recorder import Recorder
 from serving.vocabulary.units import FRACTION_BITS
@@ -23,12 +23,12 @@ from simcore.replica.lifetime import Lifetime
 from simcore.replica.machine import Machine
 from simcore.timers import Timer
 
-CostsOf = Callable[[tuple[int, ...]], StageCosts]
+CostsOf = Callable[[tuple[int, ...], tuple[Span, ...]], StageCosts]
 
 
 @dataclass(frozen=True, slots=True)
 class PathCosts:
-    """``of``: what steps take on a path of these GPUs."""
+    """``of``: what steps take on a path of these GPUs, each of which runs these layers."""
 
     of: CostsOf
 
@@ -37,8 +37,8 @@ class Circuits:
     """The circuit of one model. ``tell`` takes reports."""
 
     __slots__ = (
-        "_boundary", "_costs", "_gpu_of", "_halted", "_lives", "_machines", "_planned", "_recorder", "_runs",
-        "_tell", "_telling", "_timer", "circuit",
+        "_boundary", "_costs", "_gpu_of", "_halted", "_layers_of", "_lives", "_machines", "_planned",
+        "_recorder", "_runs", "_tell", "_telling", "_timer", "circuit",
     )  # fmt: skip
 
     def __init__(
@@ -50,10 +50,11 @@ class Circuits:
         env: Environment,
         timer_rank: int,
         gpu_of: Callable[[int], int],
+        layers_of: Callable[[int], Span],
         tell: Callable[[int, Ran], None],
     ) -> None:
         self._costs, self._machines, self._lives, self._recorder = costs, machines, lives, recorder
-        self._gpu_of, self._tell = gpu_of, tell
+        self._gpu_of, self._layers_of, self._tell = gpu_of, layers_of, tell
         self._timer = Timer(env, timer_rank, self.due)
         self._telling = False
         self._boundary = 0  # when the round that was reported last ended
@@ -67,15 +68,16 @@ class Circuits:
         if not self._telling:
             self._go_to(now_ns)
         one = self.circuit.lanes.get(run.micro_batch)
-        if one is not None and one.path != run.path:
+        spans = run.spans or tuple([self._layers_of(replica) for replica in run.path])
+        if one is not None and (one.path != run.path or one.spans != spans):
             assert self._telling and not one.batch.decoding, "a batch stays on its path"
             self.circuit.drop(run.micro_batch)  # one has ended, and another begins with its number
             one = None
         if one is None:
-            costs = self._costs.of(tuple([self._gpu_of(replica) for replica in run.path]))
+            costs = self._costs.of(tuple([self._gpu_of(replica) for replica in run.path]), spans)
             batch = MicroBatch(run.path[-1], run.micro_batch, costs, self._lives, self._recorder)
             batch.go_on(self._halted.pop(run.micro_batch, ()), self._boundary)
-            one = PathLane(run.micro_batch, run.path, batch)
+            one = PathLane(run.micro_batch, run.path, spans, batch)
         self._runs[run.micro_batch] = run
         one.batch.begin(run, self._boundary)
         one.batch.allow(run.max_steps)

@@ -1,5 +1,6 @@
 """One batch that goes round a path of stage replicas, as these see it: where it is, and its last rounds."""
 
+from serving.vocabulary.actions import Span
 from simcore.pipeline.lane import same_side
 from simcore.pipeline.micro_batch import MicroBatch
 
@@ -9,6 +10,8 @@ ROUNDS_SEEN = 3  # a parabola is known by three of its points
 class PathLane:
     """``stage``: that it comes to next, at ``ready``. ``fresh``: it has not begun the round it was asked for.
 
+    ``spans``: the layers that each replica of ``path`` runs.
+
     ``ends``, ``readies``: of its last operation at each stage and of the two before it; ``slack``: by how
     much that operation came later to the replica than this was free, and the one before it. ``seen``: rounds
     since anything changed. ``told``: rounds that ended and are booked, and not reported yet.
@@ -16,12 +19,13 @@ class PathLane:
 
     __slots__ = (
         "_kept", "batch", "ends", "fresh", "index", "lane", "path", "readies", "ready", "seen", "slack",
-        "stage", "stages", "told",
+        "spans", "stage", "stages", "told",
     )  # fmt: skip
 
-    def __init__(self, index: int, path: tuple[int, ...], batch: MicroBatch) -> None:
+    def __init__(self, index: int, path: tuple[int, ...], spans: tuple[Span, ...], batch: MicroBatch) -> None:
         self.index = index
         self.path = path
+        self.spans = spans
         self.stages = len(path)
         self.batch = batch
         self.lane = batch.lane

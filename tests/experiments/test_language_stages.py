@@ -29,13 +29,30 @@ def test_a_request_alone_takes_what_it_takes_where_one_replica_has_all_stages(tm
         assert rows[0][key] == pytest.approx(rows[1][key], abs=1)
 
 
+SCALED = [
+    "trace=gamma", "trace.requests=150", "trace.rate_per_s=15", "trace.tokens_scale=0.3",
+    "engine.max_num_seqs=4", "model=opt_13b", "cluster=quart", "uncertainty=off", "out=unused",
+]  # fmt: skip
+
+
+def test_replicas_that_work_while_they_load_shorten_the_wait(tmp_path: Path) -> None:
+    """Less than 0.6 of the mean time to first token; exact = coalesced, a journal replays."""
+    words = [*SCALED, "system=quart", "pipeline.moves=true"]
+    whole = result(tmp_path / "whole", *words)
+    live = result(tmp_path / "live", *words, "pipeline.live=true", "journal=true")
+    result(tmp_path / "exact", *words, "pipeline.live=true", "engine.exact=true")
+    files = [(tmp_path / one / "requests.parquet").read_bytes() for one in ("live", "exact")]
+    assert files[0] == files[1] and replay_run(tmp_path / "live").different == 0
+    assert live["requests"]["finished"] == whole["requests"]["finished"] == 150
+    assert live["ttft_ms"]["mean"] < 0.6 * whole["ttft_ms"]["mean"]
+    assert live["path_moves"]["joined"] > 20 and whole["path_moves"]["joined"] == 0
+
+
 @pytest.mark.parametrize("system", ["quart", "infless", "inferline", "cocktail"])
 def test_stages_that_decode_grow_by_themselves(system: str, tmp_path: Path) -> None:
     """More requests than the replicas of the start serve at once; exact = coalesced, a journal replays."""
-    words = ["trace=gamma", "trace.requests=150", "trace.rate_per_s=15", "trace.tokens_scale=0.3"]
-    words += ["engine.max_num_seqs=4", "model=opt_13b", "cluster=quart", "uncertainty=off", "out=unused"]
-    fixed = result(tmp_path / "fixed", *words, "system=pipeline")
-    words.append(f"system={system}")
+    fixed = result(tmp_path / "fixed", *SCALED, "system=pipeline")
+    words = [*SCALED, f"system={system}"]
     found = result(tmp_path / "coalesced", *words, "journal=true")
     result(tmp_path / "exact", *words, "engine.exact=true")
     files = [(tmp_path / one / "requests.parquet").read_bytes() for one in ("coalesced", "exact")]

@@ -102,7 +102,7 @@ def test_draws_have_the_declared_cv_and_no_order() -> None:
         (["pipeline.live=true"], "is of stages that scale by themselves and have a common queue"),
         (
             ["model=opt_13b", "system=quart", "pipeline.live=true"],
-            "pipeline.live=True is of models without KV",
+            "write pipeline.moves=true too",
         ),
         (["pipeline.queue=common"], "pipeline.queue=common is unknown: write one of stage, replica"),
         (["pipeline.stages=3"], "write pipeline.cut=layers"),

@@ -9,7 +9,8 @@ SYSTEMS = (
 )  # fmt: skip
 # Language models, whose requests decode: of them batches, cores and queues are none to be chosen.
 LANGUAGE_SYSTEMS = (
-    "pipeline", "quart", "quart pipeline.moves=true",
+    "pipeline", "quart", "quart pipeline.moves=true", "quart pipeline.moves=true pipeline.live=true",
+    "cocktail pipeline.moves=true pipeline.live=true system/provision=multicast",
     "quart system/provision=multicast", "infless", "inferline",
     "cocktail", "quart system.stages.defaults=released",
 )  # fmt: skip

@@ -19,18 +19,21 @@ from serving.services.gpu_seats import GpuSeats
 from serving.services.language_pipeline import LanguagePipeline
 from serving.services.language_setup import LanguageSetup
 from serving.services.stage_work import StageWork
+from serving.vocabulary.actions import Span
 from serving.vocabulary.layers import LayerRange, Part
 from serving.vocabulary.replica import Replica
 from serving.vocabulary.request import Request
 from simcore.data_plane.data_plane import DataPlane, DataPlaneSetup
 from simcore.faults.plan import FaultPlan
 from simcore.pipeline.circuits import PathCosts
+from simcore.pipeline.stage_costs import StageCosts
 from simcore.sim_report import SimReport
 from simcore.simulation import Simulation
 from simcore.stage_passes import StagePlan
 from tests.worlds.data_planes import NONE, ideal
 from tests.worlds.naive_pipeline import ToyStages
 from tests.worlds.stage_world import Failing
+from tests.worlds.toy_spans import ToySpans
 from tests.worlds.world import Checked
 
 
@@ -50,18 +53,35 @@ class LanguageCase:
     cluster: str = "quart_2x4"
     layer_bytes: int = 1_000_000
     kv_layer_bytes: int = 0
+    stage_layers: int = 2
+    live: bool = False
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        return tuple([Part("m", 2 * stage, 2 * stage + 2) for stage in range(len(self.replicas))])
+        of = self.stage_layers
+        return tuple([Part("m", of * stage, of * stage + of) for stage in range(len(self.replicas))])
+
+    @property
+    def layers(self) -> int:
+        return self.stage_layers * len(self.replicas)
+
+    def costs_of(self, gpus: tuple[int, ...], spans: tuple[Span, ...]) -> StageCosts:
+        """Of other stages than the case's, layer by layer."""
+        if spans == tuple([part.layers for part in self.parts]):
+            return self.costs
+        return ToySpans(self.costs, self.stage_layers, spans)
+
+    def prototype(self, first: int, last: int) -> Replica:
+        """Of any layers: it has the blocks of the stage in which these begin."""
+        blocks = self.blocks[first // self.stage_layers]
+        return Replica(-1, "m", LayerRange(first, last), (), blocks, 4)
 
     def placed(self) -> list[Replica]:
         stages = [stage for stage, count in enumerate(self.replicas) for _ in range(count)]
         return [replace(self.of_stage(stage), id=id, gpus=(id,)) for id, stage in enumerate(stages)]
 
     def of_stage(self, stage: int) -> Replica:
-        part = self.parts[stage]
-        return Replica(-1, "m", LayerRange(part.first, part.last), (), self.blocks[stage], 4)
+        return self.prototype(*self.parts[stage].layers)
 
     def arrivals(self) -> list[tuple[Request, int]]:
         return [
@@ -102,9 +122,14 @@ class Scaling:
     def setup(self, case: LanguageCase) -> StageScaling:
         spec = load_cluster(case.cluster)
         hosts = StageHosts(spec.hosts, spec.gpus_per_host, spec.host_memory_bytes, spec.cpu_cores or 100)
-        work, bytes_ = dict.fromkeys(case.parts, 1e-6), dict.fromkeys(case.parts, 2 * case.layer_bytes)
+        parts = any_parts(case)
+        work, bytes_ = dict.fromkeys(parts, 1e-6), {one: len(one) * case.layer_bytes for one in parts}
         bounds = self.slo_s, 1, self.maximum, spec.gpus, 1
         return StageScaling(self.scaler(), hosts, self.period_ns, 5 * self.period_ns, *bounds, work, bytes_)
+
+
+def any_parts(case: LanguageCase) -> list[Part]:
+    return [Part("m", first, last) for last in range(1, case.layers + 1) for first in range(last)]
 
 
 def shape_of(case: LanguageCase, layers: int) -> LayerStack | LlmShape:
@@ -116,21 +141,20 @@ def shape_of(case: LanguageCase, layers: int) -> LayerStack | LlmShape:
 
 def controller_of(case: LanguageCase, coalesce: bool = True, scaling: Scaling | None = None) -> Controller:
     setup = LanguageSetup(case.parts, case.max_num_seqs, case.batch_tokens, coalesce)
-    setup = replace(setup, kv_layer_bytes=case.kv_layer_bytes)
+    setup = replace(setup, kv_layer_bytes=case.kv_layer_bytes, live=case.live)
+    parts = any_parts(case)
     if scaling is not None:
-        prototypes = tuple(
-            [replace(case.of_stage(stage), id=-1, gpus=()) for stage in range(len(case.parts))]
-        )
-        work = (StageWork(1e-8, 1e-8),) * len(case.parts)
+        prototypes = {part: case.prototype(*part.layers) for part in parts}
+        work = dict.fromkeys(parts, StageWork(1e-8, 1e-8))
         setup = replace(setup, prototypes=prototypes, work=work)
     elastic = None if scaling is None else scaling.setup(case)
-    parts = PipelineParts({"m": setup}, GpuSeats(1 << 40, dict.fromkeys(case.parts, 1 << 40)), elastic)
+    pipelines = PipelineParts({"m": setup}, GpuSeats(1 << 40, dict.fromkeys(parts, 1 << 40)), elastic)
     return compose(
         case.placed(),
         LeastOutstanding(),
         lambda _: ChunkedPrefill(1, 1),
         AdmitAll(),
-        service_options=ServiceOptions(pipelines=parts),
+        service_options=ServiceOptions(pipelines=pipelines),
     )
 
 
@@ -143,10 +167,9 @@ def run(
     """In virtual time, with the invariants checked after every event."""
     controller = controller_of(case, coalesce, scaling)
     recorder, replicas, checked = Failing(), case.placed(), Checked(controller)
-    layers = 2 * len(case.replicas)
     setup = DataPlaneSetup(
         ideal(case.cluster),
-        {"m": shape_of(case, layers)},
+        {"m": shape_of(case, case.layers)},
         [one.model for one in replicas],
         [one.gpus for one in replicas],
         "direct",
@@ -163,6 +186,6 @@ def run(
         DataPlane(setup),
         {"m": rows},
         faults=faults,
-        stages=StagePlan({}, 0, {"m": PathCosts(lambda _: case.costs)}),
+        stages=StagePlan({}, 0, {"m": PathCosts(case.costs_of)}),
     )
     return LanguageRun(recorder, simulation.run(), checked.lines, controller)

@@ -18,7 +18,8 @@ from serving.protocols.provisioning import Provisioner
 from serving.protocols.stages import StageScaler
 from serving.record.journal import complete_journal
 from serving.services.gpu_seats import GpuSeats
-from serving.services.pipeline import Pipeline, PipelineSetup
+from serving.services.pipeline import Pipeline
+from serving.services.pipeline_setup import PipelineSetup
 from serving.services.stage import StageQueues
 from serving.services.stage_log import FIELDS
 from serving.vocabulary.layers import LayerRange, Part

@@ -1,0 +1,72 @@
+"""A language model in stages is cut anew: other layers for its stages, while its requests go on.
+
+The replicas of the new cut load beside the old ones. When all of its stages have one, new batches pass those;
+batches that go round move there with their KV, layers to where they run from then on, or end where they are.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Protocol
+
+from serving.services.language_setup import LanguageSetup
+from serving.services.path_batch import PathBatch
+from serving.services.path_moves import PathMoves
+from serving.services.path_stages import PathStages
+from serving.services.stage import Stage
+from serving.vocabulary.actions import Action
+from serving.vocabulary.layers import Part
+from serving.vocabulary.request import Request
+
+
+class CutHost(Protocol):
+    """The service whose stages these are. ``queue``: requests that no batch has."""
+
+    queue: deque[Request]
+    batches: dict[int, PathBatch]
+
+    def feed(self, actions: list[Action]) -> None:
+        """New batches for what waits."""
+
+
+class CutChanges:
+    """Of one model. ``made``: how many there were; ``refused``: how many did not come."""
+
+    __slots__ = ("_host", "_moves", "_setup", "made", "refused", "stages")
+
+    def __init__(
+        self, setup: LanguageSetup, stages: PathStages, moves: PathMoves | None, host: CutHost
+    ) -> None:
+        self._setup, self.stages, self._moves, self._host = setup, stages, moves, host
+        self.made = self.refused = 0
+
+    def kept_from(self, parts: Sequence[Part]) -> str:
+        """Why the model is not cut into these parts now; empty: it may be."""
+        prototypes, host = self._setup.prototypes, self._host
+        if self.stages.coming:
+            return "another cut comes"
+        for part in parts:
+            if part not in prototypes:
+                return f"{part} do not fit on a GPU with KV"
+        known = [*host.queue, *[one for batch in host.batches.values() for one in batch.members()]]
+        longest = max([one.prompt_tokens + one.max_new_tokens for one in known], default=0)
+        room = min([prototypes[one].longest_request_tokens for one in parts])
+        return f"a request has {longest} tokens, a replica room for {room}" if longest > room else ""
+
+    def propose(self, parts: Sequence[Part]) -> list[Stage]:
+        """Replicas of these stages are to come; those that both cuts have stay."""
+        return self.stages.propose(parts)
+
+    def give_up(self) -> list[Stage]:
+        """The new cut does not come: the stages that only it has."""
+        self.refused += 1
+        return self.stages.give_up()
+
+    def take(self, actions: list[Action]) -> list[Stage]:
+        """The new cut is there: batches move to its paths. The stages that only the old one had."""
+        left = self.stages.take()
+        self.made += 1
+        if self._moves is not None:
+            for replica in [one for stage in left for one in stage.fleet.alive()]:
+                self._moves.wish(replica)
+        self._host.feed(actions)
+        return left

@@ -1,0 +1,24 @@
+"""What a model in stages that answers in one pass is made of."""
+
+from dataclasses import dataclass
+
+from serving.services.stage import StageQueues
+from serving.vocabulary.layers import Part
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineSetup:
+    """``parts``: the stages in order. ``activation_bytes``: of one request, from a stage to the next.
+
+    ``batch``: requests of a pass at most. ``queues``: one per stage, or one per replica, to which the
+    dispatcher sends a request when it comes to the stage. ``cpu_cores``: of a replica; 0: as the world has
+    it. ``elastic``: a stage may be without replicas. ``live``: replicas work while they load.
+    """
+
+    parts: tuple[Part, ...]
+    activation_bytes: int
+    batch: int = 1
+    queues: StageQueues = "stage"
+    cpu_cores: int = 0
+    elastic: bool = False
+    live: bool = False
