@@ -230,10 +230,20 @@ def test_out_is_required(words: list[str]) -> None:
     assert "write out=FOLDER" in refusal(words)
 
 
-def test_a_real_run_is_refused_what_it_cannot_do() -> None:
-    assert "write cluster=local" in refusal(["out=OUT", "cluster=a100_x2"], "realexec")
-    assert "write workers=VALUE" in refusal(["out=OUT", "cluster.gpus=4"], "realexec")
-    assert "workers=0" in refusal(["out=OUT", "workers=0"], "realexec")
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["cluster=a100_x2"], "write cluster=local"),
+        (["cluster.gpus=4"], "write workers=VALUE"),
+        (["workers=0"], "workers=0"),
+        (
+            ["system=llumnix_base_autoscaled", "workers=2", "migration.into_loading=true"],
+            "a worker that loads takes no KV: write migration.into_loading=false",
+        ),
+    ],
+)
+def test_a_real_run_is_refused_what_it_cannot_do(words: list[str], told: str) -> None:
+    assert told in refusal(["out=OUT", *words], "realexec")
 
 
 def test_an_own_objective_is_not_labelled_with_somebody_elses_source() -> None:
