@@ -24,16 +24,21 @@ class Reported:
     leaving: Sequence[int] = ()
     loading: Sequence[int] = ()
 
-    def __init__(self, instances: int) -> None:
+    def __init__(self, instances: int, beside: "Reported | None" = None) -> None:
+        """``beside``: what is told is told to it, too."""
         self.replicas = instances
         self.taking: Sequence[int] = range(instances)
-        self._reports: dict[int, LoadReport] = {}
+        self._reports: dict[int, LoadReport] = {} if beside is None else beside._reports
         self._changed: dict[int, None] = {}
+        self._readers = [self._changed] if beside is None else beside._readers
+        if beside is not None:
+            self._readers.append(self._changed)
 
     def tell(self, replica: int, report: LoadReport) -> None:
         """A new report."""
         self._reports[replica] = report
-        self._changed[replica] = None
+        for unread in self._readers:
+            unread[replica] = None
 
     def report(self, replica: int) -> LoadReport | None:
         """The last one."""
@@ -71,6 +76,7 @@ class TwoLevel:
     def __init__(self, instances: int, running: int) -> None:
         self._instances, self._running = instances, running
         self._view = Reported(instances)
+        self._to_pair = Reported(instances, self._view)
         self._dispatch, self._migration = Freeness(), Llumnix(rounds=1)
         self._step = 0
         for replica in range(instances):
@@ -84,7 +90,7 @@ class TwoLevel:
             if not self._step % _STEPS_PER_REQUEST:
                 self._dispatch.dispatch(Request(self._step, 0, 64, 64, _MODEL), self._view)  # type: ignore[arg-type]
             if not self._step % (_ROUND * self._instances):
-                self._migration.pair(self._view)
+                self._migration.pair(self._to_pair)
 
     def told(self, replica: int) -> None:
         """One report, whose size does not depend on what runs."""

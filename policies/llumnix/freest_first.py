@@ -5,14 +5,22 @@ free blocks. So what was last read of an instance is the most that it can be: a 
 top on once what surfaces is read again.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from heapq import heapify, heappop, heappush, heapreplace
+from typing import Protocol
 
 from policies.llumnix.freeness import Rule
-from serving.engine.fleet import FleetView
 from serving.protocols.load_report import LoadReport
 
 Entry = tuple[float, int, LoadReport]  # freeness, negated; instance
+
+
+class Reported(Protocol):
+    """What both dispatchers and those who pair instances see of load reports."""
+
+    def report(self, replica: int) -> LoadReport | None: ...
+
+    def newly_reported(self) -> Sequence[int]: ...
 
 
 class FreestFirst:
@@ -23,30 +31,56 @@ class FreestFirst:
         self._heap: list[Entry] = []
         self._last: dict[int, LoadReport] = {}
 
-    def note(self, newly: Sequence[int], fleet: FleetView) -> None:
+    def note(self, newly: Sequence[int], view: Reported) -> None:
         """These have new reports."""
-        heap, last, report_of = self._heap, self._last, fleet.report
+        heap, last, report_of = self._heap, self._last, view.report
         for replica in newly:
             report = report_of(replica)
             if report is not None and last.get(replica) is not report:  # else its entry is there
                 last[replica] = report
                 heappush(heap, (-self._freeness(report), replica, report))
 
-    def first(self, fleet: FleetView) -> Entry:
+    def first(self, view: Reported) -> Entry:
         """The freest by its last load report, the lowest id among equals."""
-        self.note(fleet.newly_reported(), fleet)
-        heap, last, report_of = self._heap, self._last, fleet.report
+        self.note(view.newly_reported(), view)
+        self._bound()
+        entry = self._top(view)
+        assert entry is not None, "there is no instance"
+        return entry
+
+    def freest(
+        self, view: Reported, count: int, above: float, counts: Callable[[Entry], bool]
+    ) -> list[Entry]:
+        """At most so many, the freest first, of those freer than ``above`` that ``counts``."""
+        self.note(view.newly_reported(), view)
+        self._bound()
+        found, seen = list[Entry](), list[Entry]()
+        while len(found) < count and (entry := self._top(view)) is not None and -entry[0] > above:
+            seen.append(heappop(self._heap))
+            if counts(entry):
+                found.append(entry)
+        for entry in seen:
+            heappush(self._heap, entry)
+        return found
+
+    def _bound(self) -> None:
+        """Entries that count no more go now and then."""
+        heap, last = self._heap, self._last
         if len(heap) > 4 * len(last) + 64:
             heap[:] = [one for one in heap if last.get(one[1]) is one[2]]
             heapify(heap)
-        while True:
+
+    def _top(self, view: Reported) -> Entry | None:
+        """The first entry that counts, read again; None: there is no instance."""
+        heap, last, report_of = self._heap, self._last, view.report
+        while heap:
             entry = heap[0]
             _, replica, known = entry
             if last.get(replica) is not known:
                 heappop(heap)
                 continue
             report = report_of(replica)
-            if report is known:
+            if report is known or report == known:
                 return entry
             if report is None:
                 heappop(heap)
@@ -54,3 +88,4 @@ class FreestFirst:
             else:
                 last[replica] = report
                 heapreplace(heap, (-self._freeness(report), replica, report))
+        return None

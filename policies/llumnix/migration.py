@@ -5,6 +5,7 @@ from math import ceil, inf
 from typing import Final
 
 from policies.llumnix.freeness import migration_rule
+from policies.llumnix.freest_first import Entry, FreestFirst
 from serving.protocols.load_report import LoadReport
 from serving.protocols.migration import InstancesView, Pair, SourceView
 
@@ -44,32 +45,44 @@ class Llumnix:
         self._by_priority = high_priority_target_tokens is not None
         self._shipped, self._threshold, self.rounds = rule == "shipped", migrate_out_threshold, rounds
         self._calm: dict[tuple[int, bool], int] = {}
+        self._orders: dict[str, FreestFirst] = {}
 
     def pair(self, view: InstancesView) -> Sequence[Pair]:
-        """Least free with freest."""
+        """Least free with freest. Looked at are those that may be short, and as many of the freest."""
         if view.round % self.rounds:
             return ()
-        short = [report for one in view.short() if (report := view.report(one)) is not None]
-        if not (any(map(self._is_source, short)) or view.leaving):
+        leaving = view.leaving
+        sources = self._sources(view, leaving)
+        if not sources:
             return ()
-        sources, destinations = list[tuple[float, int]](), list[tuple[float, int]]()
-        for one in view.taking:
-            report = view.report(one)
-            if report is None or (view.engaged(one) and not self._shipped):
-                continue
-            freeness = self._freeness(report)
-            if freeness < self._threshold or (self._shipped and report.preempted):
-                sources.append((freeness, one))
-            elif freeness > self._threshold:
-                destinations.append((-freeness, one))
+        order = self._orders.get(view.model)
+        if order is None:
+            order = self._orders[view.model] = FreestFirst(self._freeness)
+
+        def takes(one: Entry) -> bool:
+            return one[1] not in leaving and self._considered(view, one[1]) and not self._is_source(one[2])
+
+        destinations = [one[:2] for one in order.freest(view, len(sources), self._threshold, takes)]
         # One that still loads takes from a source for which no other is left.
-        destinations += [(inf, one) for one in view.loading if self._shipped or not view.engaged(one)]
-        sources += [(-inf, one) for one in view.leaving if self._shipped or not view.engaged(one)]
+        destinations += [(inf, one) for one in view.loading if self._considered(view, one)]
         return [
             Pair(source, destination, f"freeness {free:.1f} against {_told(-minus_free)}")
-            for (free, source), (minus_free, destination) in zip(sorted(sources), sorted(destinations))
+            for (free, source), (minus_free, destination) in zip(sorted(sources), destinations)
             if not (view.engaged(source) or view.engaged(destination))
         ]
+
+    def _sources(self, view: InstancesView, leaving: Sequence[int]) -> list[tuple[float, int]]:
+        """(freeness, instance): those short of memory, and ``leaving``, which take no requests any more."""
+        found = [(-inf, one) for one in leaving if self._considered(view, one)]
+        for one in view.short():
+            report = None if one in leaving else view.report(one)
+            if report is not None and self._is_source(report) and self._considered(view, one):
+                found.append((self._freeness(report), one))
+        return found
+
+    def _considered(self, view: InstancesView, instance: int) -> bool:
+        """As shipped all are; a pair with one that is in a migration is dropped then."""
+        return self._shipped or not view.engaged(instance)
 
     def _is_source(self, report: LoadReport) -> bool:
         return self._freeness(report) < self._threshold or (self._shipped and report.preempted > 0)

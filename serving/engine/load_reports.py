@@ -31,8 +31,8 @@ class LoadReports:
     """Those of the instances of a model."""
 
     __slots__ = (
-        "_calm", "_changed", "_due_ns", "_known", "_present", "_rising", "_steps", "_tick_ns", "at_step_ends",
-        "period_ns",
+        "_calm", "_changed", "_due_ns", "_known", "_present", "_rising", "_steps", "_tick_ns", "_unread",
+        "at_step_ends", "period_ns",
     )  # fmt: skip
 
     def __init__(
@@ -49,6 +49,7 @@ class LoadReports:
         self._tick_ns, self._due_ns = 0, period_ns  # of the last tick, and of the next
         self._known: dict[int, InstanceLoad] = {}
         self._changed: dict[int, None] = {}
+        self._unread: list[dict[int, None]] = [{}]
         self._rising: dict[int, int] = {}
         self._calm: Calm | None = None
         for replica in replicas:
@@ -87,8 +88,14 @@ class LoadReports:
             self._settle(known)
         return known.report or report_of(known)
 
-    def changed(self) -> list[int]:
-        """Those with a new one since the last call. Of all others free blocks have only become less."""
+    def reader(self) -> int:
+        """Somebody else asks what has changed: the number to ask with."""
+        self._unread.append({})
+        return len(self._unread) - 1
+
+    def changed(self, reader: int = 0) -> list[int]:
+        """Those with a new one since this reader last asked. Of all others free blocks have only become less.
+        """
         if self._rising:
             tick_ns = self._tick()
             for replica in [one for one, before_ns in self._rising.items() if before_ns < tick_ns]:
@@ -97,8 +104,11 @@ class LoadReports:
                     continue
                 del self._rising[replica]
                 self._changed[replica] = None
-        found = list(self._changed)
+        for unread in self._unread:
+            unread.update(self._changed)
         self._changed.clear()
+        found = list(self._unread[reader])
+        self._unread[reader].clear()
         return found
 
     def short(self) -> list[int]:

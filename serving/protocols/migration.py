@@ -57,6 +57,9 @@ class InstancesView(Protocol):
     def short(self) -> Sequence[int]:
         """For policies with ``calm_blocks``: all others that take requests surely have so many free."""
 
+    def newly_reported(self) -> Sequence[int]:
+        """Those with a new load report since this was last asked; all others have only less memory free."""
+
     def load(self, replica: int, signal: Literal["outstanding", "kv_demand"]) -> int:
         """As dispatchers see it."""
 

@@ -68,6 +68,10 @@ class DecodeInstances:
         """All: they make no reports to tell by."""
         return self.taking
 
+    def newly_reported(self) -> Sequence[int]:
+        """As ``short``."""
+        return self.taking
+
     def load(self, replica: int, signal: Literal["outstanding", "kv_demand"]) -> int:
         """Requests, or tokens, that room is kept for there."""
         books = self._hand_overs

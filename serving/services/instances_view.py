@@ -18,8 +18,8 @@ class Instances:
     """What a policy sees when it pairs (``serving.protocols.migration.InstancesView``)."""
 
     __slots__ = (
-        "_engines", "_fleet", "_into_loading", "_migrations", "_period_ns", "_present", "_requests", "calm",
-        "head_tokens", "model", "nearly_full",
+        "_engines", "_fleet", "_into_loading", "_migrations", "_period_ns", "_present", "_reader", "_requests",
+        "calm", "head_tokens", "model", "nearly_full",
     )  # fmt: skip
 
     def __init__(
@@ -35,7 +35,7 @@ class Instances:
         """``into_loading``: requests may migrate to instances that still load."""
         self._fleet, self._engines, self._migrations, self._present = fleet, engines, migrations, present
         self._requests, self._period_ns, self.model = requests, period_ns, fleet.model
-        self.head_tokens = 0
+        self.head_tokens, self._reader = 0, -1
         self._into_loading = into_loading
         self.calm: Calm | None = None
         self.nearly_full: Sequence[int] = ()
@@ -80,6 +80,15 @@ class Instances:
         """See ``LoadReports``; all of them where that is not known."""
         reports = self._fleet.reports
         return self._fleet.alive() if reports is None or self.calm is None else reports.short()
+
+    def newly_reported(self) -> Sequence[int]:
+        """All of them at first, then those with a new report since this was last asked."""
+        reports = self._fleet.reports
+        assert reports is not None, "a policy that reads load reports says so: reads_load_reports = True"
+        if self._reader < 0:
+            self._reader = reports.reader()
+            return self._fleet.alive()
+        return reports.changed(self._reader)
 
     def load(self, replica: int, signal: Literal["outstanding", "kv_demand"]) -> int:
         """As dispatchers see it."""

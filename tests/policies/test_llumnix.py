@@ -242,9 +242,9 @@ def test_a_request_may_go_where_others_wait_for_memory() -> None:
 
 
 def test_who_migrates_already_takes_part_in_the_pairing_as_shipped_and_its_pair_is_dropped() -> None:
-    view = Reported(report(1, 4), report(90, 4), report(9, 4), report(60, 4), engaged=(0,))
-    assert pairs(Llumnix(rounds=1), view) == [(2, 3)]
-    assert pairs(Llumnix("paper", 200.0, rounds=1), view) == [(2, 1)]
+    reports = (report(1, 4), report(90, 4), report(9, 4), report(60, 4))
+    assert pairs(Llumnix(rounds=1), Reported(*reports, engaged=(0,))) == [(2, 3)]
+    assert pairs(Llumnix("paper", 200.0, rounds=1), Reported(*reports, engaged=(0,))) == [(2, 1)]
 
 
 @pytest.mark.parametrize(
