@@ -94,8 +94,7 @@ class LoadReports:
         return len(self._unread) - 1
 
     def changed(self, reader: int = 0) -> list[int]:
-        """Those with a new one since this reader last asked. Of all others free blocks have only become less.
-        """
+        """Those with a new one since this reader last asked. Of all others free blocks have only become less."""
         if self._rising:
             tick_ns = self._tick()
             for replica in [one for one, before_ns in self._rising.items() if before_ns < tick_ns]:
