@@ -31,8 +31,8 @@ class LoadReports:
     """Those of the instances of a model."""
 
     __slots__ = (
-        "_calm", "_changed", "_due_ns", "_known", "_present", "_rising", "_steps", "_tick_ns", "_unread",
-        "at_step_ends", "period_ns",
+        "_calm", "_changed", "_due_ns", "_known", "_present", "_rising", "_steps", "_swept_ns",
+        "_tick_ns", "_unread", "at_step_ends", "period_ns",
     )  # fmt: skip
 
     def __init__(
@@ -50,7 +50,9 @@ class LoadReports:
         self._known: dict[int, InstanceLoad] = {}
         self._changed: dict[int, None] = {}
         self._unread: list[dict[int, None]] = [{}]
+        # What has come to it, or has left, is told at a later tick than this one; ticks up to it are seen to.
         self._rising: dict[int, int] = {}
+        self._swept_ns = 0
         self._calm: Calm | None = None
         for replica in replicas:
             self.add(engines[replica])
@@ -94,21 +96,26 @@ class LoadReports:
         return len(self._unread) - 1
 
     def changed(self, reader: int = 0) -> list[int]:
-        """Those with a new one since this reader last asked. Of all others free blocks have only become less."""
-        if self._rising:
-            tick_ns = self._tick()
-            for replica in [one for one, before_ns in self._rising.items() if before_ns < tick_ns]:
-                if self._tells_later(replica):
-                    self._rising[replica] = tick_ns
-                    continue
-                del self._rising[replica]
-                self._changed[replica] = None
+        """Those with a new one since this reader last asked. All others have only fewer free blocks."""
+        if self._rising and (tick_ns := self._tick()) > self._swept_ns:
+            self._sweep(tick_ns)
         for unread in self._unread:
             unread.update(self._changed)
         self._changed.clear()
         found = list(self._unread[reader])
         self._unread[reader].clear()
         return found
+
+    def _sweep(self, tick_ns: int) -> None:
+        """Another tick has passed: who has told something by then?"""
+        self._swept_ns = tick_ns
+        for replica in [one for one, before_ns in self._rising.items() if before_ns < tick_ns]:
+            if not self._tells_later(replica):
+                self._changed[replica] = None
+            elif self._known[replica].engine.state in AT_WORK:
+                self._rising[replica] = tick_ns
+                continue
+            del self._rising[replica]  # idle: what it tells next begins with a request
 
     def short(self) -> list[int]:
         """Those that may have fewer free blocks than ``calm_blocks``, ascending; of all others it is sure."""
