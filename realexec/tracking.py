@@ -1,6 +1,7 @@
 """The driver's memory of requests: what a world knows and the controller must not, and what metrics need."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -107,6 +108,25 @@ class Tracker:
         for request in done.finished:
             if request in self._open:
                 self._finish(request, replica)
+
+    def got(self, request: int, tokens: Sequence[int], now_ns: int) -> None:
+        """Tokens that a stock engine sent; several at once have no gaps between them."""
+        held = self._open.get(request)
+        if held is None or not tokens:
+            return
+        if not held.tokens:
+            held.first_token_ns = now_ns
+        else:
+            self._recorder.gaps((now_ns - held.last_token_ns) << FRACTION_BITS, 0, 1, 1)
+        if len(tokens) > 1:
+            self._recorder.gaps(0, 0, 1, len(tokens) - 1)
+        held.tokens.extend(tokens)
+        held.last_token_ns = now_ns
+
+    def finish(self, request: int, replica: int) -> None:
+        """It has all its tokens, the last from there."""
+        if request in self._open:
+            self._finish(request, replica)
 
     def computed(self, replica: int, time_ns: int) -> None:
         """Its worker was busy for so long."""

@@ -35,6 +35,7 @@ from serving.services.pipeline_setup import PipelineSetup
 from serving.services.rounds import Rounds
 from serving.services.service import Service
 from serving.services.staged import StagedService
+from serving.services.stock import Stock, StockParts
 from serving.services.victim_moves import VictimParts
 from serving.vocabulary.actions import Load
 from serving.vocabulary.present import Present
@@ -77,7 +78,8 @@ class ServiceOptions:
     models named there, which are in stages.
     ``reports_period_ns``: between two load reports of an instance; 0: nobody reads any.
     ``reports_at_step_ends``: see ``LoadReports``.
-    ``by_priority``: of queues that instances share.
+    ``by_priority``: of queues that instances share. ``stock``: engines run by themselves, and only what is
+    in it is decided here; None: their passes are chosen here.
     """
 
     hand_overs: Mapping[str, HandOverRules] = field(default_factory=dict)
@@ -88,6 +90,7 @@ class ServiceOptions:
     reports_at_step_ends: bool = False
     pipelines: PipelineParts | None = None
     by_priority: bool = False
+    stock: StockParts | None = None
 
 
 def compose(
@@ -116,6 +119,7 @@ def compose(
     books = _Books(engines, requests, transfer_ids, present, dispatcher, admission)
     serving = service_options or ServiceOptions()
     services = _services(books, replicas, serving, elastic)
+    assert not (serving.stock and (elastic or starts)), "stock engines are there from the start"
     for engine in engines.values():
         if engine.state is EngineState.IDLE:
             services[engine.replica.model].started(engine, [])
@@ -157,7 +161,11 @@ def _services(
     queue = options.queue or ("per_instance" if elastic is not None and options.reports_period_ns else None)
     placed = {replica.model: replica for replica in replicas}
     for model, prototype in sorted((placed | prototypes).items()):
-        if options.pipelines is not None and model in options.pipelines.setups:
+        if options.stock is not None:
+            own = [one for one in replicas if one.model == model]
+            policies = books.dispatcher, books.admission
+            found[model] = Stock(model, own, *policies, options.stock, books.present)
+        elif options.pipelines is not None and model in options.pipelines.setups:
             found[model] = _pipeline(model, books, replicas, options.pipelines)
         elif model in options.hand_overs:
             split = Disaggregated(
@@ -228,12 +236,21 @@ def _load_reports(books: _Books, replicas: Sequence[int], options: ServiceOption
 
 def _rounds(services: Mapping[str, Service], options: ServiceOptions, present: Present) -> Rounds | None:
     """None: nobody migrates."""
+    stock, alone = options.stock, [one for one in services.values() if isinstance(one, Stock)]
+    if stock is not None:
+        if stock.migrator is None:
+            return None
+        return Rounds(alone, stock.period_ns, present, _every(stock.migrator))
     migrating = [one for one in services.values() if isinstance(one, Migrating | DecodeMigrating)]
     if options.migration is None:
         return None
-    every = getattr(options.migration.migrator, "rounds", 1)
-    every = every if type(every) is int and every > 0 else 1
-    return Rounds(migrating, options.migration.period_ns, present, every)
+    return Rounds(migrating, options.migration.period_ns, present, _every(options.migration.migrator))
+
+
+def _every(migrator: Migrator) -> int:
+    """In which rounds it pairs somebody."""
+    every = getattr(migrator, "rounds", 1)
+    return every if type(every) is int and every > 0 else 1
 
 
 def _reports_of(services: Mapping[str, Service]) -> dict[str, LoadReports]:

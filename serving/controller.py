@@ -6,9 +6,10 @@ from serving.engine.progress import EngineState
 from serving.kv.transfer_ids import TransferIds
 from serving.protocols.policy_faults import event_text
 from serving.services.service import Service
+from serving.services.stock import Stock
 from serving.vocabulary.actions import Action, Fail, Reject
 from serving.vocabulary.errors import PolicyError
-from serving.vocabulary.events import Arrived, Closing, Event, Lost, Ran, Sent
+from serving.vocabulary.events import Arrived, Closing, Dropped, Event, Lost, Observed, Ran, Sent, Streamed
 from serving.vocabulary.present import Present
 from serving.vocabulary.request import Request
 
@@ -36,7 +37,14 @@ class Controller:
         self.elastic, self._transfer_ids = elastic, transfer_ids
         # Reports and arrivals come too often to tell who does nothing about them.
         self._scales = elastic.scales
-        own: dict[type, Handler] = {Sent: self._sent, Lost: self._lost, Closing: self._close}
+        own: dict[type, Handler] = {
+            Sent: self._sent,
+            Lost: self._lost,
+            Closing: self._close,
+            Streamed: self._streamed,
+            Dropped: self._dropped,
+            Observed: self._observed,
+        }
         self._handlers = {**own, **elastic.handlers()}
         self.arrived = self.finished = self.rejected = self.failed = 0
         self.closed = False  # whether the driver has ended the run with requests in flight
@@ -100,6 +108,25 @@ class Controller:
         source = self.services[self._transfer_ids.model_of(event.transfer)].sent(event, actions)
         if source is not None:
             self.elastic.ran(now_ns, source, actions)
+
+    def _stock(self, replica: int) -> Stock:
+        service = self.services[self.engines[replica].replica.model]
+        assert isinstance(service, Stock), f"replica {replica} does not run by itself"
+        return service
+
+    def _streamed(self, now_ns: int, event: Streamed, actions: list[Action]) -> None:
+        self._stock(event.replica).streamed(event, actions)
+        for request in event.finished:
+            del self.requests[request]
+        self.finished += len(event.finished)
+
+    def _dropped(self, now_ns: int, event: Dropped, actions: list[Action]) -> None:
+        if self._stock(event.replica).dropped(event, actions):
+            del self.requests[event.request]
+            self.failed += 1
+
+    def _observed(self, now_ns: int, event: Observed, actions: list[Action]) -> None:
+        self._stock(event.replica).observed(event)
 
     def _close(self, now_ns: int, event: Closing, actions: list[Action]) -> None:
         """The requests in flight fail; the books of services and instances are left as they are."""

@@ -50,15 +50,25 @@ def _named(text: str) -> frozenset[type]:
         from realexec.driver import CARRIES_OUT
 
         return CARRIES_OUT
+    if text == "http":
+        from realexec.http.capabilities import BY_ITSELF, CARRIES_OUT
+
+        return CARRIES_OUT | BY_ITSELF
     words = [word.strip() for word in text.strip("[]").replace("+", ",").split(",")]
     known = {name.lower(): kind for name, kind in _KINDS.items()}
     for word in words:
         if word.lower() not in known:
             raise UserError(
-                f"driver.carries_out={text} has '{word}', which is no action: write realexec, or some of "
-                f"[{','.join(sorted(_KINDS))}]"
+                f"driver.carries_out={text} has '{word}', which is no action: write realexec, http, or some "
+                f"of [{','.join(sorted(_KINDS))}]"
             )
     return frozenset([known[word.lower()] for word in words])
+
+
+def masked_words(config: RunConfig) -> tuple[str, str]:
+    """Who does not carry out what is asked for, and what to write instead."""
+    who = f"a driver with driver.carries_out={config.driver.carries_out}"
+    return who, "add it to the list, or write another system"
 
 
 def needed_actions(config: RunConfig) -> frozenset[type]:
@@ -70,7 +80,9 @@ def needed_actions(config: RunConfig) -> frozenset[type]:
     if system.instances.split or system.live.name != "none":
         needed |= {Send, JoinBatch, *_if(faults, StopSend)}
     if system.migration.name != "none":
-        needed |= {Send, StopSend, Detach, Migrate, JoinBatch, Wake}
+        needed |= {Detach, Migrate, Wake}
+        if config.migration.mode != "recompute":
+            needed |= {Send, StopSend, JoinBatch}
     if system.elastic:
         needed |= {
             AllocateGpus,

@@ -16,7 +16,8 @@ from experiments.build.world_rows import world_rows
 from experiments.compare.divergence import journal_lines
 from experiments.compose.resolved import read_resolved
 from experiments.results.journal_file import NAME
-from experiments.story.books import Books, Report
+from experiments.story.benches import Report
+from experiments.story.books import Books
 from hwmodels.errors import HardwareError
 from hwmodels.rows import FIXED_PER_S
 from serving.record.journal import parse_action, parse_event

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import nativecore
 from experiments.build import build
-from experiments.build.capabilities import check_capabilities, driver_actions, is_masked
+from experiments.build.capabilities import check_capabilities, driver_actions, is_masked, masked_words
 from experiments.build.data_plane import data_plane_of
 from experiments.build.energy import use_of_gpus
 from experiments.build.faults import fault_plan_of
@@ -56,8 +56,8 @@ from experiments.run.prepared import Parts, Prepared, Progress, Simulated
 from experiments.run.undisturbed import undisturbed
 from experiments.run.write_results import SERIES_NAME, STAGES_NAME, write_parquet, write_results
 from serving.vocabulary.driver import Control, JournalSink
+from serving.vocabulary.masked import Masked
 from serving.vocabulary.request import Request
-from simcore.capabilities import Masked
 from simcore.chunk_starts import ChunkStarts
 from simcore.simulation import Simulation
 from traces.workload import Workload
@@ -159,7 +159,7 @@ def execute(
     recovery = None if faults is None else RecoveryWatch(controller)
     control: Control = recovery or controller
     if is_masked(config):
-        control = Masked(control, driver_actions(config), str(config.driver.carries_out))
+        control = Masked(control, driver_actions(config), *masked_words(config))
     simulation = Simulation(
         control,
         _watched(build.arrivals_of(config, workload), len(workload), on_progress),

@@ -7,8 +7,9 @@ vocabulary.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final
 
+from experiments.story.benches import Bench, Report, RequestSoFar
 from serving.vocabulary.actions import (
     Action,
     AllocateGpus,
@@ -33,6 +34,7 @@ from serving.vocabulary.actions import (
 from serving.vocabulary.events import (
     Arrived,
     Closing,
+    Dropped,
     Event,
     Loaded,
     LoadStopped,
@@ -41,63 +43,13 @@ from serving.vocabulary.events import (
     LostHost,
     LostLink,
     LostSsd,
+    Observed,
     Opened,
     Ran,
     Sent,
+    Streamed,
     Woke,
 )
-from serving.vocabulary.request import Request
-
-Stage = Literal["waiting", "prompt", "handed over", "joining", "decoding", "ended"]
-
-
-@dataclass(slots=True)
-class RequestSoFar:
-    """How far one request is. ``made``: its tokens, without those of the decode steps it is in; ``begun``:
-    its tokens when these, or its last ones, began; ``since``: steps of the instance at that time.
-    ``replica``: whose it is, None while it is nobody's.
-    """
-
-    request: Request
-    replica: int | None = None
-    stage: Stage = "waiting"
-    made: int = 0
-    begun: int = 0
-    since: int = 0
-
-    @property
-    def known_tokens(self) -> int:
-        """What must be in the KV cache before it decodes; stands still while it does."""
-        return self.request.prompt_tokens + self.made
-
-
-@dataclass(slots=True)
-class Bench:
-    """One instance: the run in progress, its prompts that no report has told of, who decodes here."""
-
-    epoch: int = 0
-    run: Run | None = None
-    run_ns: int = 0
-    chunks: tuple[Chunk, ...] = ()
-    steps: int = 0  # in which its residents decoded
-    decoding: set[int] = field(default_factory=set)
-    joins: list[tuple[int, ...]] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """What a ``Ran`` means. ``run`` is None for one of an epoch that is over; of a ``Lost``: what was cut.
-
-    ``computed``: the prompt tokens of its first step; ``completed``: whose prompts these end. ``joined``: who
-    joined, after how many of its steps. ``decoding``: how many decoded when it was made.
-    """
-
-    run: Run | None
-    began_ns: int
-    computed: tuple[Chunk, ...] = ()
-    completed: tuple[int, ...] = ()
-    joined: Mapping[int, int] = field(default_factory=dict)
-    decoding: int = 0
 
 
 @dataclass(slots=True)
@@ -219,6 +171,18 @@ def _end(books: Books, request: int, least: int = 0) -> None:
         progress.stage = "ended"
 
 
+def _streamed(books: Books, now_ns: int, event: Streamed) -> None:
+    """Tokens of an engine that runs by itself: whoever has one of it decodes there."""
+    books.bench(event.replica)
+    for request, tokens in event.tokens:
+        progress = books.requests.get(request)
+        if progress is not None and tokens:
+            progress.made += tokens
+            progress.stage = "decoding"
+    for request in event.finished:
+        _end(books, request)
+
+
 def _lost(books: Books, now_ns: int, event: Lost) -> None:
     """Requests that it had fail; actions tell whose."""
     bench = books.bench(event.replica)
@@ -285,6 +249,9 @@ Entry = Callable[[Books, int, Any], None]
 EVENTS: Final[Mapping[type, Entry]] = {
     Arrived: _arrived,
     Ran: _ran,
+    Streamed: _streamed,
+    Dropped: _nothing,
+    Observed: _nothing,
     Lost: _lost,
     LossNotice: _nothing,
     LostHost: _nothing,

@@ -18,6 +18,7 @@ from experiments.story.line import (
     size,
 )
 from experiments.story.moments import Moment
+from experiments.story.of_stock import OF_INSTANCE
 from serving.vocabulary.actions import (
     Action,
     AllocateGpus,
@@ -300,6 +301,7 @@ EVENTS: Final[Mapping[type, Teller]] = {
     LoadStopped: _load_stopped,
     Sent: _sent,
     **dict.fromkeys((LostHost, LostSsd, LostLink, Closing, Arrived, Opened, Woke), _nothing),
+    **OF_INSTANCE,
 }
 ACTIONS: Final[Mapping[type, Teller]] = {
     AllocateGpus: _place,

@@ -7,6 +7,7 @@ from experiments.story.books import Books
 from experiments.story.line import Lines, StoryLine, count, layer_range, numbers, seconds, size, tokens
 from experiments.story.moments import Moment
 from experiments.story.of_migration import leaves_batch, migrates
+from experiments.story.of_stock import OF_REQUEST
 from experiments.story.tale import FIRST_STEPS, Tale, count_report, decoded, decodes, stages, unfinished
 from serving.vocabulary.actions import (
     AllocateGpus,
@@ -292,6 +293,7 @@ EVENTS: Final[Mapping[type, Teller]] = {
     Closing: _closing,
     Sent: _sent,
     **dict.fromkeys((LossNotice, LostHost, LostSsd, LostLink, Opened, Loaded, LoadStopped, Woke), _nothing),
+    **OF_REQUEST,
 }
 ACTIONS: Final[Mapping[type, Teller]] = {
     Assign: _assign,

@@ -9,7 +9,7 @@ from experiments.story.books import Books
 from experiments.story.line import count, seconds
 from experiments.story.moments import Moment
 from serving.vocabulary.actions import Action, AllocateGpus, Fail, Preempt, Reject
-from serving.vocabulary.events import Arrived, Event, Lost, Ran
+from serving.vocabulary.events import Arrived, Event, Lost, Ran, Streamed
 
 
 class Example(NamedTuple):
@@ -104,7 +104,7 @@ def _before(view: Overview, books: Books, now_ns: int, event: Event) -> None:
         view.counts["arrived"] += 1
     elif type(event) is Lost:
         view.first.setdefault("lost", event.replica)
-    elif type(event) is Ran:
+    elif isinstance(event, Ran | Streamed):
         for request in event.finished:
             if request in books.requests:
                 view.counts["finished"] += 1

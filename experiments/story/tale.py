@@ -3,7 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Final
 
-from experiments.story.books import Books, RequestSoFar
+from experiments.story.benches import RequestSoFar
+from experiments.story.books import Books
 from experiments.story.line import Lines, StoryLine, count, seconds
 from serving.vocabulary.actions import Send
 

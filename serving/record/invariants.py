@@ -18,12 +18,14 @@ from serving.record.batch_checks import broken as broken_batches
 from serving.record.cache_checks import broken as broken_cache
 from serving.record.stage_checks import broken as broken_stages
 from serving.record.stage_checks import broken_hosts
+from serving.record.stock_checks import broken as broken_stock
 from serving.services.colocated import Colocated
 from serving.services.decode_migrating import DecodeMigrating
 from serving.services.disaggregated import Disaggregated
 from serving.services.language_pipeline import LanguagePipeline
 from serving.services.migrating import Migrating
 from serving.services.pipeline import Pipeline
+from serving.services.stock import Stock
 
 
 class InvariantError(AssertionError):
@@ -44,7 +46,7 @@ def check(controller: Controller) -> None:
         _check_engine(engine, set(service.held(engine.id)))
         held += sum([state is not RequestState.FINISHED for _, state in requests_at(engine)])
     for service in controller.services.values():
-        if isinstance(service, Pipeline | LanguagePipeline):
+        if isinstance(service, Pipeline | LanguagePipeline | Stock):
             held += service.running
         else:
             held += len(service.live.requests)
@@ -55,6 +57,9 @@ def check(controller: Controller) -> None:
         elif isinstance(service, DecodeMigrating):
             _check_split(controller, service.inner, service)
             _check_migrations(controller, service, list(service.inner.hand_overs.demands))
+        elif isinstance(service, Stock):
+            for sentence in broken_stock(controller.requests, service):
+                _demand(12, False, sentence)
         elif isinstance(service, Colocated):
             _check_colocated(controller, service)
         elif isinstance(service, Migrating):

@@ -12,6 +12,7 @@ from hashlib import sha256
 from json.encoder import encode_basestring_ascii as quoted
 from typing import Any
 
+from serving.record import stock_lines
 from serving.vocabulary.actions import (
     Action,
     AllocateGpus,
@@ -173,6 +174,7 @@ _EVENT_TEXT: dict[type, Callable[[Any], str]] = {
     LoadStopped: lambda e: f'["loadstopped",{e.load},{e.target},{e.layers},{quoted(e.cause)}{_first(e)}]',
     Sent: lambda e: f'["sent",{e.transfer},{e.moved_bytes},{quoted(e.cause)}]',
     Woke: lambda e: '["woke"]',
+    **stock_lines.TEXT,
 }
 _ACTION_TEXT: dict[type, Callable[[Any], str]] = {
     Run: _run,
@@ -258,6 +260,8 @@ def parse_event(fields: Sequence[Any]) -> Event:
             raise ValueError(f"{name} with a negative number")
         data_event: Event = _DATA_EVENTS[name](*rest)
         return data_event
+    if name in stock_lines.PARSE:
+        return stock_lines.PARSE[name](*rest)
     raise ValueError(f"no event is called {name!r}")
 
 

@@ -39,6 +39,49 @@ class Ran:
 
 
 @fact
+class Streamed:
+    """A replica whose engine runs by itself sent tokens: those that have come since its last such event.
+
+    ``tokens``: (request, how many), by request; ``finished``: those that have their last one, ascending.
+    """
+
+    replica: int
+    tokens: tuple[tuple[int, int], ...]
+    finished: tuple[int, ...]
+
+
+@fact
+class Dropped:
+    """A replica whose engine runs by itself ended a request without its answer, and serves on.
+
+    ``refused``: it said that it does not serve this one; else only the connection broke.
+    """
+
+    replica: int
+    request: int
+    refused: bool
+    cause: str
+
+
+@fact
+class Observed:
+    """What a replica whose engine runs by itself told of itself when it was asked, at ``as_of_ns``.
+
+    ``running`` and ``waiting``: requests in its batch and in its queue, whoever sent them. ``used_blocks`` of
+    ``total_blocks``, of ``block_tokens`` each: its KV memory; ``preemptions``: so far.
+    """
+
+    replica: int
+    as_of_ns: int
+    running: int
+    waiting: int
+    used_blocks: int
+    total_blocks: int
+    block_tokens: int
+    preemptions: int = 0
+
+
+@fact
 class Lost:
     """A replica is gone (its process died, its host failed): nothing it held exists any more."""
 
@@ -149,6 +192,9 @@ class Woke:
 Event = (
     Arrived
     | Ran
+    | Streamed
+    | Dropped
+    | Observed
     | Lost
     | LossNotice
     | LostHost

@@ -177,6 +177,15 @@ def test_a_run_under_a_mask_is_the_same_where_nobody_asks_for_more(tmp_path: Pat
     ]
 
 
+def test_a_simulation_runs_under_the_mask_of_stock_engines(tmp_path: Path, capsys: Captured) -> None:
+    """Requests that move are computed again; KV that moves is refused before the run."""
+    words = "system/migration=least_loaded driver.carries_out=http journal=true"
+    simulated(tmp_path / "again", f"{words} migration.mode=recompute")
+    assert '["migrate",' in (tmp_path / "again" / "journal").read_text()
+    assert cli.run([*WORDS, *words.split(), f"out={tmp_path / 'copied'}"]) == 2
+    assert "may ask for JoinBatch, Send, StopSend" in capsys.readouterr().err
+
+
 @on_drawn_seeds([3, 26, 66, 114])
 def test_a_drawn_world_with_losses_keeps_every_invariant(seed: int) -> None:
     """Again by hand: python -m tests.swarm --count 1 --seed SEED."""

@@ -51,6 +51,7 @@ from serving.vocabulary.estimates import Estimates, ModelEstimates
 from serving.vocabulary.events import (
     Arrived,
     Closing,
+    Dropped,
     Event,
     Loaded,
     LoadStopped,
@@ -59,9 +60,11 @@ from serving.vocabulary.events import (
     LostHost,
     LostLink,
     LostSsd,
+    Observed,
     Opened,
     Ran,
     Sent,
+    Streamed,
     Woke,
 )
 from serving.vocabulary.request import Request
@@ -83,6 +86,9 @@ requests = st.builds(
 events = st.one_of(
     st.builds(Arrived, requests),
     st.builds(Ran, numbers, numbers, numbers, ids, st.booleans(), numbers | st.just(-1), ids),
+    st.builds(Streamed, numbers, st.lists(st.tuples(numbers, numbers), max_size=4).map(tuple), ids),
+    st.builds(Dropped, numbers, numbers, st.booleans(), words),
+    st.builds(Observed, *[numbers] * 8),
     st.builds(Lost, numbers, words),
     st.builds(LossNotice, words, numbers, numbers, words),
     st.builds(LostHost, numbers, words),
@@ -160,8 +166,8 @@ def canonical(text: str) -> str:
 
 def test_the_strategies_know_every_event_and_action() -> None:
     assert get_args(Event) == (
-        *(Arrived, Ran, Lost, LossNotice, LostHost, LostSsd, LostLink, Closing, Opened, Loaded, LoadStopped),
-        *(Sent, Woke),
+        *(Arrived, Ran, Streamed, Dropped, Observed, Lost, LossNotice, LostHost, LostSsd, LostLink, Closing),
+        *(Opened, Loaded, LoadStopped, Sent, Woke),
     )
     known = {
         Assign,

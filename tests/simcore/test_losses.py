@@ -9,7 +9,8 @@ from hwmodels.topology.damage import damaged
 from serving.vocabulary.actions import Action, AllocateGpus, Assign, Endpoint, Load, Run, Send, Wake
 from serving.vocabulary.errors import UserError
 from serving.vocabulary.events import Event, Loaded, LoadStopped, Opened, Sent
-from simcore.capabilities import SERVING, Masked
+from serving.vocabulary.masked import Masked
+from simcore.capabilities import SERVING
 from simcore.data_plane.data_plane import DataPlane
 from tests.worlds.data_planes import GBPS, load, plane
 
@@ -130,8 +131,8 @@ class Asks:
 def test_a_masked_driver_refuses_what_it_does_not_carry_out() -> None:
     run = Run(0, 0, ((0, 0, 1),), True, 1, True, "")
     for action in (run, Assign(0, 0, ""), Wake(1, "")):
-        assert Masked(Asks(action), SERVING, "mine").handle(0, Opened()) == [action]
+        assert Masked(Asks(action), SERVING, "mine", "write another").handle(0, Opened()) == [action]
     with pytest.raises(
-        UserError, match=r"asks for Send at 7 ns, which a driver with driver\.carries_out=mine"
+        UserError, match=r"asks for Send at 7 ns, which mine does not carry out: write another"
     ):
-        Masked(Asks(kv(0, 1)), SERVING, "mine").handle(7, Opened())
+        Masked(Asks(kv(0, 1)), SERVING, "mine", "write another").handle(7, Opened())

@@ -1,0 +1,159 @@
+"""HTTP/1.1 by asyncio streams: one request per connection, answers read line by line as they come.
+
+Closing a connection is how a stream is aborted, so each has one of its own. Standard library only.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from serving.vocabulary.errors import UserError
+
+LONGEST_HEAD_BYTES: Final = 1 << 16
+LONGEST_BODY_BYTES: Final = 1 << 26
+_PORTS: Final = {"http": 80, "https": 443}
+
+
+class BrokenStream(ConnectionError):
+    """The other side ended the connection in the middle of an answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Of a server; ``prefix`` before every path."""
+
+    scheme: str
+    host: str
+    port: int
+    prefix: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.scheme}://{self.host}:{self.port}{self.prefix}"
+
+
+def address_of(text: str) -> Address:
+    """Of ``http://HOST:PORT``, with or without ``/v1``. Raises UserError."""
+    try:
+        parts = urlsplit(text if "://" in text else f"http://{text}")
+        port = parts.port
+    except ValueError as error:
+        raise UserError(f"{text} is no address ({error}): write http://HOST:PORT") from None
+    if parts.scheme not in _PORTS or not parts.hostname or parts.query or parts.fragment:
+        raise UserError(f"{text} is no address of a server: write http://HOST:PORT")
+    prefix = parts.path.rstrip("/").removesuffix("/v1")
+    return Address(parts.scheme, parts.hostname, port or _PORTS[parts.scheme], prefix)
+
+
+class Answer:
+    """Status and headers of an answer, whose body is read as it comes. Close it."""
+
+    def __init__(
+        self,
+        status: int,
+        headers: dict[str, str],
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:
+        self.status, self.headers = status, headers
+        self._reader, self._writer = reader, writer
+
+    def close(self) -> None:
+        """At once, with what was not read: the server sees its client gone."""
+        self._writer.transport.abort()
+
+    async def body(self) -> bytes:
+        """All of it. Raises BrokenStream."""
+        found = bytearray()
+        async for piece in self._pieces():
+            found += piece
+            if len(found) > LONGEST_BODY_BYTES:
+                raise BrokenStream(f"an answer of more than {LONGEST_BODY_BYTES} bytes")
+        return bytes(found)
+
+    async def lines(self) -> AsyncGenerator[bytes, None]:
+        """One after the other, as soon as each is whole, without line ends. Raises BrokenStream."""
+        rest = b""
+        async for piece in self._pieces():
+            *whole, rest = (rest + piece).split(b"\n")
+            for line in whole:
+                yield line.rstrip(b"\r")
+        if rest:
+            yield rest
+
+    async def _pieces(self) -> AsyncGenerator[bytes, None]:
+        try:
+            if self.headers.get("transfer-encoding", "").lower() == "chunked":
+                while size := int((await self._reader.readline()).split(b";")[0], 16):
+                    yield await self._reader.readexactly(size)
+                    await self._reader.readexactly(2)
+            elif "content-length" in self.headers:
+                left = int(self.headers["content-length"])
+                while left:
+                    piece = await self._reader.read(min(left, 1 << 16))
+                    if not piece:
+                        raise BrokenStream("the connection ended before the answer")
+                    left -= len(piece)
+                    yield piece
+            else:
+                while piece := await self._reader.read(1 << 16):
+                    yield piece
+        except (asyncio.IncompleteReadError, ValueError) as error:
+            raise BrokenStream(f"the connection ended in the middle of the answer ({error})") from None
+
+
+async def ask(
+    address: Address, path: str, body: Any = None, key: str | None = None, method: str | None = None
+) -> Answer:
+    """Send a request, a POST of JSON if there is a body; returns when the head of the answer is there.
+
+    ``key``: sent as ``Authorization: Bearer``. Raises OSError (``BrokenStream`` is one).
+    """
+    payload = b"" if body is None else json.dumps(body, separators=(",", ":")).encode()
+    head = [
+        f"{method or ('GET' if body is None else 'POST')} {address.prefix}{path} HTTP/1.1",
+        f"Host: {address.host}:{address.port}",
+        "Connection: close",
+        "Accept: */*",
+    ]
+    if key is not None:
+        head.append(f"Authorization: Bearer {key}")
+    if body is not None:
+        head += ["Content-Type: application/json", f"Content-Length: {len(payload)}"]
+    secure = True if address.scheme == "https" else None
+    reader, writer = await asyncio.open_connection(
+        address.host, address.port, limit=LONGEST_HEAD_BYTES, ssl=secure
+    )
+    try:
+        writer.write("\r\n".join([*head, "", ""]).encode() + payload)
+        await writer.drain()
+        status, headers = await _head(reader)
+    except BaseException:
+        writer.transport.abort()
+        raise
+    return Answer(status, headers, reader, writer)
+
+
+async def _head(reader: asyncio.StreamReader) -> tuple[int, dict[str, str]]:
+    try:
+        text = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+        first, *rest = text.split("\r\n")
+        status = int(first.split(" ", 2)[1])
+    except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, IndexError, ValueError) as error:
+        raise BrokenStream(f"no answer came ({error})") from None
+    pairs = [line.partition(":") for line in rest if ":" in line]
+    return status, {name.strip().lower(): value.strip() for name, _, value in pairs}
+
+
+async def get_text(
+    address: Address, path: str, timeout_s: float, body: Any = None, key: str | None = None
+) -> tuple[int, str]:
+    """Status and body of a short answer. Raises OSError; TimeoutError is one."""
+    async with asyncio.timeout(timeout_s):
+        answer = await ask(address, path, body, key)
+        try:
+            return answer.status, (await answer.body()).decode("utf-8", "replace")
+        finally:
+            answer.close()

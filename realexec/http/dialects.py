@@ -1,0 +1,243 @@
+"""How each kind of server is spoken to: a stream of tokens, an abort, its metrics.
+
+``vllm`` and ``openai`` speak /v1/completions; the first also gives token ids back. ``sglang`` has a route of
+its own for token ids, /generate. Its routes are as documented (SGLang 0.5), and were not run against one.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from realexec.http.metrics_text import Sample, values
+
+DONE: Final = b"[DONE]"
+UNKNOWN_TOKEN: Final = -1  # one of which only the text is known
+_ENDED: Final = frozenset(("length", "stop"))
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a server is asked to generate. ``model``: as it calls it; ``label``: names the request there."""
+
+    model: str
+    prompt: tuple[int, ...]
+    max_tokens: int
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """``tokens`` that came at once; ``ended``: these are the last; ``fault``: why none will come."""
+
+    tokens: tuple[int, ...] = ()
+    ended: bool = False
+    fault: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What a server tells of its load; None: it does not."""
+
+    running: int
+    waiting: int
+    used_share: float | None
+    total_blocks: int | None
+    block_tokens: int | None
+    preemptions: int = 0
+
+
+class Reader(Protocol):
+    """Reads one stream."""
+
+    def read(self, data: bytes) -> Chunk:
+        """The data of one ``data:`` line. Raises ValueError when it is none of this server's."""
+
+
+class Dialect(Protocol):
+    """One kind of server. ``health``: answers 200 while it serves; ``abort``: beside closing the stream."""
+
+    name: str
+    path: str
+    health: str
+    abort: str | None
+
+    def body(self, wish: Wish) -> dict[str, Any]:
+        """Of the request."""
+
+    def reader(self) -> Reader:
+        """Of one stream."""
+
+    def load(self, samples: Sequence[Sample]) -> Load | None:
+        """From its metrics."""
+
+
+class _CompletionReader:
+    """Token ids of vLLM, else those in its log probabilities, else pieces of text."""
+
+    def __init__(self) -> None:
+        self._seen = 0
+
+    def read(self, data: bytes) -> Chunk:
+        if data == DONE:
+            return Chunk(ended=True)
+        found = json.loads(data)
+        if not isinstance(found, dict):
+            raise ValueError(f"{data[:60]!r} is no chunk of a completion")
+        if "error" in found:
+            return Chunk(fault=_message(found["error"]))
+        tokens: tuple[int, ...] = ()
+        choices = found.get("choices") or []
+        if choices:
+            tokens = _tokens(choices[0])
+        self._seen += len(tokens)
+        usage = found.get("usage") or {}
+        if not choices and tokens == () and usage.get("completion_tokens", 0) > self._seen:
+            tokens = (UNKNOWN_TOKEN,) * (usage["completion_tokens"] - self._seen)
+            self._seen += len(tokens)
+        reason = choices[0].get("finish_reason") if choices else None
+        if reason is not None and reason not in _ENDED:
+            return Chunk(tokens, fault=f"the server ended it: {reason}")
+        return Chunk(tokens)
+
+
+def _tokens(choice: Mapping[str, Any]) -> tuple[int, ...]:
+    ids = choice.get("token_ids")
+    if ids is not None:
+        return tuple(map(int, ids))
+    words = (choice.get("logprobs") or {}).get("tokens") or []
+    if words and all(str(word).startswith("token_id:") for word in words):
+        return tuple([int(word.partition(":")[2]) for word in words])
+    return (UNKNOWN_TOKEN,) if choice.get("text") else ()
+
+
+def _message(error: Any) -> str:
+    return str(error.get("message", error) if isinstance(error, dict) else error)[:200]
+
+
+class OpenAI:
+    """Any server with /v1/completions. Of what it streams only the text is sure."""
+
+    name = "openai"
+    path = "/v1/completions"
+    health = "/v1/models"
+    abort: str | None = None
+
+    def body(self, wish: Wish) -> dict[str, Any]:
+        """Greedy, so that an answer can be asked for again."""
+        return {
+            "model": wish.model,
+            "prompt": list(wish.prompt),
+            "max_tokens": wish.max_tokens,
+            "temperature": 0,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+
+    def reader(self) -> Reader:
+        """Of one stream."""
+        return _CompletionReader()
+
+    def load(self, samples: Sequence[Sample]) -> Load | None:
+        """It tells nothing."""
+        return None
+
+
+class Vllm(OpenAI):
+    """vLLM 0.10 and later; run against 0.32."""
+
+    name = "vllm"
+    health = "/health"
+
+    def body(self, wish: Wish) -> dict[str, Any]:
+        """As many tokens as asked for, whatever they are, and their ids."""
+        more = {"ignore_eos": True, "min_tokens": wish.max_tokens, "return_token_ids": True}
+        return super().body(wish) | more
+
+    def load(self, samples: Sequence[Sample]) -> Load | None:
+        """Summed over its engines, of which data parallel servers have several."""
+        running = values(list(samples), "vllm:num_requests_running")
+        waiting = values(list(samples), "vllm:num_requests_waiting")
+        if not running or not waiting:
+            return None
+        used = values(list(samples), "vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc")
+        memory = [one for one in samples if one.name == "vllm:cache_config_info"]
+        blocks = [found for one in memory if (found := _whole(one.labels.get("num_gpu_blocks")))]
+        sizes = [found for one in memory if (found := _whole(one.labels.get("block_size")))]
+        return Load(
+            round(sum(running)),
+            round(sum(waiting)),
+            sum(used) / len(used) if used else None,
+            sum(blocks) or None,
+            min(sizes, default=None),
+            round(sum(values(list(samples), "vllm:num_preemptions_total"))),
+        )
+
+
+def _whole(text: str | None) -> int:
+    return int(text) if text is not None and text.isdecimal() else 0
+
+
+class _GenerateReader:
+    """``output_ids`` are all so far, or with --incremental-streaming-output those since the last chunk."""
+
+    def __init__(self) -> None:
+        self._seen = 0
+
+    def read(self, data: bytes) -> Chunk:
+        if data == DONE:
+            return Chunk(ended=True)
+        found = json.loads(data)
+        if not isinstance(found, dict):
+            raise ValueError(f"{data[:60]!r} is no chunk of /generate")
+        if "error" in found:
+            return Chunk(fault=_message(found["error"]))
+        meta = found.get("meta_info") or {}
+        ids, total = found.get("output_ids") or [], int(meta.get("completion_tokens", 0))
+        new = max(0, total - self._seen)
+        self._seen = max(self._seen, total)
+        tokens = tuple(map(int, ids[len(ids) - new :])) if new <= len(ids) else (UNKNOWN_TOKEN,) * new
+        reason = meta.get("finish_reason")
+        kind = reason.get("type") if isinstance(reason, dict) else reason
+        if kind is not None and kind not in _ENDED:
+            return Chunk(tokens, fault=f"the server ended it: {kind}")
+        return Chunk(tokens)
+
+
+class Sglang:
+    """SGLang, by its documented routes."""
+
+    name = "sglang"
+    path = "/generate"
+    health = "/health"
+    abort: str | None = "/abort_request"
+
+    def body(self, wish: Wish) -> dict[str, Any]:
+        """``rid`` is by what /abort_request names it."""
+        sampling = {"max_new_tokens": wish.max_tokens, "ignore_eos": True, "temperature": 0}
+        sampling["min_new_tokens"] = wish.max_tokens
+        return {
+            "rid": wish.label,
+            "input_ids": list(wish.prompt),
+            "sampling_params": sampling,
+            "stream": True,
+        }
+
+    def reader(self) -> Reader:
+        """Of one stream."""
+        return _GenerateReader()
+
+    def load(self, samples: Sequence[Sample]) -> Load | None:
+        """Its memory is counted in tokens, so a block is one."""
+        running = values(list(samples), "sglang:num_running_reqs")
+        waiting = values(list(samples), "sglang:num_queue_reqs")
+        if not running or not waiting:
+            return None
+        used = values(list(samples), "sglang:token_usage")
+        total = values(list(samples), "sglang:max_total_num_tokens")
+        share = sum(used) / len(used) if used else None
+        blocks = round(sum(total)) or None
+        return Load(round(sum(running)), round(sum(waiting)), share, blocks, 1 if blocks else None)
+
+
+DIALECTS: Final[Mapping[str, Dialect]] = {one.name: one for one in (OpenAI(), Vllm(), Sglang())}

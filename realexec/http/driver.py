@@ -1,0 +1,215 @@
+"""The driver of stock engines: the same controller, requests to servers over HTTP, the wall clock.
+
+As of worker processes facts are handed over one at a time, in the order in which they are taken, and the time
+of each is the moment it is taken. Nothing here decides anything.
+"""
+
+import asyncio
+import time
+from array import array
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from realexec.http.capabilities import carries_out
+from realexec.http.client import address_of
+from realexec.http.probe import Server, probe
+from realexec.http.world import Counts, HttpWorld, Times
+from realexec.report import CpuTime, Moved, RunReport
+from realexec.tracking import Tracker
+from realexec.world.arrivals import Arrivals
+from serving.vocabulary.driver import Control, JournalSink
+from serving.vocabulary.errors import UserError
+from serving.vocabulary.events import Arrived, Event, Opened, Woke
+from serving.vocabulary.masked import Masked
+from serving.vocabulary.recorder import Recorder
+from serving.vocabulary.request import Request
+from serving.vocabulary.units import NS_PER_S
+
+# After a stretch of facts without a pause the streams are read.
+_FACTS_AT_ONCE: Final = 16
+PROBE_TIMEOUT_S: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class HttpReport:
+    """``run``: as of workers; ``counts``: what was moved and resumed; ``servers``: as they were found."""
+
+    run: RunReport
+    counts: Counts
+    servers: tuple[Server, ...]
+
+
+def probe_all(addresses: Sequence[str], model: str | None, key: str | None = None) -> tuple[Server, ...]:
+    """Every server, asked at the same time. Raises UserError."""
+    found = [address_of(text) for text in addresses]
+    if len(set(found)) < len(found):
+        raise UserError(f"http.servers={addresses} names a server twice: write each once")
+
+    async def ask_all() -> list[Server]:
+        return await asyncio.gather(*[probe(one, model, key, PROBE_TIMEOUT_S) for one in found])
+
+    return tuple(asyncio.run(ask_all()))
+
+
+def resumes(servers: Iterable[Server]) -> bool:
+    """Whether a request can go on at another server with the tokens it has."""
+    return all(one.token_ids and one.aborts for one in servers)
+
+
+def execute(
+    controller: Control,
+    requests: Iterable[tuple[Request, int]],
+    servers: Sequence[Server],
+    vocab_size: int,
+    seed: int,
+    recorder: Recorder,
+    journal: JournalSink | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
+    times: Times | None = None,
+    opens: bool = False,
+) -> HttpReport:
+    """Run ``requests``, (request, true output tokens) by arrival, on ``servers`` under ``controller``.
+
+    Replica n is server n. ``opens``: the controller works in rounds, and is told that the world is up.
+    Raises UserError for what a user can correct, RuntimeError when the controller leaves requests unserved.
+    """
+    arrivals = Arrivals(requests, seed, vocab_size)
+    masked = Masked(
+        controller,
+        carries_out(resumes(servers)),
+        "a server that gives no token ids back or does not abort",
+        "write system/migration=none",
+    )
+    tracker = Tracker(recorder, len(servers))
+    return asyncio.run(
+        _Run(masked, tracker, servers, times or Times(), journal, on_progress).run(arrivals, opens)
+    )
+
+
+class _Run:
+    """The state of one run, of one asyncio loop."""
+
+    def __init__(
+        self,
+        controller: Control,
+        tracker: Tracker,
+        servers: Sequence[Server],
+        times: Times,
+        journal: JournalSink | None,
+        on_progress: Callable[[int, int], None] | None,
+    ) -> None:
+        self._controller, self._tracker, self._servers = controller, tracker, tuple(servers)
+        self._journal, self._on_progress = journal, on_progress
+        self._decide_ns, self._lateness_ns = array("q"), array("q")
+        self._start_ns, self._cpu_ns = time.monotonic_ns(), time.process_time_ns()
+        self._world = HttpWorld(servers, tracker, times, self._now_ns)
+
+    def _now_ns(self) -> int:
+        return time.monotonic_ns() - self._start_ns
+
+    async def run(self, arrivals: Arrivals, opens: bool) -> HttpReport:
+        """Until the last request has ended."""
+        self._start_ns = time.monotonic_ns()
+        if opens:
+            self._handle(Opened())
+        self._world.watch()
+        try:
+            await self._loop(arrivals)
+        finally:
+            busy = self._world.busy_ns()
+            await self._world.close()
+        for replica, busy_ns in busy.items():
+            self._tracker.computed(replica, busy_ns)
+        self._tracker.close()
+        return self._report()
+
+    async def _loop(self, arrivals: Arrivals) -> None:
+        handled = 0
+        while arrivals.request is not None or self._tracker.unfinished or len(self._world.pending):
+            event = self._next(arrivals)
+            if self._world.fault is not None:
+                raise self._world.fault
+            if event is None:
+                self._refuse_stall(arrivals)
+                await self._wait(arrivals)
+                handled = 0
+                continue
+            self._handle(event)
+            handled += 1
+            if handled % _FACTS_AT_ONCE == 0:
+                await asyncio.sleep(0)
+            if self._on_progress is not None:
+                self._on_progress(self._tracker.ended, self._tracker.arrived)
+
+    def _next(self, arrivals: Arrivals) -> Event | None:
+        """What is to be told by now: facts of servers, then tokens, then what is due by the clock."""
+        world, now_ns = self._world, self._now_ns()
+        if world.facts:
+            return world.facts.popleft()
+        told = world.pending.take(now_ns)
+        if told is not None:
+            return told
+        arrival_ns = arrivals.due_ns if arrivals.request is not None else None
+        wake_ns = world.wake_ns
+        if wake_ns is not None and wake_ns <= now_ns and (arrival_ns is None or wake_ns < arrival_ns):
+            world.wake_ns = None
+            return Woke()
+        return self._arrival(arrivals) if arrival_ns is not None and arrival_ns <= now_ns else None
+
+    def _arrival(self, arrivals: Arrivals) -> Event:
+        request = arrivals.request
+        assert request is not None
+        self._lateness_ns.append(self._now_ns() - request.arrival_ns)
+        self._tracker.arrive(request, arrivals.prompt, arrivals.output_tokens)
+        arrivals.advance()
+        return Arrived(request)
+
+    async def _wait(self, arrivals: Arrivals) -> None:
+        """For news, or for what is due next."""
+        world = self._world
+        arrival_ns = arrivals.due_ns if arrivals.request is not None else None
+        due = [one for one in (arrival_ns, world.wake_ns, world.pending.due_ns()) if one is not None]
+        world.news.clear()
+        if world.facts:
+            return
+        wait_s = max(0, min(due) - self._now_ns()) / NS_PER_S if due else None
+        with suppress(TimeoutError):
+            async with asyncio.timeout(wait_s):
+                await world.news.wait()
+
+    def _refuse_stall(self, arrivals: Arrivals) -> None:
+        if arrivals.request is None and not self._world.under_way and self._tracker.unfinished:
+            raise RuntimeError(
+                f"the controller left {self._tracker.unfinished} requests unserved: no stream is open and "
+                "nothing more will arrive"
+            )
+
+    def _handle(self, event: Event) -> None:
+        now_ns = self._now_ns()
+        began_ns = time.perf_counter_ns()
+        actions = self._controller.handle(now_ns, event)
+        self._decide_ns.append(time.perf_counter_ns() - began_ns)
+        if self._journal is not None:
+            self._journal.write(now_ns, event, actions)
+        for action in actions:
+            self._world.carry_out(action)
+
+    def _report(self) -> HttpReport:
+        tracker, counts = self._tracker, self._world.counts
+        run = RunReport(
+            wall_s=self._now_ns() / NS_PER_S,
+            start_s=0.0,
+            arrived=tracker.arrived,
+            refused=tracker.refused,
+            failed=tracker.failed,
+            preemptions=tracker.preemptions,
+            lost=tuple(self._world.lost),
+            generations=tracker.generations,
+            decide_ns=self._decide_ns,
+            lateness_ns=self._lateness_ns,
+            moved=Moved(migrations=counts.moved),
+            cpu=CpuTime(driver_ns=time.process_time_ns() - self._cpu_ns),
+        )
+        return HttpReport(run, counts, self._servers)

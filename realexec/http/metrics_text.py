@@ -1,0 +1,46 @@
+"""Prometheus text as numbers: what servers tell of themselves."""
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+_SAMPLE: Final = re.compile(r"([A-Za-z_:][\w:]*)(?:\{(.*)\})?\s+(\S+)(?:\s+\S+)?")
+_LABEL: Final = re.compile(r'([A-Za-z_]\w*)="((?:[^"\\]|\\.)*)"')
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One line: a name, its labels and a number."""
+
+    name: str
+    labels: Mapping[str, str]
+    value: float
+
+
+def samples_of(text: str) -> list[Sample]:
+    """Every sample in the text; lines that are none are left out."""
+    return list(_samples(text))
+
+
+def _samples(text: str) -> Iterator[Sample]:
+    for line in text.splitlines():
+        found = None if line.startswith("#") else _SAMPLE.fullmatch(line.strip())
+        if found is None:
+            continue
+        name, labels, number = found.groups()
+        try:
+            value = float(number)
+        except ValueError:
+            continue
+        yield Sample(name, dict(_LABEL.findall(labels or "")), value)
+
+
+def values(samples: list[Sample], *names: str) -> list[float]:
+    """Of the first of these names that there is, every series; nothing where there is none, or no number."""
+    for name in names:
+        found = [one.value for one in samples if one.name == name and math.isfinite(one.value)]
+        if found:
+            return found
+    return []

@@ -1,0 +1,180 @@
+"""What a server is and can do: asked of it before a run, not assumed."""
+
+import asyncio
+import json
+from dataclasses import dataclass
+from typing import Any, Final
+
+from realexec.http.client import Address, ask, get_text
+from realexec.http.dialects import DIALECTS, UNKNOWN_TOKEN, Dialect, Load, Wish
+from realexec.http.metrics_text import samples_of
+from realexec.http.stream import Refused, tokens_of
+from serving.vocabulary.errors import UserError
+
+_PROBE_TOKENS: Final = 3
+_LONG_TOKENS: Final = 1024  # to be aborted
+_LOOKS: Final = 40
+_LOOK_S: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """One server, as found. ``max_model_len``, ``kv_tokens`` and ``block_tokens`` None: it does not tell.
+
+    ``token_ids``: it gives them back, and takes them as a prompt. ``aborts``: it stops a request whose client
+    is gone; None: that cannot be seen. ``tells_load``: by its metrics.
+    """
+
+    address: Address
+    dialect: Dialect
+    model: str
+    version: str
+    max_model_len: int | None
+    kv_tokens: int | None
+    block_tokens: int | None
+    token_ids: bool
+    aborts: bool | None
+    tells_load: bool
+    key: str | None = None
+
+    def facts(self) -> dict[str, Any]:
+        """For people and for summary.json."""
+        return {
+            "address": str(self.address),
+            "kind": self.dialect.name,
+            "version": self.version,
+            "model": self.model,
+            "max_model_len": self.max_model_len,
+            "kv_tokens": self.kv_tokens,
+            "block_tokens": self.block_tokens,
+            "token_ids": self.token_ids,
+            "aborts": self.aborts,
+            "tells_load": self.tells_load,
+        }
+
+
+async def probe(address: Address, model: str | None, key: str | None, timeout_s: float) -> Server:
+    """Ask a server. Raises UserError when none answers there, or not as one of its kind."""
+    try:
+        return await _probe(address, model, key, timeout_s)
+    except Refused as error:
+        raise UserError(f"the server at {address} refused a request of three tokens: {error}") from None
+    except (OSError, ValueError) as error:
+        words = str(error) or type(error).__name__
+        raise UserError(
+            f"no server answers at {address} as OpenAI's do ({words}): start one there, or write another "
+            "address in http.servers"
+        ) from None
+
+
+async def _probe(address: Address, model: str | None, key: str | None, timeout_s: float) -> Server:
+    name, longest = await _model(address, model, key, timeout_s)
+    dialect, load, version = await _kind(address, key, timeout_s)
+    server = Server(
+        address, dialect, name, version, longest, *_memory(load), False, None, load is not None, key
+    )
+    wish = Wish(name, tuple(range(1, 9)), _PROBE_TOKENS, "servetwin-probe")
+    found = list[int]()
+    async with asyncio.timeout(timeout_s):
+        async for chunk in tokens_of(server.address, dialect, wish, key):
+            found += chunk.tokens
+    ids = len(found) == _PROBE_TOKENS and UNKNOWN_TOKEN not in found
+    aborts = await _aborts(server, timeout_s) if load is not None else None
+    return Server(
+        address, dialect, name, version, longest, *_memory(load), ids, aborts, load is not None, key
+    )
+
+
+def _memory(load: Load | None) -> tuple[int | None, int | None]:
+    if load is None or load.total_blocks is None or load.block_tokens is None:
+        return None, None
+    return load.total_blocks * load.block_tokens, load.block_tokens
+
+
+async def _model(
+    address: Address, wanted: str | None, key: str | None, timeout_s: float
+) -> tuple[str, int | None]:
+    status, text = await get_text(address, "/v1/models", timeout_s, None, key)
+    if status != 200:
+        raise ValueError(f"/v1/models answers {status}")
+    entries = {str(one["id"]): one for one in json.loads(text)["data"]}
+    if not entries or (wanted is not None and wanted not in entries):
+        raise UserError(
+            f"the server at {address} serves {', '.join(entries) or 'no model'}, not {wanted}: write "
+            "http.model=NAME of one that all servers have"
+        )
+    name = wanted or next(iter(entries))
+    longest = entries[name].get("max_model_len")
+    return name, longest if type(longest) is int else None
+
+
+async def _kind(address: Address, key: str | None, timeout_s: float) -> tuple[Dialect, Load | None, str]:
+    """Of which kind it is, by its metrics or by routes that only one kind has; its load; its version."""
+    status, text = await get_text(address, "/metrics", timeout_s, None, key)
+    samples = samples_of(text) if status == 200 else []
+    for dialect in DIALECTS.values():
+        load = dialect.load(samples)
+        if load is not None:
+            return dialect, load, await _version(address, key, timeout_s)
+    status, _ = await get_text(address, "/get_server_info", timeout_s, None, key)
+    if status == 200:
+        return DIALECTS["sglang"], None, await _version(address, key, timeout_s)
+    version = await _version(address, key, timeout_s)
+    return DIALECTS["vllm" if version else "openai"], None, version
+
+
+async def _version(address: Address, key: str | None, timeout_s: float) -> str:
+    """vLLM's and SGLang's; empty where there is no such route."""
+    for path in ("/version", "/get_server_info"):
+        status, text = await get_text(address, path, timeout_s, None, key)
+        if status == 200:
+            try:
+                found = json.loads(text)
+            except ValueError:
+                continue
+            if isinstance(found, dict) and found.get("version"):
+                return str(found["version"])
+    return ""
+
+
+async def _aborts(server: Server, timeout_s: float) -> bool:
+    """Whether a long request is gone from its metrics soon after its client has left."""
+    before = await load_of(server, timeout_s)
+    longest = (server.max_model_len or 2 * _LONG_TOKENS) - 16
+    wish = Wish(server.model, tuple(range(1, 9)), min(_LONG_TOKENS, longest), "servetwin-abort")
+    async with asyncio.timeout(timeout_s):
+        stream = tokens_of(server.address, server.dialect, wish, server.key)
+        async for _ in stream:
+            break
+        await stream.aclose()
+    for _ in range(_LOOKS):
+        now = await load_of(server, timeout_s)
+        if before is not None and now is not None and now.running <= before.running:
+            return True
+        await asyncio.sleep(_LOOK_S)
+    return False
+
+
+async def load_of(server: Server, timeout_s: float) -> Load | None:
+    """What it tells now. Raises OSError."""
+    status, text = await get_text(server.address, "/metrics", timeout_s, None, server.key)
+    return server.dialect.load(samples_of(text)) if status == 200 else None
+
+
+async def is_alive(server: Server, timeout_s: float) -> str | None:
+    """None: it serves; else why it does not."""
+    try:
+        status, _ = await get_text(server.address, server.dialect.health, timeout_s, None, server.key)
+    except OSError as error:
+        return str(error) or f"{type(error).__name__} after {timeout_s:g} s"
+    return None if status < 500 else f"{server.dialect.health} answers {status}"
+
+
+async def forget(server: Server, label: str, timeout_s: float) -> None:
+    """Abort by the server's own route, where it has one beside the end of the connection."""
+    if server.dialect.abort is not None:
+        body = {"rid": label}
+        answer = await asyncio.wait_for(
+            ask(server.address, server.dialect.abort, body, server.key), timeout_s
+        )
+        answer.close()

@@ -1,0 +1,55 @@
+"""One request at one server, as a stream of tokens."""
+
+import json
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Final
+
+from realexec.http.client import Address, BrokenStream, ask
+from realexec.http.dialects import Chunk, Dialect, Wish
+
+_DATA: Final = b"data:"
+
+
+class Refused(Exception):
+    """The server said that it does not answer this request."""
+
+
+async def tokens_of(
+    address: Address, dialect: Dialect, wish: Wish, key: str | None = None
+) -> AsyncGenerator[Chunk, None]:
+    """The chunks that carry tokens, to the last; closing it aborts the request.
+
+    Raises Refused for an answer that says so, OSError when the connection breaks.
+    """
+    answer = await ask(address, dialect.path, dialect.body(wish), key)
+    try:
+        if answer.status != 200:
+            raise Refused(_words(answer.status, await answer.body()))
+        reader = dialect.reader()
+        async with aclosing(answer.lines()) as lines:
+            async for line in lines:
+                if not line.startswith(_DATA):
+                    continue
+                chunk = reader.read(line[len(_DATA) :].strip())
+                if chunk.tokens:
+                    yield chunk
+                if chunk.fault is not None:
+                    raise BrokenStream(chunk.fault)
+                if chunk.ended:
+                    return
+        raise BrokenStream("the stream ended without its end")
+    except ValueError as error:
+        raise BrokenStream(f"an answer that cannot be read ({error})") from None
+    finally:
+        answer.close()
+
+
+def _words(status: int, body: bytes) -> str:
+    try:
+        found = json.loads(body)
+        error = found.get("error", found)
+        text = error.get("message", error) if isinstance(error, dict) else error
+    except (ValueError, AttributeError):
+        text = body.decode("utf-8", "replace")
+    return f"{status} {' '.join(str(text).split())[:200]}".strip()

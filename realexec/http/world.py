@@ -1,0 +1,283 @@
+"""Servers as a world: actions become requests and aborts, streams and ends of servers become facts.
+
+All in one asyncio loop, in which the driver handles one fact after the other.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from realexec.http.dialects import Load, Wish
+from realexec.http.pending import Pending
+from realexec.http.probe import Server, forget, is_alive, load_of
+from realexec.http.stream import Refused, tokens_of
+from realexec.tracking import Tracker
+from serving.vocabulary.actions import Action, Assign, Fail, Migrate, Preempt, Reject, Wake
+from serving.vocabulary.events import Dropped, Event, Lost, Observed
+from serving.vocabulary.units import NS_PER_S
+
+# A server that does not answer is asked once more before it counts as lost.
+HEALTH_TRIES: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """``report_s``: between two reports of tokens; ``scrape_s``: between two looks at a server's metrics.
+
+    ``timeout_s``: in which a server answers a short question; ``silence_s``: in which streams bring a token.
+    """
+
+    report_s: float = 0.05
+    scrape_s: float = 0.25
+    timeout_s: float = 10.0
+    silence_s: float = 300.0
+
+
+@dataclass(slots=True)
+class Line:
+    """What is under way with one server. ``busy_ns``: so long it had requests of ours, till ``since_ns``."""
+
+    server: Server
+    streams: dict[int, "asyncio.Task[None]"] = field(default_factory=dict)
+    lost: bool = False
+    heard_ns: int = 0
+    since_ns: int = 0
+    busy_ns: int = 0
+    checking: "asyncio.Task[str | None] | None" = None
+
+
+@dataclass(slots=True)
+class Counts:
+    """What really happened. ``short``: answers that ended before they were as long as asked for."""
+
+    moved: int = 0
+    resumed: int = 0
+    short: int = 0
+    observed: int = 0
+
+
+class HttpWorld:
+    """``facts``: for the controller, oldest first. ``wake_ns``: when `Woke` is due. ``news``: of facts."""
+
+    def __init__(
+        self, servers: Sequence[Server], tracker: Tracker, times: Times, clock: Callable[[], int]
+    ) -> None:
+        self.lines = [Line(server) for server in servers]
+        self.tracker, self._times, self._now_ns = tracker, times, clock
+        self.facts: deque[Event] = deque()
+        self.pending = Pending(round(times.report_s * NS_PER_S))
+        self.wake_ns: int | None = None
+        self.news = asyncio.Event()
+        self.counts = Counts()
+        self.lost: list[tuple[int, str]] = []
+        self.fault: Exception | None = None  # of this program, in a stream; the driver raises it
+        self._owner: dict[int, int] = {}
+        self._watches: list[asyncio.Task[None]] = []
+        self._handlers: dict[type, Callable[[Any], None]] = {
+            Assign: self._assign,
+            Reject: self._reject,
+            Fail: self._fail,
+            Preempt: self._preempt,
+            Migrate: self._migrated,
+            Wake: self._wake,
+        }
+
+    def carry_out(self, action: Action) -> None:
+        """Begin what the action asks for."""
+        self._handlers[type(action)](action)
+
+    @property
+    def under_way(self) -> bool:
+        """Whether a stream is open, or something is to be told."""
+        return bool(self.facts or len(self.pending) or any(line.streams for line in self.lines))
+
+    # Actions.
+
+    def _assign(self, action: Assign) -> None:
+        request, target = action.request, action.replica
+        before = self._owner.get(request, target)
+        self._owner[request] = target
+        if self.pending.move(request, before, target, self._now_ns()):
+            self.news.set()
+            return  # its last token came before the controller knew
+        if self.tracker.generated(request):
+            self.counts.resumed += 1
+            self.tracker.assign(request)
+        line = self.lines[target]
+        if not line.streams:
+            line.since_ns = line.heard_ns = self._now_ns()
+        line.streams[request] = asyncio.create_task(self._stream(request, target))
+
+    def _preempt(self, action: Preempt) -> None:
+        self._end(action.replica, action.request, True)
+
+    def _reject(self, action: Reject) -> None:
+        self.tracker.refuse(action.request, self._now_ns(), action.reason)
+
+    def _fail(self, action: Fail) -> None:
+        owner = self._owner.pop(action.request, None)
+        if owner is not None:
+            self._end(owner, action.request, True)
+            self.pending.forget(owner, action.request)
+        self.tracker.fail(action.request, self._now_ns(), action.reason)
+
+    def _migrated(self, action: Migrate) -> None:
+        self.counts.moved += 1
+
+    def _wake(self, action: Wake) -> None:
+        self.wake_ns = action.at_ns
+
+    def _end(self, replica: int, request: int, abort: bool) -> None:
+        """Nothing more of it is wanted from there."""
+        line = self.lines[replica]
+        task = line.streams.pop(request, None)
+        if task is None:
+            return
+        if not line.streams:
+            line.busy_ns += self._now_ns() - line.since_ns
+        if abort:
+            task.cancel()
+
+    # Streams.
+
+    async def _stream(self, request: int, replica: int) -> None:
+        server = self.lines[replica].server
+        held = self.tracker.hold(request)
+        label = f"servetwin-{request}-{replica}-{len(held.generated)}"
+        wish = Wish(server.model, held.prompt + held.generated, held.missing, label)
+        try:
+            got = 0
+            async with aclosing(tokens_of(server.address, server.dialect, wish, server.key)) as chunks:
+                async for chunk in chunks:
+                    tokens = chunk.tokens[: wish.max_tokens - got]
+                    self._got(request, replica, tokens, got == 0)
+                    got += len(tokens)
+                    if got == wish.max_tokens:
+                        break
+            self.counts.short += got < wish.max_tokens
+            self._finish(request, replica)
+        except asyncio.CancelledError:
+            await self._forget(server, label)
+            raise
+        except Refused as error:
+            self._dropped(request, replica, True, str(error))
+        except OSError as error:
+            await self._broke(request, replica, str(error) or type(error).__name__)
+        except Exception as error:
+            self.fault = error
+            self.news.set()
+
+    async def _forget(self, server: Server, label: str) -> None:
+        with suppress(OSError):  # the connection is closed, which is all that can be done
+            await forget(server, label, self._times.timeout_s)
+
+    def _got(self, request: int, replica: int, tokens: Sequence[int], first: bool) -> None:
+        now_ns = self._now_ns()
+        self.lines[replica].heard_ns = now_ns
+        self.tracker.got(request, tokens, now_ns)
+        self.pending.add(replica, request, len(tokens), first, now_ns)
+        self.news.set()
+
+    def _finish(self, request: int, replica: int) -> None:
+        self._end(replica, request, False)
+        self.tracker.finish(request, replica)
+        self.pending.finish(replica, request, self._now_ns())
+        self.news.set()
+
+    def _dropped(self, request: int, replica: int, refused: bool, cause: str) -> None:
+        self._end(replica, request, False)
+        flushed = self.pending.flush(replica)
+        self.facts += [*([flushed] if flushed else []), Dropped(replica, request, refused, cause)]
+        self.news.set()
+
+    async def _broke(self, request: int, replica: int, cause: str) -> None:
+        """Is the server gone, or only this connection?"""
+        dead = await self._check(replica)
+        if dead is not None:
+            self.lose(replica, f"{cause}; {dead}")
+        elif not self.lines[replica].lost:
+            self._dropped(request, replica, False, cause)
+
+    # Servers.
+
+    async def _check(self, replica: int) -> str | None:
+        """Why a server serves no more; None: it does. Whoever asks meanwhile waits for the same answer."""
+        line = self.lines[replica]
+        if line.checking is None:
+            line.checking = asyncio.create_task(self._alive(line.server))
+            line.checking.add_done_callback(lambda _: setattr(line, "checking", None))
+        return await asyncio.shield(line.checking)
+
+    async def _alive(self, server: Server) -> str | None:
+        cause = None
+        for _ in range(HEALTH_TRIES):
+            cause = await is_alive(server, self._times.timeout_s)
+            if cause is None:
+                return None
+        return cause
+
+    def lose(self, replica: int, cause: str) -> None:
+        """A server is gone, and all that was under way with it. What came of it before is told first."""
+        line = self.lines[replica]
+        if line.lost:
+            return
+        line.lost = True
+        current = asyncio.current_task()
+        for request, task in list(line.streams.items()):
+            self._end(replica, request, task is not current)
+        flushed = self.pending.flush(replica)
+        self.facts += [*([flushed] if flushed else []), Lost(replica, cause)]
+        self.lost.append((replica, cause))
+        self.news.set()
+
+    def watch(self) -> None:
+        """From now on servers are looked at once per period."""
+        self._watches = [asyncio.create_task(self._watch(one)) for one in range(len(self.lines))]
+
+    async def _watch(self, replica: int) -> None:
+        line, times = self.lines[replica], self._times
+        while not line.lost:
+            asked_ns = self._now_ns()
+            try:
+                if line.server.tells_load:
+                    load = await load_of(line.server, times.timeout_s)
+                    if load is not None and not line.lost:
+                        self._observed(replica, load, asked_ns)
+                elif await self._check(replica) is not None:
+                    raise ConnectionError("it does not answer")
+            except OSError as error:
+                dead = await self._check(replica)
+                if dead is not None:
+                    self.lose(replica, f"{str(error) or type(error).__name__}; {dead}")
+            silent_ns = self._now_ns() - line.heard_ns
+            if line.streams and silent_ns > times.silence_s * NS_PER_S:
+                self.lose(replica, f"no token came for {times.silence_s:g} s")
+            await asyncio.sleep(times.scrape_s)
+
+    def _observed(self, replica: int, load: Load, asked_ns: int) -> None:
+        server, share = self.lines[replica].server, load.used_share
+        block = load.block_tokens or server.block_tokens or 1
+        total = load.total_blocks or (server.kv_tokens or 0) // block
+        used = 0 if share is None else min(total, round(share * total))
+        told = asked_ns, load.running, load.waiting, used, total, block, load.preemptions
+        self.facts.append(Observed(replica, *told))
+        self.counts.observed += 1
+        self.news.set()
+
+    async def close(self) -> None:
+        """Nothing is under way any more."""
+        for replica, line in enumerate(self.lines):
+            for request in list(line.streams):
+                self._end(replica, request, True)
+        for task in self._watches:
+            task.cancel()
+        await asyncio.gather(*self._watches, return_exceptions=True)
+
+    def busy_ns(self) -> dict[int, int]:
+        """How long each server had requests of ours."""
+        now_ns = self._now_ns()
+        more = [now_ns - line.since_ns if line.streams else 0 for line in self.lines]
+        return {replica: line.busy_ns + more[replica] for replica, line in enumerate(self.lines)}

@@ -1,0 +1,28 @@
+"""What must hold of the books of stock engines: they agree with what dispatchers are shown."""
+
+from collections.abc import Iterator, Mapping
+
+from serving.services.stock import Stock
+from serving.vocabulary.request import Request
+
+
+def broken(requests: Mapping[int, Request], service: Stock) -> Iterator[str]:
+    """A sentence for each thing that does not hold."""
+    fleet, stock = service.fleet, service.stock
+    if set(stock.requests) - set(requests):
+        yield "an engine has requests that are over"
+    for replica, engine in stock.by_replica.items():
+        here = {one.request.id for one in stock.requests.values() if one.replica == replica}
+        if here != set(engine.own):
+            yield f"replica {replica} has requests {sorted(engine.own)}, and {sorted(here)} are there"
+        running = [one for one in engine.own.values() if one.began]
+        tokens = sum([one.known_tokens for one in engine.own.values()])
+        counted = engine.running_tokens + engine.waiting_tokens
+        if (len(running), tokens) != (engine.running, counted):
+            yield f"{engine.running} run on replica {replica} and {counted} tokens are there, not {tokens}"
+        if replica not in fleet.members:
+            continue
+        demand = sum([one.request.prompt_tokens + one.request.max_new_tokens for one in engine.own.values()])
+        found = fleet.load(replica, "outstanding"), fleet.load(replica, "kv_demand")
+        if found != (len(here), demand):
+            yield f"{found} are counted on replica {replica}, not {(len(here), demand)}"

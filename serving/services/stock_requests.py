@@ -1,0 +1,182 @@
+"""What is known of stock engines, which queue and batch by themselves: whose requests are where, how far.
+
+Two sources. The controller's own book is exact: what it sent, and which tokens came back. What an engine
+tells of itself (``Observed``) has an age, and may count requests of others. A load report is the second,
+brought to now by the first: what came and went here since the engine was asked.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from serving.protocols.load_report import LoadReport
+from serving.vocabulary.events import Observed
+from serving.vocabulary.replica import Replica
+from serving.vocabulary.request import Request
+
+
+@dataclass(slots=True)
+class StockRequest:
+    """One at an engine. ``generated``: tokens in all; ``began``: one has come since it was sent there.
+
+    ``tries``: how often a connection with it broke.
+    """
+
+    request: Request
+    replica: int
+    generated: int = 0
+    began: bool = False
+    tries: int = 0
+
+    @property
+    def known_tokens(self) -> int:
+        """Prompt and what it has generated."""
+        return self.request.prompt_tokens + self.generated
+
+
+class StockEngine:
+    """One engine, as far as the controller knows it.
+
+    ``own``: by request. ``running``: of these that began; ``running_tokens`` have they, ``waiting_tokens``
+    the others.
+    """
+
+    __slots__ = (
+        "_block_tokens", "_high_running", "_report", "_seen", "_seen_foreign", "_seen_own_tokens",
+        "_total_blocks", "own", "running", "running_tokens", "waiting_tokens",
+    )  # fmt: skip
+
+    def __init__(self, replica: Replica) -> None:
+        self._total_blocks, self._block_tokens = replica.kv_blocks, replica.block_tokens
+        self.own: dict[int, StockRequest] = {}
+        self.running = self.running_tokens = self.waiting_tokens = 0
+        self._seen: Observed | None = None
+        self._seen_own_tokens = self._seen_foreign = self._high_running = 0
+        self._report: LoadReport | None = None
+
+    @property
+    def kv_capacity_tokens(self) -> int:
+        """Of its memory, as it told, or as the replica was described."""
+        return self._total_blocks * self._block_tokens
+
+    @property
+    def seen(self) -> Observed | None:
+        """What it last told of itself; None: nothing yet."""
+        return self._seen
+
+    def add(self, one: StockRequest) -> None:
+        """A request is sent to it: it waits there until a token comes."""
+        self.own[one.request.id] = one
+        one.began = False
+        self.waiting_tokens += one.known_tokens
+        self._report = None
+
+    def remove(self, request: int) -> StockRequest:
+        """It is over there, or leaves."""
+        one = self.own.pop(request)
+        if one.began:
+            self._count_running(-1, one)
+        else:
+            self.waiting_tokens -= one.known_tokens
+        self._report = None
+        return one
+
+    def got(self, request: int, tokens: int) -> bool:
+        """Tokens came; returns whether they are the first since it was sent there."""
+        one, first = self.own[request], False
+        if not one.began and tokens:
+            self.waiting_tokens -= one.known_tokens
+            one.began = first = True
+            self._count_running(1, one)
+        one.generated += tokens
+        if one.began:
+            self.running_tokens += tokens
+        self._report = None
+        return first
+
+    def _count_running(self, sign: int, one: StockRequest) -> None:
+        self.running += sign
+        self.running_tokens += sign * one.known_tokens
+        if one.request.priority > 0:
+            self._high_running += sign
+
+    def observe(self, event: Observed) -> None:
+        """It told of itself."""
+        self._seen, self._report = event, None
+        if event.total_blocks:
+            self._total_blocks, self._block_tokens = event.total_blocks, event.block_tokens
+        self._seen_own_tokens = self.running_tokens
+        self._seen_foreign = max(0, event.running + event.waiting - len(self.own))
+
+    def report(self) -> LoadReport:
+        """As of now. Requests of others count as running; what waits here is known by own book alone."""
+        if self._report is None:
+            self._report = self._made()
+        return self._report
+
+    def _made(self) -> LoadReport:
+        block, total = self._block_tokens, self._total_blocks
+        if self._seen is None or not self._seen.total_blocks:
+            used = -(-self.running_tokens // block)
+        else:
+            used = self._seen.used_blocks + (self.running_tokens - self._seen_own_tokens) // block
+        waiting = [one for one in self.own.values() if not one.began]
+        return LoadReport(
+            total,
+            0,
+            block,
+            min(total, max(0, total - used)),
+            self.running + self._seen_foreign,
+            len(waiting),
+            0,
+            waiting[0].known_tokens if waiting else 0,
+            self.waiting_tokens,
+            self._high_running,
+            sum([one.request.priority > 0 for one in waiting]),
+        )
+
+
+class StockEngines:
+    """Those of one model. ``requests``: of all of them, by request."""
+
+    __slots__ = ("_changed", "by_replica", "requests")
+
+    def __init__(self, replicas: Iterable[Replica]) -> None:
+        self.by_replica = {replica.id: StockEngine(replica) for replica in replicas}
+        self.requests: dict[int, StockRequest] = {}
+        self._changed: dict[int, None] = dict.fromkeys(self.by_replica)
+
+    def send(self, one: StockRequest, replica: int) -> None:
+        """A request goes to an engine, for the first time or again."""
+        one.replica = replica
+        self.requests[one.request.id] = one
+        self.by_replica[replica].add(one)
+        self._changed[replica] = None
+
+    def take(self, request: int) -> StockRequest:
+        """It leaves the engine that has it."""
+        one = self.requests.pop(request)
+        self.by_replica[one.replica].remove(request)
+        self._changed[one.replica] = None
+        return one
+
+    def got(self, replica: int, request: int, tokens: int) -> bool:
+        """See ``StockEngine``."""
+        assert self.requests[request].replica == replica, f"request {request} is not at replica {replica}"
+        self._changed[replica] = None
+        return self.by_replica[replica].got(request, tokens)
+
+    def observe(self, event: Observed) -> None:
+        """See ``StockEngine``."""
+        self._changed[event.replica] = None
+        self.by_replica[event.replica].observe(event)
+
+    def changed(self) -> Sequence[int]:
+        """Engines of which more is known since this was last asked."""
+        found, self._changed = list(self._changed), {}
+        return found
+
+    @property
+    def kv_tokens(self) -> int:
+        """All the tokens that requests at engines may have."""
+        whole: Mapping[int, StockRequest] = self.requests
+        return sum([one.request.prompt_tokens + one.request.max_new_tokens for one in whole.values()])

@@ -1,0 +1,148 @@
+"""Stock engines as policies see them that dispatch, pair engines, or choose which request moves."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
+
+from serving.engine.fleet import Fleet
+from serving.protocols.load_report import LoadReport
+from serving.services.stock_requests import StockEngines
+from serving.vocabulary.present import Present
+from serving.vocabulary.replica import Replica
+from serving.vocabulary.request import Request
+
+
+class StockFleet(Fleet):
+    """What a dispatcher sees; what is running, and load reports, are of ``StockEngines``."""
+
+    __slots__ = ("_stock",)
+
+    def __init__(self, model: str, replicas: Sequence[Replica], stock: StockEngines) -> None:
+        super().__init__(model, replicas)
+        self._stock = stock
+
+    def running(self, replica: int) -> int:
+        """Of one engine's outstanding requests those that a token of has come."""
+        return self._stock.by_replica[replica].running
+
+    def report(self, replica: int) -> LoadReport | None:
+        """As of now; None: it is gone, or takes no requests any more."""
+        return self._stock.by_replica[replica].report() if replica in self else None
+
+    def newly_reported(self) -> Sequence[int]:
+        """Of which more is known since this was last asked."""
+        return self._stock.changed()
+
+
+class StockInstances:
+    """What a policy sees when it pairs (``serving.protocols.migration.InstancesView``).
+
+    ``moving``: by request that has left and of which no token has come since, where from and where to.
+    """
+
+    __slots__ = (
+        "_fleet",
+        "_period_ns",
+        "_present",
+        "_stock",
+        "head_tokens",
+        "model",
+        "moving",
+        "nearly_full",
+    )
+
+    def __init__(self, fleet: StockFleet, stock: StockEngines, present: Present, period_ns: int) -> None:
+        self._fleet, self._stock, self._present, self._period_ns = fleet, stock, present, period_ns
+        self.model, self.head_tokens = fleet.model, 0
+        self.nearly_full: Sequence[int] = ()
+        self.moving: dict[int, tuple[int, int]] = {}
+
+    @property
+    def now_ns(self) -> int:
+        """The time."""
+        return self._present.now_ns
+
+    @property
+    def round(self) -> int:
+        """How many periods are over."""
+        return self._present.now_ns // self._period_ns
+
+    @property
+    def taking(self) -> Sequence[int]:
+        """Engines that take requests, ascending."""
+        return self._fleet.alive()
+
+    @property
+    def loading(self) -> Sequence[int]:
+        """None: an engine that loads is not reached yet."""
+        return ()
+
+    @property
+    def leaving(self) -> Sequence[int]:
+        """Those that take none and have some left, ascending."""
+        fleet = self._fleet
+        return sorted([one for one in fleet.members if one not in fleet and fleet.load(one, "outstanding")])
+
+    def short(self) -> Sequence[int]:
+        """All that take requests: any may be."""
+        return self._fleet.alive()
+
+    def load(self, replica: int, signal: Literal["outstanding", "kv_demand"]) -> int:
+        """As dispatchers see it."""
+        return self._fleet.load(replica, signal)
+
+    def report(self, replica: int) -> LoadReport | None:
+        """As dispatchers see it."""
+        return self._fleet.report(replica)
+
+    def free_blocks(self, replica: int) -> int | None:
+        """Those that nobody waits for."""
+        report = self._fleet.report(replica)
+        if report is None:
+            return None
+        return report.free_blocks - -(-report.waiting_tokens // report.block_tokens)
+
+    def kv_demands(self, replica: int) -> Mapping[int, int]:
+        """Of the requests that run there, prompt and output that they may have."""
+        own = self._stock.by_replica[replica].own
+        found = [one.request for _, one in sorted(own.items()) if one.began]
+        return {one.id: one.prompt_tokens + one.max_new_tokens for one in found}
+
+    def kv_tokens(self, replica: int) -> int:
+        """KV positions that its memory holds."""
+        return self._stock.by_replica[replica].kv_capacity_tokens
+
+    def engaged(self, replica: int) -> bool:
+        """Whether a request has left it, or comes to it, of which no token has come since."""
+        return any(replica in ends for ends in self.moving.values())
+
+
+class StockSource:
+    """What a policy sees when it chooses (``serving.protocols.migration.SourceView``)."""
+
+    __slots__ = ("_fleet", "_stock", "destination", "replica")
+
+    def __init__(self, fleet: StockFleet, stock: StockEngines, replica: int, destination: int) -> None:
+        self._fleet, self._stock, self.replica, self.destination = fleet, stock, replica, destination
+
+    def decoding(self) -> Iterable[int]:
+        """Those that a token of has come, in the order in which they were sent there."""
+        return [request for request, one in self._stock.by_replica[self.replica].own.items() if one.began]
+
+    def context_tokens(self, request: int) -> int:
+        """Prompt and what it has generated."""
+        return self._stock.requests[request].known_tokens
+
+    def priority(self, request: int) -> int:
+        """Of the request."""
+        return self._request(request).priority
+
+    def arrival_ns(self, request: int) -> int:
+        """Of the request."""
+        return self._request(request).arrival_ns
+
+    def report(self, replica: int) -> LoadReport | None:
+        """As of ``StockInstances``."""
+        return self._fleet.report(replica)
+
+    def _request(self, request: int) -> Request:
+        return self._stock.requests[request].request

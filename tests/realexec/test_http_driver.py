@@ -1,0 +1,294 @@
+"""The driver of stock engines against made-up servers: tokens, refusals, losses, moves, replay."""
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from functools import partial
+
+import pytest
+
+from policies.admission import AdmitAll
+from policies.batching import ChunkedPrefill
+from policies.dispatch import LeastOutstanding
+from policies.llumnix.dispatch import Freeness
+from realexec.http.driver import HttpReport, execute, probe_all
+from realexec.http.world import Times
+from realexec.prompts import prompt_ids
+from serving.composition import ServiceOptions, compose
+from serving.controller import Controller
+from serving.engine.fleet import Dispatcher
+from serving.protocols.migration import Migrator
+from serving.record.invariants import check
+from serving.record.journal import complete_journal, line
+from serving.record.replay import replay
+from serving.services.stock import StockParts
+from serving.vocabulary.actions import Action, Migrate
+from serving.vocabulary.errors import UserError
+from serving.vocabulary.events import Dropped, Event, Observed, Streamed
+from serving.vocabulary.layers import LayerRange
+from serving.vocabulary.replica import Replica
+from serving.vocabulary.request import Request
+from tests.worlds.fake_openai import FakeServer, Settings, continued
+from tests.worlds.stock_rig import OnceAway
+from tests.worlds.world import Collected
+
+VOCAB, SEED = 512, 3
+MS = 1_000_000
+QUICK = Times(report_s=0.01, scrape_s=0.02, timeout_s=2.0)
+
+
+class Lines:
+    """The journal in memory; the invariants are checked after every event."""
+
+    def __init__(self, controller: Controller) -> None:
+        self.controller, self.lines, self.actions = controller, list[str](), 0
+        self.events: list[Event] = []
+        self.moves: list[int] = []  # requests that went elsewhere
+        self.hook: Callable[[Event], object] = lambda event: None
+
+    def write(self, now_ns: int, event: Event, actions: Sequence[Action], told: Sequence[int] = ()) -> None:
+        self.lines.append(line(now_ns, event, actions, told))
+        self.actions += len(actions)
+        self.events.append(event)
+        self.moves += [one.request for one in actions if isinstance(one, Migrate)]
+        check(self.controller)
+        self.hook(event)
+
+    def text(self) -> list[str]:
+        return complete_journal({"source": "test", "carries_out": []}, self.lines, self.actions)
+
+
+class Failing(Collected):
+    """Collected, where requests may fail."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.failures: dict[int, str] = {}
+
+    def failed(self, request: Request, now_ns: int, reason: str) -> None:
+        self.failures[request.id] = reason
+
+
+class Run:
+    """``requests`` requests on servers; ``outputs`` tokens each, one every ``gap_ms``."""
+
+    def __init__(
+        self,
+        urls: Sequence[str],
+        requests: int = 6,
+        outputs: int = 20,
+        gap_ms: float = 5,
+        prompt: int = 24,
+        dispatcher: Callable[[], Dispatcher] = LeastOutstanding,
+        migrator: Callable[[], Migrator] | None = None,
+        elsewhere: bool = True,
+    ) -> None:
+        self.servers = probe_all(urls, None)
+        self._policies = dispatcher, migrator, elsewhere
+        self.requests = [
+            (Request(one, round(one * gap_ms * MS), prompt, outputs, "m"), outputs) for one in range(requests)
+        ]
+        self.recorder, self.controller = Failing(), self.fresh()
+        self.journal = Lines(self.controller)
+
+    def fresh(self) -> Controller:
+        dispatcher, migrator, elsewhere = self._policies
+        replicas = [Replica(one, "m", LayerRange(0, 4), (one,), 256) for one in range(len(self.servers))]
+        parts = StockParts(elsewhere, None if migrator is None else migrator(), 20 * MS)
+        return compose(
+            replicas,
+            dispatcher(),
+            lambda _: ChunkedPrefill(8, 64),
+            AdmitAll(),
+            service_options=ServiceOptions(stock=parts),
+        )
+
+    def go(self, times: Times = QUICK) -> HttpReport:
+        """To the end."""
+        opens = self._policies[1] is not None
+        return execute(
+            self.controller, self.requests, self.servers, VOCAB, SEED, self.recorder, self.journal, None,
+            times, opens,
+        )  # fmt: skip
+
+    def assert_exact(self, report: HttpReport, but: Sequence[int] = ()) -> None:
+        """Every request has the tokens of an undisturbed server."""
+        for request, outputs in self.requests:
+            if request.id in but:
+                continue
+            prompt = list(prompt_ids(SEED, request.id, request.prompt_tokens, VOCAB))
+            assert list(report.run.generations[request.id].tokens) == continued(prompt, outputs)
+
+    def assert_replays(self) -> None:
+        found = replay(self.journal.text(), self.fresh())
+        assert (found.different, found.first_difference, found.cut) == (0, None, None)
+
+
+def after_tokens(act: Callable[[], object], tokens: int = 10) -> Callable[[Event], None]:
+    """Does it once, when server 0 has sent so many tokens."""
+    seen = [0]
+
+    def look(event: Event) -> None:
+        if isinstance(event, Streamed) and event.replica == 0:
+            before, seen[0] = seen[0], seen[0] + sum(count for _, count in event.tokens)
+            if before < tokens <= seen[0]:
+                act()
+
+    return look
+
+
+def servers(stack: ExitStack, count: int = 2, settings: Settings | None = None) -> list[FakeServer]:
+    return [stack.enter_context(FakeServer(settings or Settings(step_s=0.002))) for _ in range(count)]
+
+
+@pytest.mark.parametrize("kind", ["vllm", "sglang"])
+def test_requests_are_dispatched_and_answered_token_by_token_and_the_journal_replays(kind: str) -> None:
+    with ExitStack() as stack:
+        found = servers(stack, 2, Settings(kind, step_s=0.002))  # type: ignore[arg-type]
+        run = Run([one.url for one in found])
+        report = run.go()
+        run.assert_exact(report)
+        assert report.run.finished == 6 and len(run.recorder.done) == 6
+        assert all(len(one.jobs) >= 3 for one in found)  # one of the probe, one aborted, and its share
+        assert any(isinstance(one, Observed) and one.total_blocks for one in run.journal.events)
+        run.assert_replays()
+
+
+def test_what_a_server_is_and_can_do_is_asked() -> None:
+    with ExitStack() as stack:
+        vllm, sglang, plain = (
+            stack.enter_context(FakeServer(Settings(kind)))  # type: ignore[arg-type]
+            for kind in ("vllm", "sglang", "openai")
+        )
+        told = [one.facts() for one in probe_all([vllm.url, f"{sglang.url}/v1", plain.url], None)]
+    assert [one["kind"] for one in told] == ["vllm", "sglang", "openai"]
+    assert [one["token_ids"] for one in told] == [True, True, False]
+    assert [one["aborts"] for one in told] == [True, True, None]
+    assert [one["kv_tokens"] for one in told] == [16384, 16384, None]
+    assert [one["max_model_len"] for one in told] == [4096, 4096, None]
+
+
+def test_a_server_that_serves_on_without_its_client_is_found_out() -> None:
+    with FakeServer(Settings(step_s=0.02, aborts=False)) as server:
+        (found,) = probe_all([server.url], None)
+        assert found.aborts is False
+
+
+def test_no_server_at_an_address_is_said() -> None:
+    with FakeServer() as server:
+        url = server.url
+    with pytest.raises(UserError, match=r"no server answers at http://127\.0\.0\.1"):
+        probe_all([url], None)
+    with pytest.raises(UserError, match="names a server twice"):
+        probe_all([url, url], None)
+    with pytest.raises(UserError, match=r"is no address of a server"):
+        probe_all(["ftp://x"], None)
+
+
+def test_a_server_that_is_killed_in_the_middle_of_streams_loses_no_request_and_no_token() -> None:
+    with ExitStack() as stack:
+        found = servers(stack, 2, Settings(step_s=0.004))
+        run = Run([one.url for one in found], outputs=40, gap_ms=2)
+        run.journal.hook = after_tokens(found[0].die)
+        report = run.go()
+        run.assert_exact(report)
+        assert [replica for replica, _ in report.run.lost] == [0]
+        assert report.counts.resumed >= 1 and report.run.failed == 0
+        run.assert_replays()
+
+
+def test_requests_of_a_lost_server_fail_where_the_policy_says_so_and_no_others() -> None:
+    with ExitStack() as stack:
+        found = servers(stack, 2, Settings(step_s=0.004))
+        run = Run([one.url for one in found], outputs=40, gap_ms=2, elsewhere=False)
+        run.journal.hook = after_tokens(found[0].die)
+        report = run.go()
+        assert run.recorder.failures.keys() and report.run.failed == len(run.recorder.failures)
+        assert {0, 2, 4} >= run.recorder.failures.keys()
+        run.assert_exact(report, but=list(run.recorder.failures))
+        run.assert_replays()
+
+
+def test_a_connection_that_breaks_is_not_a_server_that_is_lost() -> None:
+    with ExitStack() as stack:
+        found = servers(stack, 2, Settings(step_s=0.004))
+        run = Run([one.url for one in found], outputs=40, gap_ms=2)
+        run.journal.hook = after_tokens(found[0].break_connections)
+        report = run.go()
+        run.assert_exact(report)
+        assert report.run.lost == () and any(isinstance(one, Dropped) for one in run.journal.events)
+        run.assert_replays()
+
+
+def test_a_server_that_stops_to_answer_is_lost() -> None:
+    with ExitStack() as stack:
+        found = servers(stack, 2, Settings(step_s=0.004))
+        run = Run([one.url for one in found], outputs=40, gap_ms=2)
+        run.journal.hook = after_tokens(lambda: setattr(found[0], "frozen", True))
+        report = run.go(Times(report_s=0.01, scrape_s=0.02, timeout_s=1.0, silence_s=0.5))
+        found[0].frozen = False
+        run.assert_exact(report)
+        assert [replica for replica, _ in report.run.lost] == [0]
+        run.assert_replays()
+
+
+def test_a_request_that_runs_goes_on_elsewhere_with_the_same_tokens() -> None:
+    with ExitStack() as stack:
+        found = servers(stack, 2, Settings(step_s=0.004))
+        run = Run([one.url for one in found], requests=3, outputs=60, gap_ms=2, migrator=OnceAway)
+        report = run.go()
+        run.assert_exact(report)
+        assert report.counts.moved == 1 and report.run.lost == ()
+        moved = run.journal.moves[0]
+        ended = [one.ended for one in found[0].jobs if one.rid == "" and len(one.prompt) == 24]
+        assert "aborted" in ended, "the server that it left has stopped it"
+        resumed = [one for one in found[1].jobs if len(one.prompt) > 24]
+        assert resumed and resumed[0].prompt[:24] == list(prompt_ids(SEED, moved, 24, VOCAB))
+        run.assert_replays()
+
+
+def test_where_tokens_do_not_come_back_a_move_is_refused() -> None:
+    with ExitStack() as stack:
+        plain = [stack.enter_context(FakeServer(Settings("openai", step_s=0.004))) for _ in range(2)]
+        run = Run([one.url for one in plain], requests=3, outputs=60, gap_ms=2, migrator=OnceAway)
+        with pytest.raises(UserError, match=r"asks for Preempt .* gives no token ids back"):
+            run.go()
+
+
+def test_a_plain_server_is_served_by_pieces_of_text() -> None:
+    with FakeServer(Settings("openai", step_s=0.002)) as server:
+        run = Run([server.url])
+        report = run.go()
+        assert {one[1] for one in run.recorder.done.values()} == {20} and report.counts.observed == 0
+        run.assert_replays()
+
+
+def test_what_a_server_refuses_fails_with_its_words() -> None:
+    with FakeServer() as server:
+        run = Run([server.url], requests=2)
+        server.refuses = "not today"
+        run.go()
+        assert run.recorder.failures == {0: "400 not today", 1: "400 not today"}
+        run.assert_replays()
+
+
+def test_freeness_reads_what_servers_tell_of_their_memory() -> None:
+    """The second has an eighth of the memory: the first takes more, by what their metrics say."""
+    with ExitStack() as stack:
+        large = stack.enter_context(FakeServer(Settings(step_s=0.004, kv_blocks=256)))
+        small = stack.enter_context(FakeServer(Settings(step_s=0.004, kv_blocks=32)))
+        free = partial(Freeness, rule="paper", reports_at="changes")
+        run = Run([large.url, small.url], requests=12, outputs=40, gap_ms=8, dispatcher=free)
+        report = run.go()
+        run.assert_exact(report)
+        replicas = [done[0] for done in run.recorder.done.values()]
+        assert replicas.count(0) > 2 * replicas.count(1)
+        run.assert_replays()
+
+
+def test_tokens_are_timed_as_the_server_paces_them() -> None:
+    with FakeServer(Settings(step_s=0.02)) as server:
+        run = Run([server.url], requests=1, outputs=20)
+        run.go()
+        _, tokens, first_ns, last_ns, _ = run.recorder.done[0]
+        assert tokens == 20 and 19 * 20 * MS <= last_ns - first_ns < 19 * 40 * MS
+        assert len(run.recorder.all_gaps) == 19
