@@ -33,7 +33,7 @@ from serving.services.migrating import Migrating
 from serving.services.pipeline import Pipeline
 from serving.services.pipeline_setup import PipelineSetup
 from serving.services.rounds import Rounds
-from serving.services.service import Service
+from serving.services.service import Routes, Service, Streaming
 from serving.services.staged import StagedService
 from serving.services.stock import Stock, StockParts
 from serving.services.victim_moves import VictimParts
@@ -136,7 +136,11 @@ def compose(
     else:
         rounds, reports = _rounds(services, serving, present), _reports_of(services)
         control = Elastic(elastic, replicas, engines, services, pool.place, rounds, reports)
-    return Controller(engines, requests, services, transfer_ids, control, present)
+    streaming: dict[str, Streaming] = {}
+    for model, one in services.items():
+        if isinstance(one, Stock):
+            streaming[model] = one
+    return Controller(engines, requests, services, Routes(transfer_ids, streaming), control, present)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,8 @@
 from serving.elastic.replica_control import Handler, ReplicaControl
 from serving.engine.engine import Engine
 from serving.engine.progress import EngineState
-from serving.kv.transfer_ids import TransferIds
 from serving.protocols.policy_faults import event_text
-from serving.services.service import Service
-from serving.services.stock import Stock
+from serving.services.service import Routes, Service, Streaming
 from serving.vocabulary.actions import Action, Fail, Reject
 from serving.vocabulary.errors import PolicyError
 from serving.vocabulary.events import Arrived, Closing, Dropped, Event, Lost, Observed, Ran, Sent, Streamed
@@ -19,7 +17,7 @@ _IDLE = EngineState.IDLE
 class Controller:
     """Engines, and the service of every model, behind one method.
 
-    ``serving.composition`` puts one together. ``requests``: in flight; ``transfer_ids``: over all services;
+    ``serving.composition`` puts one together. ``requests``: in flight; ``routes``: whose an event is;
     ``elastic``: brings parameters to replicas, and may add and remove some. ``step_counts``: a driver whose
     instances make load reports puts itself there.
     """
@@ -29,12 +27,12 @@ class Controller:
         engines: dict[int, Engine],
         requests: dict[int, Request],
         services: dict[str, Service],
-        transfer_ids: TransferIds,
+        routes: Routes,
         elastic: ReplicaControl,
         present: Present,
     ) -> None:
         self.engines, self.requests, self.services = engines, requests, services
-        self.elastic, self._transfer_ids = elastic, transfer_ids
+        self.elastic, self._transfer_ids, self._streams = elastic, routes.transfer_ids, routes.streaming
         # Reports and arrivals come too often to tell who does nothing about them.
         self._scales = elastic.scales
         own: dict[type, Handler] = {
@@ -109,24 +107,24 @@ class Controller:
         if source is not None:
             self.elastic.ran(now_ns, source, actions)
 
-    def _stock(self, replica: int) -> Stock:
-        service = self.services[self.engines[replica].replica.model]
-        assert isinstance(service, Stock), f"replica {replica} does not run by itself"
-        return service
+    def _streaming(self, replica: int) -> Streaming:
+        model = self.engines[replica].replica.model
+        assert model in self._streams, f"replica {replica} does not run by itself"
+        return self._streams[model]
 
     def _streamed(self, now_ns: int, event: Streamed, actions: list[Action]) -> None:
-        self._stock(event.replica).streamed(event, actions)
+        self._streaming(event.replica).streamed(event, actions)
         for request in event.finished:
             del self.requests[request]
         self.finished += len(event.finished)
 
     def _dropped(self, now_ns: int, event: Dropped, actions: list[Action]) -> None:
-        if self._stock(event.replica).dropped(event, actions):
+        if self._streaming(event.replica).dropped(event, actions):
             del self.requests[event.request]
             self.failed += 1
 
     def _observed(self, now_ns: int, event: Observed, actions: list[Action]) -> None:
-        self._stock(event.replica).observed(event)
+        self._streaming(event.replica).observed(event)
 
     def _close(self, now_ns: int, event: Closing, actions: list[Action]) -> None:
         """The requests in flight fail; the books of services and instances are left as they are."""

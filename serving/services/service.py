@@ -1,14 +1,37 @@
 """What serves one model: where its requests wait and which of its instances do what."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 from serving.engine.engine import Engine
+from serving.kv.transfer_ids import TransferIds
 from serving.live.scaling import LiveScaling
 from serving.vocabulary.actions import Action
-from serving.vocabulary.events import Ran, Sent
+from serving.vocabulary.events import Dropped, Observed, Ran, Sent, Streamed
 from serving.vocabulary.replica import Replica, Role
 from serving.vocabulary.request import Request
+
+
+class Streaming(Protocol):
+    """The requests of a model whose engines run by themselves, and send tokens."""
+
+    def streamed(self, event: Streamed, actions: list[Action]) -> None:
+        """Tokens came; who finished is still known."""
+
+    def dropped(self, event: Dropped, actions: list[Action]) -> bool:
+        """An engine did not answer a request; whether that fails."""
+
+    def observed(self, event: Observed) -> None:
+        """An engine told of itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Routes:
+    """Whose an event is: ``transfer_ids``, the model of each transfer; ``streaming``, services by model."""
+
+    transfer_ids: TransferIds
+    streaming: Mapping[str, Streaming]
 
 
 class Service(Protocol):

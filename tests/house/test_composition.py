@@ -16,7 +16,7 @@ CONTROLLER = ast.parse((ROOT / "serving" / "controller.py").read_text(encoding="
 # Beside the vocabulary: the books, and what is asked of the machines.
 KNOWN = {
     "serving.elastic.replica_control", "serving.engine.engine", "serving.engine.progress",
-    "serving.kv.transfer_ids", "serving.protocols.policy_faults", "serving.services.service",
+    "serving.protocols.policy_faults", "serving.services.service",
 }  # fmt: skip
 
 
@@ -67,10 +67,11 @@ BASES = {
 }
 
 
-# To all who hold one they are an engine and a ledger; to ask which it is would cost the others.
+# To all who hold one they are an engine, a ledger and a fleet; to ask which it is would cost the others.
 DERIVED = {
     "pipelined.py: PipelinedEngine(Engine)",
     "micro_batch_ledger.py: MicroBatchLedger(KvLedger)",
+    "stock_views.py: StockFleet(Fleet)",
     "virtual_engines.py: VirtualEngines(Engine)",
     "virtual_ledger.py: VirtualLedger(KvLedger)",
 }
