@@ -77,10 +77,6 @@ def _ran(event: Ran) -> str:
     return f'["ran",{event.replica},{event.epoch},{what}]'
 
 
-def _lost(event: Lost) -> str:
-    return f'["lost",{event.replica},{quoted(event.cause)}]'
-
-
 def _run(action: Run) -> str:
     chunks = ",".join([f"[{request},{start},{tokens}]" for request, start, tokens in action.chunks])
     decode = "true" if action.decode else "false"
@@ -163,7 +159,7 @@ def _first(event: Loaded | LoadStopped) -> str:
 _EVENT_TEXT: dict[type, Callable[[Any], str]] = {
     Arrived: _arrived,
     Ran: _ran,
-    Lost: _lost,
+    Lost: lambda e: f'["lost",{e.replica},{quoted(e.cause)}]',
     LossNotice: lambda e: f'["lossnotice",{quoted(e.what)},{e.number},{e.at_ns},{quoted(e.cause)}]',
     LostHost: lambda e: f'["losthost",{e.host},{quoted(e.cause)}]',
     LostSsd: lambda e: f'["lostssd",{e.host},{quoted(e.cause)}]',
