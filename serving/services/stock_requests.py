@@ -143,36 +143,45 @@ class StockEngines:
     def __init__(self, replicas: Iterable[Replica]) -> None:
         self.by_replica = {replica.id: StockEngine(replica) for replica in replicas}
         self.requests: dict[int, StockRequest] = {}
-        self._changed: dict[int, None] = dict.fromkeys(self.by_replica)
+        self._changed: list[dict[int, None]] = []  # of each reader
 
     def send(self, one: StockRequest, replica: int) -> None:
         """A request goes to an engine, for the first time or again."""
         one.replica = replica
         self.requests[one.request.id] = one
         self.by_replica[replica].add(one)
-        self._changed[replica] = None
+        self._change(replica)
 
     def take(self, request: int) -> StockRequest:
         """It leaves the engine that has it."""
         one = self.requests.pop(request)
         self.by_replica[one.replica].remove(request)
-        self._changed[one.replica] = None
+        self._change(one.replica)
         return one
 
     def got(self, replica: int, request: int, tokens: int) -> bool:
         """See ``StockEngine``."""
         assert self.requests[request].replica == replica, f"request {request} is not at replica {replica}"
-        self._changed[replica] = None
+        self._change(replica)
         return self.by_replica[replica].got(request, tokens)
 
     def observe(self, event: Observed) -> None:
         """See ``StockEngine``."""
-        self._changed[event.replica] = None
+        self._change(event.replica)
         self.by_replica[event.replica].observe(event)
 
-    def changed(self) -> Sequence[int]:
-        """Engines of which more is known since this was last asked."""
-        found, self._changed = list(self._changed), {}
+    def _change(self, replica: int) -> None:
+        for changed in self._changed:
+            changed[replica] = None
+
+    def reader(self) -> int:
+        """A number for one who asks for changes; all engines are new to it."""
+        self._changed.append(dict.fromkeys(self.by_replica))
+        return len(self._changed) - 1
+
+    def changed(self, reader: int) -> Sequence[int]:
+        """Engines of which more is known since that one last asked."""
+        found, self._changed[reader] = list(self._changed[reader]), {}
         return found
 
     @property

@@ -14,11 +14,11 @@ from serving.vocabulary.request import Request
 class StockFleet(Fleet):
     """What a dispatcher sees; what is running, and load reports, are of ``StockEngines``."""
 
-    __slots__ = ("_stock",)
+    __slots__ = ("_dispatch", "_stock")
 
     def __init__(self, model: str, replicas: Sequence[Replica], stock: StockEngines) -> None:
         super().__init__(model, replicas)
-        self._stock = stock
+        self._stock, self._dispatch = stock, stock.reader()
 
     def running(self, replica: int) -> int:
         """Of one engine's outstanding requests those that a token of has come."""
@@ -30,7 +30,7 @@ class StockFleet(Fleet):
 
     def newly_reported(self) -> Sequence[int]:
         """Of which more is known since this was last asked."""
-        return self._stock.changed()
+        return self._stock.changed(self._dispatch)
 
 
 class StockInstances:
@@ -41,6 +41,7 @@ class StockInstances:
 
     __slots__ = (
         "_fleet",
+        "_pairing",
         "_period_ns",
         "_present",
         "_stock",
@@ -52,7 +53,7 @@ class StockInstances:
 
     def __init__(self, fleet: StockFleet, stock: StockEngines, present: Present, period_ns: int) -> None:
         self._fleet, self._stock, self._present, self._period_ns = fleet, stock, present, period_ns
-        self.model, self.head_tokens = fleet.model, 0
+        self.model, self.head_tokens, self._pairing = fleet.model, 0, stock.reader()
         self.nearly_full: Sequence[int] = ()
         self.moving: dict[int, tuple[int, int]] = {}
 
@@ -85,6 +86,10 @@ class StockInstances:
     def short(self) -> Sequence[int]:
         """All that take requests: any may be."""
         return self._fleet.alive()
+
+    def newly_reported(self) -> Sequence[int]:
+        """Of which more is known since this was last asked."""
+        return [one for one in self._stock.changed(self._pairing) if one in self._fleet]
 
     def load(self, replica: int, signal: Literal["outstanding", "kv_demand"]) -> int:
         """As dispatchers see it."""
