@@ -142,6 +142,10 @@ def _check_cluster(config: RunConfig) -> None:
             f"cluster={cluster.name} cannot be run by realexec, whose workers are processes of this machine: "
             "write cluster=local and workers=N"
         )
+    if config.kind == "realexec" and tp > 1:
+        raise UserError(
+            f"model.tp={tp} cannot be run by realexec, whose instances are one worker each: write model.tp=1"
+        )
     for key in ("asynchronous", "prefix_caching"):
         if config.kind == "realexec" and getattr(config.engine, key):
             raise UserError(

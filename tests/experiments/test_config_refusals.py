@@ -236,6 +236,9 @@ def test_out_is_required(words: list[str]) -> None:
         (["cluster=a100_x2"], "write cluster=local"),
         (["cluster.gpus=4"], "write workers=VALUE"),
         (["workers=0"], "workers=0"),
+        (["workers=4", "model.tp=2"], "model.tp=2 cannot be run by realexec"),
+        (["system=blitzscale", "workers=4", "model.tp=2"], "one worker each: write model.tp=1"),
+        (["system=pipeline", "workers=4", "model.tp=2"], "one worker each: write model.tp=1"),
         (
             ["system=llumnix_base_autoscaled", "workers=2", "migration.into_loading=true"],
             "a worker that loads takes no KV: write migration.into_loading=false",
