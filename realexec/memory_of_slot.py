@@ -15,6 +15,7 @@ from realexec.model_runner import ModelRunner
 from realexec.mover import Mover
 from realexec.parameters import HostedModels, Parameters
 from realexec.peers import Peers
+from realexec.raising import raising
 from realexec.step_engine import StepEngine
 from realexec.tensor_memory import ArenaMemory, ByteRange, Region
 from realexec.transports.base import Segment
@@ -58,7 +59,7 @@ class SlotMemory:
         self.engine = StepEngine(self.runner)
         paths = None if what.paths is None else Paths.attach(what.paths)
         self.peers = Peers(what.slot, arena, paths, what.transport)
-        self.mover = Mover(self.peers, self._parameters, send)
+        self.mover = Mover(self.peers, self._parameters, send, lambda error: later(raising(error)))
         layers = [one.layers for one in self._models.specs]
         self.address = {**self.peers.address(self._parameters.regions()), "layers": layers}
         self._told: dict[int, list[Region]] = {}  # hidden states that were copied to be read, by request

@@ -1,6 +1,7 @@
 """A worker's data threads: they pull parameters and state from peers while the compute thread runs steps.
 
-Parameters come one unit after the other, state beside them.
+Parameters come one unit after the other, state beside them. What goes wrong with a read is told of that read;
+what goes wrong otherwise in one of these threads ends the worker, with its cause.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,15 +22,16 @@ STOPPED: Final = "it was stopped"
 
 class Mover:
     """``parameters``: those of this worker, and where the machine's disk and the remote store have them
-    from."""
+    from. ``failed`` is told what nobody else would hear of."""
 
     def __init__(
         self,
         peers: Peers,
         parameters: Parameters,
         send: Callable[[FromWorker], None],
+        failed: Callable[[Exception], None],
     ) -> None:
-        self._peers, self._parameters, self._send = peers, parameters, send
+        self._peers, self._parameters, self._send, self._failed = peers, parameters, send, failed
         self._pulls = ThreadPoolExecutor(1, "pull")
         self._fetches = ThreadPoolExecutor(FETCHES, "fetch")
         self._stopped_loads: set[int] = set()
@@ -39,7 +41,7 @@ class Mover:
         """Returns at once."""
         match message:
             case Pull():
-                self._pulls.submit(self._pull, message)
+                self._have_done(self._pulls, lambda: self._pull(message))
             case StopPull(load):
                 self._stopped_loads.add(load)
             case StopFetch(transfer):
@@ -47,7 +49,18 @@ class Mover:
 
     def hold(self, until: Event) -> None:
         """What is to be pulled from now on waits for this."""
-        self._pulls.submit(until.wait)
+        self._have_done(self._pulls, until.wait)
+
+    def _have_done(self, threads: ThreadPoolExecutor, work: Callable[[], object]) -> None:
+        """By one of these threads: nobody asks what became of it, so it has to tell of an exception."""
+
+        def guarded() -> None:
+            try:
+                work()
+            except Exception as error:
+                self._failed(error)
+
+        threads.submit(guarded)
 
     def _pull(self, pull: Pull) -> None:
         if pull.load in self._stopped_loads:
@@ -83,13 +96,13 @@ class Mover:
         self, transfer: int, source: int, segments: Sequence[Segment], ended: Callable[[bool], None]
     ) -> None:
         """Read state of a peer; ``ended`` is told whether all of it came, before the driver is."""
-        self._fetches.submit(self._fetch, transfer, source, segments, ended)
+        self._have_done(self._fetches, lambda: self._fetch(transfer, source, segments, ended))
 
     def bring(
         self, source: int, segments: Sequence[Segment], ended: Callable[[str, int | None], None]
     ) -> None:
         """Read bytes of a peer; ``ended`` alone is told why not all came, and which peer is lost."""
-        self._fetches.submit(lambda: ended(*self._read(source, segments)))
+        self._have_done(self._fetches, lambda: ended(*self._read(source, segments)))
 
     def _fetch(
         self, transfer: int, source: int, segments: Sequence[Segment], ended: Callable[[bool], None]

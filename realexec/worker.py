@@ -38,6 +38,7 @@ from realexec.messages import (
     TakeOut,
     ToWorker,
 )
+from realexec.raising import raising
 
 # A run without finishes says this often that it goes on, well within the driver's patience.
 ALIVE_NS: Final = 1_000_000_000
@@ -91,7 +92,7 @@ class Worker:
             self._carry_out(self._next(wait=True))
 
     def _listen(self) -> None:
-        """The thread that reads what the driver says."""
+        """The thread that reads what the driver says; what it cannot do ends the compute thread too."""
         try:
             while True:
                 message: ToWorker = self._connection.recv()
@@ -106,6 +107,8 @@ class Worker:
                     self._inbox.put(message)
         except EOFError:
             self._inbox.put(None)
+        except Exception as error:
+            self._inbox.put(raising(error))
 
     def _done_meanwhile(self, message: ToWorker) -> bool:
         """Whether it could be done while a step is computed; what goes wrong ends the compute thread."""
@@ -121,7 +124,7 @@ class Worker:
             try:
                 self._change(message)
             except Exception as error:
-                self._inbox.put(partial(_raise, error))
+                self._inbox.put(raising(error))
             return True
 
     def _next(self, wait: bool) -> ToWorker | Callable[[], None]:
@@ -243,11 +246,6 @@ class Worker:
     def _send(self, message: FromWorker) -> None:
         self._heard_ns = time.monotonic_ns()
         self._connection.send(message)
-
-
-def _raise(error: Exception) -> None:
-    """Where a thread is whose end is the worker's."""
-    raise error
 
 
 class _Steps:

@@ -76,5 +76,17 @@ def says_no_message(control: Control, start: Mapping[str, Any]) -> None:
     time.sleep(100_000)
 
 
+def cannot_tell_of_transfers(control: Control, start: Mapping[str, Any]) -> None:
+    """A worker whose data threads fail where nobody asks what became of their work."""
+    import realexec.mover
+    from realexec.worker import serve
+
+    def broken(*_: object) -> None:
+        raise ValueError("as the test says")
+
+    vars(realexec.mover)["Fetched"] = broken
+    serve(control, start)
+
+
 def fails(control: Control, start: Mapping[str, Any]) -> None:
     control.send(Died("as its model says"))
