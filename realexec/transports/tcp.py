@@ -39,9 +39,8 @@ class TcpTransport:
         return {"transport": NAME, **self._door.address(), "size_bytes": self._arena.size_bytes}
 
     def connect(self, address: dict[str, Any]) -> "TcpLink":
-        """One connection."""
-        channel = enter(address, LIMITS)
-        link = TcpLink(self._arena, channel, int(address["size_bytes"]), self._silence_s)
+        """A link with its first connection."""
+        link = TcpLink(self._arena, address, self._silence_s)
         self._links.add(link)
         return link
 
@@ -72,40 +71,75 @@ class TcpTransport:
 
 
 class TcpLink:
-    """One connection to a peer's arena; reads of several threads go one after the other."""
+    """A way to a peer's arena. Reads of several threads go side by side, each over a connection of its own.
 
-    def __init__(self, local: Arena, channel: Channel, remote_bytes: int, silence_s: float) -> None:
+    So KV does not wait behind parameters: the system lets connections share the way, as the simulated fabric
+    lets flows. A connection whose read has ended serves the next one.
+    """
+
+    def __init__(self, local: Arena, address: dict[str, Any], silence_s: float) -> None:
         self._local = local
-        self._channel = channel
-        self._remote_bytes = remote_bytes
-        self._reading = threading.Lock()
-        channel.set_buffers(BUFFER_BYTES)
-        channel.set_timeout(silence_s)
+        self._address = address
+        self._silence_s = silence_s
+        self._lock = threading.Lock()
+        self._closed = False
+        self._open: set[Channel] = set()
+        self._idle: list[Channel] = [self._connected()]
 
     def check(self, segments: Sequence[Segment]) -> None:
         """By what the address says of the peer's arena; the peer looks for itself."""
-        check_segments(segments, self._local.size_bytes, self._remote_bytes)
+        check_segments(segments, self._local.size_bytes, int(self._address["size_bytes"]))
 
     def read(self, segments: Sequence[Segment]) -> None:
         """Asks once for all of them, and receives each where it belongs."""
         self.check(segments)
         if not segments:
             return
-        numbers = [number for remote, _, size in segments for number in (remote, size)]
-        packed = struct.pack(f"!{len(numbers)}Q", *numbers)
-        buffer = self._local.buffer
-        with self._reading:
-            try:
-                self._channel.send({"type": "read"}, packed)
-                head, _ = self._channel.receive()
-                if head["type"] == "refused":
-                    raise BadSegment(str(head["why"]))
-                views = [buffer[local : local + size] for _, local, size in segments]
-                self._channel.receive_into(views)
-            except (ChannelClosed, ProtocolError, TimeoutError) as error:
-                self._channel.close()  # bytes of this read may still come
-                raise PeerLost(str(error)) from None
+        channel = self._taken()
+        try:
+            refused = self._read(channel, segments)
+        except (ChannelClosed, ProtocolError, TimeoutError) as error:
+            self.close()  # bytes of this read may still come
+            raise PeerLost(str(error)) from None
+        with self._lock:
+            self._idle.append(channel)
+        if refused:
+            raise BadSegment(refused)
 
     def close(self) -> None:
-        """A read under way gets PeerLost."""
-        self._channel.close()
+        """Reads under way get PeerLost."""
+        with self._lock:
+            self._closed = True
+            for channel in self._open:
+                channel.close()
+
+    def _taken(self) -> Channel:
+        """A connection that nobody reads from."""
+        with self._lock:
+            if self._closed:
+                raise PeerLost("the link was closed")
+            if self._idle:
+                return self._idle.pop()
+        return self._connected()
+
+    def _connected(self) -> Channel:
+        """One more. Raises PeerLost."""
+        channel = enter(self._address, LIMITS)
+        channel.set_buffers(BUFFER_BYTES)
+        channel.set_timeout(self._silence_s)
+        with self._lock:
+            self._open.add(channel)
+            if self._closed:  # meanwhile; who reads from it hears of that
+                channel.close()
+        return channel
+
+    def _read(self, channel: Channel, segments: Sequence[Segment]) -> str:
+        """Why the peer refused; empty: the bytes are here."""
+        numbers = [number for remote, _, size in segments for number in (remote, size)]
+        buffer = self._local.buffer
+        channel.send({"type": "read"}, struct.pack(f"!{len(numbers)}Q", *numbers))
+        head, _ = channel.receive()
+        if head["type"] == "refused":
+            return str(head["why"])
+        channel.receive_into([buffer[local : local + size] for _, local, size in segments])
+        return ""

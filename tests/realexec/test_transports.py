@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 
 from realexec.memory.arena import Arena
+from realexec.transports import tcp
 from realexec.transports.base import BadSegment, Link, PeerLost, Segment
 from realexec.transports.registry import TRANSPORTS, missing
 from realexec.transports.shaped import Paths, Shape
 from realexec.transports.tcp import TcpTransport
+from realexec.wire.channel import Channel
 from tests.worlds.arena_peers import Peer, known_words, serving, words_at
 from tests.worlds.processes import patience_s
 from tests.worlds.transports_here import transports
@@ -217,6 +219,41 @@ def test_a_tcp_peer_serves_only_who_was_given_its_address(arena: Arena) -> None:
             assert not stranger.recv(1 << 16), "hung up on"
         connected("tcp", arena, peer.address).read([Segment(0, 0, MB)])
         assert holds(arena, Segment(0, 0, MB))
+
+
+def test_kv_passes_parameters_that_are_on_their_way_over_tcp(
+    arena: Arena, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A unit is held in the middle of its read; what other threads read comes, over one more connection."""
+    begun, go_on = threading.Event(), threading.Event()
+    receive, enter, entered = Channel.receive_into, tcp.enter, []
+
+    def held(channel: Channel, views: list[memoryview]) -> None:
+        if sum(map(len, views)) >= MB:
+            begun.set()
+            assert go_on.wait(patience_s())
+        receive(channel, views)
+
+    monkeypatch.setattr(Channel, "receive_into", held)
+    monkeypatch.setattr(tcp, "enter", lambda *how: entered.append(how) or enter(*how))
+    order: list[str] = []
+    unit, pages = Segment(0, 0, 2 * MB), [Segment(4 * MB + 4096 * page, 4 * MB, 4096) for page in range(3)]
+    with serving("tcp", SIZE) as peer:
+        link = connected("tcp", arena, peer.address)
+
+        def read(name: str, segment: Segment) -> None:
+            link.read([segment])
+            assert holds(arena, segment)
+            order.append(name)
+
+        parameters = threading.Thread(target=read, args=("parameters", unit), daemon=True)
+        parameters.start()
+        assert begun.wait(patience_s())
+        for page in pages:
+            read("kv", page)
+        go_on.set()
+        parameters.join(patience_s())
+    assert order == ["kv", "kv", "kv", "parameters"] and len(entered) == 2
 
 
 def test_a_tcp_peer_that_has_stopped_is_lost_after_a_silence(arena: Arena) -> None:
