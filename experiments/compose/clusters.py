@@ -7,7 +7,7 @@ is a cluster of the catalogue with all its links.
 import re
 from typing import Final
 
-from experiments.config.config import ClusterConfig
+from experiments.config.config import GIVEN, LINKS, ClusterConfig
 from experiments.config.ranges import MAX_GPUS
 from hwmodels.topology.cluster_file import cluster_names, load_cluster
 from hwmodels.topology.spec import ClusterSpec, with_rate
@@ -30,7 +30,7 @@ CLUSTER_FAMILIES: Final = {
 }
 # Links whose rate a run may set: cluster.nic_gbps=50.
 RATED: Final = ("pcie", "nvlink", "nic", "ssd", "remote")
-_FILE_RATES: Final = {f"{link}_gbps": None for link in RATED}
+_FILE_RATES: Final = {"links": GIVEN, **{f"{link}_gbps": None for link in RATED}}
 _SIZED: Final = re.compile(r"([a-z0-9_]+)_[1-9][0-9]{0,4}x[1-9][0-9]{0,2}")
 _NAME: Final = re.compile(r"([a-z0-9_]+)_x([1-9][0-9]{0,5})")
 
@@ -75,6 +75,8 @@ def spec_of_cluster(cluster: ClusterConfig) -> ClusterSpec:
 
 def check_rates(cluster: ClusterConfig) -> None:
     """UserError or HardwareError for a rate of a link that the cluster does not have."""
+    if cluster.links not in LINKS:
+        raise UserError(f"cluster.links={cluster.links} is unknown: write one of {', '.join(LINKS)}")
     given = [f"cluster.{link}_gbps" for link in RATED if getattr(cluster, f"{link}_gbps") is not None]
     if given and cluster.topology is None:
         raise UserError(

@@ -20,6 +20,7 @@ from experiments.compose.engine_defaults import (
     fill_engine_default,
     fill_pipeline_defaults,
 )
+from experiments.compose.measured_links import fill_measured_links
 from experiments.compose.option_tree import Tree, option_tree
 from experiments.compose.overhead_file import KEY as OVERHEAD_KEY
 from experiments.compose.overhead_file import overhead_file
@@ -84,6 +85,7 @@ def load_config(overrides: Sequence[str], kind: Kind) -> RunConfig:
             tree, literals = run_again.run_again(saved[0], tree, words, kind)
         chosen = bool(saved) or any(choice.key == "system/dispatch" for choice in choices)
         literals |= _apply(tree, values, kind, groups, chosen)
+        fill_measured_links(tree, literals.get("engine.profile"))
         data = _resolve(tree, literals)
     except FileNotFoundError as error:
         raise UserError("the folder you are in was removed: cd to one that exists and run again") from error

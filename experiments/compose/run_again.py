@@ -12,8 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from experiments.compose.measured_links import KINDS
 from experiments.compose.resolved import read_resolved
-from experiments.config.config import FLOAT32, Kind, PolicyConfig, RunConfig
+from experiments.config.config import FLOAT32, MEASURED, Kind, PolicyConfig, RunConfig
 from experiments.config.folder_kind import another_kind
 from experiments.config.options import option_file, option_groups
 from experiments.config.overrides import Override, echo
@@ -143,6 +144,8 @@ def _follow(
     """Make follow another key what did so in the run: limits the GPU, batchers the engine, ..."""
     if saved.kind == "realexec" and saved.cluster.gpus == saved.workers:
         data["cluster"] |= {"gpus": "${workers}", "topology": "local_${workers}x1"}
+    if saved.cluster.links == MEASURED and {"cluster.links", "engine.profile"} & {one.key for one in words}:
+        data["cluster"] |= dict.fromkeys(f"{kind}_gbps" for kind in KINDS)  # those of the other profile
     if "engine" not in new:
         data["engine"] |= _limits_by_rule(saved)
     batcher = saved.system.batcher

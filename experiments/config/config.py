@@ -16,6 +16,8 @@ Kind = Literal["simulate", "realexec"]
 ESTIMATES: Final = ("model", "artefact")
 STARTS: Final = ("warm", "host", "ssd", "remote")
 FLOAT32: Final = "float32"
+GIVEN, MEASURED = "given", "measured"
+LINKS: Final = (GIVEN, MEASURED)  # where the rates of cluster=local are from
 TRANSPORTS: Final = ("shared_memory", "tcp", "nixl")  # by which real workers read each other's memory
 DTYPES: Final = (FLOAT32, "bfloat16")  # what real workers compute in
 STEP_TIMES: Final = ("auto", "whole_step", "op_table", "linear", "calibrated_roofline", "roofline")
@@ -157,6 +159,8 @@ class ClusterConfig:
     """``gpus`` GPUs of one type. ``topology``: the cluster file that has the links between them, if any.
 
     ``start``: ``warm`` (parameters are there), or where every replica loads them from first (``STARTS``).
+    ``links``: ``given``, or for cluster=local ``measured``: rates are those of the calibration in
+    ``engine.profile``, which ``*_gbps`` then hold.
     ``*_gbps``: a link's rate in Gbit/s in place of the cluster file's, so that a sweep can vary it.
     """
 
@@ -165,6 +169,7 @@ class ClusterConfig:
     gpus: int
     topology: str | None
     start: str
+    links: str = GIVEN
     pcie_gbps: float | None = None
     nvlink_gbps: float | None = None
     nic_gbps: float | None = None

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from experiments.build.fleet import state_bytes
 from experiments.build.hardware import kv_memory, precision_of
 from experiments.build.hosted import hosted_models
+from experiments.compose.measured_links import CALIBRATION
 from experiments.config.config import FLOAT32, RunConfig
 from experiments.config.version import code_version
 from experiments.run.real_run import require_torch, worker_model
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from realexec.calibration.calibrate import Fleet, Measured
     from realexec.calibration.grid import Plan
 
-CALIBRATION: Final = "calibration.json"
 REPEATS: Final = 5
 QUICK_REPEATS: Final = 2
 LICENCE: Final = "your own measurement"

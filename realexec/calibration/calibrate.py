@@ -10,6 +10,7 @@ from realexec.calibration.done_log import DoneLog
 from realexec.calibration.grid import Plan, Step
 from realexec.calibration.links import copies_of, link_of, messages_of, starts_of
 from realexec.calibration.quiet import Spread, noise_of, spread_of, told_noise, wall_over_cpu
+from realexec.calibration.sends import KvSends
 from realexec.liveness import cpu_time_ns
 from realexec.messages import Open
 from realexec.processes import WorkerPool
@@ -18,6 +19,7 @@ from realexec.transports.registry import TRANSPORTS, missing
 TIMEOUT_S: Final = 300.0
 STARTS: Final = "starts of workers"
 MESSAGES: Final = "messages"
+KV_SENDS: Final = "sends of KV between busy workers"
 _COPIES: Final = {
     "parameters from their source": ("ssd", 0),
     "parameters from the host's memory": ("host", 0),
@@ -60,7 +62,7 @@ def sources_of(fleet: Fleet) -> dict[str, tuple[str, int]]:
 
 def _others(fleet: Fleet) -> list[str]:
     """What workers are measured for beside their steps."""
-    return [STARTS, MESSAGES, *sources_of(fleet)]
+    return [STARTS, MESSAGES, *sources_of(fleet), *([KV_SENDS] if fleet.workers > 1 else [])]
 
 
 def _with_workers(fleet: Fleet, plan: Plan, log: DoneLog, on_progress: Progress | None) -> None:
@@ -85,6 +87,9 @@ def _with_workers(fleet: Fleet, plan: Plan, log: DoneLog, on_progress: Progress 
         for name, source in sources_of(fleet).items():
             if name not in log.entries:
                 log.add(name, copies_of(pool, layers, source, plan.repeats, TIMEOUT_S))
+        if fleet.workers > 1 and KV_SENDS not in log.entries:
+            sends = KvSends(pool, plan, vocabulary, TIMEOUT_S)
+            log.add(KV_SENDS, {"transport": opens[0].transport, **sends.measured()})
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +121,7 @@ def measured(fleet: Fleet, plan: Plan, log: DoneLog) -> Measured:
         "starts": others[STARTS],
         "messages": others[MESSAGES],
         "parameters": {name: others[name] for name in sources_of(fleet)},
+        "kv_sends": others.get(KV_SENDS),  # with two workers or more
         "links": links,
     }
     return Measured(spreads, ratio, tuple(noise), record)

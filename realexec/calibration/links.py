@@ -16,8 +16,8 @@ SMALL_BYTES: Final = 4096
 MESSAGES: Final = 200
 
 
-def wait_for(pool: WorkerPool, kind: type, timeout_s: float) -> tuple[int, Any]:
-    """(worker, message) of the next message of this kind; UserError when a worker dies instead."""
+def wait_for(pool: WorkerPool, kind: type | tuple[type, ...], timeout_s: float) -> tuple[int, Any]:
+    """(worker, message) of the next one of such a kind; UserError when a worker dies instead."""
     deadline_s = time.monotonic() + timeout_s
     while True:
         try:

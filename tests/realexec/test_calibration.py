@@ -16,6 +16,7 @@ from hwmodels.whole_step_error import held_out_whole_steps
 from realexec.calibration.done_log import DoneLog
 from realexec.calibration.grid import Plan, plan_of
 from realexec.calibration.quiet import Spread, noise_of, spread_of
+from realexec.calibration.sends import told_of
 from realexec.transports.registry import TRANSPORTS
 from serving.vocabulary.errors import UserError
 from tests.worlds.calibrations import bench, law_us, profile
@@ -96,6 +97,17 @@ def test_spreads_are_quantiles() -> None:
     found = spread_of([5.0, 1.0, 2.0, 3.0, 4.0])
     assert (found.median, found.mean, found.p10, found.p90) == pytest.approx((3.0, 3.0, 1.4, 4.6))
     assert found.share == pytest.approx(3.2 / 3) and spread_of([7.0]).share == 0
+
+
+def test_a_send_of_kv_is_a_latency_and_a_rate() -> None:
+    """Medians of two sizes on the line 5 ms + bytes / (1 GB/s)."""
+    small = [(65_536, took_s) for took_s in (0.005, 0.005065536, 0.9)]
+    large = [(1_065_536, 0.006065536)]
+    found = told_of(small, large)
+    assert found["latency_us"] == pytest.approx(5000) and found["bytes_per_s"] == pytest.approx(1e9)
+    assert [one["repeats"] for one in found["sends"]] == [3, 1]
+    noise = told_of([(65_536, 0.005)], [(1_065_536, 0.004)])
+    assert noise["latency_us"] >= 0 and noise["bytes_per_s"] > 0, "more bytes, and yet sooner"
 
 
 def test_a_profile_is_one_that_runs_take(tmp_path: Path) -> None:
@@ -194,6 +206,10 @@ def test_workers_of_this_machine_are_measured(tmp_path: Path, capsys: pytest.Cap
     assert len(record["steps"]) > 5 and all(step["median_us"] > 0 for step in record["steps"])
     assert set(record["links"]) == set(TRANSPORTS) and len(record["parameters"]) == 3
     assert record["quiet"]["wall_over_cpu"] > 0 and record["kv"]["tokens"] == 512
+    few, many = record["kv_sends"]["sends"]
+    assert few["bytes"] == 16 * record["kv"]["bytes_per_token"] and many["bytes"] == 32 * few["bytes"]
+    assert few["repeats"] == many["repeats"] == 8 and record["kv_sends"]["transport"] == "shared_memory"
+    assert record["kv_sends"]["bytes_per_s"] > 0 <= record["kv_sends"]["latency_us"] <= few["median_us"]
     assert [path.name for path in tmp_path.iterdir()] == ["profile"], "what was kept for going on is gone"
     run = (
         "trace.limit=4",

@@ -8,9 +8,18 @@ from typing import Any, Final
 from experiments.compose.compose import load_config
 from experiments.run.calibrated import fleet_of, kv_tokens_of, record_of, write_profile
 from realexec.calibration.bench import Bench
-from realexec.calibration.calibrate import MESSAGES, STARTS, Measured, link_name, measured, sources_of
+from realexec.calibration.calibrate import (
+    KV_SENDS,
+    MESSAGES,
+    STARTS,
+    Measured,
+    link_name,
+    measured,
+    sources_of,
+)
 from realexec.calibration.done_log import DoneLog
 from realexec.calibration.grid import Plan, Step, plan_of
+from realexec.calibration.sends import told_of
 from realexec.messages import Forget, FromWorker, Hold, RunSteps, StepsDone, TakeOut, ToWorker
 from realexec.transports.registry import TRANSPORTS
 
@@ -89,6 +98,7 @@ def others(log: DoneLog, sources: tuple[str, ...]) -> None:
     memory = {"repeats": 2, "median_s": 0.2, "p10_s": 0.1, "p90_s": 0.3, "mean_s": 0.2}
     log.add(STARTS, {"process_s": 2.5, "memory": memory})
     log.add(MESSAGES, dict(_TIME))
+    log.add(KV_SENDS, told_of([(65_536, 0.0055)], [(1_065_536, 0.0065)]))
     for name in (*sources, *map(link_name, TRANSPORTS)):
         log.add(name, dict(_RATE))
 

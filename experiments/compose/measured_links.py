@@ -1,0 +1,72 @@
+"""``cluster.links=measured``: the rates of cluster=local are those that ``realexec calibrate`` measured."""
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+from experiments.config.config import MEASURED, TRANSPORTS
+from experiments.config.overrides import echo
+from serving.vocabulary.errors import UserError
+
+CALIBRATION: Final = "calibration.json"
+SOURCE, HOST = "parameters from their source", "parameters from the host's memory"
+KINDS: Final = ("nic", "ssd", "pcie")  # links of the cluster that are measured
+_BITS_PER_GBIT: Final = 1e9
+
+
+def fill_measured_links(tree: dict[str, Any], profile: str | None) -> None:
+    """Write the measured rates where the user gave none, so that a saved configuration has them itself.
+
+    ``profile``: engine.profile. Raises UserError where there is nothing to take them from.
+    """
+    cluster = tree["cluster"]
+    if cluster["links"] != MEASURED:
+        return
+    unset = [kind for kind in KINDS if cluster[f"{kind}_gbps"] is None]
+    if not unset:
+        return  # a saved configuration that was filled before
+    name = cluster["name"]
+    if cluster["topology"] is None or not (name == "local" or name.startswith("local_")):
+        raise UserError(
+            f"cluster.links={MEASURED} is of the workers of one machine, and cluster={name} has no links of "
+            "theirs: write cluster=local in a real run, and a size such as cluster=local_4x1 in a simulation"
+        )
+    rates = _measured(_record(profile), tree["transport"], str(profile))
+    for kind in unset:
+        cluster[f"{kind}_gbps"] = rates[kind] * 8 / _BITS_PER_GBIT
+
+
+def _record(profile: str | None) -> dict[str, Any]:
+    if profile is None:
+        raise UserError(
+            f"cluster.links={MEASURED} has nothing to take rates from: write engine.profile=DIR, made with "
+            "realexec calibrate"
+        )
+    try:
+        path = Path(profile).expanduser()
+        path = path if path.is_dir() else path.parent
+        found = json.loads((path / CALIBRATION).read_text(encoding="utf-8"))
+    except (OSError, RuntimeError, ValueError):
+        found = None
+    if not isinstance(found, dict):
+        raise UserError(
+            f"engine.profile={echo(profile)} has no {CALIBRATION} that can be read: write a profile made "
+            f"with realexec calibrate, or leave cluster.links={MEASURED} out"
+        )
+    return found
+
+
+def _measured(record: dict[str, Any], transport: str | None, profile: str) -> dict[str, float]:
+    """Bytes/s: between workers by the transport of the run, of parameters from their source and the host."""
+    try:
+        links, parameters = record["links"], record["parameters"]
+        asked = TRANSPORTS if transport is None else (transport,)
+        there = [links[name] for name in asked if "missing" not in links.get(name, {"missing": ""})]
+        kinds = {"nic": there[0], "ssd": parameters[SOURCE], "pcie": parameters[HOST]}
+        return {kind: float(one["median_bytes_per_s"]) for kind, one in kinds.items()}
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+        by = "any transport" if transport is None else f"transport={transport}"
+        raise UserError(
+            f"{CALIBRATION} of engine.profile={echo(profile)} has no rates of links by {by}: measure again "
+            "with realexec calibrate"
+        ) from None
