@@ -43,7 +43,7 @@ def gpu_load_share(
     """
     if not gpu_seconds:
         return None
-    prompt, decode = _work(hosted, estimates, workload, columns)
+    prompt, decode = work_gpu_s(hosted, estimates, workload, columns)
     return float(prompt.sum() + decode.sum()) / gpu_seconds
 
 
@@ -54,15 +54,16 @@ def prompt_gpu_s(
     columns: Mapping[str, NDArray[np.int64]],
 ) -> float:
     """Full-batch GPU seconds of the prompts that finished requests had computed."""
-    return float(_work(hosted, estimates, workload, columns)[0].sum())
+    return float(work_gpu_s(hosted, estimates, workload, columns)[0].sum())
 
 
-def _work(
+def work_gpu_s(
     hosted: Sequence[HostedModel],
     estimates: Estimates,
     workload: Workload,
     columns: Mapping[str, NDArray[np.int64]],
 ) -> tuple[Floats, Floats]:
+    """Full-batch GPU seconds of each finished request: its prompt's, its output's."""
     code = codes_of(workload, hosted)[columns["request"]]
     computed = columns["prompt_tokens"] - columns.get(CACHED_TOKENS, np.int64(0))
     return full_batch_gpu_s(hosted, estimates, code, computed, columns["output_tokens"])

@@ -28,6 +28,7 @@ from experiments.report.table import (
     step_time_labels,
     step_time_source,
 )
+from experiments.report.use import use_section
 from experiments.results.series import Columns, Requests
 from hwmodels.yaml_text import yaml_data
 
@@ -51,13 +52,15 @@ def write_report(
     notes: Sequence[str],
     stage_load: Mapping[str, Any] | None = None,
     journal: Path | None = None,
+    use: Columns | None = None,
 ) -> None:
     """Write the page for one run.
 
     ``summary`` is the content of summary.json: missing parts and None show as a dash; ``code``,
     ``kv_capacity`` and ``replica_busy_share`` (fractions by replica id) are shown where given. ``columns``
     are those of requests.parquet, one row per finished request, times in ns. ``stage_load``: those of
-    stage_series.parquet, where there are stages. ``journal``: where decisions are read, if there.
+    stage_series.parquet, where there are stages. ``journal``: where decisions are read, if there. ``use``:
+    those of use_series.parquet, of a run with series.
     """
     config = _mapping(config_yaml)
     requests = Requests.of(columns)
@@ -68,6 +71,7 @@ def write_report(
         _tiles(summary),
         _numbers(summary),
         figures(requests, config, summary),
+        use_section(use),
         stages_section(summary),
         stage_maps(stage_load),
         scaling(summary),

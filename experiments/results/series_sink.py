@@ -15,6 +15,9 @@ from serving.vocabulary.driver import JournalSink
 from serving.vocabulary.events import Arrived, Event, Lost, Ran, Sent
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from serving.engine.engine import Engine
 
 WAITING: Final = 0
@@ -36,7 +39,8 @@ class SeriesSink:
     (READING_FIELDS) when one of its requests has finished or was preempted, when a step with prompts begins,
     and when it is lost. These moments are the same in coalesced and in exact runs, and so is the ledger then.
     ``growing``: how many requests take a token's place per step from then on. ``preempted``: (time, engine)
-    of each preemption.
+    of each preemption. ``one_pass``: no engine ran several passes at once so far, so that steps under way are
+    known (``busy_s``).
     """
 
     def __init__(
@@ -47,6 +51,9 @@ class SeriesSink:
         self.moves = array("q")
         self.readings = array("q")
         self.preempted = array("q")
+        self.one_pass = True
+        self._busy = array("q")  # begin and end of a stretch of steps without a gap
+        self._since: dict[int, int] = {}  # engine -> begin of the one under way
         self._journal = journal
         self._sends: dict[int, Send] = {}
 
@@ -54,11 +61,13 @@ class SeriesSink:
         """One event and what was answered."""
         if self._journal is not None:
             self._journal.write(now_ns, event, actions, told)
-        read = NO_ENGINE
+        read = rests = NO_ENGINE
         kind = type(event)
         if kind is Ran:
             if event.finished:  # type: ignore[union-attr]
                 read = event.replica  # type: ignore[union-attr]
+            if not event.running:  # type: ignore[union-attr]
+                rests = event.replica  # type: ignore[union-attr]
         elif kind is Arrived:
             request = event.request  # type: ignore[union-attr]
             self.moves.extend((now_ns, request.id, NO_ENGINE, WAITING, request.prompt_tokens))
@@ -66,20 +75,39 @@ class SeriesSink:
             self._sent(now_ns, event)  # type: ignore[arg-type]
         elif kind is Lost:
             # Steps between its last report and its loss are known to exact runs alone.
-            self.readings.extend((now_ns, event.replica, 0, 0, STEPS_UNKNOWN))  # type: ignore[union-attr]
+            rests = event.replica  # type: ignore[union-attr]
+            self.readings.extend((now_ns, rests, 0, 0, STEPS_UNKNOWN))
         for action in actions:
-            if type(action) is Run and action.chunks:
-                self._begins(now_ns, action)
-                if action.replica == read:
-                    read = NO_ENGINE
+            if type(action) is Run:
+                if action.replica == rests:
+                    rests = NO_ENGINE
+                elif action.replica not in self._since:
+                    self._since[action.replica] = now_ns
+                if action.micro_batch >= 0:
+                    self.one_pass = False
+                if action.chunks:
+                    self._begins(now_ns, action)
+                    if action.replica == read:
+                        read = NO_ENGINE
             elif type(action) is Preempt:
                 self.moves.extend((now_ns, action.request, action.replica, WAITING, 0))
                 self.preempted.extend((now_ns, action.replica))
                 read = action.replica
-            elif type(action) is not Run:
+            else:
                 self._seldom(now_ns, action)
+        if rests >= 0 and rests in self._since:
+            self._busy.extend((self._since.pop(rests), now_ns))
         if read >= 0:
             self._read(now_ns, read, self.engines[read].ledger.decoding)
+
+    def busy_s(self, span_s: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Begins and ends (s) of all stretches of steps of one engine; those under way end at ``span_s``."""
+        import numpy as np
+
+        ended = np.frombuffer(self._busy, dtype=np.int64).reshape(-1, 2) / 1e9
+        under_way = np.array([[now_ns / 1e9, span_s] for now_ns in self._since.values()]).reshape(-1, 2)
+        begin, end = np.minimum(np.concatenate([ended, under_way]), span_s).T
+        return begin, end
 
     def _begins(self, now_ns: int, run: Run) -> None:
         """A step with prompts begins; those it completes decode from the next one on."""

@@ -51,6 +51,7 @@ class Simulated:
     unserved: Unserved = field(default_factory=Unserved)
     stages: dict[str, np.ndarray | Names] | None = None  # of models in stages alone
     stage_load: dict[str, np.ndarray | Names] | None = None  # the same over time
+    use: dict[str, np.ndarray | Names] | None = None  # of GPUs, links and host memory, with series alone
 
 
 @dataclass(frozen=True, slots=True)

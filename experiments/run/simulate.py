@@ -54,6 +54,7 @@ from experiments.results.step_times import step_time_section
 from experiments.run.ends import RUNS, range_section
 from experiments.run.prepared import Parts, Prepared, Progress, Simulated
 from experiments.run.undisturbed import undisturbed
+from experiments.run.use_series import use_series, watched
 from experiments.run.write_results import SERIES_NAME, STAGES_NAME, write_parquet, write_results
 from serving.vocabulary.driver import Control, JournalSink
 from serving.vocabulary.masked import Masked
@@ -98,7 +99,7 @@ def simulate(config: RunConfig, folder: Path, on_progress: Progress | None = Non
         "policies": done.policies,
         **nativecore.section(),
     }
-    write_results(folder, summary, done.columns, config_yaml, done.unserved, done.stage_load)
+    write_results(folder, summary, done.columns, config_yaml, done.unserved, done.stage_load, done.use)
     if done.series is not None:
         write_parquet(folder / SERIES_NAME, done.series)
     if done.stages is not None:
@@ -165,7 +166,7 @@ def execute(
         _watched(build.arrivals_of(config, workload), len(workload), on_progress),
         [rows[replica.model] for replica in prepared.replicas],
         metrics,
-        sink or hits or journal,
+        watched(sink, controller, data_plane) or hits or journal,
         data_plane,
         rows,
         thread_time_ns,
@@ -179,10 +180,8 @@ def execute(
         with PolicyWatch(simulation.now_ns) as watch:
             report = simulation.run()
         columns = metrics.columns()
-        gpus = _provisioned_gpus(prepared)
-        summary = summarize(
-            metrics, columns, workload.dropped, config.slo, gpus, max(1, len(prepared.replicas))
-        )
+        held = _provisioned_gpus(prepared), max(1, len(prepared.replicas))
+        summary = summarize(metrics, columns, workload.dropped, config.slo, *held)
         series = None
         if sink is not None:
             from experiments.results.fragmentation import fragmentation_section
@@ -210,7 +209,8 @@ def execute(
     summary |= use_of_gpus(config, prepared.estimates, workload, columns, summary)
     told = report.events, watch.section(), series, metrics.unserved, stage_columns
     load = _stage_load(prepared, controller, stage_columns, summary["duration_s"])
-    return Simulated(summary, columns, wall_s, cpu_s, *told, load)
+    use = use_series(prepared, controller, data_plane, sink, columns, summary)
+    return Simulated(summary, columns, wall_s, cpu_s, *told, load, use)
 
 
 def _moved(

@@ -11,6 +11,7 @@ from experiments.report.report import write_report
 from experiments.results.journal_file import NAME as JOURNAL_NAME
 from experiments.results.stage_load import STAGE_LOAD_NAME
 from experiments.results.unserved import Unserved
+from experiments.results.use_over_time import USE_NAME
 from traces.arrow import arrow_numbers, arrow_words
 from traces.columns import Names
 
@@ -32,10 +33,12 @@ def write_results(
     config_yaml: str,
     unserved: Unserved,
     stage_load: Columns | None = None,
+    use: Columns | None = None,
 ) -> None:
     """summary.json, requests.parquet, config.yaml, report.html; with unserved requests unserved.parquet.
 
-    ``stage_load``: of stages over time, which is a file too and drawn on the page.
+    ``stage_load``: of stages over time, ``use``: of GPUs, links and host memory; both are files too and drawn
+    on the page.
     """
     text = json.dumps(summary, indent=2, allow_nan=False, ensure_ascii=False)
     (folder / "summary.json").write_text(text + "\n", encoding="utf-8")
@@ -45,7 +48,10 @@ def write_results(
         write_parquet(folder / UNSERVED_NAME, unserved.columns())
     if stage_load is not None:
         write_parquet(folder / STAGE_LOAD_NAME, stage_load)
-    write_report(folder / "report.html", summary, columns, config_yaml, [], stage_load, folder / JOURNAL_NAME)
+    if use is not None:
+        write_parquet(folder / USE_NAME, use)
+    journal = folder / JOURNAL_NAME
+    write_report(folder / "report.html", summary, columns, config_yaml, [], stage_load, journal, use)
 
 
 def write_config(folder: Path, config_yaml: str) -> None:

@@ -17,14 +17,10 @@ class Bookings:
         flow: Moving,
         on_links: Sequence[Mapping[int, Moving]],
         capacities: Sequence[float],
-        watched: Mapping[int, object],
     ) -> None:
-        """A flow whose latency begins: if no flow is on its links or has booked them, its end is known.
-
-        Not on links that are watched: their rates are recorded as they change.
-        """
+        """A flow whose latency begins: if no flow is on its links or has booked them, its end is known."""
         by_link, links, rate = self.by_link, flow.links, flow.spec.cap_bytes_per_s
-        if not (by_link.keys().isdisjoint(links) and watched.keys().isdisjoint(links)):
+        if not by_link.keys().isdisjoint(links):
             return
         for link in links:
             if on_links[link]:

@@ -72,7 +72,7 @@ class Fabric:
             if begins_s == now_s:
                 self._join(flow)
                 return number
-            self._bookings.book(flow, self._on, self._capacities, self._usage.series)
+            self._bookings.book(flow, self._on, self._capacities)
         self._agenda.put(flow)
         return number
 
@@ -178,8 +178,10 @@ class Fabric:
 
     def series(self, link: int) -> list[tuple[float, float]]:
         """(time in s, bytes/s from then on) of a watched link, at every change."""
+        self._touch(link)
         self._settle()
-        return list(self._usage.series[link])
+        points = self._usage.series[link]
+        return list(zip(points[::2], points[1::2], strict=True))
 
     def check(self) -> None:
         """Raise AssertionError unless the rates are possible and fair and nothing is wasted."""
@@ -256,6 +258,8 @@ class Fabric:
             flow.rate, flow.due_s = 0.0, flow.since_s
             self._agenda.put(flow)
             return
+        if self._usage.series:
+            self._usage.note_span(flow.links, flow.since_s, self._now_s, flow.rate)
         flow.joined, flow.level = True, flow.rate / flow.spec.weight
         for link in flow.links:
             self._on[link][flow.number] = flow
@@ -266,6 +270,8 @@ class Fabric:
         del self._moving[flow.number]
         if flow.booked:
             self._bookings.give_back(flow)
+            if self._usage.series:
+                self._usage.note_span(flow.links, flow.since_s, self._now_s, flow.rate)
             peaks = self._usage.peak_bytes_per_s
             for link in flow.links:
                 if flow.rate > peaks[link]:

@@ -84,7 +84,7 @@ class PooledCopies:
         self.pool.spread(0)
         for part, replica, host in placed:
             self.deployed(part, replica, host, 0)
-        self.usage = Usage(sum(self.caches.used_bytes))
+        self.usage.begin(sum(self.caches.used_bytes))
 
     def hosts(self, part: Part, now_ns: int) -> list[int]:
         """Those with a whole copy."""
@@ -206,7 +206,7 @@ class CachedCopies:
             held = [(part, host) for part in self._sizes_bytes for host in range(len(self.caches.used_bytes))]
         for part, host in held:
             self.caches.admit(host, part, self._sizes_bytes[part], 0)
-        self.usage = Usage(sum(self.caches.used_bytes))
+        self.usage.begin(sum(self.caches.used_bytes))
 
     def hosts(self, part: Part, now_ns: int) -> list[int]:
         """Those with a whole copy."""

@@ -1,14 +1,26 @@
-"""A quantity over time: its mean and its largest value, kept as it changes."""
+"""A quantity over time: its mean and its largest value, kept as it changes, and on request every change."""
 
 
 class Usage:
     """An integer quantity from time 0 on; times do not go back."""
 
-    __slots__ = ("_area", "largest", "now", "since_ns")
+    __slots__ = ("_area", "changes", "largest", "now", "since_ns")
 
     def __init__(self, now: int = 0) -> None:
         self.now = self.largest = now
         self.since_ns = self._area = 0
+        self.changes: list[tuple[int, int]] | None = None  # (time, value from then on), where it is watched
+
+    def watch(self) -> None:
+        """Keep every change from now on."""
+        self.changes = [(self.since_ns, self.now)]
+
+    def begin(self, value: int) -> None:
+        """It is ``value`` from time 0 on, whatever it was told to be meanwhile."""
+        self.now = self.largest = value
+        self.since_ns = self._area = 0
+        if self.changes is not None:
+            self.watch()
 
     def set(self, now_ns: int, value: int) -> None:
         """It is ``value`` from now on."""
@@ -19,6 +31,8 @@ class Usage:
         self.since_ns = now_ns
         self.now = value
         self.largest = max(self.largest, value)
+        if self.changes is not None:
+            self.changes.append((now_ns, value))
 
     def mean(self, until_ns: int) -> float:
         """Its mean from time 0 to ``until_ns``, as if nothing changed since the last change."""

@@ -1,7 +1,10 @@
 """Flows that book their links during their latency: nothing but the number of events may tell."""
 
 import math
+from collections.abc import Sequence
+from itertools import pairwise
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -12,15 +15,31 @@ from tests.worlds.drawing import on_drawn_seeds
 LINKS = 4
 
 
-def unbooked(capacities: list[float]) -> Fabric:
-    """A fabric on which nobody books: its links are watched."""
+class Unbooked:
+    """A fabric on which no booking lasts: who is on a link is asked after every start."""
+
+    def __init__(self, capacities: list[float]) -> None:
+        self._fabric = Fabric(capacities)
+
+    def start(self, spec: FlowSpec, now_s: float) -> int:
+        flow = self._fabric.start(spec, now_s)
+        for link in spec.links:
+            self._fabric.flows_on(link)
+        return flow
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._fabric, name)
+
+
+def watched(capacities: list[float]) -> Fabric:
+    """All its links are watched."""
     fabric = Fabric(capacities)
     for link in range(len(capacities)):
         fabric.watch(link)
     return fabric
 
 
-def stops(fabric: Fabric) -> list[float]:
+def stops(fabric: Fabric | Unbooked) -> list[float]:
     """The times at which it wants to be asked, until nothing moves."""
     times = []
     while not math.isinf(next_s := fabric.next_completion_s()):
@@ -31,17 +50,17 @@ def stops(fabric: Fabric) -> list[float]:
 
 def test_alone_on_its_links_a_flow_is_one_event() -> None:
     spec = FlowSpec((0, 1), 20.0, KV, latency_s=1.0)
-    free, watched = Fabric([10.0, 5.0]), unbooked([10.0, 5.0])
-    for fabric in (free, watched):
+    free, unbooked = Fabric([10.0, 5.0]), Unbooked([10.0, 5.0])
+    for fabric in (free, unbooked):
         fabric.start(spec, 0.0)
-    assert (stops(free), stops(watched)) == ([5.0], [1.0, 5.0])
-    assert free.carried_bytes(0, KV) == watched.carried_bytes(0, KV) == 20.0
+    assert (stops(free), stops(unbooked)) == ([5.0], [1.0, 5.0])
+    assert free.carried_bytes(0, KV) == unbooked.carried_bytes(0, KV) == 20.0
     assert [free.peak_share(link) for link in (0, 1)] == [0.5, 1.0]
 
 
 @pytest.mark.parametrize("comes_s", [0.5, 1.0, 2.0])
 def test_who_comes_shares_with_it_as_if_nothing_had_been_booked(comes_s: float) -> None:
-    for fabric in (Fabric([10.0]), unbooked([10.0])):
+    for fabric in (Fabric([10.0]), Unbooked([10.0])):
         fabric.start(FlowSpec((0,), 20.0, latency_s=1.0), 0.0)
         fabric.start(FlowSpec((0,), 20.0), comes_s)
         fabric.check()
@@ -91,43 +110,69 @@ def test_a_size_of_its_own_stands_for_that_of_the_spec() -> None:
 
 @on_drawn_seeds(range(30))
 def test_drawn_runs_are_alike_with_and_without_booking(seed: int) -> None:
+    capacities = drawn_capacities(seed)
+    free, unbooked = Fabric(capacities), Unbooked(capacities)
+    ended, other = played(seed, (free, unbooked))
+    assert [one.flow for one in ended] == [one.flow for one in other] and len(ended) > 20
+    assert [one.at_s for one in ended] == pytest.approx([one.at_s for one in other], abs=1e-9)
+    for link in range(LINKS):
+        for kind in KINDS:
+            assert free.carried_bytes(link, kind) == pytest.approx(
+                unbooked.carried_bytes(link, kind), abs=1e-6
+            )
+        assert free.peak_share(link) == pytest.approx(unbooked.peak_share(link))
+
+
+@on_drawn_seeds(range(30))
+def test_who_watches_changes_nothing_and_sees_every_byte(seed: int) -> None:
+    capacities = drawn_capacities(seed)
+    free, seen = Fabric(capacities), watched(capacities)
+    ended, other = played(seed, (free, seen))
+    assert ended == other and len(ended) > 20
+    for link in range(LINKS):
+        points = seen.series(link)
+        assert [at_s for at_s, _ in points] == sorted({at_s for at_s, _ in points})
+        carried = sum(rate * (till_s - at_s) for (at_s, rate), (till_s, _) in pairwise(points))
+        assert carried == pytest.approx(sum(free.carried_bytes(link, kind) for kind in KINDS), abs=1e-6)
+        assert points[-1][1] == 0.0
+
+
+def drawn_capacities(seed: int) -> list[float]:
     random = Random(seed)
-    capacities = [random.choice((1.0, 2.0, 3.5)) for _ in range(LINKS)]
-    free, watched = Fabric(capacities), unbooked(capacities)
-    ended: tuple[list[Finished], list[Finished]] = ([], [])
+    return [random.choice((1.0, 2.0, 3.5)) for _ in range(LINKS)]
+
+
+def played(seed: int, fabrics: Sequence[Any]) -> tuple[list[Finished], ...]:
+    """The same starts, aborts and changes of links on each of them; what finished where."""
+    random, ended = Random(seed), tuple(list[Finished]() for _ in fabrics)
     now_s, alive = 0.0, set[int]()
     for _ in range(60):
         now_s += random.choice((0.0, 0.25, 0.5, random.random() * 3))
-        for fabric, log in ((free, ended[0]), (watched, ended[1])):
+        for fabric, log in zip(fabrics, ended, strict=True):
             log += fabric.advance(now_s)
         alive -= {one.flow for one in ended[0]}
         kind = random.random()
         if alive and kind < 0.15:
             flow = random.choice(sorted(alive))
             alive.discard(flow)
-            assert free.abort(flow, now_s) == pytest.approx(watched.abort(flow, now_s), abs=1e-9)
+            first, *others = [fabric.abort(flow, now_s) for fabric in fabrics]
+            assert others == pytest.approx([first] * len(others), abs=1e-9)
         elif kind < 0.25:
             link, capacity = random.randrange(LINKS), random.choice((0.0, 1.0, 4.0))
-            for fabric in (free, watched):
+            for fabric in fabrics:
                 fabric.set_capacity(link, capacity, now_s)
         elif kind < 0.35:
             link = random.randrange(LINKS)
-            assert free.used(link) == pytest.approx(watched.used(link))
+            first, *others = [fabric.used(link) for fabric in fabrics]
+            assert others == pytest.approx([first] * len(others))
         else:
             links = tuple(random.sample(range(LINKS), random.choice((1, 1, 2))))
             spec = FlowSpec(links, random.choice((0.5, 2.0, 3.0)), latency_s=random.choice((0.0, 0.25, 1.0)))
-            assert len({fabric.start(spec, now_s) for fabric in (free, watched)}) == 1
-            alive.add(free.start(spec, now_s))
-            watched.start(spec, now_s)
-    for fabric, log in ((free, ended[0]), (watched, ended[1])):
+            for _ in range(2):
+                (flow,) = {fabric.start(spec, now_s) for fabric in fabrics}
+            alive.add(flow)
+    for fabric, log in zip(fabrics, ended, strict=True):
         for link in range(LINKS):
             fabric.set_capacity(link, 2.0, now_s)
         log += fabric.advance(1e4)
-    assert [one.flow for one in ended[0]] == [one.flow for one in ended[1]] and len(ended[0]) > 20
-    assert [one.at_s for one in ended[0]] == pytest.approx([one.at_s for one in ended[1]], abs=1e-9)
-    for link in range(LINKS):
-        for kind in KINDS:
-            assert free.carried_bytes(link, kind) == pytest.approx(
-                watched.carried_bytes(link, kind), abs=1e-6
-            )
-        assert free.peak_share(link) == pytest.approx(watched.peak_share(link))
+    return ended
