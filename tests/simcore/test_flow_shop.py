@@ -3,9 +3,12 @@
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from simcore.pipeline.flow_shop import FOREVER, FlowShop
+from simcore.pipeline.flow_shop import FlowShop
 from simcore.pipeline.lane import Lane
+from simcore.pipeline.last_stage import FOREVER
 from simcore.pipeline.parabola import rounds_not_negative
 from tests.worlds.naive_pipeline import ToyStages
 from tests.worlds.strategies import NS
@@ -45,6 +48,67 @@ def test_batches_that_grow_differently_are_added_up_until_they_meet(sizes: tuple
     assert (first.index, first.steps) == (0, STEPS)
     assert first.done == one_by_one(sizes, starts, 5)
     assert max(len(lane.gaps) for lane in lanes) < 60
+
+
+def each_end(costs: list[tuple[int, int]], sizes: list[int], starts: list[int], hop: int) -> list[list[int]]:
+    """When each step of each batch ends, for 300 steps; (intercept, slope) of the stages."""
+    free, found = [0] * len(costs), [[start] for start in starts]
+    for step in range(300):
+        for ends, size in zip(found, sizes, strict=True):
+            at = ends[-1]
+            for stage, (intercept, slope) in enumerate(costs):
+                at = max(at + (hop if stage else 0), free[stage]) + intercept + slope * (400 + step * size)
+                free[stage] = at
+            ends.append(at)
+    return found
+
+
+def told_ends(lane: Lane, start: int) -> list[int]:
+    ends = [start]
+    for first, slope, count in lane.gaps:
+        for step in range(count):
+            ends.append(ends[-1] + first + slope * step)
+    return ends
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(80, 120), st.integers(0, 3)), min_size=1, max_size=4),
+    st.tuples(st.integers(60, 300), st.integers(0, 3)),
+    st.lists(st.integers(1, 9), min_size=2, max_size=4),
+    st.lists(st.integers(0, 900), min_size=3, max_size=3),
+    st.integers(0, 20),
+    st.integers(0, 300_000),
+)
+def test_where_batches_queue_up_at_the_last_stage_every_step_ends_when_it_does_one_by_one(
+    first: list[tuple[int, int]],
+    last: tuple[int, int],
+    sizes: list[int],
+    apart: list[int],
+    hop: int,
+    until: int,
+) -> None:
+    costs = [(intercept * 1000, slope) for intercept, slope in [*first, last]]
+    rows = tuple(ToyRows(intercept, 0, slope, 1, 0) for intercept, slope in costs)
+    starts = [sum(apart[:batch]) * 1000 for batch in range(len(sizes))]
+    ends = each_end(costs, sizes, starts, hop)
+    stages, shop, lanes = ToyStages(rows, hop, 0), FlowShop(len(rows)), list[Lane]()
+    for batch, (size, start) in enumerate(zip(sizes, starts, strict=True)):
+        lane = Lane(batch, len(rows))
+        lane.set_decodes(stages, size, 400)
+        lane.left, lane.last = 300 - 40 * batch, start
+        lanes.append(lane)
+        shop.enter(lane, start)
+    shop.keep()
+    for moment in (until * 1000, FOREVER):
+        found = shop.advance(moment)
+        assert found.left == 0 or found.done >= moment
+        assert found.done == min(
+            [ends[one.index][one.steps + (one is not found)] for one in lanes if one.left or one is found]
+        )
+        for lane, start in zip(lanes, starts, strict=True):
+            assert told_ends(lane, start) == ends[lane.index][: lane.steps + 1]
+        shop.back()
 
 
 @pytest.mark.parametrize("value", [-1, 0, 7, 1000])
