@@ -12,7 +12,7 @@ PARALLEL := -n $(WORKERS) --maxprocesses 8 --dist loadscope
 # Processes that tests start read what the first of them compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run fast wheel test test-real test-nixl test-simgrid explore same mutants laws lint bench bench-check lock clean
+.PHONY: run fast wheel test test-real test-nixl test-ray test-simgrid explore same mutants laws lint bench bench-check lock clean
 
 run: $(VENV)/.installed
 	@sh scripts/first_run.sh $(BIN) $(OUT)
@@ -27,7 +27,7 @@ wheel: $(VENV)/.fast
 	    --no-build-isolation --wheel-dir dist .
 
 test: $(VENV)/.test
-	$(BIN)/python -m pytest $(PARALLEL) -m "not real and not laws and not simgrid"
+	$(BIN)/python -m pytest $(PARALLEL) -m "not real and not laws and not simgrid and not ray"
 
 test-real: $(VENV)/.real
 	$(BIN)/python -m pytest -m real
@@ -39,6 +39,10 @@ $(VENV)/.nixl: $(VENV)/.real
 
 test-nixl: $(VENV)/.nixl
 	PYTHONPATH=$(CURDIR)/$(VENV)/nixl:$$PYTHONPATH $(BIN)/python -m pytest -k nixl -m "real or not real" tests/realexec tests/experiments/test_transport.py
+
+# A Ray cluster of several nodes on this machine.
+test-ray: $(VENV)/.ray
+	$(BIN)/python -m pytest -m ray
 
 # SimGrid is Debian's python3-simgrid: SERVETWIN_SIMGRID_PYTHON is an interpreter that can import it.
 test-simgrid: $(VENV)/.test
@@ -107,6 +111,10 @@ $(VENV)/.dev: $(VENV)/.test
 # torch: where a CPU build is offered this takes it; from the default index it is the CUDA build.
 $(VENV)/.real: $(VENV)/.test
 	@$(PIP) --editable ".[real]"
+	@touch $@
+
+$(VENV)/.ray: $(VENV)/.real
+	@$(PIP) --editable ".[real,ray]"
 	@touch $@
 
 clean:

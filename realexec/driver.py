@@ -3,10 +3,11 @@
 import queue
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from realexec.launchers.base import Launcher
 from realexec.messages import Died, Meet, Open, Opened
 from realexec.peers import paths_between
 from realexec.processes import WorkerPool
@@ -69,16 +70,18 @@ def execute(
     start_timeout_s: float = 120,
     report_timeout_s: float = REPORT_TIMEOUT_S,
     fleet: Fleet | None = None,
+    launcher: Launcher | None = None,
 ) -> RunReport:
     """Run ``requests`` on ``workers`` processes under ``controller``.
 
     ``requests`` yields (request, true output tokens) by ascending ``arrival_ns``; it is read as time goes on.
     ``model`` holds the model's configuration keys (`realexec.models.build_model`), ``batch_size`` the rows of
     every decode batch: the most requests that may decode at once on a replica. ``on_progress`` gets (ended,
-    arrived) counts after every event. A worker silent for ``report_timeout_s`` with a run in flight is
-    ended and lost. Raises UserError for what a user can correct, RuntimeError when the controller leaves
-    requests unserved or asks for what workers cannot do (passes without KV); all processes are ended before
-    this returns or raises.
+    arrived) counts after every event. ``launcher``: who starts the workers; None: they are processes of this
+    machine. Where they are on several hosts links are as fast as they are, whatever ``fleet`` says. A worker
+    silent for ``report_timeout_s`` with a run in flight is ended and lost. Raises UserError for what a user
+    can correct, RuntimeError when the controller leaves requests unserved or asks for what workers cannot do
+    (passes without KV); all processes are ended before this returns or raises.
     """
     if workers < 1 or batch_size < 1:
         raise UserError("workers and batch_size must both be at least 1.")
@@ -88,7 +91,9 @@ def execute(
     vocab_size: int = min(one["vocab_size"] for one in (model, *fleet.models.values()))
     arrivals = Arrivals(requests, seed, vocab_size)
     launched_ns = time.monotonic_ns()
-    with WorkerPool(workers, model, seed, batch_size) as pool, _paths(fleet, workers) as paths:
+    with ExitStack() as stack:
+        pool = stack.enter_context(WorkerPool(workers, model, seed, batch_size, launcher=launcher))
+        paths = stack.enter_context(_paths(fleet.rates if pool.one_host else {}, workers))
         pool.wait_ready(start_timeout_s)
         models = open_slots(pool, fleet, paths, launched_ns / NS_PER_S + start_timeout_s)
         replicas = tuple(range(workers)) if fleet.replicas is None else fleet.replicas
@@ -96,16 +101,17 @@ def execute(
         world = World(slots, tracker, models, range(len(replicas)))
         execution = Execution(controller, pool, world, tracker, journal, report_timeout_s, fleet.opens)
         start_s = (execution.start_ns - launched_ns) / NS_PER_S
-        return execution.run(arrivals, on_progress, start_s)
+        report = execution.run(arrivals, on_progress, start_s)
+        return replace(report, places=tuple(pool.places), one_host=pool.one_host)
 
 
 @contextmanager
-def _paths(fleet: Fleet, workers: int) -> Iterator[Paths | None]:
-    """The paths that the workers share, if any is shaped."""
-    if not fleet.rates:
+def _paths(rates: Mapping[str, float], workers: int) -> Iterator[Paths | None]:
+    """The paths that the workers share, if any is shaped: in memory that they share, so on one host."""
+    if not rates:
         yield None
         return
-    shapes = {name: Shape(rate) for name, rate in paths_between(fleet.rates, workers).items()}
+    shapes = {name: Shape(rate) for name, rate in paths_between(rates, workers).items()}
     with closing(Paths.create(shapes)) as paths:
         yield paths
 
@@ -118,7 +124,7 @@ def open_slots(pool: WorkerPool, fleet: Fleet, paths: Paths | None, until_s: flo
     slots = range(len(pool.workers))
     handle = None if paths is None else paths.handle
     for slot in slots:
-        pool.workers[slot].send(_open(slot, fleet, handle))
+        pool.workers[slot].send(_open(slot, fleet, handle, pool.addresses[slot]))
     addresses: dict[int, dict[str, Any]] = {}
     while len(addresses) < len(slots):
         try:
@@ -139,7 +145,7 @@ def open_slots(pool: WorkerPool, fleet: Fleet, paths: Paths | None, until_s: flo
     return Models(tuple(fleet.models), tuple(addresses[0]["layers"]))
 
 
-def _open(slot: int, fleet: Fleet, paths: Any) -> Open:
+def _open(slot: int, fleet: Fleet, paths: Any, bind: str) -> Open:
     """What the worker of a slot has at first: the part of its replica, or nothing of the first model."""
     warm = fleet.replicas is None or slot in fleet.replicas
     replica = slot if fleet.replicas is None else fleet.replicas.index(slot) if warm else None
@@ -147,5 +153,5 @@ def _open(slot: int, fleet: Fleet, paths: Any) -> Open:
     names, keys = list(fleet.models), tuple(fleet.models.values())
     model = names.index(part.model) if part is not None and names else 0
     layers = None if part is None else part.layers
-    how = fleet.hosts_cache, paths, fleet.every_step, fleet.transport, layers, keys, model
+    how = fleet.hosts_cache, paths, fleet.every_step, fleet.transport, layers, keys, model, bind
     return Open(slot, fleet.kv_bytes, warm, *how)

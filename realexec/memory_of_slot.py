@@ -58,7 +58,7 @@ class SlotMemory:
         self.runner = self._runner(what.model, what.layers, what.warm)
         self.engine = StepEngine(self.runner)
         paths = None if what.paths is None else Paths.attach(what.paths)
-        self.peers = Peers(what.slot, arena, paths, what.transport)
+        self.peers = Peers(what.slot, arena, paths, what.transport, what.bind)
         self.mover = Mover(self.peers, self._parameters, send, lambda error: later(raising(error)))
         layers = [one.layers for one in self._models.specs]
         self.address = {**self.peers.address(self._parameters.regions()), "layers": layers}

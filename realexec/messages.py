@@ -17,7 +17,8 @@ class Open(NamedTuple):
     carry (`realexec.transports.shaped.Paths`), if they are shaped. ``every_step``: report each step at once.
     ``transport``: by which peers read this memory, a name of `realexec.transports.registry`. ``layers``:
     those of the stage that it runs; None: all of the model's. ``models``: the keys of each model of the run
-    where there are several; ``model``: the number of the one that is here at first.
+    where there are several; ``model``: the number of the one that is here at first. ``bind``: the address of
+    its host at which peers reach it, for transports that go between hosts.
     """
 
     slot: int
@@ -30,6 +31,7 @@ class Open(NamedTuple):
     layers: Span | None = None
     models: tuple[Any, ...] = ()
     model: int = 0
+    bind: str = "127.0.0.1"
 
 
 class Meet(NamedTuple):

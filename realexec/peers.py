@@ -9,6 +9,7 @@ from realexec.memory.arena import Arena
 from realexec.transports.base import Link, PeerLost, Segment, Transport
 from realexec.transports.registry import opened
 from realexec.transports.shaped import Paths
+from realexec.wire.listener import LOOPBACK
 
 
 def paths_between(rates: Mapping[str, float], slots: int) -> dict[str, float]:
@@ -38,9 +39,12 @@ class Peers:
     parameters, and ``host n``, those of model n in the memory of the host.
     """
 
-    def __init__(self, slot: int, arena: Arena, paths: Paths | None, transport: str) -> None:
+    def __init__(
+        self, slot: int, arena: Arena, paths: Paths | None, transport: str, host: str = LOOPBACK
+    ) -> None:
+        """``host``: the address at which peers reach this worker."""
         self.slot = slot
-        self._transport: Transport = opened(transport, arena)
+        self._transport: Transport = opened(transport, arena, host)
         self._paths = paths
         self._addresses: list[Mapping[str, Any]] = []
         self._links: dict[int, Link] = {}

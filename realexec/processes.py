@@ -1,18 +1,15 @@
-"""Worker processes: how they are started, reached, watched and ended."""
+"""Workers: how they are reached, watched and ended, wherever a launcher has started their processes."""
 
-import json
-import os
 import queue
-import signal
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from realexec import signals
-from realexec.liveness import ProcessClock
+from realexec.far_clock import FarClock
+from realexec.launchers.base import Launcher, Process
+from realexec.launchers.local import LocalLauncher
 from realexec.messages import CODEC, Died, FromWorker, Ready, ToWorker
 from realexec.wire.channel import Channel
 from realexec.wire.frames import ChannelClosed, ProtocolError
@@ -30,20 +27,14 @@ EXIT_WAIT_S: Final = 10.0
 LOOK_S: Final = 0.25
 SILENT_LOOKS: Final = 16
 ENTRY: Final = "realexec.worker:serve"
-_STOPPED: Final = "it is stopped (SIGSTOP or a debugger)"
-_WHY: Final = {"T": _STOPPED, "t": _STOPPED}
-_IDLE: Final = "it waits for something that does not come"
-# The first line of standard input says the rest; -P keeps modules of the current folder out until then.
-_BOOT: Final = (
-    "import json, sys; start = json.loads(sys.stdin.buffer.readline()); sys.path[:] = start['path']; "
-    "from realexec.worker_process import main; main(start)"
-)
 
 
 class WorkerProcess:
     """One worker: its process, and its connection once it has proved that it is the one that was started."""
 
-    def __init__(self, worker: int, inbox: Inbox, start: Mapping[str, Any], epoch: int = 0) -> None:
+    def __init__(
+        self, worker: int, inbox: Inbox, launcher: Launcher, start: Mapping[str, Any], epoch: int = 0
+    ) -> None:
         self.worker = worker
         self.epoch = epoch  # of the process in this place: one that was replaced is not let in any more
         self._inbox = inbox
@@ -56,8 +47,8 @@ class WorkerProcess:
         self._heard = False
         self._beat_ns = 0  # when the process last said that it runs, by the clock that all of a host share
         self._silent_looks = 0
-        self.process = _started(worker, {**start, "worker": worker, "epoch": epoch})
-        self._clock = ProcessClock(self.process.pid)
+        self.process: Process = launcher.start(worker, {**start, "worker": worker, "epoch": epoch})
+        self._clock = FarClock() if self.process.far_clock else None
 
     def send(self, message: ToWorker) -> None:
         """Hand over a message; returns at once, also when the worker is slow, stopped or gone."""
@@ -83,16 +74,20 @@ class WorkerProcess:
         """Called every `LOOK_S`: a process that ended before it connected is told, and one that is silent."""
         if self._ended:
             return
-        if self._channel is None and self.process.poll() is not None:
-            self._tell_exit()
+        cause = self.process.cut_off()
+        if cause is not None:
+            self.lose(cause)
+            return
+        if self._channel is None and (cause := self.process.ended()) is not None:
+            self._tell(Died(cause))
         # One that runs may keep the interpreter's lock for seconds, in imports for example.
-        if self._heard or not self._ready or self._clock.ran():
+        if self._heard or not self._ready or self.process.ran():
             self._heard, self._silent_looks = False, 0
             return
         self._silent_looks += 1
         if self._silent_looks >= SILENT_LOOKS:
-            seconds, state = SILENT_LOOKS * LOOK_S, self._clock.state()
-            self.lose(f"nothing was heard of the worker process for {seconds:g} s: {_WHY.get(state, _IDLE)}")
+            seconds = SILENT_LOOKS * LOOK_S
+            self.lose(f"nothing was heard of the worker process for {seconds:g} s: {self.process.silence()}")
 
     def runs_since(self, since_ns: int) -> bool:
         """Whether it has said that it runs, later than then."""
@@ -100,7 +95,7 @@ class WorkerProcess:
 
     def cpu_ns(self) -> int:
         """CPU time of the process so far; 0 once it has gone."""
-        return self._clock.cpu_ns()
+        return self.process.cpu_ns()
 
     def lose(self, cause: str) -> None:
         """Tell the inbox that it is lost, once, and end it."""
@@ -111,10 +106,7 @@ class WorkerProcess:
         """End the process now; it keeps nothing that would need saving."""
         with self._lock:
             self._ended = True
-        self.process.kill()
-        self.process.wait()
-        assert self.process.stdin is not None
-        self.process.stdin.close()
+        self.process.close()
         if self._channel is not None:
             self._channel.close()
         self._outbox.close()
@@ -124,10 +116,11 @@ class WorkerProcess:
     def _take(self, head: dict[str, Any], payload: bytes) -> None:
         self._heard = True
         if head.get("type") == BEAT:
-            sent_ns = head.get("sent_ns")
-            self._beat_ns = sent_ns if isinstance(sent_ns, int) else self._beat_ns
+            self._beat(head.get("sent_ns"))
             return
         message = CODEC.decode(head, payload)
+        if self._clock is not None:
+            message = self._clock.here(message)
         if isinstance(message, Died):
             self._tell(message)
             return
@@ -136,13 +129,17 @@ class WorkerProcess:
             if not self._ended:
                 self._inbox.put((self.worker, message))
 
+    def _beat(self, sent_ns: Any) -> None:
+        if isinstance(sent_ns, int):
+            now_ns = time.monotonic_ns()
+            self._beat_ns = sent_ns if self._clock is None else self._clock.beat(sent_ns, now_ns)
+
     def _tell_exit(self) -> None:
-        try:
-            code = self.process.wait(EXIT_WAIT_S)
-        except subprocess.TimeoutExpired:
+        cause = self.process.end_within(EXIT_WAIT_S)
+        if cause is None:
             self.lose("the worker closed its connection")
             return
-        self._tell(Died(_exit_cause(code)))
+        self._tell(Died(cause))
 
     def _tell(self, end: Died) -> None:
         with self._lock:
@@ -154,8 +151,9 @@ class WorkerProcess:
 class WorkerPool:
     """All workers of a run; a context manager that leaves no process behind.
 
-    Workers connect over a Unix socket; ``tcp_host`` asks for TCP at that address of this machine. Make it in
-    a thread that outlives it, best the main one: workers end when the thread that started them does.
+    Workers connect over a Unix socket; ``tcp_host`` asks for TCP at that address of this machine, and so may
+    a launcher. Make it in a thread that outlives it, best the main one: workers end when the thread that
+    started them does.
     """
 
     def __init__(
@@ -168,24 +166,30 @@ class WorkerPool:
         entry: str = ENTRY,
         tcp_host: str | None = None,
         more: Mapping[str, Any] | None = None,
+        launcher: Launcher | None = None,
     ) -> None:
-        """``entry`` is called in each worker with its `Control` and what it is started with, ``more`` too."""
+        """``entry`` is called in each worker with its `Control` and what it is started with, ``more`` too.
+
+        ``launcher``: where they are started, closed with the pool; None: on this machine.
+        """
         self.inbox: Inbox = queue.SimpleQueue()
         self.workers: list[WorkerProcess] = []
         self.secret = new_secret()
         self._closing = threading.Event()
         self._starting = threading.Lock()
-        self._listener = Listener(self.secret, self._admitted, tcp_host)
+        self._listener: Listener | None = None
         self._watch = threading.Thread(target=self._look, name="watch", daemon=True)
-        start = {
-            "secret": self.secret.hex(), "address": self._listener.address, "parent": os.getpid(),
-            "path": sys.path, "entry": entry, "model": dict(model), "seed": seed, "batch_size": batch_size,
-            **(more or {}),
-        }  # fmt: skip
+        self._launcher: Launcher = LocalLauncher() if launcher is None else launcher
         try:
+            host = self._launcher.open(workers)
+            self._listener = Listener(self.secret, self._admitted, tcp_host or host)
+            start = {
+                "secret": self.secret.hex(), "address": self._listener.address, "entry": entry,
+                "model": dict(model), "seed": seed, "batch_size": batch_size, **(more or {}),
+            }  # fmt: skip
             for worker in range(workers):
                 with signals.postponed(), self._starting:
-                    self.workers.append(WorkerProcess(worker, self.inbox, start))
+                    self.workers.append(WorkerProcess(worker, self.inbox, self._launcher, start))
             self._watch.start()
         except BaseException:
             self.close()
@@ -196,6 +200,21 @@ class WorkerPool:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    @property
+    def one_host(self) -> bool:
+        """Whether all workers run on the host of this process."""
+        return self._launcher.one_host
+
+    @property
+    def addresses(self) -> Sequence[str]:
+        """At which address of its host each worker is reached by the others."""
+        return self._launcher.addresses
+
+    @property
+    def places(self) -> Sequence[str]:
+        """Where each worker is, in words."""
+        return self._launcher.places
 
     def wait_ready(self, timeout_s: float) -> None:
         """Return when every worker has built its model; UserError when one fails or takes too long."""
@@ -219,7 +238,9 @@ class WorkerPool:
             self._watch.join()
         for worker in self.workers:
             worker.close()
-        self._listener.close()
+        if self._listener is not None:
+            self._listener.close()
+        self._launcher.close()
 
     def _admitted(self, channel: Channel, identity: dict[str, Any]) -> None:
         with self._starting:
@@ -233,23 +254,3 @@ class WorkerPool:
         while not self._closing.wait(LOOK_S):
             for worker in self.workers:
                 worker.look()
-
-
-def _started(worker: int, start: Mapping[str, Any]) -> "subprocess.Popen[bytes]":
-    """A fresh interpreter: a forked child would share torch's threads and this process's connections."""
-    words = [sys.executable, "-P", "-c", _BOOT, "realexec-worker", str(worker)]
-    process = subprocess.Popen(words, stdin=subprocess.PIPE, bufsize=0)
-    assert process.stdin is not None
-    line = json.dumps(start).encode() + b"\n"
-    try:
-        while line:
-            line = line[process.stdin.write(line) :]
-    except BrokenPipeError:
-        pass  # it ended at once, which is seen and told
-    return process
-
-
-def _exit_cause(exit_code: int) -> str:
-    if exit_code < 0:
-        return f"the worker process was ended by {signal.Signals(-exit_code).name}"
-    return f"the worker process ended with exit status {exit_code}"

@@ -65,6 +65,7 @@ class RunReport:
 
     ``wall_s`` runs from the moment all workers were ready; ``start_s`` is what that took. ``decide_ns`` has
     one entry per handled event, ``lateness_ns`` one per arrival (how long after ``arrival_ns`` it was taken).
+    ``places``: where each worker was, in words; ``one_host``: whether all were on the driver's.
     """
 
     wall_s: float
@@ -79,6 +80,8 @@ class RunReport:
     lateness_ns: "array[int]"
     moved: Moved = Moved()
     cpu: CpuTime = CpuTime()
+    places: tuple[str, ...] = ()
+    one_host: bool = True
 
     @property
     def finished(self) -> int:

@@ -17,7 +17,7 @@ from tests.worlds.drawing import SEED_VARIABLE, UNTIL_VARIABLE
 
 ROOT = Path(__file__).resolve().parents[1]
 MINUTES = 5.0
-LIGHT = "not real and not laws and not simgrid"
+LIGHT = "not real and not laws and not simgrid and not ray"
 
 
 def options(words: Sequence[str] | None) -> argparse.Namespace:

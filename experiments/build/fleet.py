@@ -10,12 +10,14 @@ from experiments.build.elastic import reached
 from experiments.build.hardware import Hardware
 from experiments.build.hosted import hosted_models
 from experiments.config.config import RunConfig
+from experiments.config.workers_config import CPU
 from serving.controller import Controller
 from serving.vocabulary.errors import UserError
 from serving.vocabulary.replica import Replica
 
 if TYPE_CHECKING:
     from realexec.driver import Fleet
+    from realexec.launchers.base import Launcher
 
 # KV whose place was promised to others is freed a moment later, and a free gap must be in one piece.
 KV_SHARE = 2
@@ -32,7 +34,8 @@ def fleet_of(
     rounds = bool(getattr(controller.elastic, "has_rounds", False))
     hosted = hosted_models(config)
     if not moves and len(hosted) == 1:
-        return Fleet(opens=rounds, every_step=controller.step_counts.read)
+        how = {"opens": rounds, "every_step": controller.step_counts.read}
+        return Fleet(**how, transport=transport_of(config))
     kv_tokens = hardware.kv_blocks * config.engine.block_tokens
     kv_bytes = state_bytes(kv_tokens, max(model.shape.kv_bytes_per_token for model in hosted))
     return Fleet(
@@ -47,11 +50,24 @@ def fleet_of(
     )
 
 
+def launcher_of(config: RunConfig) -> Launcher:
+    """Who starts the workers' processes."""
+    if config.launcher == "ray":
+        from realexec.launchers.ray_cluster import AUTO, RayLauncher
+
+        return RayLauncher(config.ray.address or AUTO, config.device != CPU)
+    from realexec.launchers.local import LocalLauncher
+
+    return LocalLauncher()
+
+
 def transport_of(config: RunConfig) -> str:
     """By which workers read each other's memory: the one asked for, or the first that this machine has."""
-    from realexec.transports.registry import missing
+    from realexec.transports.registry import ONE_HOST, missing
 
     lacks = {name: lack for name, lack in missing().items() if config.transport in (None, name)}
+    if config.launcher != "local":
+        lacks = {name: lack for name, lack in lacks.items() if name not in ONE_HOST}
     for name, lack in lacks.items():
         if lack is None:
             return name

@@ -26,7 +26,7 @@ _NEEDED: Final = (
 _EXTRAS: Final = {
     "ortools": ("live scaling by the solver (system/live=ilp)", "plan"),
     "optuna": ("searches (servetwin sweep search.minimize=...)", "search"),
-    "ray": ("servetwin sweep launcher=ray", "ray"),
+    "ray": ("servetwin sweep launcher=ray, realexec run launcher=ray", "ray"),
     "submitit": ("servetwin sweep launcher=slurm", "slurm"),
     "torch": ("real workers (realexec run)", "real"),
     "transformers": ("real workers (realexec run)", "real"),

@@ -28,6 +28,7 @@ from experiments.config.ranges import RANGES
 from experiments.config.trace_config import check_trace
 from experiments.config.uncertainty_config import ON, UNCERTAINTIES
 from experiments.config.vllm_defaults import USAGE_CONTEXTS
+from experiments.config.workers_config import check_workers
 from hwmodels.topology.cluster_file import load_cluster
 from serving.vocabulary.errors import UserError
 
@@ -55,6 +56,7 @@ def check(config: RunConfig) -> None:
         )
     if config.transport not in (None, *TRANSPORTS):
         raise UserError(f"transport={config.transport} is unknown: write one of {', '.join(TRANSPORTS)}")
+    check_workers(config.launcher, config.ray, config.device, config.transport)
     _check_worker_model(config)
     _check_uncertainty(config)
     check_instances(config.system.instances, config.system.scaler.name, config.system.live.name)

@@ -206,7 +206,8 @@ def _paths(tree: Tree, kind: Kind) -> dict[str, str]:
     """Every key that may be set, as the user writes it -> where it is in the tree."""
     paths = {key: key for key in leaves(RunConfig) if not _is_fixed(key)}
     if kind == "simulate":
-        del paths["workers"], paths["transport"]
+        for key in ("workers", "transport", "launcher", "ray.address", "device"):
+            del paths[key]
     for group, policy in tree["system"].items():
         if isinstance(policy, dict):
             params = policy.get("params") or ()

@@ -20,9 +20,11 @@ from experiments.config.series_config import NO_SERIES
 from experiments.config.trace_config import NO_RESAMPLING
 from experiments.config.uncertainty_config import OFF
 from experiments.config.vllm_defaults import USAGE_CONTEXTS
+from experiments.config.workers_config import CPU, NO_RAY
 from experiments.policy.saved import check_policies
 from serving.vocabulary.errors import UserError
 
+_OF_WORKERS: Final = {"launcher": "local", "ray": dataclasses.asdict(NO_RAY), "device": CPU}
 _SELDOM_POLICIES: Final = ("migration", "stages")
 _HEADER = "# The resolved configuration of a ServeTwin run: nothing is left to defaults.\n"
 
@@ -43,6 +45,9 @@ def resolved_yaml(config: RunConfig) -> str:
         del data["workers"]
     if config.transport is None:
         del data["transport"]
+    for key, plain in _OF_WORKERS.items():
+        if data[key] == plain:
+            del data[key]
     if config.models == ONE:
         del data["models"]
     if config.series == NO_SERIES:
@@ -107,6 +112,7 @@ def read_resolved(path: Path | str) -> RunConfig:
     if isinstance(data, dict):
         data.setdefault("workers", None)
         data.setdefault("transport", None)
+        data = _OF_WORKERS | data
         data.setdefault("models", dataclasses.asdict(ONE))
         data.setdefault("series", dataclasses.asdict(NO_SERIES))
         data.setdefault("faults", dataclasses.asdict(NO_FAULTS))

@@ -21,6 +21,7 @@ from experiments.config.overrides import Override, echo
 from experiments.config.trace_config import TraceConfig
 from experiments.config.trace_options import trace_names, trace_parameters
 from experiments.config.vllm_defaults import USAGE_CONTEXTS, batch_defaults
+from experiments.config.workers_config import CPU, NO_RAY
 from experiments.policy.groups import POLICY_GROUPS, group_of
 from experiments.policy.saved import check_policies
 from hwmodels.catalogue import load_gpu
@@ -72,7 +73,8 @@ def run_again(
 def twin_of(real: RunConfig) -> RunConfig:
     """The simulation of a run on real workers: a GPU per worker, and no tokens to compute."""
     model = dataclasses.replace(real.model, checkpoint=None, dtype=FLOAT32)
-    return dataclasses.replace(real, kind="simulate", workers=None, model=model)
+    plain = {"transport": None, "launcher": "local", "ray": NO_RAY, "device": CPU}
+    return dataclasses.replace(real, kind="simulate", workers=None, model=model, **plain)
 
 
 def _file(word: Override) -> Path:

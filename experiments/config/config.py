@@ -10,6 +10,7 @@ from experiments.config.models_config import ModelsConfig
 from experiments.config.pipeline_config import PipelineConfig
 from experiments.config.series_config import SeriesConfig
 from experiments.config.trace_config import TraceConfig
+from experiments.config.workers_config import CPU, NO_RAY, RayConfig
 
 Kind = Literal["simulate", "realexec"]
 
@@ -206,7 +207,8 @@ class RunConfig:
     """Everything one run depends on. ``workers`` is None in a simulation.
 
     ``transport``: by which real workers read each other's memory, of ``TRANSPORTS``; None: the first of them
-    that the machine has.
+    that the machine has. ``launcher``: who starts real workers, of ``LAUNCHERS``. ``device``: what they
+    compute on: cpu, cuda, or cuda:N.
     ``estimates``: what policies assume about speed: ``model`` (this run's own step times and links) or
     ``artefact`` (the constants that BlitzScale's authors ship). ``uncertainty``: ``on`` evaluates the run at
     the ends of its step times' error as well (``experiments.run.ends``), ``off`` does not.
@@ -233,3 +235,6 @@ class RunConfig:
     overwrite: bool
     workers: int | None
     transport: str | None = None
+    launcher: str = "local"
+    ray: RayConfig = NO_RAY
+    device: str = CPU

@@ -53,6 +53,10 @@ def calibrate(
     from realexec.calibration.done_log import DoneLog
     from realexec.calibration.grid import plan_of
 
+    if config.launcher != "local":
+        raise UserError(
+            f"launcher={config.launcher} is for runs: leave it out, for what is measured is this machine"
+        )
     target = _target(config)
     engine = config.engine
     most = engine.max_num_seqs, engine.max_num_batched_tokens, kv_tokens_of(config)
@@ -97,7 +101,7 @@ def fleet_of(config: RunConfig, plan: Plan) -> Fleet:
     (model,) = hosted_models(config)
     return Fleet(
         config.workers,
-        worker_model(config.model),
+        worker_model(config.model, config.device),
         config.seed,
         config.engine.max_num_seqs,
         state_bytes(max(kv_tokens_of(config), plan.held_tokens), model.shape.kv_bytes_per_token),

@@ -12,10 +12,11 @@ from typing import Any
 import nativecore
 from experiments.build import build
 from experiments.build.data_plane import has_data_plane
-from experiments.build.fleet import fleet_of
+from experiments.build.fleet import fleet_of, launcher_of
 from experiments.build.hosted import hosted_models
 from experiments.compose.resolved import resolved_yaml
 from experiments.config.config import ModelConfig, RunConfig
+from experiments.config.workers_config import CPU
 from experiments.policy.watch import SPARING_PERIOD_S, PolicyWatch
 from experiments.results.elastic_summary import elastic_summary
 from experiments.results.hosted_summary import model_column, models_section
@@ -51,7 +52,7 @@ def real_run(
     write_config(folder, config_yaml)  # now, so that the journal of a run that is killed can be replayed
     metrics = RunMetrics()
     several, total = models_of(config), len(prepared.workload)
-    model = next(iter(several.values())) if several else worker_model(config.model)
+    model = next(iter(several.values())) if several else worker_model(config.model, config.device)
     assert config.workers is not None
     with ExitStack() as stack:
         journal = None
@@ -77,8 +78,10 @@ def real_run(
             journal=sink or journal,
             on_progress=None if on_progress is None else lambda ended, _: on_progress(ended, total),
             fleet=fleet,
+            launcher=launcher_of(config),
         )
-    moved = moved_section(report, fleet.rates) | {"transport": fleet.transport}
+    rates = fleet.rates if report.one_host else {}
+    moved = moved_section(report, rates) | {"transport": fleet.transport, "places": list(report.places)}
     real = {"policies": watch.section(), **moved}
     return _summary(prepared, controller, metrics, report, folder, config_yaml, model, real, sink)
 
@@ -100,9 +103,9 @@ def transformers_config(name: str) -> dict[str, Any]:
     }
 
 
-def worker_model(model: ModelConfig) -> dict[str, Any]:
+def worker_model(model: ModelConfig, device: str = CPU) -> dict[str, Any]:
     """What workers and the token check are told of the model: its shape, or the checkpoint that has it."""
-    keys = transformers_config(model.name) | {"dtype": model.dtype}
+    keys = transformers_config(model.name) | {"dtype": model.dtype, "device": device}
     return keys if model.checkpoint is None else keys | {"checkpoint": model.checkpoint}
 
 
@@ -116,7 +119,8 @@ def models_of(config: RunConfig) -> dict[str, dict[str, Any]]:
             f"model.checkpoint={config.model.checkpoint} has the parameters of one model, and models="
             f"{config.models.name} has {len(hosted)}: leave it out"
         )
-    return {one.name: transformers_config(one.shape_name) | {"dtype": config.model.dtype} for one in hosted}
+    how = {"dtype": config.model.dtype, "device": config.device}
+    return {one.name: transformers_config(one.shape_name) | how for one in hosted}
 
 
 def _summary(

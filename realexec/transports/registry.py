@@ -12,13 +12,15 @@ from realexec.transports.base import Transport
 from realexec.wire.listener import LOOPBACK
 from serving.vocabulary.errors import UserError
 
-TRANSPORTS: Final[dict[str, Callable[[Arena], Transport]]] = {
+TRANSPORTS: Final[dict[str, Callable[..., Transport]]] = {
     shared_memory.NAME: shared_memory.SharedMemoryTransport,
     tcp.NAME: tcp.TcpTransport,
     nixl.NAME: nixl.NixlTransport,
 }
 # Those that want a package or a device that not every machine has.
 OPTIONAL: Final = frozenset({nixl.NAME})
+# Those that read memory of their own host alone.
+ONE_HOST: Final = frozenset({shared_memory.NAME})
 
 
 def missing() -> dict[str, str | None]:
@@ -30,12 +32,16 @@ def missing() -> dict[str, str | None]:
     }
 
 
-def opened(name: str, arena: Arena) -> Transport:
-    """The transport of this name for an arena; UserError where the machine does not have it."""
+def opened(name: str, arena: Arena, host: str = LOOPBACK) -> Transport:
+    """The transport of this name for an arena, reached at the address ``host`` of this machine.
+
+    UserError where the machine does not have it.
+    """
     lack = missing()[name] if name in OPTIONAL else None
     if lack is not None:
         raise UserError(f"transport={name} cannot be used here ({lack}); or write transport=tcp")
-    return TRANSPORTS[name](arena)
+    make = TRANSPORTS[name]
+    return make(arena) if name in ONE_HOST else make(arena, host)
 
 
 def _without_shared_memory() -> str | None:

@@ -74,6 +74,7 @@ CONTRACTS = {
     "realexec": Contract(
         own=names("serving"),
         third=names("torch", "transformers", "safetensors", "numpy"),
+        lazy=names("ray"),
         named={"nixl": names("realexec.transports.nixl")},
     ),
     "traces": Contract(

@@ -15,7 +15,7 @@ from pathlib import Path
 from tests.mutants.listed import Mutant
 
 ROOT = Path(__file__).resolve().parents[2]
-LIGHT = "not real and not laws and not simgrid"
+LIGHT = "not real and not laws and not simgrid and not ray"
 MOST_S = 300.0  # of a run of tests: a mutant may never end
 _NOTICED = re.compile(r"^(?:FAILED|ERROR) (\S+?(?:\[.*?\])?)(?: - .*)?$", re.MULTILINE)
 HANGS = "(the tests do not end)"

@@ -147,7 +147,7 @@ def test_what_keeps_a_worker_from_its_start_is_said(entry: str, said: str) -> No
 
 
 def test_a_worker_that_ends_before_it_connects_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("realexec.processes._BOOT", "raise SystemExit(3)")
+    monkeypatch.setattr("realexec.launchers.local._BOOT", "raise SystemExit(3)")
     with pool_of("echo") as pool, pytest.raises(UserError, match="ended with exit status 3"):
         pool.wait_ready(patience_s())
 

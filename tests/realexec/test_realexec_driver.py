@@ -325,7 +325,7 @@ class Asks:
 class NoWorkers(WorkerPool):
     """Ready at once, and never told anything."""
 
-    def __init__(self, *_: object) -> None:
+    def __init__(self, *_: object, **__: object) -> None:
         super().__init__(0, TINY, SEED, BATCH_SIZE)
 
 

@@ -1,0 +1,37 @@
+"""Where real workers run: which launcher starts their processes, and on what they compute."""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from serving.vocabulary.errors import UserError
+
+LAUNCHERS: Final = ("local", "ray")
+CPU: Final = "cpu"
+_DEVICE: Final = re.compile(r"cpu|cuda(:\d+)?")
+SHARED_MEMORY: Final = "shared_memory"
+
+
+@dataclass(frozen=True, slots=True)
+class RayConfig:
+    """``address`` of a running Ray cluster: ``auto``, or HOST:PORT."""
+
+    address: str | None = None
+
+
+NO_RAY: Final = RayConfig()
+
+
+def check_workers(launcher: str, ray: RayConfig, device: str, transport: str | None) -> None:
+    """UserError for what is unknown, or does not go together."""
+    if launcher not in LAUNCHERS:
+        raise UserError(f"launcher={launcher} is unknown: write one of {', '.join(LAUNCHERS)}")
+    if ray.address is not None and launcher != "ray":
+        raise UserError(f"ray.address={ray.address} is for launcher=ray: write that too, or leave it out")
+    if launcher == "ray" and transport == SHARED_MEMORY:
+        raise UserError(
+            "transport=shared_memory reads memory of one host, and launcher=ray has workers on several: "
+            "write transport=tcp, or leave it out"
+        )
+    if not _DEVICE.fullmatch(device):
+        raise UserError(f"device={device} is unknown: write cpu, cuda or cuda:N, the number of a GPU")

@@ -1,0 +1,153 @@
+"""Workers on the nodes of a Ray cluster: an actor starts each process, and Ray carries no bytes."""
+
+import socket
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final
+
+from realexec.launchers.ray_nodes import Nodes
+from realexec.launchers.ray_process import RayProcess, first_line
+from realexec.launchers.ray_seat import Seat, Where, boot_id
+from realexec.wire.listener import LOOPBACK
+from serving.vocabulary.errors import UserError
+
+AUTO: Final = "auto"
+# How long a cluster that has room may take to make the actors: each is a process that imports ray.
+PLACE_S: Final = 60.0
+CONNECT_S: Final = 5.0
+
+
+class RayLauncher:
+    """Attaches to the cluster at ``address``. A worker takes a GPU, or a CPU where it computes on that."""
+
+    def __init__(self, address: str = AUTO, on_gpus: bool = False, place_s: float = PLACE_S) -> None:
+        """``place_s``: how long the cluster may take to have room, and to make the actors."""
+        self.one_host = True
+        self.places: tuple[str, ...] = ()
+        self.addresses: tuple[str, ...] = ()
+        self._address, self._kind, self._place_s = address, "GPU" if on_gpus else "CPU", place_s
+        self._ray: Any = None
+        self._attached = False
+        self._group: Any = None
+        self._nodes: Nodes | None = None
+        self._seats: list[Any] = []
+        self._where: list[Where] = []
+
+    def open(self, workers: int) -> str | None:
+        """Places spread over the nodes, an actor in each. Loopback where all are of this very host."""
+        ray = self._ray = imported()
+        if not ray.is_initialized():
+            self._attach()
+        self._nodes = Nodes(ray)
+        self._group = self._placed(workers)
+        self._seats = [self._seat(place) for place in range(workers)]
+        try:
+            answers = self._answers([seat.where.remote() for seat in self._seats])
+        except ray.exceptions.RayError as error:
+            raise UserError(
+                f"a node of the Ray cluster cannot start workers ({first_line(error)}): install this version "
+                "of servetwin[real,ray] on every node"
+            ) from None
+        self._where = [Where(*one) for one in answers]
+        self.places = tuple([self._nodes.words(one.node) for one in self._where])
+        here = ray.util.get_node_ip_address()
+        self.one_host = all((one.address, one.boot) == (here, boot_id()) for one in self._where)
+        self.addresses = tuple([LOOPBACK if self.one_host else one.address for one in self._where])
+        return LOOPBACK if self.one_host else str(here)
+
+    def start(self, worker: int, start: Mapping[str, Any]) -> RayProcess:
+        """``start``, with the run's secret in it, goes to the actor as an argument."""
+        assert self._nodes is not None
+        where, seat = self._where[worker], self._seats[worker]
+        (pid,) = self._answers([seat.start.remote(worker, dict(start))])
+        lost = partial(self._nodes.lost, where.node)
+        return RayProcess(seat, pid, where, where.boot != boot_id(), lost)
+
+    def close(self) -> None:
+        """The actors end, and what is left of their processes with them."""
+        if self._nodes is not None:
+            self._nodes.close()
+            self._nodes = None
+        for seat in self._seats:
+            with suppress(Exception):
+                self._ray.kill(seat)
+        self._seats = []
+        if self._group is not None:
+            with suppress(Exception):
+                self._ray.util.remove_placement_group(self._group)
+            self._group = None
+        if self._attached:
+            self._attached = False
+            self._ray.shutdown()
+
+    def _attach(self) -> None:
+        refuse_unreached(self._address)
+        try:
+            self._ray.init(address=self._address, log_to_driver=False, logging_level="error")
+        except (ConnectionError, ValueError, RuntimeError) as error:
+            raise _unreached(self._address, first_line(error)) from None
+        self._attached = True
+
+    def _placed(self, workers: int) -> Any:
+        group = self._ray.util.placement_group([{self._kind: 1.0}] * workers, strategy="SPREAD")
+        if not group.wait(self._place_s):
+            self._ray.util.remove_placement_group(group)
+            has = self._ray.cluster_resources().get(self._kind, 0.0)
+            free = self._ray.available_resources().get(self._kind, 0.0)
+            raise UserError(
+                f"the Ray cluster has {has:g} {self._kind}s, {free:g} of them free, and workers={workers} "
+                "take one each: start fewer workers, or add nodes"
+            )
+        return group
+
+    def _seat(self, place: int) -> Any:
+        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+        where = PlacementGroupSchedulingStrategy(self._group, placement_group_bundle_index=place)
+        cpus, gpus = (0, 1) if self._kind == "GPU" else (1, 0)
+        made = self._ray.remote(num_cpus=cpus, num_gpus=gpus, max_restarts=0, scheduling_strategy=where)(Seat)
+        return made.remote()
+
+    def _answers(self, asked: list[Any]) -> list[Any]:
+        try:
+            answers: list[Any] = self._ray.get(asked, timeout=self._place_s)
+        except self._ray.exceptions.GetTimeoutError:
+            raise UserError(
+                f"the Ray cluster did not start its actors within {self._place_s:g} s: end what else keeps "
+                "its nodes busy, or start fewer workers"
+            ) from None
+        return answers
+
+
+def refuse_unreached(address: str) -> None:
+    """UserError where nothing listens at HOST:PORT: Ray would try for minutes. ``auto`` it knows itself."""
+    if address == AUTO:
+        return
+    host, _, port = address.rpartition(":")
+    if "/" in address or not host or not port.isdecimal():
+        raise UserError(
+            f"ray.address={address} is no HOST:PORT: write that of the cluster's head, for the driver of "
+            "real workers runs on one of its nodes"
+        )
+    try:
+        socket.create_connection((host, int(port)), CONNECT_S).close()
+    except (OSError, OverflowError) as error:
+        raise _unreached(address, str(error)) from None
+
+
+def _unreached(address: str, why: str) -> UserError:
+    return UserError(
+        f"no Ray cluster is reached by ray.address={address} ({why}): start one with ray start --head, or "
+        "write ray.address=HOST:PORT of one that runs"
+    )
+
+
+def imported() -> Any:
+    """Ray; UserError where it is missing."""
+    try:
+        import ray
+        import ray.util
+    except ImportError as error:
+        raise UserError(f"launcher=ray needs {error.name}: pip install 'servetwin[ray]'") from None
+    return ray
