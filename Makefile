@@ -12,7 +12,7 @@ PARALLEL := -n $(WORKERS) --maxprocesses 8 --dist loadscope
 # Processes that tests start read what the first of them compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run fast wheel test test-real test-nixl test-ray test-simgrid explore same mutants laws lint bench bench-check lock clean
+.PHONY: run fast wheel test test-real test-nixl test-rdma test-ray test-simgrid explore same mutants laws lint bench bench-check lock clean
 
 run: $(VENV)/.installed
 	@sh scripts/first_run.sh $(BIN) $(OUT)
@@ -39,6 +39,10 @@ $(VENV)/.nixl: $(VENV)/.real
 
 test-nixl: $(VENV)/.nixl
 	PYTHONPATH=$(CURDIR)/$(VENV)/nixl:$$PYTHONPATH $(BIN)/python -m pytest -k nixl -m "real or not real" tests/realexec tests/experiments/test_transport.py
+
+# RDMA over soft-RoCE in virtual machines of QEMU, made of Debian's packages; says why where it cannot: PARTS="suite two run"
+test-rdma: $(VENV)/.real
+	$(BIN)/python -m tests.rdma $(PARTS)
 
 # A Ray cluster of several nodes on this machine.
 test-ray: $(VENV)/.ray

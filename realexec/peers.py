@@ -7,7 +7,7 @@ from typing import Any
 
 from realexec.memory.arena import Arena
 from realexec.transports.base import Link, PeerLost, Segment, Transport
-from realexec.transports.registry import opened
+from realexec.transports.registry import AHEAD, opened
 from realexec.transports.shaped import Paths
 from realexec.wire.listener import LOOPBACK
 
@@ -45,6 +45,7 @@ class Peers:
         """``host``: the address at which peers reach this worker."""
         self.slot = slot
         self._transport: Transport = opened(transport, arena, host)
+        self._ahead = transport in AHEAD
         self._paths = paths
         self._addresses: list[Mapping[str, Any]] = []
         self._links: dict[int, Link] = {}
@@ -57,6 +58,15 @@ class Peers:
     def meet(self, addresses: Sequence[Mapping[str, Any]]) -> None:
         """All workers are there."""
         self._addresses = list(addresses)
+        if self._ahead:
+            threading.Thread(target=self._link_all, name="links", daemon=True).start()
+
+    def _link_all(self) -> None:
+        """Before the first read; who is not there yet, or gone, is linked to when it is read."""
+        for slot in range(len(self._addresses)):
+            if slot != self.slot:
+                with suppress(PeerLost, OSError):
+                    self._link(slot)
 
     def region(self, slot: int, place: str) -> int:
         """Where a region of a peer begins."""
@@ -103,7 +113,7 @@ class Peers:
 
     def close(self) -> None:
         """Nothing is read any more."""
-        for link in self._links.values():
+        for link in list(self._links.values()):
             with suppress(PeerLost, OSError):
                 link.close()
         self._transport.close()

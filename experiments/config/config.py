@@ -19,7 +19,8 @@ STARTS: Final = ("warm", "host", "ssd", "remote")
 FLOAT32: Final = "float32"
 GIVEN, MEASURED = "given", "measured"
 LINKS: Final = (GIVEN, MEASURED)  # where the rates of cluster=local are from
-TRANSPORTS: Final = ("shared_memory", "tcp", "nixl")  # by which real workers read each other's memory
+# By which real workers read each other's memory.
+TRANSPORTS: Final = ("shared_memory", "tcp", "nixl", "verbs")
 DTYPES: Final = (FLOAT32, "bfloat16")  # what real workers compute in
 STEP_TIMES: Final = ("auto", "whole_step", "op_table", "linear", "calibrated_roofline", "roofline")
 

@@ -9,6 +9,8 @@ from typing import Final
 from realexec.memory.arena import Arena
 from realexec.transports import nixl, shared_memory, tcp
 from realexec.transports.base import Transport
+from realexec.verbs import package
+from realexec.verbs import transport as verbs
 from realexec.wire.listener import LOOPBACK
 from serving.vocabulary.errors import UserError
 
@@ -16,11 +18,14 @@ TRANSPORTS: Final[dict[str, Callable[..., Transport]]] = {
     shared_memory.NAME: shared_memory.SharedMemoryTransport,
     tcp.NAME: tcp.TcpTransport,
     nixl.NAME: nixl.NixlTransport,
+    verbs.NAME: verbs.VerbsTransport,
 }
 # Those that want a package or a device that not every machine has.
-OPTIONAL: Final = frozenset({nixl.NAME})
+OPTIONAL: Final = frozenset({nixl.NAME, verbs.NAME})
 # Those that read memory of their own host alone.
 ONE_HOST: Final = frozenset({shared_memory.NAME})
+# Those that connect to all peers at the start of a run: what it takes is not in the first load's time.
+AHEAD: Final = frozenset({verbs.NAME})
 
 
 def missing() -> dict[str, str | None]:
@@ -29,6 +34,7 @@ def missing() -> dict[str, str | None]:
         shared_memory.NAME: _without_shared_memory(),
         tcp.NAME: _without_tcp(),
         nixl.NAME: nixl.missing(),
+        verbs.NAME: package.missing(),
     }
 
 

@@ -109,6 +109,10 @@ class Channel:
         except (OSError, ValueError):  # closed meanwhile
             return True
 
+    def fileno(self) -> int:
+        """Of its socket, for who waits for several things at once; -1 once it is closed."""
+        return self._socket.fileno()
+
     def set_buffers(self, size_bytes: int) -> None:
         """How much the system may hold on the way out and in."""
         for which in (socket.SO_SNDBUF, socket.SO_RCVBUF):

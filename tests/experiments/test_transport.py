@@ -40,7 +40,7 @@ def test_a_transport_whose_package_is_missing_is_refused(
 @pytest.mark.parametrize(
     ("kind", "word", "part"),
     [
-        ("realexec", "transport=pigeon", "write one of shared_memory, tcp, nixl"),
+        ("realexec", "transport=pigeon", "write one of shared_memory, tcp, nixl, verbs"),
         ("simulate", "transport=tcp", "unknown key 'transport'"),
     ],
 )

@@ -1,0 +1,119 @@
+"""An RDMA device with an arena registered, and pairs of queues that were made before anybody connects."""
+
+import os
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from realexec.verbs.package import INFINIBAND, devices, verbs
+from realexec.verbs.pair import DESCRIPTORS, Broken, Pair
+
+# Made at start: a worker of a chain reads from one and is read by one or two; more are made when wanted.
+POOL: Final = 4
+CLOSE_S: Final = 5.0
+DEVICE: Final = "SERVETWIN_RDMA_DEVICE"
+_ROCE_V2: Final = "RoCE v2"
+_ON_IPV4: Final = "0000:0000:0000:0000:0000:ffff"
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """Where packets leave: ``gid``, with its place in the port's table, is this end's address."""
+
+    number: int
+    gid: str
+    gid_index: int
+    lid: int
+    mtu: int
+
+
+class Device:
+    """``address``: where the memory lies in this process. The first device with a port that is up, unless the
+    environment names one (``SERVETWIN_RDMA_DEVICE``)."""
+
+    def __init__(self, address: int, size_bytes: int) -> None:
+        v = verbs()
+        self.begins: int = address
+        self.context, self.port = _opened()
+        self.domain = v.PD(self.context)
+        memory = v.e.IBV_ACCESS_LOCAL_WRITE | v.e.IBV_ACCESS_REMOTE_READ
+        self._memory = v.MR(self.domain, size_bytes, memory, address=address)
+        # Of queue pairs; nobody may write into the memory, and a greeting has no bytes.
+        self.access: int = memory | v.e.IBV_ACCESS_REMOTE_WRITE
+        self.key: int = self._memory.rkey
+        self.own_key: int = self._memory.lkey
+        self.most_reads: int = max(1, int(self.context.query_device().max_qp_rd_atom))
+        self._changed = threading.Condition()
+        self._out = 0
+        self._closed = False
+        self._pool = [Pair(self) for _ in range(POOL)]
+
+    def told(self) -> dict[str, int]:
+        """What whoever reads this memory has to know."""
+        return {"begins": self.begins, "key": self.key}
+
+    def pair(self) -> Pair:
+        """One that nobody uses."""
+        with self._changed:
+            if self._closed:
+                raise Broken("the transport was closed")
+            self._out += 1
+            return self._pool.pop() if self._pool else Pair(self)
+
+    def give(self, pair: Pair) -> None:
+        """It is used no more; one that cannot be renewed is left behind."""
+        renewed = []
+        with suppress(verbs().PyverbsError):
+            pair.renew()
+            renewed.append(pair)
+        with self._changed:
+            self._out -= 1
+            self._pool += renewed
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """All queues go once nobody uses them, and nobody reads the memory any more."""
+        with self._changed:
+            self._closed = True
+            if not self._changed.wait_for(lambda: not self._out, CLOSE_S):
+                return  # somebody is still in a call of one; all goes with the process
+        for part in (*self._pool, self._memory, self.domain, self.context):
+            part.close()
+
+
+def _opened() -> tuple[Any, Port]:
+    v = verbs()
+    wanted = os.environ.get(DEVICE)
+    names = [wanted] if wanted else devices()
+    for name in names:
+        with DESCRIPTORS:
+            context = v.Context(name=name)
+        attributes = context.query_port(1)
+        if attributes.state == v.e.IBV_PORT_ACTIVE:
+            index = _gid_index(context, name, attributes.gid_tbl_len)
+            gid = context.query_gid(1, index).gid
+            return context, Port(1, gid, index, attributes.lid, int(attributes.active_mtu))
+        context.close()
+    raise OSError(f"no RDMA device has a port that is up ({', '.join(names)})")
+
+
+def _gid_index(context: Any, device: str, entries: int) -> int:
+    """RoCE version 2 with an IPv4 address, which routers carry; the first entry on InfiniBand."""
+    for index in range(entries):
+        try:
+            gid = context.query_gid(1, index).gid
+        except verbs().PyverbsError:
+            continue  # an empty entry
+        if gid.startswith(_ON_IPV4) and _kind(device, index) in (_ROCE_V2, ""):
+            return index
+    return 0
+
+
+def _kind(device: str, index: int) -> str:
+    path = Path(INFINIBAND / device / "ports" / "1" / "gid_attrs" / "types" / str(index))
+    try:
+        return path.read_text(encoding="ascii").strip()
+    except OSError:
+        return ""

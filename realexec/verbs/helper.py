@@ -1,0 +1,210 @@
+"""The device in this process where it can load pyverbs, else in one of the system's interpreter.
+
+That process maps the arena too, so bytes come straight into it; calls go over a socket for each pair.
+"""
+
+import ctypes
+import json
+import mmap
+import os
+import select
+import socket
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+from realexec.memory.arena import Arena
+from realexec.orphans import end_with_parent
+from realexec.transports.base import Segment
+from realexec.verbs import package
+from realexec.verbs.device import CLOSE_S, Device
+from realexec.verbs.pair import Broken, Ended, Pair, Refused
+from realexec.wire.channel import Channel
+from realexec.wire.frames import ChannelClosed, Limits
+
+LIMITS: Final = Limits(head_bytes=4096, payload_bytes=16 << 20)
+_SEGMENT: Final = struct.Struct("!3Q")
+_ERRORS: Final = {"Refused": Refused, "Broken": Broken, "Ended": Ended}
+# As of a worker: the first line of standard input says the rest, and the pipe tells when the parent has gone.
+_BOOT: Final = (
+    "import json, sys; start = json.loads(sys.stdin.buffer.readline()); sys.path[:0] = start['path']; "
+    "from realexec.verbs.helper import main; main(start)"
+)
+
+
+def device_of(arena: Arena) -> Any:
+    """A Device, or what behaves like one."""
+    if package.here():
+        return _OwnDevice(arena)
+    return RemoteDevice(arena)
+
+
+class _OwnDevice(Device):
+    """Of an arena of this process, whose mapping stays while the device has it."""
+
+    def __init__(self, arena: Arena) -> None:
+        self._mapped = (ctypes.c_char * arena.size_bytes).from_buffer(arena.buffer)
+        super().__init__(ctypes.addressof(self._mapped), arena.size_bytes)
+
+
+class RemoteDevice:
+    """A process that has the device; it ends with this one."""
+
+    def __init__(self, arena: Arena) -> None:
+        self._control, theirs = socket.socketpair()
+        given = (arena.descriptor, theirs.fileno())
+        self._process = subprocess.Popen(
+            [str(package.SYSTEM_PYTHON), "-c", _BOOT], stdin=subprocess.PIPE, pass_fds=given
+        )
+        theirs.close()
+        start = {"path": sys.path, "parent": os.getpid(), "arena": given[0], "control": given[1],
+                 "size_bytes": arena.size_bytes}  # fmt: skip
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(start).encode() + b"\n")
+        self._process.stdin.flush()
+        said = Channel(self._control, LIMITS).receive()[0]
+        if "error" in said:
+            raise OSError(said["error"])
+        self._told: dict[str, int] = said
+        self._lock = threading.Lock()
+
+    def told(self) -> dict[str, int]:
+        """As of a Device."""
+        return dict(self._told)
+
+    def pair(self) -> "RemotePair":
+        """As of a Device."""
+        ours, theirs = socket.socketpair()
+        try:
+            with self._lock:
+                socket.send_fds(self._control, [b"p"], [theirs.fileno()])
+        except OSError as error:
+            ours.close()
+            raise Broken(f"the process with the device has ended: {error}") from None
+        finally:
+            theirs.close()
+        return RemotePair(Channel(ours, LIMITS))
+
+    def give(self, pair: "RemotePair") -> None:
+        """As of a Device."""
+        pair.close()
+
+    def close(self) -> None:
+        """As of a Device: with its process go its queues."""
+        self._control.close()
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(CLOSE_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+class RemotePair:
+    """A Pair of that process; whoever reads waits for the answer."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+
+    def renew(self) -> dict[str, Any]:
+        """As of a Pair."""
+        told: dict[str, Any] = self._ask({"do": "renew"})["told"]
+        return told
+
+    def join(self, peer: dict[str, Any]) -> None:
+        """As of a Pair."""
+        self._ask({"do": "join", "peer": peer})
+
+    def greet(self, ended: int) -> None:
+        """As of a Pair."""
+        self._ask({"do": "greet"}, ended=ended)
+
+    def read(self, segments: Sequence[Segment], begins: int, key: int, ended: int) -> None:
+        """As of a Pair."""
+        packed = b"".join(_SEGMENT.pack(*segment) for segment in segments)
+        self._ask({"do": "read", "begins": begins, "key": key}, packed, ended)
+
+    def close(self) -> None:
+        """That process gives it to the next."""
+        self._channel.close()
+
+    def _ask(self, head: dict[str, Any], packed: bytes = b"", ended: int | None = None) -> dict[str, Any]:
+        try:
+            self._channel.send(head, packed)
+            if ended is not None and not _answered(self._channel, ended):
+                self._channel.send({"do": "stop"})
+            answer, _ = self._channel.receive()
+        except ChannelClosed as error:
+            raise Broken(f"the process with the device has ended: {error}") from None
+        if "error" in answer:
+            raise _ERRORS[answer["error"]](answer["why"])
+        return answer
+
+
+def _answered(channel: Channel, ended: int) -> bool:
+    """Wait for it; False when the wait was ended before."""
+    if ended < 0:
+        return False
+    watch = select.poll()
+    for descriptor in (channel.fileno(), ended):
+        watch.register(descriptor, select.POLLIN)
+    return channel.fileno() in {descriptor for descriptor, _ in watch.poll()}
+
+
+def main(start: dict[str, Any]) -> None:
+    """The process with the device: a thread for each pair, until the other side lets go of it."""
+    end_with_parent(start["parent"], lifeline=0)
+    control = socket.socket(fileno=start["control"])
+    mapped = mmap.mmap(start["arena"], start["size_bytes"])
+    channel = Channel(control, LIMITS)
+    try:
+        held = (ctypes.c_char * start["size_bytes"]).from_buffer(mapped)
+        device = Device(ctypes.addressof(held), start["size_bytes"])
+    except Exception as error:
+        channel.send({"error": f"the RDMA device cannot be used: {error}"})
+        return
+    channel.send(dict(device.told()))
+    while True:
+        said, descriptors, _, _ = socket.recv_fds(control, 1, 1)
+        if not said:
+            os._exit(0)  # threads may be waiting for peers
+        connection = socket.socket(fileno=descriptors[0])
+        threading.Thread(target=_serve, args=(device, Channel(connection, LIMITS)), daemon=True).start()
+
+
+def _serve(device: Device, channel: Channel) -> None:
+    """Carry out what is asked of one pair until the other side closes it."""
+    pair = device.pair()
+    with suppress(ChannelClosed):
+        while True:
+            head, packed = channel.receive()
+            if head["do"] == "stop":  # it ended what was under way, or came too late for that
+                continue
+            try:
+                answer = _carried_out(pair, head, packed, channel.fileno())
+            except (Refused, Broken, Ended) as error:
+                answer = {"error": type(error).__name__, "why": str(error)}
+            except Exception as error:
+                answer = {"error": "Broken", "why": f"{type(error).__name__}: {error}"}
+            channel.send(answer)
+    channel.close()
+    device.give(pair)
+
+
+def _carried_out(pair: Pair, head: dict[str, Any], packed: bytes, ended: int) -> dict[str, Any]:
+    match head["do"]:
+        case "renew":
+            return {"told": pair.renew()}
+        case "join":
+            pair.join(head["peer"])
+        case "greet":
+            pair.greet(ended)
+        case "read":
+            segments = [Segment(*numbers) for numbers in _SEGMENT.iter_unpack(packed)]
+            pair.read(segments, head["begins"], head["key"], ended)
+    return {}

@@ -1,0 +1,160 @@
+"""One-sided reads by RDMA READ over reliable connections; a channel beside each tells when the peer ends.
+
+The peer's processor does nothing for a read. An error of the network renews the queues of both ends and the
+read is made once more; a refusal (a key or place that the peer has not registered) is the reader's fault.
+"""
+
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any, Final
+
+from realexec.memory.arena import Arena
+from realexec.transports.base import BadSegment, PeerLost, Segment, check_segments
+from realexec.transports.door import Door, Links, enter
+from realexec.verbs import helper
+from realexec.verbs.pair import Broken, Ended, Refused
+from realexec.wire.channel import Channel
+from realexec.wire.frames import ChannelClosed, Limits, ProtocolError
+from realexec.wire.listener import LOOPBACK
+
+NAME: Final = "verbs"
+LIMITS: Final = Limits(head_bytes=4096, payload_bytes=0)
+# To join two queue pairs takes milliseconds; a peer that is gone without a word is told by then.
+JOIN_S: Final = 5.0
+AGAIN_S: Final = 1.0
+
+
+class VerbsTransport:
+    """Registers an arena with an RDMA device; its door binds this host's loopback unless told otherwise."""
+
+    def __init__(self, arena: Arena, host: str = LOOPBACK) -> None:
+        self._size_bytes = arena.size_bytes
+        self._device = helper.device_of(arena)
+        self._links = Links()
+        self._door = Door(self._serve, LIMITS, host)
+
+    def address(self) -> dict[str, Any]:
+        """Of the door, and the memory's place and key: whoever has it may read the arena."""
+        return {
+            "transport": NAME, **self._door.address(), **self._device.told(), "size_bytes": self._size_bytes,
+        }  # fmt: skip
+
+    def connect(self, address: dict[str, Any]) -> "VerbsLink":
+        """A queue pair of the pool joined with one of the peer's."""
+        channel = enter(address, LIMITS)
+        try:
+            link = VerbsLink(self._device, channel, self._size_bytes, address)
+        except Broken as error:
+            channel.close()
+            raise PeerLost(str(error)) from None
+        self._links.add(link)
+        return link
+
+    def close(self) -> None:
+        """Readers elsewhere are told by their channels; links made here end."""
+        self._door.close()
+        self._links.close()
+        self._device.close()
+
+    def _serve(self, channel: Channel) -> None:
+        """Join a pair with the peer's as often as it asks."""
+        pair = self._device.pair()
+        try:
+            while True:
+                head, _ = channel.receive()
+                told = pair.renew()
+                try:
+                    pair.join(head["pair"])
+                except (KeyError, TypeError, ValueError, Broken) as error:
+                    raise ProtocolError(f"a peer's queue pair cannot be joined: {error}") from None
+                channel.send({"type": "joined", "pair": told})
+        finally:
+            self._device.give(pair)
+
+
+class VerbsLink:
+    """One queue pair; reads of several threads go one after the other."""
+
+    def __init__(self, device: Any, channel: Channel, local_bytes: int, address: dict[str, Any]) -> None:
+        self._device, self._channel = device, channel
+        self._local_bytes, self._remote_bytes = local_bytes, int(address["size_bytes"])
+        self._begins, self._key = int(address["begins"]), int(address["key"])
+        self._reading = threading.Lock()
+        self._pair = device.pair()
+        self._given = False
+        self._mend(JOIN_S)
+
+    def check(self, segments: Sequence[Segment]) -> None:
+        """By what the address says of the peer's arena; its device looks for itself."""
+        check_segments(segments, self._local_bytes, self._remote_bytes)
+
+    def read(self, segments: Sequence[Segment]) -> None:
+        """Asleep until the device has brought them."""
+        self.check(segments)
+        if not segments:
+            return
+        with self._reading:
+            self._check_open()
+            try:
+                self._read(segments)
+            except Broken:  # packets were lost for longer than the device tries: once more, from anew
+                self._mend(AGAIN_S)
+                try:
+                    self._read(segments)
+                except Broken as error:
+                    self._lose(f"the peer's device does not answer: {error}")
+
+    def _read(self, segments: Sequence[Segment]) -> None:
+        try:
+            self._pair.read(segments, self._begins, self._key, self._channel.fileno())
+        except Refused as error:
+            self._mend(AGAIN_S)
+            raise BadSegment(f"the peer's device refuses a read of its memory: {error}") from None
+        except Ended:
+            self._lose_as_told()
+        self._check_open()
+
+    def _mend(self, within_s: float) -> None:
+        """New queues at both ends, and a word over them: a path that carries nothing is told at once."""
+        try:
+            self._channel.send({"type": "join", "pair": self._pair.renew()})
+            head, _ = self._channel.receive(time.monotonic() + within_s)
+            self._pair.join(head["pair"])
+            self._pair.greet(self._channel.fileno())
+        except (ChannelClosed, ProtocolError, TimeoutError, KeyError) as error:
+            self._lose(str(error))
+        except Broken as error:
+            self._lose(f"nothing comes through to the peer's device: {error}")
+        except Ended:
+            self._lose_as_told()
+
+    def close(self) -> None:
+        """A read under way gets PeerLost."""
+        self._channel.close()
+        if self._reading.acquire(blocking=False):  # else the read gives the pair back
+            self._give()
+            self._reading.release()
+
+    def _check_open(self) -> None:
+        if self._channel.ready():
+            self._lose_as_told()
+
+    def _lose_as_told(self) -> None:
+        """The channel has ended, or the peer said something that nobody asked for."""
+        try:
+            self._channel.receive()
+            why = "the peer spoke during a read"
+        except (ChannelClosed, ProtocolError) as error:
+            why = str(error)
+        self._lose(why)
+
+    def _lose(self, why: str) -> None:
+        self._channel.close()
+        self._give()
+        raise PeerLost(why)
+
+    def _give(self) -> None:
+        if not self._given:
+            self._given = True
+            self._device.give(self._pair)
