@@ -18,7 +18,7 @@ USAGE = """realexec: the policies of a simulation on real worker processes
   realexec run KEY=VALUE ... out=DIR    run a trace on CPU workers of this machine (run --help: every key)
   realexec run ... repeat=N out=DIR     the same N times, into DIR-1 to DIR-N: for servetwin compare SIM DIR-*
   realexec calibrate KEY=VALUE ... out=DIR  measure this machine's workers: a profile for engine.profile=DIR
-  realexec probe                        what this machine has, and what is missing
+  realexec probe                        what this machine has, what of it is used, and what is missing
   realexec fetch-model smollm2 out=DIR  make a folder for model.checkpoint: a small trained model (93 MB)
 
 Exit status of run: 0 done, 1 a checked token differs, 2 you must change something, 3 a fault of the program,
@@ -110,15 +110,23 @@ def _token_line(real: Mapping[str, Any]) -> str:
 
 
 def _probe(words: Sequence[str]) -> int:
+    """``[folder=DIR] [json=true]``."""
     import json
+    from pathlib import Path
 
-    from realexec.probe import probe
+    from experiments.commands.flags import asked_for_json
+    from realexec.probe.machine import lines_of, probe
 
-    if [word for word in words if word != "json=true"]:  # it prints JSON anyway
-        raise UserError("probe takes no further words: write realexec probe")
-    found = json.dumps(probe(), indent=2)
+    rest, as_json = asked_for_json(words)
+    folders = [word.partition("=")[2] for word in rest if word.startswith("folder=")]
+    if len(folders) < len(rest) or len(folders) > 1:
+        raise UserError("probe takes no such words: write realexec probe, with folder=DIR or --json")
+    folder = Path(folders[0]).expanduser() if folders else None
+    if folder is not None and not folder.is_dir():
+        raise UserError(f"folder={folder} is no folder: write that of a disk to be measured")
+    found = probe(folder=folder)
     with telling():
-        print(found)
+        print(json.dumps(found, indent=2) if as_json else "\n".join(lines_of(found)))
     return 0
 
 

@@ -118,7 +118,7 @@ def _all_of(fleet: Fleet, plan: Plan) -> dict[str, Any]:
 
 def machine() -> dict[str, Any]:
     """What was measured, and with which versions."""
-    from realexec.probe import probe
+    from realexec.probe.machine import probe
 
     told = probe()
     return {

@@ -162,5 +162,5 @@ def test_bad_words(
 def test_help_and_probe(capsys: pytest.CaptureFixture[str]) -> None:
     assert realexec_cli.run(["run", "--help"]) == 0
     assert "workers=2" in capsys.readouterr().out
-    assert realexec_cli.run(["probe"]) == 0
+    assert realexec_cli.run(["probe", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["cpus"] >= 1

@@ -7,7 +7,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pytest
 
@@ -16,11 +15,9 @@ pytest.importorskip("transformers")
 
 from realexec.driver import execute
 from realexec.messages import Hold
-from realexec.probe import probe
 from realexec.processes import WorkerPool
 from realexec.prompts import prompt_ids
 from realexec.report import RunReport
-from realexec.transports.registry import TRANSPORTS
 from realexec.verify import check_tokens
 from realexec.world.models import Models
 from serving.vocabulary.actions import (
@@ -336,20 +333,6 @@ def test_what_workers_cannot_do_ends_the_run_by_name(how: dict, monkeypatch: pyt
     wish = Run(0, 0, ((0, 0, 4),), True, 1, True, "prefill", **how)
     with pytest.raises(RuntimeError, match=r"no pass without KV and no micro-batch, and are asked for Run\("):
         run(Asks(wish), [(request(0, 0, 4), 2)])
-
-
-def test_probe_tells_what_is_there_and_what_is_missing(tmp_path: Path) -> None:
-    found = probe(tmp_path)
-    assert found["cpus"] >= 1 and found["memory_bytes"] > 1 << 20
-    assert found["torch"] is not None
-    assert found["rdma_devices"] == [] and any("RDMA" in sentence for sentence in found["missing"])
-    assert set(found["transports"]) == set(TRANSPORTS)
-    assert found["transports"]["shared_memory"] is None and found["transports"]["tcp"] is None
-    assert found["transport"] == "shared_memory"
-    (tmp_path / "mlx5_0").mkdir()
-    equipped = probe(tmp_path)
-    assert equipped["rdma_devices"] == ["mlx5_0"]
-    assert not any("RDMA" in sentence for sentence in equipped["missing"])
 
 
 def test_a_stopped_worker_holds_nobody_up() -> None:

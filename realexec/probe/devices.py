@@ -1,0 +1,101 @@
+"""GPUs, network and RDMA adapters, as the system lists them. No torch is needed."""
+
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+SYS: Final = Path("/sys")
+# A driver that hangs is as good as none.
+_PATIENCE_S: Final = 20.0
+_GPU_FIELDS: Final = ("index", "name", "memory.total", "driver_version", "pci.bus_id")
+MIB: Final = 1 << 20
+_GIGABIT: Final = 1000  # Mbit/s
+Ran = Callable[[Sequence[str]], str | None]
+
+
+def ran(words: Sequence[str]) -> str | None:
+    """What a program of the system prints; None where it is missing or fails."""
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=_PATIENCE_S, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout
+
+
+def gpus(run: Ran = ran) -> list[dict[str, Any]]:
+    """NVIDIA's GPUs by the driver's own word: ``index``, ``name``, ``memory_bytes``, ``driver``, ``bus``."""
+    told = run(["nvidia-smi", f"--query-gpu={','.join(_GPU_FIELDS)}", "--format=csv,noheader,nounits"])
+    found = []
+    for line in (told or "").splitlines():
+        parts = [part.strip() for part in line.split(",")]
+        if len(parts) == len(_GPU_FIELDS) and parts[0].isdecimal():
+            index, name, mib, driver, bus = parts
+            size = int(float(mib) * MIB) if mib.replace(".", "").isdecimal() else None
+            found.append(
+                {"index": int(index), "name": name, "memory_bytes": size, "driver": driver, "bus": bus}
+            )
+    return found
+
+
+def nvlinks(run: Ran = ran) -> list[dict[str, Any]]:
+    """Pairs of GPUs that NVLink joins: ``gpus`` and how many ``links``, from the driver's matrix."""
+    rows = [line.split() for line in (run(["nvidia-smi", "topo", "-m"]) or "").splitlines()]
+    rows = [row for row in rows if row and row[0].startswith("GPU") and row[0][3:].isdecimal()]
+    # The first line names the columns and begins with a GPU too; rows have a cell for each GPU behind it.
+    cells = {int(row[0][3:]): row[1:] for row in rows if len(row) > 1 and not row[1].startswith("GPU")}
+    found = []
+    for one, row in sorted(cells.items()):
+        for other, cell in enumerate(row[: len(cells)]):
+            if other > one and cell.startswith("NV") and cell[2:].isdecimal():
+                found.append({"gpus": [one, other], "links": int(cell[2:])})
+    return found
+
+
+def nics(sys_root: Path = SYS) -> list[dict[str, Any]]:
+    """Ethernet and InfiniBand adapters: ``name``, ``up``, ``gbps`` (None where it does not tell),
+    ``hardware`` (False: loopback, bridges and the like)."""
+    found = []
+    for folder in _folders(sys_root / "class" / "net"):
+        speed = _text(folder / "speed")
+        known = speed is not None and speed.isdecimal() and int(speed) > 0
+        found.append(
+            {
+                "name": folder.name,
+                "up": _text(folder / "operstate") == "up",
+                "gbps": int(speed) / _GIGABIT if known and speed is not None else None,
+                "hardware": (folder / "device").exists(),
+            }
+        )
+    return found
+
+
+def rdma(sys_root: Path = SYS) -> list[dict[str, Any]]:
+    """RDMA devices: ``name``, ``hardware`` (False: software over Ethernet), ``ports`` with what each is."""
+    found = []
+    for folder in _folders(sys_root / "class" / "infiniband"):
+        ports = [_port(port) for port in _folders(folder / "ports")]
+        found.append({"name": folder.name, "hardware": (folder / "device").exists(), "ports": ports})
+    return found
+
+
+def _port(folder: Path) -> Mapping[str, Any]:
+    state, rate = _text(folder / "state") or "", _text(folder / "rate") or ""
+    gbps = rate.partition(" ")[0]
+    return {
+        "port": int(folder.name) if folder.name.isdecimal() else 0,
+        "link": _text(folder / "link_layer"),
+        "active": state.endswith("ACTIVE"),  # 4: ACTIVE
+        "gbps": float(gbps) if gbps.replace(".", "", 1).isdecimal() else None,  # 100 Gb/sec (4X EDR)
+    }
+
+
+def _folders(folder: Path) -> list[Path]:
+    return sorted(folder.iterdir()) if folder.is_dir() else []
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="ascii", errors="replace").strip()
+    except OSError:  # some of these files cannot be read while an adapter is down
+        return None

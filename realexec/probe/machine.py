@@ -1,0 +1,105 @@
+"""All that is known of this machine, as one mapping that can be written as JSON, and for people."""
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from realexec.probe.devices import SYS, Ran, gpus, nics, nvlinks, ran, rdma
+from realexec.probe.memory import disk, memory
+from realexec.probe.missing import missing
+from realexec.probe.packages import cuda, packages
+from realexec.probe.ways import ways
+from realexec.transports import registry
+
+_GIGA: Final = 1e9
+
+
+def probe(sys_root: Path = SYS, run: Ran = ran, folder: Path | None = None) -> dict[str, Any]:
+    """Facts about this machine.
+
+    ``cpus``, ``memory``, ``disk`` (of ``folder``; None: where temporary files lie), ``gpus``, ``nvlinks``,
+    ``cuda`` (what torch sees), ``nics``, ``rdma``, ``packages``, ``transports`` (what keeps this machine from
+    each, or None), ``transport`` (by which workers of one host read each other's memory, unless a run says
+    another), ``ways`` (what is used for each path of bytes) and ``missing`` (sentences, empty when nothing
+    is). ``memory_bytes``, ``torch``, ``transformers``, ``cuda_devices`` and ``rdma_devices`` are the main
+    ones in short.
+    """
+    transports, sees, libraries = registry.missing(), cuda(), packages()
+    room, adapters = memory(), rdma(sys_root)
+    found: dict[str, Any] = {
+        "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "memory_bytes": room["total"],
+        "torch": libraries["torch"],
+        "transformers": libraries["transformers"],
+        "cuda_devices": sees["devices"],
+        "rdma_devices": [one["name"] for one in adapters],
+        "memory": room,
+        "disk": disk(Path(os.environ.get("TMPDIR", "/tmp")) if folder is None else folder),
+        "gpus": gpus(run),
+        "nvlinks": nvlinks(run),
+        "cuda": sees,
+        "nics": nics(sys_root),
+        "rdma": adapters,
+        "packages": libraries,
+        "transports": transports,
+        "transport": next((name for name, lack in transports.items() if lack is None), None),
+        "ways": ways(transports, bool(sees["devices"])),
+    }
+    return {**found, "missing": missing(found)}
+
+
+def lines_of(found: Mapping[str, Any]) -> Iterator[str]:
+    """For people."""
+    room, store = found["memory"], found["disk"]
+    yield f"{'processor':<18} {found['cpus']} cores for this process"
+    yield f"{'memory':<18} {_gb(room['total'])}, {_gb(room['available'])} free; arenas in {room['arenas']}"
+    yield f"{'shared memory':<18} {_gb(room['shared'])} in /dev/shm; {_locked(room['locked'])}"
+    rate = store["read_bytes_per_s"]
+    told = "rate not known" if rate is None else f"{rate / 1e6:,.0f} MB/s past the page cache"
+    yield f"{'disk':<18} {store['folder']}: {told}, {_gb(store['free_bytes'])} free"
+    for one in found["gpus"]:
+        label, size = f"GPU {one['index']}", _gb(one["memory_bytes"])
+        yield f"{label:<18} {one['name']}, {size}, driver {one['driver']}"
+    for one in found["nvlinks"]:
+        first, second = one["gpus"]
+        yield f"{'NVLink':<18} GPU {first} and GPU {second}: {one['links']} links"
+    yield f"{'torch sees':<18} {_devices(found['cuda'])}"
+    for one in found["nics"]:
+        if one["hardware"]:
+            speed = "of no known speed" if one["gbps"] is None else f"{one['gbps']:g} Gbit/s"
+            yield f"{'network':<18} {one['name']}: {'up' if one['up'] else 'down'}, {speed}"
+    for one in found["rdma"]:
+        yield f"{'RDMA':<18} {one['name']} ({'hardware' if one['hardware'] else 'software'}): {_ports(one)}"
+    for name, version in found["packages"].items():
+        yield f"{name:<18} {version or 'not installed'}"
+    for name, lack in found["transports"].items():
+        yield f"{'transport ' + name:<24} {lack or 'works here'}"
+    yield "What is used:"
+    for path, by in found["ways"].items():
+        yield f"  {path}: {by}"
+    yield "Missing:" if found["missing"] else "Nothing is missing."
+    for sentence in found["missing"]:
+        yield f"  {sentence}"
+
+
+def _gb(size_bytes: int | None) -> str:
+    return "?" if size_bytes is None else f"{size_bytes / _GIGA:,.1f} GB"
+
+
+def _locked(size_bytes: int | None) -> str:
+    return "any amount may be locked" if size_bytes is None else f"{size_bytes:,} bytes may be locked"
+
+
+def _devices(sees: Mapping[str, Any]) -> str:
+    build = "" if sees["build"] is None else f" (built for CUDA {sees['build']})"
+    return (", ".join(sees["devices"]) or "no GPU") + build
+
+
+def _ports(device: Mapping[str, Any]) -> str:
+    parts = [
+        f"port {port['port']} {port['link'] or 'of no known kind'} {'active' if port['active'] else 'down'}"
+        + ("" if port["gbps"] is None else f" {port['gbps']:g} Gbit/s")
+        for port in device["ports"]
+    ]
+    return ", ".join(parts) or "no ports"

@@ -1,0 +1,37 @@
+"""What will be used for each path of bytes, by what the machine has."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from realexec.transports.registry import ONE_HOST
+
+_HOW: Final = {
+    "shared_memory": "the reader copies out of the peer's arena",
+    "tcp": "a connection of its own; a thread of the peer sends",
+}
+_GPU: Final = "; between arena and GPU by copies of pinned pages"
+
+
+def ways(transports: Mapping[str, str | None], on_gpu: bool) -> dict[str, str]:
+    """For each path a sentence. ``transports``: what keeps the machine from each."""
+    have = [name for name, lack in transports.items() if lack is None]
+    near = _told(have)
+    far = _told([name for name in have if name not in ONE_HOST])
+    copied = _GPU if on_gpu else ""
+    return {
+        "parameters from a disk": f"files mapped, through the page cache{copied}",
+        "parameters from the host's memory": f"a second copy in the worker's arena{copied}",
+        "parameters from a peer of this host": f"{near}{copied}",
+        "parameters from a peer of another host": f"{far}{copied}",
+        "KV": f"as parameters from a peer{', at a boundary between two steps' if on_gpu else ''}",
+        "hidden states": "as parameters from a peer",
+    }
+
+
+def _told(names: list[str]) -> str:
+    """The first of them, and what may be asked for in its place."""
+    if not names:
+        return "no transport works here"
+    first, *others = names
+    text = f"{first} ({_HOW[first]})" if first in _HOW else first
+    return f"{text}; or transport={' or '.join(others)}" if others else text
