@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from experiments.commands.calibrate import calibrate
 from experiments.commands.flags import asked_for_json
+from experiments.commands.observe import observing_words, with_servers
 from experiments.commands.process import as_process, dispatch, tell, telling
+from experiments.config.http_config import HTTP
 from serving.vocabulary.errors import UserError
 
 if TYPE_CHECKING:
@@ -17,6 +19,8 @@ USAGE = """realexec: the policies of a simulation on real worker processes
 
   realexec run KEY=VALUE ... out=DIR    run a trace on CPU workers of this machine (run --help: every key)
   realexec run ... repeat=N out=DIR     the same N times, into DIR-1 to DIR-N: for servetwin compare SIM DIR-*
+  realexec run world=http http.servers=[http://HOST:PORT,...] ...  the same over vLLM or SGLang servers
+  realexec observe URL... KEY=VALUE ... out=DIR  send a trace to servers as they are, and record each request
   realexec calibrate KEY=VALUE ... out=DIR  measure this machine's workers: a profile for engine.profile=DIR
   realexec probe                        what this machine has, what of it is used, and what is missing
   realexec fetch-model smollm2 out=DIR  make a folder for model.checkpoint: a small trained model (93 MB)
@@ -48,7 +52,13 @@ def run(words: Sequence[str]) -> int:
     """
     return dispatch(
         words,
-        {"run": _run, "calibrate": calibrate, "probe": _probe, "fetch-model": _fetch_model},
+        {
+            "run": _run,
+            "observe": _observe,
+            "calibrate": calibrate,
+            "probe": _probe,
+            "fetch-model": _fetch_model,
+        },
         USAGE,
         "realexec",
     )
@@ -59,11 +69,15 @@ def _run(words: Sequence[str]) -> int:
 
     words, as_json = asked_for_json(words)
     times = [word for word in words if word.partition("=")[0] == REPEAT]
-    config = load_config([word for word in words if word not in times], "realexec")
+    config = load_config(with_servers([word for word in words if word not in times]), "realexec")
     if not times:
         return _run_once(config, as_json)
     outs = [f"{config.out}-{place}" for place in range(1, _repeats(times) + 1)]
     return max([_run_once(replace(config, out=out), as_json) for out in outs])
+
+
+def _observe(words: Sequence[str]) -> int:
+    return _run(observing_words(words))
 
 
 def _repeats(words: Sequence[str]) -> int:
@@ -80,14 +94,18 @@ def _run_once(config: "RunConfig", as_json: bool) -> int:
     from experiments.report.table import print_summary
     from experiments.results.result_folder import ResultFolder
     from experiments.run.progress import progress_bar
-    from experiments.run.real_run import real_run
+
+    if config.world == HTTP:
+        from experiments.run.http_run import http_run as real_run
+    else:
+        from experiments.run.real_run import real_run
 
     with ResultFolder(config.out, config.overwrite) as folder:
         with progress_bar("running for real") as on_progress:
             summary = real_run(config, folder.path, on_progress)
         target = folder.commit()
-    real = summary["real"]
-    lines = [f"worker {replica} was lost: {cause}" for replica, cause in real["workers_lost"]]
+    real, who = summary["real"], "server" if config.world == HTTP else "worker"
+    lines = [f"{who} {replica} was lost: {cause}" for replica, cause in real["workers_lost"]]
     lines.append(_token_line(real))
     if real["first_difference"] is not None:
         lines.append(f"first difference: {real['first_difference']}")
@@ -103,9 +121,12 @@ def _run_once(config: "RunConfig", as_json: bool) -> int:
 
 
 def _token_line(real: Mapping[str, Any]) -> str:
+    how, why = "checked against generate", "preemption"
+    if "servers" in real:
+        how, why = "asked for again", "a move or a loss"
     return (
-        f"tokens: {real['tokens_checked']} checked against generate, {real['tokens_different']} differ; "
-        f"{real['tokens_recomputed']} recomputed after preemption, {real['tokens_unchecked']} not checked"
+        f"tokens: {real['tokens_checked']} {how}, {real['tokens_different']} differ; "
+        f"{real['tokens_recomputed']} recomputed after {why}, {real['tokens_unchecked']} not checked"
     )
 
 

@@ -22,8 +22,10 @@ from experiments.build.pipeline_plans import stage_rows
 from experiments.build.shared_prefixes import shares_prefixes
 from experiments.build.stage_cut import decodes_in_stages, stage_count
 from experiments.build.stages import pipelines_of, stage_replicas
+from experiments.build.stock import stock_of
 from experiments.build.streams import seed_of
 from experiments.config.config import RunConfig
+from experiments.config.http_config import HTTP
 from experiments.config.pipeline_parallel import virtual_engines
 from experiments.policy.make import make_policy, policy_maker
 from hwmodels.rows import FIXED_PER_S
@@ -141,11 +143,12 @@ def controller_of(
             hand_over_rules(config),
             engine.max_num_batched_tokens,
             queue,
-            migration,
+            None if config.world == HTTP else migration,
             reports_ns,
             reports_at_step_ends(config, dispatcher),
             pipelines_of(config, estimates, hardware),
             order == "priority",
+            stock_of(config, migration),
         ),
         starts_of(config, replicas),
         elastic,

@@ -5,6 +5,7 @@ from typing import Any
 
 from experiments.compose.cache_pairs import check_cache_pair
 from experiments.compose.clusters import check_rates
+from experiments.compose.http_checks import check_servers
 from experiments.compose.migration_checks import check_migrations
 from experiments.compose.stage_checks import check_stages
 from experiments.compose.start_checks import check_instance_starts
@@ -20,6 +21,7 @@ from experiments.config.config import (
 )
 from experiments.config.data_parallel import check_data_parallel
 from experiments.config.faults_config import check_faults
+from experiments.config.http_config import WORKERS, check_world
 from experiments.config.instances_config import RESERVES, check_instances
 from experiments.config.models_config import check_models
 from experiments.config.pipeline_config import check_pipeline
@@ -57,6 +59,8 @@ def check(config: RunConfig) -> None:
     if config.transport not in (None, *TRANSPORTS):
         raise UserError(f"transport={config.transport} is unknown: write one of {', '.join(TRANSPORTS)}")
     check_workers(config.launcher, config.ray, config.device, config.transport)
+    check_world(config.world, config.http, config.metrics, config.log)
+    check_servers(config)
     _check_worker_model(config)
     _check_uncertainty(config)
     check_instances(config.system.instances, config.system.scaler.name, config.system.live.name)
@@ -139,7 +143,8 @@ def _check_engine(config: RunConfig) -> None:
 
 def _check_cluster(config: RunConfig) -> None:
     cluster, tp = config.cluster, config.model.tp
-    if config.kind == "realexec" and cluster.name != "local":
+    own = config.kind == "realexec" and config.world == WORKERS
+    if own and cluster.name != "local":
         raise UserError(
             f"cluster={cluster.name} cannot be run by realexec, whose workers are processes of this machine: "
             "write cluster=local and workers=N"
@@ -149,7 +154,7 @@ def _check_cluster(config: RunConfig) -> None:
             f"model.tp={tp} cannot be run by realexec, whose instances are one worker each: write model.tp=1"
         )
     for key in ("asynchronous", "prefix_caching"):
-        if config.kind == "realexec" and getattr(config.engine, key):
+        if own and getattr(config.engine, key):
             raise UserError(
                 f"engine.{key}=true cannot be run by realexec, whose workers do not have it: "
                 f"write engine.{key}=false or engine=own_workers"

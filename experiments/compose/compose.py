@@ -56,6 +56,9 @@ from serving.vocabulary.errors import UserError
 _FIXED_LEAVES: Final = frozenset({"name", "policy", "source"})
 _USAGE: Final = "engine.usage_context"
 _OWN_ENGINE: Final = Override("engine", "own_workers")
+_REAL_KEYS: Final = frozenset(
+    {"workers", "transport", "launcher", "ray", "device", "world", "http", "metrics", "log"}
+)
 _FIXED_KEYS: Final = frozenset({"kind", "cluster.gpu", "cluster.topology", "trace.synthetic"})
 
 
@@ -206,7 +209,8 @@ def _paths(tree: Tree, kind: Kind) -> dict[str, str]:
     """Every key that may be set, as the user writes it -> where it is in the tree."""
     paths = {key: key for key in leaves(RunConfig) if not _is_fixed(key)}
     if kind == "simulate":
-        for key in ("workers", "transport", "launcher", "ray.address", "device"):
+        real = [key for key in paths if key.partition(".")[0] in _REAL_KEYS]
+        for key in real:
             del paths[key]
     for group, policy in tree["system"].items():
         if isinstance(policy, dict):

@@ -11,6 +11,7 @@ import yaml
 from experiments.compose.checks import check
 from experiments.config.config import ANY_DRIVER, FLOAT32, STAY, RunConfig
 from experiments.config.faults_config import NO_FAULTS
+from experiments.config.http_config import NO_METRICS, NO_SERVERS, WORKERS
 from experiments.config.migration_config import LIVE
 from experiments.config.models_config import ONE
 from experiments.config.overrides import checked_value, echo, is_too_long, wanted_by
@@ -24,7 +25,15 @@ from experiments.config.workers_config import CPU, NO_RAY
 from experiments.policy.saved import check_policies
 from serving.vocabulary.errors import UserError
 
-_OF_WORKERS: Final = {"launcher": "local", "ray": dataclasses.asdict(NO_RAY), "device": CPU}
+_OF_WORKERS: Final = {
+    "launcher": "local",
+    "ray": dataclasses.asdict(NO_RAY),
+    "device": CPU,
+    "world": WORKERS,
+    "http": dataclasses.asdict(NO_SERVERS),
+    "metrics": dataclasses.asdict(NO_METRICS),
+    "log": None,
+}
 _SELDOM_POLICIES: Final = ("migration", "stages")
 _HEADER = "# The resolved configuration of a ServeTwin run: nothing is left to defaults.\n"
 

@@ -16,6 +16,7 @@ from experiments.compose.measured_links import KINDS
 from experiments.compose.resolved import read_resolved
 from experiments.config.config import FLOAT32, MEASURED, Kind, PolicyConfig, RunConfig
 from experiments.config.folder_kind import another_kind
+from experiments.config.http_config import NO_METRICS, NO_SERVERS, WORKERS
 from experiments.config.options import option_file, option_groups
 from experiments.config.overrides import Override, echo
 from experiments.config.trace_config import TraceConfig
@@ -73,7 +74,16 @@ def run_again(
 def twin_of(real: RunConfig) -> RunConfig:
     """The simulation of a run on real workers: a GPU per worker, and no tokens to compute."""
     model = dataclasses.replace(real.model, checkpoint=None, dtype=FLOAT32)
-    plain = {"transport": None, "launcher": "local", "ray": NO_RAY, "device": CPU}
+    plain = {
+        "transport": None,
+        "launcher": "local",
+        "ray": NO_RAY,
+        "device": CPU,
+        "world": WORKERS,
+        "http": NO_SERVERS,
+        "metrics": NO_METRICS,
+        "log": None,
+    }
     return dataclasses.replace(real, kind="simulate", workers=None, model=model, **plain)
 
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from experiments.config.faults_config import FaultsConfig
+from experiments.config.http_config import NO_METRICS, NO_SERVERS, WORKERS, HttpConfig, MetricsConfig
 from experiments.config.instances_config import InstancesConfig
 from experiments.config.migration_config import MigrationConfig
 from experiments.config.models_config import ModelsConfig
@@ -210,6 +211,8 @@ class RunConfig:
     ``transport``: by which real workers read each other's memory, of ``TRANSPORTS``; None: the first of them
     that the machine has. ``launcher``: who starts real workers, of ``LAUNCHERS``. ``device``: what they
     compute on: cpu, cuda, or cuda:N.
+    ``world``: of a real run, ``workers`` of this machine or ``http``, servers that run already. ``metrics``,
+    ``log``: what a real run tells while it lasts; ``log``: ``json``, a line for every decision.
     ``estimates``: what policies assume about speed: ``model`` (this run's own step times and links) or
     ``artefact`` (the constants that BlitzScale's authors ship). ``uncertainty``: ``on`` evaluates the run at
     the ends of its step times' error as well (``experiments.run.ends``), ``off`` does not.
@@ -239,3 +242,7 @@ class RunConfig:
     launcher: str = "local"
     ray: RayConfig = NO_RAY
     device: str = CPU
+    world: str = WORKERS
+    http: HttpConfig = NO_SERVERS
+    metrics: MetricsConfig = NO_METRICS
+    log: str | None = None

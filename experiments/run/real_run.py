@@ -2,39 +2,30 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import nativecore
 from experiments.build import build
-from experiments.build.data_plane import has_data_plane
 from experiments.build.fleet import fleet_of, launcher_of
 from experiments.build.hosted import hosted_models
 from experiments.compose.resolved import resolved_yaml
 from experiments.config.config import ModelConfig, RunConfig
 from experiments.config.workers_config import CPU
 from experiments.policy.watch import SPARING_PERIOD_S, PolicyWatch
-from experiments.results.elastic_summary import elastic_summary
-from experiments.results.hosted_summary import model_column, models_section
 from experiments.results.journal_file import NAME as JOURNAL_NAME
 from experiments.results.journal_file import JournalFile, header_fields
-from experiments.results.language_summary import language_section
-from experiments.results.metrics import RunMetrics, summarize
-from experiments.results.migration_summary import migration_summary
-from experiments.results.priorities import add_priorities
-from experiments.results.series_sink import SeriesSink, series_sink
-from experiments.results.stage_scaling_summary import stage_scaling_summary
-from experiments.run.simulate import Prepared, prepare, provenance
-from experiments.run.write_results import SERIES_NAME, write_config, write_parquet, write_results
+from experiments.results.metrics import RunMetrics
+from experiments.results.series_sink import series_sink
+from experiments.run.real_summary import RealRun, real_summary
+from experiments.run.simulate import prepare
+from experiments.run.telling import telling_of
+from experiments.run.write_results import write_config
 from hwmodels.catalogue import load_llm
 from realexec.report import Generation, RunReport
-from serving.controller import Controller
 from serving.vocabulary.errors import UserError
-from simcore.sim_report import SimReport
 
 # A check costs about as much as the run: it generates every token again. Longer runs check their first ones.
 MOST_TOKENS_CHECKED = 2000
@@ -67,6 +58,7 @@ def real_run(
         sink = series_sink(config.series.period_s, controller.engines, journal)
         fleet = fleet_of(config, controller, prepared.hardware, prepared.replicas)
         fleet = replace(fleet, models=several)
+        told = stack.enter_context(telling_of(config, controller, metrics, sink or journal))
         report = execute(
             controller,
             build.arrivals_of(config, prepared.workload),
@@ -74,8 +66,8 @@ def real_run(
             model=model,
             seed=config.seed,
             batch_size=config.engine.max_num_seqs,
-            recorder=metrics,
-            journal=sink or journal,
+            recorder=told.recorder,
+            journal=told.journal,
             on_progress=None if on_progress is None else lambda ended, _: on_progress(ended, total),
             fleet=fleet,
             launcher=launcher_of(config),
@@ -83,7 +75,9 @@ def real_run(
     rates = fleet.rates if report.one_host else {}
     moved = moved_section(report, rates) | {"transport": fleet.transport, "places": list(report.places)}
     real = {"policies": watch.section(), **moved}
-    return _summary(prepared, controller, metrics, report, folder, config_yaml, model, real, sink)
+    checked = _token_check(config, model, report)
+    found = RealRun(prepared, controller, metrics, report, config_yaml, checked, real, sink)
+    return real_summary(found, folder)
 
 
 def transformers_config(name: str) -> dict[str, Any]:
@@ -121,57 +115,6 @@ def models_of(config: RunConfig) -> dict[str, dict[str, Any]]:
         )
     how = {"dtype": config.model.dtype, "device": config.device}
     return {one.name: transformers_config(one.shape_name) | how for one in hosted}
-
-
-def _summary(
-    prepared: Prepared,
-    controller: Controller,
-    metrics: RunMetrics,
-    report: RunReport,
-    folder: Path,
-    config_yaml: str,
-    model: dict[str, Any],
-    real: dict[str, Any],
-    sink: SeriesSink | None,
-) -> dict[str, Any]:
-    config, workload = prepared.config, prepared.workload
-    columns = metrics.columns()
-    summary = summarize(
-        metrics, columns, workload.dropped, config.slo, config.cluster.gpus, len(prepared.replicas)
-    )
-    summary |= provenance(prepared)
-    add_priorities(summary, columns, workload)
-    if len(prepared.hardware_of_model) > 1:
-        summary |= models_section(config, prepared.hardware_of_model, workload, columns)
-        columns |= {"model": model_column(workload, columns["request"])}
-    if has_data_plane(config):
-        looks = SimReport(len(report.decide_ns), 0, array("q"))
-        summary |= elastic_summary(controller, prepared.replicas, summary, looks)
-        summary |= stage_scaling_summary(controller, prepared.replicas, summary, looks)
-        summary |= migration_summary(controller) | language_section(config, controller, summary)
-    summary["real"] = {
-        "workers": config.workers,
-        "wall_s": report.wall_s,
-        "start_s": report.start_s,
-        **_token_check(config, model, report),
-        "workers_lost": [list(lost) for lost in report.lost],
-        "cpu": {
-            "steps_s": report.cpu.steps_ns / 1e9,
-            "workers_s": report.cpu.workers_ns / 1e9,
-            "driver_s": report.cpu.driver_ns / 1e9,
-            "share_beside_steps": report.cpu.share_beside_steps,
-        },
-        "decide_us": {"mean": report.decide_ns_mean / 1e3, "p99": report.decide_ns_p99 / 1e3},
-        "arrival_lateness_ms_p99": report.lateness_ns_p99 / 1e6,
-        **real,
-        **nativecore.section(),
-    }
-    if sink is not None:
-        from experiments.results.series_table import series_of
-
-        write_parquet(folder / SERIES_NAME, series_of(sink, columns, summary["duration_s"]))
-    write_results(folder, summary, columns, config_yaml, metrics.unserved)
-    return summary
 
 
 def moved_section(report: RunReport, rates: Mapping[str, float]) -> dict[str, Any]:

@@ -1,0 +1,41 @@
+"""Which runs servers behind HTTP can serve: what contradicts that is refused, one sentence each."""
+
+from experiments.config.config import RunConfig
+from experiments.config.http_config import HTTP, servers_of
+from serving.vocabulary.errors import UserError
+
+
+def check_servers(config: RunConfig) -> None:
+    """Refuse what no server does. What one of them cannot is known when it was asked."""
+    if config.world != HTTP:
+        return
+    system = config.system
+    servers = len(servers_of(config.http))
+    gpus, each = config.cluster.gpus, config.model.tp * config.model.pp
+    if gpus != servers * each:
+        raise UserError(
+            f"http.servers has {servers} servers of {each} GPUs, and the cluster has {gpus}: write "
+            f"workers={servers * each} or a cluster of so many"
+        )
+    for what, holds in (
+        (f"system/scaler={system.scaler.name}", system.elastic),
+        (f"system/stages={system.stages.name}", system.in_stages),
+        ("system.instances.split=true", system.instances.split),
+        (f"system/live={system.live.name}", system.live.name != "none"),
+        (f"cluster.start={config.cluster.start}", config.cluster.start != "warm"),
+        (f"models={config.models.name}", config.models.name != "one"),
+    ):
+        if holds:
+            raise UserError(
+                f"{what} asks for actions that servers behind HTTP do not carry out, which are there with "
+                "one model each and stay: write world=workers, or a system without, such as system=vllm"
+            )
+    if system.migration.name != "none" and config.migration.mode != "recompute":
+        raise UserError(
+            f"migration.mode={config.migration.mode} copies KV, which servers behind HTTP do not: write "
+            "migration.mode=recompute, which aborts a request here and resumes it elsewhere"
+        )
+    if config.series.period_s is not None:
+        raise UserError(
+            "series.period_s reads engines of ours, and servers behind HTTP have their own: leave it out"
+        )

@@ -1,0 +1,81 @@
+"""Real runs over stock engines: where they are, and how they are asked."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from experiments.config.ranges import Range
+from serving.vocabulary.errors import UserError
+
+WORKERS: Final = "workers"
+HTTP: Final = "http"
+WORLDS: Final = (WORKERS, HTTP)
+ELSEWHERE: Final = "elsewhere"
+LOST: Final = (ELSEWHERE, "fail")
+LOGS: Final = ("json",)
+_POSITIVE: Final = Range(low=0, open_low=True)
+_RANGES: Final = {"report_ms": Range(low=0), "check_tokens": Range(low=0)}
+_TIMES: Final = ("scrape_ms", "timeout_s", "silence_s")
+
+
+@dataclass(frozen=True, slots=True)
+class HttpConfig:
+    """``servers``: their addresses, ``[http://HOST:PORT,...]``. ``model``: as they call it; None: the first
+    that the servers name. ``lost``: what a lost server had goes on ``elsewhere``, or is to ``fail``.
+    ``report_ms``: between two reports of tokens, but for first and last ones; ``scrape_ms``: between two
+    looks at a server's metrics; ``timeout_s``: in which it answers those; ``silence_s``: in which its streams
+    bring a token. ``check_tokens``: so many are asked for again after the run, and compared.
+    """
+
+    servers: str | None
+    model: str | None
+    lost: str
+    report_ms: float
+    scrape_ms: float
+    timeout_s: float
+    silence_s: float
+    check_tokens: int
+
+
+NO_SERVERS: Final = HttpConfig(None, None, ELSEWHERE, 50.0, 250.0, 10.0, 300.0, 2000)
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsConfig:
+    """``port``: of 127.0.0.1, where the run's metrics are while it lasts; 0: any free one; None: nowhere."""
+
+    port: int | None
+
+
+NO_METRICS: Final = MetricsConfig(None)
+
+
+def servers_of(one: HttpConfig) -> list[str]:
+    """Their addresses."""
+    return servers_of_text(one.servers or "")
+
+
+def servers_of_text(text: str) -> list[str]:
+    """As ``http.servers`` has them."""
+    words = text.strip("[]").split(",")
+    return [word.strip().strip("'\"") for word in words if word.strip()]
+
+
+def check_world(world: str, one: HttpConfig, metrics: MetricsConfig, log: str | None) -> None:
+    """Refuse words that are none of the choices, numbers out of range, and what does not fit together."""
+    if world not in WORLDS:
+        raise UserError(f"world={world} is unknown: write one of {', '.join(WORLDS)}")
+    if one.lost not in LOST:
+        raise UserError(f"http.lost={one.lost} is unknown: write one of {', '.join(LOST)}")
+    if log is not None and log not in LOGS:
+        raise UserError(f"log={log} is unknown: write log={LOGS[0]} or leave it out")
+    if metrics.port is not None and not 0 <= metrics.port < 1 << 16:
+        raise UserError(f"metrics.port={metrics.port} is out of range: write a number from 0 to 65535")
+    for key, wanted in {**_RANGES, **dict.fromkeys(_TIMES, _POSITIVE)}.items():
+        if (value := getattr(one, key)) not in wanted:
+            raise UserError(f"http.{key}={value} is out of range: write a number {wanted}")
+    if world == HTTP and not servers_of(one):
+        raise UserError("http.servers is missing: write http.servers=[http://HOST:PORT,...]")
+    if world == WORKERS and one.servers is not None:
+        raise UserError(
+            f"http.servers={one.servers} does nothing with world=workers: write world=http, or leave it out"
+        )

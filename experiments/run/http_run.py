@@ -1,0 +1,131 @@
+"""realexec run world=http: the same controller over servers that run already, and the same result folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from experiments.build import build
+from experiments.compose.resolved import resolved_yaml
+from experiments.config.config import RunConfig
+from experiments.config.http_config import servers_of
+from experiments.policy.watch import SPARING_PERIOD_S, PolicyWatch
+from experiments.results.journal_file import NAME as JOURNAL_NAME
+from experiments.results.journal_file import JournalFile, header_fields
+from experiments.results.metrics import RunMetrics
+from experiments.run.real_summary import RealRun, real_summary
+from experiments.run.simulate import prepare
+from experiments.run.telling import telling_of
+from experiments.run.write_results import write_config
+from hwmodels.catalogue import load_llm
+from realexec.http.capabilities import carries_out
+from realexec.http.driver import HttpReport, execute, probe_all, resumes
+from realexec.http.probe import Server
+from realexec.http.verify import Refused, TokenCheck, ask_again, chosen
+from realexec.http.world import Times
+from serving.vocabulary.errors import UserError
+
+# A token that is asked for again takes no longer than this.
+_S_PER_TOKEN = 1.0
+
+
+def http_run(
+    config: RunConfig, folder: Path, on_progress: Callable[[int, int], None] | None = None
+) -> dict[str, Any]:
+    """Run, check tokens, write every file into ``folder``, and return the summary."""
+    servers = probe_all(servers_of(config.http), config.http.model)
+    _check_moves(config, servers)
+    config = as_found(config, servers)
+    prepared = prepare(config)
+    config_yaml = resolved_yaml(config)
+    write_config(folder, config_yaml)
+    metrics, total, one = RunMetrics(), len(prepared.workload), config.http
+    with ExitStack() as stack:
+        journal = None
+        if config.journal:
+            able = carries_out(resumes(servers))
+            header = header_fields("real", config.seed, config_yaml, prepared.estimates, able)
+            header |= {"start": prepared.start, "servers": [server.facts() for server in servers]}
+            journal = stack.enter_context(JournalFile(folder / JOURNAL_NAME, header, at_once=True))
+        watch = stack.enter_context(PolicyWatch(period_s=SPARING_PERIOD_S))
+        controller = build.controller_of(
+            config, prepared.hardware_of_model, prepared.replicas, prepared.estimates
+        )
+        told = stack.enter_context(telling_of(config, controller, metrics, journal))
+        report = execute(
+            controller,
+            build.arrivals_of(config, prepared.workload),
+            servers,
+            load_llm(config.model.name).vocab,
+            config.seed,
+            told.recorder,
+            told.journal,
+            None if on_progress is None else lambda ended, _: on_progress(ended, total),
+            Times(one.report_ms / 1e3, one.scrape_ms / 1e3, one.timeout_s, one.silence_s),
+            bool(getattr(controller.elastic, "has_rounds", False)),
+        )
+    real = {
+        "policies": watch.section(),
+        "servers": [server.facts() for server in servers],
+        "moved": report.counts.moved,
+        "resumed": report.counts.resumed,
+        "short_answers": report.counts.short,
+        "looks_at_metrics": report.counts.observed,
+    }
+    checked = _checked(config, servers, report)
+    found = RealRun(prepared, controller, metrics, report.run, config_yaml, checked, real)
+    return real_summary(found, folder)
+
+
+def as_found(config: RunConfig, servers: Sequence[Server]) -> RunConfig:
+    """The engine as the servers told of themselves: the smallest memory and context of all."""
+    engine = config.engine
+    tokens = [one.kv_tokens for one in servers if one.kv_tokens]
+    blocks = [one.block_tokens for one in servers if one.block_tokens]
+    contexts = [one.max_model_len for one in servers if one.max_model_len]
+    if len(tokens) == len(servers) and len(blocks) == len(servers):
+        engine = replace(engine, kv_tokens=min(tokens), block_tokens=max(blocks), watermark=0.0)
+        engine = replace(engine, reserved_blocks=0)
+    longest = load_llm(config.model.name).max_context_tokens
+    if contexts:
+        engine = replace(engine, max_model_len=min(*contexts, longest))
+    return replace(config, engine=engine)
+
+
+def _check_moves(config: RunConfig, servers: Sequence[Server]) -> None:
+    """Refuse a policy that moves requests where a server cannot resume one."""
+    if config.system.migration.name == "none":
+        return
+    for one in servers:
+        if not one.token_ids or not one.aborts:
+            what = "gives no token ids back" if not one.token_ids else "was not seen to abort a request"
+            raise UserError(
+                f"system/migration={config.system.migration.name} moves running requests, and the server at "
+                f"{one.address} {what}: write system/migration=none"
+            )
+
+
+def _checked(config: RunConfig, servers: Sequence[Server], report: HttpReport) -> dict[str, Any]:
+    """Tokens asked for again at servers that are left."""
+    lost = {replica for replica, _ in report.run.lost}
+    left = [one for replica, one in enumerate(servers) if replica not in lost]
+    generations = report.run.generations.values()
+    wanted = chosen(generations, config.http.check_tokens) if left else []
+    longest = max([len(one.tokens) for one in wanted], default=0)
+    check, why = TokenCheck(), None
+    try:
+        check = ask_again(left, wanted, config.http.timeout_s + longest * _S_PER_TOKEN) if wanted else check
+    except (OSError, Refused) as error:
+        why = f"the tokens could not be asked for again: {error or type(error).__name__}"
+    everything = sum(len(one.tokens) for one in generations)
+    return {
+        "tokens_checked": check.checked,
+        "tokens_different": check.different,
+        "tokens_recomputed": check.resumed,
+        "recomputed_different": check.resumed_different,
+        "tokens_unchecked": everything - check.checked - check.resumed,
+        "first_difference": check.first_difference or why,
+    }

@@ -1,0 +1,64 @@
+"""Requests asked for once more, alone and undisturbed: has moving or resuming them changed a token?"""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from realexec.http.dialects import UNKNOWN_TOKEN, Wish
+from realexec.http.probe import Server
+from realexec.http.stream import Refused, tokens_of
+from realexec.report import Generation
+
+
+@dataclass(frozen=True, slots=True)
+class TokenCheck:
+    """``different``: of ``checked`` tokens that came without a move; the other two: of those after one."""
+
+    checked: int = 0
+    different: int = 0
+    resumed: int = 0
+    resumed_different: int = 0
+    first_difference: str | None = None
+
+
+def chosen(generations: Iterable[Generation], tokens: int) -> list[Generation]:
+    """Requests that were resumed first, then others by id, until there are so many tokens."""
+    found, left = list[Generation](), tokens
+    known = [one for one in generations if UNKNOWN_TOKEN not in one.tokens]
+    for one in sorted(known, key=lambda one: (one.exact_tokens >= len(one.tokens), one.request)):
+        if left <= 0:
+            break
+        left -= len(one.tokens)
+        found.append(one)
+    return found
+
+
+def ask_again(servers: Sequence[Server], generations: Sequence[Generation], timeout_s: float) -> TokenCheck:
+    """One request after the other, in turn at the servers. Raises OSError, or Refused."""
+    return asyncio.run(_ask_again(servers, generations, timeout_s))
+
+
+async def _ask_again(
+    servers: Sequence[Server], generations: Sequence[Generation], timeout_s: float
+) -> TokenCheck:
+    counts, first = [0, 0, 0, 0], ""
+    for place, one in enumerate(generations):
+        server = servers[place % len(servers)]
+        wish = Wish(server.model, one.prompt, len(one.tokens), f"servetwin-again-{one.request}")
+        found = list[int]()
+        async with asyncio.timeout(timeout_s):
+            async for chunk in tokens_of(server.address, server.dialect, wish, server.key):
+                found += chunk.tokens
+        exact = min(one.exact_tokens, len(one.tokens))
+        wrong = [at for at, token in enumerate(one.tokens) if found[at : at + 1] != [token]]
+        counts[0] += exact
+        counts[1] += sum(at < exact for at in wrong)
+        counts[2] += len(one.tokens) - exact
+        counts[3] += sum(at >= exact for at in wrong)
+        if wrong and not first:
+            first = f"request {one.request}, token {wrong[0]}, at {server.address}"
+    checked, different, resumed, resumed_different = counts
+    return TokenCheck(checked, different, resumed, resumed_different, first or None)
+
+
+__all__ = ["Refused", "TokenCheck", "ask_again", "chosen"]

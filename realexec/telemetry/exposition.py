@@ -1,0 +1,98 @@
+"""The counters of a run as Prometheus text, under the names that vLLM gives the same numbers."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from realexec.telemetry.counters import Counters, Histogram
+from serving.vocabulary.units import NS_PER_S
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Of one replica now. ``used``: share of its KV memory."""
+
+    running: int
+    waiting: int
+    used: float
+
+
+Standings = Callable[[], Mapping[int, Standing]]
+
+
+def exposition(counters: Counters, standings: Standings) -> str:
+    """All of it. ``engine`` is the replica's number."""
+    now, lines = standings(), list[str]()
+    with counters.lock:
+        model = f'model_name="{_escaped(counters.model)}"'
+        of = {f'engine="{number}",{model}': one for number, one in sorted(now.items())}
+        lines += _family(
+            "vllm:num_requests_running", "gauge", "Requests that decode or compute prompts.",
+            {labels: one.running for labels, one in of.items()},
+        )  # fmt: skip
+        lines += _family(
+            "vllm:num_requests_waiting", "gauge", "Requests that wait at a replica.",
+            {labels: one.waiting for labels, one in of.items()},
+        )  # fmt: skip
+        lines += _family(
+            "vllm:kv_cache_usage_perc", "gauge", "KV memory in use; 1 is all of it.",
+            {labels: one.used for labels, one in of.items()},
+        )  # fmt: skip
+        each = {f'engine="{number}",{model}': one for number, one in sorted(counters.of.items())}
+        lines += _family(
+            "vllm:num_preemptions_total", "counter", "Requests taken out of a batch.",
+            {labels: one.preempted for labels, one in each.items()},
+        )  # fmt: skip
+        lines += _family(
+            "servetwin:assigned_total", "counter", "Requests given to a replica.",
+            {labels: one.assigned for labels, one in each.items()},
+        )  # fmt: skip
+        lines += _family(
+            "servetwin:replica_lost", "gauge", "1 for a replica that was lost.",
+            {labels: int(one.lost) for labels, one in each.items()},
+        )  # fmt: skip
+        told = {labels: one.observed for labels, one in each.items() if one.observed is not None}
+        lines += _family(
+            "servetwin:observed_age_seconds", "gauge", "How old the last look at a server's metrics is.",
+            {labels: (counters.now_ns - one.as_of_ns) / NS_PER_S for labels, one in told.items()},
+        )  # fmt: skip
+        for name, what, value in (
+            ("vllm:prompt_tokens_total", "Prompt tokens of finished requests.", counters.prompt_tokens),
+            ("vllm:generation_tokens_total", "Tokens of finished requests.", counters.generated_tokens),
+            ("servetwin:arrived_total", "Requests that arrived.", counters.arrived),
+            ("servetwin:rejected_total", "Requests that were turned away.", counters.rejected),
+            ("servetwin:failed_total", "Requests that ended without an answer.", counters.failed),
+            ("servetwin:migrations_total", "Running requests that went elsewhere.", counters.moved),
+            ("servetwin:events_total", "Facts that the controller was told.", counters.events),
+        ):
+            lines += _family(name, "counter", what, {model: value})
+        success = {f'finished_reason="length",{model}': counters.finished}
+        lines += _family("vllm:request_success_total", "counter", "Requests that finished.", success)
+        for name, what, histogram in (
+            ("vllm:time_to_first_token_seconds", "From arrival to the first token.", counters.ttft),
+            ("vllm:inter_token_latency_seconds", "Between two tokens of a request.", counters.itl),
+            ("vllm:e2e_request_latency_seconds", "From arrival to the last token.", counters.e2e),
+        ):
+            lines += _histogram(name, what, model, histogram)
+    return "\n".join([*lines, ""])
+
+
+def _family(name: str, kind: str, what: str, values: Mapping[str, float]) -> Iterable[str]:
+    yield f"# HELP {name} {what}"
+    yield f"# TYPE {name} {kind}"
+    for labels, value in values.items():
+        yield f"{name}{{{labels}}} {value}"
+
+
+def _histogram(name: str, what: str, labels: str, one: Histogram) -> Iterable[str]:
+    yield f"# HELP {name} {what}"
+    yield f"# TYPE {name} histogram"
+    counts, below = one.counts or [0] * (len(one.limits) + 1), 0
+    for limit, count in zip([*map(str, one.limits), "+Inf"], counts, strict=True):
+        below += count
+        yield f'{name}_bucket{{{labels},le="{limit}"}} {below}'
+    yield f"{name}_sum{{{labels}}} {one.total}"
+    yield f"{name}_count{{{labels}}} {below}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -1,0 +1,217 @@
+"""realexec run world=http and realexec observe on made-up servers: files, replay, refusals, metrics, logs."""
+
+import json
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from http.client import HTTPConnection
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from experiments import cli, realexec_cli
+from realexec.http.metrics_text import samples_of, values
+from realexec.prompts import prompt_ids
+from tests.worlds.fake_openai import MODEL, FakeServer, Settings
+
+ROOT = Path(__file__).resolve().parents[2]
+WORDS = ("trace.limit=12", "trace.rate_scale=8", "trace.tokens_scale=0.05")
+Captured = pytest.CaptureFixture[str]
+
+
+def world(*servers: FakeServer) -> list[str]:
+    return ["world=http", f"http.servers=[{','.join(one.url for one in servers)}]"]
+
+
+def summary_of(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    return found
+
+
+def two(stack: ExitStack, **settings: Any) -> tuple[FakeServer, FakeServer]:
+    one = Settings(**{"step_s": 0.004} | settings)
+    return stack.enter_context(FakeServer(one)), stack.enter_context(FakeServer(one))
+
+
+def test_a_run_over_servers_leaves_the_folder_of_any_run_and_replays(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        servers = two(stack)
+        moving = ["system/dispatch=freeness", "system.dispatch.rule=paper", "system/migration=least_loaded"]
+        words = [*world(*servers), *moving, "migration.mode=recompute", "journal=true", *WORDS]
+        assert realexec_cli.run(["run", *words, f"out={tmp_path / 'run'}"]) == 0
+    summary = summary_of(tmp_path / "run")
+    real = summary["real"]
+    assert summary["requests"]["finished"] == 12 and real["moved"] >= 1
+    assert real["tokens_different"] == 0 == real["recomputed_different"] == real["tokens_unchecked"]
+    assert real["tokens_recomputed"] > 0 and [one["kind"] for one in real["servers"]] == ["vllm", "vllm"]
+    assert cli.run(["replay", str(tmp_path / "run")]) == 0
+    assert {one.name for one in (tmp_path / "run").iterdir()} >= {"requests.parquet", "report.html"}
+    assert cli.run(["story", str(tmp_path / "run"), "request=3"]) == 0
+    again = [f"config={tmp_path / 'run'}", "driver.carries_out=http", f"out={tmp_path / 'sim'}"]
+    assert cli.run(["simulate", *again]) == 0, "its twin is simulated under the same mask"
+
+
+def test_what_servers_cannot_do_is_refused_before_anything_runs(tmp_path: Path, capsys: Captured) -> None:
+    with FakeServer() as server, FakeServer(Settings("openai")) as plain:
+        moves = "system/migration=least_loaded"
+        for words, told in (
+            ((*world(server), "system=blitzscale"), "asks for actions that servers behind HTTP do not"),
+            ((*world(server), moves), "migration.mode=live copies KV"),
+            ((*world(plain), moves, "migration.mode=recompute"), "gives no token ids back"),
+            ((*world(server), "workers=3"), "has 1 servers of 1 GPUs, and the cluster has 3"),
+            ((*world(server), "http.model=other"), "serves fake, not other"),
+            ((*world(server), "http.lost=never"), "http.lost=never is unknown"),
+            (("world=http",), "http.servers is missing"),
+            (("http.servers=[http://x:1]",), "does nothing with world=workers"),
+            (("world=moon",), "world=moon is unknown"),
+            (("metrics.port=99999",), "metrics.port=99999 is out of range"),
+        ):
+            assert realexec_cli.run(["run", *words, f"out={tmp_path / 'run'}"]) == 2
+            error = capsys.readouterr().err
+            assert told in error and error.count("\n") == 1, error
+        assert not (tmp_path / "run").exists() and len(server.jobs) <= 8
+
+
+def test_requests_that_fail_with_their_server_are_said(tmp_path: Path, capsys: Captured) -> None:
+    with ExitStack() as stack:
+        servers = two(stack, step_s=0.02)
+        killer = threading.Thread(target=_kill_when_busy, args=(servers[0],))
+        killer.start()
+        words = [*world(*servers), "http.lost=fail", "http.scrape_ms=20", *WORDS]
+        status = realexec_cli.run(["run", *words, f"out={tmp_path / 'run'}"])
+        killer.join()
+    summary = summary_of(tmp_path / "run")
+    assert status == realexec_cli.WORKER_DIED and summary["requests"]["failed"] >= 1
+    assert "server 0 was lost" in capsys.readouterr().out
+
+
+def _kill_when_busy(server: FakeServer) -> None:
+    """In the middle of streams of the run, not of those that ask what the server can do."""
+    until = time.monotonic() + 30
+    while time.monotonic() < until:
+        if any(len(one.prompt) != 8 and len(one.sent) > 1 and not one.ended for one in server.jobs):
+            return server.die()
+        time.sleep(0.005)
+    return None
+
+
+def test_metrics_of_a_run_can_be_scraped_while_it_lasts(tmp_path: Path, capsys: Captured) -> None:
+    texts: list[str] = []
+    with ExitStack() as stack:
+        servers = two(stack, step_s=0.02)
+        words = [*world(*servers), "metrics.port=0", "http.scrape_ms=20", "log=json", *WORDS]
+        done = threading.Event()
+        scraper = threading.Thread(target=_scrape, args=(capsys, done, texts))
+        scraper.start()
+        try:
+            assert realexec_cli.run(["run", *words, f"out={tmp_path / 'run'}"]) == 0
+        finally:
+            done.set()
+            scraper.join()
+    *logs, last = texts
+    rows = samples_of(last)
+    assert {one.labels.get("engine") for one in rows if one.name == "vllm:num_requests_running"} == {"0", "1"}
+    assert sum(values(rows, "servetwin:assigned_total")) >= 1 and values(rows, "vllm:kv_cache_usage_perc")
+    (counted,), (inf,) = (
+        values(rows, "vllm:time_to_first_token_seconds_count"),
+        [
+            one.value
+            for one in rows
+            if one.name.endswith("token_seconds_bucket") and one.labels["le"] == "+Inf"
+        ],
+    )
+    assert counted == inf
+    lines = [json.loads(line) for line in "".join(logs).splitlines() if line.startswith("{")]
+    assert {"Arrived", "Assign", "Finished"} <= {one["event"] for one in lines}
+    assert all(one["reason"] for one in lines if one["event"] == "Assign")
+
+
+def _scrape(capsys: Captured, done: threading.Event, texts: list[str]) -> None:
+    """What is written to stderr, and at last the metrics as they were when requests ran."""
+    last, port = "", None
+    while not done.wait(0.03):
+        texts.append(capsys.readouterr().err)
+        found = re.search(r"metrics at http://127\.0\.0\.1:(\d+)/metrics", texts[-1])
+        port = port or (found and int(found[1]))
+        if port:
+            try:
+                connection = HTTPConnection("127.0.0.1", port, timeout=5)
+                connection.request("GET", "/metrics")
+                last = connection.getresponse().read().decode()
+            except OSError:
+                continue
+    texts += [capsys.readouterr().err, last]
+
+
+def test_observe_measures_what_another_client_measures(tmp_path: Path) -> None:
+    """The same requests at the same times by threads and http.client: equal means within a few steps.
+
+    Both are tried again where something else kept the machine busy.
+    """
+    step_s, far = 0.02, list[Any]()
+    with served(f"step_s={step_s}", "max_num_seqs=64") as url:
+        for _ in range(4):
+            words = [url, *WORDS, f"out={tmp_path / 'observed'}", "overwrite=true", "http.check_tokens=0"]
+            assert realexec_cli.run(["observe", *words]) == 0
+            rows = pd.read_parquet(tmp_path / "observed" / "requests.parquet")
+            others = independent_client(url, rows)
+            assert [one["tokens"] for one in others] == rows.output_tokens.tolist()
+            ours = {
+                "ttft": mean((rows.first_token_ns - rows.arrival_ns) / 1e9),
+                "e2e": mean((rows.finish_ns - rows.arrival_ns) / 1e9),
+            }
+            theirs = {name: mean(one[name] for one in others) for name in ours}
+            if all(abs(value - theirs[name]) < 2 * step_s for name, value in ours.items()):
+                return
+            far.append((ours, theirs))
+    raise AssertionError(far)
+
+
+@contextmanager
+def served(*words: str) -> Iterator[str]:
+    """A made-up server in a process of its own."""
+    command = [sys.executable, "-m", "tests.worlds.fake_openai", *words]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield process.stdout.readline().strip()
+        finally:
+            process.kill()
+
+
+def independent_client(url: str, rows: pd.DataFrame) -> list[dict[str, float]]:
+    """A thread for each request; its clock starts when the request is due."""
+    found: list[dict[str, float]] = [{} for _ in range(len(rows))]
+    start = time.perf_counter()
+    threads = [
+        threading.Thread(target=_one, args=(url, found[place], start, row))
+        for place, row in enumerate(rows.itertuples())
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return found
+
+
+def _one(url: str, into: dict[str, float], start: float, row: Any) -> None:
+    due = start + row.arrival_ns / 1e9
+    prompt = list(prompt_ids(0, int(row.request), int(row.prompt_tokens), 512))
+    wish = {"model": MODEL, "prompt": prompt, "max_tokens": int(row.output_tokens), "stream": True}
+    time.sleep(max(0.0, due - time.perf_counter()))
+    connection = HTTPConnection("127.0.0.1", int(url.rpartition(":")[2]), timeout=60)
+    connection.request("POST", "/v1/completions", json.dumps(wish), {"Content-Type": "application/json"})
+    answer, tokens = connection.getresponse(), 0
+    for line in answer:
+        if line.startswith(b'data: {"object"'):
+            tokens += 1
+            into.setdefault("ttft", time.perf_counter() - due)
+            into["e2e"] = time.perf_counter() - due
+    into["tokens"] = tokens
