@@ -221,6 +221,11 @@ class Moves:
         """Whether a transfer is on the wire for one of them."""
         return transfer in self._of_transfer
 
+    def ends(self, transfer: int) -> tuple[int, int]:
+        """Source and target of the move that a transfer on the wire is of."""
+        move = self._of_transfer[transfer]
+        return move.source, move.target
+
     def unsent(self, source: Engine) -> Sequence[Progress]:
         """Requests that wait at a source that sends nothing and are in no move."""
         if not self.staying:

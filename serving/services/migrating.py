@@ -130,6 +130,11 @@ class Migrating:
         self._look_at((one.source, one.destination))
         self._rouse(actions)
 
+    def _with(self, replica: int) -> Iterable[int]:
+        """It, and the other end of its migration."""
+        one = self.migrations.of_replica.get(replica)
+        return (replica,) if one is None else (one.source, one.destination)
+
     def _look_at(self, replicas: Iterable[int]) -> None:
         """Requests have come there, or left, or may begin now: that is reported."""
         reports = self.inner.fleet.reports
@@ -147,27 +152,30 @@ class Migrating:
     def sent(self, event: Sent, actions: list[Action]) -> int | None:
         """KV of a migration has come, or first layers' KV."""
         if event.transfer in self.migrations.moves:
-            self._settle(self.inner.fleet.members)
+            ends = self.migrations.moves.ends(event.transfer)
+            self._settle(ends)
             source = self.migrations.sent(event, actions)
-            self._look_at(self.inner.fleet.members)
+            self._look_at(ends)
             self._rouse(actions)
             return source
         return self.inner.sent(event, actions)
 
     def leave(self, replica: int, actions: list[Action]) -> None:
         """It takes nothing new: what comes to it stays where it is, what leaves it goes on leaving."""
-        self._settle(self.inner.fleet.members)
+        ends = self._with(replica)
+        self._settle(ends)
         self.migrations.left(replica, actions)
         self.inner.leave(replica, actions)
-        self._look_at(self.inner.fleet.members)
+        self._look_at(ends)
         self._rouse(actions)
 
     def lose(self, engine: Engine, cause: str, actions: list[Action]) -> list[int]:
         """An instance is gone."""
-        self._settle(self.inner.fleet.members)
+        ends = self._with(engine.id)
+        self._settle(ends)
         self.migrations.lost(engine.id, actions)
         failed = self.inner.lose(engine, cause, actions)
-        self._look_at(self.inner.fleet.members)
+        self._look_at(ends)
         self._rouse(actions)
         return failed
 
