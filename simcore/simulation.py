@@ -46,6 +46,7 @@ from simcore.faults.fault_timers import FaultTimers
 from simcore.faults.losses import Losses
 from simcore.faults.plan import FaultPlan
 from simcore.lockstep.groups import GroupPlan, LockstepGroups
+from simcore.paces import Paces
 from simcore.pipeline.pipelines import PipelinePlan, Pipelines
 from simcore.replica.lifetime import Lifetime
 from simcore.replica.machine import Machine
@@ -109,6 +110,7 @@ class Simulation:
         self._steps_since = StepsSince(self._machines)
         self._counts = step_counts_of(controller, self._steps_since, journal is not None)
         self._timers: dict[int, Timer] = {}  # of the machines
+        self._paces = Paces(self._machines, self._timers)
         self._data_plane = data_plane
         world = self._env, self._machines, self._timers, data_plane, self._handle, self._lives, recorder
         self._stages = None if stages is None else StagePasses(stages, *world)
@@ -241,8 +243,9 @@ class Simulation:
         self._await_next_arrival(now_ns)
 
     def _handle(self, now_ns: int, event: Fact) -> None:
-        self._events += 1
-        moved = False
+        self._events, moved = self._events + 1, False
+        if self._paces.under_way and type(event) is Sent:
+            self._paces.ended(now_ns, event, event.transfer)
         actions = self._decide(now_ns, event)
         if self._journal is not None:
             if self._counts is None:
@@ -266,6 +269,8 @@ class Simulation:
                 assert self._data_plane is not None, "nothing can be moved in this world"
                 self._data_plane.send(now_ns, action)
                 moved = True
+                if action.slowdown_ppm:
+                    self._paces.begun(now_ns, event, action)
             elif type(action) is JoinBatch:
                 machine = self._machines[action.replica]
                 if machine.join_batch(now_ns, action.requests):
@@ -279,14 +284,14 @@ class Simulation:
             elif type(action) is Preempt:
                 self.pipelines.preempt(action)
             elif type(action) in _MOVES:
-                self._move(now_ns, action)
+                self._move(now_ns, event, action)
                 moved = True
             else:
                 self._carry_out_other(now_ns, action)
         if moved and not self._collecting:  # else it is asked when all is handled
             self._await_data(now_ns)
 
-    def _move(self, now_ns: int, action: Action) -> None:
+    def _move(self, now_ns: int, event: Fact, action: Action) -> None:
         data_plane = self._data_plane
         assert data_plane is not None, "nothing can be moved in this world"
         data_plane.carry_out(now_ns, action)
@@ -296,6 +301,8 @@ class Simulation:
             self._cold.place(action)
         elif type(action) is Load:
             self._cold.load(action)
+        elif type(action) is StopSend:
+            self._paces.ended(now_ns, event, action.transfer)
 
     def _carry_out_other(self, now_ns: int, action: Action) -> None:
         if type(action) is Detach:

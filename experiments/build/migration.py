@@ -17,6 +17,7 @@ from serving.vocabulary.estimates import Estimates
 from serving.vocabulary.replica import Replica
 
 NS_PER_MS = 1_000_000
+_MILLION = 1_000_000
 
 
 def migration_of(
@@ -37,6 +38,7 @@ def migration_of(
             model.shape.kv_bytes_per_token,
             config.engine.max_num_seqs,
             one.into_loading,
+            0 if config.kind == "realexec" else round(one.slowdown * _MILLION),
         )
         for model in hosted_models(config)
     }

@@ -67,8 +67,10 @@ def resolved_yaml(config: RunConfig) -> str:
         del data["driver"]
     if config.migration == LIVE:
         del data["migration"]
-    elif not config.migration.into_loading:
-        del data["migration"]["into_loading"]
+    else:
+        for key in ("into_loading", "slowdown"):
+            if getattr(config.migration, key) == getattr(LIVE, key):
+                del data["migration"][key]
     if config.pipeline == PLAIN:
         del data["pipeline"]
     for group in _SELDOM_POLICIES:
@@ -130,7 +132,7 @@ def read_resolved(path: Path | str) -> RunConfig:
         data.setdefault("driver", dataclasses.asdict(ANY_DRIVER))
         data.setdefault("migration", dataclasses.asdict(LIVE))
         if isinstance(data["migration"], dict):
-            later = {key: getattr(LIVE, key) for key in ("victims", "reserve", "into_loading")}
+            later = {key: getattr(LIVE, key) for key in ("victims", "reserve", "into_loading", "slowdown")}
             data["migration"] = later | data["migration"]
         data.setdefault("pipeline", dataclasses.asdict(PLAIN))
         data.setdefault("uncertainty", OFF)

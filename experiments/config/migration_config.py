@@ -14,6 +14,9 @@ LAST_STAGES: Final = {"paper": 1, "shipped": 16}
 # less its copy is about 10 ms with one GPU and 29 ms with four; in between, and beyond, a straight line.
 CONTROL_MS: Final = 10.0
 CONTROL_MS_PER_GPU: Final = (29.0 - 10.0) / 3
+# Decode steps while KV is copied: at most 1 % longer at the source, and alike at the destination (Fig. 10,
+# right, and the text beside it).
+SLOWDOWN: Final = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +27,7 @@ class MigrationConfig:
     its bytes; None: by the GPUs of an instance. ``victims``: of ``VICTIMS``; ``neighbour``: where the next
     step would leave less than the share ``reserve`` of KV memory free, who would be preempted migrates.
     ``into_loading``: to instances that still load too, which take the request when they are loaded.
+    ``slowdown``: the share by which steps of both ends take longer while KV is copied.
     """
 
     mode: str
@@ -34,6 +38,7 @@ class MigrationConfig:
     victims: str = "recompute"
     reserve: float = 0.01
     into_loading: bool = False
+    slowdown: float = SLOWDOWN
 
 
 LIVE: Final = MigrationConfig("live", "shipped", 3, 50.0, None)

@@ -48,6 +48,7 @@ RANGES: Final[dict[str, Range]] = {
     "migration.max_stages": _COUNT,
     "migration.period_ms": Range(low=0.001),
     "migration.control_ms": Range(low=0),
+    "migration.slowdown": Range(low=0, high=1),
     "migration.reserve": Range(low=0, high=1, open_low=True, open_high=True),
     "pipeline.stages": _COUNT,
     "pipeline.batch": _COUNT,

@@ -233,7 +233,8 @@ class Migrations:
         what = [(source.id, (request,), positions * self._rules.kv_bytes_per_token)]
         reason = f"stage {stage} of its migration{', the last' if last else ''}"
         control_ns = self._rules.control_ns if last else 0
-        self.moves.send(migration.move, what, reason, actions, ((first, upto),), control_ns)
+        terms = control_ns, self._rules.slowdown_ppm
+        self.moves.send(migration.move, what, reason, actions, ((first, upto),), *terms)
 
     def _commit(self, migration: Migration, move: Move, actions: list[Action]) -> None:
         """All KV is at the destination: the source frees its own, and the request decodes there."""

@@ -48,6 +48,7 @@ class MigrationRules:
     ``max_stages``: one more aborts. ``control_ns``: what the last stage takes beside its bytes.
     ``kv_bytes_per_token``: on all ranks; ``max_num_seqs``: that decode on one instance. ``into_loading``: a
     destination may be one that still loads; one stage is copied before it has its parameters.
+    ``slowdown_ppm``: while a stage is copied steps of both ends take so many millionths longer.
     """
 
     mode: Mode
@@ -57,6 +58,7 @@ class MigrationRules:
     kv_bytes_per_token: int
     max_num_seqs: int = 1 << 30
     into_loading: bool = False
+    slowdown_ppm: int = 0
 
 
 class MigrationHost(Protocol):

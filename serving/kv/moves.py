@@ -111,8 +111,9 @@ class Moves:
         actions: list[Action],
         positions: tuple[Span, ...] = (),
         control_ns: int = 0,
+        slowdown_ppm: int = 0,
     ) -> None:
-        """Begin a stage. positions, control_ns: see ``Send``."""
+        """Begin a stage. positions, control_ns, slowdown_ppm: see ``Send``."""
         assert move.phase is _RESERVED and stage, "a stage begins when nothing is on the wire"
         model, begin, target = self._engines[move.source].replica.model, self.transfer_ids.begin, move.target
         move.phase, move.missing = _SENDING, len(stage)
@@ -120,8 +121,9 @@ class Moves:
         for transfer, (source, requests, size_bytes) in zip(transfers, stage):
             self._of_transfer[transfer] = move
             what = Send(
-                transfer, "kv", requests, source, target, size_bytes, reason, None, positions, control_ns
-            )
+                transfer, "kv", requests, source, target, size_bytes, reason, None, positions, control_ns,
+                slowdown_ppm,
+            )  # fmt: skip
             actions.append(what)
 
     def begin(

@@ -127,7 +127,8 @@ def _send(action: Send) -> str:
     if action.positions or action.control_ns:
         layers = "null" if action.layers is None else _numbers(action.layers)
         way += f",{layers},[{','.join([_numbers(one) for one in action.positions])}]"
-        way += f",{action.control_ns}" if action.control_ns else ""
+        way += f",{action.control_ns}" if action.control_ns or action.slowdown_ppm else ""
+        way += f",{action.slowdown_ppm}" if action.slowdown_ppm else ""
     elif action.layers is not None:
         way += f",{_numbers(action.layers)}"
     return f'["send",{action.transfer},{quoted(action.what)},{way},{quoted(action.reason)}]'

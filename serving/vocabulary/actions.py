@@ -216,6 +216,7 @@ class Send:
     ``layers``: whose KV is moved; of activations the one layer that is to run next, as [n, n + 1).
     ``positions``: of each request the token positions; none where all that the source has are moved.
     ``control_ns``: it ends so much later, for what both sides tell each other beside the bytes.
+    ``slowdown_ppm``: while it is under way steps of both replicas take so many millionths longer.
     """
 
     transfer: int
@@ -228,6 +229,7 @@ class Send:
     layers: Span | None = None
     positions: tuple[Span, ...] = ()
     control_ns: int = 0
+    slowdown_ppm: int = 0
 
 
 @fact

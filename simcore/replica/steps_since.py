@@ -6,6 +6,7 @@ from serving.vocabulary.events import Ran
 from serving.vocabulary.units import FRACTION_BITS
 from simcore.replica.machine import Machine
 from simcore.replica.segment import steps_to_reach
+from simcore.replica.slowed_steps import own_steps
 from simcore.replica.step_times import Pieces
 
 
@@ -50,7 +51,7 @@ class StepsSince:
 
     def least_step_ns(self, replica: int, requests: int) -> int:
         """By what its steps cost."""
-        pieces = self._machines[replica]._pieces
+        pieces = own_steps(self._machines[replica]._rows).decode
         return min([_least_fixed(pieces(count)) for count in range(1, requests + 1)]) >> FRACTION_BITS
 
 

@@ -205,8 +205,9 @@ ROOMS = {
         "controller", "composition", "record",
     ),
     "simcore": (
-        "replica", "data_plane", "timers", "completions", "stage_stalls", "stall_detection", "capabilities",
-        "faults", "cold", "lockstep", "pipeline", "stage_passes", "sim_report", "chunk_starts", "simulation",
+        "replica", "data_plane", "timers", "paces", "completions", "stage_stalls", "stall_detection",
+        "capabilities", "faults", "cold", "lockstep", "pipeline", "stage_passes", "sim_report",
+        "chunk_starts", "simulation",
     ),
     "policies": (
         "admission", "batching", "dispatch", "llumnix", "migration", "migration_defragment",

@@ -74,6 +74,7 @@ FIELDS: Final[Mapping[str, Sequence[str]]] = {
         "layers",
         "positions",
         "control_ns",
+        "slowdown_ppm",
     ),
     "stopsend": ("transfer",),
     "joinbatch": ("replica", "requests", "layers"),

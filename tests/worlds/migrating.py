@@ -71,14 +71,16 @@ class Setting:
     at_step_ends: bool = False
     victims_reserve: int = 0  # blocks; 0: who would be preempted is
     order: Order = "priority"  # of queues, where the case has priorities
+    slowdown_ppm: int = 0
 
     @property
     def rules(self) -> MigrationRules:
         bytes_per_token = max(1, round(self.token_ns * BYTES_PER_NS))
         stages = self.last_stage_blocks, self.max_stages
         return MigrationRules(  # type: ignore[arg-type]
-            self.mode, *stages, self.control_ns, bytes_per_token, self.case.max_num_seqs
-        )
+            self.mode, *stages, self.control_ns, bytes_per_token, self.case.max_num_seqs,
+            slowdown_ppm=self.slowdown_ppm,
+        )  # fmt: skip
 
 
 def controller_of(

@@ -41,5 +41,6 @@ def migrating(draw: st.DrawFn) -> Setting:
         control_ns=draw(st.sampled_from((0, 1, step_ns, 10 * step_ns))),
         token_ns=step_ns * draw(st.sampled_from((0.02, 0.2, 1.0, 5.0))),
         period_ns=step_ns * draw(st.sampled_from((1, 3, 9))),
+        slowdown_ppm=draw(st.sampled_from((0, 10_000, 700_000))),
         victims_reserve=0 if mode == "recompute" else draw(st.sampled_from((0, 0, 2, 5))),
     )
