@@ -9,15 +9,16 @@ import torch
 
 from realexec.held_request import HeldRequest
 from realexec.kv import KvFull
-from realexec.memory.arena import Arena
+from realexec.memory.arena import ALIGN_BYTES, Arena
+from realexec.memory.device import CPU, device_for, device_of
 from realexec.messages import Fetch, FromWorker, Locate, Located, Open, PlacePart
 from realexec.model_runner import ModelRunner
 from realexec.mover import Mover
-from realexec.parameters import HostedModels, Parameters
+from realexec.parameters import HostedModels, Parameters, copies_on_host
 from realexec.peers import Peers
 from realexec.raising import raising
 from realexec.step_engine import StepEngine
-from realexec.tensor_memory import ArenaMemory, ByteRange, Region
+from realexec.tensor_memory import ArenaMemory, ByteRange, HostMemory, Region
 from realexec.transports.base import Segment
 from realexec.transports.shaped import Paths
 from serving.vocabulary.actions import Span
@@ -47,14 +48,21 @@ class SlotMemory:
         later: Callable[[Callable[[], None]], None],
     ) -> None:
         """``later`` has something done by the compute thread, between two steps."""
-        self._models = HostedModels(what.models or (model,), seed)
+        devices = {"device": device_for(model.get("device", CPU), what.slot)}
+        given = [{**one, **devices} for one in what.models or (model,)]
+        self._models = HostedModels(given, seed)
         sizes = [self._models.layout(number, None).size_bytes for number in range(len(self._models))]
         copies = sum(sizes) if what.host else 0
         arena = Arena.create(max(sizes) + copies + what.kv_bytes + SPARE_BYTES)
-        self._memory, self._later, self._batch_size = ArenaMemory(arena), later, batch_size
+        # What is the host's alone lies first: the device has no memory for it.
+        host = copies_on_host(self._models, HostMemory(arena)) if what.host else []
+        ends = [one.region.offset + one.region.size_bytes for one in host]
+        first = -(-max(ends, default=0) // ALIGN_BYTES) * ALIGN_BYTES
+        self._memory = ArenaMemory(arena, device_of(devices["device"]), first)
+        self._later, self._batch_size = later, batch_size
         # Where KV lies: where peers can read it, if it is to go to any.
         self._state = self._memory if what.kv_bytes else None
-        self._parameters = Parameters(self._models, self._memory, what.host)
+        self._parameters = Parameters(self._models, self._memory, host)
         self.runner = self._runner(what.model, what.layers, what.warm)
         self.engine = StepEngine(self.runner)
         paths = None if what.paths is None else Paths.attach(what.paths)
@@ -131,6 +139,7 @@ class SlotMemory:
         region, tensor = self._region_like(hidden.shape, hidden.dtype)
         tensor.copy_(hidden)
         size_bytes = hidden.numel() * hidden.dtype.itemsize
+        self.to_host(region)
         self._told.setdefault(request, []).append(region)
         return (held.depth, hidden.shape[0]), ((region.offset, size_bytes),)
 
@@ -199,6 +208,7 @@ class SlotMemory:
         def ended(came: bool) -> None:
             held.unpin()
             if came:
+                self.to_device(region)
                 held.hidden, held.depth = tensor.clone(), depth
             self._memory.give(region)
 

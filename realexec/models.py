@@ -11,6 +11,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from realexec.layer_layout import LayerLayout, Parameters
+from realexec.memory.device import CPU, device_of
 from realexec.weight_sources import EMBEDDING_TABLE, HEAD, SafetensorsSource, SeededSource, WeightSource
 from serving.vocabulary.errors import UserError
 from serving.vocabulary.layers import LayerRange
@@ -74,8 +75,9 @@ class ModelSpec:
 def model_spec(model: Mapping[str, Any]) -> ModelSpec:
     """``model`` holds the keys of the family's `transformers` configuration (``hidden_size``,
     ``num_hidden_layers``, ...); ``model_type`` picks the family (default ``llama``), ``initializer_range`` is
-    `INITIALIZER_RANGE` unless given. Besides: ``dtype`` (float32 or bfloat16), ``device`` (cpu, cuda), and
-    ``checkpoint``, a folder with config.json and safetensors files, whose configuration then holds.
+    `INITIALIZER_RANGE` unless given. Besides: ``dtype`` (float32 or bfloat16), ``device``
+    (`realexec.memory.device`), and ``checkpoint``, a folder with config.json and safetensors files, whose
+    configuration then holds.
 
     Raises UserError for unknown keys, other families, sliding windows and devices that are not there.
     """
@@ -85,7 +87,9 @@ def model_spec(model: Mapping[str, Any]) -> ModelSpec:
     dtype = str(model.get("dtype", "float32"))
     if dtype not in DTYPES:
         raise UserError(f"model.dtype is {dtype!r}; write one of {', '.join(DTYPES)}.")
-    return ModelSpec(keys, config, checkpoint, DTYPES[dtype], _device(model.get("device", "cpu")))
+    return ModelSpec(
+        keys, config, checkpoint, DTYPES[dtype], device_of(str(model.get("device", CPU))).torch_name
+    )
 
 
 def build_model(model: Mapping[str, Any], seed: int) -> PreTrainedModel:
@@ -166,11 +170,3 @@ def _refuse_sliding_window(config: Any) -> None:
             f"model.sliding_window is {window}, but real workers only run full attention; "
             "set it to null or to at least model.max_position_embeddings."
         )
-
-
-def _device(name: str) -> str:
-    if name != "cpu" and not (name.startswith("cuda") and torch.cuda.is_available()):
-        raise UserError(
-            f"model.device is {name!r}, which is not here (`realexec probe` tells what is); write cpu."
-        )
-    return name

@@ -6,7 +6,7 @@ from typing import Any
 
 from realexec.layer_layout import LayerLayout
 from realexec.models import model_spec
-from realexec.tensor_memory import Memory, Region
+from realexec.tensor_memory import HostMemory, Memory, Region
 from realexec.weight_sources import WeightSource
 from realexec.weights import Weights
 from serving.vocabulary.actions import Span
@@ -35,24 +35,28 @@ class HostedModels:
         return self.specs[model].layout(None if layers is None else LayerRange(*layers))
 
 
+def copies_on_host(models: HostedModels, memory: HostMemory) -> list[Weights]:
+    """Every model in the host's memory, whole."""
+    copies = []
+    for number, spec in enumerate(models.specs):
+        weights = Weights(models.layout(number, None), memory, spec.dtype)
+        for unit in weights.layout.units:
+            weights.fill(unit, models.sources[number])
+        copies.append(weights)
+    return copies
+
+
 class Parameters:
     """``region``: of the GPU's memory, as large as the largest model. ``replica``: what is there now, of
     model ``model``. ``host``: of every model, none where the host has no copies."""
 
-    def __init__(self, models: HostedModels, memory: Memory, on_host: bool) -> None:
-        self.models, self._memory = models, memory
+    def __init__(self, models: HostedModels, memory: Memory, host: Sequence[Weights]) -> None:
+        self.models = models
         sizes = [models.layout(number, None).size_bytes for number in range(len(models))]
         self.region: Region = memory.take(max(sizes))
-        self.host = [self._copy(number) for number in range(len(models))] if on_host else []
+        self.host = list(host)
         self.replica: Weights | None = None
         self.model = -1
-
-    def _copy(self, model: int) -> Weights:
-        """The model in the host's memory, whole."""
-        weights = Weights(self.models.layout(model, None), self._memory, self.models.specs[model].dtype)
-        for unit in weights.layout.units:
-            weights.fill(unit, self.models.sources[model])
-        return weights
 
     def at(self, place: str, model: int) -> Weights:
         """Those of a model in the memory of the GPU or of the host; ValueError where it has another one."""

@@ -1,9 +1,12 @@
 """Memory in which a worker's tensors lie: an arena that peers read, or the heap when nobody does."""
 
 from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, Protocol
 
 import torch
+
+from realexec.memory.device import Device, SameMemory
 
 # (offset in the arena, size in bytes): what a transport reads from or writes to.
 ByteRange = tuple[int, int]
@@ -36,27 +39,28 @@ class Allocator(Protocol):
 
 
 class Memory(Protocol):
-    """Gives regions, and the bytes of a region as a tensor on the device that computes."""
+    """Gives regions, and the bytes of a region as tensors: where they are computed with (``tensor``), and
+    where disks and peers bring and read them (``host``). Both are the same ones unless it is ``apart``."""
 
+    @property
+    def apart(self) -> bool: ...
     def take(self, size_bytes: int) -> Region: ...
     def give(self, region: Region) -> None: ...
     def tensor(self, region: Region) -> torch.Tensor: ...
+    def host(self, region: Region) -> torch.Tensor: ...
     def to_device(self, ranges: Iterable[ByteRange]) -> None: ...
     def to_host(self, ranges: Iterable[ByteRange]) -> None: ...
+    def lane(self) -> AbstractContextManager[None]: ...
 
 
-class ArenaMemory:
-    """An arena in host memory. On another device than the CPU tensors lie in a block as large as the arena.
+class HostMemory:
+    """An arena in the host's memory, for what is not computed with: copies of whole models."""
 
-    Transports see the host's bytes only: what they have brought is copied `to_device` before it is used,
-    what they are to read `to_host` before. On the CPU both are the same bytes, and nothing is copied.
-    """
+    apart = False
 
-    def __init__(self, arena: Allocator, device: str = "cpu") -> None:
+    def __init__(self, arena: Allocator) -> None:
         self._arena = arena
         self._host = torch.frombuffer(arena.buffer, dtype=torch.uint8)
-        on_cpu = torch.device(device).type == "cpu"
-        self._bytes = self._host if on_cpu else torch.zeros_like(self._host, device=device)
 
     def take(self, size_bytes: int) -> Region:
         """A region of the arena; raises when none is free that is large enough."""
@@ -68,20 +72,67 @@ class ArenaMemory:
         self._arena.give(region)
 
     def tensor(self, region: Region) -> torch.Tensor:
-        """The bytes of the region on the device, uint8; no copy."""
-        return self._bytes[region.offset : region.offset + region.size_bytes]
+        """The bytes of the region, uint8; no copy."""
+        return self.host(region)
+
+    def host(self, region: Region) -> torch.Tensor:
+        """The bytes of the region, uint8; no copy."""
+        return self._host[region.offset : region.offset + region.size_bytes]
 
     def to_device(self, ranges: Iterable[ByteRange]) -> None:
-        """These bytes have come from a peer, and are to be computed with."""
-        if self._bytes is not self._host:
-            for offset, size_bytes in ranges:
-                self._bytes[offset : offset + size_bytes].copy_(self._host[offset : offset + size_bytes])
+        """They stay here."""
+
+    def to_host(self, ranges: Iterable[ByteRange]) -> None:
+        """They are here."""
+
+    def lane(self) -> AbstractContextManager[None]:
+        """Copies within the host's memory."""
+        return nullcontext()
+
+
+class ArenaMemory(HostMemory):
+    """An arena, and a device that computes. Where that has memory of its own, tensors lie there: a block as
+    large as the arena from its byte ``first`` on, for what lies before is the host's alone.
+
+    Transports see the host's bytes only: what they have brought is copied `to_device` before it is used,
+    what they are to read `to_host` before. On the CPU both are the same bytes, and nothing is copied.
+    """
+
+    def __init__(self, arena: Allocator, device: Device | None = None, first: int = 0) -> None:
+        super().__init__(arena)
+        self._device: Device = SameMemory() if device is None else device
+        self._first = first
+        self._bytes = self._device.mirror(self._host, first)
+        self.apart = self._bytes.data_ptr() != self._host[first:].data_ptr()
+
+    def tensor(self, region: Region) -> torch.Tensor:
+        """The bytes of the region on the device, uint8; no copy."""
+        begin = region.offset - self._first
+        if begin < 0:
+            raise ValueError(f"a region at {region.offset} is the host's alone, up to {self._first}")
+        return self._bytes[begin : begin + region.size_bytes]
+
+    def to_device(self, ranges: Iterable[ByteRange]) -> None:
+        """These bytes have come from a peer or a disk, and are to be computed with."""
+        self._copy(ranges, inwards=True)
 
     def to_host(self, ranges: Iterable[ByteRange]) -> None:
         """These bytes are to be read by a peer."""
-        if self._bytes is not self._host:
+        self._copy(ranges, inwards=False)
+
+    def lane(self) -> AbstractContextManager[None]:
+        """Copies between host and device."""
+        return self._device.lane()
+
+    def _copy(self, ranges: Iterable[ByteRange], inwards: bool) -> None:
+        if not self.apart:
+            return
+        with self.lane():
             for offset, size_bytes in ranges:
-                self._host[offset : offset + size_bytes].copy_(self._bytes[offset : offset + size_bytes])
+                here = self._host[offset : offset + size_bytes]
+                there = self._bytes[offset - self._first : offset - self._first + size_bytes]
+                to, source = (there, here) if inwards else (here, there)
+                to.copy_(source, non_blocking=True)
 
 
 class HeapRegion(NamedTuple):
@@ -94,6 +145,8 @@ class HeapRegion(NamedTuple):
 
 class HeapMemory:
     """Every region is a tensor of its own; for a worker whose state nobody reads."""
+
+    apart = False
 
     def __init__(self, device: str = "cpu") -> None:
         self._device = device
@@ -110,8 +163,16 @@ class HeapMemory:
         assert isinstance(region, HeapRegion)
         return region.tensor
 
+    def host(self, region: Region) -> torch.Tensor:
+        """The same ones: a copy from the host's memory goes straight to them."""
+        return self.tensor(region)
+
     def to_device(self, ranges: Iterable[ByteRange]) -> None:
         """Nothing comes from peers."""
 
     def to_host(self, ranges: Iterable[ByteRange]) -> None:
         """Nothing goes to peers."""
+
+    def lane(self) -> AbstractContextManager[None]:
+        """With what is computed."""
+        return nullcontext()

@@ -29,9 +29,11 @@ def check_tokens(
     ``model``, ``seed`` and ``batch_size`` are the run's. Tokens are compared up to the first unequal one of a
     request: those after it follow from it, and all count as different.
     """
+    from realexec.memory.device import CPU, here_or_cpu
     from realexec.models import build_model
 
-    reference = build_model(model, seed)
+    device = here_or_cpu(str(model.get("device", CPU)))
+    reference = build_model({**model, "device": device}, seed)
     checked = different = recomputed = recomputed_different = 0
     first: str | None = None
     for generation in generations:

@@ -36,13 +36,17 @@ class Weights:
                 f"the layers need {layout.size_bytes} bytes, but the region has {self.region.size_bytes}"
             )
         self.whole: set[int] = set()
-        flat = memory.tensor(self.region)
-        self._tensors = {
+        self._tensors = self._views(memory.tensor(self.region), dtype)
+        self._host = self._views(memory.host(self.region), dtype) if memory.apart else self._tensors
+
+    def _views(self, flat: torch.Tensor, dtype: torch.dtype) -> dict[int, dict[str, torch.Tensor]]:
+        """Unit by unit, a tensor for each parameter by name."""
+        return {
             unit: {
                 place.name: flat[place.offset : place.offset + place.size_bytes].view(dtype).view(place.shape)
-                for place in layout.places(unit)
+                for place in self.layout.places(unit)
             }
-            for unit in layout.units
+            for unit in self.layout.units
         }
 
     @property
@@ -55,6 +59,10 @@ class Weights:
     def tensors(self, unit: int) -> dict[str, torch.Tensor]:
         """The unit's parameters by name, whole or not."""
         return self._tensors[unit]
+
+    def on_host(self, unit: int) -> dict[str, torch.Tensor]:
+        """The same ones where peers read them."""
+        return self._host[unit]
 
     def segments(self, unit: int) -> list[ByteRange]:
         """Where the unit's parameters lie in the arena, in the same order at every peer."""
@@ -78,9 +86,8 @@ class Weights:
         """Bring the unit from a source that this process can read."""
         for place in self.layout.places(unit):
             if not self.layout.shared(unit, place):
-                self._tensors[unit][place.name].copy_(source.read(place.name, place.shape))
-        self._memory.to_host(self.segments(unit))
-        self.whole.add(unit)
+                self._host[unit][place.name].copy_(source.read(place.name, place.shape))
+        self.filled(unit)
 
     def filled(self, unit: int) -> None:
         """The unit's bytes have come: it can be computed with, and be read by peers."""
@@ -88,13 +95,18 @@ class Weights:
         self.whole.add(unit)
 
     def copy_from(self, unit: int, other: "Weights") -> None:
-        """Bring the unit from the weights of another layout of the model, such as the host's cache."""
+        """Bring the unit from the weights of another layout of the model, such as the host's cache.
+
+        It can be computed with before peers can read it, which they may when this returns.
+        """
         if unit not in other.whole:
             raise ValueError(f"unit {unit} is not whole there")
-        for name, tensor in other.tensors(unit).items():
-            self._tensors[unit][name].copy_(tensor)
-        self._memory.to_host(self.segments(unit))
+        with self._memory.lane():
+            for name, tensor in other.on_host(unit).items():
+                self._tensors[unit][name].copy_(tensor, non_blocking=True)
         self.whole.add(unit)
+        for name, tensor in other.on_host(unit).items() if self._memory.apart else ():
+            self._host[unit][name].copy_(tensor)  # for peers
 
     def forget(self, units: Iterable[int] | None = None) -> None:
         """The bytes of these units (None: of all) are overwritten; they are not whole any more."""

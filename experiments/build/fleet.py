@@ -10,7 +10,7 @@ from experiments.build.elastic import reached
 from experiments.build.hardware import Hardware
 from experiments.build.hosted import hosted_models
 from experiments.config.config import RunConfig
-from experiments.config.workers_config import CPU
+from experiments.config.workers_config import CUDA
 from serving.controller import Controller
 from serving.vocabulary.errors import UserError
 from serving.vocabulary.replica import Replica
@@ -55,7 +55,7 @@ def launcher_of(config: RunConfig) -> Launcher:
     if config.launcher == "ray":
         from realexec.launchers.ray_cluster import AUTO, RayLauncher
 
-        return RayLauncher(config.ray.address or AUTO, config.device != CPU)
+        return RayLauncher(config.ray.address or AUTO, config.device.startswith(CUDA))
     from realexec.launchers.local import LocalLauncher
 
     return LocalLauncher()

@@ -8,7 +8,8 @@ from serving.vocabulary.errors import UserError
 
 LAUNCHERS: Final = ("local", "ray")
 CPU: Final = "cpu"
-_DEVICE: Final = re.compile(r"cpu|cuda(:\d+)?")
+CUDA: Final = "cuda"
+_DEVICE: Final = re.compile(r"cpu|apart|cuda(:\d+)?")
 SHARED_MEMORY: Final = "shared_memory"
 
 
@@ -34,4 +35,4 @@ def check_workers(launcher: str, ray: RayConfig, device: str, transport: str | N
             "write transport=tcp, or leave it out"
         )
     if not _DEVICE.fullmatch(device):
-        raise UserError(f"device={device} is unknown: write cpu, cuda or cuda:N, the number of a GPU")
+        raise UserError(f"device={device} is unknown: write cpu, cuda, or cuda:N, the number of a GPU")

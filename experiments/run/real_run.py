@@ -37,7 +37,10 @@ def real_run(
     """Run, check the tokens, write every file into ``folder``, and return the summary."""
     require_torch()
     from realexec.driver import CARRIES_OUT, execute
+    from realexec.memory.device import device_of
 
+    if config.launcher == "local":  # a Ray cluster's nodes may have what this machine has not
+        device_of(config.device)
     prepared = prepare(config)
     config_yaml = resolved_yaml(config)
     write_config(folder, config_yaml)  # now, so that the journal of a run that is killed can be replayed

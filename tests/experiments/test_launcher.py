@@ -31,7 +31,7 @@ def test_a_run_says_who_starts_its_workers(tmp_path: object) -> None:
         ("realexec", "launcher=slurm", "launcher=slurm is unknown: write one of local, ray"),
         ("realexec", "ray.address=auto", "ray.address=auto is for launcher=ray"),
         ("realexec", "launcher=ray transport=shared_memory", "write transport=tcp, or leave it out"),
-        ("realexec", "device=gpu", "device=gpu is unknown: write cpu, cuda or cuda:N"),
+        ("realexec", "device=gpu", "device=gpu is unknown: write cpu, cuda, or cuda:N"),
         ("realexec", "device=cuda:", "device=cuda: is unknown"),
         ("simulate", "launcher=ray", "unknown key 'launcher'"),
         ("simulate", "ray.address=auto", "unknown key 'ray.address'"),

@@ -15,13 +15,14 @@ pytest.importorskip("transformers")
 import torch
 
 from realexec.memory.arena import Arena
+from realexec.memory.device import device_of
 from realexec.models import build_model
 from realexec.tensor_memory import ArenaMemory
 from tests.worlds.moved_state import (
     SEED,
     SIX_LAYERS,
     InProcessWorker,
-    MirroredMemory,
+    memory_apart,
     prompt,
     together,
 )
@@ -49,12 +50,12 @@ class Kind:
 
 
 def cuda_memory(arena: Arena) -> ArenaMemory:
-    return ArenaMemory(arena, "cuda")
+    return ArenaMemory(arena, device_of("cuda"))
 
 
 ON_GPU = [pytest.mark.gpu, NO_GPU]
 KINDS = [
-    pytest.param(Kind(memory_of=MirroredMemory), id="memory apart"),
+    pytest.param(Kind(memory_of=memory_apart), id="memory apart"),
     pytest.param(Kind("bfloat16"), id="bfloat16"),
     pytest.param(Kind("float32", "cuda", cuda_memory), id="cuda", marks=ON_GPU),
     pytest.param(Kind("bfloat16", "cuda", cuda_memory), id="cuda bfloat16", marks=ON_GPU),

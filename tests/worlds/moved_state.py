@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from realexec.memory.arena import Arena
+from realexec.memory.device import MemoryApart
 from realexec.model_runner import ModelRunner
 from realexec.step_engine import StepEngine
 from realexec.tensor_memory import ArenaMemory
@@ -30,12 +31,9 @@ def prompt(request: int, tokens: int) -> tuple[int, ...]:
     return tuple(draw.randrange(SIX_LAYERS["vocab_size"]) for _ in range(tokens))
 
 
-class MirroredMemory(ArenaMemory):
+def memory_apart(arena: Arena) -> ArenaMemory:
     """As on a GPU: tensors lie in memory of the device, which transports do not see."""
-
-    def __init__(self, arena: Arena) -> None:
-        super().__init__(arena)
-        self._bytes = torch.full_like(self._host, 255)
+    return ArenaMemory(arena, MemoryApart())
 
 
 class InProcessWorker:
