@@ -34,5 +34,10 @@ def check_workers(launcher: str, ray: RayConfig, device: str, transport: str | N
             "transport=shared_memory reads memory of one host, and launcher=ray has workers on several: "
             "write transport=tcp, or leave it out"
         )
+    if launcher == "ray" and device.startswith(f"{CUDA}:"):
+        raise UserError(
+            f"device={device} names a GPU, and with launcher=ray each worker has one that Ray gives it: "
+            f"write device={CUDA}"
+        )
     if not _DEVICE.fullmatch(device):
         raise UserError(f"device={device} is unknown: write cpu, cuda, or cuda:N, the number of a GPU")

@@ -13,7 +13,7 @@ from serving.vocabulary.errors import UserError
 
 def test_a_run_says_who_starts_its_workers(tmp_path: object) -> None:
     plain = load_config(["out=OUT"], "realexec")
-    ray = load_config(["out=OUT", "launcher=ray", "ray.address=10.0.0.7:6379", "device=cuda:1"], "realexec")
+    ray = load_config(["out=OUT", "launcher=ray", "ray.address=10.0.0.7:6379", "device=cuda"], "realexec")
     assert isinstance(launcher_of(plain), LocalLauncher) and isinstance(launcher_of(ray), RayLauncher)
     assert (transport_of(plain), transport_of(ray)) == ("shared_memory", "tcp")
     text = resolved_yaml(ray)
@@ -33,6 +33,7 @@ def test_a_run_says_who_starts_its_workers(tmp_path: object) -> None:
         ("realexec", "launcher=ray transport=shared_memory", "write transport=tcp, or leave it out"),
         ("realexec", "device=gpu", "device=gpu is unknown: write cpu, cuda, or cuda:N"),
         ("realexec", "device=cuda:", "device=cuda: is unknown"),
+        ("realexec", "device=cuda:1 launcher=ray", "write device=cuda"),
         ("simulate", "launcher=ray", "unknown key 'launcher'"),
         ("simulate", "ray.address=auto", "unknown key 'ray.address'"),
         ("simulate", "device=cuda", "unknown key 'device'"),
