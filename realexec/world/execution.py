@@ -19,12 +19,13 @@ from realexec.world.costs import Costs
 from realexec.world.doubts import LOOK_S, Doubts
 from realexec.world.slots import Pool
 from serving.vocabulary.actions import Action
-from serving.vocabulary.events import Arrived, Event, Opened, Woke
+from serving.vocabulary.events import Arrived, Closing, Event, Opened, Woke
 from serving.vocabulary.step_counts import step_counts_of
 from serving.vocabulary.units import NS_PER_S
 
 # So many looks of a controller at itself, with nothing under way between them, and it waits for nothing.
 IDLE_LOOKS: Final = 1000
+NOBODY_LEFT: Final = "what is left of the workers serves nobody any more"
 
 
 class Controller(Protocol):
@@ -71,6 +72,7 @@ class Execution:
         self._idle_looks = 0
         self._doubts = Doubts(world.slots)
         self._lost: list[tuple[int, str]] = []
+        self._closed = False  # whether the controller was told that nobody is served any more
         self._decide_ns = array("q")
         self._lateness_ns = array("q")
         self._costs = Costs(pool.workers)
@@ -134,8 +136,8 @@ class Execution:
         settled = self._doubts.settled()
         if settled is not None:
             return self._fact(*settled)
-        if arrivals.request is None:
-            self._refuse_stall()
+        if arrivals.request is None and self._is_stalled():
+            return self._closing()
         due_ns = [one for one in (self._arrival_ns(arrivals), self._world.wake_ns) if one is not None]
         wait_s = min([(one - self._now_ns()) / NS_PER_S for one in due_ns] + [self._patience_s()])
         try:
@@ -218,13 +220,19 @@ class Execution:
         for replica in [*self._world.runs.silent(*how), *self._world.paths.silent(*how)]:
             self._world.slots.end(self._world.slots.of(replica))
 
-    def _refuse_stall(self) -> None:
+    def _is_stalled(self) -> bool:
         looks = self._world.wake_ns is not None and self._idle_looks < IDLE_LOOKS
-        if not (looks or self._world.is_busy) and self._stays_silent():
+        return not (looks or self._world.is_busy) and self._stays_silent()
+
+    def _closing(self) -> Event:
+        """After a loss the run ends for who is left, as in a simulation; else the controller is at fault."""
+        if not self._lost or self._closed:
             raise RuntimeError(
                 f"the controller left {self._tracker.unfinished} requests unserved: no run is in flight and "
                 "nothing more will arrive"
             )
+        self._closed = True
+        return Closing(NOBODY_LEFT)
 
     def _stays_silent(self) -> bool:
         """Whether every worker says that it runs, and none tells of more: an end may not be known yet.

@@ -47,7 +47,8 @@ def test_a_request_passes_stages_on_three_workers(tmp_path: Path) -> None:
     assert cli.run(["replay", str(folder)]) == 0
 
 
-def test_replicas_of_stages_come_while_requests_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize("transport", ["shared_memory", "tcp"])
+def test_replicas_of_stages_come_while_requests_run(tmp_path: Path, transport: str) -> None:
     """Far more requests come at once than two workers end before the first looks: idle workers load."""
     pytest.importorskip("torch")
     pytest.importorskip("transformers")
@@ -61,13 +62,13 @@ def test_replicas_of_stages_come_while_requests_run(tmp_path: Path) -> None:
     )
     often = ("pipeline.period_s=0.25", "pipeline.window_s=1", "engine.max_num_seqs=4", "workers=4")
     quart = ("system=quart", "system/provision=multicast", *STAGES[1:], "pipeline.stages=2")
-    words = [*TRACE[1:], *burst, *often, *quart]
+    words = [*TRACE[1:], *burst, *often, *quart, f"transport={transport}"]
     assert realexec_cli.run(["run", *words, f"out={folder}"]) == 0
     summary = read(folder)
     real, acts = summary["real"], [one["act"] for one in summary["scale_events"]]
     assert (real["tokens_different"], real["first_difference"], real["workers_lost"]) == (0, None, [])
     assert real["tokens_checked"] > 100 and real["tokens_recomputed"] == 0
-    assert summary["requests"]["finished"] == 120
+    assert summary["requests"]["finished"] == 120 and real["transport"] == transport
     assert real["loads"] == acts.count("ready") == acts.count("load") >= 2
     layers = [one["bytes"] for one in summary["language_stages"]]
     assert real["loaded_bytes"] >= real["loads"] * min(layers), "a stage each, and no more"

@@ -10,3 +10,11 @@ class FirstOnly:
     def dispatch(self, request: Request, fleet: FleetView) -> tuple[int, str]:
         """The lowest number."""
         return fleet.replica_at(0), "the first"
+
+
+class FirstButTwo:
+    """The first two requests go to the second instance: they are left if the first is lost."""
+
+    def dispatch(self, request: Request, fleet: FleetView) -> tuple[int, str]:
+        """All come before anything is lost."""
+        return fleet.replica_at(1 if request.id < 2 else 0), "the first, but for two"
