@@ -24,9 +24,8 @@ SLOW_SHARE: Final = 0.5
 SLOW_CALL_MS: Final = 100.0
 # What policies are asked. A policy that is native code has no frame and is not seen: only ours can be.
 _METHODS: Final = frozenset(method for group in POLICY_GROUPS.values() for method in group.methods)
-_ASKING: Final = frozenset(
-    ("serving", "simcore", "realexec", "experiments")
-)  # whose own methods may be called so
+# Whose own methods may be called so; the last is where the loop of a run over servers waits.
+_ASKING: Final = frozenset(("serving", "simcore", "realexec", "experiments", "selectors"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,6 +107,8 @@ class HttpWorld:
             self.counts.resumed += 1
             self.tracker.assign(request)
         line = self.lines[target]
+        if line.lost:
+            return  # the controller is about to be told, and sends it elsewhere
         if not line.streams:
             line.since_ns = line.heard_ns = self._now_ns()
         line.streams[request] = asyncio.create_task(self._stream(request, target))

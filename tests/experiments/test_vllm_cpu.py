@@ -45,7 +45,9 @@ def run(servers: Sequence[VllmServer], out: Path, *words: str) -> dict[str, Any]
     summary: dict[str, Any] = json.loads((out / "summary.json").read_text(encoding="utf-8"))
     assert status == 0, summary["real"]
     assert cli.run(["replay", str(out)]) == 0, "the journal replays"
-    assert summary["requests"]["finished"] == 12
+    requests = summary["requests"]
+    assert requests["failed"] == 0 and requests["finished"] + requests["rejected"] == 12
+    assert requests["finished"] >= 8, "some prompts are longer than the servers take"
     real = summary["real"]
     assert real["tokens_different"] == 0 == real["recomputed_different"], real["first_difference"]
     assert real["tokens_checked"] > 0 == real["tokens_unchecked"] and real["short_answers"] == 0

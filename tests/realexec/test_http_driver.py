@@ -1,5 +1,6 @@
 """The driver of stock engines against made-up servers: tokens, refusals, losses, moves, replay."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -11,8 +12,9 @@ from policies.batching import ChunkedPrefill
 from policies.dispatch import LeastOutstanding
 from policies.llumnix.dispatch import Freeness
 from realexec.http.driver import HttpReport, execute, probe_all
-from realexec.http.world import Times
+from realexec.http.world import HttpWorld, Times
 from realexec.prompts import prompt_ids
+from realexec.tracking import Tracker
 from serving.composition import ServiceOptions, compose
 from serving.controller import Controller
 from serving.engine.fleet import Dispatcher
@@ -21,9 +23,9 @@ from serving.record.invariants import check
 from serving.record.journal import complete_journal, line
 from serving.record.replay import replay
 from serving.services.stock import StockParts
-from serving.vocabulary.actions import Action, Migrate
+from serving.vocabulary.actions import Action, Assign, Migrate
 from serving.vocabulary.errors import UserError
-from serving.vocabulary.events import Dropped, Event, Observed, Streamed
+from serving.vocabulary.events import Dropped, Event, Lost, Observed, Streamed
 from serving.vocabulary.layers import LayerRange
 from serving.vocabulary.replica import Replica
 from serving.vocabulary.request import Request
@@ -260,6 +262,26 @@ def test_a_plain_server_is_served_by_pieces_of_text() -> None:
         report = run.go()
         assert {one[1] for one in run.recorder.done.values()} == {20} and report.counts.observed == 0
         run.assert_replays()
+
+
+def test_a_request_that_is_given_to_a_server_whose_loss_is_not_told_yet_waits_for_that() -> None:
+    """Else its stream there would end with nobody to tell, or go on beside the one elsewhere."""
+    with FakeServer() as server:
+        found = probe_all([server.url], None)
+        jobs = len(server.jobs)
+
+        async def play() -> HttpWorld:
+            tracker = Tracker(Failing(), 1)
+            world = HttpWorld(found, tracker, QUICK, lambda: 0)
+            tracker.arrive(Request(0, 0, 4, 4, "m"), (1, 2, 3, 4), 4)
+            world.lose(0, "killed")
+            world.carry_out(Assign(0, 0, "it has no requests"))
+            await asyncio.sleep(0.1)
+            return world
+
+        world = asyncio.run(play())
+        assert list(world.facts) == [Lost(0, "killed")] and not world.lines[0].streams
+        assert len(server.jobs) == jobs
 
 
 def test_what_a_server_refuses_fails_with_its_words() -> None:
