@@ -1,6 +1,6 @@
 """From a configuration to a language model in stages: its cut, replicas with KV, times of its steps."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -12,6 +12,7 @@ from experiments.build.stage_cut import decodes_in_stages, required_cut
 from experiments.compose.clusters import spec_of_cluster
 from experiments.config.config import RunConfig
 from hwmodels.catalogue import load_gpu, load_llm
+from hwmodels.errors import HardwareError
 from hwmodels.loading.units import model_units
 from hwmodels.rows import FIXED_PER_S
 from hwmodels.stage_rows import StageRows
@@ -41,10 +42,11 @@ def language_setups(config: RunConfig, hardware: Mapping[str, Hardware]) -> dict
     parts, seqs, tokens = language_parts(config), engine.max_num_seqs, engine.max_num_batched_tokens
     setup = LanguageSetup(parts, seqs, tokens, not engine.exact)
     if config.system.scales_stages:
-        prototypes = [_prototype(config, stage) for stage in required_cut(config)]
-        work = _work(config, hardware[model.name])
-        known = dict(zip(parts, prototypes, strict=True)), dict(zip(parts, work, strict=True))
-        setup = replace(setup, prototypes=known[0], work=known[1], live=config.pipeline.live)
+        prototypes = _prototypes(config)
+        work = _work(config, hardware[model.name], prototypes)
+        setup = replace(setup, prototypes=prototypes, work=work, live=config.pipeline.live)
+        if config.pipeline.recut != "none":
+            setup = replace(setup, most_layers=_most_layers(prototypes, parts[-1].last))
     if config.pipeline.moves:
         shape = load_llm(model.shape_name)
         setup = replace(setup, kv_layer_bytes=shape.kv_bytes_per_token // shape.layers)
@@ -52,17 +54,22 @@ def language_setups(config: RunConfig, hardware: Mapping[str, Hardware]) -> dict
 
 
 def language_sizes(config: RunConfig) -> dict[Part, int]:
-    """Bytes of the parameters of every stage."""
+    """Bytes of the parameters of every stage; where the model may be cut anew, of all that it may have."""
     (model,) = hosted_models(config)
+    parts = language_parts(config) if config.pipeline.recut == "none" else tuple(_prototypes(config))
     return {
         part: sum([unit.size_bytes for unit in model_units(model.shape, layers=range(*part.layers))])
-        for part in language_parts(config)
+        for part in parts
     }
 
 
-def _work(config: RunConfig, hardware: Hardware) -> tuple[StageWork, ...]:
-    """Of every stage, in the state in which decode speed is estimated: what fits decodes, in turns."""
-    engine, rows, stages = config.engine, stage_rows(config, hardware), len(required_cut(config))
+def _work(config: RunConfig, hardware: Hardware, parts: Iterable[Part]) -> dict[Part, StageWork]:
+    """Of each part, in the state in which decode speed is estimated: what fits decodes, in turns.
+
+    How many turns there are is that of the run's own cut, also for parts of others.
+    """
+    engine, stages, layers = config.engine, len(required_cut(config)), required_cut(config)[-1].stop
+    rows = stage_rows(config, hardware, cut=tuple([range(one, one + 1) for one in range(layers)]))
     batch = min(engine.max_num_batched_tokens, hardware.step.limits.prompt_tokens)
     fits = hardware.kv_blocks * engine.block_tokens // PROMPT_TOKENS
     sequences = min(engine.max_num_seqs, max(1, fits // stages))
@@ -71,14 +78,41 @@ def _work(config: RunConfig, hardware: Hardware) -> tuple[StageWork, ...]:
         sequences, context = sequences - 1, context - PROMPT_TOKENS
     pieces = rows.decode(sequences)
     _, intercepts, slopes = next((one for one in pieces if context <= one[0]), pieces[-1])
-    return tuple(
-        [
-            StageWork(
-                prompts[stage] / batch / FIXED_PER_S,
-                (intercepts[stage] + slopes[stage] * context) / sequences / FIXED_PER_S,
-            )
-            for stage in range(stages)
-        ]
+    return {
+        part: StageWork(
+            sum(prompts[part.first : part.last]) / batch / FIXED_PER_S,
+            (sum(intercepts[part.first : part.last]) + sum(slopes[part.first : part.last]) * context)
+            / sequences
+            / FIXED_PER_S,
+        )
+        for part in parts
+    }
+
+
+def _prototypes(config: RunConfig) -> dict[Part, Replica]:
+    """Of the run's stages; where it may be cut anew, of all layers in a row that fit on a GPU with KV."""
+    (model,), cut = hosted_models(config), required_cut(config)
+    found = {Part(model.name, one.start, one.stop): _prototype(config, one) for one in cut}
+    if config.pipeline.recut == "none":
+        return found
+    layers = cut[-1].stop
+    for first in range(layers):
+        for last in range(first + 1, layers + 1):
+            try:
+                one = _prototype(config, range(first, last))
+            except (HardwareError, UserError):
+                break
+            found.setdefault(Part(model.name, first, last), one)
+    return found
+
+
+def _most_layers(parts: Collection[Part], layers: int) -> int:
+    """So many of any fit, wherever they begin."""
+    spans = {part.layers for part in parts}
+    return max(
+        size
+        for size in range(1, layers + 1)
+        if all((first, first + size) in spans for first in range(layers - size + 1))
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from experiments.build.elastic import cluster_map_of
@@ -14,14 +14,16 @@ from experiments.build.language_stages import language_setups, language_sizes, p
 from experiments.compose.clusters import spec_of_cluster
 from experiments.config.config import RunConfig
 from experiments.config.pipeline_config import PipelineConfig
-from experiments.policy.make import make_policy
+from experiments.policy.make import make_policy, policy_maker
 from hwmodels.catalogue import load_gpu
 from hwmodels.layer_stack import LayerStack
 from hwmodels.stack_catalogue import cut_stack, load_stack
 from hwmodels.topology.topology import build
+from policies.quart.recut import BurstsByCv, Recutting, SlowestStage
 from serving.composition import PipelineParts
 from serving.elastic.stage_peers import PeerSetup
 from serving.elastic.stage_setup import StageHosts, StageScaling
+from serving.protocols.stages import StageScaler
 from serving.services.gpu_seats import GpuSeats
 from serving.services.language_setup import LanguageSetup
 from serving.services.pipeline_setup import PipelineSetup
@@ -206,7 +208,7 @@ def stage_scaling(
     most = spec.gpus if one.max_replicas is None else one.max_replicas
     cores = _ANY if spec.cpu_cores is None else spec.cpu_cores
     return StageScaling(
-        make_policy("system/stages", config.system.stages, estimates=estimates),
+        _scaler(config, estimates),
         StageHosts(spec.hosts, spec.gpus_per_host, spec.host_memory_bytes, cores),
         round(one.period_s * NS_PER_S),
         round(one.window_s * NS_PER_S),
@@ -220,6 +222,15 @@ def stage_scaling(
         _peers(config, estimates),
         one.batch_cost,
     )
+
+
+def _scaler(config: RunConfig, estimates: Estimates) -> StageScaler:
+    """Who decides, and around it who cuts the model anew."""
+    one = config.pipeline
+    make: Callable[[], StageScaler] = policy_maker("system/stages", config.system.stages, estimates=estimates)
+    if one.recut == "none":
+        return make()
+    return Recutting(make, SlowestStage() if one.recut == "time" else BurstsByCv(*one.few_and_many()))
 
 
 def _peers(config: RunConfig, estimates: Estimates) -> PeerSetup | None:

@@ -4,6 +4,7 @@ from experiments.compose.language_checks import check_language
 from experiments.config.config import RunConfig
 from experiments.config.models_config import shapes_of
 from experiments.config.pipeline_config import PLAIN
+from hwmodels.catalogue import load_llm
 from hwmodels.stack_catalogue import is_stack, stack_names
 from serving.vocabulary.errors import UserError
 
@@ -53,6 +54,18 @@ def check_stages(config: RunConfig) -> None:
             "pipeline.moves=true is of KV in stages that scale by themselves: write a model that decodes and "
             "system=quart, or leave it out"
         )
+    if config.pipeline.recut != "none":
+        _, many = config.pipeline.few_and_many()
+        if not (decoding and config.pipeline.moves):
+            raise UserError(
+                f"pipeline.recut={config.pipeline.recut} moves KV between stages of other layers: write a "
+                "model that decodes, system=quart and pipeline.moves=true, or leave it out"
+            )
+        if many > load_llm(model.name).layers:
+            raise UserError(
+                f"pipeline.recut_stages={config.pipeline.recut_stages} is more than the "
+                f"{load_llm(model.name).layers} layers of {model.name}: write fewer"
+            )
     if config.cluster.start != "warm":
         raise UserError(
             f"cluster.start={config.cluster.start} does not fit system={system.name}, whose stages have "

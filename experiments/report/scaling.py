@@ -33,6 +33,7 @@ _MEANING: Final = {
     **{f"shortage, {key}": text for key, text in OBSTACLES.items()},
     "terminating": "the instance is to be lost and takes no new requests",
     "lost": "the instance failed",
+    "recut": "a model has other layers for its stages",
 }
 
 

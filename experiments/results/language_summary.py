@@ -31,7 +31,13 @@ def language_section(config: RunConfig, controller: Controller, summary: dict[st
                 "busy_replicas": sum([busy[one.id] for one in own if one.id < len(busy)]),
             }
         )
-    return {"language_stages": found, **_moves(service)}
+    return {"language_stages": found, **_moves(service), **_cuts(service)}
+
+
+def _cuts(service: LanguagePipeline) -> dict[str, Any]:
+    """``cuts``: how often the model was cut anew, how often a new cut did not come, where that may be."""
+    changes = service.cut_changes
+    return {"cuts": {"made": changes.made, "given_up": changes.refused}} if changes.most_layers else {}
 
 
 def _moves(service: LanguagePipeline) -> dict[str, Any]:

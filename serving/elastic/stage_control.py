@@ -4,12 +4,14 @@ from collections.abc import Mapping
 from typing import assert_never
 
 from serving.elastic.replica_control import Handler
+from serving.elastic.stage_recut import StageRecut
 from serving.elastic.stage_replicas import Place, StageReplicas
 from serving.elastic.stage_setup import StageScaling
 from serving.elastic.stage_views import StageViews
 from serving.engine.engine import Engine
 from serving.protocols.stage_answers import CheckedStageScaler
 from serving.protocols.stages import (
+    CutAnew,
     EvictCopy,
     KeepCopy,
     MarkKeyStages,
@@ -41,8 +43,8 @@ class StageControl:
     """ReplicaControl of models in stages. ``replicas`` has what became of each replica."""
 
     __slots__ = (
-        "_models", "_period_ns", "_scaler", "_services", "_window_ns", "decided", "looks", "replicas",
-        "scales",
+        "_models", "_period_ns", "_recut", "_scaler", "_services", "_window_ns", "decided", "looks",
+        "replicas", "scales",
     )  # fmt: skip
 
     def __init__(
@@ -58,6 +60,7 @@ class StageControl:
         self._scaler = CheckedStageScaler(setup.scaler)
         self._services = services
         self.replicas = StageReplicas(setup, engines, services, seats, place)
+        self._recut = StageRecut(self.replicas, engines, services)
         self._models = {
             model: StageViews(setup, service, self.replicas, seats)
             for model, service in sorted(services.items())
@@ -78,10 +81,11 @@ class StageControl:
         return max(round(memory_s * NS_PER_S), LOOKS * self._period_ns) + self._window_ns
 
     def goes_on(self) -> bool:
-        """Whether a stage computes, or a replica comes to one at which requests wait."""
+        """Whether a stage computes, a cut comes, or a replica comes to where requests wait."""
         loading = {replica for replica, state in self.replicas.states.items() if state == "loading"}
         return any(
             service.computes(stage)
+            or self._recut.comes(service)
             or (service.queued_at(stage) and any(service.index_of(one) == stage.index for one in loading))
             for service in self._services.values()
             for stage in service.stages
@@ -103,8 +107,8 @@ class StageControl:
         return {
             Opened: self._opened,
             Woke: self._woke,
-            Loaded: self.replicas.loaded,
-            LoadStopped: self.replicas.load_stopped,
+            Loaded: self._loaded,
+            LoadStopped: self._load_stopped,
             LossNotice: self._loss_notice,
             LostHost: self._lost_host,
             LostSsd: self._lost_ssd,
@@ -114,6 +118,15 @@ class StageControl:
     def _opened(self, now_ns: int, event: Opened, actions: list[Action]) -> None:
         self._arm(now_ns, actions)
 
+    def _loaded(self, now_ns: int, event: Loaded, actions: list[Action]) -> None:
+        self.replicas.loaded(now_ns, event, actions)
+        if event.fully_loaded:
+            self._recut.look(now_ns, actions)
+
+    def _load_stopped(self, now_ns: int, event: LoadStopped, actions: list[Action]) -> None:
+        self.replicas.load_stopped(now_ns, event, actions)
+        self._recut.look(now_ns, actions)
+
     def _woke(self, now_ns: int, event: Woke, actions: list[Action]) -> None:
         """Every model is looked at; what one decides the next one sees."""
         self.looks += 1
@@ -121,6 +134,8 @@ class StageControl:
             for decision in self._scaler.scale(views.view(now_ns)):
                 self.decided += 1
                 self._carry_out(now_ns, self._services[model], views, decision, actions)
+        self._recut.look(now_ns, actions)
+        self.replicas.empty_all(now_ns, actions)
         self._arm(now_ns, actions)
 
     def _arm(self, now_ns: int, actions: list[Action]) -> None:
@@ -150,6 +165,8 @@ class StageControl:
         elif isinstance(decision, EvictCopy):
             stages = self._services[decision.model].stages
             replicas.hosts.evict(decision.host, stages[decision.stage].part)
+        elif isinstance(decision, CutAnew):
+            self._recut.begin(now_ns, service, decision, actions)
         elif isinstance(decision, MarkKeyStages):
             views.keys = frozenset(decision.stages)
         else:
@@ -179,4 +196,5 @@ class StageControl:
     def lost(self, now_ns: int, replica: int, cause: str, actions: list[Action]) -> None:
         """A replica is gone."""
         self.replicas.lost(now_ns, replica, cause)
+        self._recut.look(now_ns, actions)
         self.replicas.empty_all(now_ns, actions)

@@ -54,6 +54,12 @@ class HostResources:
         self.evicted += self.copies.pop((host, part), None) is not None
         self._wanted.discard((host, part))
 
+    def forget(self, part: Part) -> None:
+        """No host has a copy of it any more."""
+        for host, own in [*self.copies, *self._wanted]:
+            if own == part:
+                self.evict(host, part)
+
     def lose(self, host: int) -> None:
         """Its memory, its SSD and its GPUs are gone."""
         self.lost.add(host)

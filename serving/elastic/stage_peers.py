@@ -38,11 +38,14 @@ class StagePeers:
         peers: Collection[Replica],
         host_copies: Sequence[int],
     ) -> tuple[Edge, ...]:
-        """Ways to some of the replicas that want a part, from ``peers``: all that have it, or load it."""
+        """Ways to some of the replicas that want a part, from ``peers``: all that have it, or load it.
+
+        One with more layers than these has it too.
+        """
         sending, taken = self._loads.sending(), {one.gpus for one in wanting}
         there = [one for one in peers if one.gpus not in taken]  # between GPUs, not within one
         holders = [one for one in there if self._is_held(("replica", one.id), part)]
-        loading = [one for one in there if self._loads.to(one.id) is not None]
+        loading = [one for one in there if one.part == part and self._loads.to(one.id) is not None]
         if not (holders or loading or host_copies):
             return ()
         slots = tuple([self._slot(one, host_copies) for one in wanting])

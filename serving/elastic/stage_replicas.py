@@ -114,7 +114,7 @@ class StageReplicas:
             asks = self._peers is not None and wish.source == "any" and (source is None or source[0] == "ssd")
             if gpu is None or (source is None and not asks):
                 what = "no GPU has room" if gpu is None else f"nothing to load from beside GPU {gpu}"
-                self._tell(now_ns, "shortage", service.model, -1, f"stage {stage.index}: {what}")
+                self.tell(now_ns, "shortage", service.model, -1, f"stage {stage.index}: {what}")
                 break
             replica = self._seat(stage.part, gpu, cores, wish.reason, actions)
             if asks:
@@ -134,7 +134,7 @@ class StageReplicas:
         there = [self._engines[number].replica for number in self.states]
         copies = sorted(host for host, one in self.hosts.copies if one == part)
         served = set[int]()
-        peers = [one for one in there if one.part == part]
+        peers = [one for one in there if one.part.model == part.model and one.part.has(*part.layers)]
         for edge in self._peers.edges(part, first, peers, copies):
             targets = tuple([number for _, number in edge.targets])
             served |= set(targets)
@@ -205,7 +205,7 @@ class StageReplicas:
         for number in targets:
             if live is not None:
                 live.begin(number)
-            self._tell(now_ns, "load", part.model, number, f"{reason}, from {sources[0][0]}")
+            self.tell(now_ns, "load", part.model, number, f"{reason}, from {sources[0][0]}")
 
     def _former(self, part: Part, gpu: int) -> Replica:
         """The replica of that part which had the GPU before and is gone, or a new one."""
@@ -236,7 +236,7 @@ class StageReplicas:
             self.empty(now_ns, engine.id, actions)
             return
         self.states[engine.id] = "serving"
-        self._tell(now_ns, "ready", part.model, engine.id, "its parameters are there")
+        self.tell(now_ns, "ready", part.model, engine.id, "its parameters are there")
         self._services[part.model].join(engine.replica, "both", actions)
 
     def load_stopped(self, now_ns: int, event: LoadStopped, actions: list[Action]) -> None:
@@ -269,7 +269,7 @@ class StageReplicas:
             if self.states[replica] == "draining":
                 continue
             before, self.states[replica] = self.states[replica], "draining"
-            self._tell(now_ns, "drain", service.model, replica, wish.reason)
+            self.tell(now_ns, "drain", service.model, replica, wish.reason)
             flight = self.loads.to(replica)
             if before == "loading" and flight is not None:
                 if len(flight.load.targets) == 1 and ("replica", replica) not in self.loads.sending():
@@ -312,8 +312,9 @@ class StageReplicas:
         self._given_up.pop(replica, None)
         del self.states[replica]
         self.loads.residency.clear(("replica", replica))
-        self._tell(now_ns, act, model, replica, reason)
+        self.tell(now_ns, act, model, replica, reason)
 
-    def _tell(self, now_ns: int, act: str, model: str, replica: int, reason: str) -> None:
+    def tell(self, now_ns: int, act: str, model: str, replica: int, reason: str) -> None:
+        """For the history."""
         self.changes += act != "shortage"
         self.history.append(ScaleEvent(now_ns, act, model, "both", replica, reason))

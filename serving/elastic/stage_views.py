@@ -5,6 +5,7 @@ from collections import deque
 from serving.elastic.stage_replicas import StageReplicas
 from serving.elastic.stage_setup import StageScaling
 from serving.protocols.stages import (
+    CutView,
     HostCopyView,
     PipelineView,
     StageGpuView,
@@ -16,13 +17,14 @@ from serving.services.gpu_seats import GpuSeats
 from serving.services.stage import Stage
 from serving.services.stage_counts import StageCounts
 from serving.services.staged import StagedService
+from serving.vocabulary.layers import Part
 from serving.vocabulary.units import NS_PER_S
 
 
 class StageViews:
     """Of one model. It remembers the counts of looks that the window goes back to. ``keys``: key stages."""
 
-    __slots__ = ("_looks", "_replicas", "_seats", "_service", "_setup", "keys")
+    __slots__ = ("_looks", "_parts", "_replicas", "_seats", "_service", "_setup", "keys")
 
     def __init__(
         self, setup: StageScaling, service: StagedService, replicas: StageReplicas, seats: GpuSeats
@@ -30,10 +32,15 @@ class StageViews:
         self._setup, self._service, self._replicas, self._seats = setup, service, replicas, seats
         self._looks: deque[tuple[int, list[StageCounts]]] = deque()
         self.keys: frozenset[int] = frozenset()
+        self._parts = [stage.part for stage in service.stages]
 
     def view(self, now_ns: int) -> PipelineView:
         """At this look, which begins a window of its own."""
-        setup, looks, stages = self._setup, self._looks, self._service.stages
+        setup, stages = self._setup, self._service.stages
+        parts = [stage.part for stage in stages]
+        if parts != self._parts:
+            self._cut_anew(parts)
+        looks = self._looks
         if not looks:
             looks.append((0, [StageCounts() for _ in stages]))
         while len(looks) > 1 and looks[1][0] <= now_ns - setup.window_ns:
@@ -60,7 +67,23 @@ class StageViews:
             self._service.batch,
             setup.batch_cost,
             self._service.cores_count,
+            self._cut(),
         )
+
+    def _cut_anew(self, parts: list[Part]) -> None:
+        """Of looks before that its stages have the arrivals, which are those of the model."""
+        self._parts, self.keys = parts, frozenset()
+        self._looks = deque(
+            [(at_ns, [before[0].arrivals_alone()] * len(parts)) for at_ns, before in self._looks]
+        )
+
+    def _cut(self) -> CutView | None:
+        """Where it may be cut anew."""
+        changes = self._service.cut_changes
+        if changes is None or not changes.most_layers:
+            return None
+        coming = tuple([stage.part.first for stage in changes.stages.coming])
+        return CutView(self._service.stages[-1].part.last, changes.most_layers, coming)
 
     def _by_stage(self) -> list[list[int]]:
         """The replicas of each stage, by id."""
@@ -103,6 +126,7 @@ class StageViews:
             setup.cores,
             stage.index in self.keys,
             self._seats.bytes_of(stage.part),
+            stage.part.layers,
         )
 
     def _hosts(self) -> tuple[StageHostView, ...]:

@@ -6,6 +6,7 @@ from typing import Any, Final, NoReturn
 
 from serving.protocols.policy_faults import Question, ask, read, refused, shown, wrong_reason
 from serving.protocols.stages import (
+    CutAnew,
     EvictCopy,
     KeepCopy,
     MarkKeyStages,
@@ -21,11 +22,12 @@ from serving.protocols.stages import (
     StopReplicas,
 )
 
-KINDS: Final = (StartReplicas, StopReplicas, SetCores, SetBatch, KeepCopy, EvictCopy, MarkKeyStages)
+KINDS: Final = (StartReplicas, StopReplicas, SetCores, SetBatch, KeepCopy, EvictCopy, MarkKeyStages, CutAnew)
 SOURCES: Final = ("any", "host", "ssd")
 SCALE: Final = Question(
     "scale",
-    "a tuple of StartReplicas, StopReplicas, SetCores, SetBatch, KeepCopy, EvictCopy and MarkKeyStages, "
+    "a tuple of StartReplicas, StopReplicas, SetCores, SetBatch, KeepCopy, EvictCopy, MarkKeyStages and "
+    "CutAnew, "
     "empty where nothing changes: stages, hosts, GPUs, replicas and copies that are shown, within each "
     "stage's minimum and maximum, the pipeline's max_replicas and batch, free GPU memory, free cores, free "
     "host memory, each with a reason, a str that is not empty",
@@ -98,6 +100,8 @@ class _Check:
             self._refuse(decision, wrong_reason(decision.reason))
         if kind is MarkKeyStages:
             self._marked(decision)
+        elif kind is CutAnew:
+            self._cut(decision)
         elif kind is EvictCopy:
             self._evicted(decision)
         elif kind is KeepCopy:
@@ -218,5 +222,32 @@ class _Check:
         if len({*stages}) < len(stages):
             self._refuse(decision, "a stage is named twice")
 
+    def _cut(self, decision: Any) -> None:
+        cut, view = self._view.cut, self._view
+        if cut is None or cut.coming:
+            why = "another cut comes" if cut else "pipeline.recut=none"
+            self._refuse(decision, f"{view.model} is not to be cut anew: {why}")
+        begins, counts, gpus = decision.begins, decision.replicas, decision.gpus
+        if not _are_ints(begins) or not _are_ints(counts) or not _are_ints(gpus):
+            self._refuse(decision, "begins, replicas and gpus are tuples of int")
+        ends = (*begins[1:], cut.layers)
+        if begins[:1] != (0,) or any(not 0 < end - one <= cut.most_layers for one, end in zip(begins, ends)):
+            what = f"stages begin at 0 and have 1 to {cut.most_layers} of {cut.layers} layers"
+            self._refuse(decision, f"{what}, and not {shown(begins)}")
+        if begins == tuple([stage.layers[0] for stage in view.stages]):
+            self._refuse(decision, "it is cut so")
+        if len(counts) != len(begins) or min(counts) < 1 or sum(counts) > view.max_replicas:
+            self._refuse(decision, f"replicas are 1 or more of each stage, {view.max_replicas} in all")
+        if len({*gpus}) < len(gpus) or any(one not in self._host_of_gpu for one in gpus):
+            self._refuse(decision, "gpus are some that are shown, each once")
+        there = {stage.layers for stage in view.stages}
+        new = sum([count for one, end, count in zip(begins, ends, counts) if (one, end) not in there])
+        if gpus and len(gpus) != new:
+            self._refuse(decision, f"gpus are {new}, one for each replica of a new stage")
+
     def _refuse(self, answer: object, why: str) -> NoReturn:
         raise refused(self._policy, SCALE, answer, why)
+
+
+def _are_ints(value: Any) -> bool:
+    return type(value) is tuple and all(type(one) is int for one in value)

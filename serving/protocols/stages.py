@@ -36,8 +36,9 @@ class StageView:
     those that ended; None: none did. ``exec_s``: a pass of one request alone, with no wait, at
     ``exec_cores`` CPU cores. ``bytes``: its parameters, as a copy in host memory and, where they alone are
     there, on a GPU; ``seat_bytes``: what a replica takes of its GPU with its KV, 0: no more than those.
-    A language model's requests wait for all stages at once: ``queued`` is the same of all, nobody measures
-    ``delay_s``, and a "pass" is all that a replica computes for a request, prompt and tokens.
+    ``layers``: [first, last) of the model. A language model's requests wait for all stages at once:
+    ``queued`` is the same of all, nobody measures ``delay_s``, and a "pass" is all that a replica computes
+    for a request, prompt and tokens.
     """
 
     index: int
@@ -56,6 +57,7 @@ class StageView:
     exec_cores: int = 1
     is_key: bool = False
     seat_bytes: int = 0
+    layers: tuple[int, int] = (0, 0)
 
     @property
     def gpu_bytes(self) -> int:
@@ -122,6 +124,18 @@ class StageHostView:
 
 
 @fact
+class CutView:
+    """Of a model that may be cut anew while it runs: its ``layers``, how many of them a GPU holds with KV.
+
+    ``coming``: where the stages of the cut that comes begin; empty: none comes.
+    """
+
+    layers: int
+    most_layers: int
+    coming: tuple[int, ...] = ()
+
+
+@fact
 class PipelineView:
     """The pipeline of one model at one instant, and the hosts that it may use.
 
@@ -129,7 +143,7 @@ class PipelineView:
     stages; 0: nothing is promised. ``max_replicas``: of all its stages together. ``cores_per_replica``: what
     the service gives a new replica unless told otherwise. ``batch``: requests of a pass at most, of whichever
     replica; of each but the longest a pass takes the share ``batch_cost``. ``cores_count``: whether a pass is
-    faster with more CPU cores.
+    faster with more CPU cores. ``cut``: None: its stages stay as they are.
     """
 
     now_ns: int
@@ -143,6 +157,7 @@ class PipelineView:
     batch: int = 1
     batch_cost: float = 1.0
     cores_count: bool = True
+    cut: CutView | None = None
 
     @property
     def supply(self) -> int:
@@ -229,7 +244,24 @@ class MarkKeyStages:
     reason: str
 
 
-StageDecision = StartReplicas | StopReplicas | SetCores | SetBatch | KeepCopy | EvictCopy | MarkKeyStages
+@fact
+class CutAnew:
+    """From now on the stages of the model begin at these layers, the first one at 0.
+
+    Their ``replicas`` load beside those that are there; stages that both cuts have stay as they are. When all
+    have loaded, requests move there with their KV, and the stages that are no more give their GPUs back.
+    ``gpus``: of the new replicas of all new stages in order; empty: placement chooses.
+    """
+
+    begins: tuple[int, ...]
+    replicas: tuple[int, ...]
+    reason: str
+    gpus: tuple[int, ...] = ()
+
+
+StageDecision = (
+    StartReplicas | StopReplicas | SetCores | SetBatch | KeepCopy | EvictCopy | MarkKeyStages | CutAnew
+)
 
 
 class StageScaler(Protocol):

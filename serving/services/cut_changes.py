@@ -29,15 +29,19 @@ class CutHost(Protocol):
 
 
 class CutChanges:
-    """Of one model. ``made``: how many there were; ``refused``: how many did not come."""
+    """Of one model. ``made``: how many there were; ``refused``: how many did not come.
 
-    __slots__ = ("_host", "_moves", "_setup", "made", "refused", "stages")
+    ``most_layers``: so many of any a GPU holds; 0: the model is not to be cut anew.
+    """
+
+    __slots__ = ("_host", "_moves", "_setup", "made", "most_layers", "refused", "stages")
 
     def __init__(
         self, setup: LanguageSetup, stages: PathStages, moves: PathMoves | None, host: CutHost
     ) -> None:
         self._setup, self.stages, self._moves, self._host = setup, stages, moves, host
         self.made = self.refused = 0
+        self.most_layers = setup.most_layers
 
     def kept_from(self, parts: Sequence[Part]) -> str:
         """Why the model is not cut into these parts now; empty: it may be."""

@@ -16,7 +16,8 @@ class LanguageSetup:
     replica may have what a new one is like, and ``work`` what one computes for a request, where replicas come
     and go; parts of other cuts than ``parts`` too where the model may be cut anew. ``kv_layer_bytes``: of a
     token in one layer, where KV moves from replicas that are to go; 0: it stays. ``live``: replicas work
-    while they load; their KV moves.
+    while they load; their KV moves. ``most_layers``: of a stage, where the model may be cut anew; 0: it
+    stays.
     """
 
     parts: tuple[Part, ...]
@@ -27,3 +28,4 @@ class LanguageSetup:
     work: Mapping[Part, StageWork] = field(default_factory=dict)
     kv_layer_bytes: int = 0
     live: bool = False
+    most_layers: int = 0

@@ -11,6 +11,8 @@ SYSTEMS = (
 LANGUAGE_SYSTEMS = (
     "pipeline", "quart", "quart pipeline.moves=true", "quart pipeline.moves=true pipeline.live=true",
     "cocktail pipeline.moves=true pipeline.live=true system/provision=multicast",
+    "quart pipeline.moves=true pipeline.recut=cv",
+    "quart pipeline.moves=true pipeline.live=true pipeline.recut=cv",
     "quart system/provision=multicast", "infless", "inferline",
     "cocktail", "quart system.stages.defaults=released",
 )  # fmt: skip

@@ -55,6 +55,7 @@ class LanguageCase:
     kv_layer_bytes: int = 0
     stage_layers: int = 2
     live: bool = False
+    recut: bool = False
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -146,7 +147,7 @@ def controller_of(case: LanguageCase, coalesce: bool = True, scaling: Scaling | 
     if scaling is not None:
         prototypes = {part: case.prototype(*part.layers) for part in parts}
         work = dict.fromkeys(parts, StageWork(1e-8, 1e-8))
-        setup = replace(setup, prototypes=prototypes, work=work)
+        setup = replace(setup, prototypes=prototypes, work=work, most_layers=case.recut * case.layers)
     elastic = None if scaling is None else scaling.setup(case)
     pipelines = PipelineParts({"m": setup}, GpuSeats(1 << 40, dict.fromkeys(parts, 1 << 40)), elastic)
     return compose(

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from random import Random
 
 from serving.protocols.stages import (
+    CutAnew,
     EvictCopy,
     KeepCopy,
     MarkKeyStages,
@@ -29,7 +30,7 @@ class Scripted:
 
 
 class AnythingGoes:
-    """Starts, stops, cores, batches and copies at random, within what a scaler may answer.
+    """Starts, stops, cores, batches, copies and cuts at random, within what a scaler may answer.
 
     From ``until_ns`` on it does no more than start a replica of each stage that has none.
     """
@@ -47,6 +48,11 @@ class AnythingGoes:
         random, stage = self._random, self._random.choice(view.stages)
         if not view.hosts:
             return ()
+        if view.cut is not None and not view.cut.coming and random.random() < 0.2:
+            inner = sorted(random.sample(range(1, view.cut.layers), random.randint(0, 3)))
+            counts = tuple([random.randint(1, 2) for _ in (0, *inner)])
+            if (0, *inner) != tuple([one.layers[0] for one in view.stages]) and sum(counts) <= 8:
+                return (CutAnew((0, *inner), counts, "anything"),)
         host = random.choice(view.hosts)
         kind = random.choice(("start", "start", "stop", "stop", "cores", "keep", "evict", "key", "none"))
         alive = [one for one in stage.replicas if one.state != "draining"]
