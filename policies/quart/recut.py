@@ -16,6 +16,7 @@ from serving.protocols.stages import CutAnew, PipelineView, StageDecision, Stage
 from serving.vocabulary.units import NS_PER_S
 
 BUSY: Final = 0.7  # of their time, that new replicas compute at the rate of now
+EPSILON: Final = 1e-9  # of what is rounded up
 GAIN: Final = 0.95  # the longest stage is to take so much of what it took, at most
 
 
@@ -113,13 +114,17 @@ class Recutting:
 
 
 def _wish(view: PipelineView, begins: tuple[int, ...], reason: str) -> CutAnew | None:
-    """With the replicas that the rate of now calls for, as far as GPUs are free; None: not one of each is."""
+    """With the replicas that the rate of now calls for, and no fewer in all than there are, of each stage its
+    share of them by time, as far as GPUs are free; None: they are not for one of each stage.
+    """
     assert view.cut is not None
     spans = list(pairwise((*begins, view.cut.layers)))
     if max([last - first for first, last in spans]) > view.cut.most_layers:
         return None
     times, own = stage_seconds(layer_seconds(view), begins), view.stages[0]
-    counts = [min(own.maximum, max(own.minimum, ceil(own.arrival_per_s * one / BUSY))) for one in times]
+    shares = [view.supply * one / sum(times) for one in times]
+    wanted = [max(own.arrival_per_s * one / BUSY, share) for one, share in zip(times, shares)]
+    counts = [min(own.maximum, max(own.minimum, ceil(one - EPSILON))) for one in wanted]
     there = {stage.layers: stage for stage in view.stages}
     new = [place for place, span in enumerate(spans) if span not in there]
     free = sum([host.free_gpus for host in view.hosts])
@@ -128,9 +133,9 @@ def _wish(view: PipelineView, begins: tuple[int, ...], reason: str) -> CutAnew |
         if most is None or counts[most] == 1:
             return None
         counts[most] -= 1
-    wanted = sum([counts[place] for place in new])
-    gpus = spread(FreeRoom(view), own, wanted)
-    return CutAnew(begins, tuple(counts), reason, gpus) if len(gpus) == wanted else None
+    room = sum([counts[place] for place in new])
+    gpus = spread(FreeRoom(view), own, room)
+    return CutAnew(begins, tuple(counts), reason, gpus) if len(gpus) == room else None
 
 
 def layer_seconds(view: PipelineView) -> list[float]:

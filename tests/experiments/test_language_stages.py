@@ -29,6 +29,14 @@ def test_a_request_alone_takes_what_it_takes_where_one_replica_has_all_stages(tm
         assert rows[0][key] == pytest.approx(rows[1][key], abs=1)
 
 
+def generated(folder: Path) -> list[int]:
+    """Output tokens of every request."""
+    import pyarrow.parquet as pq
+
+    found: list[int] = pq.read_table(folder / "requests.parquet")["output_tokens"].to_pylist()
+    return found
+
+
 SCALED = [
     "trace=gamma", "trace.requests=150", "trace.rate_per_s=15", "trace.tokens_scale=0.3",
     "engine.max_num_seqs=4", "model=opt_13b", "cluster=quart", "uncertainty=off", "out=unused",
@@ -46,6 +54,21 @@ def test_replicas_that_work_while_they_load_shorten_the_wait(tmp_path: Path) -> 
     assert live["requests"]["finished"] == whole["requests"]["finished"] == 150
     assert live["ttft_ms"]["mean"] < 0.6 * whole["ttft_ms"]["mean"]
     assert live["path_moves"]["joined"] > 20 and whole["path_moves"]["joined"] == 0
+
+
+def test_a_running_model_is_cut_anew_and_no_request_is_lost(tmp_path: Path) -> None:
+    """From 8 stages into 2 once arrivals are steady; exact = coalesced, a journal replays."""
+    words = ["trace=gamma", "trace.gap_cv=0.5", "trace.requests=300", "trace.rate_per_s=4", "model=opt_13b"]
+    words += ["trace.tokens_scale=0.3", "engine.max_num_seqs=16", "cluster=quart", "uncertainty=off"]
+    words += ["out=unused", "system=quart", "pipeline.cut=layers", "pipeline.stages=8", "pipeline.moves=true"]
+    result(tmp_path / "fixed", *words)
+    found = result(tmp_path / "anew", *words, "pipeline.recut=cv", "journal=true")
+    result(tmp_path / "exact", *words, "pipeline.recut=cv", "engine.exact=true")
+    files = [(tmp_path / one / "requests.parquet").read_bytes() for one in ("anew", "exact")]
+    assert files[0] == files[1] and replay_run(tmp_path / "anew").different == 0
+    assert found["requests"]["finished"] == 300 and found["cuts"] == {"made": 1, "given_up": 0}
+    assert len(found["language_stages"]) == 2 and found["path_moves"]["committed"] > 0
+    assert generated(tmp_path / "anew") == generated(tmp_path / "fixed")
 
 
 @pytest.mark.parametrize("system", ["quart", "infless", "inferline", "cocktail"])

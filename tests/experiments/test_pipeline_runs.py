@@ -104,6 +104,21 @@ def test_draws_have_the_declared_cv_and_no_order() -> None:
             ["model=opt_13b", "system=quart", "pipeline.live=true"],
             "write pipeline.moves=true too",
         ),
+        (
+            ["system=quart", "pipeline.recut=cv"],
+            "write a model that decodes, system=quart and pipeline.moves",
+        ),
+        (["pipeline.recut=often"], "pipeline.recut=often is unknown: write one of none, time, cv"),
+        (
+            [
+                "model=opt_13b",
+                "system=quart",
+                "pipeline.moves=true",
+                "pipeline.recut=cv",
+                "pipeline.recut_stages=8+2",
+            ],
+            "pipeline.recut_stages=8+2 is no pair of stages",
+        ),
         (["pipeline.queue=common"], "pipeline.queue=common is unknown: write one of stage, replica"),
         (["pipeline.stages=3"], "write pipeline.cut=layers"),
         (["pipeline.replicas=50"], "more than the GPUs and CPU cores"),
