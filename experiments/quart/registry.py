@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from experiments.quart import fig02, loads_figure, parts_figure, systems_figures
+from experiments.quart import fig02, loads_figure, parts_figure, recut_figure, systems_figures
 from experiments.reproduce.figure import Figure
 from experiments.reproduce.outcomes import Outcomes
 from experiments.reproduce.registry import Recipe
@@ -17,6 +17,7 @@ FIGURES: dict[str, tuple[str, Callable[[int], Sequence[Case]], Callable[[Outcome
     "fig8": ("quantiles and queues of the same runs", systems_figures.cases_7, systems_figures.fig8),
     "parts": ("QUART without each of its parts", parts_figure.cases, parts_figure.made),
     "loads": ("a stage from disk, host copies, peers", loads_figure.cases, loads_figure.made),
+    "recut": ("a running pipeline cut anew by the CV of arrivals", recut_figure.cases, recut_figure.made),
 }
 
 

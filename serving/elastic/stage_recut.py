@@ -1,7 +1,7 @@
 """A language model in stages that is cut anew: replicas of the new cut come, then those of the old one go.
 
 A cut comes while replicas of its stages load. It is the model's when none loads any more and every stage has
-one that serves; it is given up when a stage has neither. docs/STATES.md has the table.
+one that serves; it is given up when a stage has neither.
 """
 
 from collections.abc import Mapping

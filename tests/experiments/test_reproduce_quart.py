@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from experiments import cli
-from experiments.quart import fig02, loads_figure, parts_figure, systems_figures
+from experiments.quart import fig02, loads_figure, parts_figure, recut_figure, systems_figures
 from experiments.quart.registry import FIGURES, recipes
 from experiments.quart.set_ups import BASELINES, MODELS, QUART, SYSTEMS, gamma, system
 from experiments.quart.sweeps import sweeps_of
@@ -145,6 +145,27 @@ def test_ways_of_loads_are_held_against_disk() -> None:
     assert [row.verdict for row in figure.rows] == ["in band"] * 6
     assert len(figure.numbers) == 5 * 4 * 3
     assert loads_figure.made(Outcomes({}, {}), FEW).rows[0].verdict == "not comparable"
+
+
+def test_a_cut_that_changes_is_held_against_those_that_stay() -> None:
+    sizes = {
+        recut_figure.FEW: (900.0, 20.0),
+        recut_figure.MANY: (300.0, 50.0),
+        recut_figure.ANEW: (320.0, 30.0),
+    }
+    cases = recut_figure.cases(FEW)
+    found = {}
+    for one in cases:
+        ttft, gpu = sizes[one.label.removeprefix("quart, ")]
+        found[one] = tuple(
+            replace(made, summary={"ttft_ms": {"mean": ttft * more}, "gpu_seconds": gpu * more})
+            for made, more in ((outcome(1.0, 1.0), 1.0), (outcome(1.0, 1.0), 1.01))
+        )
+    figure = recut_figure.made(Outcomes(found, {}), FEW)
+    assert [row.verdict for row in figure.rows] == ["in band"] * 2
+    assert [row.ratio for row in figure.rows] == pytest.approx([320 / 900, 30 / 50])
+    assert len(figure.numbers) == 4 * 3 * 2 and lacking_words(cases) == []
+    assert recut_figure.made(Outcomes({}, {}), FEW).rows[0].verdict == "not comparable"
 
 
 def test_every_part_of_quart_is_switched_off_beside_it() -> None:
