@@ -1,9 +1,11 @@
 """Memory apart from the arena, as on a GPU: what is copied when, in whose lane, and whole runs on it."""
 
 import json
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +17,7 @@ import torch
 
 from experiments import cli, realexec_cli
 from realexec.memory.arena import Arena
-from realexec.memory.device import MemoryApart, SameMemory, device_for, device_of
+from realexec.memory.device import Gpu, MemoryApart, SameMemory, device_for, device_of
 from realexec.memory_of_slot import SlotMemory
 from realexec.messages import Open
 from realexec.parameters import HOST, HostedModels, copies_on_host
@@ -78,6 +80,57 @@ def test_only_what_is_named_is_copied_and_in_a_lane() -> None:
         memory.to_host([(ours.offset + 10, 1)])
         assert memory.host(ours).tolist()[9:12] == [9, 7, 11] and lanes.opened == 2
         del memory, row
+
+
+def test_what_a_gpu_is_asked_for_and_in_which_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With CUDA's part played: copies wait for what is computed, and are over before anybody is told."""
+    calls: list[Any] = []
+
+    class Stream:
+        def __init__(self, device: Any) -> None:
+            calls.append("a stream")
+
+        def wait_stream(self, other: str) -> None:
+            calls.append(f"wait for {other}")
+
+        def synchronize(self) -> None:
+            calls.append("over")
+
+    @contextmanager
+    def on(what: Any) -> Iterator[None]:
+        calls.append("copy")
+        yield
+
+    runtime = SimpleNamespace(cudaHostRegister=lambda at, size, flags: calls.append((at, size, flags)) or 0)
+    for name, played in {
+        "Stream": Stream, "stream": on, "device": lambda _: nullcontext(), "cudart": lambda: runtime,
+        "default_stream": lambda _: "what is computed",
+    }.items():  # fmt: skip
+        monkeypatch.setattr(torch.cuda, name, played)
+    gpu = Gpu(1)
+    assert gpu.torch_name == "cuda:1"
+    gpu._device = torch.device("cpu")
+    with Arena.create(4096) as arena:
+        memory = ArenaMemory(arena, gpu, first=1024)
+        whole = memory._host
+        assert gpu.pinned and calls == [(whole.data_ptr(), whole.numel(), 0)], (
+            "the host's copies are pinned too"
+        )
+        assert memory.apart and memory._bytes.numel() == 3072
+        calls.clear()
+        arena.take(1024)
+        ours = arena.take(64)
+        arena.view(ours)[:] = b"7" * 64
+        memory.to_device([(ours.offset, 64)])
+        assert bytes(memory.tensor(ours).numpy()) == b"7" * 64
+        memory.to_host([(ours.offset, 64)])
+        turn = ["wait for what is computed", "copy", "over"]
+        assert calls == ["a stream", *turn, *turn], "a thread has one stream"
+        other = threading.Thread(target=memory.to_host, args=([(ours.offset, 64)],))
+        other.start()
+        other.join()
+        assert calls[-4:] == ["a stream", *turn], "another one has its own"
+        del memory, whole
 
 
 def test_on_a_cpu_nothing_is_copied() -> None:
