@@ -41,13 +41,8 @@ class VerbsTransport:
         }  # fmt: skip
 
     def connect(self, address: dict[str, Any]) -> "VerbsLink":
-        """A queue pair of the pool joined with one of the peer's."""
-        channel = enter(address, LIMITS)
-        try:
-            link = VerbsLink(self._device, channel, self._size_bytes, address)
-        except Broken as error:
-            channel.close()
-            raise PeerLost(str(error)) from None
+        """A link with its first queues."""
+        link = VerbsLink(self._device, self._size_bytes, address)
         self._links.add(link)
         return link
 
@@ -74,26 +69,83 @@ class VerbsTransport:
 
 
 class VerbsLink:
-    """One queue pair; reads of several threads go one after the other."""
+    """A way to a peer's arena. Reads of several threads go side by side, each over queues of its own.
 
-    def __init__(self, device: Any, channel: Channel, local_bytes: int, address: dict[str, Any]) -> None:
-        self._device, self._channel = device, channel
-        self._local_bytes, self._remote_bytes = local_bytes, int(address["size_bytes"])
-        self._begins, self._key = int(address["begins"]), int(address["key"])
-        self._reading = threading.Lock()
-        self._pair = device.pair()
-        self._given = False
-        self._mend(JOIN_S)
+    So KV does not wait behind parameters. Queues whose read has ended serve the next one.
+    """
+
+    def __init__(self, device: Any, local_bytes: int, address: dict[str, Any]) -> None:
+        self._device, self._local_bytes, self._address = device, local_bytes, address
+        self._lock = threading.Lock()
+        self._closed = False
+        self._open: set[_Lane] = set()
+        self._idle = [self._joined()]
 
     def check(self, segments: Sequence[Segment]) -> None:
         """By what the address says of the peer's arena; its device looks for itself."""
-        check_segments(segments, self._local_bytes, self._remote_bytes)
+        check_segments(segments, self._local_bytes, int(self._address["size_bytes"]))
 
     def read(self, segments: Sequence[Segment]) -> None:
         """Asleep until the device has brought them."""
         self.check(segments)
         if not segments:
             return
+        lane = self._taken()
+        try:
+            lane.read(segments)
+        except PeerLost:
+            self.close()
+            raise
+        finally:
+            with self._lock:
+                self._idle.append(lane)
+
+    def close(self) -> None:
+        """Reads under way get PeerLost."""
+        with self._lock:
+            self._closed = True
+            lanes = list(self._open)
+        for lane in lanes:
+            lane.close()
+
+    def _taken(self) -> "_Lane":
+        """Queues that nobody reads from."""
+        with self._lock:
+            if self._closed:
+                raise PeerLost("the link was closed")
+            if self._idle:
+                return self._idle.pop()
+        return self._joined()
+
+    def _joined(self) -> "_Lane":
+        """More of them. Raises PeerLost."""
+        channel = enter(self._address, LIMITS)
+        try:
+            lane = _Lane(self._device, channel, self._address)
+        except Broken as error:
+            channel.close()
+            raise PeerLost(str(error)) from None
+        with self._lock:
+            self._open.add(lane)
+            closed = self._closed
+        if closed:  # meanwhile; who reads from it hears of that
+            lane.close()
+        return lane
+
+
+class _Lane:
+    """A queue pair joined with one of the peer's, and the channel beside it; one thread reads at a time."""
+
+    def __init__(self, device: Any, channel: Channel, address: dict[str, Any]) -> None:
+        self._device, self._channel = device, channel
+        self._begins, self._key = int(address["begins"]), int(address["key"])
+        self._reading = threading.Lock()
+        self._pair = device.pair()
+        self._given = False
+        self._mend(JOIN_S)
+
+    def read(self, segments: Sequence[Segment]) -> None:
+        """Raises PeerLost, and BadSegment where the peer's device does not let it happen."""
         with self._reading:
             self._check_open()
             try:
@@ -132,7 +184,7 @@ class VerbsLink:
     def close(self) -> None:
         """A read under way gets PeerLost."""
         self._channel.close()
-        if self._reading.acquire(blocking=False):  # else the read gives the pair back
+        if self._reading.acquire(timeout=JOIN_S):  # a read under way is told by the channel
             self._give()
             self._reading.release()
 
