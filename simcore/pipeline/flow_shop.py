@@ -12,9 +12,9 @@ once, up to the first in which another reason would hold (docs/PIPELINE.md says 
 from typing import Final
 
 from simcore.pipeline.lane import Lane
-from simcore.pipeline.last_stage import FOREVER, jump_at_last_stage
 from simcore.replica.segment import steps_to_reach
 
+FOREVER: Final = 1 << 200
 _ROUNDS_SEEN: Final = 3  # a parabola is known by three of its points
 
 
@@ -61,32 +61,25 @@ class FlowShop:
 
         That batch has left the stages.
         """
-        seen = wait = 0
-        order, free = self.order, self.free
-        count = len(order)
+        rounds, order = 0, self.order
         while True:
+            count = len(order)
+            for _ in range(count):
+                lane = order.pop(0)
+                lane.end()
+                done = lane.done
+                if lane.left <= 0 or done >= until:
+                    return lane
+                if lane.line == 0:
+                    lane.find_line()
+                    rounds = -1
+                self.work += lane.go(done, self.free)
+                order.append(lane)
+            rounds += 1
             if count == 1:
                 self._jump_alone(order[0], until)
-            elif wait <= 0:
-                computed = jump_at_last_stage(order, free, until)
-                wait = 1 if computed < 0 else count
-                if computed > 0:
-                    self.work += computed
-                    seen = 0
-                elif computed == 0 and seen >= _ROUNDS_SEEN * count and self._jump(until):
-                    free = self.free
-            lane = order.pop(0)
-            lane.end()
-            done = lane.done
-            if lane.left <= 0 or done >= until:
-                return lane
-            if lane.line == 0:
-                lane.find_line()
-                seen = 0
-            self.work += lane.go(done, free)
-            order.append(lane)
-            seen += 1
-            wait -= 1
+            elif rounds >= _ROUNDS_SEEN:
+                self._jump(until)
 
     def _jump_alone(self, lane: Lane, until: int) -> None:
         """A batch alone waits at no stage: its steps are one straight line."""
@@ -110,32 +103,31 @@ class FlowShop:
         lane.done = at
         lane.begun(steps)
 
-    def _jump(self, until: int) -> bool:
-        """Add up the rounds for which the ends of all steps surely lie on parabolas; were there any?"""
+    def _jump(self, until: int) -> None:
+        """Add up the rounds for which the ends of all steps surely lie on their parabolas."""
         order = self.order
         rounds = order[0].left - 1
         curves = list[int]()
         for lane in order:
             curve = lane.curve()
             if curve < 0:
-                return False
+                return
             curves.append(curve)
             rounds = min(rounds, lane.left - 1, lane.line)
         before = last = curves[-1]
         rounds = self._until(rounds, last, until)
         for lane, curve in zip(order, curves):
             if rounds < 1:
-                return False
+                return
             rounds = lane.straight(rounds, curve, before)
             before = curve
         if rounds < 1:
-            return False
+            return
         before = last
         for lane, curve in zip(order, curves):
             self.work += lane.jump(rounds, curve, before)
             before = curve
         self.free = list(order[-1].ends)
-        return True
 
     def _until(self, rounds: int, curve: int, until: int) -> int:
         """No more rounds than have steps end before ``until`` alone."""

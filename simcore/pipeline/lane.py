@@ -181,28 +181,6 @@ class Lane:
         self.steps += steps
         self.left -= steps
 
-    def go_on(self, rounds: int, gap: int, first: int, curve: int) -> int:
-        """So many rounds more, at least 2; returns what they computed.
-
-        ``gap``: from the end of the step in progress to that of the next one; ``first``: from there to the
-        one after it, and every further one is ``curve`` longer. Where it waits is forgotten.
-        """
-        gaps, more = self.gaps, rounds - 2
-        gaps.append((self.done - self.last, 0, 1))
-        if gap + curve == first:
-            gaps.append((gap, curve, rounds - 1))
-        else:
-            gaps.append((gap, 0, 1))
-            if more:
-                gaps.append((first, curve, more))
-        self.last = last = self.done + gap + more * first + curve * (more * (more - 1) >> 1)
-        self.done = last + first + more * curve
-        self.steps += rounds
-        self.left -= rounds
-        computed = rounds * sum(self.costs) + sum(self.slopes) * (rounds * (rounds - 1) >> 1)
-        self.begun(rounds)
-        return computed
-
     def growth(self) -> int:
         """How much later the step in progress ends than the one before it."""
         return self.ends[-1] - self._ends_1[-1]

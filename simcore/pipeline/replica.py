@@ -15,8 +15,7 @@ from serving.vocabulary.actions import Interrupt, Preempt, Run
 from serving.vocabulary.events import Ran
 from serving.vocabulary.recorder import Recorder
 from serving.vocabulary.units import FRACTION_BITS
-from simcore.pipeline.flow_shop import FlowShop
-from simcore.pipeline.last_stage import FOREVER
+from simcore.pipeline.flow_shop import FOREVER, FlowShop
 from simcore.pipeline.micro_batch import MicroBatch
 from simcore.pipeline.stage_costs import StageCosts
 from simcore.replica.lifetime import Lifetime

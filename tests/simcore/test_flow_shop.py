@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simcore.pipeline.flow_shop import FlowShop
+from simcore.pipeline.flow_shop import FOREVER, FlowShop
 from simcore.pipeline.lane import Lane
-from simcore.pipeline.last_stage import FOREVER
 from simcore.pipeline.parabola import rounds_not_negative
 from tests.worlds.naive_pipeline import ToyStages
 from tests.worlds.strategies import NS
