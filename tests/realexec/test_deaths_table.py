@@ -62,12 +62,12 @@ HAND_OVER: Final = (
 )  # fmt: skip
 TWO_TO_ONE: Final = (*HAND_OVER, "workers=3", "system.instances.prefill=2", "system.instances.decode=1")
 ONE_TO_TWO: Final = (*HAND_OVER, "workers=3", "system.instances.prefill=1", "system.instances.decode=2")
-# Two stages; far more requests at once than one replica of each ends before the first look.
+# Two stages; requests come for several looks long, far more than one replica of each can end.
 STAGES: Final = (
     "system=quart", "system/provision=multicast", "model=tiny_llama", "pipeline.stages=2",
     "pipeline.cut=layers", "pipeline.period_s=0.25", "pipeline.window_s=1", "engine.max_num_seqs=4",
-    "workers=4", "trace=gamma", "trace.gap_cv=1", "trace.limit=null", "trace.requests=90",
-    "trace.rate_per_s=400", "trace.tokens_scale=0.05", "transport=tcp",
+    "workers=4", "trace=gamma", "trace.gap_cv=1", "trace.limit=null", "trace.requests=160",
+    "trace.rate_per_s=200", "trace.tokens_scale=0.05", "transport=tcp",
 )  # fmt: skip
 # What the journal has when the driver is killed.
 DRIVER: Final = {
