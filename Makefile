@@ -83,6 +83,11 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# build/site: the pages of docs/ as a site that opens offline.
+.PHONY: docs
+docs: $(VENV)/.docs
+	$(BIN)/python -m scripts.docs_site out=build/site
+
 bench: $(VENV)/.test
 	$(BIN)/python -m benchmarks.speed
 	$(BIN)/python -m benchmarks.speed large
@@ -111,7 +116,11 @@ $(VENV)/.installed: $(VENV)/bin/python pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.installed
-	@$(PIP) pytest pytest-xdist hypothesis ortools optuna submitit
+	@$(PIP) pytest pytest-xdist hypothesis ortools optuna submitit markdown-it-py
+	@touch $@
+
+$(VENV)/.docs: $(VENV)/.installed
+	@$(PIP) markdown-it-py
 	@touch $@
 
 $(VENV)/.fast: $(VENV)/.installed

@@ -64,12 +64,15 @@ def verdicts(sweep: Sweep, metrics: Sequence[str]) -> list[str]:
     if not metrics:
         return []
     metric = metrics[0]
-    return [_against(sweep, metric, key) for key in named_axes(sweep)] or _extremes(sweep, metric)
+    told_of = [_against(sweep, metric, key) for key in named_axes(sweep)]
+    return [one for one in told_of if one] or _extremes(sweep, metric)
 
 
 def _against(sweep: Sweep, metric: str, key: str) -> str:
-    """In how many settings each value is above or below the first one."""
+    """In how many settings each value is above or below the first one; nothing where one seed was run."""
     found = differences(sweep, metric, key)
+    if all(one.half is None for one in found.values()):
+        return ""
     parts = []
     for text in dict.fromkeys(dict(setting)[key] for setting in found):
         mine = [one for setting, one in found.items() if dict(setting)[key] == text]
@@ -79,9 +82,11 @@ def _against(sweep: Sweep, metric: str, key: str) -> str:
         if open_ones := len(mine) - lower - higher:
             why = "without an interval" if any(one.half is None for one in mine) else "not distinguishable"
             told_of.append(f"{why} in {open_ones}")
-        parts.append(f"{key}={text} is {', '.join(told_of)} of {counted(len(mine), 'setting')}")
+        alone = told_of[0].removesuffix(" in 1") if len(mine) == 1 else ""
+        shown = alone or f"{', '.join(told_of)} of {counted(len(mine), 'setting')}"
+        parts.append(f"{key}={text} is {shown}")
     first = next(axis.texts[0] for axis in sweep.axes if axis.key == key)
-    return f"{name_of(metric)} against {key}={first}: {'; '.join(parts) or 'nothing to compare'}."
+    return f"{name_of(metric)} against {key}={first}: {'; '.join(parts)}."
 
 
 def _extremes(sweep: Sweep, metric: str) -> list[str]:
@@ -152,6 +157,8 @@ def told_difference(metric: str, one: Interval | None) -> str:
     text = f"{sign}{told(metric, abs(one.mean))}"
     if one.half is None:
         return text
+    if one.half == 0 and one.mean == 0:
+        return "none: every seed gave the same"
     return f"{text} ± {told(metric, one.half)}" + (" (not distinguishable)" if one.holds_zero else "")
 
 
