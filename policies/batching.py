@@ -280,7 +280,7 @@ class PrefillFirst:
             tokens = known - start
             blocks = -(-known // kv.block_tokens) - start // kv.block_tokens + taken
             full = bool(chunks) and batched + tokens > self.max_num_batched_tokens
-            if full or len(chunks) >= seats or blocks > room:
+            if full or len(chunks) >= seats or blocks > room or progress.swapped:
                 break
             if stored is not None:
                 stored.admit(progress, start, tokens)

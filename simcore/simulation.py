@@ -52,6 +52,7 @@ from simcore.replica.lifetime import Lifetime
 from simcore.replica.machine import Machine
 from simcore.replica.step_times import StepTimes
 from simcore.replica.steps_since import StepsSince
+from simcore.replica.swaps import join
 from simcore.replica.whole_prompts import of_run
 from simcore.sim_report import SimReport, losses_by_request_ns
 from simcore.stage_passes import StagePasses, StagePlan
@@ -272,8 +273,7 @@ class Simulation:
                 if action.slowdown_ppm:
                     self._paces.begun(now_ns, event, action)
             elif type(action) is JoinBatch:
-                machine = self._machines[action.replica]
-                if machine.join_batch(now_ns, action.requests):
+                if join(machine := self._machines[action.replica], now_ns, action):
                     self._timers[action.replica].at(machine.due_ns)
             elif type(action) is Interrupt:
                 machine = self._machines[action.replica]
@@ -282,7 +282,7 @@ class Simulation:
                 elif machine.interrupt(now_ns + action.later, action.grace_steps):
                     self._timers[action.replica].at(machine.due_ns)
             elif type(action) is Preempt:
-                self.pipelines.preempt(action)
+                self.pipelines.preempt(now_ns, action)
             elif type(action) in _MOVES:
                 self._move(now_ns, event, action)
                 moved = True

@@ -24,6 +24,7 @@ from experiments.build.stage_cut import decodes_in_stages, stage_count
 from experiments.build.stages import pipelines_of, stage_replicas
 from experiments.build.stock import stock_of
 from experiments.build.streams import seed_of
+from experiments.build.swapping import with_swap_space
 from experiments.config.config import RunConfig
 from experiments.config.http_config import HTTP
 from experiments.config.pipeline_parallel import virtual_engines
@@ -51,7 +52,7 @@ _BLOCK_ROWS = 4096
 def prototype_of(config: RunConfig, hosted: HostedModel, hardware: Hardware) -> Replica:
     """A whole-model replica of ``hosted`` without a number (-1) and without GPUs."""
     engine = config.engine
-    return Replica(
+    replica = Replica(
         id=-1,
         model=hosted.name,
         layers=LayerRange(0, hardware.layers),
@@ -63,6 +64,7 @@ def prototype_of(config: RunConfig, hosted: HostedModel, hardware: Hardware) -> 
         max_model_len=max_model_len(config, hosted),
         kv_pools=virtual_engines(config),
     )
+    return with_swap_space(config, hosted, replica)
 
 
 def replicas_of(

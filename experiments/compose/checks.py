@@ -9,6 +9,7 @@ from experiments.compose.http_checks import check_servers
 from experiments.compose.migration_checks import check_migrations
 from experiments.compose.stage_checks import check_stages
 from experiments.compose.start_checks import check_instance_starts
+from experiments.compose.swap_checks import check_swapping
 from experiments.config.config import (
     ANY_DRIVER,
     DTYPES,
@@ -66,6 +67,7 @@ def check(config: RunConfig) -> None:
     check_instances(config.system.instances, config.system.scaler.name, config.system.live.name)
     _check_elastic(config)
     check_migrations(config)
+    check_swapping(config)
     check_instance_starts(config)
     check_data_parallel(config)
     check_pipeline_parallel(config)

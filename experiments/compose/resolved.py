@@ -18,6 +18,7 @@ from experiments.config.overrides import checked_value, echo, is_too_long, wante
 from experiments.config.pipeline_config import PLAIN
 from experiments.config.renamed import refuse_renamed_in
 from experiments.config.series_config import NO_SERIES
+from experiments.config.swapping import RECOMPUTE, SWAP_SPACE_GIB
 from experiments.config.trace_config import NO_RESAMPLING
 from experiments.config.uncertainty_config import OFF
 from experiments.config.vllm_defaults import USAGE_CONTEXTS
@@ -87,6 +88,8 @@ def resolved_yaml(config: RunConfig) -> str:
         del data["uncertainty"]
     if config.engine.usage_context == USAGE_CONTEXTS[0]:
         del data["engine"]["usage_context"]
+    if config.engine.preemption == RECOMPUTE:
+        del data["engine"]["preemption"], data["engine"]["swap_space_gib"]
     if config.engine.overhead.error_s is None:
         del data["engine"]["overhead"]["error_s"]
     if config.engine.max_model_len is None:
@@ -147,6 +150,8 @@ def read_resolved(path: Path | str) -> RunConfig:
         if isinstance(data.get("engine"), dict):
             data["engine"].setdefault("usage_context", USAGE_CONTEXTS[0])
             data["engine"].setdefault("max_model_len", None)
+            data["engine"].setdefault("preemption", RECOMPUTE)
+            data["engine"].setdefault("swap_space_gib", SWAP_SPACE_GIB)
             if isinstance(data["engine"].get("overhead"), dict):
                 data["engine"]["overhead"].setdefault("error_s", None)
     try:

@@ -10,6 +10,7 @@ from experiments.config.migration_config import MigrationConfig
 from experiments.config.models_config import ModelsConfig
 from experiments.config.pipeline_config import PipelineConfig
 from experiments.config.series_config import SeriesConfig
+from experiments.config.swapping import RECOMPUTE, SWAP_SPACE_GIB
 from experiments.config.trace_config import TraceConfig
 from experiments.config.workers_config import CPU, NO_RAY, RayConfig
 
@@ -59,7 +60,8 @@ class EngineConfig:
     (``hwmodels.parallelism``, ``hwmodels.routing``).
     ``loader`` and ``start_up``: entries of loaders.yaml, for replicas that do not start warm. ``reserve``:
     the output that decode instances keep memory for (``RESERVES``: the client's cap, the true length, which
-    only an oracle knows, or the mean of the trace).
+    only an oracle knows, or the mean of the trace). ``preemption``, ``swap_space_gib``: see
+    ``experiments.config.swapping``.
     """
 
     name: str
@@ -92,6 +94,8 @@ class EngineConfig:
     start_up: str
     overhead: OverheadConfig
     exact: bool
+    preemption: str = RECOMPUTE
+    swap_space_gib: float = SWAP_SPACE_GIB
 
 
 @dataclass(frozen=True, slots=True)

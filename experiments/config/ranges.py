@@ -61,6 +61,7 @@ RANGES: Final[dict[str, Range]] = {
     "pipeline.cpu_cores": _COUNT,
     "pipeline.cpu_share": Range(low=0, high=1, open_high=True),
     "engine.block_tokens": _COUNT,
+    "engine.swap_space_gib": Range(low=0, open_low=True),
     "engine.watermark": Range(low=0, high=1, open_high=True),
     "engine.kv_tokens": _COUNT,
     "engine.gpu_memory_utilization": Range(low=0, high=1, open_low=True),

@@ -1,9 +1,11 @@
-"""What preemptions cost requests: the time from each until its tokens are computed again."""
+"""What preemptions cost requests: the time from each until its KV is there again, computed or copied."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
+
+from serving.engine.engine import Engine
 
 NS_PER_MS = 1e6
 
@@ -24,3 +26,15 @@ def add_preemption_loss(
             "p99": p99,
             "max": float(loss_ms.max()),
         }
+
+
+def swaps_section(engines: Iterable[Engine]) -> dict[str, Any]:
+    """``swaps`` of summary.json: preempted requests whose KV went to host memory, those that found no room
+    there, and the time that passes waited for copies, all instances together. Nothing where none has any.
+    """
+    hosts = [engine.host for engine in engines if engine.host.blocks]
+    if not hosts:
+        return {}
+    waited_s = sum([host.waited_ns for host in hosts]) / 1e9
+    out, full = sum([host.out for host in hosts]), sum([host.full for host in hosts])
+    return {"swaps": {"out": out, "host_full": full, "waited_s": waited_s}}

@@ -43,7 +43,7 @@ from experiments.results.language_summary import language_section
 from experiments.results.metrics import RunMetrics, per_s, summarize
 from experiments.results.migration_summary import migration_summary
 from experiments.results.pipelines_summary import pipelines_section
-from experiments.results.preemption_loss import add_preemption_loss
+from experiments.results.preemption_loss import add_preemption_loss, swaps_section
 from experiments.results.prefix_hits import cached_tokens, prefix_section
 from experiments.results.priorities import add_priorities
 from experiments.results.series_sink import series_sink
@@ -199,6 +199,7 @@ def execute(
         columns |= {CACHED_TOKENS: (cached := cached_tokens(hits, len(workload)))[columns["request"]]}
         summary |= prefix_section(config, workload, cached, controller.engines.values())
     add_preemption_loss(summary, columns, simulation.preemption_losses_ns())
+    summary |= swaps_section(controller.engines.values())
     add_priorities(summary, columns, workload)
     if data_plane is not None:
         summary |= _moved(prepared, controller, data_plane, summary, report)

@@ -223,7 +223,8 @@ def _preempt(tale: Tale, books: Books, now_ns: int, action: Preempt) -> Lines:
         yield from decoded(tale, books, now_ns)
         tale.enter("waiting", now_ns)
         what = f"is preempted on instance {action.replica} with {count(tale.mine.made, 'token')}"
-        yield StoryLine(now_ns, f"{what}; its KV is dropped, it waits there again", action.reason)
+        kv = "goes to host memory" if action.swap_ns else "is dropped"
+        yield StoryLine(now_ns, f"{what}; its KV {kv}, it waits there again", action.reason)
 
 
 def _send(tale: Tale, books: Books, now_ns: int, action: Send) -> Lines:

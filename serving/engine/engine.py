@@ -25,9 +25,10 @@ from serving.engine.batch_answers import (
     check_victims,
     idle_with_work,
 )
+from serving.engine.host_memory import HostMemory
 from serving.engine.kv_ledger import KvLedger
 from serving.engine.layer_pass import LayerPass
-from serving.engine.preemption import drop_kv
+from serving.engine.preemption import take_kv
 from serving.engine.progress import EngineState, Order, Progress
 from serving.engine.waiting import queue_first, queue_up, would_head
 from serving.protocols.batch import Batch, Batcher, ReplicaView, chosen
@@ -47,9 +48,9 @@ class Engine:
     __slots__ = (
         "_admitted", "_arrival_queue", "_chunks", "_decode_first", "_interruptible", "_steps_left", "_stop",
         "asynchronous", "attached", "batcher", "checks", "coalesce", "ended", "epoch", "halts",
-        "handing_over", "hands_over", "id", "joining", "layer_pass", "ledger", "lockstep", "max_num_seqs",
-        "order", "outgoing", "preemptions", "prefilling", "prompts_alone", "replica", "running", "state",
-        "unseen_arrivals", "view", "waiting",
+        "handing_over", "hands_over", "host", "id", "joining", "layer_pass", "ledger", "lockstep",
+        "max_num_seqs", "order", "outgoing", "preemptions", "prefilling", "prompts_alone", "replica",
+        "running", "state", "unseen_arrivals", "view", "waiting",
     )  # fmt: skip
 
     def __init__(
@@ -80,6 +81,7 @@ class Engine:
         self.epoch = 0
         blocks = replica.kv_blocks, replica.block_tokens, replica.watermark_blocks
         self.ledger = KvLedger(*blocks, replica.prefix_caching, int(asynchronous), named)
+        self.host = HostMemory(replica.swap_blocks, replica.swap_block_ns)
         self.waiting: deque[Progress] = deque()
         self.unseen_arrivals: deque[Progress] = deque()  # asynchronous: came since the last choice was made
         self.ended: list[int] = []  # asynchronous: finished since then
@@ -395,7 +397,8 @@ class Engine:
             self.state = _IDLE
             self._steps_left = -1
             return
-        batch = chosen(self.batcher, self.view)
+        batch = self._come_back(actions) if self.waiting and self.waiting[0].swapped else None
+        batch = batch or chosen(self.batcher, self.view)
         if batch is None or batch.preempt:
             skips = self.lockstep and (batch is not None or bool(self.ended or self.unseen_arrivals))
             batch = self._without_victims(batch, actions) if skips else self._unusual(batch, actions)
@@ -403,7 +406,8 @@ class Engine:
                 self.state, self._chunks, self._steps_left = _RUNNING, (), 1
                 actions.append(Run(self.id, self.epoch, (), False, 1, True, "dummy step"))
                 return
-            if batch is None and self.attached:  # in the place of the victims others may decode
+            # In the place of the victims others may decode, or these with their KV again.
+            if batch is None and (self.attached or self.host.has_room_back(self.ledger, self.waiting)):
                 self._start_pass(actions)
                 return
             if batch is None:
@@ -464,6 +468,17 @@ class Engine:
             self.ledger.start_decoding(progress.id, progress.known_tokens + 1)
         self._append_join(entering, actions)
 
+    def _come_back(self, actions: list[Action]) -> Batch | None:
+        """Who waits with its KV in host memory decodes again, while there is room, and no prompt begins."""
+        back, took_ns = self.host.give_back(self.ledger, self.waiting, self.max_num_seqs - len(self.running))
+        for progress in back:
+            self.running[progress.id] = progress
+        if not back:
+            return None
+        ids = tuple([progress.id for progress in back])
+        actions.append(JoinBatch(self.id, ids, "back from host memory", None, took_ns))
+        return Batch((), (), 0, True, 1, False, "decode with who has come back")
+
     def _append_join(self, arrived: Sequence[Progress], actions: list[Action]) -> None:
         """They decode from the next boundary on; during a run the next report tells which one that is."""
         ids = tuple([progress.id for progress in arrived])
@@ -504,7 +519,7 @@ class Engine:
                 self.ledger.preempt(request, 0)  # what its last step stored is not known yet
                 continue
             decoded = self.prefilling.pop(request, None) is None
-            drop_kv(self.ledger, progress, decoded, int(self.asynchronous))
+            swap_ns = take_kv(self.ledger, self.host, progress, decoded, int(self.asynchronous))
             queue_first(self.waiting, progress)
             self.preemptions += 1
-            actions.append(Preempt(self.id, request, "no free KV block"))
+            actions.append(Preempt(self.id, request, "no free KV block", swap_ns))

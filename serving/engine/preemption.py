@@ -1,7 +1,16 @@
-"""What a victim of preemption loses: its KV, which is computed again when its turn comes."""
+"""What becomes of a victim's KV: it goes to host memory, or is dropped and computed again."""
 
+from serving.engine.host_memory import HostMemory
 from serving.engine.kv_ledger import KvLedger
 from serving.engine.progress import Progress
+
+
+def take_kv(ledger: KvLedger, host: HostMemory, victim: Progress, decoded: bool, late_tokens: int) -> int:
+    """Its blocks are free; how long the copy to host memory takes in ns, 0: it is dropped (``drop_kv``)."""
+    took_ns = host.take(ledger, victim) if decoded and host.blocks else 0
+    if not took_ns:
+        drop_kv(ledger, victim, decoded, late_tokens)
+    return took_ns
 
 
 def drop_kv(ledger: KvLedger, victim: Progress, decoded: bool, late_tokens: int) -> None:

@@ -32,13 +32,12 @@ class Progress:
     ``was_preempted``: it was here before, and something of it may still be stored. ``number``: in order of
     admission; 0 for one that came with its KV. ``priority``: 0 where engines do not look at it. ``moved``: it
     began at another instance and is computed again here. ``passes_last``: where it is queued up the last one
-    lets it pass.
+    lets it pass. ``swapped``: its KV is in host memory.
     """
 
     __slots__ = (
         "arrival_ns", "computed", "id", "known_tokens", "moved", "number", "passes_last", "priority",
-        "shared_prefix",
-        "was_preempted",
+        "shared_prefix", "swapped", "was_preempted",
     )  # fmt: skip
 
     def __init__(self, request: Request, order: Order = "fcfs") -> None:
@@ -49,5 +48,5 @@ class Progress:
         self.known_tokens = request.prompt_tokens
         self.computed = 0
         self.shared_prefix = request.shared_prefix
-        self.was_preempted = self.moved = False
+        self.was_preempted = self.moved = self.swapped = False
         self.number = 0

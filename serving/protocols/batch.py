@@ -31,7 +31,8 @@ class ProgressView(Protocol):
     """One request on a replica: ``computed`` of its ``known_tokens`` are in KV while its prompt is computed.
 
     Known are prompt and generated tokens; they are not kept up to date while the request decodes.
-    ``priority``: the larger the more urgent; 0 of all where engines do not look at it.
+    ``priority``: the larger the more urgent; 0 of all where engines do not look at it. ``swapped``: its KV is
+    in host memory; the engine lets it decode again when there is room, and no prompt begins before it.
     """
 
     @property
@@ -45,6 +46,9 @@ class ProgressView(Protocol):
 
     @property
     def was_preempted(self) -> bool: ...
+
+    @property
+    def swapped(self) -> bool: ...
 
     @property
     def priority(self) -> int: ...

@@ -93,6 +93,10 @@ def _check_engine(engine: Engine, coming: set[int]) -> None:
     admitted = {request for request, state in there if state is not RequestState.WAITING} | coming
     _demand(2, set(ledger.holders()) <= admitted, "only admitted requests hold KV blocks")
     _demand(2, engine.prefilling.keys() <= engine.running.keys(), "a prompt in progress is admitted")
+    if engine.state is not EngineState.LOST:
+        swapped = {one.id for one in engine.waiting if one.swapped}
+        _demand(2, set(engine.host.holders()) == swapped, "host memory has the KV of those who wait for it")
+        _demand(2, engine.host.held_blocks <= engine.host.blocks, "host memory holds what fits into it")
     decoding = len(engine.running) - len(engine.prefilling) - len(engine.ended)
     _demand(2, ledger.decoding == decoding, "decoding set counted")
     order = [request for request, _ in there]

@@ -127,8 +127,8 @@ def _send(action: Send) -> str:
     if action.positions or action.control_ns:
         layers = "null" if action.layers is None else _numbers(action.layers)
         way += f",{layers},[{','.join([_numbers(one) for one in action.positions])}]"
-        way += f",{action.control_ns}" if action.control_ns or action.slowdown_ppm else ""
-        way += f",{action.slowdown_ppm}" if action.slowdown_ppm else ""
+        if action.control_ns or action.slowdown_ppm:
+            way += f",{action.control_ns}{_seldom(action.slowdown_ppm)}"
     elif action.layers is not None:
         way += f",{_numbers(action.layers)}"
     return f'["send",{action.transfer},{quoted(action.what)},{way},{quoted(action.reason)}]'
@@ -141,7 +141,8 @@ def _place(action: AllocateGpus) -> str:
 
 
 def _adopt(action: JoinBatch) -> str:
-    who = f"{action.replica},{_numbers(action.requests)}{_layers(action.layers)}"
+    layers = ",null" if action.swap_ns and action.layers is None else _layers(action.layers)
+    who = f"{action.replica},{_numbers(action.requests)}{layers}{_seldom(action.swap_ns)}"
     return f'["joinbatch",{who},{quoted(action.reason)}]'
 
 
@@ -153,8 +154,8 @@ def _pairs(pairs: Sequence[tuple[int, int]]) -> str:
     return f"[{','.join([f'[{one},{other}]' for one, other in pairs])}]"
 
 
-def _first(event: Loaded | LoadStopped) -> str:
-    return f",{event.first}" if event.first else ""
+def _seldom(number: int) -> str:
+    return f",{number}" if number else ""
 
 
 _EVENT_TEXT: dict[type, Callable[[Any], str]] = {
@@ -167,8 +168,10 @@ _EVENT_TEXT: dict[type, Callable[[Any], str]] = {
     LostLink: lambda e: f'["lostlink",{quoted(e.link)},{e.nic},{quoted(e.cause)}]',
     Closing: lambda e: f'["closing",{quoted(e.cause)}]',
     Opened: lambda e: '["opened"]',
-    Loaded: lambda e: f'["loaded",{e.load},{e.target},{e.layers},{_truth(e.fully_loaded)}{_first(e)}]',
-    LoadStopped: lambda e: f'["loadstopped",{e.load},{e.target},{e.layers},{quoted(e.cause)}{_first(e)}]',
+    Loaded: lambda e: f'["loaded",{e.load},{e.target},{e.layers},{_truth(e.fully_loaded)}{_seldom(e.first)}]',
+    LoadStopped: lambda e: (
+        f'["loadstopped",{e.load},{e.target},{e.layers},{quoted(e.cause)}{_seldom(e.first)}]'
+    ),
     Sent: lambda e: f'["sent",{e.transfer},{e.moved_bytes},{quoted(e.cause)}]',
     Woke: lambda e: '["woke"]',
     **stock_lines.TEXT,
@@ -182,7 +185,7 @@ _ACTION_TEXT: dict[type, Callable[[Any], str]] = {
     ),
     Detach: lambda a: f'["detach",{a.replica},{a.request},{quoted(a.reason)}]',
     Migrate: lambda a: f'["migrate",{a.request},{a.source},{a.target},{quoted(a.phase)},{quoted(a.reason)}]',
-    Preempt: lambda a: f'["preempt",{a.replica},{a.request},{quoted(a.reason)}]',
+    Preempt: lambda a: f'["preempt",{a.replica},{a.request}{_seldom(a.swap_ns)},{quoted(a.reason)}]',
     Fail: lambda a: f'["fail",{a.request},{quoted(a.reason)}]',
     Load: _load,
     StopLoad: lambda a: f'["stopload",{a.load},{quoted(a.reason)}]',
@@ -209,7 +212,7 @@ _DATA_EVENTS: dict[str, Any] = {
 ACTION_NAMES = frozenset([kind.__name__ for kind in _ACTION_TEXT])
 _ACTIONS: dict[str, Any] = {kind.__name__.lower(): kind for kind in _ACTION_TEXT}
 # How many fields come before those that are seldom set, and before the reason.
-_SELDOM = {"run": 6, "allocategpus": 5, "load": 7, "send": 6, "joinbatch": 2}
+_SELDOM = {"run": 6, "allocategpus": 5, "load": 7, "send": 6, "joinbatch": 2, "preempt": 2}
 
 
 def event_text(event: Event) -> str:

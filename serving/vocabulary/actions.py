@@ -84,11 +84,15 @@ class Interrupt:
 
 @fact
 class Preempt:
-    """Take a resident or partly prefilled request out of the replica; its KV is dropped."""
+    """Take a resident or partly prefilled request out of the replica; its KV is dropped.
+
+    ``swap_ns``: it goes to host memory instead, and the next pass begins so much later.
+    """
 
     replica: int
     request: int
     reason: str
+    swap_ns: int = 0
 
 
 @fact
@@ -245,13 +249,15 @@ class JoinBatch:
     """Requests whose KV is here now decode on this replica, from its next step on.
 
     A run in progress, which then is one without prompts, goes on with them and tells of it (``Ran.joins``).
-    ``layers``: whose KV is here.
+    ``layers``: whose KV is here. ``swap_ns``: it was in host memory; nothing runs, and the next pass begins
+    so much later.
     """
 
     replica: int
     requests: tuple[int, ...]
     reason: str
     layers: Span | None = None
+    swap_ns: int = 0
 
 
 @fact

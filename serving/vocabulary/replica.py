@@ -15,7 +15,9 @@ class Replica:
 
     ``role``: ``prefill`` (prompts, handed over when computed), ``decode`` or ``both``. ``max_model_len``: the
     longest context in tokens that its engine lets a request have; None: what fits its KV memory.
-    ``kv_pools``: in how many equal parts the memory is, of which a request has one.
+    ``kv_pools``: in how many equal parts the memory is, of which a request has one. ``swap_blocks``: for how
+    many blocks there is room in host memory, which a preempted request's KV goes to (0: it is dropped), a
+    block in ``swap_block_ns``.
     """
 
     id: int
@@ -29,6 +31,8 @@ class Replica:
     role: Role = "both"
     max_model_len: int | None = None
     kv_pools: int = 1
+    swap_blocks: int = 0
+    swap_block_ns: int = 0
 
     @property
     def part(self) -> Part:

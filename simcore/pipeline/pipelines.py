@@ -13,6 +13,7 @@ from simcore.pipeline.replica import PipelinedReplica
 from simcore.pipeline.stage_costs import StageCosts
 from simcore.replica.lifetime import Lifetime
 from simcore.replica.machine import Machine
+from simcore.replica.swaps import wait_for_copy
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +67,15 @@ class Pipelines:
         """The next step of the replica is to be reported."""
         self.of[action.replica].interrupt(now_ns, action)
 
-    def preempt(self, action: Preempt) -> None:
+    def preempt(self, now_ns: int, action: Preempt) -> None:
         """A request leaves its batch, on whichever replica."""
         if (one := self.of.get(action.replica)) is not None:
             one.preempt(action)
-        else:
-            self._machines[action.replica].preempt(action.request)
+            return
+        machine = self._machines[action.replica]
+        machine.preempt(action.request)
+        if action.swap_ns:
+            wait_for_copy(machine, now_ns, action.swap_ns)
 
     def lose(self, now_ns: int, replica: int) -> None:
         """A replica is gone, pipelined or not."""

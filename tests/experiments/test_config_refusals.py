@@ -14,6 +14,7 @@ ELASTIC = ("system=blitz_multicast", "cluster=blitz_b")
 
 # (words, what the sentence must hold)
 MIGRATING = ["system/migration=least_loaded", "cluster=blitz_b"]
+SWAPS = ["engine.preemption=swap"]
 REFUSED: list[tuple[list[str], list[str]]] = [
     # words that are no key=value
     (["seed"], ["'seed'", "no '='", "write seed=VALUE"]),
@@ -76,6 +77,14 @@ REFUSED: list[tuple[list[str], list[str]]] = [
     ([*MIGRATING, *SPLIT[:1], "migration.victims=neighbour"], ["migration.victims=recompute"]),
     (["system/migration=defragment", "cluster=blitz_b"], ["system=distserve_half", "llumnix"]),
     ([*MIGRATING, "system=blitzscale"], ["system/live=ilp_free", "system/live=none"]),
+    (["engine.preemption=drop"], ["engine.preemption=drop", "recompute, swap"]),
+    (["engine.swap_space_gib=8"], ["engine.swap_space_gib=8 does nothing", "engine.preemption=swap"]),
+    ([*SWAPS], ["system/batcher=chunked_prefill", "engine.preemption=recompute"]),
+    ([*SWAPS, "engine=vllm_v0"], ["cluster=a100_x8 has no links", "cluster=llumnix"]),
+    ([*SWAPS, "engine=vllm_v0", "engine.prefix_caching=true"], ["engine.prefix_caching=true"]),
+    ([*SWAPS, "engine=vllm_v0", "model.pp=2"], ["model.pp=2"]),
+    ([*SWAPS, "engine=vllm_v0", *SPLIT], ["system=distserve_full, whose decode instances"]),
+    ([*SWAPS, "engine=blitz_native", "system=blitzscale", "cluster=blitz_b"], ["does not fit system"]),
     (["workers=2"], ["unknown key 'workers'", "realexec", "cluster=a100_x8"]),
     (["kind=realexec"], ["unknown key 'kind'"]),
     (["system.instances.count=2"], ["unknown key 'system.instances.count'"]),
@@ -243,6 +252,7 @@ def test_out_is_required(words: list[str]) -> None:
             ["system=llumnix_base_autoscaled", "workers=2", "migration.into_loading=true"],
             "a worker that loads takes no KV: write migration.into_loading=false",
         ),
+        (["engine.preemption=swap"], "real workers, which have no host memory for KV"),
     ],
 )
 def test_a_real_run_is_refused_what_it_cannot_do(words: list[str], told: str) -> None:

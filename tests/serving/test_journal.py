@@ -149,7 +149,7 @@ def as_json(fact: Event | Action) -> list[Any]:
     elif isinstance(fact, Interrupt):
         *most, later = fields
         fields = (*most, *([True] if later else []))
-    elif isinstance(fact, Run | Load | Send | AllocateGpus | JoinBatch):
+    elif isinstance(fact, Run | Load | Send | AllocateGpus | JoinBatch | Preempt):
         # What is seldom set stands before the reason, up to the last that is set.
         reason = [one.name for one in dataclass_fields(fact)].index("reason")
         seldom = list(fields[reason + 1 :])

@@ -92,7 +92,8 @@ def controller_of(
     case = setting.case
     replicas = [
         Replica(id, SHAPE.name, LayerRange(0, LAYERS), (id,), case.total_blocks, case.block_tokens,
-                watermark_blocks=case.watermark_blocks, prefix_caching=case.prefix_caching)
+                watermark_blocks=case.watermark_blocks, prefix_caching=case.prefix_caching,
+                swap_blocks=case.swap_blocks, swap_block_ns=case.swap_block_ns)
         for id in range(case.replicas)
     ]  # fmt: skip
     if dispatcher is None:

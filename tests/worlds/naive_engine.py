@@ -50,6 +50,8 @@ class Case:
     decode_spare_block: bool = False  # prefill_first only
     prefix_caching: bool = False
     asynchronous: bool = False
+    swap_blocks: int = 0  # prefill_first only: in host memory, for those who are preempted; a block takes
+    swap_block_ns: int = 0
     priorities: tuple[int, ...] = ()  # of the requests, the larger the more urgent; empty: first come, first
 
     def __post_init__(self) -> None:
@@ -101,6 +103,7 @@ class _Request:
     computed: int = 0
     decoding: bool = False  # has sampled a token since its last admission
     held: list[int] = field(default_factory=list)  # block ids
+    on_host: int = 0  # blocks in host memory
     preemptions: int = 0
     known_at_admission: int = 0
     token_ns: list[int] = field(default_factory=list)
@@ -129,6 +132,7 @@ class _Replica:
     remainder: int = 0  # of the step that ends at end_ns
     accepted: int = 0
     finished: int = 0
+    copied_blocks: int = 0  # between GPU and host, before the step that begins now
 
 
 def run_naive(case: Case) -> tuple[Outcome, ...]:
@@ -229,12 +233,14 @@ def _start(case: Case, replica: _Replica, now_ns: int, remainder: int, log: list
         replica.queue = []
         if not replica.running and not replica.waiting:
             return
-        again: list[int] = []
+        again = list[int]()
         step = schedule(case, replica, again)
         preempted += again
     if not step and preempted and case.decode_spare_block:
         # The last one was preempted, though it has memory enough, and is chosen again: nothing ran between.
-        step = schedule(case, replica, preempted)
+        again = []
+        step = schedule(case, replica, again)
+        preempted += again
     if not step:
         raise RuntimeError(f"replica {replica.id} has work at {now_ns} ns and nothing can ever run")
     decodes = [request for request, _ in step if request.decoding]
@@ -242,6 +248,8 @@ def _start(case: Case, replica: _Replica, now_ns: int, remainder: int, log: list
     chunks = tuple((request.id, request.computed, tokens) for request, tokens in step if not request.decoding)
     cost = _cost(case.rows, decodes, chunks)
     assert cost >= 1
+    cost += replica.copied_blocks * case.swap_block_ns << FRACTION_BITS
+    replica.copied_blocks = 0
     replica.step = step
     replica.start_ns = now_ns
     replica.end_ns = now_ns + ((remainder + cost) >> FRACTION_BITS)
@@ -315,6 +323,8 @@ def _schedule_prefill_first(
     step: list[tuple[_Request, int]] = []
     while replica.waiting and len(replica.running) < case.max_num_seqs:
         request = replica.waiting[0]
+        if request.on_host:
+            break
         chosen = sum(tokens for _, tokens in step)
         found = _find_blocks(case, replica, request)
         tokens = request.known - len(found) * case.block_tokens
@@ -337,7 +347,27 @@ def _schedule_prefill_first(
             break
         _allocate(case, replica, request, 1)
         step.append((request, 1))
+    while not preempted and replica.waiting and replica.waiting[0].on_host:
+        request = replica.waiting[0]
+        left = len(replica.free) - request.on_host - 1
+        if left < case.watermark_blocks and replica.running:
+            break
+        replica.running.append(replica.waiting.pop(0))
+        replica.copied_blocks += request.on_host
+        request.on_host = 0
+        _allocate(case, replica, request, 1)
+        step.append((request, 1))
     return step
+
+
+def _swap_out(case: Case, replica: _Replica, victim: _Request) -> bool:
+    """Its blocks go to host memory, if there is room for them."""
+    on_host = sum(one.on_host for one in replica.waiting)
+    if not victim.decoding or on_host + len(victim.held) > case.swap_blocks:
+        return False
+    victim.on_host = len(victim.held)
+    replica.copied_blocks += victim.on_host
+    return True
 
 
 def _make_room(case: Case, replica: _Replica, request: _Request, tokens: int, preempted: list[int]) -> None:
@@ -356,9 +386,10 @@ def _make_room(case: Case, replica: _Replica, request: _Request, tokens: int, pr
             continue
         if case.prefix_caching:
             _label_blocks(case, replica, victim)
+        if not _swap_out(case, replica, victim):
+            victim.computed = 0
+            victim.decoding = False
         _release_blocks(replica, victim)
-        victim.computed = 0
-        victim.decoding = False
         victim.preemptions += 1
         replica.waiting = by_priority([victim, *replica.waiting])
         preempted.append(victim.id)
@@ -403,9 +434,9 @@ def _check_blocks(case: Case, replica: _Replica) -> None:
     places = list(replica.free)
     for request in replica.running + replica.waiting + replica.queue:
         places.extend(request.held)
-        assert len(request.held) == case.blocks(request.computed)
+        assert len(request.held) + request.on_host == case.blocks(request.computed)
     assert sorted(places) == list(range(case.total_blocks)), "a KV block was lost or is held twice"
-    assert all(request.computed == 0 for request in replica.waiting)
+    assert all(request.computed == 0 or request.on_host for request in replica.waiting)
     assert len(replica.running) <= case.max_num_seqs
 
 

@@ -1,5 +1,7 @@
 """Hypothesis strategies: small cases that reach the corners where schedulers and clocks disagree."""
 
+from dataclasses import replace
+
 from hypothesis import strategies as st
 
 from tests.worlds.naive_engine import FRACTION_BITS, Case
@@ -76,6 +78,20 @@ def cases(draw: st.DrawFn) -> Case:
         asynchronous=draw(st.booleans()),
         decode_spare_block=not chunked and draw(st.booleans()),
         priorities=tuple([draw(st.sampled_from(priorities)) for _ in requests] if priorities else ()),
+    )
+
+
+@st.composite
+def swapping_cases(draw: st.DrawFn) -> Case:
+    """Prefill first, in little memory; who is preempted finds some room in host memory, or none."""
+    case = draw(cases().filter(lambda one: one.batcher == "prefill_first"))
+    step_ns = max(1, case.rows.intercept >> FRACTION_BITS)  # type: ignore[attr-defined]
+    return replace(
+        case,
+        prefix_caching=False,
+        asynchronous=False,
+        swap_blocks=draw(st.sampled_from((1, 3, 10, 1000))),
+        swap_block_ns=draw(st.sampled_from((1, step_ns, 3 * step_ns))),
     )
 
 

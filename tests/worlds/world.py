@@ -112,6 +112,8 @@ def controller_of(
             watermark_blocks=case.watermark_blocks,
             prefix_caching=case.prefix_caching,
             kv_pools=kv_pools,
+            swap_blocks=case.swap_blocks,
+            swap_block_ns=case.swap_block_ns,
         )
         for id in range(case.replicas)
     ]
