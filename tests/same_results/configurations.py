@@ -80,6 +80,11 @@ CONFIGURATIONS: Final[dict[str, str]] = {
         "trace=azure_code_like trace.rate_scale=4 trace.limit=100 cluster=blitz_b system=blitzscale "
         "engine.exact=true journal=true"
     ),
+    # Several micro-batches in flight.
+    "four stages": f"{CHAT} model.pp=4 journal=true",
+    "two stages, tight": f"{TIGHT} model.pp=2",
+    "two stages, tight, step by step": f"{TIGHT} model.pp=2 engine.exact=true",
+    "four stages, virtual engines": f"{CHAT} engine=vllm_v0 model.pp=4 journal=true",
     # Step times.
     "step times linear": f"{CHAT} engine.step_time=linear cluster=a100_x4 journal=true",
     "step times roofline": f"{CHAT} engine.step_time=roofline cluster=rtx4090_x4 journal=true",
