@@ -258,8 +258,7 @@ def parse_event(fields: Sequence[Any]) -> Event:
     if name in _DATA_EVENTS:
         if min((number for number in rest if type(number) is int), default=0) < 0:
             raise ValueError(f"{name} with a negative number")
-        data_event: Event = _DATA_EVENTS[name](*rest)
-        return data_event
+        return _DATA_EVENTS[name](*rest)  # type: ignore[no-any-return]
     if name in stock_lines.PARSE:
         return stock_lines.PARSE[name](*rest)
     raise ValueError(f"no event is called {name!r}")
@@ -288,8 +287,7 @@ def parse_action(fields: Sequence[Any]) -> Action:
             values = [*most[:before], reason, *most[before:]]
         if name == "load":
             values[4] = tuple([Shard(*one) for one in values[4]])
-        action: Action = _ACTIONS[name](*values)
-        return action
+        return _ACTIONS[name](*values)  # type: ignore[no-any-return]
     raise ValueError(f"no action is called {name!r}")
 
 
