@@ -26,6 +26,16 @@ LLUMNIX = [
     *("engine=vllm_0_1_7", "engine.max_num_batched_tokens=12800", "engine.max_model_len=12800"),
     "engine.max_new_tokens=6144",
 ]
+# As many requests per instance at the same rate per instance, whatever their number.
+LLUMNIX_WIDE = {
+    instances: [
+        *(word for word in LLUMNIX if not word.startswith(("trace.re", "trace.rate", "cluster="))),
+        *(f"trace.requests={25 * instances}", f"trace.rate_per_s={7.5 / 16 * instances}"),
+        *(f"cluster=llumnix_{instances}x1", "system=llumnix_base"),
+        "system.migration.migrate_out_threshold=10",
+    ]
+    for instances in (16, 256, 1024)
+}
 # Prompts that share prefixes, without looking for them and with it: as recorded, drawn, and long ones.
 SHARED = {
     "workload": ["trace=file", "trace.repeat=34", "trace.limit=10000", "cluster=a100_x8"],
@@ -86,6 +96,7 @@ SCENARIOS = {
     "llumnix_base": Scenario(
         [*LLUMNIX, "system=llumnix_base", "system.migration.migrate_out_threshold=10"], (120, 80)
     ),
+    **{f"llumnix_{instances}": Scenario(words) for instances, words in LLUMNIX_WIDE.items()},
     **{
         f"prefix_{word}_{name}": Scenario([*words, f"engine.prefix_caching={word == 'on'}".lower()])
         for name, words in SHARED.items()
