@@ -54,8 +54,6 @@ MIGRATION: Final = (
     "workers=2", "trace.rate_per_s=5000", "trace.tokens_scale=0.3", "trace.limit=9", "migration.period_ms=20",
     "migration.last_stage=paper", "migration.max_stages=20", "cluster.nic_gbps=0.02",
 )  # fmt: skip
-# A first stage of seconds, in which blocks are filled on any machine: the second one is not the last.
-SLOW_MIGRATION: Final = (*MIGRATION[:-1], "cluster.nic_gbps=0.005")
 HAND_OVER: Final = (
     *TRACE,
     "system=distserve_full", "trace.rate_per_s=200", "trace.tokens_scale=0.05", "trace.limit=20",
@@ -93,8 +91,7 @@ class Row(NamedTuple):
 
 def stage(end: str, number: int, moving: str | None, before: bool = False, last: bool = False) -> Row:
     mark = "stage" if last else f"stage {number} of"
-    words = MIGRATION if number < 1 else SLOW_MIGRATION
-    return Row(words, of_send(end, "kv", mark, last=last), before, moving)
+    return Row(MIGRATION, of_send(end, "kv", mark, last=last), before, moving)
 
 
 ROWS: Final[Mapping[str, Row]] = {
