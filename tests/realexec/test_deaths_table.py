@@ -54,6 +54,8 @@ MIGRATION: Final = (
     "workers=2", "trace.rate_per_s=5000", "trace.tokens_scale=0.3", "trace.limit=9", "migration.period_ms=20",
     "migration.last_stage=paper", "migration.max_stages=20", "cluster.nic_gbps=0.02",
 )  # fmt: skip
+# Short steps and slower links: blocks are filled during the first stage, and the next is not the last.
+LONG_STAGES: Final = (*MIGRATION[:-1], "cluster.nic_gbps=0.01", "engine.max_num_batched_tokens=64")
 HAND_OVER: Final = (
     *TRACE,
     "system=distserve_full", "trace.rate_per_s=200", "trace.tokens_scale=0.05", "trace.limit=20",
@@ -91,7 +93,8 @@ class Row(NamedTuple):
 
 def stage(end: str, number: int, moving: str | None, before: bool = False, last: bool = False) -> Row:
     mark = "stage" if last else f"stage {number} of"
-    return Row(MIGRATION, of_send(end, "kv", mark, last=last), before, moving)
+    words = MIGRATION if number < 1 else LONG_STAGES
+    return Row(words, of_send(end, "kv", mark, last=last), before, moving)
 
 
 ROWS: Final[Mapping[str, Row]] = {
