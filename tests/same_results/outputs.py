@@ -43,11 +43,12 @@ FIELDS: Final[Mapping[str, Sequence[str]]] = {
         "cpu_cores",
         "micro_batch",
         "path",
+        "spans",
     ),
     "interrupt": ("replica", "grace_steps", "later"),
     "detach": ("replica", "request"),
     "migrate": ("request", "source", "target", "phase"),
-    "preempt": ("replica", "request"),
+    "preempt": ("replica", "request", "swap_ns"),
     "fail": ("request",),
     "allocategpus": ("replica", "model", "gpus", "role", "warm", "layers"),
     "switchrole": ("replica", "role"),
@@ -77,12 +78,17 @@ FIELDS: Final[Mapping[str, Sequence[str]]] = {
         "slowdown_ppm",
     ),
     "stopsend": ("transfer",),
-    "joinbatch": ("replica", "requests", "layers"),
+    "joinbatch": ("replica", "requests", "layers", "swap_ns"),
     "wake": ("at_ns",),
 }
 
 # What is written only where a field behind it is set says no more than what is not written.
-_UNSET: Final[Mapping[str, Any]] = {"load.layers_first": False, "send.layers": None, "send.positions": []}
+_UNSET: Final[Mapping[str, Any]] = {
+    "load.layers_first": False,
+    "send.layers": None,
+    "send.positions": [],
+    "joinbatch.layers": None,
+}
 
 
 def hash_of(value: Any) -> str:
