@@ -72,6 +72,14 @@ class Dialect(Protocol):
         """From its metrics."""
 
 
+def _parsed(data: bytes, of: str) -> dict[str, Any]:
+    """A chunk of a stream, an object in JSON; ValueError says that it is none."""
+    found = json.loads(data)
+    if not isinstance(found, dict):
+        raise ValueError(f"{data[:60]!r} is no chunk of {of}")
+    return found
+
+
 class _CompletionReader:
     """Token ids of vLLM, else those in its log probabilities, else pieces of text."""
 
@@ -81,9 +89,7 @@ class _CompletionReader:
     def read(self, data: bytes) -> Chunk:
         if data == DONE:
             return Chunk(ended=True)
-        found = json.loads(data)
-        if not isinstance(found, dict):
-            raise ValueError(f"{data[:60]!r} is no chunk of a completion")
+        found = _parsed(data, "a completion")
         if "error" in found:
             return Chunk(fault=_message(found["error"]))
         tokens: tuple[int, ...] = ()
@@ -187,9 +193,7 @@ class _GenerateReader:
     def read(self, data: bytes) -> Chunk:
         if data == DONE:
             return Chunk(ended=True)
-        found = json.loads(data)
-        if not isinstance(found, dict):
-            raise ValueError(f"{data[:60]!r} is no chunk of /generate")
+        found = _parsed(data, "/generate")
         if "error" in found:
             return Chunk(fault=_message(found["error"]))
         meta = found.get("meta_info") or {}
