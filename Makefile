@@ -12,7 +12,7 @@ PARALLEL := -n $(WORKERS) --maxprocesses 8 --dist loadscope
 # Processes that tests start read what the first of them compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run fast wheel test test-real test-nixl test-rdma test-ray test-simgrid test-vllm-cpu explore same mutants laws lint bench bench-check lock clean
+.PHONY: run fast wheel test test-real test-deaths test-nixl test-rdma test-ray test-simgrid test-vllm-cpu explore same mutants laws lint bench bench-check lock clean
 
 run: $(VENV)/.installed
 	@sh scripts/first_run.sh $(BIN) $(OUT)
@@ -30,7 +30,11 @@ test: $(VENV)/.test
 	$(BIN)/python -m pytest $(PARALLEL) -m "not real and not laws and not simgrid and not ray"
 
 test-real: $(VENV)/.real
-	$(BIN)/python -m pytest -m real
+	$(BIN)/python -m pytest -m "real and not deaths"
+
+# Workers that die at every moment of a run: some ten minutes. test-real has one of each kind.
+test-deaths: $(VENV)/.real
+	$(BIN)/python -m pytest -m deaths
 
 # NIXL beside the environment, without the CUDA packages that it names: its wheel brings UCX with it.
 $(VENV)/.nixl: $(VENV)/.real
