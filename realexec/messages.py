@@ -198,7 +198,8 @@ class StageDone(NamedTuple):
     """From a worker: a pass of a stage has ended; with a ``cause`` it was not run.
 
     ``place``: where its rows lie for the next stage, (offset, bytes); after the last one there are tokens
-    instead. ``read_bytes``: that it read before. ``lost_peer``: see `Pulled`.
+    instead. ``read_bytes``: that it read before. ``lost_peer``: see `Pulled`. ``cpu_ns``: of the thread that
+    computes.
     """
 
     number: int
@@ -210,12 +211,14 @@ class StageDone(NamedTuple):
     read_bytes: int
     cause: str
     lost_peer: int | None = None
+    cpu_ns: int = 0
 
 
 class Pulled(NamedTuple):
     """From a worker: a unit is whole; with a ``cause`` it is not.
 
     ``lost_peer``: the slot of the worker that it was read from, where that one is what is lost.
+    ``cpu_ns``: of the thread that read it.
     """
 
     load: int
@@ -223,6 +226,7 @@ class Pulled(NamedTuple):
     size_bytes: int
     cause: str
     lost_peer: int | None = None
+    cpu_ns: int = 0
 
 
 class Located(NamedTuple):
@@ -235,13 +239,14 @@ class Located(NamedTuple):
 class Fetched(NamedTuple):
     """From a worker: a transfer has ended; ``cause`` is empty when all of it came.
 
-    ``lost_peer``: as in `Pulled`.
+    ``lost_peer``, ``cpu_ns``: as in `Pulled`.
     """
 
     transfer: int
     moved_bytes: int
     cause: str
     lost_peer: int | None = None
+    cpu_ns: int = 0
 
 
 class Alive(NamedTuple):

@@ -4,6 +4,7 @@ Parameters come one unit after the other, state beside them. What goes wrong wit
 what goes wrong otherwise in one of these threads ends the worker, with its cause.
 """
 
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
@@ -65,6 +66,7 @@ class Mover:
     def _pull(self, pull: Pull) -> None:
         if pull.load in self._stopped_loads:
             return
+        began_ns = time.thread_time_ns()
         try:
             weights = self._parameters.at(pull.place, pull.model)
             self._bring(pull, weights)
@@ -73,7 +75,8 @@ class Mover:
         except Exception as error:
             self._send(Pulled(pull.load, pull.unit, 0, f"{type(error).__name__}: {error}"))
         else:
-            self._send(Pulled(pull.load, pull.unit, weights.layout.unit_bytes(pull.unit), ""))
+            cpu_ns = time.thread_time_ns() - began_ns
+            self._send(Pulled(pull.load, pull.unit, weights.layout.unit_bytes(pull.unit), "", cpu_ns=cpu_ns))
 
     def _bring(self, pull: Pull, weights: Weights) -> None:
         kind, number = pull.source
@@ -107,11 +110,12 @@ class Mover:
     def _fetch(
         self, transfer: int, source: int, segments: Sequence[Segment], ended: Callable[[bool], None]
     ) -> None:
-        stopped = transfer in self._stopped_transfers
+        stopped, began_ns = transfer in self._stopped_transfers, time.thread_time_ns()
         cause, lost_peer = (STOPPED, None) if stopped else self._read(source, segments)
         ended(not cause)
         moved_bytes = 0 if cause else sum(one.size_bytes for one in segments)
-        self._send(Fetched(transfer, moved_bytes, cause, lost_peer))
+        cpu_ns = time.thread_time_ns() - began_ns
+        self._send(Fetched(transfer, moved_bytes, cause, lost_peer, cpu_ns))
 
     def _read(self, source: int, segments: Sequence[Segment]) -> tuple[str, int | None]:
         """Why not all came, and whether because ``source`` is lost; empty: it did."""

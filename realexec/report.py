@@ -45,11 +45,13 @@ class Moved:
 
 @dataclass(frozen=True, slots=True)
 class CpuTime:
-    """CPU time of a run in ns: of the driver's process, of its workers', and of their steps alone."""
+    """CPU time of a run in ns: of the driver's process, of its workers', and of what these did: steps, and
+    reads of parameters and KV."""
 
     driver_ns: int = 0
     workers_ns: int = 0
     steps_ns: int = 0
+    reads_ns: int = 0
 
     @property
     def share_beside_steps(self) -> float | None:
@@ -57,6 +59,13 @@ class CpuTime:
         if not self.steps_ns:
             return None
         return (self.driver_ns + max(self.workers_ns - self.steps_ns, 0)) / self.steps_ns
+
+    @property
+    def share_of_messages(self) -> float | None:
+        """The same without the reads: what driver and messages cost."""
+        if not self.steps_ns:
+            return None
+        return (self.driver_ns + max(self.workers_ns - self.steps_ns - self.reads_ns, 0)) / self.steps_ns
 
 
 @dataclass(frozen=True, slots=True)

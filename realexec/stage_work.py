@@ -76,12 +76,14 @@ class StageWork:
         engine, last = self._memory.engine, run.layers[1] == self._memory.model_layers
         if not last:  # who sampled them knows them
             engine.told(dict(run.decode))
-        started_ns = time.monotonic_ns()
+        started_ns, began_ns = time.monotonic_ns(), time.thread_time_ns()
         decode = [request for request, _ in run.decode]
         sampled, finished = engine.run_layers(run.chunks, run.layers, decode, hand_over=False)
         place = () if last else self._leave(run, [*[one[0] for one in run.chunks], *decode])
         tokens = {request: (token,) for request, token in sampled.items()}
-        return StageDone(run.number, started_ns, time.monotonic_ns(), tokens, finished, place, 0, "")
+        cpu_ns = time.thread_time_ns() - began_ns
+        ended_ns = time.monotonic_ns()
+        return StageDone(run.number, started_ns, ended_ns, tokens, finished, place, 0, "", cpu_ns=cpu_ns)
 
     def _leave(self, run: RunStage, requests: list[int]) -> tuple[int, ...]:
         """Where the next stage reads it. What the batch left in its last round has been read."""

@@ -176,15 +176,18 @@ class Execution:
             world.finished(message.finished, replica)
             return world.runs.ran(replica, message, self._now_ns())
         if isinstance(message, StageDone):
+            self._costs.stepped(message.cpu_ns)
             return world.paths.done(message, self._now_ns(), self.start_ns)
         if isinstance(message, Alive):
             if replica is not None:
                 world.runs.heard(replica, self._now_ns())
         elif isinstance(message, Pulled):
+            self._costs.read(message.cpu_ns)
             world.loads.pulled(slot, message)
         elif isinstance(message, Located):
             world.sends.located(message)
         elif isinstance(message, Fetched):
+            self._costs.read(message.cpu_ns)
             world.sends.fetched(message)
         elif isinstance(message, Died):
             self._lost.append((slot if replica is None else replica, message.cause))

@@ -46,7 +46,7 @@ def test_a_real_run_as_the_readme_has_it(tmp_path: Path, capsys: pytest.CaptureF
     cpu = real["cpu"]
     assert cpu["workers_s"] > cpu["steps_s"] > 0 and cpu["driver_s"] > 0
     beside = cpu["driver_s"] + cpu["workers_s"] - cpu["steps_s"]
-    assert cpu["share_beside_steps"] == pytest.approx(beside / cpu["steps_s"])
+    assert cpu["share_beside_steps"] == cpu["share_of_messages"] == pytest.approx(beside / cpu["steps_s"])
     assert "tokens scaled by 0.1" in summary["trace"]["labels"]
     printed = capsys.readouterr().out
     assert "30 of 30" in printed and "0 differ" in printed and "– s" not in printed  # noqa: RUF001

@@ -65,6 +65,8 @@ def test_instances_load_through_a_chain_and_run_the_layers_they_have(tmp_path: P
     assert real["live_passes"] == summary["live"]["passes"] > 0
     assert set(summary["live"]["layer_counts_seen"]) <= set(real["live_layer_counts"])
     assert len(real["live_layer_counts"]) >= 2 and real["activation_bytes"] > 0
+    cpu = real["cpu"]
+    assert cpu["reads_s"] > 0 and cpu["share_of_messages"] < cpu["share_beside_steps"]
 
 
 def test_running_requests_migrate_for_real(tmp_path: Path) -> None:
