@@ -19,9 +19,10 @@ from realexec.http.world import Counts, HttpWorld, Times
 from realexec.report import CpuTime, Moved, RunReport
 from realexec.tracking import Tracker
 from realexec.world.arrivals import Arrivals
+from realexec.world.due import Due
 from serving.vocabulary.driver import Control, JournalSink
 from serving.vocabulary.errors import UserError
-from serving.vocabulary.events import Arrived, Event, Opened, Woke
+from serving.vocabulary.events import Event, Opened
 from serving.vocabulary.masked import Masked
 from serving.vocabulary.recorder import Recorder
 from serving.vocabulary.request import Request
@@ -102,7 +103,7 @@ class _Run:
     ) -> None:
         self._controller, self._tracker, self._servers = controller, tracker, tuple(servers)
         self._journal, self._on_progress = journal, on_progress
-        self._decide_ns, self._lateness_ns = array("q"), array("q")
+        self._decide_ns = array("q")
         self._start_ns, self._cpu_ns = time.monotonic_ns(), time.process_time_ns()
         self._world = HttpWorld(servers, tracker, times, self._now_ns)
 
@@ -112,28 +113,29 @@ class _Run:
     async def run(self, arrivals: Arrivals, opens: bool) -> HttpReport:
         """Until the last request has ended."""
         self._start_ns = time.monotonic_ns()
+        due = Due(arrivals, self._tracker, self._world)
         if opens:
             self._handle(Opened())
         self._world.watch()
         try:
-            await self._loop(arrivals)
+            await self._loop(due)
         finally:
             busy = self._world.busy_ns()
             await self._world.close()
         for replica, busy_ns in busy.items():
             self._tracker.computed(replica, busy_ns)
         self._tracker.close()
-        return self._report()
+        return self._report(due)
 
-    async def _loop(self, arrivals: Arrivals) -> None:
+    async def _loop(self, due: Due) -> None:
         handled = 0
-        while arrivals.request is not None or self._tracker.unfinished or len(self._world.pending):
-            event = self._next(arrivals)
+        while due.has_arrivals or self._tracker.unfinished or len(self._world.pending):
+            event = self._next(due)
             if self._world.fault is not None:
                 raise self._world.fault
             if event is None:
-                self._refuse_stall(arrivals)
-                await self._wait(arrivals)
+                self._refuse_stall(due)
+                await self._wait(due)
                 handled = 0
                 continue
             self._handle(event)
@@ -143,44 +145,29 @@ class _Run:
             if self._on_progress is not None:
                 self._on_progress(self._tracker.ended, self._tracker.arrived)
 
-    def _next(self, arrivals: Arrivals) -> Event | None:
+    def _next(self, due: Due) -> Event | None:
         """What is to be told by now: facts of servers, then tokens, then what is due by the clock."""
         world, now_ns = self._world, self._now_ns()
         if world.facts:
             return world.facts.popleft()
         told = world.pending.take(now_ns)
-        if told is not None:
-            return told
-        arrival_ns = arrivals.due_ns if arrivals.request is not None else None
-        wake_ns = world.wake_ns
-        if wake_ns is not None and wake_ns <= now_ns and (arrival_ns is None or wake_ns < arrival_ns):
-            world.wake_ns = None
-            return Woke()
-        return self._arrival(arrivals) if arrival_ns is not None and arrival_ns <= now_ns else None
+        return due.take(now_ns) if told is None else told
 
-    def _arrival(self, arrivals: Arrivals) -> Event:
-        request = arrivals.request
-        assert request is not None
-        self._lateness_ns.append(self._now_ns() - request.arrival_ns)
-        self._tracker.arrive(request, arrivals.prompt, arrivals.output_tokens)
-        arrivals.advance()
-        return Arrived(request)
-
-    async def _wait(self, arrivals: Arrivals) -> None:
+    async def _wait(self, due: Due) -> None:
         """For news, or for what is due next."""
         world = self._world
-        arrival_ns = arrivals.due_ns if arrivals.request is not None else None
-        due = [one for one in (arrival_ns, world.wake_ns, world.pending.due_ns()) if one is not None]
+        told_ns = world.pending.due_ns()
+        times_ns = due.times_ns() + ([] if told_ns is None else [told_ns])
         world.news.clear()
         if world.facts:
             return
-        wait_s = max(0, min(due) - self._now_ns()) / NS_PER_S if due else None
+        wait_s = max(0, min(times_ns) - self._now_ns()) / NS_PER_S if times_ns else None
         with suppress(TimeoutError):
             async with asyncio.timeout(wait_s):
                 await world.news.wait()
 
-    def _refuse_stall(self, arrivals: Arrivals) -> None:
-        if arrivals.request is None and not self._world.under_way and self._tracker.unfinished:
+    def _refuse_stall(self, due: Due) -> None:
+        if not due.has_arrivals and not self._world.under_way and self._tracker.unfinished:
             raise RuntimeError(
                 f"the controller left {self._tracker.unfinished} requests unserved: no stream is open and "
                 "nothing more will arrive"
@@ -196,7 +183,7 @@ class _Run:
         for action in actions:
             self._world.carry_out(action)
 
-    def _report(self) -> HttpReport:
+    def _report(self, due: Due) -> HttpReport:
         tracker, counts = self._tracker, self._world.counts
         run = RunReport(
             wall_s=self._now_ns() / NS_PER_S,
@@ -208,7 +195,7 @@ class _Run:
             lost=tuple(self._world.lost),
             generations=tracker.generations,
             decide_ns=self._decide_ns,
-            lateness_ns=self._lateness_ns,
+            lateness_ns=due.lateness_ns,
             moved=Moved(migrations=counts.moved),
             cpu=CpuTime(driver_ns=time.process_time_ns() - self._cpu_ns),
         )

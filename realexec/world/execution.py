@@ -17,9 +17,10 @@ from realexec.world.actions import World
 from realexec.world.arrivals import Arrivals
 from realexec.world.costs import Costs
 from realexec.world.doubts import LOOK_S, Doubts
+from realexec.world.due import Due
 from realexec.world.slots import Pool
 from serving.vocabulary.actions import Action
-from serving.vocabulary.events import Arrived, Closing, Event, Opened, Woke
+from serving.vocabulary.events import Closing, Event, Opened, Woke
 from serving.vocabulary.step_counts import step_counts_of
 from serving.vocabulary.units import NS_PER_S
 
@@ -74,7 +75,6 @@ class Execution:
         self._lost: list[tuple[int, str]] = []
         self._closed = False  # whether the controller was told that nobody is served any more
         self._decide_ns = array("q")
-        self._lateness_ns = array("q")
         self._costs = Costs(pool.workers)
         self.start_ns = time.monotonic_ns()
 
@@ -82,10 +82,11 @@ class Execution:
         self, arrivals: Arrivals, on_progress: Callable[[int, int], None] | None, start_s: float
     ) -> RunReport:
         """Until the last request has ended."""
+        due = Due(arrivals, self._tracker, self._world)
         if self._opens:
             self._handle(Opened())
-        while arrivals.request is not None or self._tracker.unfinished:
-            event = self._next_event(arrivals)
+        while due.has_arrivals or self._tracker.unfinished:
+            event = self._next_event(due)
             if event is not None:
                 self._handle(event)
                 if on_progress is not None:
@@ -101,7 +102,7 @@ class Execution:
             lost=tuple(self._lost),
             generations=self._tracker.generations,
             decide_ns=self._decide_ns,
-            lateness_ns=self._lateness_ns,
+            lateness_ns=due.lateness_ns,
             moved=self._moved(),
             cpu=self._costs.so_far(),
         )
@@ -125,7 +126,7 @@ class Execution:
 
     # What happens next.
 
-    def _next_event(self, arrivals: Arrivals) -> Event | None:
+    def _next_event(self, due: Due) -> Event | None:
         """The next fact; None when the wait ended without one.
 
         Facts go before due arrivals and wakes. That starves no arrival: a worker reports once per run it was
@@ -136,35 +137,15 @@ class Execution:
         settled = self._doubts.settled()
         if settled is not None:
             return self._fact(*settled)
-        if arrivals.request is None and self._is_stalled():
+        if not due.has_arrivals and self._is_stalled():
             return self._closing()
-        due_ns = [one for one in (self._arrival_ns(arrivals), self._world.wake_ns) if one is not None]
-        wait_s = min([(one - self._now_ns()) / NS_PER_S for one in due_ns] + [self._patience_s()])
+        wait_s = min([(one - self._now_ns()) / NS_PER_S for one in due.times_ns()] + [self._patience_s()])
         try:
             told = self._pool.inbox.get(wait_s > 0, wait_s)
             return None if self._doubts.puts_off(*told) else self._fact(*told)
         except queue.Empty:
             self._end_silent_workers()
-            return self._due(arrivals)
-
-    def _arrival_ns(self, arrivals: Arrivals) -> int | None:
-        return None if arrivals.request is None else arrivals.due_ns
-
-    def _due(self, arrivals: Arrivals) -> Event | None:
-        """What is to happen by now, the earlier first."""
-        now_ns, wake_ns, arrival_ns = self._now_ns(), self._world.wake_ns, self._arrival_ns(arrivals)
-        if wake_ns is not None and wake_ns <= now_ns and (arrival_ns is None or wake_ns < arrival_ns):
-            self._world.wake_ns = None
-            return Woke()
-        return self._arrival(arrivals) if arrival_ns is not None and arrival_ns <= now_ns else None
-
-    def _arrival(self, arrivals: Arrivals) -> Event:
-        request = arrivals.request
-        assert request is not None
-        self._lateness_ns.append(self._now_ns() - request.arrival_ns)
-        self._tracker.arrive(request, arrivals.prompt, arrivals.output_tokens)
-        arrivals.advance()
-        return Arrived(request)
+            return due.take(self._now_ns())
 
     def _fact(self, slot: int, message: FromWorker) -> Event | None:
         """What a worker tells; None where that is not the controller's business yet."""
