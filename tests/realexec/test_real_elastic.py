@@ -69,6 +69,16 @@ def test_instances_load_through_a_chain_and_run_the_layers_they_have(tmp_path: P
     assert cpu["reads_s"] > 0 and cpu["share_of_messages"] < cpu["share_beside_steps"]
 
 
+def test_an_instance_that_is_to_go_is_drained_by_migration_for_real(tmp_path: Path) -> None:
+    system = ("system=llumnix_base_autoscaled", "system/dispatch=round_robin", "system/provision=multicast")
+    two = ("workers=2", *(f"system.instances.{key}" for key in ("both=2", "both_min=1", "both_max=2")))
+    band = ("system.instances.monitor_period_ms=100", "system.scaler.width=5")
+    long = ("trace.rate_per_s=50", "trace.tokens_scale=0.5", "engine.kv_tokens=8192", "trace.limit=4")
+    summary = moved(tmp_path / "run", *system, *two, *band, *long, "engine.max_new_tokens=400")
+    assert summary["real"]["migrations"] == summary["migrations"]["committed"] > 0
+    assert summary["instances"]["mean"] < 2, "the other one is reclaimed before the run ends"
+
+
 def test_running_requests_migrate_for_real(tmp_path: Path) -> None:
     # All at once on one of two, with outputs of hundreds of steps: they move whatever the machine's speed.
     crowd = ("system/dispatch=tests.worlds.first_only:FirstOnly", "workers=2", "trace.rate_per_s=5000")
