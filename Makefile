@@ -29,8 +29,10 @@ wheel: $(VENV)/.fast
 test: $(VENV)/.test
 	$(BIN)/python -m pytest $(PARALLEL) -m "not real and not laws and not simgrid and not ray"
 
+# Moments of a real run are timed by the machine: what fails is shown, runs once more by itself, and decides then.
 test-real: $(VENV)/.real
-	$(BIN)/python -m pytest -m "real and not deaths"
+	$(BIN)/python -m pytest -m "real and not deaths" || \
+	    $(BIN)/python -m pytest -m "real and not deaths" --last-failed --last-failed-no-failures none
 
 # Workers that die at every moment of a run: some ten minutes. test-real has one of each kind.
 test-deaths: $(VENV)/.real
