@@ -39,15 +39,15 @@ STOPPED: Final = "nothing was heard of the worker process for 4 s: it is stopped
 # (what is said, within so many seconds) of each way to go.
 TOLD: Final = {signal.SIGKILL: (KILLED, 2.0), signal.SIGSTOP: (STOPPED, 5.0)}
 TRACE: Final = ("trace=azure_conv_like", "engine.max_new_tokens=400")
-# One whole instance and two that load through a chain while requests wait that nobody can serve in time.
-CHAIN: Final = (
+LIVE: Final = (
     *TRACE,
-    "system=blitzscale", "system.instances.split=false", "workers=3",
-    "system.scaler.prefill=[0.01,0.02]", "system.live.slo_ms=0", "trace.rate_per_s=200",
-    "trace.tokens_scale=0.05", "trace.limit=60", "cluster.nic_gbps=0.1",
+    "system=blitzscale", "system.instances.split=false", "workers=3", "system.scaler.prefill=[0.01,0.02]",
+    "system.live.slo_ms=0", "trace.tokens_scale=0.05", "cluster.nic_gbps=0.1",
 )  # fmt: skip
+# One whole instance and two that load through a chain while requests wait that nobody can serve in time.
+CHAIN: Final = (*LIVE, "trace.rate_per_s=200", "trace.limit=60")
 # Two whole instances: one is left. Requests enough that both are busy until layers have come to the third.
-TWO_WHOLE: Final = (*CHAIN, "system.instances.both_min=2", "trace.rate_per_s=2000", "trace.limit=160")
+TWO_WHOLE: Final = (*LIVE, "system.instances.both_min=2", "trace.rate_per_s=2000", "trace.limit=160")
 # All requests at once on one of two instances; links so slow that much is decoded while KV is copied.
 MIGRATION: Final = (
     *TRACE,
