@@ -19,7 +19,7 @@ def pipelines_section(config: RunConfig, pipelines: Pipelines) -> dict[str, Any]
         return {}
     stages = config.model.pp
     used = sum([stages * one.used_fixed for one in replicas])
-    work = sum([one.shop.work for one in replicas])
+    work = sum([one.shop.computed() for one in replicas])
     section: dict[str, Any] = {
         "stages": stages,
         "layers": [len(part) for part in required_cut(config)],

@@ -16,30 +16,37 @@ from simcore.replica.segment import steps_to_reach
 
 FOREVER: Final = 1 << 200
 _ROUNDS_SEEN: Final = 3  # a parabola is known by three of its points
+_FAR: Final = 1 << 58  # 17 s: with a run of some minutes behind it, times are still machine words
 
 
 class FlowShop:
     """``order``: the batches in flight, by the end of their steps. ``free``: when each stage is.
 
-    ``work``: what all stages together have computed, steps in progress included.
+    Times inside, the lanes' too, count from ``origin``.
     """
 
-    __slots__ = ("_kept_free", "_kept_order", "_kept_work", "free", "order", "stages", "work")
+    __slots__ = ("_kept_free", "_kept_order", "_kept_work", "_work", "free", "order", "origin", "stages")
 
     def __init__(self, stages: int) -> None:
         self.stages = stages
         self.free = [0] * stages
         self.order: list[Lane] = []
-        self.work = 0
+        self._work = self._kept_work = self.origin = 0  # since ``keep``, and before it
         self._kept_free = [0] * stages
         self._kept_order: list[Lane] = []
-        self._kept_work = 0
+
+    def computed(self) -> int:
+        """For how long all stages together have computed, steps in progress included."""
+        return self._kept_work + self._work
 
     def keep(self) -> None:
         """All is booked up to here."""
+        if self.free[-1] > _FAR:
+            self._shift(self.free[-1])
         self._kept_free = list(self.free)
         self._kept_order = list(self.order)
-        self._kept_work = self.work
+        self._kept_work += self._work
+        self._work = 0
         for lane in self.order:
             lane.keep()
 
@@ -47,21 +54,35 @@ class FlowShop:
         """To where ``keep`` was called last."""
         self.free = list(self._kept_free)
         self.order = list(self._kept_order)
-        self.work = self._kept_work
+        self._work = 0
         for lane in self.order:
             lane.back()
 
     def enter(self, lane: Lane, release: int) -> None:
         """The next step of a batch begins, not before ``release``."""
-        self.work += lane.go(release, self.free)
+        if not self.order and release > self.origin + _FAR:
+            self._shift(release - self.origin)
+        lane.origin = self.origin
+        lane.last = release - self.origin
+        self._work += lane.total
+        lane.go(lane.last, self.free)
         self.order.append(lane)
 
-    def advance(self, until: int) -> Lane:
-        """Go on to the first end of a step that is to be reported, or is not before ``until``; whose it is.
+    def _shift(self, by: int) -> None:
+        """Times count from that much later."""
+        self.origin += by
+        self.free = [free - by for free in self.free]
+        for lane in self.order:
+            lane.shift(by)
+
+    def advance(self, until_fixed: int) -> Lane:
+        """Go on to the first end of a step that is to be reported, or is not before then; whose it is.
 
         That batch has left the stages.
         """
-        rounds, order = 0, self.order
+        rounds, order, until = 0, self.order, FOREVER
+        if until_fixed < FOREVER:
+            until = until_fixed - self.origin
         while True:
             count = len(order)
             for _ in range(count):
@@ -73,7 +94,8 @@ class FlowShop:
                 if lane.line == 0:
                     lane.find_line()
                     rounds = -1
-                self.work += lane.go(done, self.free)
+                self._work += lane.total
+                lane.go(done, self.free)
                 order.append(lane)
             rounds += 1
             if count == 1:
@@ -85,7 +107,8 @@ class FlowShop:
         """A batch alone waits at no stage: its steps are one straight line."""
         if lane.done >= until:
             return
-        first, slope = sum(lane.costs) + sum(lane.hops), sum(lane.slopes)
+        computed, slope = lane.total, lane.growth_each
+        first = computed + sum(lane.hops)
         steps = min(lane.left - 1, lane.line)
         if until < FOREVER:
             steps = min(steps, steps_to_reach(first, slope, until - lane.done))
@@ -98,8 +121,7 @@ class FlowShop:
             at += lane.hops[stage] + lane.costs[stage] + growth * lane.slopes[stage]
             self.free[stage] = at
         assert at == lane.last + cost
-        computed = first - sum(lane.hops)
-        self.work += steps * computed + slope * (steps * growth >> 1)
+        self._work += steps * computed + slope * (steps * growth >> 1)
         lane.done = at
         lane.begun(steps)
 
@@ -114,19 +136,18 @@ class FlowShop:
                 return
             curves.append(curve)
             rounds = min(rounds, lane.left - 1, lane.line)
-        before = last = curves[-1]
-        rounds = self._until(rounds, last, until)
+        before = curves[-1]
+        rounds = self._until(rounds, before, until)
+        ahead, ago = order[-1], 1  # the last batch of the round before is ahead of the first of this one
         for lane, curve in zip(order, curves):
             if rounds < 1:
                 return
-            rounds = lane.straight(rounds, curve, before)
-            before = curve
+            rounds = lane.straight(rounds, curve, before, ahead.freed(ago), ahead.freed(ago + 1))
+            before, ahead, ago = curve, lane, 0
         if rounds < 1:
             return
-        before = last
         for lane, curve in zip(order, curves):
-            self.work += lane.jump(rounds, curve, before)
-            before = curve
+            self._work += lane.jump(rounds, curve)
         self.free = list(order[-1].ends)
 
     def _until(self, rounds: int, curve: int, until: int) -> int:

@@ -16,13 +16,17 @@ class Lane:
     ``done``: when the step in progress ends; ``last``: when the one before it ended. ``steps``: how many have
     ended since the last report; ``left``: how many more may end, the last of them to be reported. ``line``:
     for how many steps to begin the costs are on their straight line. ``gaps``: what lies between the ends of
-    the steps that have ended. ``ends``: when the step in progress ends at each stage.
+    the steps that have ended. ``ends``: when the step in progress ends at each stage. ``total``,
+    ``growth_each``: what the next step computes at all stages, and by how much every further one does more.
+
+    ``origin``: what the lane's times count from, so that a native core adds machine words: in fixed point
+    275 s are as long as fit one.
     """
 
     __slots__ = (
-        "_ends_1", "_ends_2", "_kept", "_kept_costs", "_kept_then", "_pieces", "_slack", "_slack_1", "_then",
-        "_tokens", "context", "costs", "done", "ends", "gaps", "hops", "index", "last", "left", "line",
-        "slopes", "stages", "steps",
+        "_ends_1", "_ends_2", "_kept", "_kept_costs", "_kept_then", "_pieces", "_then", "_tokens", "context",
+        "costs", "done", "ends", "gaps", "growth_each", "hops", "index", "last", "left", "line", "origin",
+        "slopes", "stages", "steps", "total",
     )  # fmt: skip
 
     def __init__(self, index: int, stages: int) -> None:
@@ -31,19 +35,17 @@ class Lane:
         self.costs = [0] * stages
         self.slopes: tuple[int, ...] = (0,) * stages
         self.hops: tuple[int, ...] = (0,) * stages
-        self.done = self.last = 0
+        self.done = self.last = self.origin = 0
+        self.total = self.growth_each = 0
         self.steps = self.left = self.line = 0
         self.gaps: list[Gaps] = []
         self._tokens = self.context = 0  # decode steps: sequences, and the context in the next one to begin
         self._pieces: tuple[StagePiece, ...] = ()
         self._then: Decodes | None = None  # what follows on a step with prompts
-        # The same of the two steps before; by how much a step came later to a stage than that was free.
         self.ends = [0] * stages
-        self._ends_1 = [0] * stages
+        self._ends_1 = [0] * stages  # the same of the two steps before
         self._ends_2 = [0] * stages
-        self._slack = [0] * stages
-        self._slack_1 = [0] * stages
-        self._kept = (0, 0, 0, 0)
+        self._kept = (0, 0, 0, 0, 0, 0)
         self._kept_costs: tuple[list[int], tuple[int, ...]] = ([], ())
         self._kept_then: tuple[Decodes, tuple[int, ...]] | None = None
 
@@ -51,6 +53,7 @@ class Lane:
         """The next step, which is to be reported unless it is said what follows (``then_decodes``)."""
         self.costs = list(costs)
         self.slopes = (0,) * self.stages
+        self.total, self.growth_each = sum(costs), 0
         self.hops = hops
         self.line, self._tokens = 1, 0
         self._then = None
@@ -83,6 +86,7 @@ class Lane:
             if context <= limit:
                 self.costs = [one + slope * context for one, slope in zip(intercepts, slopes)]
                 self.slopes = tuple([slope * sequences for slope in slopes])
+                self.total, self.growth_each = sum(self.costs), sum(self.slopes)
                 self.line = (limit - context) // sequences + 1
                 return
         raise UserError(
@@ -99,13 +103,13 @@ class Lane:
         """What was done so far is booked; ``back`` returns here."""
         self.steps = 0
         self.gaps = []
-        self._kept = (self.done, self.last, self.line, self.context)
+        self._kept = (self.done, self.last, self.line, self.context, self.total, self.growth_each)
         self._kept_costs = (list(self.costs), self.slopes)
         self._kept_then = None if self._then is None else (self._then, self.hops)
 
     def back(self) -> None:
         """Nothing was done since ``keep``."""
-        self.done, self.last, self.line, self.context = self._kept
+        self.done, self.last, self.line, self.context, self.total, self.growth_each = self._kept
         costs, self.slopes = self._kept_costs
         self.costs = list(costs)
         if self._kept_then is not None:
@@ -115,36 +119,42 @@ class Lane:
         self.steps = 0
         self.gaps = []
 
-    def go(self, release: int, free: list[int]) -> int:
-        """The next step begins, not before ``release``; returns what it computes. ``free``: the stages.
+    def shift(self, by: int) -> None:
+        """Its times count from that much later."""
+        self.origin += by
+        self.done -= by
+        self.last -= by
+        self.ends = [end - by for end in self.ends]
+        self._ends_1 = [end - by for end in self._ends_1]
+        self._ends_2 = [end - by for end in self._ends_2]
+
+    def go(self, release: int, free: list[int]) -> None:
+        """The next step begins, not before ``release``. ``free``: when each stage is.
 
         One loop does it all: this is where a pipelined run spends its time.
         """
-        ends, slack = self._ends_2, self._slack_1
+        ends = self._ends_2
         self._ends_2, self._ends_1, self.ends = self._ends_1, self.ends, ends
-        self._slack_1, self._slack = self._slack, slack
         costs, slopes, hops = self.costs, self.slopes, self.hops
-        at, work = release, 0
+        at = release
         for stage in range(self.stages):
+            at += hops[stage]
+            begin = free[stage]
+            if at < begin:
+                at = begin
             cost = costs[stage]
             costs[stage] = cost + slopes[stage]
-            at += hops[stage]
-            late = at - free[stage]
-            slack[stage] = late
-            if late < 0:
-                at -= late
             at += cost
-            work += cost
             ends[stage] = free[stage] = at
         self.done = at
+        self.total += self.growth_each
         self.line -= 1
         self.context += self._tokens
-        return work
 
     def earliest_end(self) -> int:
         """A time before which the last of the steps that are left surely does not end."""
         steps, line = self.left - 1, self.line
-        first, slope = sum(self.costs) + sum(self.hops), sum(self.slopes)
+        first, slope = self.total + sum(self.hops), self.growth_each
         if self._then is not None and not line:
             pieces, hops, sequences, context = self._then
             limit, intercepts, slopes = pieces[0]
@@ -158,6 +168,7 @@ class Lane:
         """So many steps have begun that had not."""
         self.line -= steps
         self.context += steps * self._tokens
+        self.total += steps * self.growth_each
         if self.line:
             costs, slopes = self.costs, self.slopes
             for stage in range(self.stages):
@@ -189,29 +200,38 @@ class Lane:
         """By how much that grows from one step to the next."""
         return self.ends[-1] - 2 * self._ends_1[-1] + self._ends_2[-1]
 
-    def straight(self, rounds: int, curve: int, before: int) -> int:
+    def straight(self, rounds: int, curve: int, before: int, free: list[int], free_1: list[int]) -> int:
         """For how many more of these rounds each stage is waited for by the same.
 
         ``curve``: common to its stages; ``before``: that of the batch before it, which is its own where it
-        waits for that one.
+        waits for that one. ``free``, ``free_1``: when each stage was, before its last step
+        and before the one before.
         """
-        ends, one, two = self.ends, self._ends_1, self._ends_2
-        slack, slack_1, apart = self._slack, self._slack_1, curve - before
+        ends, one, two, hops = self.ends, self._ends_1, self._ends_2, self.hops
+        apart, at, at_1 = curve - before, one[-1], two[-1]
         for stage in range(self.stages):
             if ends[stage] - 2 * one[stage] + two[stage] != curve:
                 return 0
+            # By how much the last step came later to the stage than that was free, and the one before it.
+            slack = at + hops[stage] - free[stage]
+            slack_1 = at_1 + hops[stage] - free_1[stage]
+            at, at_1 = ends[stage], one[stage]
             if not apart:
-                rounds = same_side(slack[stage], slack_1[stage], rounds)
+                rounds = same_side(slack, slack_1, rounds)
                 continue
-            if slack[stage] < 0 or slack_1[stage] < 0:
+            if slack < 0 or slack_1 < 0:
                 return 0
-            growth = slack[stage] - slack_1[stage] + apart
-            rounds = rounds_not_negative(slack[stage] + growth, growth + apart, apart, rounds)
+            growth = slack - slack_1 + apart
+            rounds = rounds_not_negative(slack + growth, growth + apart, apart, rounds)
         return rounds
 
-    def jump(self, rounds: int, curve: int, before: int) -> int:
-        """So many rounds more; returns what they computed. ``before``: as for ``straight``."""
-        first, growth, apart = self.growth() + curve, rounds - 1, curve - before
+    def freed(self, ago: int) -> list[int]:
+        """When it left each stage, in its last step or, ``ago`` being 1 or 2, in one before it."""
+        return self.ends if not ago else self._ends_1 if ago == 1 else self._ends_2
+
+    def jump(self, rounds: int, curve: int) -> int:
+        """So many rounds more; returns what they computed. ``curve``: as for ``straight``."""
+        first, growth = self.growth() + curve, rounds - 1
         self.ended(self.done - self.last, first, rounds, curve)
         ends, one, two = self.ends, self._ends_1, self._ends_2
         for stage in range(self.stages):
@@ -219,10 +239,7 @@ class Lane:
             ends[stage] += rounds * step - curve * (rounds * growth >> 1)
             one[stage] = ends[stage] - step
             two[stage] = one[stage] - step + curve
-            change = self._slack[stage] - self._slack_1[stage] + rounds * apart
-            self._slack[stage] += rounds * change - apart * (rounds * growth >> 1)
-            self._slack_1[stage] = self._slack[stage] - change
-        computed = rounds * sum(self.costs) + sum(self.slopes) * (rounds * growth >> 1)
+        computed = rounds * self.total + self.growth_each * (rounds * growth >> 1)
         self.done = ends[-1]
         self.begun(rounds)
         return computed

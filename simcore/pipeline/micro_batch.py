@@ -120,7 +120,7 @@ class MicroBatch(ResidentRequests):
             self._steps_done += steps
             self._context += steps * decoding
         if self._ends and self._ends[0][0] <= self._steps_done:
-            self._finish_decodes(finished, lane.last >> FRACTION_BITS)
+            self._finish_decodes(finished, (lane.origin + lane.last) >> FRACTION_BITS)
         finished.sort()
         return told
 
@@ -145,7 +145,7 @@ class MicroBatch(ResidentRequests):
 
     def _end_wait(self, gaps: Sequence[Gaps], decoding: int) -> None:
         """The first of these steps ends the wait of those whom steps of prompts have left out."""
-        token_fixed = self.lane.last
+        token_fixed = self.lane.origin + self.lane.last
         for first, slope, count in gaps:
             token_fixed -= first * count + slope * (count * (count - 1) >> 1)
         for first, slope, count in gaps:

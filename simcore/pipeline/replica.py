@@ -134,7 +134,7 @@ class PipelinedReplica:
                 return
             self._advance(FOREVER)
         batch = self._batches[self._reporting]
-        due_ns = batch.lane.done >> FRACTION_BITS
+        due_ns = (self.shop.origin + batch.lane.done) >> FRACTION_BITS
         if now_ns < due_ns:
             self._timer.at(due_ns)
             return
@@ -145,7 +145,7 @@ class PipelinedReplica:
         ]
         assert not others, "a request ended without a report"
         self.steps += sum(steps)
-        self._boundary = boundary = batch.lane.done
+        self._boundary = boundary = self.shop.origin + batch.lane.done
         index, self._reporting = self._reporting, -1
         batch.lane.told()
         running = self._goes_on and not self._cut and batch.decode_on(boundary)
@@ -179,16 +179,16 @@ class PipelinedReplica:
             self._advance(self._boundary)
             return
         due_fixed = min([lane.earliest_end() for lane in shop.order])
-        self._timer.at(due_fixed >> FRACTION_BITS)
+        self._timer.at((shop.origin + due_fixed) >> FRACTION_BITS)
 
     def _advance(self, until_fixed: int) -> None:
         lane = self.shop.advance(until_fixed)
         self._reporting = lane.index
-        self._timer.at(lane.done >> FRACTION_BITS)
+        self._timer.at((self.shop.origin + lane.done) >> FRACTION_BITS)
 
     def _pause(self, now_fixed: int) -> None:
         """No batch is in flight."""
         if self._since >= 0:
             self.used_fixed += now_fixed - self._since
             self._since = -1
-            self._machine.busy_ns = self.shop.work // self.shop.stages >> FRACTION_BITS
+            self._machine.busy_ns = self.shop.computed() // self.shop.stages >> FRACTION_BITS

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from serving.vocabulary.units import NS_PER_S
 from simcore.pipeline.flow_shop import FOREVER, FlowShop
 from simcore.pipeline.lane import Lane
 from simcore.pipeline.parabola import rounds_not_negative
@@ -32,20 +33,28 @@ def one_by_one(sizes: tuple[int, ...], starts: list[int], stages: int) -> int:
     return ready[0]
 
 
+@pytest.mark.parametrize("later", [0, 1 << 70])
 @pytest.mark.parametrize("sizes", [(3, 5), (5, 3), (3, 5, 4), (1, 9, 2), (2, 2, 7, 3)])
-def test_batches_that_grow_differently_are_added_up_until_they_meet(sizes: tuple[int, ...]) -> None:
+def test_batches_that_grow_differently_are_added_up_until_they_meet(
+    sizes: tuple[int, ...], later: int
+) -> None:
+    """``later``: the times in the shop count from another moment then."""
     stages = ToyStages((SLOW,) * 5, 0, 0)
     shop, lanes = FlowShop(5), list[Lane]()
     starts = [batch * 1200 * NS for batch in range(len(sizes))]
     for batch, (size, start) in enumerate(zip(sizes, starts, strict=True)):
         lane = Lane(batch, 5)
         lane.set_decodes(stages, size, 400)
-        lane.left, lane.last = STEPS, start
+        lane.left = STEPS
         lanes.append(lane)
-        shop.enter(lane, start)
+        shop.enter(lane, later + start)
+    shop.keep()
+    middle = later + one_by_one(sizes, starts, 5) // 2
+    assert shop.origin + shop.advance(middle).done >= middle
+    shop.back()
     first = shop.advance(FOREVER)
-    assert (first.index, first.steps) == (0, STEPS)
-    assert first.done == one_by_one(sizes, starts, 5)
+    assert (first.index, first.steps, shop.origin) == (0, STEPS, later)
+    assert shop.origin + first.done == later + one_by_one(sizes, starts, 5)
     assert max(len(lane.gaps) for lane in lanes) < 60
 
 
@@ -68,6 +77,29 @@ def told_ends(lane: Lane, start: int) -> list[int]:
         for step in range(count):
             ends.append(ends[-1] + first + slope * step)
     return ends
+
+
+def test_times_count_from_later_on_while_batches_are_in_flight() -> None:
+    """What ends when is the same."""
+    tenth = replace(SLOW, intercept=NS_PER_S // 10 * NS)
+    stages, told = ToyStages((tenth,) * 5, 0, 0), list[tuple[int, list[int]]]()
+    for keeps in (False, True):
+        shop, ends = FlowShop(5), list[int]()
+        for batch in range(4):
+            lane = Lane(batch, 5)
+            lane.set_decodes(stages, 3 + batch, 400)
+            lane.left = STEPS
+            shop.enter(lane, batch * 1200 * NS)
+        for moment in range(1, 40):
+            lane = shop.advance(moment << 57)
+            ends.append(shop.origin + lane.done)
+            lane.set_decodes(stages, 3 + lane.index, 400)
+            shop.enter(lane, ends[-1])
+            if keeps:
+                shop.keep()
+        told.append((shop.computed(), ends))
+        assert (shop.origin > 0) == keeps
+    assert told[0] == told[1]
 
 
 @settings(max_examples=150, deadline=None)
@@ -95,7 +127,7 @@ def test_where_batches_queue_up_at_the_last_stage_every_step_ends_when_it_does_o
     for batch, (size, start) in enumerate(zip(sizes, starts, strict=True)):
         lane = Lane(batch, len(rows))
         lane.set_decodes(stages, size, 400)
-        lane.left, lane.last = 300 - 40 * batch, start
+        lane.left = 300 - 40 * batch
         lanes.append(lane)
         shop.enter(lane, start)
     shop.keep()

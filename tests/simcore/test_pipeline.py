@@ -65,7 +65,7 @@ def assert_same(case: Case, stages: ToyStages, coalesce: bool = True) -> None:
     recorder, replicas, _, _ = simulate(case, stages, coalesce)
     outcomes, naive = run_naive_pipeline(case, stages)
     assert_told(recorder, outcomes)
-    assert [one.shop.work for one in replicas] == [one.work for one in naive]
+    assert [one.shop.computed() for one in replicas] == [one.work for one in naive]
 
 
 @settings(max_examples=150, deadline=None)
@@ -98,7 +98,7 @@ def test_prefill_takes_micro_batches_plus_stages_less_one(micro_batches: int, st
     case = Case("chunked", 1, 16, 10_000, 0, 8, 64, "round_robin", requests, FLAT)
     recorder, (replica,), _, _ = simulate(case, ToyStages((FLAT,) * stages, 0, 0))
     assert recorder.done[0][3] == (micro_batches + stages - 1) * 1000
-    idle = stages * replica.used_fixed - replica.shop.work
+    idle = stages * replica.used_fixed - replica.shop.computed()
     assert idle == stages * (stages - 1) * 1000 * NS, "the bubble of a pipeline that fills and drains"
 
 
@@ -108,7 +108,7 @@ def test_steady_decode_gives_each_micro_batch_a_token_per_round_of_all_stages(mi
     case = flat_case(micro_batches, 500)
     recorder, (replica,), _, events = simulate(case, ToyStages((FLAT,) * 4, 0, 0))
     assert set(recorder.all_gaps) == {4000 * NS}
-    busy = replica.shop.work / (4 * replica.used_fixed)
+    busy = replica.shop.computed() / (4 * replica.used_fixed)
     assert busy == pytest.approx(micro_batches / 4, abs=0.01)
     assert events <= 4 * micro_batches + 6
 

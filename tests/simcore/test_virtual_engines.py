@@ -63,7 +63,7 @@ def assert_same(case: Case, stages: ToyStages, coalesce: bool = True) -> None:
     recorder, replicas, _ = simulate(case, stages, coalesce)
     outcomes, naive = run_naive_virtual(case, stages)
     assert_told(recorder, outcomes)
-    assert [one.shop.work for one in replicas] == [one.work for one in naive]
+    assert [one.shop.computed() for one in replicas] == [one.work for one in naive]
 
 
 @settings(max_examples=150, deadline=None)
@@ -93,14 +93,14 @@ def test_each_virtual_engine_has_a_token_per_round_of_all_stages(requests: int) 
     """Four stages: m requests are m micro-batches, each stage computes m / 4 of the time."""
     recorder, (replica,), events = simulate(flat_case(requests, 500), ToyStages((FLAT,) * 4, 0, 0))
     assert set(recorder.all_gaps) == {4000 * NS}
-    assert replica.shop.work / (4 * replica.used_fixed) == pytest.approx(requests / 4, abs=0.01)
+    assert replica.shop.computed() / (4 * replica.used_fixed) == pytest.approx(requests / 4, abs=0.01)
     assert events <= 4 * requests + 6
 
 
 def test_with_more_requests_than_stages_no_stage_stands_still() -> None:
     """Twelve requests are four micro-batches of three; no bubble, but for filling and draining."""
     recorder, (replica,), _ = simulate(flat_case(12, 500), ToyStages((FLAT,) * 4, 0, 0))
-    assert replica.shop.work / (4 * replica.used_fixed) > 0.99
+    assert replica.shop.computed() / (4 * replica.used_fixed) > 0.99
     assert sorted(recorder.all_gaps)[len(recorder.all_gaps) // 2] == 4000 * NS
 
 
