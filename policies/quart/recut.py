@@ -31,20 +31,24 @@ class CutRule(Protocol):
 
 
 class SlowestStage:
-    """The same number of stages, of times as equal as whole layers allow, once one has taken ``limit`` times
-    the mean for ``hold_s``.
+    """The same number of stages, of times as equal as whole layers allow, once one has taken ``limit``
+    times the mean for ``hold_s`` in a cut.
     """
 
     def __init__(self, limit: float = 1.1, hold_s: float = 10.0) -> None:
         self._limit, self.memory_s = limit, hold_s
         self._since_ns: int | None = None
+        self._cut: tuple[int, ...] = ()  # whose times these are
 
     def begins(self, view: PipelineView) -> tuple[tuple[int, ...], str] | None:
         """By what replicas computed for requests of the window."""
         times = [stage.service_s for stage in view.stages]
+        cut = tuple([stage.layers[0] for stage in view.stages])
         longest, mean = max(times), sum(times) / len(times)
-        if longest < self._limit * mean:
+        if longest < self._limit * mean or cut != self._cut:
             self._since_ns = None
+        self._cut = cut
+        if longest < self._limit * mean:
             return None
         if self._since_ns is None:
             self._since_ns = view.now_ns

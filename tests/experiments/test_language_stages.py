@@ -71,6 +71,22 @@ def test_a_running_model_is_cut_anew_and_no_request_is_lost(tmp_path: Path) -> N
     assert generated(tmp_path / "anew") == generated(tmp_path / "fixed")
 
 
+def test_a_model_whose_last_stage_is_the_slowest_is_cut_by_measured_times(tmp_path: Path) -> None:
+    """The head of Llama 3 has the weights of 2.4 layers: of equal layers the last stage gives one away."""
+    words = ["system=quart", "model=llama3_8b", "cluster=quart", "pipeline.cut=layers", "pipeline.stages=8"]
+    words += ["pipeline.moves=true", "trace=gamma", "trace.requests=150", "trace.rate_per_s=6"]
+    words += ["trace.tokens_scale=0.3", "engine.max_num_seqs=16", "uncertainty=off", "out=unused"]
+    fixed = result(tmp_path / "fixed", *words)
+    found = result(tmp_path / "anew", *words, "pipeline.recut=time", "journal=true")
+    assert replay_run(tmp_path / "anew").different == 0
+    assert found["requests"]["finished"] == 150 and found["cuts"] == {"made": 1, "given_up": 0}
+    begin, end = found["language_stages"][-1]["layers"]
+    assert end - begin == 3 and fixed["language_stages"][-1]["layers"] == [28, 32]
+    (why,) = [one["reason"] for one in found["scale_events"] if one["act"] == "recut"]
+    assert why.startswith("the slowest stage takes")
+    assert generated(tmp_path / "anew") == generated(tmp_path / "fixed")
+
+
 @pytest.mark.parametrize("system", ["quart", "infless", "inferline", "cocktail"])
 def test_stages_that_decode_grow_by_themselves(system: str, tmp_path: Path) -> None:
     """More requests than the replicas of the start serve at once; exact = coalesced, a journal replays."""

@@ -71,6 +71,18 @@ def test_the_slowest_stage_is_cut_after_it_was_slow_for_some_time() -> None:
     assert found is not None and found[0] == (0, 8, 10)  # 0.2, 0.2 and 0.2 s
 
 
+def test_the_time_of_another_cut_begins_when_it_is_there() -> None:
+    """Stages of other layers are looked at for as long again."""
+    rule, slow = SlowestStage(hold_s=10.0), (0.1, 0.1, 0.4)
+    assert rule.begins(view_of(slow, 0.0)) is None and rule.begins(view_of(slow, 10.0)) is not None
+    for now_s, found in ((15.0, False), (24.0, False), (25.0, True)):
+        view = view_of(slow, now_s)
+        one = replace(view.stages[0], layers=(0, 5))
+        two = replace(view.stages[1], layers=(5, 8))
+        cut = replace(view, stages=(one, two, view.stages[2]))
+        assert (rule.begins(cut) is not None) == found
+
+
 def test_nothing_is_cut_for_a_small_gain() -> None:
     rule = SlowestStage(hold_s=0.0)
     assert rule.begins(view_of((0.1, 0.1, 0.124))) is None  # a layer more elsewhere would take as long
