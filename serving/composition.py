@@ -168,7 +168,7 @@ def _services(
         if options.stock is not None:
             own = [one for one in replicas if one.model == model]
             policies = books.dispatcher, books.admission
-            found[model] = Stock(model, own, *policies, options.stock, books.present)
+            found[model] = Stock(model, own, *policies, options.stock, books.present, books.transfer_ids)
         elif options.pipelines is not None and model in options.pipelines.setups:
             found[model] = _pipeline(model, books, replicas, options.pipelines)
         elif model in options.hand_overs:

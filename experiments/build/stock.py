@@ -1,9 +1,11 @@
 """What is decided of requests at stock engines, from a configuration."""
 
+from experiments.build.hosted import hosted_models
 from experiments.config.config import RunConfig
-from experiments.config.http_config import ELSEWHERE, HTTP
+from experiments.config.http_config import ELSEWHERE, HTTP, TOGETHER
 from serving.composition import MigrationParts
 from serving.services.stock import StockParts
+from serving.services.stock_handover import HandOverParts
 
 NS_PER_MS = 1_000_000
 
@@ -14,4 +16,12 @@ def stock_of(config: RunConfig, migration: MigrationParts | None) -> StockParts 
         return None
     migrator = None if migration is None else migration.migrator
     period_ns = round(config.migration.period_ms * NS_PER_MS)
-    return StockParts(config.http.lost == ELSEWHERE, migrator, period_ns)
+    return StockParts(config.http.lost == ELSEWHERE, migrator, period_ns, _hand_over(config))
+
+
+def _hand_over(config: RunConfig) -> HandOverParts | None:
+    """None: every engine does both."""
+    if not config.system.instances.split:
+        return None
+    (model,) = hosted_models(config)
+    return HandOverParts(model.shape.kv_bytes_per_token, config.http.hand_over == TOGETHER)

@@ -11,6 +11,7 @@ def check_servers(config: RunConfig) -> None:
         return
     system = config.system
     servers = len(servers_of(config.http))
+    split, moves = system.instances.split, system.migration.name != "none"
     gpus, each = config.cluster.gpus, config.model.tp * config.model.pp
     if gpus != servers * each:
         raise UserError(
@@ -20,7 +21,8 @@ def check_servers(config: RunConfig) -> None:
     for what, holds in (
         (f"system/scaler={system.scaler.name}", system.elastic),
         (f"system/stages={system.stages.name}", system.in_stages),
-        ("system.instances.split=true", system.instances.split),
+        (f"system.instances.size={system.instances.size}", system.instances.size != "full"),
+        (f"system/migration={system.migration.name} where instances prefill or decode", moves and split),
         (f"system/live={system.live.name}", system.live.name != "none"),
         (f"cluster.start={config.cluster.start}", config.cluster.start != "warm"),
         (f"models={config.models.name}", config.models.name != "one"),
@@ -30,7 +32,7 @@ def check_servers(config: RunConfig) -> None:
                 f"{what} asks for actions that servers behind HTTP do not carry out, which are there with "
                 "one model each and stay: write world=workers, or a system without, such as system=vllm"
             )
-    if system.migration.name != "none" and config.migration.mode != "recompute":
+    if moves and config.migration.mode != "recompute":
         raise UserError(
             f"migration.mode={config.migration.mode} copies KV, which servers behind HTTP do not: write "
             "migration.mode=recompute, which aborts a request here and resumes it elsewhere"

@@ -11,6 +11,10 @@ HTTP: Final = "http"
 WORLDS: Final = (WORKERS, HTTP)
 ELSEWHERE: Final = "elsewhere"
 LOST: Final = (ELSEWHERE, "fail")
+# vLLM's connectors fetch KV of a computed prompt; SGLang's must know both servers from the beginning.
+AFTER: Final = "after"
+TOGETHER: Final = "together"
+HAND_OVERS: Final = (AFTER, TOGETHER)
 LOGS: Final = ("json",)
 _POSITIVE: Final = Range(low=0, open_low=True)
 _RANGES: Final = {"report_ms": Range(low=0), "check_tokens": Range(low=0)}
@@ -24,6 +28,8 @@ class HttpConfig:
     ``report_ms``: between two reports of tokens, but for first and last ones; ``scrape_ms``: between two
     looks at a server's metrics; ``timeout_s``: in which it answers those; ``silence_s``: in which its streams
     bring a token. ``check_tokens``: so many are asked for again after the run, and compared.
+    ``hand_over``: of servers that prefill or decode; the one that decodes is asked ``after`` the other, or
+    both ``together``; None: as their kind of server has it.
     """
 
     servers: str | None
@@ -34,6 +40,7 @@ class HttpConfig:
     timeout_s: float
     silence_s: float
     check_tokens: int
+    hand_over: str | None = None
 
 
 NO_SERVERS: Final = HttpConfig(None, None, ELSEWHERE, 50.0, 250.0, 10.0, 300.0, 2000)
@@ -66,6 +73,8 @@ def check_world(world: str, one: HttpConfig, metrics: MetricsConfig, log: str | 
         raise UserError(f"world={world} is unknown: write one of {', '.join(WORLDS)}")
     if one.lost not in LOST:
         raise UserError(f"http.lost={one.lost} is unknown: write one of {', '.join(LOST)}")
+    if one.hand_over is not None and one.hand_over not in HAND_OVERS:
+        raise UserError(f"http.hand_over={one.hand_over} is unknown: write one of {', '.join(HAND_OVERS)}")
     if log is not None and log not in LOGS:
         raise UserError(f"log={log} is unknown: write log={LOGS[0]} or leave it out")
     if metrics.port is not None and not 0 <= metrics.port < 1 << 16:

@@ -12,7 +12,7 @@ from typing import Any
 from experiments.build import build
 from experiments.compose.resolved import resolved_yaml
 from experiments.config.config import RunConfig
-from experiments.config.http_config import servers_of
+from experiments.config.http_config import AFTER, TOGETHER, servers_of
 from experiments.policy.watch import SPARING_PERIOD_S, PolicyWatch
 from experiments.results.journal_file import NAME as JOURNAL_NAME
 from experiments.results.journal_file import JournalFile, header_fields
@@ -23,11 +23,13 @@ from experiments.run.telling import telling_of
 from experiments.run.write_results import write_config
 from hwmodels.catalogue import load_llm
 from realexec.http.capabilities import carries_out
-from realexec.http.driver import HttpReport, execute, probe_all, resumes
+from realexec.http.driver import HttpReport, execute, probe_all, probe_hand_overs, resumes
+from realexec.http.handover import Roles
+from realexec.http.lines import Times
 from realexec.http.probe import Server
 from realexec.http.verify import Refused, TokenCheck, ask_again, chosen
-from realexec.http.world import Times
 from serving.vocabulary.errors import UserError
+from serving.vocabulary.replica import Replica
 
 # The name of a variable of the environment: a key in a configuration would be in every result folder.
 API_KEY = "SERVETWIN_API_KEY"
@@ -43,13 +45,16 @@ def http_run(
     _check_moves(config, servers)
     config = as_found(config, servers)
     prepared = prepare(config)
+    roles = _roles(config, prepared.replicas)
+    if roles is not None:
+        servers = probe_hand_overs(servers, roles)
     config_yaml = resolved_yaml(config)
     write_config(folder, config_yaml)
     metrics, total, one = RunMetrics(), len(prepared.workload), config.http
     with ExitStack() as stack:
         journal = None
         if config.journal:
-            able = carries_out(resumes(servers))
+            able = carries_out(resumes(servers), roles is not None)
             header = header_fields("real", config.seed, config_yaml, prepared.estimates, able)
             header |= {"start": prepared.start, "servers": [server.facts() for server in servers]}
             journal = stack.enter_context(JournalFile(folder / JOURNAL_NAME, header, at_once=True))
@@ -69,16 +74,18 @@ def http_run(
             None if on_progress is None else lambda ended, _: on_progress(ended, total),
             Times(one.report_ms / 1e3, one.scrape_ms / 1e3, one.timeout_s, one.silence_s),
             bool(getattr(controller.elastic, "has_rounds", False)),
+            roles,
         )
     real = {
         "policies": watch.section(),
         "servers": [server.facts() for server in servers],
         "moved": report.counts.moved,
         "resumed": report.counts.resumed,
+        "handed_over": report.counts.handed_over,
         "short_answers": report.counts.short,
         "looks_at_metrics": report.counts.observed,
     }
-    checked = _checked(config, servers, report)
+    checked = _checked(config, servers, report, roles)
     found = RealRun(prepared, controller, metrics, report.run, config_yaml, checked, real)
     return real_summary(found, folder)
 
@@ -95,7 +102,19 @@ def as_found(config: RunConfig, servers: Sequence[Server]) -> RunConfig:
     longest = load_llm(config.model.name).max_context_tokens
     if contexts:
         engine = replace(engine, max_model_len=min(*contexts, longest))
-    return replace(config, engine=engine)
+    one = config.http
+    if config.system.instances.split and one.hand_over is None:
+        kind = servers[0].dialect.name
+        one = replace(one, hand_over=TOGETHER if kind == "sglang" else AFTER)
+    return replace(config, engine=engine, http=one)
+
+
+def _roles(config: RunConfig, replicas: Sequence[Replica]) -> Roles | None:
+    """None: every server does both."""
+    if not config.system.instances.split:
+        return None
+    prefills = frozenset([one.id for one in replicas if one.role == "prefill"])
+    return Roles(prefills, config.http.hand_over == TOGETHER)
 
 
 def _check_moves(config: RunConfig, servers: Sequence[Server]) -> None:
@@ -111,10 +130,12 @@ def _check_moves(config: RunConfig, servers: Sequence[Server]) -> None:
             )
 
 
-def _checked(config: RunConfig, servers: Sequence[Server], report: HttpReport) -> dict[str, Any]:
-    """Tokens asked for again at servers that are left."""
+def _checked(
+    config: RunConfig, servers: Sequence[Server], report: HttpReport, roles: Roles | None
+) -> dict[str, Any]:
+    """Tokens asked for again at servers that are left and answer alone."""
     lost = {replica for replica, _ in report.run.lost}
-    left = [one for replica, one in enumerate(servers) if replica not in lost]
+    left = [one for replica, one in enumerate(servers) if replica not in lost and not one.mode]
     generations = report.run.generations.values()
     wanted = chosen(generations, config.http.check_tokens) if left else []
     longest = max([len(one.tokens) for one in wanted], default=0)

@@ -178,7 +178,7 @@ def _streamed(books: Books, now_ns: int, event: Streamed) -> None:
         progress = books.requests.get(request)
         if progress is not None and tokens:
             progress.made += tokens
-            progress.stage = "decoding"
+            progress.replica, progress.stage = event.replica, "decoding"
     for request in event.finished:
         _end(books, request)
 

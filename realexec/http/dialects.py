@@ -37,7 +37,7 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What a server tells of its load; None: it does not."""
+    """What a server tells of its load; None: it does not. ``received``: tokens whose KV came from others."""
 
     running: int
     waiting: int
@@ -45,6 +45,7 @@ class Load:
     total_blocks: int | None
     block_tokens: int | None
     preemptions: int = 0
+    received: int | None = None
 
 
 class Reader(Protocol):
@@ -167,6 +168,7 @@ class Vllm(OpenAI):
         if not running or not waiting:
             return None
         used = values(list(samples), "vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc")
+        received = values(list(samples), "vllm:external_prefix_cache_hits_total")
         memory = [one for one in samples if one.name == "vllm:cache_config_info"]
         blocks = [found for one in memory if (found := _whole(one.labels.get("num_gpu_blocks")))]
         sizes = [found for one in memory if (found := _whole(one.labels.get("block_size")))]
@@ -177,6 +179,7 @@ class Vllm(OpenAI):
             sum(blocks) or None,
             min(sizes, default=None),
             round(sum(values(list(samples), "vllm:num_preemptions_total"))),
+            round(sum(received)) if received else None,
         )
 
 

@@ -14,8 +14,11 @@ from typing import Final
 
 from realexec.http.capabilities import carries_out
 from realexec.http.client import address_of
+from realexec.http.handover import Roles
+from realexec.http.lines import Counts, Times
+from realexec.http.pair_probe import probe_pairs
 from realexec.http.probe import Server, probe
-from realexec.http.world import Counts, HttpWorld, Times
+from realexec.http.world import HttpWorld
 from realexec.report import CpuTime, Moved, RunReport
 from realexec.tracking import Tracker
 from realexec.world.arrivals import Arrivals
@@ -54,6 +57,11 @@ def probe_all(addresses: Sequence[str], model: str | None, key: str | None = Non
     return tuple(asyncio.run(ask_all()))
 
 
+def probe_hand_overs(servers: Sequence[Server], roles: Roles) -> tuple[Server, ...]:
+    """Servers that prefill, each with one that decodes: does KV get there? Raises UserError."""
+    return asyncio.run(probe_pairs(servers, roles, PROBE_TIMEOUT_S))
+
+
 def resumes(servers: Iterable[Server]) -> bool:
     """Whether a request can go on at another server with the tokens it has."""
     return all(one.token_ids and one.aborts for one in servers)
@@ -70,22 +78,24 @@ def execute(
     on_progress: Callable[[int, int], None] | None = None,
     times: Times | None = None,
     opens: bool = False,
+    roles: Roles | None = None,
 ) -> HttpReport:
     """Run ``requests``, (request, true output tokens) by arrival, on ``servers`` under ``controller``.
 
     Replica n is server n. ``opens``: the controller works in rounds, and is told that the world is up.
+    ``roles``: of servers that prefill or decode; None: each does both.
     Raises UserError for what a user can correct, RuntimeError when the controller leaves requests unserved.
     """
     arrivals = Arrivals(requests, seed, vocab_size)
     masked = Masked(
         controller,
-        carries_out(resumes(servers)),
+        carries_out(resumes(servers), roles is not None),
         "a server that gives no token ids back or does not abort",
         "write system/migration=none",
     )
     tracker = Tracker(recorder, len(servers))
     return asyncio.run(
-        _Run(masked, tracker, servers, times or Times(), journal, on_progress).run(arrivals, opens)
+        _Run(masked, tracker, servers, times or Times(), journal, on_progress, roles).run(arrivals, opens)
     )
 
 
@@ -100,12 +110,13 @@ class _Run:
         times: Times,
         journal: JournalSink | None,
         on_progress: Callable[[int, int], None] | None,
+        roles: Roles | None,
     ) -> None:
         self._controller, self._tracker, self._servers = controller, tracker, tuple(servers)
         self._journal, self._on_progress = journal, on_progress
         self._decide_ns = array("q")
         self._start_ns, self._cpu_ns = time.monotonic_ns(), time.process_time_ns()
-        self._world = HttpWorld(servers, tracker, times, self._now_ns)
+        self._world = HttpWorld(servers, tracker, times, self._now_ns, roles)
 
     def _now_ns(self) -> int:
         return time.monotonic_ns() - self._start_ns

@@ -2,7 +2,8 @@
 
 import asyncio
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from realexec.http.client import Address, ask, get_text
@@ -15,6 +16,8 @@ _PROBE_TOKENS: Final = 3
 _LONG_TOKENS: Final = 1024  # to be aborted
 _LOOKS: Final = 40
 _LOOK_S: Final = 0.05
+_VLLM_INFO: Final = ("/version",)
+_SGLANG_INFO: Final = ("/server_info", "/get_server_info")  # a newer and an older name
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +25,9 @@ class Server:
     """One server, as found. ``max_model_len``, ``kv_tokens`` and ``block_tokens`` None: it does not tell.
 
     ``token_ids``: it gives them back, and takes them as a prompt. ``aborts``: it stops a request whose client
-    is gone; None: that cannot be seen. ``tells_load``: by its metrics.
+    is gone; None: that cannot be seen. ``tells_load``: by its metrics. ``mode``: "prefill" or "decode" of a
+    server that does only that, whose ``bootstrap_port`` the other kind asks; ``hands_over``: KV was seen to
+    get from it or to it.
     """
 
     address: Address
@@ -36,6 +41,9 @@ class Server:
     aborts: bool | None
     tells_load: bool
     key: str | None = None
+    mode: str = ""
+    bootstrap_port: int | None = None
+    hands_over: bool = False
 
     def facts(self) -> dict[str, Any]:
         """For people and for summary.json."""
@@ -50,6 +58,7 @@ class Server:
             "token_ids": self.token_ids,
             "aborts": self.aborts,
             "tells_load": self.tells_load,
+            "hands_over": self.hands_over,
         }
 
 
@@ -69,10 +78,16 @@ async def probe(address: Address, model: str | None, key: str | None, timeout_s:
 
 async def _probe(address: Address, model: str | None, key: str | None, timeout_s: float) -> Server:
     name, longest = await _model(address, model, key, timeout_s)
-    dialect, load, version = await _kind(address, key, timeout_s)
+    dialect, load, info = await _kind(address, key, timeout_s)
+    version, memory = str(info.get("version") or ""), _memory(load)
+    mode = str(info.get("disaggregation_mode") or "")
+    port = info.get("disaggregation_bootstrap_port")
     server = Server(
-        address, dialect, name, version, longest, *_memory(load), False, None, load is not None, key
-    )
+        address, dialect, name, version, longest, *memory, False, None, load is not None, key,
+        mode if mode in ("prefill", "decode") else "", port if type(port) is int else None,
+    )  # fmt: skip
+    if server.mode:
+        return server  # it answers together with another one alone
     wish = Wish(name, tuple(range(1, 9)), _PROBE_TOKENS, "servetwin-probe")
     found = list[int]()
     async with asyncio.timeout(timeout_s):
@@ -80,9 +95,7 @@ async def _probe(address: Address, model: str | None, key: str | None, timeout_s
             found += chunk.tokens
     ids = len(found) == _PROBE_TOKENS and UNKNOWN_TOKEN not in found
     aborts = await _aborts(server, timeout_s) if load is not None else None
-    return Server(
-        address, dialect, name, version, longest, *_memory(load), ids, aborts, load is not None, key
-    )
+    return replace(server, token_ids=ids, aborts=aborts)
 
 
 def _memory(load: Load | None) -> tuple[int | None, int | None]:
@@ -108,33 +121,38 @@ async def _model(
     return name, longest if type(longest) is int else None
 
 
-async def _kind(address: Address, key: str | None, timeout_s: float) -> tuple[Dialect, Load | None, str]:
-    """Of which kind it is, by its metrics or by routes that only one kind has; its load; its version."""
+async def _kind(
+    address: Address, key: str | None, timeout_s: float
+) -> tuple[Dialect, Load | None, Mapping[str, Any]]:
+    """Of which kind it is, by its metrics or by routes that only one kind has; its load; what it tells."""
     status, text = await get_text(address, "/metrics", timeout_s, None, key)
     samples = samples_of(text) if status == 200 else []
+    of_vllm = await _info(address, _VLLM_INFO, key, timeout_s)
     for dialect in DIALECTS.values():
         load = dialect.load(samples)
         if load is not None:
-            return dialect, load, await _version(address, key, timeout_s)
-    status, _ = await get_text(address, "/get_server_info", timeout_s, None, key)
-    if status == 200:
-        return DIALECTS["sglang"], None, await _version(address, key, timeout_s)
-    version = await _version(address, key, timeout_s)
-    return DIALECTS["vllm" if version else "openai"], None, version
+            info = of_vllm if dialect.name == "vllm" else await _info(address, _SGLANG_INFO, key, timeout_s)
+            return dialect, load, info
+    info = await _info(address, _SGLANG_INFO, key, timeout_s)
+    if info:
+        return DIALECTS["sglang"], None, info
+    return DIALECTS["vllm" if of_vllm.get("version") else "openai"], None, of_vllm
 
 
-async def _version(address: Address, key: str | None, timeout_s: float) -> str:
-    """vLLM's and SGLang's; empty where there is no such route."""
-    for path in ("/version", "/get_server_info"):
+async def _info(
+    address: Address, paths: Sequence[str], key: str | None, timeout_s: float
+) -> Mapping[str, Any]:
+    """What it tells of itself; nothing where there is no such route."""
+    for path in paths:
         status, text = await get_text(address, path, timeout_s, None, key)
         if status == 200:
             try:
                 found = json.loads(text)
             except ValueError:
                 continue
-            if isinstance(found, dict) and found.get("version"):
-                return str(found["version"])
-    return ""
+            if isinstance(found, dict):
+                return found
+    return {}
 
 
 async def _aborts(server: Server, timeout_s: float) -> bool:

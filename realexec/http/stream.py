@@ -1,9 +1,9 @@
 """One request at one server, as a stream of tokens."""
 
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
-from typing import Final
+from typing import Any, Final
 
 from realexec.http.client import Address, BrokenStream, ask
 from realexec.http.dialects import Chunk, Dialect, Wish
@@ -16,13 +16,18 @@ class Refused(Exception):
 
 
 async def tokens_of(
-    address: Address, dialect: Dialect, wish: Wish, key: str | None = None
+    address: Address,
+    dialect: Dialect,
+    wish: Wish,
+    key: str | None = None,
+    more: Mapping[str, Any] | None = None,
 ) -> AsyncGenerator[Chunk, None]:
     """The chunks that carry tokens, to the last; closing it aborts the request.
 
-    Raises Refused for an answer that says so, OSError when the connection breaks.
+    ``more``: fields beside those of the wish. Raises Refused for an answer that says so, OSError when the
+    connection breaks.
     """
-    answer = await ask(address, dialect.path, dialect.body(wish), key)
+    answer = await ask(address, dialect.path, dialect.body(wish) | dict(more or {}), key)
     try:
         if answer.status != 200:
             raise Refused(_words(answer.status, await answer.body()))
@@ -39,6 +44,26 @@ async def tokens_of(
                 if chunk.ended:
                     return
         raise BrokenStream("the stream ended without its end")
+    except ValueError as error:
+        raise BrokenStream(f"an answer that cannot be read ({error})") from None
+    finally:
+        answer.close()
+
+
+async def answer_of(address: Address, path: str, body: Any, key: str | None = None) -> dict[str, Any]:
+    """A whole answer, an object in JSON; ending the task that asks aborts the request.
+
+    Raises as ``tokens_of``.
+    """
+    answer = await ask(address, path, body, key)
+    try:
+        text = await answer.body()
+        if answer.status != 200:
+            raise Refused(_words(answer.status, text))
+        found = json.loads(text)
+        if not isinstance(found, dict):
+            raise ValueError(f"{text[:60]!r} is no object")
+        return found
     except ValueError as error:
         raise BrokenStream(f"an answer that cannot be read ({error})") from None
     finally:

@@ -7,15 +7,16 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import dataclass, field
 from typing import Any, Final
 
-from realexec.http.dialects import Load, Wish
+from realexec.http.dialects import Load
+from realexec.http.handover import Roles, Work, Works
+from realexec.http.lines import Counts, Line, Times
 from realexec.http.pending import Pending
 from realexec.http.probe import Server, forget, is_alive, load_of
-from realexec.http.stream import Refused, tokens_of
+from realexec.http.stream import Refused
 from realexec.tracking import Tracker
-from serving.vocabulary.actions import Action, Assign, Fail, Migrate, Preempt, Reject, Wake
+from serving.vocabulary.actions import Action, Assign, Fail, Migrate, Preempt, Reject, Send, Wake
 from serving.vocabulary.events import Dropped, Event, Lost, Observed
 from serving.vocabulary.units import NS_PER_S
 
@@ -23,49 +24,19 @@ from serving.vocabulary.units import NS_PER_S
 HEALTH_TRIES: Final = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Times:
-    """``report_s``: between two reports of tokens; ``scrape_s``: between two looks at a server's metrics.
-
-    ``timeout_s``: in which a server answers a short question; ``silence_s``: in which streams bring a token.
-    """
-
-    report_s: float = 0.05
-    scrape_s: float = 0.25
-    timeout_s: float = 10.0
-    silence_s: float = 300.0
-
-
-@dataclass(slots=True)
-class Line:
-    """What is under way with one server. ``busy_ns``: so long it had requests of ours, till ``since_ns``."""
-
-    server: Server
-    streams: dict[int, "asyncio.Task[None]"] = field(default_factory=dict)
-    lost: bool = False
-    heard_ns: int = 0
-    since_ns: int = 0
-    busy_ns: int = 0
-    checking: "asyncio.Task[str | None] | None" = None
-
-
-@dataclass(slots=True)
-class Counts:
-    """What really happened. ``short``: answers that ended before they were as long as asked for."""
-
-    moved: int = 0
-    resumed: int = 0
-    short: int = 0
-    observed: int = 0
-
-
 class HttpWorld:
     """``facts``: for the controller, oldest first. ``wake_ns``: when `Woke` is due. ``news``: of facts."""
 
     def __init__(
-        self, servers: Sequence[Server], tracker: Tracker, times: Times, clock: Callable[[], int]
+        self,
+        servers: Sequence[Server],
+        tracker: Tracker,
+        times: Times,
+        clock: Callable[[], int],
+        roles: Roles | None = None,
     ) -> None:
         self.lines = [Line(server) for server in servers]
+        self._works = Works(servers, tracker, roles or Roles())
         self.tracker, self._times, self._now_ns = tracker, times, clock
         self.facts: deque[Event] = deque()
         self.pending = Pending(round(times.report_s * NS_PER_S))
@@ -82,6 +53,7 @@ class HttpWorld:
             Fail: self._fail,
             Preempt: self._preempt,
             Migrate: self._migrated,
+            Send: self._send,
             Wake: self._wake,
         }
 
@@ -109,9 +81,29 @@ class HttpWorld:
         line = self.lines[target]
         if line.lost:
             return  # the controller is about to be told, and sends it elsewhere
+        work = self._works.assigned(request, target)
+        if work is not None:
+            self._open(request, target, work)
+
+    def _send(self, action: Send) -> None:
+        (request,) = action.requests
+        self._owner[request] = action.target
+        work = self._works.sent(action)
+        if self.lines[action.target].lost:
+            self._tell(self._works.ended(request, action.target, "the server is lost"))
+        else:
+            self._open(request, action.target, work)
+
+    def _open(self, request: int, replica: int, work: Work) -> None:
+        line = self.lines[replica]
         if not line.streams:
             line.since_ns = line.heard_ns = self._now_ns()
-        line.streams[request] = asyncio.create_task(self._stream(request, target))
+        line.streams[request] = asyncio.create_task(self._stream(request, replica, work))
+
+    def _tell(self, fact: Event | None) -> None:
+        if fact is not None:
+            self.facts.append(fact)
+            self.news.set()
 
     def _preempt(self, action: Preempt) -> None:
         self._end(action.replica, action.request, True)
@@ -138,6 +130,7 @@ class HttpWorld:
         task = line.streams.pop(request, None)
         if task is None:
             return
+        self._tell(self._works.ended(request, replica, "it ended before its first token"))
         if not line.streams:
             line.busy_ns += self._now_ns() - line.since_ns
         if abort:
@@ -145,27 +138,30 @@ class HttpWorld:
 
     # Streams.
 
-    async def _stream(self, request: int, replica: int) -> None:
-        server = self.lines[replica].server
-        held = self.tracker.hold(request)
-        label = f"servetwin-{request}-{replica}-{len(held.generated)}"
-        wish = Wish(server.model, held.prompt + held.generated, held.missing, label)
+    async def _stream(self, request: int, replica: int, work: Work) -> None:
+        wish, server = work.wish, self.lines[replica].server
         try:
             got = 0
-            async with aclosing(tokens_of(server.address, server.dialect, wish, server.key)) as chunks:
+            async with aclosing(work.chunks) as chunks:
                 async for chunk in chunks:
                     tokens = chunk.tokens[: wish.max_tokens - got]
-                    self._got(request, replica, tokens, got == 0)
+                    self._came(request)
+                    new = tokens[max(0, work.repeats - got) :]
+                    self._got(request, replica, new, got <= work.repeats)
                     got += len(tokens)
                     if got == wish.max_tokens:
                         break
+            if not work.ends:
+                self._end(replica, request, False)
+                return
             self.counts.short += got < wish.max_tokens
             self._finish(request, replica)
         except asyncio.CancelledError:
-            await self._forget(server, label)
+            await self._forget(server, wish.label)
             raise
         except Refused as error:
-            self._dropped(request, replica, True, str(error))
+            # KV that did not get there is no fault of the request's: its prompt is computed again.
+            self._dropped(request, replica, request not in self._works.on_the_way, str(error))
         except OSError as error:
             await self._broke(request, replica, str(error) or type(error).__name__)
         except Exception as error:
@@ -179,9 +175,16 @@ class HttpWorld:
     def _got(self, request: int, replica: int, tokens: Sequence[int], first: bool) -> None:
         now_ns = self._now_ns()
         self.lines[replica].heard_ns = now_ns
+        if not tokens:
+            return
         self.tracker.got(request, tokens, now_ns)
         self.pending.add(replica, request, len(tokens), first, now_ns)
         self.news.set()
+
+    def _came(self, request: int) -> None:
+        told = self._works.came(request)
+        self.counts.handed_over += told is not None
+        self._tell(told)
 
     def _finish(self, request: int, replica: int) -> None:
         self._end(replica, request, False)

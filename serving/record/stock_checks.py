@@ -26,3 +26,11 @@ def broken(requests: Mapping[int, Request], service: Stock) -> Iterator[str]:
         found = fleet.load(replica, "outstanding"), fleet.load(replica, "kv_demand")
         if found != (len(here), demand):
             yield f"{found} are counted on replica {replica}, not {(len(here), demand)}"
+    if service.hand_overs is None:
+        return
+    for request, one in service.hand_overs.on_the_way.items():
+        if request not in stock.requests or stock.requests[request].replica != one.target:
+            yield f"KV of request {request} is on its way to replica {one.target}, where it is not"
+    for replica, engine in stock.by_replica.items():
+        if service.hand_overs.prefills(replica) and engine.running:
+            yield f"replica {replica} prefills, and {engine.running} requests decode there"

@@ -2,7 +2,8 @@
 
 Here is decided to which of them a request goes (``Assign``) and whether one that runs goes on elsewhere:
 ``Preempt`` there, which is its abort, then ``Assign`` to the other, which computes prompt and tokens so far
-again. No pass is chosen and no KV is moved. docs/HTTP.md tells what of it a world carries out.
+again. No pass is chosen, and KV is moved only from engines that prefill to engines that decode
+(``stock_handover``). docs/HTTP.md tells what of it a world carries out.
 """
 
 from collections.abc import Collection, Sequence
@@ -11,9 +12,11 @@ from typing import Final
 
 from serving.engine.engine import Engine
 from serving.engine.fleet import Admission, Dispatcher, dispatched, refusal
+from serving.kv.transfer_ids import TransferIds
 from serving.live.scaling import LiveScaling
 from serving.protocols.migration import Migrator, Pair, chosen_request, paired
 from serving.services.rounds import Rounds
+from serving.services.stock_handover import HandOverParts, StockHandOvers
 from serving.services.stock_requests import StockEngines, StockRequest
 from serving.services.stock_views import StockFleet, StockInstances, StockSource
 from serving.vocabulary.actions import Action, Assign, Fail, Migrate, Preempt
@@ -31,19 +34,21 @@ class StockParts:
     """``elsewhere``: what a lost engine had goes on at another one; else it fails.
 
     ``migrator``: who decides, once per ``period_ns``, which running requests go elsewhere; None: nobody.
+    ``hand_over``: engines prefill or decode, by their replicas' roles; None: each does both.
     """
 
     elsewhere: bool = True
     migrator: Migrator | None = None
     period_ns: int = 50_000_000
+    hand_over: HandOverParts | None = None
 
 
 class Stock:
     """``moved``: running requests that went elsewhere; ``resumed``: of those, whose engine was lost."""
 
     __slots__ = (
-        "_admission", "_context", "_dispatcher", "_parts", "_view", "fleet", "moved", "resumed", "rounds",
-        "stock",
+        "_admission", "_context", "_dispatcher", "_parts", "_view", "fleet", "hand_overs", "moved", "resumed",
+        "rounds", "stock",
     )  # fmt: skip
 
     def __init__(
@@ -54,12 +59,16 @@ class Stock:
         admission: Admission,
         parts: StockParts,
         present: Present,
+        transfer_ids: TransferIds,
     ) -> None:
         self._dispatcher, self._admission, self._parts = dispatcher, admission, parts
         self._context = min([one.max_model_len for one in replicas if one.max_model_len], default=None)
         self.stock = StockEngines(replicas)
         self.fleet = StockFleet(model, replicas, self.stock)
         self._view = StockInstances(self.fleet, self.stock, present, parts.period_ns)
+        self.hand_overs: StockHandOvers | None = None
+        if parts.hand_over is not None:
+            self.hand_overs = StockHandOvers(parts.hand_over, replicas, self.fleet, self.stock, transfer_ids)
         self.rounds: Rounds | None = None
         self.moved = self.resumed = 0
 
@@ -77,18 +86,28 @@ class Stock:
 
     def refusal(self, now_ns: int, request: Request) -> str | None:
         """Too long for an engine, no engine left, or turned away by the admission policy."""
-        if not self.fleet.replicas:
+        if not self._serves():
             return f"no server of {self.model} is alive"
         reason = too_long(request, self.fleet.longest_request_tokens, self._context)
         return reason or refusal(self._admission, now_ns, request, self.fleet)
 
+    def _serves(self) -> bool:
+        """Whether engines are left that a request needs."""
+        return self.fleet.replicas > 0 if self.hand_overs is None else self.hand_overs.serves()
+
     def arrived(self, request: Request, actions: list[Action]) -> None:
-        """To an engine, by the dispatcher."""
+        """To an engine, by the dispatcher; where engines prefill or decode to one that prefills."""
         self._send(StockRequest(request, -1), "", actions)
 
     def _send(self, one: StockRequest, why: str, actions: list[Action]) -> None:
-        replica, reason = dispatched(self._dispatcher, one.request, self.fleet)
+        hand_overs = self.hand_overs
+        if hand_overs is None:
+            replica, reason = dispatched(self._dispatcher, one.request, self.fleet)
+        else:
+            replica, reason = hand_overs.prefill()
         self._assign(one, replica, f"{why}: {reason}" if why else reason, actions)
+        if hand_overs is not None and hand_overs.together:
+            hand_overs.begin(one, actions)
 
     def _assign(self, one: StockRequest, replica: int, reason: str, actions: list[Action]) -> None:
         self.fleet.assigned(replica, one.request)
@@ -99,6 +118,8 @@ class Stock:
         one = self.stock.take(request)
         self.fleet.departed(one.replica, one.request)
         self._view.moving.pop(request, None)
+        if self.hand_overs is not None:
+            self.hand_overs.forget(request)
         return one
 
     def streamed(self, event: Streamed, actions: list[Action]) -> None:
@@ -108,6 +129,8 @@ class Stock:
                 self._view.moving.pop(request, None)
         for request in event.finished:
             self._take(request)
+        if self.hand_overs is not None:
+            self.hand_overs.streamed(event, actions)
 
     def observed(self, event: Observed) -> None:
         """An engine told of itself."""
@@ -118,7 +141,7 @@ class Stock:
         one = self._take(event.request)
         one.tries += 1
         ends = event.refused or not self._parts.elsewhere or one.tries >= MOST_TRIES
-        if ends or not self.fleet.replicas:
+        if ends or not self._serves():
             actions.append(Fail(event.request, event.cause))
             return True
         self._send(one, event.cause, actions)
@@ -160,17 +183,24 @@ class Stock:
     def lose(self, engine: Engine, cause: str, actions: list[Action]) -> list[int]:
         """What it had goes on elsewhere or fails; returns the latter."""
         engine.lose(actions, cause)
-        gone = [self._take(request) for request in list(self.stock.by_replica[engine.id].own)]
+        gone = [self._take(request) for request in self._of(engine.id, cause, actions)]
         self.fleet.lose(engine.id)
-        failed = list[int]()
+        if self.hand_overs is not None:
+            gone += [self._take(request) for request in self.hand_overs.stranded()]
+        failed, serves = list[int](), self._serves()
         for one in gone:
-            if self._parts.elsewhere and self.fleet.replicas:
+            if self._parts.elsewhere and serves:
                 self.resumed += one.generated > 0
                 self._send(one, f"its server is lost ({cause})", actions)
             else:
                 actions.append(Fail(one.request.id, cause))
                 failed.append(one.request.id)
         return failed
+
+    def _of(self, replica: int, cause: str, actions: list[Action]) -> list[int]:
+        """What ends with an engine: requests at it, and those whose KV is on its way from it."""
+        found = list(self.stock.by_replica[replica].own)
+        return found if self.hand_overs is None else found + self.hand_overs.cut_off(replica, cause, actions)
 
     @property
     def running(self) -> int:
@@ -221,8 +251,10 @@ class Stock:
         raise AssertionError(f"replica {engine.id} runs by itself and reports no passes")
 
     def sent(self, event: Sent, actions: list[Action]) -> int | None:
-        """Nothing is sent."""
-        raise AssertionError(f"transfer {event.transfer} is none of {self.model}")
+        """KV of a request has come, or will not."""
+        assert self.hand_overs is not None, f"transfer {event.transfer} is none of {self.model}"
+        self.hand_overs.sent(event)
+        return None
 
     def join(self, replica: Replica, role: Role, actions: list[Action]) -> None:
         """Engines are there from the start."""

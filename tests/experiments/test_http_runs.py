@@ -44,7 +44,8 @@ def test_a_run_over_servers_leaves_the_folder_of_any_run_and_replays(tmp_path: P
     with ExitStack() as stack:
         servers = two(stack)
         moving = ["system/dispatch=freeness", "system.dispatch.rule=paper", "system/migration=least_loaded"]
-        words = [*world(*servers), *moving, "migration.mode=recompute", "journal=true", *WORDS]
+        moving += ["system.dispatch.reports_age_ms=10", "migration.period_ms=10", "migration.mode=recompute"]
+        words = [*world(*servers), *moving, "journal=true", *WORDS]
         assert realexec_cli.run(["run", *words, f"out={tmp_path / 'run'}"]) == 0
     summary = summary_of(tmp_path / "run")
     real = summary["real"]
@@ -58,8 +59,24 @@ def test_a_run_over_servers_leaves_the_folder_of_any_run_and_replays(tmp_path: P
     assert cli.run(["simulate", *again]) == 0, "its twin is simulated under the same mask"
 
 
+def test_prefill_and_decode_on_servers_of_their_own_by_the_command(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        servers = [stack.enter_context(FakeServer(Settings(step_s=0.004, nixl=True))) for _ in range(3)]
+        words = [*world(*servers), "system=distserve_full", "journal=true", *WORDS]
+        assert realexec_cli.run(["run", *words, f"out={tmp_path / 'run'}"]) == 0
+    summary = summary_of(tmp_path / "run")
+    real = summary["real"]
+    assert summary["requests"]["finished"] == real["handed_over"] == 12
+    assert real["tokens_checked"] > 0 == real["tokens_different"] == real["tokens_unchecked"]
+    assert all(one["hands_over"] for one in real["servers"])
+    assert cli.run(["replay", str(tmp_path / "run")]) == 0
+    assert cli.run(["story", str(tmp_path / "run"), "request=3"]) == 0
+    again = [f"config={tmp_path / 'run'}", "driver.carries_out=http", f"out={tmp_path / 'sim'}"]
+    assert cli.run(["simulate", *again]) == 0, "its twin is simulated under the same mask"
+
+
 def test_what_servers_cannot_do_is_refused_before_anything_runs(tmp_path: Path, capsys: Captured) -> None:
-    with FakeServer() as server, FakeServer(Settings("openai")) as plain:
+    with FakeServer() as server, FakeServer() as other, FakeServer(Settings("openai")) as plain:
         moves = "system/migration=least_loaded"
         for words, told in (
             ((*world(server), "system=blitzscale"), "asks for actions that servers behind HTTP do not"),
@@ -69,6 +86,8 @@ def test_what_servers_cannot_do_is_refused_before_anything_runs(tmp_path: Path, 
             ((*world(server), "http.model=other"), "serves fake, not other"),
             ((*world(server), "http.lost=never"), "http.lost=never is unknown"),
             (("world=http",), "http.servers is missing"),
+            ((*world(server, other), "system=distserve_full"), "no kv_transfer_params: start it with"),
+            ((*world(server), "http.hand_over=never"), "http.hand_over=never is unknown"),
             (("http.servers=[http://x:1]",), "does nothing with world=workers"),
             (("world=moon",), "world=moon is unknown"),
             (("metrics.port=99999",), "metrics.port=99999 is out of range"),
@@ -76,7 +95,7 @@ def test_what_servers_cannot_do_is_refused_before_anything_runs(tmp_path: Path, 
             assert realexec_cli.run(["run", *words, f"out={tmp_path / 'run'}"]) == 2
             error = capsys.readouterr().err
             assert told in error and error.count("\n") == 1, error
-        assert not (tmp_path / "run").exists() and len(server.jobs) <= 8
+        assert not (tmp_path / "run").exists() and len(server.jobs) <= 12
 
 
 def test_requests_that_fail_with_their_server_are_said(tmp_path: Path, capsys: Captured) -> None:

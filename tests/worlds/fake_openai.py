@@ -13,6 +13,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from tests.worlds.fake_connectors import Connectors, Gone
+
 Kind = Literal["vllm", "sglang", "openai"]
 MODEL = "fake"
 _MULTIPLIER, _MODULUS = 1_000_003, (1 << 61) - 1
@@ -37,7 +39,10 @@ def continued(prompt: list[int], tokens: int, vocab: int = 512) -> list[int]:
 
 @dataclass(frozen=True)
 class Settings:
-    """``step_s`` and ``prefill_s_per_token``: what they take. ``kind``: as whose it answers."""
+    """``step_s`` and ``prefill_s_per_token``: what they take. ``kind``: as whose it answers.
+
+    ``nixl``: it keeps and fetches KV as vLLM's connector does; ``mode``: SGLang's --disaggregation-mode.
+    """
 
     kind: Kind = "vllm"
     step_s: float = 0.0
@@ -48,6 +53,8 @@ class Settings:
     max_model_len: int = 4096
     vocab: int = 512
     aborts: bool = True
+    nixl: bool = False
+    mode: str = "null"
 
 
 @dataclass(eq=False)
@@ -124,6 +131,7 @@ class FakeServer:
         self._work = asyncio.Event()
         self._server = await asyncio.start_server(self._connected, "127.0.0.1", self._port)
         self._port = self._server.sockets[0].getsockname()[1]
+        self.connectors = Connectors(self._port, self.settings.nixl, self.settings.mode)
         self._engine = asyncio.create_task(self._steps())
 
     def _die(self) -> None:
@@ -225,8 +233,13 @@ class FakeServer:
             self._say(writer, 200, "")
         elif path == "/metrics" and kind != "openai":
             self._say(writer, 200, self._metrics())
-        elif (path, kind) in (("/version", "vllm"), ("/get_server_info", "sglang")):
+        elif (path, kind) == ("/version", "vllm"):
             self._say(writer, 200, '{"version":"0.0.fake"}')
+        elif (path, kind) == ("/server_info", "sglang"):
+            more = {"disaggregation_mode": self.settings.mode, "disaggregation_bootstrap_port": self._port}
+            self._say(writer, 200, json.dumps({"version": "0.0.fake"} | more))
+        elif path.startswith("/kv/"):
+            self._say(writer, *await self.connectors.give(path.removeprefix("/kv/")))
         else:
             self._say(writer, 404, '{"error":{"message":"not found"}}')
         await writer.drain()
@@ -253,6 +266,7 @@ class FakeServer:
             "vllm:num_requests_waiting": len(self._waiting),
             "vllm:kv_cache_usage_perc": used,
             "vllm:num_preemptions_total": 0,
+            "vllm:external_prefix_cache_hits_total": self.connectors.received,
         }
         text = "# HELP vllm:num_requests_running Requests in the batch.\n"
         text += "".join(
@@ -266,18 +280,29 @@ class FakeServer:
         sampling = body.get("sampling_params", {})
         prompt = body.get("input_ids") or body.get("prompt")
         wanted = sampling.get("max_new_tokens") or body.get("max_tokens")
-        if self.refuses or len(prompt) + wanted > one.max_model_len:
-            what = self.refuses or f"{len(prompt)} + {wanted} tokens exceed {one.max_model_len}"
+        wanted, refuses = self.connectors.wanted(body, wanted), self.refuses or self.connectors.refusal(body)
+        if refuses or len(prompt) + wanted > one.max_model_len:
+            what = refuses or f"{len(prompt)} + {wanted} tokens exceed {one.max_model_len}"
             self._say(writer, 400, json.dumps({"error": {"message": what, "code": 400}}))
             await writer.drain()
             return
-        job = Job(list(prompt), wanted, body.get("rid", ""), asyncio.Queue(), state=state_of(prompt))
+        try:
+            state = await self.connectors.fetch(body)
+        except Gone as error:
+            self._say(writer, 500, json.dumps({"error": {"message": str(error), "code": 500}}))
+            await writer.drain()
+            return
+        state = state_of(prompt) if state is None else state
+        job = Job(list(prompt), wanted, body.get("rid", ""), asyncio.Queue(), state=state)
         self.jobs.append(job)
         self._waiting.append(job)
         self._work.set()
         gone = asyncio.create_task(reader.read())
         if one.aborts:  # else it runs on for nobody
             gone.add_done_callback(lambda _: self._end(job, "aborted"))
+        if body.get("stream") is False:
+            await self._whole(job, body, gone, writer)
+            return
         writer.write(
             b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
         )
@@ -288,6 +313,8 @@ class FakeServer:
                 self._chunk(writer, self._event(job, token, place, body))
                 await writer.drain()
             if job.ended == "finished":
+                self.connectors.keep(body, state, len(job.prompt))
+                await self.connectors.given_away(body)
                 self._usage(writer, job, body)
                 self._chunk(writer, "[DONE]")
             writer.write(b"0\r\n\r\n")
@@ -296,6 +323,19 @@ class FakeServer:
             gone.cancel()
             if one.aborts:
                 self._end(job, "aborted")
+
+    async def _whole(
+        self, job: Job, body: Any, gone: "asyncio.Task[bytes]", writer: asyncio.StreamWriter
+    ) -> None:
+        """An answer in one piece."""
+        while await job.out.get() is not None:
+            pass
+        gone.cancel()
+        found = {"text": "", "finish_reason": "length", "token_ids": job.sent}
+        if job.ended == "finished":
+            where = self.connectors.keep(body, state_of(job.prompt), len(job.prompt))
+            self._say(writer, 200, json.dumps({"choices": [found], "kv_transfer_params": where}))
+            await writer.drain()
 
     def _event(self, job: Job, token: int, place: int, body: Any) -> str:
         last = place == job.wanted
@@ -325,7 +365,10 @@ def main() -> None:
     words = dict(word.split("=", 1) for word in sys.argv[1:])
     port = int(words.pop("port", "0"))
     kinds = {name: type(getattr(Settings(), name)) for name in words}
-    with FakeServer(Settings(**{name: kinds[name](value) for name, value in words.items()}), port) as server:
+    given = {
+        name: value == "true" if kinds[name] is bool else kinds[name](value) for name, value in words.items()
+    }
+    with FakeServer(Settings(**given), port) as server:
         print(server.url, flush=True)
         threading.Event().wait()
 

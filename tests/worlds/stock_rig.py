@@ -10,9 +10,10 @@ from serving.controller import Controller
 from serving.engine.fleet import Dispatcher
 from serving.protocols.migration import InstancesView, Migrator, Pair, SourceView
 from serving.services.stock import Stock, StockParts
+from serving.services.stock_handover import HandOverParts
 from serving.vocabulary.events import Arrived, Event
 from serving.vocabulary.layers import LayerRange
-from serving.vocabulary.replica import Replica
+from serving.vocabulary.replica import Replica, Role
 from serving.vocabulary.request import Request
 
 PERIOD_NS = 50_000_000
@@ -46,8 +47,8 @@ class OnceAway(AsTold):
         return chosen
 
 
-def replica(number: int) -> Replica:
-    return Replica(number, "m", LayerRange(0, 4), (number,), 100, 16)
+def replica(number: int, role: Role = "both") -> Replica:
+    return Replica(number, "m", LayerRange(0, 4), (number,), 100, 16, role=role)
 
 
 def request(number: int, prompt: int = 32, cap: int = 64) -> Request:
@@ -63,11 +64,17 @@ class StockRig:
         elsewhere: bool = True,
         dispatcher: Dispatcher | None = None,
         migrator: Migrator | None = None,
+        hand_over: HandOverParts | None = None,
     ) -> None:
+        """``hand_over``: the first half of the engines prefill, the others decode."""
         self.migrator, self.now_ns = AsTold(), 0
         parts = StockParts(elsewhere, migrator or self.migrator, PERIOD_NS)
+        roles: list[Role] = ["both"] * engines
+        if hand_over is not None:
+            parts = StockParts(elsewhere, hand_over=hand_over)
+            roles = ["prefill" if 2 * one < engines else "decode" for one in range(engines)]
         self.controller: Controller = compose(
-            [replica(one) for one in range(engines)],
+            [replica(one, role) for one, role in enumerate(roles)],
             dispatcher or LeastOutstanding(),
             lambda _: ChunkedPrefill(8, 64),
             AdmitAll(),

@@ -1,0 +1,63 @@
+"""KV of a computed prompt, from one server to another by their own connector: what each of them is told.
+
+vLLM (`kv_transfer_params`, NixlConnector; run against 0.32): the server that prefills is asked for one token
+and answers where its KV is, which the server that decodes is told. SGLang (`--disaggregation-mode`, by its
+documentation): both get the same request at once, and meet in a room of the server that prefills.
+"""
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from realexec.http.dialects import Dialect, Wish
+from realexec.http.probe import Server
+
+# Asks that the KV is kept for another server: where it is, is what the answer tells.
+KEEP: Final[Mapping[str, Any]] = {
+    "do_remote_decode": True,
+    "do_remote_prefill": False,
+    "remote_engine_id": None,
+    "remote_block_ids": None,
+    "remote_host": None,
+    "remote_port": None,
+}
+_PARAMS: Final = "kv_transfer_params"
+_ROOM_BITS: Final = 62
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """A prompt whose KV waits at a server. ``first``: the token that follows; ``fetch``: where its KV is."""
+
+    prompt: tuple[int, ...] = ()
+    first: tuple[int, ...] = ()
+    fetch: Mapping[str, Any] = field(default_factory=dict)
+
+
+def prefill_body(dialect: Dialect, wish: Wish) -> dict[str, Any]:
+    """Of vLLM: one token, in one piece, for streams do not tell where the KV is."""
+    body = dialect.body(wish) | {"max_tokens": 1, "min_tokens": 1, "stream": False, _PARAMS: dict(KEEP)}
+    body.pop("stream_options", None)
+    return body
+
+
+def computed(wish: Wish, answer: Mapping[str, Any]) -> Computed:
+    """What such a request came to. Raises ValueError where the server tells nothing of its KV."""
+    where = answer.get(_PARAMS)
+    if not isinstance(where, dict) or not where.get("do_remote_prefill"):
+        raise ValueError("its answer has no kv_transfer_params")
+    choices = answer.get("choices") or [{}]
+    ids = choices[0].get("token_ids") or []
+    if len(ids) != 1:
+        raise ValueError(f"its answer has {len(ids)} token ids, not one")
+    return Computed(wish.prompt, (int(ids[0]),), {_PARAMS: where})
+
+
+def room(prefill: Server) -> dict[str, Any]:
+    """Of SGLang: where the two servers meet for one request."""
+    return {
+        "bootstrap_host": prefill.address.host,
+        "bootstrap_port": prefill.bootstrap_port,
+        "bootstrap_room": secrets.randbits(_ROOM_BITS),
+    }

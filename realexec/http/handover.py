@@ -1,0 +1,140 @@
+"""What a server is asked for a request: all of it, its prompt alone, or to go on with KV of another one."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+
+from realexec.http.connectors import Computed, computed, prefill_body, room
+from realexec.http.dialects import Chunk, Wish
+from realexec.http.probe import Server
+from realexec.http.stream import Refused, answer_of, tokens_of
+from realexec.tracking import Tracker
+from serving.vocabulary.actions import Send
+from serving.vocabulary.events import Sent
+
+Chunks = AsyncGenerator[Chunk, None]
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """``prefills``: servers that do only that, others decode; ``together``: both get a request at once."""
+
+    prefills: frozenset[int] = frozenset()
+    together: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One request at one server. ``repeats``: so many first tokens are known; ``ends``: none follow."""
+
+    wish: Wish
+    chunks: Chunks
+    repeats: int = 0
+    ends: bool = True
+
+
+class Works:
+    """``on_the_way``: transfers of which no token has come yet, by request."""
+
+    def __init__(self, servers: Sequence[Server], tracker: Tracker, roles: Roles) -> None:
+        self._servers, self._tracker, self._roles = servers, tracker, roles
+        self._computed: dict[int, Computed] = {}
+        self.on_the_way: dict[int, Send] = {}
+
+    def _wish(self, request: int, replica: int) -> Wish:
+        held = self._tracker.hold(request)
+        label = f"servetwin-{request}-{replica}-{len(held.generated)}"
+        return Wish(self._servers[replica].model, held.prompt + held.generated, held.missing, label)
+
+    def assigned(self, request: int, replica: int) -> Work | None:
+        """None: it waits for the server that decodes to be named, which is at once."""
+        wish, server = self._wish(request, replica), self._servers[replica]
+        prefills = replica in self._roles.prefills
+        if prefills and self._roles.together:
+            return None
+        if prefills and wish.max_tokens > 1:
+            return Work(wish, self._prefilled(request, server, wish), ends=False)
+        return Work(wish, tokens_of(server.address, server.dialect, wish, server.key))
+
+    async def _prefilled(self, request: int, server: Server, wish: Wish) -> Chunks:
+        body = prefill_body(server.dialect, wish)
+        answer = await answer_of(server.address, server.dialect.path, body, server.key)
+        try:
+            found = self._computed[request] = computed(wish, answer)
+        except ValueError as error:
+            raise Refused(str(error)) from None
+        yield Chunk(found.first)
+
+    def sent(self, action: Send) -> Work:
+        """KV of a request is to go to a server, which goes on with it."""
+        (request,) = action.requests
+        self.on_the_way[request] = action
+        source, target = self._servers[action.source], self._servers[action.target]
+        wish = self._wish(request, action.target)
+        if self._roles.together:
+            return Work(wish, met(source, target, wish))
+        # The token that is known already is computed again there, from the prompt's last position.
+        one = self._computed.pop(request)
+        again = Wish(wish.model, one.prompt, wish.max_tokens + len(one.first), wish.label)
+        chunks = tokens_of(target.address, target.dialect, again, target.key, one.fetch)
+        return Work(again, chunks, repeats=len(one.first))
+
+    def came(self, request: int) -> Sent | None:
+        """A token has come from there: so has the KV."""
+        action = self.on_the_way.pop(request, None)
+        return None if action is None else Sent(action.transfer, action.size_bytes, "")
+
+    def ended(self, request: int, replica: int, cause: str) -> Sent | None:
+        """Nothing comes from there any more."""
+        action = self.on_the_way.get(request)
+        if action is None or action.target != replica:
+            return None
+        del self.on_the_way[request]
+        return Sent(action.transfer, 0, cause)
+
+
+async def met(prefill: Server, decode: Server, wish: Wish) -> Chunks:
+    """Both servers get the request, and meet; the tokens are of the one that decodes. Raises as tokens_of."""
+    where = room(prefill)
+    drain = asyncio.create_task(
+        _drained(tokens_of(prefill.address, prefill.dialect, wish, prefill.key, where))
+    )
+    coming: asyncio.Task[Chunk | None] | None = None
+    try:
+        async with aclosing(tokens_of(decode.address, decode.dialect, wish, decode.key, where)) as chunks:
+            while True:
+                coming = asyncio.create_task(_next(chunks))
+                await _either(coming, drain)
+                chunk = await coming
+                if chunk is None:
+                    return
+                yield chunk
+    finally:
+        for task in (drain, coming):
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+
+
+async def _next(chunks: Chunks) -> Chunk | None:
+    return await anext(chunks, None)
+
+
+async def _drained(chunks: Chunks) -> None:
+    async with aclosing(chunks):
+        async for _ in chunks:
+            pass
+
+
+async def _either(coming: "asyncio.Task[Chunk | None]", drain: "asyncio.Task[None]") -> None:
+    """Until a chunk has come. Raises what the server that prefills says instead."""
+    while not coming.done():
+        waits: set[asyncio.Task[Chunk | None] | asyncio.Task[None]] = {coming}
+        if not drain.done():
+            waits.add(drain)
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        if drain.done() and (error := drain.exception()) is not None:
+            coming.cancel()
+            await asyncio.gather(coming, return_exceptions=True)
+            raise error
