@@ -11,7 +11,7 @@ from heapq import heappop, heappush, heapreplace
 from typing import Final
 
 from serving.engine.engine import Engine
-from serving.engine.instance_load import InstanceLoad, report_of
+from serving.engine.instance_load import InstanceLoad, told_report
 from serving.protocols.load_report import LoadReport
 from serving.protocols.migration import NEVER_NS
 from serving.vocabulary.step_counts import StepCounts
@@ -74,7 +74,7 @@ class Calm:
         """A restless one has been settled: is it calm now?"""
         if known.moved_ns >= tick_ns or known.coming_calm_ns <= tick_ns:
             return False
-        report = known.report or report_of(known)
+        report = told_report(known)
         if known.coming is None:
             known.calm_ns = self._until_ns(known, report, tick_ns)
         else:  # nothing of it changes before the other one is told
@@ -111,7 +111,7 @@ class Calm:
 
 def _completes_prompts(engine: Engine) -> bool:
     """Whether the pass in progress computes all that is left of the prompts that are begun."""
-    chunks, running = engine._chunks, engine.running
-    if len(engine.prefilling) != len(chunks):
-        return False
-    return all(start + tokens == running[one].known_tokens for one, start, tokens in chunks)
+    running, complete = engine.running, 0
+    for one, start, tokens in engine._chunks:
+        complete += start + tokens == running[one].known_tokens
+    return complete == len(engine.prefilling)

@@ -48,6 +48,16 @@ def report_of(known: InstanceLoad) -> LoadReport:
     return report
 
 
+def told_report(known: InstanceLoad) -> LoadReport:
+    """The one that is told, with the free blocks of the last tick: put together when somebody reads it."""
+    told, free = known.report, known.free_blocks
+    if told is None:
+        return report_of(known)
+    if told.free_blocks != free:
+        known.report = told = LoadReport(*told[:3], free, *told[4:])
+    return told
+
+
 def free_blocks_after(engine: Engine, steps: int) -> int:
     """Free blocks once so many steps of the pass in progress have run since the last report.
 

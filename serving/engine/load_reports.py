@@ -16,7 +16,7 @@ from typing import Final
 
 from serving.engine.calm import Calm
 from serving.engine.engine import Engine
-from serving.engine.instance_load import InstanceLoad, free_blocks_after, report_of
+from serving.engine.instance_load import InstanceLoad, free_blocks_after, report_of, told_report
 from serving.engine.progress import AT_WORK, EngineState
 from serving.protocols.load_report import LoadReport
 from serving.protocols.migration import NEVER_NS
@@ -69,6 +69,7 @@ class LoadReports:
         known.high_now = 0 if before is None else before.high_now
         self._known[engine.id] = known
         self._renew(known, free_blocks_after(engine, 0))
+        self._changed[engine.id] = None
         if self.at_step_ends:
             report_of(known)
         if self._calm is not None:
@@ -86,9 +87,9 @@ class LoadReports:
         known = self._known.get(replica)
         if known is None:
             return None
-        if known.tick_ns < self._tick():
+        if known.tick_ns < (self._tick() if self._present.now_ns >= self._due_ns else self._tick_ns):
             self._settle(known)
-        return known.report or report_of(known)
+        return told_report(known)
 
     def reader(self) -> int:
         """Somebody else asks what has changed: the number to ask with."""
@@ -109,13 +110,17 @@ class LoadReports:
     def _sweep(self, tick_ns: int) -> None:
         """Another tick has passed: who has told something by then?"""
         self._swept_ns = tick_ns
-        for replica in [one for one, before_ns in self._rising.items() if before_ns < tick_ns]:
-            if not self._tells_later(replica):
+        rising, known_of = self._rising, self._known
+        for replica in [one for one, before_ns in rising.items() if before_ns < tick_ns]:
+            known = known_of[replica]
+            if known.coming is not None and known.tick_ns < tick_ns:
+                self._settle(known)
+            if known.coming is None:
                 self._changed[replica] = None
-            elif self._known[replica].engine.state in AT_WORK:
-                self._rising[replica] = tick_ns
+            elif known.engine.state in AT_WORK:  # a step is under way of which nothing is told yet
+                rising[replica] = tick_ns
                 continue
-            del self._rising[replica]  # idle: what it tells next begins with a request
+            del rising[replica]  # idle: what it tells next begins with a request
 
     def short(self) -> list[int]:
         """Those that may have fewer free blocks than ``calm_blocks``, ascending; of all others it is sure."""
@@ -134,7 +139,9 @@ class LoadReports:
     def settle(self, replica: int) -> None:
         """Its engine is about to change: its report of the last tick is made."""
         known = self._known.get(replica)
-        if known is not None and known.tick_ns < self._tick():
+        if known is None:
+            return
+        if known.tick_ns < (self._tick() if self._present.now_ns >= self._due_ns else self._tick_ns):
             self._settle(known)
 
     def count_high(self, replica: int, more: int) -> None:
@@ -156,6 +163,7 @@ class LoadReports:
                 self._comes(known, known.steps)
             return not begun and engine.state is EngineState.RUNNING and engine._steps_left > 1
         self._renew(known, free_blocks_after(engine, 0) if begun else known.free_blocks)
+        self._changed[replica] = None
         return False
 
     def look(self, replica: int, finished: bool = False, steps: int = -1) -> None:
@@ -181,6 +189,7 @@ class LoadReports:
                 self._comes(known, since)
             else:
                 self._renew(known, free_blocks_after(engine, 0))
+                self._changed[replica] = None
 
     def moved(self, replica: int) -> None:
         """As ``look``; KV of a migration may have left, which nothing tells before the next tick."""
@@ -223,11 +232,9 @@ class LoadReports:
             if known.steps + steps <= known.since:
                 return
             self._tell(known)
-        free = free_blocks_after(engine, steps)
-        if free != known.free_blocks:
-            known.free_blocks = free
-            told = known.report
-            known.report = LoadReport(*told[:3], free, *told[4:]) if self.at_step_ends and told else None
+        known.free_blocks = free = free_blocks_after(engine, steps)
+        if not self.at_step_ends and known.report is not None and free != known.report.free_blocks:
+            known.report = None
 
     def _comes(self, known: InstanceLoad, since: int) -> None:
         """Batch and queue as they are now will be told after another step. ``since`` -1: at the next tick."""
@@ -239,7 +246,7 @@ class LoadReports:
         known.report, known.free_blocks = told, free
         if self._calm is not None:
             self._calm.comes(known, known.coming, self._present.now_ns)
-        self._rising[known.engine.id] = self._tick()
+        self._rising[known.engine.id] = known.tick_ns
 
     def _tell(self, known: InstanceLoad) -> None:
         """The step has ended."""
@@ -249,17 +256,11 @@ class LoadReports:
         known.calm_ns, known.coming_calm_ns = known.coming_calm_ns, NEVER_NS
         self._changed[known.engine.id] = None
 
-    def _tells_later(self, replica: int) -> bool:
-        """Whether a step is under way of which nothing is told at the last tick."""
-        self.settle(replica)
-        known = self._known.get(replica)
-        return known is not None and known.coming is not None
-
     def _renew(self, known: InstanceLoad, free_blocks: int) -> None:
+        """As its engine stands now."""
         engine = known.engine
         known.free_blocks, known.tick_ns = free_blocks, self._tick()
         known.running = len(engine.running) - len(engine.ended)
         known.waiting = len(engine.waiting) + len(engine.unseen_arrivals)
         known.preemptions, known.high = engine.preemptions, known.high_now
         known.report = None
-        self._changed[engine.id] = None

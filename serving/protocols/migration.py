@@ -4,7 +4,8 @@ Two levels, as in Llumnix: once per period the policy pairs instances by what it
 leaves an instance is asked when that is between two steps, so that its contexts are exact.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
 from serving.protocols.load_report import LoadReport
@@ -138,11 +139,9 @@ def paired(policy: Any, view: InstancesView) -> Sequence[Pair]:
     if type(answer) not in (tuple, list):
         raise refused(policy, PAIR, answer, "that is no tuple or list")
     found, used = list[Pair](), set[int]()
-    taking = set(view.taking) if answer else set[int]()
-    members = taking | set(view.leaving) if answer else taking
-    taking = taking | set(view.loading) if answer else taking
+    taking = view.taking if answer else ()  # not made a set of: pairs are few, and instances may be many
     for one in answer:
-        why = _wrong_pair(one, taking, members, used, view)
+        why = _wrong_pair(one, taking, used, view)
         if why:
             raise refused(policy, PAIR, one, why)
         found.append(one)
@@ -150,19 +149,23 @@ def paired(policy: Any, view: InstancesView) -> Sequence[Pair]:
     return found
 
 
-def _wrong_pair(
-    one: Any, taking: Collection[int], members: Collection[int], used: Collection[int], view: InstancesView
-) -> str | None:
+def _wrong_pair(one: Any, taking: Sequence[int], used: set[int], view: InstancesView) -> str | None:
     if type(one) is not Pair or type(one.source) is not int or type(one.destination) is not int:
         return "that is no Pair of two instances"
-    if one.source not in members:
+    if not _among(taking, one.source) and one.source not in view.leaving:
         return f"instance {one.source} has no requests of {view.model}"
-    if one.destination not in taking or one.source == one.destination:
+    takes = _among(taking, one.destination) or one.destination in view.loading
+    if not takes or one.source == one.destination:
         return f"instance {one.destination} is no other one that takes requests of {view.model}"
     for end in (one.source, one.destination):
         if end in used or view.engaged(end):
             return f"instance {end} is engaged in another migration"
     return None if type(one.reason) is str and one.reason else wrong_reason(one.reason)
+
+
+def _among(ascending: Sequence[int], one: int) -> bool:
+    place = bisect_left(ascending, one)
+    return place < len(ascending) and ascending[place] == one
 
 
 def calm_blocks(policy: Any, report: LoadReport) -> int:
@@ -181,7 +184,7 @@ def chosen_request(policy: Any, view: SourceView) -> tuple[int, str] | None:
     if type(answer) is not tuple or len(answer) != 2 or type(answer[0]) is not int:
         raise refused(policy, CHOOSE, answer, "that is no pair of a request id and a reason")
     request, reason = answer
-    if request not in set(view.decoding()):
+    if request not in view.decoding():
         raise refused(policy, CHOOSE, answer, f"request {request} does not decode on instance {view.replica}")
     if type(reason) is not str or not reason:
         raise refused(policy, CHOOSE, answer, wrong_reason(reason))

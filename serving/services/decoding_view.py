@@ -10,7 +10,7 @@ from serving.vocabulary.request import Request
 class Decoding:
     """What a policy sees when it chooses (``serving.protocols.migration.SourceView``)."""
 
-    __slots__ = ("_engine", "_report", "_requests", "destination", "replica")
+    __slots__ = ("_decoding", "_engine", "_report", "_requests", "destination", "replica")
 
     def __init__(
         self,
@@ -21,11 +21,14 @@ class Decoding:
     ) -> None:
         self._engine, self._requests, self._report = engine, requests, report
         self.replica, self.destination = engine.id, destination
+        self._decoding: tuple[int, ...] | None = None
 
     def decoding(self) -> Iterable[int]:
         """Those that decode there and could leave, in the order in which they were admitted."""
-        decodes = self._engine.ledger.decodes
-        return [request for request in self._engine.running if decodes(request)]
+        if self._decoding is None:  # asked for twice: by the policy, and by who checks its answer
+            decodes = self._engine.ledger.decodes
+            self._decoding = tuple([request for request in self._engine.running if decodes(request)])
+        return self._decoding
 
     def context_tokens(self, request: int) -> int:
         """Prompt and what it has generated."""

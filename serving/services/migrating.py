@@ -241,7 +241,8 @@ class Migrating:
     def arrived(self, request: Request, actions: list[Action]) -> None:
         """See ``Colocated``."""
         self.inner.arrived(request, actions)
-        self._rouse(actions)
+        if self._calm is not None and self._calm.news:
+            self._rouse(actions)
 
     def join(self, replica: Replica, role: Role, actions: list[Action]) -> None:
         """See ``Colocated``; what was copied to it while it loaded goes on."""

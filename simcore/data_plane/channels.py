@@ -47,10 +47,12 @@ def merged_stages(
 
 def bundles(channels: Stage) -> list[list[int]]:
     """The channels by number, those that move as one flow together."""
+    if len(channels) == 1:
+        return [[0]]
     users = Counter([link for channel in channels for link in channel.links])
     groups: dict[object, list[int]] = {}
     for number, channel in enumerate(channels):
-        alone = len(channels) == 1 or not channel.links or any(users[link] > 1 for link in channel.links)
+        alone = not channel.links or any(users[link] > 1 for link in channel.links)
         groups.setdefault(number if alone else _likeness(channel), []).append(number)
     return list(groups.values())
 

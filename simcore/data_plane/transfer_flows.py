@@ -10,7 +10,7 @@ from hwmodels.fabric.fabric import Fabric
 from hwmodels.fabric.flow import ACTIVATIONS, KV, FlowSpec
 from hwmodels.llm_shape import LlmShape
 from hwmodels.loading.plan import Hop
-from hwmodels.loading.state import reshard
+from hwmodels.loading.state import Share, reshard
 from hwmodels.loading.units import Shape
 from hwmodels.topology.link import gpu
 from hwmodels.topology.topology import Topology
@@ -36,8 +36,8 @@ class TransferFlows:
     """All transfers under way, by id."""
 
     __slots__ = (
-        "_bundled", "_channels", "_fabric", "_of_flow", "_placement", "_shapes", "_spines", "_topology",
-        "_under_way",
+        "_bundled", "_channels", "_fabric", "_of_flow", "_placement", "_reshards", "_shapes", "_spines",
+        "_topology", "_under_way",
     )  # fmt: skip
 
     def __init__(
@@ -54,6 +54,7 @@ class TransferFlows:
         self._under_way: dict[int, _Transfer] = {}
         self._of_flow: dict[int, _Transfer] = {}
         self._channels: dict[tuple[str, str, int, int], _Channels] = {}
+        self._reshards: dict[tuple[str, int, int], tuple[Share, ...]] = {}
 
     def begin(self, now_s: float, action: Send) -> None:
         """The bytes leave now, one flow for each pair of ranks or for several that are alike."""
@@ -175,9 +176,12 @@ class TransferFlows:
         if action.what != "kv":
             parts = range(len(target))
             return [(source[part % len(source)], target[part], Fraction(1, len(target))) for part in parts]
-        shape = self._shapes[self._placement.part_of[action.source].model]
-        assert isinstance(shape, LlmShape), f"{shape.name} has no KV to be sent"
-        shares = reshard(shape, len(source), len(target))
+        kind = self._placement.part_of[action.source].model, len(source), len(target)
+        shares = self._reshards.get(kind)
+        if shares is None:
+            shape = self._shapes[kind[0]]
+            assert isinstance(shape, LlmShape), f"{shape.name} has no KV to be sent"
+            shares = self._reshards[kind] = reshard(shape, len(source), len(target))
         return [(source[one.source_rank], target[one.target_rank], one.share) for one in shares]
 
 

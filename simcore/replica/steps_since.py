@@ -20,7 +20,7 @@ class StepsSince:
 
     def __init__(self, machines: Mapping[int, Machine]) -> None:
         self._machines = machines
-        # Of the last run that ended: where, when, and how it went (``_progress``).
+        # Of the last run that ended: where, when, and how it went (see ``_steps_before``).
         self._reporting = self._ended_ns = -1
         self._ended = (0, 0, 0, 0, 0)
 
@@ -28,7 +28,10 @@ class StepsSince:
         """Instead of ``machine.complete``."""
 
         def complete() -> Ran:
-            self._reporting, self._ended_ns, self._ended = machine.id, machine.due_ns, _progress(machine)
+            self._reporting, self._ended_ns = machine.id, machine.due_ns
+            self._ended = (
+                machine._start_fixed, machine._head, machine._first, machine._slope, machine._joins.booked
+            )  # fmt: skip
             return machine.complete()
 
         return complete
@@ -62,10 +65,6 @@ def _least_fixed(pieces: Pieces) -> int:
         cost = intercept + slope * (start if slope >= 0 else limit)
         least, start = cost if least < 0 else min(least, cost), limit + 1
     return max(least, 0)
-
-
-def _progress(machine: Machine) -> tuple[int, int, int, int, int]:
-    return machine._start_fixed, machine._head, machine._first, machine._slope, machine._joins.booked
 
 
 def _steps_before(now_ns: int, progress: tuple[int, int, int, int, int]) -> int:
