@@ -1,99 +1,118 @@
-"""Every command of README and the pages is one: runs are run on a few requests, of others words are read."""
+"""Every command of README and the pages is run on few requests, points and seeds, or parsed by a list."""
 
 import re
 import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from experiments import cli, realexec_cli
 from experiments.compose.compose import load_config
-from experiments.plan.plan_words import plan_words
-from experiments.sweep.axes import axes_of
-from experiments.sweep.points import points_of
-from experiments.sweep.sweep_words import sweep_words
+from tests.worlds.doc_commands import BEFORE, PAGES, Command, commands, of_page, stale_lines, why_parsed_only
+from tests.worlds.doc_play import NO_DATA, Played, needs_torch, play, write_policies
+from tests.worlds.fake_openai import FakeServer, Settings
+from traces.fetching.sources import SOURCES
 
-ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-FEW = ("trace.limit=12", "uncertainty=off", "series.period_s=null", "overwrite=true")
-_COMMAND = re.compile(r"^(?:    |\t)?(?:\$ )?((?:servetwin|realexec) .*)$")
+WITH_COMMANDS = [page for page in PAGES if any(of_page(page))]
 
 
-def commands() -> list[tuple[str, list[str]]]:
-    """(page, words) of every command in a code block, its remark left out."""
-    found = []
-    for page in PAGES:
-        for line in page.read_text(encoding="utf-8").replace("\\\n", " ").splitlines():
-            if match := _COMMAND.match(line):
-                text = re.split(r"\s{2,}(?=[#a-zA-Z0-9])(?![\w./\[]+=)", match[1].partition(" # ")[0])[0]
-                if "..." not in text and "|" not in text:
-                    found.append((page.name, shlex.split(text)))
-    return found
+WITH_WORKERS = [page for page in WITH_COMMANDS if any(needs_torch(one) for one in of_page(page))]
 
 
-def named(kind: str, verb: str) -> list[object]:
-    some = [(page, words[2:]) for page, words in commands() if words[:2] == [kind, verb]]
-    return [pytest.param(words, id=f"{page}-{place}") for place, (page, words) in enumerate(some)]
-
-
-# Words that need what an earlier command of the page made, a file of the reader's, or stand for several.
-_OTHERS = re.compile(
-    r"(my_\w+:|=out/(?!\w+$)|config=out|=out/p\.json|=U\b|SYSTEM|\.parquet|qwen\.json|profile=out|=file\b|carries_out=)"
-)
-
-
-def needs_more(words: list[str]) -> bool:
-    return any(_OTHERS.search(word) for word in words)
-
-
-@pytest.mark.parametrize("words", named("servetwin", "simulate"))
-def test_a_run_of_the_pages_is_one(
-    words: list[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """With a few requests; a word that needs a file of the reader's has its key read alone."""
+@pytest.fixture
+def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty current folder; policies that are imported from it are forgotten again."""
+    before, path = set(sys.modules), list(sys.path)
     monkeypatch.chdir(tmp_path)
-    if words == ["--help"]:
-        assert cli.run(["simulate", "--help"]) == 0
-        return
-    if needs_more(words):
-        assert all("=" in word for word in words)
-        return
-    keys = {word.partition("=")[0] for word in FEW}
-    whole = "trace.resample=block" in words  # of which twelve requests are too few
-    keys -= {"trace.limit"} if whole else set()
-    few = [word for word in words if word.partition("=")[0] not in keys]
-    status, said = cli.run(["simulate", *few, *FEW[1 if whole else 0 :]]), capsys.readouterr().err
-    if "was not found in" in said:
-        pytest.skip("the recorded trace is not here")
-    assert status == 0, f"servetwin simulate {shlex.join(words)}: {said}"
+    yield tmp_path
+    sys.path[:] = path
+    for name in set(sys.modules) - before:
+        if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
+            del sys.modules[name]
 
 
-@pytest.mark.parametrize("words", named("realexec", "run"))
-def test_a_real_run_of_the_pages_has_a_configuration(words: list[str]) -> None:
-    if not needs_more(words):
-        assert load_config(words, "realexec").kind == "realexec"
+def played(page: Path, real: bool) -> Played:
+    at_hand = [Command(page.name, tuple(shlex.split(text))) for text in BEFORE.get(page.name, ())]
+    with ExitStack() as stack:
+        servers = [stack.enter_context(FakeServer(Settings(step_s=0.002))).url for _ in range(2)]
+        return play([*at_hand, *of_page(page)], real, servers)
 
 
-@pytest.mark.parametrize("words", named("servetwin", "sweep"))
-def test_a_sweep_of_the_pages_has_points_that_can_run(words: list[str]) -> None:
-    plain, axes, intervals = axes_of(sweep_words(words).runs)
-    assert axes or intervals
-    if not needs_more(words):
-        first = points_of(plain, axes)[0]
-        assert load_config([*first.words, "out=none"], "simulate")
+def judge(found: Played) -> None:
+    assert not found.failed, "\n".join(found.failed)
+    if NO_DATA in found.left_out:
+        pytest.skip(f"{NO_DATA}: {len(found.left_out[NO_DATA])} commands, {len(found.ran)} ran")
 
 
-@pytest.mark.parametrize("words", named("servetwin", "plan"))
-def test_a_plan_of_the_pages_has_layouts(words: list[str]) -> None:
-    assert plan_words(words).layouts
+@pytest.mark.parametrize("page", WITH_COMMANDS, ids=lambda page: page.name)
+def test_commands_of_a_page_run_in_order(page: Path, reader: Path) -> None:
+    """Each small by rule (``tests/worlds/doc_play.py``), with what the ones before it left."""
+    judge(played(page, real=False))
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("page", WITH_WORKERS, ids=lambda page: page.name)
+def test_real_commands_of_the_pages_run(page: Path, reader: Path) -> None:
+    """The same with commands that start workers, six requests each."""
+    judge(played(page, real=True))
+
+
+def test_every_command_runs_here_or_there_or_is_listed() -> None:
+    reasons = {why_parsed_only(one) for one in commands()}
+    assert reasons > {None, "network", "GPU", "VM", "over a minute"}
+    assert stale_lines() == []
+
+
+def listed() -> list[object]:
+    """Commands that no light test runs."""
+    some = [one for one in commands() if why_parsed_only(one) or needs_torch(one)]
+    return [pytest.param(one, id=f"{one.page}-{place}") for place, one in enumerate(some)]
+
+
+@pytest.mark.parametrize("command", listed())
+def test_a_command_that_is_not_run_here_is_parsed(
+    command: Command, reader: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = command.words[2:]
+    if command.verb == "servetwin reproduce":
+        monkeypatch.setattr("experiments.commands.reproduce._make", lambda *_: None)
+        assert cli.run(command.words[1:]) == 0
+    elif command.verb == "servetwin traces":
+        assert words[0] == "fetch" and words[1] in SOURCES
+    elif command.verb == "realexec fetch-model":
+        assert words[0] == "smollm2"
+    else:
+        write_policies(words)
+        assert load_config(_without_files(words, reader), "realexec").kind == "realexec"
+
+
+def _without_files(words: tuple[str, ...], folder: Path) -> list[str]:
+    """Without what an earlier command of the page made; the reader's own trace has one request."""
+    (folder / "long.csv").write_text("arrival_s,prompt_tokens,output_tokens\n0,4000,4\n", encoding="utf-8")
+    made = ("engine.profile=out", "cluster.links=measured", "repeat=", "config=out")
+    return [word for word in words if not word.startswith(made)]
 
 
 def test_every_verb_of_the_pages_is_a_command(capsys: pytest.CaptureFixture[str]) -> None:
-    verbs = {(words[0], words[1]) for _, words in commands()}
+    verbs = {one.words[:2] for one in commands()}
     assert ("servetwin", "simulate") in verbs
-    for kind, verb in verbs - {("servetwin", "replay")}:
-        assert (cli if kind == "servetwin" else realexec_cli).run([verb, "--help"]) == 0
+    for program, verb in verbs - {("servetwin", "replay")}:
+        assert (cli if program == "servetwin" else realexec_cli).run([verb, "--help"]) == 0
     capsys.readouterr()
+
+
+def test_modules_and_targets_of_the_pages_exist() -> None:
+    """``python -m NAME`` and ``make NAME``; ``--help`` of benchmarks is tested by itself."""
+    root = PAGES[0].parent
+    pages = (*PAGES, root / "CONTRIBUTING.md", *root.glob("*/README.md"))
+    text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
+    modules = set(re.findall(r"python -m ((?:benchmarks|tests|scripts|nativecore)[\w.]*\w)", text))
+    targets = set(re.findall(r"(?m)(?:^(?:    )?|`)make ([a-z][a-z-]*)", text))
+    makefile = (root / "Makefile").read_text(encoding="utf-8")
+    assert len(modules) > 10 and len(targets) > 10
+    assert [name for name in modules if find_spec(name) is None] == []
+    assert [name for name in targets if not re.search(rf"(?m)^{name}:", makefile)] == []

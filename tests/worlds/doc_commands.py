@@ -1,0 +1,143 @@
+"""Commands of README and docs: how they are found, which are parsed only, what capital words stand for."""
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+PAGES: Final = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+# A line of its own, or in a sentence when it names its out=.
+_LINE: Final = r"(?m)^(?:    |\t)?(?:\$ )?((?:servetwin|realexec) .*)$"
+_IN_A_SENTENCE: Final = r"`(servetwin new-policy [^`]+|(?:servetwin|realexec)\s[^`]*\sout=(?:out/|DIR)[^`]*)`"
+
+NETWORK, GPU, VM, LONG = "network", "GPU", "VM", "over a minute"
+INSTALL: Final = "an install beside the environment: make test-ray, make test-nixl"
+# (page, how the command begins, why it is not run). A test asks of every line whether it is still needed.
+PARSED_ONLY: Final = (
+    ("TRACES.md", "servetwin traces fetch", NETWORK),
+    ("REALEXEC.md", "realexec fetch-model", NETWORK),
+    ("REALEXEC.md", "realexec run model=smollm2_135m", NETWORK),
+    ("REAL_RUNS.md", "realexec run system=blitzscale system.instances.split=false cluster=local "
+     "workers=3", NETWORK),
+    ("REAL_RUNS.md", "realexec run system=vllm system/migration=least_loaded system/dispatch=round_robin "
+     "migration.period_ms=200", NETWORK),
+    ("REAL_RUNS.md", "realexec run system=vllm system/migration=least_loaded system/dispatch=round_robin "
+     "cluster=local workers=2 model=tiny_llama trace=file", LONG),
+    ("GPU.md", "realexec run device=cuda", GPU),
+    ("RDMA.md", "realexec run transport=verbs", VM),
+    ("MANY_HOSTS.md", "realexec run launcher=ray", INSTALL),
+    ("REALEXEC.md", "realexec run transport=nixl", INSTALL),
+    ("REPRODUCTION.md", "servetwin reproduce blitzscale fig21 fig8", LONG),
+    ("REPRODUCTION.md", "servetwin reproduce blitzscale all", LONG),
+    ("LLUMNIX.md", "servetwin reproduce llumnix fig10", LONG),
+    ("LLUMNIX.md", "servetwin reproduce llumnix fig11", LONG),
+    ("BEYOND_LLUMNIX.md", "servetwin reproduce llumnix notice", LONG),
+    ("QUART.md", "servetwin reproduce quart", LONG),
+)  # fmt: skip
+
+# What a word of a page stands for that is the reader's own to choose, or comes from another page.
+_LAYERS: Final = "$SERVETWIN_PROFILES/llmservingsim/RTX4090/meta-llama/Llama-3.1-8B"
+_MOE: Final = "$SERVETWIN_PROFILES/llmservingsim/RTXPRO6000/Qwen/Qwen3-30B-A3B-Instruct-2507"
+_SPLITWISE: Final = "splitwise_llama2-70b_tp2_tp8.csv"
+STANDS_FOR: Final[Mapping[str, Mapping[str, str]]] = {
+    "README.md": {"FOLDER": _LAYERS, "FILE": "measured.csv"},
+    "COMPARE.md": {"DIR": "out/sim", "MEASURED": "measured.csv", "SWEEP": "out/swept", "U": "0.5"},
+    "METRICS.md": {"out/first": "out/light", "U": "0.5"},
+    "MOE.md": {"$Q": _MOE, "$P": "$SERVETWIN_PROFILES"},
+    "PLAN.md": {"H100_SXM_TABLES": "$SERVETWIN_PROFILES/aiconfigurator/h100_sxm", "0.24.0": "0.19.0"},
+    "PROFILES.md": {"FOLDER": "out/mine", _SPLITWISE: f"$SERVETWIN_PROFILES/{_SPLITWISE}"},
+    "STEP_TIMES.md": {"$P": "$SERVETWIN_PROFILES", "FOLDER": _LAYERS, "GPU": "rtx4090",
+                      "MODEL": "llama3_1_8b"},
+    "SWEEP.md": {"DIR": "out/first"},
+    "SYSTEMS.md": {"SYSTEM": "allcache"},
+}  # fmt: skip
+# What the reader of a page has at hand before its first command.
+_SMALL: Final = "trace=azure_conv_like trace.requests=12 trace.rate_per_s=20 cluster=a100_x2"
+_IMPORTED: Final = f"servetwin profile import format=splitwise path=$SERVETWIN_PROFILES/{_SPLITWISE} gpu=h100"
+BEFORE: Final[Mapping[str, tuple[str, ...]]] = {
+    "COMPARE.md": (
+        f"servetwin simulate {_SMALL} out=out/sim",
+        f"servetwin sweep {_SMALL} seed=0,1 out=out/swept",
+    ),
+    "CONFIGURATION.md": ("servetwin traces sample azure_conv_like requests=20 out=conv.parquet",),
+    "PROFILES.md": (f"{_IMPORTED} model=llama2_70b tp=8 out=out/mine",),
+}  # fmt: skip
+# A command that is to be refused, and one whose answer is yes or no.
+STATUS: Final = (
+    ("FAULTS.md", "servetwin simulate system=blitzscale cluster=blitz_b driver.carries_out=", (2,)),
+    ("CALIBRATE.md", "servetwin compare", (0, 1)),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One command of a page, as it stands there; the first word is servetwin or realexec."""
+
+    page: str
+    words: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """As it stands there, without quotes."""
+        return " ".join(self.words)
+
+    @property
+    def verb(self) -> str:
+        """The first two words."""
+        return " ".join(self.words[:2])
+
+    @property
+    def out(self) -> str:
+        """The value of ``out=``; empty without one."""
+        return next((word.partition("=")[2] for word in self.words if word.startswith("out=")), "")
+
+
+def commands() -> list[Command]:
+    """Those of every page, in order, remarks left out. A line with ``...`` is a form to fill in."""
+    return [command for page in PAGES for command in of_page(page)]
+
+
+def of_page(page: Path) -> Iterator[Command]:
+    text = page.read_text(encoding="utf-8").replace("\\\n", " ")
+    for match in re.finditer(f"{_LINE}|{_IN_A_SENTENCE}", text):
+        line = " ".join(match[2].split()) if match[2] else match[1]
+        bare = re.split(r"\s{2,}(?=[#a-zA-Z0-9])(?![\w./\[]+=)", line.partition(" # ")[0])[0]
+        if "..." not in bare and "|" not in bare:
+            yield Command(page.name, tuple(shlex.split(bare)))
+
+
+def why_parsed_only(command: Command) -> str | None:
+    """The reason of the list; None for a command that is run."""
+    return next((why for page, begin, why in PARSED_ONLY if _begins(command, page, begin)), None)
+
+
+def stale_lines() -> list[tuple[str, str]]:
+    """Page and beginning, of every list here, which no command of the page has any more."""
+    every = commands()
+    lines = [(page, begin) for page, begin, _ in (*PARSED_ONLY, *STATUS)]
+    words = [(page, name) for page, stands in STANDS_FOR.items() for name in stands]
+    return [line for line in lines if not any(_begins(one, *line) for one in every)] + [
+        (page, name) for page, name in words if not any(name in one.text for one in every if one.page == page)
+    ]
+
+
+def statuses_of(command: Command) -> tuple[int, ...]:
+    """Exit statuses that the page tells: 0, where it says no other."""
+    return next((told for page, begin, told in STATUS if _begins(command, page, begin)), (0,))
+
+
+def own_classes() -> dict[str, str]:
+    """The Python blocks of all pages by the classes that they define."""
+    blocks = [
+        block
+        for page in PAGES
+        for block in re.findall(r"(?s)```python\n(.*?)```", page.read_text(encoding="utf-8"))
+    ]
+    return {name: block for block in blocks for name in re.findall(r"(?m)^class (\w+)", block)}
+
+
+def _begins(command: Command, page: str, begin: str) -> bool:
+    return command.page == page and command.text.startswith(begin)
