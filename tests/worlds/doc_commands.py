@@ -44,7 +44,8 @@ _MOE: Final = "$SERVETWIN_PROFILES/llmservingsim/RTXPRO6000/Qwen/Qwen3-30B-A3B-I
 _SPLITWISE: Final = "splitwise_llama2-70b_tp2_tp8.csv"
 STANDS_FOR: Final[Mapping[str, Mapping[str, str]]] = {
     "README.md": {"FOLDER": _LAYERS, "FILE": "measured.csv"},
-    "COMPARE.md": {"DIR": "out/sim", "MEASURED": "measured.csv", "SWEEP": "out/swept", "U": "0.5"},
+    "COMPARE.md": {"DIR": "out/sim", "MEASURED": "measured.csv", "SWEEP": "out/swept", "U": "0.5",
+                   "out/real-1": "out/three-1", "out/real-2": "out/three-2", "out/real-3": "out/three-3"},
     "METRICS.md": {"out/first": "out/light", "U": "0.5"},
     "MOE.md": {"$Q": _MOE, "$P": "$SERVETWIN_PROFILES"},
     "PLAN.md": {"H100_SXM_TABLES": "$SERVETWIN_PROFILES/aiconfigurator/h100_sxm", "0.24.0": "0.19.0"},
@@ -61,6 +62,7 @@ BEFORE: Final[Mapping[str, tuple[str, ...]]] = {
     "COMPARE.md": (
         f"servetwin simulate {_SMALL} out=out/sim",
         f"servetwin sweep {_SMALL} seed=0,1 out=out/swept",
+        "realexec run trace.limit=30 trace.tokens_scale=0.1 journal=true repeat=3 out=out/three",
     ),
     "CONFIGURATION.md": ("servetwin traces sample azure_conv_like requests=20 out=conv.parquet",),
     "PROFILES.md": (f"{_IMPORTED} model=llama2_70b tp=8 out=out/mine",),
@@ -69,6 +71,7 @@ BEFORE: Final[Mapping[str, tuple[str, ...]]] = {
 STATUS: Final = (
     ("FAULTS.md", "servetwin simulate system=blitzscale cluster=blitz_b driver.carries_out=", (2,)),
     ("CALIBRATE.md", "servetwin compare", (0, 1)),
+    ("COMPARE.md", "servetwin compare out/twin out/real-1", (0, 1)),
 )
 
 

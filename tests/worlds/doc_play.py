@@ -14,35 +14,38 @@ from experiments import cli, realexec_cli
 from experiments.sweep.axes import axes_of
 from tests.worlds.doc_commands import STANDS_FOR, Command, own_classes, statuses_of, why_parsed_only
 
-REQUESTS: Final = 20
+# Requests of a run: of a page with real workers so few that simulations and real runs have the same.
+REQUESTS, REAL_REQUESTS = 20, 6
 # Added to the words of a command, in place of what they say of the same keys.
 SMALL: Final = {
-    "servetwin simulate": (f"trace.limit={REQUESTS}", "uncertainty=off", "overwrite=true"),
-    "servetwin sweep": (f"trace.limit={REQUESTS}", "processes=1", "search.trials=3"),
-    "servetwin plan": (f"trace.limit={REQUESTS}", "processes=1"),
+    "servetwin simulate": ("trace.limit=N", "uncertainty=off", "overwrite=true"),
+    "servetwin sweep": ("trace.limit=N", "processes=1", "search.trials=3"),
+    "servetwin plan": ("trace.limit=N", "processes=1"),
     "servetwin reproduce": ("seeds=1", "sweeps=false", "processes=1"),
-    "realexec run": ("trace.limit=6", "overwrite=true"),
-    "realexec observe": ("trace.limit=6", "overwrite=true"),
+    "realexec run": ("trace.limit=N", "overwrite=true"),
+    "realexec observe": ("trace.limit=N", "overwrite=true"),
     "realexec calibrate": ("quick=true",),
 }
 _SEARCH: Final = "search.trials"
 _MISSING: Final = re.compile(r"was not found in|SERVETWIN_PROFILES")
 
 
-def small(command: Command) -> list[str]:
+def small(command: Command, requests: int) -> list[str]:
     """The words that are played: of a page's capital words what they stand for, few requests, points, seeds.
 
     Of an axis of a sweep the first and the last value; a story of a request that few requests do not have is
-    one of request 7; resampled requests come in blocks of two.
+    one of request 3; resampled requests come in blocks of two.
     """
     stands = STANDS_FOR.get(command.page, {})
-    words = [_shrunk(command, os.path.expandvars(_standing(word, stands))) for word in command.words]
-    added = SMALL.get(command.verb, ())
-    added = tuple(word for word in added if word.partition("=")[0] != _SEARCH or "search." in command.text)
+    words = [
+        _shrunk(command, os.path.expandvars(_standing(word, stands)), requests) for word in command.words
+    ]
+    added = [word.replace("=N", f"={requests}") for word in SMALL.get(command.verb, ())]
+    added = [word for word in added if word.partition("=")[0] != _SEARCH or "search." in command.text]
     if words[2:] in (["list"], ["--help"]) or words[3:] == ["list"]:
         return words
     keys = {word.partition("=")[0] for word in added}
-    return [word for word in words if word.partition("=")[0] not in keys] + list(added)
+    return [word for word in words if word.partition("=")[0] not in keys] + added
 
 
 def _standing(word: str, stands: Mapping[str, str]) -> str:
@@ -51,13 +54,13 @@ def _standing(word: str, stands: Mapping[str, str]) -> str:
     return word
 
 
-def _shrunk(command: Command, word: str) -> str:
+def _shrunk(command: Command, word: str, requests: int) -> str:
     key, _, text = word.partition("=")
     if command.verb == "servetwin sweep" and key != "metrics":
         _, axes, _ = axes_of([word])
         return f"{key}={','.join(dict.fromkeys((axes[0].texts[0], axes[0].texts[-1])))}" if axes else word
-    if command.verb == "servetwin story" and key == "request" and int(text) >= REQUESTS:
-        return "request=7"
+    if command.verb == "servetwin story" and key == "request" and int(text) >= requests:
+        return "request=3"
     return "trace.block_requests=2" if key == "trace.block_requests" else word
 
 
@@ -81,7 +84,7 @@ def play(page: Sequence[Command], real: bool, servers: Sequence[str]) -> Played:
     """
     played, unmade = Played(), set[str]()
     for command in page:
-        words = [_at(word, servers) for word in small(command)]
+        words = [_at(word, servers) for word in small(command, REAL_REQUESTS if real else REQUESTS)]
         why = why_parsed_only(command) or _why_not_here(command, words, unmade, real)
         if why is None:
             why = _played(command, words, played)
