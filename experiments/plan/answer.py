@@ -96,17 +96,26 @@ def searched(
 
 
 def refuse_moving_rate(asked: PlanWords) -> None:
-    """A rate that follows the cluster would ask another question of every size."""
+    """A rate that follows the cluster would ask another question of every size.
+
+    Raises TraceError where no layout has its trace: that is the trace's and not the layouts'.
+    """
+    unread: list[TraceError] = []
     for layout in asked.layouts:
         try:
             trace = prepared_for((*asked.words, *layout.words_of(layout.step))).config.trace
-        except (UserError, HardwareError, TraceError):
+        except TraceError as error:
+            unread.append(error)
+            continue
+        except (UserError, HardwareError):
             continue
         if trace.utilization is not None or trace.prefill_share is not None:
             raise UserError(
                 f"trace={trace.name} follows the cluster: write its rate, such as trace.rate_per_s=10"
             )
         return
+    if unread:
+        raise unread[0]
 
 
 def _least(asked: PlanWords, submit: Submit, on_done: Callable[[int, int], None] | None) -> Plan:

@@ -133,6 +133,17 @@ def test_wrong_words_are_refused(
     assert said in capsys.readouterr().err
 
 
+def test_a_trace_that_is_not_here_is_told_as_the_traces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("SERVETWIN_TRACES", raising=False)
+    monkeypatch.delenv("SERVETWIN_PROFILES", raising=False)
+    monkeypatch.chdir(tmp_path)
+    assert cli.run(["plan", "trace=azure_conv", "gpu=a100", "slo.ttft_p99_ms=500"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("servetwin: Azure") and "servetwin traces fetch azure_conv" in said
+
+
 def test_prices_have_a_source_and_a_date(tmp_path: Path) -> None:
     file = tmp_path / "prices.yaml"
     file.write_text("h100: {per_gpu_hour: 2.5, source: my contract, date: 2026-11-01}\n")
