@@ -1,5 +1,6 @@
 """A Ray cluster of several nodes on this machine, each with room for one worker."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,7 +15,8 @@ QUICK = {
 
 @contextmanager
 def cluster_of(nodes: int) -> Iterator[Any]:
-    """Skips the test where ray is not installed."""
+    """Skips the test where ray is not installed. A busy machine takes long to start a node."""
+    os.environ.setdefault("RAY_raylet_start_wait_time_s", "300")
     pytest.importorskip("ray")
     from ray.cluster_utils import Cluster
 
