@@ -36,6 +36,11 @@ LLUMNIX_WIDE = {
     ]
     for instances in (16, 256, 1024)
 }
+# The same without migrations: what dispatch costs.
+INFAAS_WIDE = {
+    instances: [*(word for word in words if not word.startswith("system")), "system=infaas_pp"]
+    for instances, words in LLUMNIX_WIDE.items()
+}
 # Prompts that share prefixes, without looking for them and with it: as recorded, drawn, and long ones.
 SHARED = {
     "workload": ["trace=file", "trace.repeat=34", "trace.limit=10000", "cluster=a100_x8"],
@@ -96,6 +101,7 @@ SCENARIOS = {
     "llumnix_base": Scenario(
         [*LLUMNIX, "system=llumnix_base", "system.migration.migrate_out_threshold=10"], (120, 80)
     ),
+    **{f"infaas_pp_{instances}": Scenario(words) for instances, words in INFAAS_WIDE.items()},
     **{f"llumnix_{instances}": Scenario(words) for instances, words in LLUMNIX_WIDE.items()},
     **{
         f"prefix_{word}_{name}": Scenario([*words, f"engine.prefix_caching={word == 'on'}".lower()])
