@@ -22,6 +22,7 @@ from serving.kv.pieces import Pieces
 from serving.kv.transfer_ids import TransferIds
 from serving.parameters.loads import replicas_of
 from serving.protocols.batch import Batcher
+from serving.protocols.load_report import ReportsAt
 from serving.protocols.migration import Migrator
 from serving.services.colocated import Colocated, Queue
 from serving.services.decode_migrating import DecodeMigrating
@@ -77,7 +78,7 @@ class ServiceOptions:
     ``migration``: of the models named there; None: requests stay where they decode. ``pipelines``: of the
     models named there, which are in stages.
     ``reports_period_ns``: between two load reports of an instance; 0: nobody reads any.
-    ``reports_at_step_ends``: see ``LoadReports``.
+    ``reports_at``: see ``LoadReports``.
     ``by_priority``: of queues that instances share. ``stock``: engines run by themselves, and only what is
     in it is decided here; None: their passes are chosen here.
     """
@@ -87,7 +88,7 @@ class ServiceOptions:
     queue: Queue | None = None
     migration: MigrationParts | None = None
     reports_period_ns: int = 0
-    reports_at_step_ends: bool = False
+    reports_at: ReportsAt = "changes"
     pipelines: PipelineParts | None = None
     by_priority: bool = False
     stock: StockParts | None = None
@@ -234,8 +235,7 @@ def _load_reports(books: _Books, replicas: Sequence[int], options: ServiceOption
     """None: nobody reads them."""
     if not options.reports_period_ns:
         return None
-    period_ns, at_step_ends = options.reports_period_ns, options.reports_at_step_ends
-    return LoadReports(books.engines, replicas, period_ns, books.present, at_step_ends)
+    return LoadReports(books.engines, replicas, options.reports_period_ns, books.present, options.reports_at)
 
 
 def _rounds(services: Mapping[str, Service], options: ServiceOptions, present: Present) -> Rounds | None:

@@ -16,7 +16,7 @@ from experiments.build.hardware import Hardware
 from experiments.build.hosted import HostedModel, codes_of, hosted_models, seats_of
 from experiments.build.language_stages import language_replicas
 from experiments.build.lengths import caps_of, max_model_len
-from experiments.build.load_reports import reports_at_step_ends, reports_period_ns
+from experiments.build.load_reports import reports_at, reports_period_ns
 from experiments.build.migration import migration_of, reserve_blocks
 from experiments.build.pipeline_plans import stage_rows
 from experiments.build.shared_prefixes import shares_prefixes
@@ -147,7 +147,7 @@ def controller_of(
             queue,
             None if config.world == HTTP else migration,
             reports_ns,
-            reports_at_step_ends(config, dispatcher),
+            reports_at(config, dispatcher),
             pipelines_of(config, estimates, hardware),
             order == "priority",
             stock_of(config, migration),

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from experiments.config.config import RunConfig
+from serving.protocols.load_report import ReportsAt
 from serving.vocabulary.errors import UserError
 
 NS_PER_MS: Final = 1_000_000
@@ -30,17 +31,17 @@ def reports_period_ns(config: RunConfig, dispatcher: Any, migrator: Any | None, 
     return round(age_ms * NS_PER_MS)
 
 
-def reports_at_step_ends(config: RunConfig, dispatcher: Any) -> bool:
-    """Whether instances tell at the end of a step how they stood before it; else changes count at once."""
-    reports_at = getattr(dispatcher, "reports_at", "changes")
-    if reports_at is None:
-        return not config.engine.asynchronous
-    if reports_at == "step_ends" and config.engine.asynchronous:
+def reports_at(config: RunConfig, dispatcher: Any) -> ReportsAt:
+    """When instances tell how they stand; who says nothing of it is told of changes at once."""
+    told: ReportsAt | None = getattr(dispatcher, "reports_at", "changes")
+    if told is None:
+        return "changes" if config.engine.asynchronous else "step_ends"
+    if told == "step_ends" and config.engine.asynchronous:
         raise UserError(
             "system.dispatch.params.reports_at=step_ends is of engines that choose a step after the last one "
             f"has ended, and engine={config.engine.name} does not: write system.dispatch.reports_at=changes"
         )
-    return bool(reports_at == "step_ends")
+    return told
 
 
 def _check(config: RunConfig, readers: Sequence[str]) -> None:

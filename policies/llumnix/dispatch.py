@@ -8,7 +8,7 @@ from policies.llumnix.freest_first import FreestFirst
 from serving.engine.fleet import FleetView
 from serving.vocabulary.request import Request
 
-REPORTS_AT: Final = ("step_ends", "changes")
+REPORTS_AT: Final = ("step_ends", "changes", "ticks")
 
 
 class Freeness:
@@ -17,9 +17,9 @@ class Freeness:
     ``rule``: ``shipped`` or ``paper`` (``policies.llumnix.freeness``). Reports are ``reports_age_ms`` old at
     most. ``reports_at``: ``step_ends``, an instance tells at the end of a step how it stood when that began,
     so that all who come in between go to the same one (the artefact); ``changes``, arrivals and changes of a
-    batch count at once; None: the former, but ``changes`` where an engine chooses a step while the one before
-    it runs. Between these an instance only gets fuller, so a heap by what was last read of each
-    is looked at again from its top alone.
+    batch count at once; ``ticks``, it tells every ``reports_age_ms`` alone how it stands then; None: the
+    first, but ``changes`` where an engine chooses a step while the one before it runs. Between these an
+    instance only gets fuller, so a heap by what was last read of each is looked at again from its top alone.
 
     ``high_priority_target_tokens``: what an instance with high-priority requests is to hold at most; None:
     all requests are alike.

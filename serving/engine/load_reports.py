@@ -9,6 +9,7 @@ is about to change an engine's memory or its step counter has the report of the 
 
 ``at_step_ends``: as Llumnix's artefact has it, an instance tells at the end of a step how it stood when that
 began. So what came to it since is not known, however many come, until the step that takes them in has ended.
+``at_ticks``: it tells at ticks alone how it stands then, so nothing of a period is known before its end.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -18,7 +19,7 @@ from serving.engine.calm import Calm
 from serving.engine.engine import Engine
 from serving.engine.instance_load import InstanceLoad, free_blocks_after, report_of, told_report
 from serving.engine.progress import AT_WORK, EngineState
-from serving.protocols.load_report import LoadReport
+from serving.protocols.load_report import LoadReport, ReportsAt
 from serving.protocols.migration import NEVER_NS
 from serving.vocabulary.events import Arrived, Loaded, LoadStopped, Opened, Sent
 from serving.vocabulary.present import Present
@@ -32,7 +33,7 @@ class LoadReports:
 
     __slots__ = (
         "_calm", "_changed", "_due_ns", "_known", "_present", "_rising", "_steps", "_swept_ns",
-        "_tick_ns", "_unread", "at_step_ends", "period_ns",
+        "_tick_ns", "_unread", "at_changes", "at_step_ends", "at_ticks", "period_ns",
     )  # fmt: skip
 
     def __init__(
@@ -41,9 +42,9 @@ class LoadReports:
         replicas: Iterable[int],
         period_ns: int,
         present: Present,
-        at_step_ends: bool = False,
+        at: ReportsAt = "changes",
     ) -> None:
-        self.at_step_ends = at_step_ends
+        self.at_changes, self.at_step_ends, self.at_ticks = at == "changes", at == "step_ends", at == "ticks"
         self.period_ns, self._present, self._steps = period_ns, present, present.step_counts
         self._steps.read = True
         self._tick_ns, self._due_ns = 0, period_ns  # of the last tick, and of the next
@@ -70,7 +71,7 @@ class LoadReports:
         self._known[engine.id] = known
         self._renew(known, free_blocks_after(engine, 0))
         self._changed[engine.id] = None
-        if self.at_step_ends:
+        if not self.at_changes:
             report_of(known)
         if self._calm is not None:
             self._calm.moved(known, self._tick())
@@ -113,7 +114,7 @@ class LoadReports:
         rising, known_of = self._rising, self._known
         for replica in [one for one, before_ns in rising.items() if before_ns < tick_ns]:
             known = known_of[replica]
-            if known.coming is not None and known.tick_ns < tick_ns:
+            if known.tick_ns < tick_ns and (self.at_ticks or known.coming is not None):
                 self._settle(known)
             if known.coming is None:
                 self._changed[replica] = None
@@ -156,6 +157,9 @@ class LoadReports:
         Returns whether its run is to end at the next boundary: what waits since is told at the end of a step.
         """
         known = self._known[replica]
+        if self.at_ticks:
+            self._rising[replica] = self._tick()
+            return False
         engine = known.engine
         begun = len(engine.running) - len(engine.ended) != known.running
         if self.at_step_ends:
@@ -185,7 +189,9 @@ class LoadReports:
             or engine.preemptions != known.preemptions
             or known.high != known.high_now
         ):
-            if self.at_step_ends:
+            if self.at_ticks:
+                self._rising[replica] = self._tick()
+            elif self.at_step_ends:
                 self._comes(known, since)
             else:
                 self._renew(known, free_blocks_after(engine, 0))
@@ -232,8 +238,14 @@ class LoadReports:
             if known.steps + steps <= known.since:
                 return
             self._tell(known)
-        known.free_blocks = free = free_blocks_after(engine, steps)
-        if not self.at_step_ends and known.report is not None and free != known.report.free_blocks:
+        free = free_blocks_after(engine, steps)
+        if self.at_ticks and engine.id in self._rising:
+            self._renew(known, free)
+            report_of(known)
+            self._changed[engine.id] = None
+            return
+        known.free_blocks = free
+        if self.at_changes and known.report and free != known.report.free_blocks:
             known.report = None
 
     def _comes(self, known: InstanceLoad, since: int) -> None:

@@ -1,6 +1,9 @@
 """What schedulers know of an instance: its last load report (``serving.engine.load_reports``)."""
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
+
+ReportsAt = Literal["changes", "step_ends", "ticks"]
+"""When an instance tells how it stands: see ``serving.engine.load_reports``."""
 
 
 class LoadReport(NamedTuple):

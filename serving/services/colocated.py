@@ -145,11 +145,11 @@ class Colocated:
         self._assign(request, replica, reason, actions)
 
     def _assign(self, request: Request, replica: int, reason: str, actions: list[Action]) -> None:
-        self.fleet.assigned(replica, request)
-        actions.append(Assign(request.id, replica, reason))
         engine, reports = self._engines[replica], self.fleet.reports
         if reports is not None:
             reports.settle(replica)
+        self.fleet.assigned(replica, request)
+        actions.append(Assign(request.id, replica, reason))
         engine.enqueue(request, actions)
         if reports is not None and reports.arrived(replica):
             engine.cut_run(actions)
@@ -217,7 +217,7 @@ class Colocated:
         if layer_pass is not None and layer_pass.begun:
             self._ran_layers(engine, event, actions)
             return
-        if reports is not None and (reports.at_step_ends or not finished):
+        if reports is not None and not (finished and reports.at_changes):
             reports.settle(engine.id)  # else a new one replaces it
         engine.ran(event, actions)
         if finished:

@@ -61,3 +61,22 @@ def test_without_bandwidth_nothing_is_committed_and_nothing_stays_reserved(
     assert found["started"] > 5 and found["committed"] == 0
     assert sum(found["aborted"].values()) == found["started"] and found["moved_bytes"] == 0
     assert_nothing_is_kept(controller)
+
+
+AGES_MS = (1, 100, 1_000, 10_000)
+SEEDS = (0, 1, 2)
+
+
+def mean_ttft_ms(age_ms: int, seed: int) -> float:
+    """Of short requests on four instances, given to the freest by reports that old."""
+    told = f"system.dispatch.reports_age_ms={age_ms}", "system.dispatch.reports_at=ticks"
+    trace = "trace=llumnix_ss", "trace.rate_per_s=6.5", "trace.requests=400"
+    words = [*WORDS, *told, *trace, "system=infaas_pp", "cluster=llumnix_4x1", f"seed={seed}"]
+    return float(execute(prepare(load_config(words, "simulate"))).summary["ttft_ms"]["mean"])
+
+
+def test_the_older_load_reports_are_the_longer_requests_wait() -> None:
+    """All who come between two reports go to the instance that was the freest."""
+    means = [sum(mean_ttft_ms(age_ms, seed) for seed in SEEDS) / len(SEEDS) for age_ms in AGES_MS]
+    assert means == sorted(means), dict(zip(AGES_MS, means))
+    assert means[-1] > 1.2 * means[0]

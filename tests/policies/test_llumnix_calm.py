@@ -103,7 +103,7 @@ def looks(instances: int, running: int) -> tuple[float, float]:
     requests = (*first, *[(400 + 9 * n, 2, 20, 40) for n in range(40)])
     rows = ToyRows(5 * NS, 0, 0, 6 * NS, NS // 5)
     case = Case("prefill_first", instances, 4, 100_000, 1, 64, 64, "round_robin", requests, rows)
-    setting = replace(Setting(case), at_step_ends=True)
+    setting = replace(Setting(case), reports_at="step_ends")
     dispatcher, migrator = CountedFreeness(), CountedLlumnix()
     counts = list[tuple[int, int]]()
     play(setting, migrator=migrator, dispatcher=Marked(dispatcher, len(first), counts))

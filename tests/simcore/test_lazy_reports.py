@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from policies.llumnix.dispatch import Freeness
 from policies.llumnix.migration import Llumnix
+from serving.protocols.load_report import ReportsAt
 from serving.record.journal import header_text
 from serving.record.replay import replay
 from tests.worlds.migrating import Played, Setting, controller_of, play
-from tests.worlds.migrating_cases import BUSY, ROWS, migrating
+from tests.worlds.migrating_cases import BUSY, KINDS_OF_REPORTS, ROWS, migrating, with_reports
 from tests.worlds.naive_engine import Case
 from tests.worlds.plain_llumnix import PlainFreeness, PlainLlumnix
 
@@ -41,22 +42,21 @@ def assert_as_by_looking_at_everything(setting: Setting, rule: str, threshold: f
     rule=st.sampled_from(("shipped", "paper")),
     threshold=st.sampled_from((-4.0, 0.0, 1.0, 3.0, 10.0)),
     rounds=st.integers(1, 4),
-    at_step_ends=st.booleans(),
+    reports_at=st.sampled_from(("changes", "step_ends", "ticks")),
 )
 @settings(max_examples=200)
 def test_what_is_left_out_changes_nothing(
-    setting: Setting, rule: str, threshold: float, rounds: int, at_step_ends: bool
+    setting: Setting, rule: str, threshold: float, rounds: int, reports_at: ReportsAt
 ) -> None:
-    setting = replace(setting, at_step_ends=at_step_ends and not setting.case.asynchronous)
-    assert_as_by_looking_at_everything(setting, rule, threshold, rounds)
+    assert_as_by_looking_at_everything(with_reports(setting, reports_at), rule, threshold, rounds)
 
 
 @pytest.mark.parametrize("rule", ["shipped", "paper"])
-@pytest.mark.parametrize(("asynchronous", "at_step_ends"), [(False, False), (True, False), (False, True)])
+@pytest.mark.parametrize(("asynchronous", "reports_at"), KINDS_OF_REPORTS)
 def test_what_is_left_out_changes_nothing_in_a_busy_world(
-    rule: str, asynchronous: bool, at_step_ends: bool
+    rule: str, asynchronous: bool, reports_at: ReportsAt
 ) -> None:
-    setting = Setting(replace(BUSY, asynchronous=asynchronous), at_step_ends=at_step_ends)
+    setting = Setting(replace(BUSY, asynchronous=asynchronous), reports_at=reports_at)
     for threshold in (1.0, 2.0, 6.0):
         assert_as_by_looking_at_everything(setting, rule, threshold, 1)
 

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policies.llumnix.migration import Llumnix
-from serving.protocols.load_report import LoadReport
+from serving.protocols.load_report import LoadReport, ReportsAt
 from serving.vocabulary.events import Woke
 from tests.worlds.migrating import Played, Setting, play
-from tests.worlds.migrating_cases import BUSY, ROWS, migrating
+from tests.worlds.migrating_cases import BUSY, KINDS_OF_REPORTS, ROWS, migrating, with_reports
 from tests.worlds.naive_engine import Case
 
 
@@ -80,22 +80,23 @@ def lasts(setting: Setting) -> bool:
     rule=st.sampled_from(("shipped", "paper")),
     threshold=st.sampled_from((-4.0, 0.0, 1.0, 3.0, 10.0)),
     rounds=st.integers(1, 4),
-    at_step_ends=st.booleans(),
+    reports_at=st.sampled_from(("changes", "step_ends", "ticks")),
 )
 @settings(max_examples=120)
 def test_both_modes_know_and_do_the_same(
-    setting: Setting, rule: str, threshold: float, rounds: int, at_step_ends: bool
+    setting: Setting, rule: str, threshold: float, rounds: int, reports_at: ReportsAt
 ) -> None:
     """Those of an asynchronous engine cannot come at step ends: it chooses a step while one runs."""
-    at_step_ends = at_step_ends and not setting.case.asynchronous
-    assert_same(replace(setting, at_step_ends=at_step_ends), rule, threshold, rounds)
+    assert_same(with_reports(setting, reports_at), rule, threshold, rounds)
 
 
 @pytest.mark.parametrize("rule", ["shipped", "paper"])
-@pytest.mark.parametrize(("asynchronous", "at_step_ends"), [(False, False), (True, False), (False, True)])
-def test_both_modes_are_the_same_in_a_busy_world(rule: str, asynchronous: bool, at_step_ends: bool) -> None:
+@pytest.mark.parametrize(("asynchronous", "reports_at"), KINDS_OF_REPORTS)
+def test_both_modes_are_the_same_in_a_busy_world(
+    rule: str, asynchronous: bool, reports_at: ReportsAt
+) -> None:
     case = replace(BUSY, asynchronous=asynchronous)
-    assert_same(Setting(case, at_step_ends=at_step_ends), rule, 2.0, 1)
+    assert_same(Setting(case, reports_at=reports_at), rule, 2.0, 1)
 
 
 def _crowded() -> Setting:

@@ -16,6 +16,7 @@ from serving.engine.progress import Order
 from serving.kv.migration_log import MigrationRecord
 from serving.kv.migration_rules import MigrationRules
 from serving.protocols.batch import Batcher
+from serving.protocols.load_report import ReportsAt
 from serving.protocols.migration import InstancesView, Migrator, Pair, SourceView
 from serving.services.migrating import Migrating
 from serving.services.victim_moves import VictimParts
@@ -68,7 +69,7 @@ class Setting:
     period_ns: int = 20
     chance: float = 0.7
     freeness: bool = False
-    at_step_ends: bool = False
+    reports_at: ReportsAt = "changes"
     victims_reserve: int = 0  # blocks; 0: who would be preempted is
     order: Order = "priority"  # of queues, where the case has priorities
     slowdown_ppm: int = 0
@@ -108,7 +109,7 @@ def controller_of(
         return StopsAtReserve(batcher_of(case), reserve) if reserve else batcher_of(case)
 
     options = ServiceOptions(
-        migration=parts, reports_period_ns=setting.period_ns, reports_at_step_ends=setting.at_step_ends
+        migration=parts, reports_period_ns=setting.period_ns, reports_at=setting.reports_at
     )
     order: Order = setting.order if case.priorities else "fcfs"
     engine_options = EngineOptions(coalesce, case.asynchronous, order=order)

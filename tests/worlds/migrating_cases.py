@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
+from serving.protocols.load_report import ReportsAt
 from tests.worlds.migrating import Setting
 from tests.worlds.naive_engine import Case
 from tests.worlds.strategies import cases
@@ -15,6 +16,15 @@ BUSY = Case(
     "prefill_first", 3, 4, 40, 1, 8, 32, "round_robin",
     tuple((n * 7, 5 + n % 9, 30 + (n * 37) % 90, 120) for n in range(14)), ROWS,
 )  # fmt: skip
+# (asynchronous, when instances tell how they stand): an engine that chooses a step early has no step ends.
+KINDS_OF_REPORTS = [
+    (False, "changes"), (True, "changes"), (False, "step_ends"), (False, "ticks"), (True, "ticks"),
+]  # fmt: skip
+
+
+def with_reports(setting: Setting, at: ReportsAt) -> Setting:
+    """Told so, or of changes where that cannot be."""
+    return replace(setting, reports_at="changes" if at == "step_ends" and setting.case.asynchronous else at)
 
 
 @st.composite
