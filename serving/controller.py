@@ -117,11 +117,15 @@ class Controller:
         for request in event.finished:
             del self.requests[request]
         self.finished += len(event.finished)
+        if self._scales:
+            self.elastic.ran(now_ns, event.replica, actions)
 
     def _dropped(self, now_ns: int, event: Dropped, actions: list[Action]) -> None:
         if self._streaming(event.replica).dropped(event, actions):
             del self.requests[event.request]
             self.failed += 1
+        if self._scales:
+            self.elastic.ran(now_ns, event.replica, actions)
 
     def _observed(self, now_ns: int, event: Observed, actions: list[Action]) -> None:
         self._streaming(event.replica).observed(event)

@@ -11,6 +11,8 @@ def check_servers(config: RunConfig) -> None:
         return
     system = config.system
     servers = len(servers_of(config.http))
+    keeps = system.elastic and system.instances.keep_parameters_ms > 0
+    full = system.instances.size == "full"
     split, moves = system.instances.split, system.migration.name != "none"
     gpus, each = config.cluster.gpus, config.model.tp * config.model.pp
     if gpus != servers * each:
@@ -19,18 +21,23 @@ def check_servers(config: RunConfig) -> None:
             f"workers={servers * each} or a cluster of so many"
         )
     for what, holds in (
-        (f"system/scaler={system.scaler.name}", system.elastic),
+        (f"system/scaler={system.scaler.name}", system.elastic and system.scaler.name != "load_monitor"),
+        (f"system/provision={system.provision.name}", system.elastic and system.provision.name != "host"),
+        ("system.instances.split=true with a scaler", system.elastic and split),
+        ("system.instances.keep_parameters_ms", keeps),
         (f"system/stages={system.stages.name}", system.in_stages),
-        (f"system.instances.size={system.instances.size}", system.instances.size != "full"),
+        (f"system.instances.size={system.instances.size}", not system.elastic and not full),
         (f"system/migration={system.migration.name} where instances prefill or decode", moves and split),
+        (f"system/migration={system.migration.name} with a scaler", moves and system.elastic),
         (f"system/live={system.live.name}", system.live.name != "none"),
         (f"cluster.start={config.cluster.start}", config.cluster.start != "warm"),
         (f"models={config.models.name}", config.models.name != "one"),
     ):
         if holds:
             raise UserError(
-                f"{what} asks for actions that servers behind HTTP do not carry out, which are there with "
-                "one model each and stay: write world=workers, or a system without, such as system=vllm"
+                f"{what} asks for actions that servers behind HTTP do not carry out, which have one "
+                "model each, stay, or sleep and wake where one does both (system=allcache "
+                "system.instances.split=false): write world=workers, or a system without, such as system=vllm"
             )
     if moves and config.migration.mode != "recompute":
         raise UserError(

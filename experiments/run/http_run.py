@@ -23,7 +23,7 @@ from experiments.run.telling import telling_of
 from experiments.run.write_results import write_config
 from hwmodels.catalogue import load_llm
 from realexec.http.capabilities import carries_out
-from realexec.http.driver import HttpReport, execute, probe_all, probe_hand_overs, resumes
+from realexec.http.driver import HttpReport, execute, probe_all, probe_hand_overs, probe_sleeps, resumes
 from realexec.http.handover import Roles
 from realexec.http.lines import Times
 from realexec.http.probe import Server
@@ -48,13 +48,16 @@ def http_run(
     roles = _roles(config, prepared.replicas)
     if roles is not None:
         servers = probe_hand_overs(servers, roles)
+    awake = [one.id for one in prepared.replicas] if config.system.elastic else None
+    if awake is not None:
+        probe_sleeps(servers)
     config_yaml = resolved_yaml(config)
     write_config(folder, config_yaml)
     metrics, total, one = RunMetrics(), len(prepared.workload), config.http
     with ExitStack() as stack:
         journal = None
         if config.journal:
-            able = carries_out(resumes(servers), roles is not None)
+            able = carries_out(resumes(servers), roles is not None, awake is not None)
             header = header_fields("real", config.seed, config_yaml, prepared.estimates, able)
             header |= {"start": prepared.start, "servers": [server.facts() for server in servers]}
             journal = stack.enter_context(JournalFile(folder / JOURNAL_NAME, header, at_once=True))
@@ -75,6 +78,7 @@ def http_run(
             Times(one.report_ms / 1e3, one.scrape_ms / 1e3, one.timeout_s, one.silence_s),
             bool(getattr(controller.elastic, "has_rounds", False)),
             roles,
+            awake,
         )
     real = {
         "policies": watch.section(),
@@ -82,6 +86,8 @@ def http_run(
         "moved": report.counts.moved,
         "resumed": report.counts.resumed,
         "handed_over": report.counts.handed_over,
+        "slept": report.counts.slept,
+        "woken": report.counts.woken,
         "short_answers": report.counts.short,
         "looks_at_metrics": report.counts.observed,
     }

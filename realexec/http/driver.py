@@ -18,6 +18,7 @@ from realexec.http.handover import Roles
 from realexec.http.lines import Counts, Times
 from realexec.http.pair_probe import probe_pairs
 from realexec.http.probe import Server, probe
+from realexec.http.sleeping import probe_sleep
 from realexec.http.world import HttpWorld
 from realexec.report import CpuTime, Moved, RunReport
 from realexec.tracking import Tracker
@@ -62,6 +63,11 @@ def probe_hand_overs(servers: Sequence[Server], roles: Roles) -> tuple[Server, .
     return asyncio.run(probe_pairs(servers, roles, PROBE_TIMEOUT_S))
 
 
+def probe_sleeps(servers: Sequence[Server]) -> None:
+    """Does every server sleep and wake? Raises UserError."""
+    asyncio.run(probe_sleep(servers, PROBE_TIMEOUT_S))
+
+
 def resumes(servers: Iterable[Server]) -> bool:
     """Whether a request can go on at another server with the tokens it has."""
     return all(one.token_ids and one.aborts for one in servers)
@@ -79,23 +85,27 @@ def execute(
     times: Times | None = None,
     opens: bool = False,
     roles: Roles | None = None,
+    awake: Sequence[int] | None = None,
 ) -> HttpReport:
     """Run ``requests``, (request, true output tokens) by arrival, on ``servers`` under ``controller``.
 
     Replica n is server n. ``opens``: the controller works in rounds, and is told that the world is up.
     ``roles``: of servers that prefill or decode; None: each does both.
+    ``awake``: the replicas that serve from the beginning, where servers sleep and wake; None: all stay.
     Raises UserError for what a user can correct, RuntimeError when the controller leaves requests unserved.
     """
     arrivals = Arrivals(requests, seed, vocab_size)
     masked = Masked(
         controller,
-        carries_out(resumes(servers), roles is not None),
+        carries_out(resumes(servers), roles is not None, awake is not None),
         "a server that gives no token ids back or does not abort",
         "write system/migration=none",
     )
     tracker = Tracker(recorder, len(servers))
     return asyncio.run(
-        _Run(masked, tracker, servers, times or Times(), journal, on_progress, roles).run(arrivals, opens)
+        _Run(masked, tracker, servers, times or Times(), journal, on_progress, roles).run(
+            arrivals, opens, awake
+        )
     )
 
 
@@ -121,8 +131,10 @@ class _Run:
     def _now_ns(self) -> int:
         return time.monotonic_ns() - self._start_ns
 
-    async def run(self, arrivals: Arrivals, opens: bool) -> HttpReport:
+    async def run(self, arrivals: Arrivals, opens: bool, awake: Sequence[int] | None) -> HttpReport:
         """Until the last request has ended."""
+        if awake is not None:
+            await self._world.beds.open(awake)
         self._start_ns = time.monotonic_ns()
         due = Due(arrivals, self._tracker, self._world)
         if opens:

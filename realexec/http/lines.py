@@ -26,6 +26,7 @@ class Line:
     server: Server
     streams: dict[int, "asyncio.Task[None]"] = field(default_factory=dict)
     lost: bool = False
+    asleep: bool = False
     heard_ns: int = 0
     since_ns: int = 0
     busy_ns: int = 0
@@ -36,7 +37,8 @@ class Line:
 class Counts:
     """What really happened. ``short``: answers that ended before they were as long as asked for.
 
-    ``handed_over``: requests whose KV went from one server to another.
+    ``handed_over``: requests whose KV went from one server to another; ``slept``,
+    ``woken``: servers that were told to, since the run began.
     """
 
     moved: int = 0
@@ -44,3 +46,5 @@ class Counts:
     short: int = 0
     observed: int = 0
     handed_over: int = 0
+    slept: int = 0
+    woken: int = 0

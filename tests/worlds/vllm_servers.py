@@ -14,6 +14,7 @@ from tests.worlds.free_ports import free_port
 
 PYTHON = "SERVETWIN_VLLM_PYTHON"
 MODEL = "tiny"
+NIXL = '{"kv_connector":"NixlConnector","kv_role":"kv_both","kv_buffer_device":"cpu"}'
 START_S = 600.0  # 31 s on idle cores; the machine may be busy
 
 
@@ -31,10 +32,15 @@ def write_model(folder: Path, keys: dict[str, object]) -> None:
     (folder / "config.json").write_text(json.dumps(more | keys))
 
 
+def has_nixl() -> bool:
+    """Whether its Python has NIXL, by which servers hand KV over."""
+    return not subprocess.run([os.environ[PYTHON], "-c", "import nixl"], capture_output=True).returncode
+
+
 class VllmServer:
     """One server, in a session of its own: its engine is a child process, which would outlive it."""
 
-    def __init__(self, model: Path, core: int, log: Path) -> None:
+    def __init__(self, model: Path, core: int, log: Path, nixl: bool = False) -> None:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.log = log
@@ -44,6 +50,7 @@ class VllmServer:
             "--dtype", "float32", "--max-model-len", "1024", "--max-num-seqs", "8", "--enforce-eager",
             "--no-enable-prefix-caching", "--seed", "0", "--host", "127.0.0.1", "--port", str(self.port),
         ]  # fmt: skip
+        words += ["--kv-transfer-config", NIXL] if nixl else []
         # One core for each: threads of two engines on the same cores wait for each other.
         told = {
             "VLLM_CPU_KVCACHE_SPACE": "1",
@@ -51,6 +58,9 @@ class VllmServer:
             "OMP_NUM_THREADS": "1",
             "VLLM_NO_USAGE_STATS": "1",
             "HF_HUB_OFFLINE": "1",
+            "VLLM_SERVER_DEV_MODE": "1",  # /sleep and /wake_up
+            "VLLM_NIXL_SIDE_CHANNEL_PORT": str(free_port()),
+            "UCX_TLS": "tcp,self,sm",
         }
         with log.open("wb") as file:
             self.process = subprocess.Popen(
@@ -72,8 +82,12 @@ class VllmServer:
 
     def running(self) -> float:
         """Requests in its batch, as it says."""
+        return self.metric("vllm:num_requests_running")
+
+    def metric(self, name: str) -> float:
+        """What it says, summed over its engines."""
         text = self._get("/metrics") or ""
-        found = [line for line in text.splitlines() if line.startswith("vllm:num_requests_running{")]
+        found = [line for line in text.splitlines() if line.startswith(f"{name}{{")]
         return sum(float(line.rpartition(" ")[2]) for line in found)
 
     def _get(self, path: str) -> str | None:
@@ -96,9 +110,9 @@ class VllmServer:
 def vllm_servers(folder: Path, keys: dict[str, object], count: int = 2) -> Iterator[Sequence[VllmServer]]:
     """So many, ready to serve."""
     write_model(folder / "model", keys)
-    cores = sorted(os.sched_getaffinity(0))
+    cores, nixl = sorted(os.sched_getaffinity(0)), has_nixl()
     found = [
-        VllmServer(folder / "model", cores[one % len(cores)], folder / f"server-{one}.log")
+        VllmServer(folder / "model", cores[one % len(cores)], folder / f"server-{one}.log", nixl)
         for one in range(count)
     ]
     try:

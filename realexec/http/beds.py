@@ -1,0 +1,91 @@
+"""Instances that come and go as servers that wake and sleep: AllocateGpus, Load, StopLoad and ReleaseGpus."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+
+from realexec.http.lines import Line
+from realexec.http.sleeping import put_to_sleep, wake
+from realexec.http.stream import Refused
+from serving.vocabulary.actions import AllocateGpus, Load, ReleaseGpus, StopLoad
+from serving.vocabulary.events import Event, Loaded, LoadStopped
+
+
+class Beds:
+    """``tell``: hands a fact on. ``slept`` and ``woken``: how often, since the run began."""
+
+    def __init__(self, lines: Sequence[Line], timeout_s: float, tell: Callable[[Event], None]) -> None:
+        self._lines, self._timeout_s, self._tell = lines, timeout_s, tell
+        self._locks = [asyncio.Lock() for _ in lines]  # a server is told one thing after the other
+        self._loads: dict[int, asyncio.Task[None]] = {}
+        self._others: set[asyncio.Task[None]] = set()
+        self.slept = self.woken = 0
+
+    async def open(self, awake: Iterable[int]) -> None:
+        """All but these sleep when the run begins. Raises OSError, or Refused."""
+        for number in sorted(set(range(len(self._lines))) - set(awake)):
+            await put_to_sleep(self._lines[number].server, self._timeout_s)
+            self._lines[number].asleep = True
+
+    def allocate(self, action: AllocateGpus) -> None:
+        """Replica n is server n: its GPUs are the n-th of as many each."""
+        if action.replica != action.gpus[0] // len(action.gpus):
+            raise RuntimeError(f"replica {action.replica} has GPUs {action.gpus}, which are another server's")
+
+    def load(self, action: Load) -> None:
+        """Its parameters come from the memory of its own host."""
+        self._loads[action.load] = asyncio.create_task(self._wake(action))
+
+    async def _wake(self, action: Load) -> None:
+        ((_, number),) = action.targets
+        line, cause = self._lines[number], ""
+        async with self._locks[number]:
+            if line.lost:
+                cause = "the server is lost"
+            else:
+                try:
+                    await wake(line.server, self._timeout_s)
+                except (OSError, Refused) as error:
+                    cause = str(error) or type(error).__name__
+        del self._loads[action.load]
+        assert action.layers is not None
+        first, last = action.layers
+        if cause:
+            self._tell(LoadStopped(action.load, 0, 0, cause, first))
+            return
+        line.asleep = False
+        self.woken += 1
+        self._tell(Loaded(action.load, 0, last - first, True, first))
+
+    def stop(self, action: StopLoad) -> None:
+        """It is not waited for any more."""
+        task = self._loads.pop(action.load, None)
+        if task is not None:
+            task.cancel()
+            self._tell(LoadStopped(action.load, 0, 0, action.reason))
+
+    def release(self, action: ReleaseGpus) -> None:
+        """It sleeps: nothing of ours is there any more."""
+        task = asyncio.create_task(self._sleep(action.replica))
+        self._others.add(task)
+        task.add_done_callback(self._others.discard)
+
+    async def _sleep(self, number: int) -> None:
+        line = self._lines[number]
+        async with self._locks[number]:
+            if line.lost:
+                return
+            line.asleep = True
+            with suppress(OSError, Refused):  # one that does not serves nobody meanwhile
+                await put_to_sleep(line.server, self._timeout_s)
+                self.slept += 1
+
+    async def close(self) -> None:
+        """All are awake again, as they were found."""
+        for task in self._loads.values():
+            task.cancel()
+        await asyncio.gather(*self._loads.values(), *self._others, return_exceptions=True)
+        for line in self._lines:
+            if line.asleep and not line.lost:
+                with suppress(OSError, Refused):
+                    await wake(line.server, self._timeout_s)

@@ -1,0 +1,108 @@
+"""Servers that sleep and wake: what each kind is told for it, and whether it really does.
+
+vLLM: /sleep and /wake_up, of a server in development mode with --enable-sleep-mode. SGLang, by its
+documentation: /release_memory_occupation and /resume_memory_occupation. Parameters stay in the memory of the
+server's host meanwhile, so waking is a load from there.
+"""
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Final
+
+from realexec.http.client import get_text
+from realexec.http.dialects import Wish
+from realexec.http.probe import Server
+from realexec.http.stream import Refused, tokens_of
+from serving.vocabulary.errors import UserError
+
+_SERVES_ON_S: Final = 1.0  # a token that comes in this time comes from a server that is awake
+_PROBE_TOKENS: Final = 2
+_SETTINGS: Final = "/server_info?config_format=json"
+
+
+@dataclass(frozen=True, slots=True)
+class Bed:
+    """The routes of one kind of server. ``started``: how a server is started that has them."""
+
+    sleep: str
+    wake: str
+    started: str
+
+
+BEDS: Final[Mapping[str, Bed]] = {
+    "vllm": Bed("/sleep?level=1", "/wake_up", "VLLM_SERVER_DEV_MODE=1 and --enable-sleep-mode"),
+    "sglang": Bed("/release_memory_occupation", "/resume_memory_occupation", "--enable-memory-saver"),
+}
+
+
+async def put_to_sleep(server: Server, timeout_s: float) -> None:
+    """It gives its GPU's memory back. Raises Refused, or OSError."""
+    await _told(server, BEDS[server.dialect.name].sleep, timeout_s)
+
+
+async def wake(server: Server, timeout_s: float) -> None:
+    """It serves again when this returns. Raises Refused, or OSError."""
+    await _told(server, BEDS[server.dialect.name].wake, timeout_s)
+
+
+async def _told(server: Server, path: str, timeout_s: float) -> None:
+    status, text = await get_text(server.address, path, timeout_s, {}, server.key)
+    if status != 200:
+        raise Refused(f"{path} answers {status} {' '.join(text.split())[:100]}".strip())
+
+
+async def probe_sleep(servers: Sequence[Server], timeout_s: float) -> None:
+    """Every server sleeps and wakes once. Raises UserError for one that does not."""
+    await asyncio.gather(*[_probe(one, timeout_s) for one in servers])
+
+
+async def _probe(server: Server, timeout_s: float) -> None:
+    if server.dialect.name not in BEDS:
+        raise UserError(
+            f"the server at {server.address} is of kind {server.dialect.name}, of which none sleeps: write a "
+            "system whose instances stay, such as system=vllm"
+        )
+    try:
+        why = await _frees_nothing(server, timeout_s)
+        if why is None:
+            await put_to_sleep(server, timeout_s)
+            why = "says that it sleeps and serves on" if await _serves(server, _SERVES_ON_S) else None
+            await wake(server, timeout_s)
+            if why is None and not await _serves(server, timeout_s):
+                why = "does not serve after it was woken"
+    except (OSError, Refused) as error:
+        why = f"does not sleep ({error or type(error).__name__})"
+    if why is not None:
+        raise UserError(
+            f"the server at {server.address} {why}: start it with {BEDS[server.dialect.name].started}, or "
+            "write a system whose instances stay, such as system=vllm"
+        )
+
+
+async def _frees_nothing(server: Server, timeout_s: float) -> str | None:
+    """vLLM's /sleep is there without the mode too, and then, or on a CPU, only stops to schedule."""
+    if server.dialect.name != "vllm":
+        return None
+    status, text = await get_text(server.address, _SETTINGS, timeout_s, None, server.key)
+    try:
+        found = (
+            json.loads(text)["vllm_config"]["model_config"]["enable_sleep_mode"] if status == 200 else None
+        )
+    except (KeyError, TypeError, ValueError):
+        return None
+    return "was started without its sleep mode" if found is False else None
+
+
+async def _serves(server: Server, within_s: float) -> bool:
+    """Whether a token comes in that time."""
+    wish = Wish(server.model, tuple(range(1, 9)), _PROBE_TOKENS, "servetwin-awake")
+    try:
+        async with asyncio.timeout(within_s):
+            chunks = tokens_of(server.address, server.dialect, wish, server.key)
+            async with aclosing(chunks):
+                return await anext(chunks, None) is not None
+    except (OSError, Refused):
+        return False
