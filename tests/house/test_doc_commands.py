@@ -38,7 +38,10 @@ def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def played(page: Path, real: bool) -> Played:
     at_hand = [Command(page.name, tuple(shlex.split(text))) for text in BEFORE.get(page.name, ())]
     with ExitStack() as stack:
-        servers = [stack.enter_context(FakeServer(Settings(step_s=0.002))).url for _ in range(2)]
+        servers = [
+            stack.enter_context(FakeServer(Settings(step_s=0.002, nixl=True, sleeps="yes"))).url
+            for _ in range(2)
+        ]
         return play([*at_hand, *of_page(page)], real, servers)
 
 

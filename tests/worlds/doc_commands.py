@@ -10,7 +10,7 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parents[2]
 PAGES: Final = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 # A line of its own, or in a sentence when it names its out=.
-_LINE: Final = r"(?m)^(?:    |\t)?(?:\$ )?((?:servetwin|realexec) .*)$"
+_LINE: Final = r"(?m)^(?:    |\t)?(?:\$ )?(?:[A-Z_]+=\S+ )?((?:servetwin|realexec) .*)$"
 _IN_A_SENTENCE: Final = r"`(servetwin new-policy [^`]+|(?:servetwin|realexec)\s[^`]*\sout=(?:out/|DIR)[^`]*)`"
 
 NETWORK, GPU, VM, LONG = "network", "GPU", "VM", "over a minute"
@@ -34,6 +34,7 @@ PARSED_ONLY: Final = (
     ("REPRODUCTION.md", "servetwin reproduce blitzscale all", LONG),
     ("LLUMNIX.md", "servetwin reproduce llumnix fig10", LONG),
     ("LLUMNIX.md", "servetwin reproduce llumnix fig11", LONG),
+    ("LLUMNIX.md", "servetwin reproduce llumnix all", LONG),
     ("BEYOND_LLUMNIX.md", "servetwin reproduce llumnix notice", LONG),
     ("QUART.md", "servetwin reproduce quart", LONG),
 )  # fmt: skip
