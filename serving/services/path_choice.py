@@ -59,15 +59,17 @@ class PathChoice:
     def new(self, request: Request) -> Path | None:
         """Of each stage the replica that the fewest batches pass, of several the one with most free blocks.
 
-        One that loads counts as those that serve, and comes after them. None: there are as many batches as
-        replicas, or the path has no room for the request.
+        One that loads comes after those that serve. None: there are as many batches as may be, or the path
+        has no room for the request.
         """
         stages, passing = self._stages.now, self._passing()
         users = [self._users(stage, passing) for stage in stages]
         loading = [self._loading(stage, passing) for stage in stages]
-        most = sum([len(one) for one in (*users, *loading)])
-        if not all(users) or len(self._batches) >= most:
+        more = sum([len(one) for one in users]) - len(self._batches)
+        if not all(users) or more + sum([len(one) for one in loading]) <= 0:
             return None
+        if more <= 0 and any(self.takes(batch, request) for batch in self._batches.values()):
+            return None  # a batch for one that loads only shares the passes of those that serve
         legs = list[tuple[int, Span]]()
         for stage, serving, coming in zip(stages, users, loading, strict=True):
             one = min(serving, key=lambda id: (serving[id], -self._engines[id].ledger.free_blocks, id))

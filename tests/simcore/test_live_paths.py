@@ -66,6 +66,13 @@ def test_a_request_that_waits_begins_on_the_layers_that_are_there() -> None:
     assert sorted(found.recorder.done) == [0, 1]
 
 
+def test_no_batch_begins_over_layers_that_load_while_another_one_takes_the_request() -> None:
+    """It would share the passes of the replica that serves; they take as long with one as with two."""
+    case = one_stage([(0, 4, 1000, 1000), (1500, 4, 1000, 1000)])
+    found = run(replace(case, max_num_seqs=2), scaling=scripted())
+    assert paths(found) == ["0", "0"] and not spans(found)
+
+
 def test_each_replica_has_the_blocks_of_a_request_whose_layers_it_runs() -> None:
     """The invariants, which are checked after every event, see blocks at both; at the end nobody has any."""
     found = run(one_stage([(0, 4, 300, 300), (1500, 4, 300, 300)]), scaling=scripted())
