@@ -37,7 +37,8 @@ class Lab:
     def start(self, guest: Guest) -> "subprocess.Popen[bytes]":
         """Its console goes to ``NAME.console``, what the script prints to ``share/NAME.out``."""
         (self.share / f"{guest.name}.sh").write_text(guest.script)
-        (self.share / f"{guest.name}.status").unlink(missing_ok=True)
+        for what in ("status", "out"):
+            (self.share / f"{guest.name}.{what}").unlink(missing_ok=True)
         boot = f"{_KERNEL} guest={guest.name} ip={guest.ip}/24"
         words = [
             QEMU, "-accel", "tcg,thread=multi", "-cpu", CPU, "-smp", "2", "-m", str(self.memory_mb),
@@ -53,11 +54,13 @@ class Lab:
         path = self.share / f"{guest.name}.status"
         return path.read_text().strip() if path.exists() else ""
 
-    def printed(self, guest: Guest) -> str:
-        """All that the script said, or where it did not come so far the end of the console."""
+    def said(self, guest: Guest) -> str:
+        """What the script has printed so far."""
         path = self.share / f"{guest.name}.out"
-        if path.exists():
-            return path.read_text(errors="replace")
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def console(self, guest: Guest) -> str:
+        """The end of it: what a machine says whose script was not reached."""
         return (self.folder / f"{guest.name}.console").read_text(errors="replace")[-2000:]
 
 
