@@ -20,7 +20,11 @@ from traces.fetching.sources import SOURCES
 WITH_COMMANDS = [page for page in PAGES if any(of_page(page))]
 
 
-WITH_WORKERS = [page for page in WITH_COMMANDS if any(needs_torch(one) for one in of_page(page))]
+WITH_WORKERS = [
+    page
+    for page in WITH_COMMANDS
+    if any(needs_torch(one) and not why_parsed_only(one) for one in of_page(page))
+]
 
 
 @pytest.fixture

@@ -75,6 +75,7 @@ class Played:
 
 REAL: Final = "real workers: make test-real runs them"
 NO_DATA: Final = "recorded traces or measured tables are not here"
+UNMADE: Final = "what it reads is of a command that is not run"
 
 
 def play(page: Sequence[Command], real: bool, servers: Sequence[str]) -> Played:
@@ -112,7 +113,7 @@ def _why_not_here(command: Command, words: Sequence[str], unmade: set[str], real
     if any(
         path == made or path.startswith((f"{made}/", f"{made}-")) for path in reads for made in unmade if made
     ):
-        return REAL if not real else NO_DATA
+        return UNMADE
     return None
 
 
