@@ -80,6 +80,8 @@ async def _probe(address: Address, model: str | None, key: str | None, timeout_s
     name, longest = await _model(address, model, key, timeout_s)
     dialect, load, info = await _kind(address, key, timeout_s)
     version, memory = str(info.get("version") or ""), _memory(load)
+    if load is None and type(tokens := info.get("max_total_num_tokens")) is int:
+        memory = tokens, 1  # SGLang without --enable-metrics counts its memory in tokens too
     mode = str(info.get("disaggregation_mode") or "")
     port = info.get("disaggregation_bootstrap_port")
     server = Server(

@@ -52,6 +52,18 @@ def test_what_a_server_is_and_can_do_is_asked() -> None:
     assert [one["max_model_len"] for one in told] == [4096, 4096, None]
 
 
+@pytest.mark.parametrize("route", ["/server_info", "/get_server_info"])
+def test_sglang_without_metrics_is_known_by_its_own_route_by_either_name(route: str) -> None:
+    with FakeServer(Settings("sglang", metrics=False, info_route=route)) as server:
+        (found,) = probe_all([server.url], None)
+        told = found.facts()
+        assert [told[key] for key in ("kind", "version", "kv_tokens", "block_tokens", "aborts")] == [
+            "sglang", "0.0.fake", 16384, 1, None,
+        ]  # fmt: skip
+        run = Run([server.url], requests=2)
+        run.assert_exact(run.go())
+
+
 def test_a_server_that_serves_on_without_its_client_is_found_out() -> None:
     with FakeServer(Settings(step_s=0.02, aborts=False)) as server:
         (found,) = probe_all([server.url], None)

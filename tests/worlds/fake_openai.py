@@ -43,7 +43,8 @@ def continued(prompt: list[int], tokens: int, vocab: int = 512) -> list[int]:
 class Settings:
     """``step_s`` and ``prefill_s_per_token``: what they take. ``kind``: as whose it answers.
 
-    ``sleeps``: it has a sleep mode, and routes for it; "routes": only these, as vLLM's on a CPU.
+    ``metrics``: it has some; ``info_route``: where SGLang tells of itself, of old ones /get_server_info.
+    ``sleeps``: it has a sleep mode and routes for it ("yes"), or "routes" alone, as vLLM's on a CPU.
     ``nixl``: it keeps and fetches KV as vLLM's connector does; ``mode``: SGLang's --disaggregation-mode.
     """
 
@@ -56,6 +57,8 @@ class Settings:
     max_model_len: int = 4096
     vocab: int = 512
     aborts: bool = True
+    metrics: bool = True
+    info_route: str = "/server_info"
     sleeps: str = ""
     nixl: bool = False
     mode: str = "null"
@@ -236,12 +239,13 @@ class FakeServer:
             self._say(writer, 200, json.dumps({"object": "list", "data": [entry | longest]}))
         elif path == "/health" and kind != "openai":
             self._say(writer, 200, "")
-        elif path == "/metrics" and kind != "openai":
+        elif path == "/metrics" and kind != "openai" and self.settings.metrics:
             self._say(writer, 200, self._metrics())
         elif (path, kind) == ("/version", "vllm"):
             self._say(writer, 200, '{"version":"0.0.fake"}')
-        elif (path, kind) == ("/server_info", "sglang"):
+        elif (path, kind) == (self.settings.info_route, "sglang"):
             more = {"disaggregation_mode": self.settings.mode, "disaggregation_bootstrap_port": self._port}
+            more["max_total_num_tokens"] = self.settings.kv_blocks * self.settings.block_tokens
             self._say(writer, 200, json.dumps({"version": "0.0.fake"} | more))
         elif self.settings.sleeps and path in _SLEEP + _WAKE and method == "POST":
             self.told.append(path)
