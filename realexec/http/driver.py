@@ -134,7 +134,7 @@ class _Run:
     async def run(self, arrivals: Arrivals, opens: bool, awake: Sequence[int] | None) -> HttpReport:
         """Until the last request has ended."""
         if awake is not None:
-            await self._world.beds.open(awake)
+            await self._world.sleep_mode.open(awake)
         self._start_ns = time.monotonic_ns()
         due = Due(arrivals, self._tracker, self._world)
         if opens:

@@ -24,7 +24,7 @@ _SETTINGS: Final = "/server_info?config_format=json"
 
 
 @dataclass(frozen=True, slots=True)
-class Bed:
+class SleepRoutes:
     """The routes of one kind of server. ``started``: how a server is started that has them."""
 
     sleep: str
@@ -32,20 +32,20 @@ class Bed:
     started: str
 
 
-BEDS: Final[Mapping[str, Bed]] = {
-    "vllm": Bed("/sleep?level=1", "/wake_up", "VLLM_SERVER_DEV_MODE=1 and --enable-sleep-mode"),
-    "sglang": Bed("/release_memory_occupation", "/resume_memory_occupation", "--enable-memory-saver"),
+SLEEP_ROUTES: Final[Mapping[str, SleepRoutes]] = {
+    "vllm": SleepRoutes("/sleep?level=1", "/wake_up", "VLLM_SERVER_DEV_MODE=1 and --enable-sleep-mode"),
+    "sglang": SleepRoutes("/release_memory_occupation", "/resume_memory_occupation", "--enable-memory-saver"),
 }
 
 
 async def put_to_sleep(server: Server, timeout_s: float) -> None:
     """It gives its GPU's memory back. Raises Refused, or OSError."""
-    await _told(server, BEDS[server.dialect.name].sleep, timeout_s)
+    await _told(server, SLEEP_ROUTES[server.dialect.name].sleep, timeout_s)
 
 
 async def wake(server: Server, timeout_s: float) -> None:
     """It serves again when this returns. Raises Refused, or OSError."""
-    await _told(server, BEDS[server.dialect.name].wake, timeout_s)
+    await _told(server, SLEEP_ROUTES[server.dialect.name].wake, timeout_s)
 
 
 async def _told(server: Server, path: str, timeout_s: float) -> None:
@@ -60,7 +60,7 @@ async def probe_sleep(servers: Sequence[Server], timeout_s: float) -> None:
 
 
 async def _probe(server: Server, timeout_s: float) -> None:
-    if server.dialect.name not in BEDS:
+    if server.dialect.name not in SLEEP_ROUTES:
         raise UserError(
             f"the server at {server.address} is of kind {server.dialect.name}, of which none sleeps: write a "
             "system whose instances stay, such as system=vllm"
@@ -77,8 +77,8 @@ async def _probe(server: Server, timeout_s: float) -> None:
         why = f"does not sleep ({error or type(error).__name__})"
     if why is not None:
         raise UserError(
-            f"the server at {server.address} {why}: start it with {BEDS[server.dialect.name].started}, or "
-            "write a system whose instances stay, such as system=vllm"
+            f"the server at {server.address} {why}: start it with "
+            f"{SLEEP_ROUTES[server.dialect.name].started}, or write a system whose instances stay, such as system=vllm"
         )
 
 

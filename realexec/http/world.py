@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 from contextlib import aclosing, suppress
 from typing import Any, Final
 
-from realexec.http.beds import Beds
 from realexec.http.dialects import Load as Told
 from realexec.http.handover import Roles, Work, Works
 from realexec.http.lines import Counts, Line, Times
 from realexec.http.pending import Pending
 from realexec.http.probe import Server, forget, is_alive, load_of
+from realexec.http.sleep_mode import SleepMode
 from realexec.http.stream import Refused
 from realexec.tracking import Tracker
 from serving.vocabulary.actions import (
@@ -50,7 +50,7 @@ class HttpWorld:
         roles: Roles | None = None,
     ) -> None:
         self.lines = [Line(server) for server in servers]
-        self.beds = Beds(self.lines, times.timeout_s, self._tell)
+        self.sleep_mode = SleepMode(self.lines, times.timeout_s, self._tell)
         self._works = Works(servers, tracker, roles or Roles())
         self.tracker, self._times, self._now_ns = tracker, times, clock
         self.facts: deque[Event] = deque()
@@ -70,10 +70,10 @@ class HttpWorld:
             Migrate: self._migrated,
             Send: self._send,
             Wake: self._wake,
-            AllocateGpus: self.beds.allocate,
-            Load: self.beds.load,
-            StopLoad: self.beds.stop,
-            ReleaseGpus: self.beds.release,
+            AllocateGpus: self.sleep_mode.allocate,
+            Load: self.sleep_mode.load,
+            StopLoad: self.sleep_mode.stop,
+            ReleaseGpus: self.sleep_mode.release,
         }
 
     def carry_out(self, action: Action) -> None:
@@ -306,8 +306,8 @@ class HttpWorld:
         for task in self._watches:
             task.cancel()
         await asyncio.gather(*self._watches, return_exceptions=True)
-        await self.beds.close()
-        self.counts.slept, self.counts.woken = self.beds.slept, self.beds.woken
+        await self.sleep_mode.close()
+        self.counts.slept, self.counts.woken = self.sleep_mode.slept, self.sleep_mode.woken
 
     def busy_ns(self) -> dict[int, int]:
         """How long each server had requests of ours."""

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from experiments import cli, realexec_cli
-from realexec.http.beds import Beds
 from realexec.http.driver import probe_all, probe_sleeps
 from realexec.http.lines import Line
+from realexec.http.sleep_mode import SleepMode
 from serving.vocabulary.actions import AllocateGpus, Load, StopLoad
 from serving.vocabulary.errors import UserError
 from serving.vocabulary.events import Event, Loaded, LoadStopped
@@ -75,12 +75,12 @@ def played(server: FakeServer, *actions: Load | StopLoad) -> list[Event]:
 
     async def play() -> list[Event]:
         told = list[Event]()
-        beds = Beds([Line(found)], 5.0, told.append)
+        servers = SleepMode([Line(found)], 5.0, told.append)
         for action in actions:
             if isinstance(action, Load):
-                beds.load(action)
+                servers.load(action)
             else:
-                beds.stop(action)
+                servers.stop(action)
         await asyncio.sleep(0.3)
         return told
 
@@ -98,7 +98,7 @@ def test_a_load_ends_with_all_layers_or_with_its_cause() -> None:
 
 
 def test_gpus_that_are_not_the_servers_are_a_fault() -> None:
-    beds = Beds([], 1.0, lambda fact: None)
-    beds.allocate(AllocateGpus(2, "m", (4, 5), "both", False, "wanted"))
+    servers = SleepMode([], 1.0, lambda fact: None)
+    servers.allocate(AllocateGpus(2, "m", (4, 5), "both", False, "wanted"))
     with pytest.raises(RuntimeError, match="which are another server's"):
-        beds.allocate(AllocateGpus(2, "m", (1,), "both", False, "wanted"))
+        servers.allocate(AllocateGpus(2, "m", (1,), "both", False, "wanted"))

@@ -11,7 +11,7 @@ from serving.vocabulary.actions import AllocateGpus, Load, ReleaseGpus, StopLoad
 from serving.vocabulary.events import Event, Loaded, LoadStopped
 
 
-class Beds:
+class SleepMode:
     """``tell``: hands a fact on. ``slept`` and ``woken``: how often, since the run began."""
 
     def __init__(self, lines: Sequence[Line], timeout_s: float, tell: Callable[[Event], None]) -> None:
