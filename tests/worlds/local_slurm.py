@@ -62,6 +62,7 @@ def local_slurm(folder: Path) -> Iterator[None]:
                 daemons.append(subprocess.Popen(command, stdout=log, stderr=log))
         wait_until(_node_is_idle, f"the node takes no jobs: see {folder}/0.log and 1.log")
         yield
+        wait_until(_no_jobs, "jobs go on")  # else their slurmstepd waits for a controller that is gone
     finally:
         for daemon in daemons:
             daemon.terminate()
@@ -99,6 +100,11 @@ def _environment(folder: Path, root: str) -> dict[str, str]:
     plugin = "cgroup/v2" if Path("/sys/fs/cgroup/cgroup.controllers").exists() else "cgroup/v1"
     (folder / "cgroup.conf").write_text(f"CgroupPlugin={plugin}\n", encoding="utf-8")
     return found
+
+
+def _no_jobs() -> bool:
+    asked = subprocess.run(["squeue", "-h"], capture_output=True, text=True, check=False)
+    return not asked.stdout.strip()
 
 
 def _node_is_idle() -> bool:
