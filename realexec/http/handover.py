@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from typing import Any
 
 from realexec.http.connectors import Computed, computed, prefill_body, room
 from realexec.http.dialects import Chunk, Wish
@@ -100,21 +101,27 @@ async def met(prefill: Server, decode: Server, wish: Wish) -> Chunks:
     drain = asyncio.create_task(
         _drained(tokens_of(prefill.address, prefill.dialect, wish, prefill.key, where))
     )
-    coming: asyncio.Task[Chunk | None] | None = None
     try:
         async with aclosing(tokens_of(decode.address, decode.dialect, wish, decode.key, where)) as chunks:
-            while True:
-                coming = asyncio.create_task(_next(chunks))
-                await _either(coming, drain)
-                chunk = await coming
-                if chunk is None:
-                    return
+            while (chunk := await _next_of_both(chunks, drain)) is not None:
                 yield chunk
     finally:
-        for task in (drain, coming):
-            if task is not None:
-                task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
+        await _end(drain)
+
+
+async def _next_of_both(chunks: Chunks, drain: "asyncio.Task[None]") -> Chunk | None:
+    """The next chunk. Raises what the server that prefills says instead."""
+    coming = asyncio.create_task(_next(chunks))
+    try:
+        await _either(coming, drain)
+        return await coming
+    finally:  # nobody may close the chunks while they are waited for
+        await _end(coming)
+
+
+async def _end(task: "asyncio.Task[Any]") -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
 
 
 async def _next(chunks: Chunks) -> Chunk | None:
@@ -135,6 +142,4 @@ async def _either(coming: "asyncio.Task[Chunk | None]", drain: "asyncio.Task[Non
             waits.add(drain)
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         if drain.done() and (error := drain.exception()) is not None:
-            coming.cancel()
-            await asyncio.gather(coming, return_exceptions=True)
             raise error

@@ -78,7 +78,8 @@ async def _probe(server: Server, timeout_s: float) -> None:
     if why is not None:
         raise UserError(
             f"the server at {server.address} {why}: start it with "
-            f"{SLEEP_ROUTES[server.dialect.name].started}, or write a system whose instances stay, such as system=vllm"
+            f"{SLEEP_ROUTES[server.dialect.name].started}, or write a system whose instances stay, such as "
+            "system=vllm"
         )
 
 

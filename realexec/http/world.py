@@ -7,13 +7,14 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import aclosing, suppress
-from typing import Any, Final
+from typing import Any
 
 from realexec.http.dialects import Load as Told
 from realexec.http.handover import Roles, Work, Works
+from realexec.http.health import why_dead
 from realexec.http.lines import Counts, Line, Times
 from realexec.http.pending import Pending
-from realexec.http.probe import Server, forget, is_alive, load_of
+from realexec.http.probe import Server, forget, load_of
 from realexec.http.sleep_mode import SleepMode
 from realexec.http.stream import Refused
 from realexec.tracking import Tracker
@@ -33,9 +34,6 @@ from serving.vocabulary.actions import (
 )
 from serving.vocabulary.events import Dropped, Event, Lost, Observed
 from serving.vocabulary.units import NS_PER_S
-
-# A server that does not answer is asked once more before it counts as lost.
-HEALTH_TRIES: Final = 2
 
 
 class HttpWorld:
@@ -178,14 +176,29 @@ class HttpWorld:
         except asyncio.CancelledError:
             await self._forget(server, wish.label)
             raise
-        except Refused as error:
-            # KV that did not get there is no fault of the request's: its prompt is computed again.
-            self._dropped(request, replica, request not in self._works.on_the_way, str(error))
-        except OSError as error:
-            await self._broke(request, replica, str(error) or type(error).__name__)
+        except (Refused, OSError) as error:
+            if not await self._is_cut_off(request):
+                await self._failed(request, replica, error)
         except Exception as error:
             self.fault = error
             self.news.set()
+
+    async def _is_cut_off(self, request: int) -> bool:
+        """Whether the server with its KV is gone: who is told of that sends the request elsewhere."""
+        action = self._works.on_the_way.get(request)
+        if action is None:
+            return False
+        source = self.lines[action.source]
+        if not source.lost and (dead := await self._check(action.source)) is not None:
+            self.lose(action.source, dead)
+        return source.lost
+
+    async def _failed(self, request: int, replica: int, error: Refused | OSError) -> None:
+        cause = str(error) or type(error).__name__
+        if isinstance(error, OSError):
+            await self._broke(request, replica, cause)
+        else:  # KV that did not get there is no fault of the request's: its prompt is computed again
+            self._dropped(request, replica, request not in self._works.on_the_way, cause)
 
     async def _forget(self, server: Server, label: str) -> None:
         with suppress(OSError):  # the connection is closed, which is all that can be done
@@ -228,20 +241,7 @@ class HttpWorld:
     # Servers.
 
     async def _check(self, replica: int) -> str | None:
-        """Why a server serves no more; None: it does. Whoever asks meanwhile waits for the same answer."""
-        line = self.lines[replica]
-        if line.checking is None:
-            line.checking = asyncio.create_task(self._alive(line.server))
-            line.checking.add_done_callback(lambda _: setattr(line, "checking", None))
-        return await asyncio.shield(line.checking)
-
-    async def _alive(self, server: Server) -> str | None:
-        cause = None
-        for _ in range(HEALTH_TRIES):
-            cause = await is_alive(server, self._times.timeout_s)
-            if cause is None:
-                return None
-        return cause
+        return await why_dead(self.lines[replica], self._times.timeout_s)
 
     def lose(self, replica: int, cause: str) -> None:
         """A server is gone, and all that was under way with it. What came of it before is told first."""
