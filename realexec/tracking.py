@@ -92,10 +92,14 @@ class Tracker:
         self._recorder.failed(held.request, now_ns, reason)
         self.failed += 1
 
-    def ran(self, replica: int, done: StepsDone, start_ns: int) -> None:
-        """Account for a run; ``start_ns`` is the machine time of the run's time 0."""
+    def ran(self, replica: int, done: StepsDone, start_ns: int) -> tuple[int, ...]:
+        """Account for a run; ``start_ns`` is the machine time of the run's time 0.
+
+        Returns who finished in it. A worker may have computed the last token of a request that the controller
+        has given up meanwhile: that one failed.
+        """
         if not done.ends_ns:
-            return
+            return ()
         self.computed(replica, done.ends_ns[-1] - done.started_ns)
         ends_ns = [end_ns - start_ns for end_ns in done.ends_ns]
         owned = [(self._open[request], row) for request, row in done.tokens.items() if request in self._open]
@@ -105,9 +109,10 @@ class Tracker:
                 held.first_token_ns = ends_ns[-len(row)]
             held.tokens.extend(row)
             held.last_token_ns = ends_ns[-1]
-        for request in done.finished:
-            if request in self._open:
-                self._finish(request, replica)
+        finished = tuple([request for request in done.finished if request in self._open])
+        for request in finished:
+            self._finish(request, replica)
+        return finished
 
     def got(self, request: int, tokens: Sequence[int], now_ns: int) -> None:
         """Tokens that a stock engine sent; several at once have no gaps between them."""

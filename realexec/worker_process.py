@@ -6,7 +6,6 @@ run is in it, and so stands in no argument, environment or file. The pipe stays 
 
 import importlib
 import os
-import queue
 import signal
 import threading
 import time
@@ -50,12 +49,10 @@ def main(start: dict[str, Any]) -> None:
 
 
 class Control:
-    """The worker's end of its connection to the driver: a thread receives, another says that it lives."""
+    """The worker's end of its connection to the driver; a thread says that the process lives."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
-        self._came: queue.SimpleQueue[ToWorker | None] = queue.SimpleQueue()
-        threading.Thread(target=self._receive, name="control", daemon=True).start()
         threading.Thread(target=self._beat, name="heart-beat", daemon=True).start()
 
     def send(self, message: FromWorker) -> None:
@@ -63,22 +60,12 @@ class Control:
         self._channel.send(*CODEC.encode(message))
 
     def recv(self) -> ToWorker:
-        """The next message, in order; EOFError when the driver is gone."""
-        message = self._came.get()
-        if message is None:
-            raise EOFError("the driver is gone")
-        return message
-
-    def poll(self) -> bool:
-        """Whether a message is there; no call of the system."""
-        return not self._came.empty()
-
-    def _receive(self) -> None:
+        """The next message, in order; EOFError when the driver is gone. For one thread."""
         try:
-            while True:
-                self._came.put(CODEC.decode(*self._channel.receive()))
+            message: ToWorker = CODEC.decode(*self._channel.receive())
         except (ChannelClosed, ProtocolError):
-            self._came.put(None)
+            raise EOFError("the driver is gone") from None
+        return message
 
     def _beat(self) -> None:
         pause = threading.Event()

@@ -59,7 +59,7 @@ def _content(path: Path) -> bytes:
     except OSError as error:
         raise UserError(
             f"{path} cannot be read ({error.strerror}): write servetwin compare DIR MEASURED with a file of "
-            "per-request timings"
+            "per-request timings, or the out= of another run"
         ) from None
 
 

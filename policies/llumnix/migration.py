@@ -44,7 +44,6 @@ class Llumnix:
         self._freeness = migration_rule(rule, defragment, high_priority_target_tokens)
         self._by_priority = high_priority_target_tokens is not None
         self._shipped, self._threshold, self.rounds = rule == "shipped", migrate_out_threshold, rounds
-        self._calm: dict[tuple[int, bool], int] = {}
         self._orders: dict[str, FreestFirst] = {}
 
     def pair(self, view: InstancesView) -> Sequence[Pair]:
@@ -91,16 +90,7 @@ class Llumnix:
         """With so many free ones an instance with this report is no source."""
         if self._shipped and report.preempted:
             return report.total_blocks + 1
-        if report.waiting:
-            return self._crossing(report)
-        kind = report.running, report.high_running > 0
-        blocks = self._calm.get(kind)
-        if blocks is None:
-            blocks = self._calm[kind] = self._crossing(report)
-        return blocks
-
-    def _crossing(self, report: LoadReport) -> int:
-        """Free blocks at which its freeness crosses the threshold, and one more. Rules are linear in them."""
+        # Where its freeness crosses the threshold, and one more. Rules are linear in free blocks.
         none, some = [self._freeness(report._replace(free_blocks=free)) for free in (0, _SOME)]
         return 0 if none == inf else ceil((self._threshold - none) * _SOME / (some - none)) + 1
 

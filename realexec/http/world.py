@@ -184,7 +184,7 @@ class HttpWorld:
             self.news.set()
 
     async def _is_cut_off(self, request: int) -> bool:
-        """Whether the server with its KV is gone: who is told of that sends the request elsewhere."""
+        """Whether the server that prefilled it is lost; the controller is told, and sends it elsewhere."""
         action = self._works.on_the_way.get(request)
         if action is None:
             return False

@@ -50,6 +50,10 @@ class _AllTold:
         """None beside those."""
         return 0
 
+    def least_step_ns(self, replica: int, requests: int) -> int:
+        """Nobody knows how fast a real step may be, so no instance is taken to have memory for long."""
+        return 0
+
 
 class Execution:
     """The state of one run. Only the thread that calls `run` touches it."""
@@ -153,9 +157,9 @@ class Execution:
         if isinstance(message, StepsDone):
             assert replica is not None
             self._costs.stepped(message.cpu_ns)
-            self._tracker.ran(replica, message, self.start_ns)
-            world.finished(message.finished, replica)
-            return world.runs.ran(replica, message, self._now_ns())
+            finished = self._tracker.ran(replica, message, self.start_ns)
+            world.finished(finished, replica)
+            return world.runs.ran(replica, message._replace(finished=finished), self._now_ns())
         if isinstance(message, StageDone):
             self._costs.stepped(message.cpu_ns)
             return world.paths.done(message, self._now_ns(), self.start_ns)

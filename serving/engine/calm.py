@@ -78,7 +78,7 @@ class Calm:
         if known.coming is None:
             known.calm_ns = self._until_ns(known, report, tick_ns)
         else:  # nothing of it changes before the other one is told
-            known.calm_ns = NEVER_NS if report.free_blocks >= self._calm_blocks(report) else -1
+            known.calm_ns = NEVER_NS if report.free_blocks >= self._blocks(known, report) else -1
         if known.calm_ns <= tick_ns:
             return False
         del self.restless[known.engine.id]
@@ -97,7 +97,7 @@ class Calm:
 
     def _until_ns(self, known: InstanceLoad, report: LoadReport, since_ns: int) -> int:
         """Until when it surely has memory enough, if that is ``report``'s at ``since_ns``; -1: who knows."""
-        requests, spare = report.running + report.waiting, report.free_blocks - self._calm_blocks(report)
+        requests, spare = report.running + report.waiting, report.free_blocks - self._blocks(known, report)
         if not requests:
             return NEVER_NS if spare >= 0 else -1
         if spare < requests or not _completes_prompts(known.engine):
@@ -107,6 +107,16 @@ class Calm:
             step_ns = self._steps.least_step_ns(known.engine.id, requests)
             known.least_step_ns[requests] = step_ns
         return since_ns + (spare // requests * report.block_tokens - _UNKNOWN) * step_ns
+
+    def _blocks(self, known: InstanceLoad, report: LoadReport) -> int:
+        """The policy's answer; of an instance where no request waits it is kept, by what runs there."""
+        if report.waiting:
+            return self._calm_blocks(report)
+        kind = report.running, report.high_running
+        blocks = known.calm_blocks.get(kind)
+        if blocks is None:
+            blocks = known.calm_blocks[kind] = self._calm_blocks(report)
+        return blocks
 
 
 def _completes_prompts(engine: Engine) -> bool:

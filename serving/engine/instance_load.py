@@ -9,13 +9,14 @@ class InstanceLoad:
     """As of its last report, and of the last tick (``free_blocks``).
 
     ``high``: its requests of a priority above 0, ``high_now``: by the latest count. ``calm_ns``,
-    ``coming_calm_ns``, ``due_ns``, ``moved_ns``: see ``serving.engine.calm``.
+    ``coming_calm_ns``, ``due_ns``, ``moved_ns``: see ``serving.engine.calm``, which keeps answers in
+    ``calm_blocks`` and ``least_step_ns``.
     """
 
     __slots__ = (
-        "calm_ns", "coming", "coming_calm_ns", "due_ns", "engine", "free_blocks", "high", "high_now",
-        "least_step_ns", "moved_ns", "preemptions", "report", "running", "since", "steps", "tick_ns",
-        "waiting",
+        "calm_blocks", "calm_ns", "coming", "coming_calm_ns", "due_ns", "engine", "free_blocks", "high",
+        "high_now", "least_step_ns", "moved_ns", "preemptions", "report", "running", "since", "steps",
+        "tick_ns", "waiting",
     )  # fmt: skip
 
     def __init__(self, engine: Engine) -> None:
@@ -28,6 +29,7 @@ class InstanceLoad:
         self.since = self.steps = 0
         self.calm_ns = self.moved_ns = -1
         self.coming_calm_ns = self.due_ns = NEVER_NS
+        self.calm_blocks: dict[tuple[int, int], int] = {}  # by requests that run: all, of high priority
         self.least_step_ns: dict[int, int] = {}
 
 

@@ -113,6 +113,7 @@ class Migrator(Protocol):
 
     One that reads load reports may have ``calm_blocks(report)``, an int: an instance with that report, and at
     least so many free blocks, can be no source. Then it need look at few of them (``InstancesView.short``).
+    It is not asked again for a report of the same instance that differs in its free blocks alone.
     """
 
     def pair(self, view: InstancesView) -> Sequence[Pair]:

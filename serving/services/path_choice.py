@@ -69,7 +69,7 @@ class PathChoice:
         if not all(users) or more + sum([len(one) for one in loading]) <= 0:
             return None
         if more <= 0 and any(self.takes(batch, request) for batch in self._batches.values()):
-            return None  # a batch for one that loads only shares the passes of those that serve
+            return None  # over a replica that loads, a new batch would take passes of one that serves
         legs = list[tuple[int, Span]]()
         for stage, serving, coming in zip(stages, users, loading, strict=True):
             one = min(serving, key=lambda id: (serving[id], -self._engines[id].ledger.free_blocks, id))

@@ -85,7 +85,7 @@ def test_a_server_that_is_killed_in_the_middle_of_streams_loses_no_request_and_n
     with ExitStack() as stack:
         found = servers(stack, 2, Settings(step_s=0.004))
         run = Run([one.url for one in found], outputs=100, gap_ms=2)
-        run.journal.hook = after_tokens(found[0].die)
+        run.journal.hook = after_tokens(found[0].die, found[0])
         report = run.go()
         run.assert_exact(report)
         assert [replica for replica, _ in report.run.lost] == [0]
@@ -97,7 +97,7 @@ def test_requests_of_a_lost_server_fail_where_the_policy_says_so_and_no_others()
     with ExitStack() as stack:
         found = servers(stack, 2, Settings(step_s=0.004))
         run = Run([one.url for one in found], outputs=100, gap_ms=2, elsewhere=False)
-        run.journal.hook = after_tokens(found[0].die)
+        run.journal.hook = after_tokens(found[0].die, found[0])
         report = run.go()
         assert run.recorder.failures.keys() and report.run.failed == len(run.recorder.failures)
         assert {0, 2, 4} >= run.recorder.failures.keys()
@@ -109,7 +109,7 @@ def test_a_connection_that_breaks_is_not_a_server_that_is_lost() -> None:
     with ExitStack() as stack:
         found = servers(stack, 2, Settings(step_s=0.004))
         run = Run([one.url for one in found], outputs=100, gap_ms=2)
-        run.journal.hook = after_tokens(found[0].break_connections)
+        run.journal.hook = after_tokens(found[0].break_connections, found[0])
         report = run.go()
         run.assert_exact(report)
         assert report.run.lost == () and any(isinstance(one, Dropped) for one in run.journal.events)
@@ -120,7 +120,7 @@ def test_a_server_that_stops_to_answer_is_lost() -> None:
     with ExitStack() as stack:
         found = servers(stack, 2, Settings(step_s=0.004))
         run = Run([one.url for one in found], outputs=100, gap_ms=2)
-        run.journal.hook = after_tokens(lambda: setattr(found[0], "frozen", True))
+        run.journal.hook = after_tokens(lambda: setattr(found[0], "frozen", True), found[0], until=Lost)
         report = run.go(Times(report_s=0.01, scrape_s=0.02, timeout_s=1.0, silence_s=0.5))
         found[0].frozen = False
         run.assert_exact(report)

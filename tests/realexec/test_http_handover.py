@@ -9,7 +9,7 @@ import pytest
 from realexec.http.driver import probe_all, probe_hand_overs
 from realexec.http.handover import Roles
 from serving.vocabulary.errors import UserError
-from serving.vocabulary.events import Dropped, Sent
+from serving.vocabulary.events import Dropped, Lost, Sent
 from tests.worlds.fake_openai import FakeServer, Settings
 from tests.worlds.stock_runs import Run, after_tokens
 
@@ -62,7 +62,7 @@ def test_a_server_that_is_killed_loses_no_request_and_no_token(kind: str, who: s
         found = started(stack, kind, 2, 2)
         run = run_on(found, kind, 2, requests=10, outputs=40, gap_ms=4)
         victim = 0 if who == "prefill" else 2
-        run.journal.hook = after_tokens(found[victim].die, 10, server=2)
+        run.journal.hook = after_tokens(found[victim].die, found[2], 2, until=Lost)
         report = run.go()
         run.assert_exact(report)
         assert [replica for replica, _ in report.run.lost] == [victim] and report.run.failed == 0
@@ -76,7 +76,7 @@ def test_connections_that_break_are_sent_again(kind: str, server: int) -> None:
     with ExitStack() as stack:
         found = started(stack, kind, 1, 1)
         run = run_on(found, kind, 1, requests=8, outputs=30, gap_ms=3)
-        run.journal.hook = after_tokens(found[server].break_connections, 10, server=1)
+        run.journal.hook = after_tokens(found[server].break_connections, found[1], 1)
         report = run.go()
         run.assert_exact(report)
         assert report.run.lost == () and report.run.failed == 0

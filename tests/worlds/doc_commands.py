@@ -37,7 +37,6 @@ PARSED_ONLY: Final = (
     ("REPRODUCTION.md", "servetwin reproduce blitzscale fig21 fig8", LONG),
     ("REPRODUCTION.md", "servetwin reproduce blitzscale all", LONG),
     ("LLUMNIX.md", "servetwin reproduce llumnix fig10", LONG),
-    ("LLUMNIX.md", "servetwin reproduce llumnix fig11", LONG),
     ("LLUMNIX.md", "servetwin reproduce llumnix all", LONG),
     ("BEYOND_LLUMNIX.md", "servetwin reproduce llumnix notice", LONG),
     ("QUART.md", "servetwin reproduce quart", LONG),

@@ -90,6 +90,7 @@ class FakeServer:
         self.refuses = ""  # if not empty every completion is refused so
         self.frozen = self.asleep = False
         self.told: list[str] = []  # of sleeping and waking
+        self._tokens_to_pause = -1
         self._waiting: deque[Job] = deque()
         self._running: list[Job] = []
         self._writers: set[asyncio.StreamWriter] = set()
@@ -117,6 +118,14 @@ class FakeServer:
     def die(self) -> None:
         """As killed: nobody listens any more, and every connection is reset."""
         self._loop.call_soon_threadsafe(self._die)
+
+    def pause_after(self, tokens: int) -> None:
+        """It freezes when it has sent about so many more."""
+        self._tokens_to_pause = tokens
+
+    def go_on(self) -> None:
+        """It pauses no more."""
+        self._tokens_to_pause, self.frozen = -1, False
 
     def break_connections(self) -> None:
         """Streams end in the middle; the server serves on."""
@@ -185,6 +194,8 @@ class FakeServer:
         job.state = (job.state * _MULTIPLIER + token + 1) % _MODULUS
         job.sent.append(token)
         job.out.put_nowait(token)
+        self._tokens_to_pause -= 1
+        self.frozen = self.frozen or self._tokens_to_pause == 0
         if len(job.sent) == job.wanted:
             self._end(job, "finished")
 

@@ -23,7 +23,7 @@ from serving.vocabulary.events import Event, Streamed
 from serving.vocabulary.layers import LayerRange
 from serving.vocabulary.replica import Replica, Role
 from serving.vocabulary.request import Request
-from tests.worlds.fake_openai import continued
+from tests.worlds.fake_openai import FakeServer, continued
 from tests.worlds.world import Collected
 
 VOCAB, SEED = 512, 3
@@ -131,14 +131,29 @@ def role_of(replica: int, roles: Roles | None) -> Role:
     return "prefill" if replica in roles.prefills else "decode"
 
 
-def after_tokens(act: Callable[[], object], tokens: int = 10, server: int = 0) -> Callable[[Event], None]:
-    """Does it once, when that server has sent so many tokens."""
+def after_tokens(
+    act: Callable[[], object],
+    server: FakeServer,
+    number: int = 0,
+    until: type[Event] | None = None,
+    tokens: int = 10,
+) -> Callable[[Event], None]:
+    """Does it once, when the driver has so many tokens of that server, replica ``number``.
+
+    The server sends few more before that, and before an event ``until``: however late the driver is, requests
+    are in the middle.
+    """
+    server.pause_after(tokens + 20)  # the driver does not count those that it had before
     seen = [0]
 
     def look(event: Event) -> None:
-        if isinstance(event, Streamed) and event.replica == server:
-            before, seen[0] = seen[0], seen[0] + sum(count for _, count in event.tokens)
-            if before < tokens <= seen[0]:
-                act()
+        before = seen[0]
+        if isinstance(event, Streamed) and event.replica == number:
+            seen[0] += sum(count for _, count in event.tokens)
+        came = before < tokens <= seen[0]
+        if came:
+            act()
+        if type(event) is until or (came and until is None):
+            server.go_on()
 
     return look

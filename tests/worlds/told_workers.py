@@ -38,6 +38,9 @@ class ToldWorker:
     def runs_since(self, since_ns: int) -> bool:
         return self.beat_ns > since_ns
 
+    def cpu_ns(self) -> int:
+        return 0
+
 
 @dataclass
 class ToldPool:
