@@ -33,15 +33,19 @@ SLOW = ("cluster.nic_gbps=0.04", "trace.tokens_scale=0.2", "trace.limit=60")
 MAIN = "from experiments.realexec_cli import main\nif __name__ == '__main__': main()"
 
 
-def moved(folder: Path, *words: str) -> dict[str, Any]:
-    """A real run whose tokens are exact and whose journal replays; its summary."""
+def moved(folder: Path, *words: str, preempts: bool = False) -> dict[str, Any]:
+    """A real run whose tokens are exact and whose journal replays; its summary.
+
+    ``preempts``: memory may be so short that some are computed again.
+    """
     pytest.importorskip("torch")
     pytest.importorskip("transformers")
     assert realexec_cli.run(["run", *TRACE, *words, f"out={folder}"]) == 0
     summary: dict[str, Any] = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     real = summary["real"]
     assert (real["tokens_different"], real["first_difference"], real["workers_lost"]) == (0, None, [])
-    assert real["tokens_checked"] > 100 and real["tokens_recomputed"] == real["tokens_unchecked"] == 0
+    assert real["tokens_checked"] > 100 and real["tokens_unchecked"] == 0
+    assert preempts or real["tokens_recomputed"] == 0
     assert summary["requests"]["finished"] == summary["requests"]["arrived"]
     assert real["shaped_bytes_per_s"]["nic"] == 2.5e7
     assert cli.run(["replay", str(folder), *(word for word in words if "=tests." in word)]) == 0
@@ -86,6 +90,15 @@ def test_running_requests_migrate_for_real(tmp_path: Path) -> None:
     summary = moved(tmp_path / "run", "system=vllm", *crowd, *often, "trace.limit=10")
     assert summary["real"]["migrations"] == summary["migrations"]["committed"] > 0
     assert summary["real"]["kv_bytes"] > 0 and summary["real"]["handoffs"] == 0
+
+
+def test_llumnix_moves_running_requests_for_real_by_its_own_load_reports(tmp_path: Path) -> None:
+    """All come at once, and memory for a few of them: who waits needs blocks that lie on both instances."""
+    crowd = ("workers=2", "trace.rate_per_s=5000", "trace.limit=40", SHORT)
+    little = ("engine.kv_tokens=1024", "engine.max_new_tokens=128")
+    summary = moved(tmp_path / "run", "system=llumnix", *crowd, *little, preempts=True)
+    assert summary["real"]["migrations"] == summary["migrations"]["committed"] > 0
+    assert summary["real"]["kv_bytes"] > 0
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are looked up in /proc")
