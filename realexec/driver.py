@@ -2,7 +2,7 @@
 
 import queue
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -20,10 +20,10 @@ from realexec.world.arrivals import Arrivals
 from realexec.world.execution import Controller, Execution, Journal
 from realexec.world.models import Models
 from realexec.world.slots import Slots
+from serving.vocabulary.closed_loop import Requests
 from serving.vocabulary.errors import UserError
 from serving.vocabulary.layers import Part
 from serving.vocabulary.recorder import Recorder
-from serving.vocabulary.request import Request
 from serving.vocabulary.units import NS_PER_S
 
 __all__ = ["CARRIES_OUT", "Fleet", "execute"]
@@ -59,7 +59,7 @@ class Fleet:
 
 def execute(
     controller: Controller,
-    requests: Iterable[tuple[Request, int]],
+    requests: Requests,
     workers: int,
     model: Mapping[str, Any],
     seed: int,
@@ -74,7 +74,8 @@ def execute(
 ) -> RunReport:
     """Run ``requests`` on ``workers`` processes under ``controller``.
 
-    ``requests`` yields (request, true output tokens) by ascending ``arrival_ns``; it is read as time goes on.
+    ``requests`` yields (request, true output tokens) by ascending ``arrival_ns``, or is a closed loop of
+    clients; it is read as time goes on.
     ``model`` holds the model's configuration keys (`realexec.models.build_model`), ``batch_size`` the rows of
     every decode batch: the most requests that may decode at once on a replica. ``on_progress`` gets (ended,
     arrived) counts after every event. ``launcher``: who starts the workers; None: they are processes of this

@@ -7,7 +7,7 @@ from them.
 """
 
 from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from simpy import Environment, Event
 
@@ -33,12 +33,13 @@ from serving.vocabulary.actions import (
     SwitchRole,
     Wake,
 )
+from serving.vocabulary.closed_loop import Requests
 from serving.vocabulary.driver import Control, JournalSink
 from serving.vocabulary.events import Arrived, Closing, Loaded, Opened, Sent, Woke
 from serving.vocabulary.events import Event as Fact
 from serving.vocabulary.recorder import Recorder
-from serving.vocabulary.request import Request
 from serving.vocabulary.step_counts import step_counts_of
+from simcore.arrivals import Arrival, Arrivals
 from simcore.cold import COMPLETION_RANK, ColdReplicas
 from simcore.completions import completes
 from simcore.data_plane.data_plane import DataPlane
@@ -74,7 +75,7 @@ class Simulation:
     def __init__(
         self,
         controller: Control,
-        arrivals: Iterable[tuple[Request, int]],
+        arrivals: Requests,
         rows: Sequence[StepTimes],
         recorder: Recorder,
         journal: JournalSink | None = None,
@@ -86,7 +87,7 @@ class Simulation:
         stages: StagePlan | None = None,
         pipelines: Sequence[PipelinePlan] = (),
     ) -> None:
-        """``arrivals`` yields (request, true output tokens) by arrival time; ``rows`` are per replica.
+        """``arrivals``: (request, true output tokens) by arrival, or a closed loop; ``rows``: per replica.
 
         With a ``data_plane`` the controller is told that the world has opened, and may load and send; one
         that works in rounds is told without.
@@ -94,19 +95,16 @@ class Simulation:
         decisions are measured (never a part of virtual time). ``faults``: what is lost, and when.
         ``groups``: of data-parallel ranks; ``stages``: of models in stages; ``pipelines``: replicas in such.
         """
-        self._env = Environment()
-        self._decide = controller.handle
-        self._recorder = recorder
-        self._journal = journal
+        self._env, self._decide = Environment(), controller.handle
+        self._recorder, self._journal = recorder, journal
         self._lives: dict[int, Lifetime] = {}
-        self._arrivals = iter(arrivals)
-        self._next: tuple[Request, int] | None = None
+        self._arrivals = Arrivals(arrivals, self._lives)
+        self._next: Arrival | None = None
         self._events, self._looks, self._decisions_ns = 0, 0, array("q")
         elastic = getattr(controller, "elastic", None)
         self._has_rounds = isinstance(elastic, FixedReplicas | Elastic) and elastic.has_rounds
         self._stall_detector = stall_detector_of(elastic)
-        self._rows_of = rows_of or {}
-        self._cpu_ns = cpu_ns or (lambda: 0)
+        self._rows_of, self._cpu_ns = rows_of or {}, cpu_ns or (lambda: 0)
         self._machines: dict[int, Machine] = {}
         self._steps_since = StepsSince(self._machines)
         self._counts = step_counts_of(controller, self._steps_since, journal is not None)
@@ -229,7 +227,7 @@ class Simulation:
         self._decisions_ns.append(self._cpu_ns() - started_ns)
 
     def _await_next_arrival(self, now_ns: int) -> None:
-        self._next = arrival = next(self._arrivals, None)
+        self._next = arrival = self._arrivals.take(now_ns)
         if arrival is not None:
             at_ns, timer = arrival[0].arrival_ns, self._arrival
             assert type(at_ns) is int and at_ns >= now_ns, "arrivals must not go back in time"
@@ -290,6 +288,8 @@ class Simulation:
                 self._carry_out_other(now_ns, action)
         if moved and not self._collecting:  # else it is asked when all is handled
             self._await_data(now_ns)
+        if self._arrivals.closed and self._arrivals.look(now_ns, self._next):
+            self._await_next_arrival(now_ns)  # whoever waited for a request that has ended sends the next
 
     def _move(self, now_ns: int, event: Fact, action: Action) -> None:
         data_plane = self._data_plane

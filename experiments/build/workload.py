@@ -112,6 +112,10 @@ def finished(trace: TraceConfig, seed: int, workload: Workload) -> Workload:
         workload = workload.limited(trace.limit)
     if trace.resample is not None:
         workload = resampled(workload, seed, trace.block_requests)
+    if trace.clients is not None:
+        workload = workload.labelled(
+            f"closed loop of {trace.clients} clients: arrival times are not the trace's"
+        )
     if trace.high_priority_share is not None:
         workload = with_high_priority(workload, trace.high_priority_share, seed)
     return workload

@@ -19,7 +19,7 @@ from experiments.config.pipeline_config import PLAIN
 from experiments.config.renamed import refuse_renamed_in
 from experiments.config.series_config import NO_SERIES
 from experiments.config.swapping import RECOMPUTE, SWAP_SPACE_GIB
-from experiments.config.trace_config import NO_RESAMPLING
+from experiments.config.trace_config import NO_RESAMPLING, OPEN_LOOP
 from experiments.config.uncertainty_config import OFF
 from experiments.config.vllm_defaults import USAGE_CONTEXTS
 from experiments.config.workers_config import CPU, NO_RAY
@@ -79,6 +79,9 @@ def resolved_yaml(config: RunConfig) -> str:
             del data["system"][group]
     if config.trace.resample is None:
         for key in NO_RESAMPLING:
+            del data["trace"][key]
+    if config.trace.clients is None:
+        for key in OPEN_LOOP:
             del data["trace"][key]
     if config.model.checkpoint is None:
         del data["model"]["checkpoint"]
@@ -140,7 +143,7 @@ def read_resolved(path: Path | str) -> RunConfig:
         data.setdefault("pipeline", dataclasses.asdict(PLAIN))
         data.setdefault("uncertainty", OFF)
         if isinstance(data.get("trace"), dict):
-            data["trace"] = NO_RESAMPLING | data["trace"]
+            data["trace"] = NO_RESAMPLING | OPEN_LOOP | data["trace"]
         if isinstance(data.get("system"), dict):
             for group in _SELDOM_POLICIES:
                 data["system"].setdefault(group, dataclasses.asdict(STAY))

@@ -23,9 +23,10 @@ class TraceConfig:
     ``rate_scale`` times; ``utilization`` of what the cluster is estimated to carry; ``prefill_share`` of the
     cluster's prefill tokens per second on average and ``peak_share`` in the busiest 5 s, whichever is lower.
     ``time_compression``: times divided by it. ``limit``: the first requests. ``resample``:
-    ``block`` draws them again by the seed, ``block_requests`` in a row. ``high_priority_share``: of the
-    requests, drawn by the seed, has priority 1. ``params``: what the drawn trace, or the reader of a recorded
-    one, is told (trace.NAME on the command line).
+    ``block`` draws them again by the seed, ``block_requests`` in a row. ``clients``: so many take turns at
+    the requests, each ``think_s`` seconds after its last one has ended (a closed loop).
+    ``high_priority_share``: of the requests, drawn by the seed, has priority 1. ``params``: what the drawn
+    trace, or the reader of a recorded one, is told (trace.NAME on the command line).
     """
 
     name: str
@@ -48,11 +49,14 @@ class TraceConfig:
     limit: int | None
     resample: str | None
     block_requests: int | None
+    clients: int | None
+    think_s: float
     high_priority_share: float | None
     params: dict[str, Any]
 
 
 NO_RESAMPLING: Final[dict[str, Any]] = {"resample": None, "block_requests": None}
+OPEN_LOOP: Final[dict[str, Any]] = {"clients": None, "think_s": 0.0}
 DEFAULTS: Final[dict[str, Any]] = {
     "path": None,
     "format": None,
@@ -71,6 +75,7 @@ DEFAULTS: Final[dict[str, Any]] = {
     "time_compression": 1.0,
     "limit": None,
     **NO_RESAMPLING,
+    **OPEN_LOOP,
     "high_priority_share": None,
 }
 
@@ -94,6 +99,7 @@ def check_trace(trace: TraceConfig) -> None:
     _check_window(trace)
     _check_rate(trace)
     _check_resampling(trace)
+    _check_clients(trace)
 
 
 def _check_resampling(trace: TraceConfig) -> None:
@@ -109,6 +115,20 @@ def _check_resampling(trace: TraceConfig) -> None:
         raise UserError(
             f"trace.resample={trace.resample} does not fit trace={trace.name}, which every seed draws anew "
             "by itself: leave it out or choose a recorded trace such as trace=azure_conv"
+        )
+
+
+def _check_clients(trace: TraceConfig) -> None:
+    if trace.clients is None:
+        if trace.think_s:
+            raise UserError("trace.think_s is of clients in a closed loop: write trace.clients=NUMBER too")
+        return
+    times = [f"trace.{key}" for keys in _RATES for key in keys if getattr(trace, key) is not None]
+    times += ["trace.time_compression"] * (trace.time_compression != 1)
+    if times:
+        raise UserError(
+            f"{times[0]} changes arrival times, and with trace.clients requests come as others end: leave "
+            "out one of them"
         )
 
 

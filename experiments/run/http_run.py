@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.build import build
+from experiments.build.clients import requests_of
 from experiments.compose.resolved import resolved_yaml
 from experiments.config.config import RunConfig
 from experiments.config.http_config import AFTER, TOGETHER, servers_of
@@ -68,7 +69,7 @@ def http_run(
         told = stack.enter_context(telling_of(config, controller, metrics, journal))
         report = execute(
             controller,
-            build.arrivals_of(config, prepared.workload),
+            requests_of(config.trace, build.arrivals_of(config, prepared.workload)),
             servers,
             load_llm(config.model.name).vocab,
             config.seed,

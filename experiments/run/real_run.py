@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.build import build
+from experiments.build.clients import requests_of
 from experiments.build.fleet import fleet_of, launcher_of
 from experiments.build.hosted import hosted_models
 from experiments.compose.resolved import resolved_yaml
@@ -64,7 +65,7 @@ def real_run(
         told = stack.enter_context(telling_of(config, controller, metrics, sink or journal))
         report = execute(
             controller,
-            build.arrivals_of(config, prepared.workload),
+            requests_of(config.trace, build.arrivals_of(config, prepared.workload)),
             workers=config.workers,
             model=model,
             seed=config.seed,

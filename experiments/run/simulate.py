@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import nativecore
 from experiments.build import build
 from experiments.build.capabilities import check_capabilities, driver_actions, is_masked, masked_words
+from experiments.build.clients import requests_of
 from experiments.build.data_plane import data_plane_of
 from experiments.build.energy import use_of_gpus
 from experiments.build.faults import fault_plan_of
@@ -163,7 +164,7 @@ def execute(
         control = Masked(control, driver_actions(config), *masked_words(config))
     simulation = Simulation(
         control,
-        _watched(build.arrivals_of(config, workload), len(workload), on_progress),
+        requests_of(config.trace, _watched(build.arrivals_of(config, workload), len(workload), on_progress)),
         [rows[replica.model] for replica in prepared.replicas],
         metrics,
         watched(sink, controller, data_plane) or hits or journal,

@@ -24,12 +24,12 @@ from realexec.report import CpuTime, Moved, RunReport
 from realexec.tracking import Tracker
 from realexec.world.arrivals import Arrivals
 from realexec.world.due import Due
+from serving.vocabulary.closed_loop import Requests
 from serving.vocabulary.driver import Control, JournalSink
 from serving.vocabulary.errors import UserError
 from serving.vocabulary.events import Event, Opened
 from serving.vocabulary.masked import Masked
 from serving.vocabulary.recorder import Recorder
-from serving.vocabulary.request import Request
 from serving.vocabulary.units import NS_PER_S
 
 # After a stretch of facts without a pause the streams are read.
@@ -75,7 +75,7 @@ def resumes(servers: Iterable[Server]) -> bool:
 
 def execute(
     controller: Control,
-    requests: Iterable[tuple[Request, int]],
+    requests: Requests,
     servers: Sequence[Server],
     vocab_size: int,
     seed: int,
@@ -87,7 +87,7 @@ def execute(
     roles: Roles | None = None,
     awake: Sequence[int] | None = None,
 ) -> HttpReport:
-    """Run ``requests``, (request, true output tokens) by arrival, on ``servers`` under ``controller``.
+    """Run ``requests``, (request, true output tokens) by arrival or of clients, on ``servers``.
 
     Replica n is server n. ``opens``: the controller works in rounds, and is told that the world is up.
     ``roles``: of servers that prefill or decode; None: each does both.
@@ -162,6 +162,7 @@ class _Run:
                 handled = 0
                 continue
             self._handle(event)
+            due.handled(self._now_ns())
             handled += 1
             if handled % _FACTS_AT_ONCE == 0:
                 await asyncio.sleep(0)

@@ -1,17 +1,17 @@
 """The requests of a run, in the order in which they arrive."""
 
-from collections.abc import Iterable, Iterator
-
 from realexec.prompts import prompt_ids
+from serving.vocabulary.closed_loop import ClosedLoop, Requests
 from serving.vocabulary.errors import UserError
 from serving.vocabulary.request import Request
 
 
 class Arrivals:
-    """The next arrival, read one ahead of time."""
+    """The next arrival, read one ahead of time; of a closed loop when a client is free."""
 
-    def __init__(self, requests: Iterable[tuple[Request, int]], seed: int, vocab_size: int) -> None:
-        self._requests: Iterator[tuple[Request, int]] = iter(requests)
+    def __init__(self, requests: Requests, seed: int, vocab_size: int) -> None:
+        self._clients = requests if isinstance(requests, ClosedLoop) else None
+        self._requests = iter(()) if isinstance(requests, ClosedLoop) else iter(requests)
         self._seed = seed
         self._vocab_size = vocab_size
         self.request: Request | None = None
@@ -19,8 +19,9 @@ class Arrivals:
         self.advance()
 
     def advance(self) -> None:
-        """Read the next request; ``request`` is None at the end."""
-        self.request, output_tokens = next(self._requests, (None, 0))
+        """Read the next request; ``request`` is None at the end, and while no client is free."""
+        found = next(self._requests, None) if self._clients is None else self._clients.take()
+        self.request, output_tokens = found or (None, 0)
         if self.request is None:
             return
         if self.request.arrival_ns < self.due_ns:
@@ -31,3 +32,11 @@ class Arrivals:
         self.output_tokens = min(output_tokens, self.request.max_new_tokens)
         # Made ahead of time, so that its cost does not delay the arrival.
         self.prompt = prompt_ids(self._seed, self.request.id, self.request.prompt_tokens, self._vocab_size)
+
+    def in_flight(self, now_ns: int, requests: int) -> None:
+        """So many that have arrived have not ended; in a closed loop clients send more when some have."""
+        if self._clients is None:
+            return
+        self._clients.in_flight(now_ns, requests + (self.request is not None))
+        if self.request is None:
+            self.advance()

@@ -26,6 +26,10 @@ class Due:
         """Whether more requests will come."""
         return self._arrivals.request is not None
 
+    def handled(self, now_ns: int) -> None:
+        """Something was told: requests may have ended."""
+        self._arrivals.in_flight(now_ns, self._tracker.unfinished)
+
     def times_ns(self) -> list[int]:
         """Of the next arrival and of the wake, those that there are."""
         arrival_ns = self._arrivals.due_ns if self.has_arrivals else None

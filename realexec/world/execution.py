@@ -93,6 +93,7 @@ class Execution:
             event = self._next_event(due)
             if event is not None:
                 self._handle(event)
+                due.handled(self._now_ns())
                 if on_progress is not None:
                     on_progress(self._tracker.ended, self._tracker.arrived)
         self._tracker.close()

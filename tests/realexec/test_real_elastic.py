@@ -9,6 +9,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from experiments import cli, realexec_cli
@@ -90,6 +91,18 @@ def test_running_requests_migrate_for_real(tmp_path: Path) -> None:
     summary = moved(tmp_path / "run", "system=vllm", *crowd, *often, "trace.limit=10")
     assert summary["real"]["migrations"] == summary["migrations"]["committed"] > 0
     assert summary["real"]["kv_bytes"] > 0 and summary["real"]["handoffs"] == 0
+
+
+def test_clients_of_a_closed_loop_wait_for_their_answers_for_real(tmp_path: Path) -> None:
+    clients = ("trace.clients=3", "trace.think_s=0.01", "trace.limit=15", SHORT)
+    moved(tmp_path / "run", "system=vllm", "workers=2", *clients)
+    requests = pd.read_parquet(tmp_path / "run" / "requests.parquet").sort_values("arrival_ns")
+    arrivals, ends = requests["arrival_ns"].to_numpy(), requests["finish_ns"].to_numpy()
+    assert (arrivals[:3] == 0).all()
+    in_flight = [((arrivals <= one) & (ends > one)).sum() for one in arrivals]
+    assert max(in_flight) <= 3, "nobody sends before the answer is there"
+    ends.sort()
+    assert (arrivals[3:] >= ends[:-3] + 10_000_000).all()
 
 
 def test_llumnix_moves_running_requests_for_real_by_its_own_load_reports(tmp_path: Path) -> None:

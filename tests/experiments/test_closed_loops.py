@@ -1,0 +1,84 @@
+"""trace.clients: requests come as others end: both modes, elastic systems, requests that are refused."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from experiments import cli
+
+SMALL = ("trace=azure_conv_like", "trace.requests=120", "cluster=a100_x4", "uncertainty=off", "journal=true")
+BLITZSCALE = (
+    "system=blitzscale",
+    "cluster=blitz_b",
+    "uncertainty=off",
+    "journal=true",
+    "trace=azure_conv_like",
+)
+
+
+def run(folder: Path, *words: str) -> tuple[pd.DataFrame, dict[str, Any]]:
+    assert cli.run(["simulate", *words, f"out={folder}"]) == 0
+    return pd.read_parquet(folder / "requests.parquet"), json.loads((folder / "summary.json").read_text())
+
+
+def sent_again(requests: pd.DataFrame, clients: int, think_ns: int) -> None:
+    """The request after the first ``clients`` is sent when the first of them has ended, and so on."""
+    arrivals = np.sort(requests["arrival_ns"].to_numpy())
+    ends = np.sort(requests["finish_ns"].to_numpy())
+    assert (arrivals[:clients] == 0).all()
+    assert (arrivals[clients:] == ends[: len(arrivals) - clients] + think_ns).all()
+
+
+@pytest.mark.parametrize("think_s", [0.0, 0.25])
+def test_a_client_sends_its_next_request_when_its_last_has_ended(tmp_path: Path, think_s: float) -> None:
+    words = (*SMALL, "trace.clients=8", f"trace.think_s={think_s}")
+    requests, summary = run(tmp_path / "runs", *words)
+    assert len(requests) == 120
+    sent_again(requests, 8, round(think_s * 1e9))
+    assert "closed loop of 8 clients: arrival times are not the trace's" in summary["trace"]["labels"]
+    step_by_step, _ = run(tmp_path / "exact", *words, "engine.exact=true")
+    pd.testing.assert_frame_equal(requests, step_by_step)
+    assert cli.run(["replay", str(tmp_path / "runs")]) == 0
+
+
+def test_more_clients_make_more_load_and_longer_waits(tmp_path: Path) -> None:
+    few, many = (run(tmp_path / str(clients), *SMALL, f"trace.clients={clients}")[1] for clients in (4, 100))
+    assert many["throughput"]["req_per_s"] > few["throughput"]["req_per_s"]
+    assert many["e2e_ms"]["mean"] > few["e2e_ms"]["mean"]
+
+
+def test_instances_come_as_clients_wait(tmp_path: Path) -> None:
+    words = (*BLITZSCALE, "trace.requests=300", "trace.clients=100", "system.instances.prefill_min=1")
+    requests, summary = run(tmp_path / "run", *words)
+    assert len(requests) == 300 and summary["instances"]["max"] > summary["instances"]["mean"]
+    sent_again(requests, 100, 0)
+    assert cli.run(["replay", str(tmp_path / "run")]) == 0
+
+
+def test_a_client_whose_request_is_refused_sends_the_next(tmp_path: Path) -> None:
+    """A bucket that lets few in: the others are refused at once, and their clients go on."""
+    bucket = ("system/admission=token_bucket", "system.admission.rate_per_s=1", "system.admission.burst=5")
+    requests, summary = run(tmp_path / "run", *SMALL, "trace.clients=3", *bucket)
+    counts = summary["requests"]
+    assert counts["arrived"] == 120 and counts["rejected"] > 0
+    assert counts["finished"] + counts["rejected"] == 120 and len(requests) == counts["finished"]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["trace.think_s=1"], "trace.think_s is of clients in a closed loop: write trace.clients=NUMBER too"),
+        (["trace.clients=2", "trace.rate_scale=2"], "trace.rate_scale changes arrival times"),
+        (["trace.clients=2", "trace.time_compression=2"], "trace.time_compression changes arrival times"),
+        (["trace.clients=0"], "trace.clients"),
+    ],
+)
+def test_what_does_not_fit_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], told: str
+) -> None:
+    assert cli.run(["simulate", *SMALL, *words, f"out={tmp_path / 'run'}"]) == 2
+    assert told in capsys.readouterr().err and not (tmp_path / "run").exists()

@@ -1,0 +1,41 @@
+"""Clients that take turns at the requests of a run."""
+
+from serving.vocabulary.closed_loop import ClosedLoop
+from serving.vocabulary.request import Request
+
+THINK_NS = 5
+
+
+def loop(requests: int, clients: int, think_ns: int = THINK_NS) -> ClosedLoop:
+    found = [(Request(number, 1000 * number, 8, 4, "m"), number + 1) for number in range(requests)]
+    return ClosedLoop(found, clients, think_ns)
+
+
+def taken(one: ClosedLoop) -> tuple[int, int, int] | None:
+    """Request, arrival, true output."""
+    found = one.take()
+    return None if found is None else (found[0].id, found[0].arrival_ns, found[1])
+
+
+def test_every_client_begins_at_once_and_sends_again_after_its_answer() -> None:
+    clients = loop(4, 2)
+    assert [taken(clients) for _ in range(3)] == [(0, 0, 1), (1, 0, 2), None]
+    clients.in_flight(70, 2)
+    assert taken(clients) is None
+    clients.in_flight(100, 1)
+    clients.in_flight(130, 0)
+    assert [taken(clients) for _ in range(3)] == [(2, 105, 3), (3, 135, 4), None]
+
+
+def test_two_that_end_at_once_let_two_be_sent() -> None:
+    clients = loop(4, 2, think_ns=0)
+    assert taken(clients) and taken(clients)
+    clients.in_flight(40, 0)
+    assert [taken(clients), taken(clients)] == [(2, 40, 3), (3, 40, 4)]
+
+
+def test_no_request_is_left_when_all_were_sent() -> None:
+    clients = loop(1, 3)
+    assert taken(clients) == (0, 0, 1) and taken(clients) is None
+    clients.in_flight(9, 0)
+    assert taken(clients) is None
