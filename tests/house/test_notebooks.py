@@ -34,7 +34,7 @@ def test_notebook_runs(notebook: Path, tmp_path: Path) -> None:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=patience_s(),
+        timeout=3 * patience_s(),
     )
     assert done.returncode == 0, done.stderr
     assert SAID[notebook.stem] in done.stdout
