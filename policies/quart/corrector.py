@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from math import ceil, inf, isfinite
 from statistics import median_low
+from typing import Final
 
 from policies.quart.pid import Pid
 from policies.quart.queueing import DelayForm, delay_s, fewest_within, smallest_stable
@@ -10,6 +11,11 @@ from policies.quart.settings import REFERENCE, CorrectorSettings
 from serving.protocols.stages import PipelineView, StageView
 
 NS_PER_S = 1_000_000_000
+KEY_PASSES: Final = 20
+"""Requests whose mean delay is evidence that a stage is slow (ours): that of fewer is mostly chance, for who
+comes behind a long pass waits for it too. At a CV of 0.2, the default, 20 passes have a mean within 9 % in 95
+of 100 cases.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,22 +126,30 @@ class Corrector:
     def _keys(
         self, view: PipelineView, delays_s: list[float], goals_s: tuple[float, ...], wants: list[int]
     ) -> list[bool]:
-        ratios = [delay / goal for delay, goal in zip(delays_s, goals_s, strict=True)]
+        """By what was measured and what waits: the formula's delay of a few passes is mostly their noise."""
         if self.settings.key_rule == "released":
             return [
-                (ratio - 1) * (1 + stage.arrival_per_s / 10) > 0.1
-                for stage, ratio in zip(view.stages, ratios, strict=True)
+                (delay / goal - 1) * (1 + stage.arrival_per_s / 10) > 0.1
+                for stage, delay, goal in zip(view.stages, delays_s, goals_s, strict=True)
             ]
-        usual = median_low(ratios)
-        return [
-            want > 0 and isfinite(usual) and ratio > self.settings.key_margin * usual
-            for want, ratio in zip(wants, ratios, strict=True)
-        ]
+        behind = [seen_s(stage) / goal for stage, goal in zip(view.stages, goals_s, strict=True)]
+        least = max(1.0, self.settings.key_margin * median_low(behind))
+        return [want > 0 and ratio > least for want, ratio in zip(wants, behind, strict=True)]
 
 
 def _measured_s(stage: StageView) -> float:
     """The delay that was measured; 0 while it is that of fewer replicas than there will be."""
     return (stage.delay_s or 0.0) if stage.serving == stage.supply else 0.0
+
+
+def seen_s(stage: StageView) -> float:
+    """What a request spends at a stage, as far as seen: the delay of ``KEY_PASSES`` or more, or its queue.
+
+    The queue counts as the time in which the replicas that serve or load work it off.
+    """
+    queue_s = stage.queued / (max(stage.supply, 1) * stage.replica_per_s)
+    delay = stage.delay_s if stage.passed >= KEY_PASSES else None
+    return max(queue_s, delay or 0.0)
 
 
 def fewest_in_all(stage: StageView, rate: float, cv: float, target_s: float, form: DelayForm) -> int:

@@ -127,6 +127,7 @@ class StageViews:
             stage.index in self.keys,
             self._seats.bytes_of(stage.part),
             stage.part.layers,
+            seen.passed,
         )
 
     def _hosts(self) -> tuple[StageHostView, ...]:

@@ -5,6 +5,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from experiments import cli
@@ -57,6 +58,42 @@ def test_each_part_can_be_off_in_a_run(part: str, tmp_path: Path) -> None:
 def test_without_keys_every_load_is_from_ssd(tmp_path: Path) -> None:
     found = run(tmp_path, "system=quart", "system.stages.keys=false", "system.stages.hold_s=2")
     assert sources(found) == {"ssd"}
+
+
+# (rate, replicas of each stage at the start): WideResnet in 5 stages of 129 ms, at loads of 0.4 to 0.9. At 20
+# requests/s one replica of each would be a third of what is needed, and queues are there at CV 0.1 too.
+UNIFORM = [(3, 1), (5, 1), (7, 1), (20, 3), (20, 4)]
+
+
+@pytest.mark.parametrize("seed", [0, 3])
+@pytest.mark.parametrize(("rate", "replicas"), UNIFORM)
+def test_uniform_stages_at_cv_a_tenth_have_no_key_stage(
+    rate: int, replicas: int, seed: int, tmp_path: Path
+) -> None:
+    words = [f"trace.rate_per_s={rate}", f"pipeline.replicas={replicas}", f"seed={seed}"]
+    found = uniform(tmp_path, 0.1, *words)
+    assert not {"mark_key", "keep_copy"} & set(acts(found))
+
+
+def test_the_same_stages_under_bursts_have_key_stages_and_copies(tmp_path: Path) -> None:
+    """And the table of stages over time says when."""
+    found = uniform(tmp_path, 4, "trace.rate_per_s=7")
+    assert acts(found)["mark_key"] and acts(found)["keep_copy"]
+    marks = [one for one in found["scale_events"] if one["act"] == "mark_key"]
+    assert marks[0]["reason"].startswith("key stages: 0; stage 0: ")
+    series = pd.read_parquet(tmp_path / "run" / "stage_series.parquet")
+    first = series[(series.stage == 0) & (series.is_key == 1)].time_s.min()
+    assert 0 <= first - marks[0]["t_s"] < series.time_s[series.time_s > 0].min()
+    assert set(series.is_key) == {0, 1}
+
+
+def uniform(folder: Path, cv: float, *words: str) -> dict[str, Any]:
+    of_trace = ["trace=gamma", f"trace.gap_cv={cv}", "trace.requests=400", "uncertainty=off"]
+    of_model = ["model=wide_resnet", "pipeline.stages=5", "pipeline.cut=layers", "cluster=quart"]
+    out = [f"out={folder / 'run'}", "overwrite=true"]
+    assert cli.run(["simulate", "system=quart", *of_model, *of_trace, *words, *out]) == 0
+    found: dict[str, Any] = json.loads((folder / "run" / "summary.json").read_text())
+    return found
 
 
 def test_the_printed_sign_serves_its_requests_late(tmp_path: Path) -> None:
