@@ -34,9 +34,10 @@ class Pid:
     def step(self, error: float, elapsed_s: float, most: float, hold: bool = False) -> float:
         """The output for this error, from 0 to ``most``. ``hold``: what was asked for last is not there yet.
 
-        An infinite error asks for the most and is not remembered.
+        An infinite error asks for the most; the next has no slope, and the integral stands still.
         """
         if not isfinite(error):
+            self._last = None
             return most if error > 0 else 0.0
         if error <= 0:
             self.integral, self._last = 0.0, error

@@ -28,8 +28,10 @@ class CorrectorSettings:
     which the requests that wait are to be served: they count as arrivals of so many seconds (ours).
     ``target_s``: of each stage; 0: its share of the SLO by execution time. ``relative``: the error is a share
     of the target, else seconds. ``cool_down_s``: from one growth of a stage to its next. ``key_margin``: how
-    many times the median of all stages' delays (each over its target) a key stage has. ``most_replicas``: of
-    one stage; 0: as the service has it.
+    many times the median of all stages' delays (each over its target) a key stage has. ``key_passes``: whose
+    mean delay is evidence that a stage is slow; that of fewer is mostly chance, for who comes behind a long
+    pass waits for it too (ours: at a CV of 0.2, the default, 20 passes have a mean within 9 % in 95 of 100
+    cases). ``most_replicas``: of one stage; 0: as the service has it.
     """
 
     form: DelayForm = "erlang_c"
@@ -44,6 +46,7 @@ class CorrectorSettings:
     relative: bool = True
     key_rule: KeyRule = "outstanding"
     key_margin: float = 1.0
+    key_passes: int = 20
     most_replicas: int = 0
 
 

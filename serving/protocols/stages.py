@@ -92,12 +92,16 @@ class StageGpuView:
 
 @fact
 class HostCopyView:
-    """The parameters of a stage in a host's memory. ``used_ns``: last loaded from, or put there."""
+    """The parameters of a stage in a host's memory. ``used_ns``: last loaded from, or put there.
+
+    ``in_use``: a load reads it now: evicted, its bytes are free when that has ended.
+    """
 
     model: str
     stage: int
     bytes: int
     used_ns: int
+    in_use: bool = False
 
 
 @fact

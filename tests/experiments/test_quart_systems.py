@@ -9,6 +9,8 @@ import pandas as pd
 import pytest
 
 from experiments import cli
+from experiments.build.stage_scalers import mean_rate_per_s
+from experiments.compose.compose import load_config
 
 # Bursts that every stage has to grow for, and lulls in which it can shrink; model, trace and rate in words.
 WORDS = (
@@ -85,6 +87,39 @@ def test_the_same_stages_under_bursts_have_key_stages_and_copies(tmp_path: Path)
     first = series[(series.stage == 0) & (series.is_key == 1)].time_s.min()
     assert 0 <= first - marks[0]["t_s"] < series.time_s[series.time_s > 0].min()
     assert set(series.is_key) == {0, 1}
+
+
+def test_inferline_plans_for_the_rate_of_the_configuration(tmp_path: Path) -> None:
+    """Not for that of the first second, in which a burst of 30 requests/s has more."""
+    reasons = {
+        words: run(tmp_path, "system=inferline", *words)["scale_events"][0]["reason"].partition(",")[0]
+        for words in ((), ("system.stages.planned_per_s=12.5",), ("system.stages.planned_per_s=0",))
+    }
+    planned, written, first = reasons.values()
+    assert (planned, written) == ("planned for 30.0 requests/s", "planned for 12.5 requests/s")
+    assert first not in (planned, written)
+    assert cli.run(["simulate", *WORDS, "system=inferline", "journal=true", f"out={tmp_path / 'again'}"]) == 0
+    assert cli.run(["replay", str(tmp_path / "again")]) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "rate"),
+    [
+        (("trace.rate_per_s=30",), 30.0),
+        (("trace.rate_per_s=30", "trace.rate_scale=0.5"), 15.0),
+        (("trace.rate_per_s=30", "trace.time_compression=2"), 60.0),
+        (("trace.utilization=0.5",), 20.0),
+        (("trace=onsets",), 0.0),
+        (("trace=azure_conv",), 0.0),
+        (("trace.rate_per_s=30", "trace.window_start_s=10", "trace.window_s=5"), 0.0),
+    ],
+)
+def test_the_mean_rate_of_a_configuration(words: tuple[str, ...], rate: float) -> None:
+    """0 where nobody knows it before the trace is read."""
+    trace = () if words[0].startswith("trace=") else ("trace=gamma",)
+    base = ["system=inferline", "model=whisper_9b", "cluster=quart", "out=OUT"]
+    config = load_config([*base, *trace, *words], "simulate")
+    assert mean_rate_per_s(config, full_per_s=40.0) == rate
 
 
 def uniform(folder: Path, cv: float, *words: str) -> dict[str, Any]:

@@ -170,6 +170,27 @@ def test_a_derivative_answers_a_rise() -> None:
     assert [loop.step(error, 0.5, most=99) for error in (1.0, 2.0, 2.0)] == [0, 4, 0]
 
 
+@pytest.mark.parametrize("why", ["maximum", "cool-down"])
+def test_the_loop_is_told_of_errors_while_nothing_may_be_added(why: str) -> None:
+    """A stage that was well meanwhile begins anew, without an integral of before."""
+    gains = Gains(1.0, 1.0, 0.0)
+    settings = CorrectorSettings(gains=gains, bounded=False, cool_down_s=1.5 if why == "cool-down" else 0.0)
+    corrector = Corrector(settings)
+
+    def growth(now_s: int, delay_s: float, maximum: int = 8) -> int:
+        stages = [stage(0, 2, arrival_per_s=0.1, delay_s=delay_s, maximum=maximum)]
+        return corrector.correct(pipeline(stages, now_ns=now_s * NS))[0].growth
+
+    assert growth(0, 0.3) == 1  # an error of 0.5 and an integral of 0.5
+    assert growth(1, 0.1, 2 if why == "maximum" else 8) == 0
+    assert growth(2, 0.3) == 1  # the same; with the integral of before it would be 2
+
+
+def test_after_an_endless_delay_there_is_no_slope() -> None:
+    loop = Pid(Gains(0.0, 0.0, 1.0))
+    assert [loop.step(error, 1.0, most=9) for error in (1.0, inf, 5.0, 6.0)] == [0, 9, 0, 1]
+
+
 def test_gains_below_zero_are_refused() -> None:
     with pytest.raises(ValueError, match="0 or more"):
         Gains(1.0, -0.1, 0.0)
