@@ -62,7 +62,8 @@ RELEASED: Final = CorrectorSettings(
     key_rule="released",
     most_replicas=8,
 )
-"""yanyinglin/QUART as released in December 2025, but for its error's sign, which is ``printed`` there too."""
+"""The numbers of yanyinglin/QUART as released in December 2025. Its sign is ``printed``, its form of delay
+``released``: both are options. Its two passes at a time per replica and its time-outs are not built."""
 DEFAULTS: Final = {"reference": REFERENCE, "released": RELEASED}
 
 
