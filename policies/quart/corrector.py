@@ -104,7 +104,7 @@ class Corrector:
             return min(max(stable, 0), most)
         is_ours = self.settings.sign == "delay_minus_target"
         error = delay - goal if is_ours else goal - delay
-        loop = self._loops.setdefault(stage.index, Pid(self.settings.gains))
+        loop = self._loops.setdefault(stage.index, Pid(self.settings.gains, self.settings.anti_windup))
         hold = stage.serving < stage.supply
         if error == inf:
             loop.step(error, elapsed_s, most, hold)

@@ -46,6 +46,8 @@ def quart(
     proportional: float | None = None,
     integral_per_s: float | None = None,
     derivative_s: float | None = None,
+    bounded: bool | None = None,
+    anti_windup: bool = True,
     period_s: float | None = None,
     target_s: float | None = None,
     smoother: str = "whitt",
@@ -70,6 +72,7 @@ def quart(
     _known("smoother", smoother, get_args(Predictor))
     base = DEFAULTS[defaults]
     given: dict[str, Any] = {"form": delay, "control": corrector, "sign": sign}
+    given |= {"bounded": bounded, "anti_windup": anti_windup}
     given |= {"period_s": period_s, "target_s": target_s, "key_margin": key_margin, "key_passes": key_passes}
     settings = replace(base, **{key: value for key, value in given.items() if value is not None})
     settings = replace(settings, gains=_gains(base, proportional, integral_per_s, derivative_s))

@@ -24,7 +24,8 @@ class CorrectorSettings:
     """When and by how much a stage grows.
 
     ``control``: ``rate`` is the PID switched off: as many replicas as keep the work stable, and no more.
-    ``bounded``: the PID's output is cut off at what the formula says the target needs. ``drain_s``: within
+    ``bounded``: the PID's output is cut off at what the formula says the target needs. ``anti_windup``: see
+    ``Pid``. ``drain_s``: within
     which the requests that wait are to be served: they count as arrivals of so many seconds (ours).
     ``target_s``: of each stage; 0: its share of the SLO by execution time. ``relative``: the error is a share
     of the target, else seconds. ``cool_down_s``: from one growth of a stage to its next. ``key_margin``: how
@@ -39,6 +40,7 @@ class CorrectorSettings:
     gains: Gains = OUR_GAINS
     sign: ErrorSign = "delay_minus_target"
     bounded: bool = True
+    anti_windup: bool = True
     drain_s: float = 2.0
     period_s: float = 1.0
     cool_down_s: float = 0.0

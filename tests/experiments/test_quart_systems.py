@@ -131,6 +131,21 @@ def uniform(folder: Path, cv: float, *words: str) -> dict[str, Any]:
     return found
 
 
+def test_without_anti_windup_replicas_start_long_after_a_burst(tmp_path: Path) -> None:
+    """A burst of 8 s, then 40 s of hardly anything: the integral of the burst goes on adding to the budget."""
+    kept = [word for word in WORDS if not word.startswith(("trace.rate_per_s", "trace.off_s"))]
+    words = [*kept, "trace.rate_per_s=10", "trace.off_s=40", "system=quart", "system.stages.smoother=none"]
+    words += ["system.stages.bounded=false", "system.stages.proportional=0.02"]
+    words += ["system.stages.integral_per_s=0.02", "overwrite=true", f"out={tmp_path / 'run'}"]
+    loads = {}
+    for anti_windup in ("true", "false"):
+        assert cli.run(["simulate", *words, f"system.stages.anti_windup={anti_windup}"]) == 0
+        found = json.loads((tmp_path / "run" / "summary.json").read_text())
+        loads[anti_windup] = [one["t_s"] for one in found["scale_events"] if one["act"] == "load"]
+    assert max(loads["true"]) < 12 and len(loads["true"]) < 30
+    assert max(loads["false"]) > 20 and len(loads["false"]) == 45  # three of its 48 were there
+
+
 def test_the_printed_sign_serves_its_requests_late(tmp_path: Path) -> None:
     """With the sign of Algorithm 1 nothing is added to stages that are too slow."""
     printed = run(tmp_path, "system=quart", "system.stages.sign=printed")
