@@ -132,7 +132,7 @@ def uniform(folder: Path, cv: float, *words: str) -> dict[str, Any]:
 
 
 def test_without_anti_windup_replicas_start_long_after_a_burst(tmp_path: Path) -> None:
-    """A burst of 8 s, then 40 s of hardly anything: the integral of the burst goes on adding to the budget."""
+    """A burst of 8 s, then 40 s of hardly anything: the integral goes on adding up to the budget."""
     kept = [word for word in WORDS if not word.startswith(("trace.rate_per_s", "trace.off_s"))]
     words = [*kept, "trace.rate_per_s=10", "trace.off_s=40", "system=quart", "system.stages.smoother=none"]
     words += ["system.stages.bounded=false", "system.stages.proportional=0.02"]
