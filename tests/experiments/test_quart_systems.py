@@ -10,7 +10,9 @@ import pytest
 
 from experiments import cli
 from experiments.build.stage_scalers import mean_rate_per_s
+from experiments.build.stages import pipelines_of
 from experiments.compose.compose import load_config
+from experiments.run.simulate import prepare
 
 # Bursts that every stage has to grow for, and lulls in which it can shrink; model, trace and rate in words.
 WORDS = (
@@ -100,6 +102,18 @@ def test_inferline_plans_for_the_rate_of_the_configuration(tmp_path: Path) -> No
     assert first not in (planned, written)
     assert cli.run(["simulate", *WORDS, "system=inferline", "journal=true", f"out={tmp_path / 'again'}"]) == 0
     assert cli.run(["replay", str(tmp_path / "again")]) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "share"),
+    [("system=quart", 0.85), ("system=quart system.stages.most_used=0.5", 0.5), ("system=inferline", 1.0)],
+)
+def test_the_invariants_are_given_the_bound_of_the_policy(words: str, share: float) -> None:
+    base = ["model=whisper_9b", "cluster=quart", "trace=gamma", "trace.requests=2", "out=OUT"]
+    prepared = prepare(load_config([*base, *words.split()], "simulate"))
+    parts = pipelines_of(prepared.config, prepared.estimates, prepared.hardware_of_model)
+    assert parts is not None and parts.scaling is not None
+    assert parts.scaling.copies_share == share
 
 
 @pytest.mark.parametrize(
