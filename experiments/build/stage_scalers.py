@@ -19,15 +19,22 @@ _ANY = 1 << 30  # cores, where nobody says how many a host has
 
 
 def stage_scaling(
-    config: RunConfig, estimates: Estimates, exec_s: Mapping[Part, float], sizes: Mapping[Part, int]
+    config: RunConfig,
+    estimates: Estimates,
+    exec_s: Mapping[Part, float],
+    sizes: Mapping[Part, int],
+    full_per_s: float | None = None,
 ) -> StageScaling:
-    """Who starts and stops replicas of stages, and what it is told. Raises UserError."""
+    """Who starts and stops replicas of stages, and what it is told. Raises UserError.
+
+    ``full_per_s``: the requests per second that ``trace.utilization`` is a share of; None: not known.
+    """
     assert config.cluster.topology is not None, "models in stages need links"
     one, spec = config.pipeline, spec_of_cluster(config.cluster)
     most = spec.gpus if one.max_replicas is None else one.max_replicas
     cores = _ANY if spec.cpu_cores is None else spec.cpu_cores
     return StageScaling(
-        _scaler(config, estimates),
+        _scaler(config, estimates, mean_rate_per_s(config, full_per_s)),
         StageHosts(spec.hosts, spec.gpus_per_host, spec.host_memory_bytes, cores),
         round(one.period_s * NS_PER_S),
         round(one.window_s * NS_PER_S),
@@ -40,13 +47,37 @@ def stage_scaling(
         sizes,
         _peers(config, estimates),
         one.batch_cost,
+        _copies_share(config),
     )
 
 
-def _scaler(config: RunConfig, estimates: Estimates) -> StageScaler:
+def _copies_share(config: RunConfig) -> float:
+    """Of a host's memory, by a scaler that has such a bound; 1: all of it."""
+    share = config.system.stages.params.get("most_used")
+    return float(share) if isinstance(share, int | float) and 0 < share <= 1 else 1.0
+
+
+def mean_rate_per_s(config: RunConfig, full_per_s: float | None = None) -> float:
+    """Requests per second of the run's one model as its configuration has them; 0: it does not say.
+
+    A recorded trace, a window of one, several models and bursts on top of a base rate do not.
+    """
+    trace = config.trace
+    if config.models.name != "one" or trace.window_s is not None:
+        return 0.0
+    if trace.utilization is None:
+        rate = trace.params.get("rate_per_s") or 0.0
+    else:
+        rate = trace.utilization * (full_per_s or 0.0)
+    return float(rate * (trace.rate_scale or 1.0) * trace.time_compression)
+
+
+def _scaler(config: RunConfig, estimates: Estimates, mean_per_s: float) -> StageScaler:
     """Who decides, and around it who cuts the model anew."""
     one = config.pipeline
-    make: Callable[[], StageScaler] = policy_maker("system/stages", config.system.stages, estimates=estimates)
+    make: Callable[[], StageScaler] = policy_maker(
+        "system/stages", config.system.stages, estimates=estimates, mean_rate_per_s=mean_per_s
+    )
     if one.recut == "none":
         return make()
     return Recutting(make, SlowestStage() if one.recut == "time" else BurstsByCv(*one.few_and_many()))

@@ -165,7 +165,7 @@ def pipelines_of(
             for model in hosted_models(config)
             for part in parts_of(config, model)
         }
-        scaling = stage_scaling(config, estimates, exec_s, sizes_of(config))
+        scaling = stage_scaling(config, estimates, exec_s, sizes_of(config), capacity_per_s(config))
     elastic = scaling is not None
     setups = {
         model.name: PipelineSetup(

@@ -54,7 +54,7 @@ POLICY_GROUPS: Final[dict[str, PolicyGroup]] = {
     "cache": PolicyGroup(Copies, ("sizes_bytes", "hosts")),
     "live": PolicyGroup(LivePolicy, ("ttft_slo_ms",)),
     "migration": PolicyGroup(Migrator, ("random", "estimates")),
-    "stages": PolicyGroup(StageScaler, ("estimates",)),
+    "stages": PolicyGroup(StageScaler, ("estimates", "mean_rate_per_s")),
 }
 
 

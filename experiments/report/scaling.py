@@ -33,6 +33,9 @@ _MEANING: Final = {
     **{f"shortage, {key}": text for key, text in OBSTACLES.items()},
     "terminating": "the instance is to be lost and takes no new requests",
     "lost": "the instance failed",
+    "mark_key": "which stages of a model are key stages from now on",
+    "keep_copy": "the host keeps the parameters of a stage in its memory",
+    "evict_copy": "the host forgets its copy of a stage",
     "recut": "a model has other layers for its stages",
 }
 

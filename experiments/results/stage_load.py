@@ -5,12 +5,12 @@ Computed after the run from the passes that ended (``stages.parquet``) and from 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from serving.controller import Controller
-from serving.elastic.stage_control import StageControl
+from serving.elastic.stage_control import KeyMark, StageControl
 from serving.vocabulary.replica import Replica
 from traces.columns import Names
 
@@ -24,18 +24,22 @@ if TYPE_CHECKING:
 STAGE_LOAD_NAME: Final = "stage_series.parquet"
 _NS_PER_S: Final = 1_000_000_000
 _ROWS: Final = 200  # of each stage, about, where nobody asks for a period
-COLUMNS: Final = ("replicas", "loading", "queue", "busy", "arrivals_per_s", "arrival_cv")
+COLUMNS: Final = ("replicas", "loading", "queue", "busy", "arrivals_per_s", "arrival_cv", "is_key")
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """At ``now_ns`` a stage has so many more replicas that serve, and so many more that load."""
+    """At ``now_ns`` a stage has so many more replicas that serve, and so many more that load.
+
+    ``key``: 1: it becomes a key stage, -1: it is none any more.
+    """
 
     now_ns: int
     model: str
     stage: int
     serving: int
     loading: int
+    key: int = 0
 
 
 def changes_of(controller: Controller, placed: Sequence[Replica]) -> list[Change]:
@@ -60,7 +64,17 @@ def changes_of(controller: Controller, placed: Sequence[Replica]) -> list[Change
         loading = (after == "loading") - (before == "loading")
         if serving or loading:
             found.append(Change(event.now_ns, *stage_of[event.replica], serving, loading))
-    return found
+    return sorted([*found, *_key_changes(control.marks)], key=lambda one: one.now_ns)
+
+
+def _key_changes(marks: Sequence[KeyMark]) -> Iterator[Change]:
+    """When stages became key stages, and when they were none any more."""
+    before: dict[str, frozenset[int]] = {}
+    for mark in marks:
+        was = before.get(mark.model, frozenset())
+        for stage in sorted(mark.stages ^ was):
+            yield Change(mark.now_ns, mark.model, stage, 0, 0, 1 if stage in mark.stages else -1)
+        before[mark.model] = mark.stages
 
 
 def _service(controller: Controller, model: str) -> Any:
@@ -84,7 +98,7 @@ def stage_load(
 
     ``replicas``, ``loading``, ``queue``: at the instant. ``busy``: replicas with a pass under way, mean of
     the period that ends; ``arrivals_per_s``, ``arrival_cv``: of its arrivals (CV NaN with fewer than two
-    gaps). Requests that a stage is never done with are in none of them.
+    gaps); ``is_key``: 1 while it is a key stage. Requests that a stage is never done with are in none.
     """
     import numpy as np
 
@@ -135,6 +149,7 @@ def _of_stage(
         "busy": np.diff(served, prepend=0) / period_ns,
         "arrivals_per_s": rate,
         "arrival_cv": cv,
+        "is_key": np.concatenate([[0], np.cumsum([one.key for one in own])])[at],
     }
 
 

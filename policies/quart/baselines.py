@@ -74,7 +74,8 @@ class InferLine:
             wanted = max(planned, by_rate(most_per_s, stage.replica_per_s, self._utilization))
             return wanted, wanted if settled else stage.supply
 
-        decisions = PerStage(rule).decide(view, f"{most_per_s:.1f} requests/s at most lately")
+        why = f"planned for {self._planned_per_s:.1f} requests/s, {most_per_s:.1f} at most lately"
+        decisions = PerStage(rule).decide(view, why)
         if decisions:
             self._changed_ns = view.now_ns
         return decisions

@@ -92,25 +92,33 @@ class Corrector:
     def _want(
         self, stage: StageView, rate: float, times_s: tuple[float, float], elapsed_s: float, now_ns: int
     ) -> int:
-        """By how many replicas the stage is to grow, budgets of all stages aside."""
+        """By how many replicas the stage is to grow, budgets of all stages aside.
+
+        Its loop is told of every error, also where nothing may be added: a stage that cools down, has all it
+        may have or needs no more would else go on later from an integral and a slope of before.
+        """
         delay, goal = times_s
-        most = min(stage.maximum, self.settings.most_replicas or stage.maximum) - stage.supply
-        grown_ns = self._grown_ns.get(stage.index)
-        cooling = grown_ns is not None and now_ns - grown_ns < self.settings.cool_down_s * NS_PER_S
-        if most <= 0 or cooling:
-            return 0
+        most = self._most(stage, now_ns)
+        stable = smallest_stable(rate, stage.replica_per_s) - stage.supply
         if self.settings.control == "rate":
-            return min(max(smallest_stable(rate, stage.replica_per_s) - stage.supply, 0), most)
-        error = delay - goal if self.settings.sign == "delay_minus_target" else goal - delay
+            return min(max(stable, 0), most)
+        is_ours = self.settings.sign == "delay_minus_target"
+        error = delay - goal if is_ours else goal - delay
+        loop = self._loops.setdefault(stage.index, Pid(self.settings.gains, self.settings.anti_windup))
+        hold = stage.serving < stage.supply
         if error == inf:
-            return min(max(smallest_stable(rate, stage.replica_per_s) - stage.supply, 1), most)
-        if self.settings.bounded and self.settings.sign == "delay_minus_target":
-            most = min(most, self._needed(stage, rate, goal) - stage.supply)
-            if most <= 0:
-                return 0
-        error = error / goal if self.settings.relative else error
-        loop = self._loops.setdefault(stage.index, Pid(self.settings.gains))
-        return ceil(loop.step(error, elapsed_s, most, hold=stage.serving < stage.supply))
+            loop.step(error, elapsed_s, most, hold)
+            return min(max(stable, 1), most)
+        if self.settings.bounded and is_ours and most:
+            most = max(min(most, self._needed(stage, rate, goal) - stage.supply), 0)
+        return ceil(loop.step(error / goal if self.settings.relative else error, elapsed_s, most, hold))
+
+    def _most(self, stage: StageView, now_ns: int) -> int:
+        """How many it may get by its maximum; 0 while it cools down."""
+        grown_ns = self._grown_ns.get(stage.index)
+        if grown_ns is not None and now_ns - grown_ns < self.settings.cool_down_s * NS_PER_S:
+            return 0
+        return max(min(stage.maximum, self.settings.most_replicas or stage.maximum) - stage.supply, 0)
 
     def _needed(self, stage: StageView, rate: float, goal: float) -> int:
         """Replicas that keep the target by formula and CVs; one more where it is missed all the same."""
@@ -120,22 +128,31 @@ class Corrector:
     def _keys(
         self, view: PipelineView, delays_s: list[float], goals_s: tuple[float, ...], wants: list[int]
     ) -> list[bool]:
-        ratios = [delay / goal for delay, goal in zip(delays_s, goals_s, strict=True)]
+        """By what was measured and what waits: the formula's delay of a few passes is mostly their noise."""
         if self.settings.key_rule == "released":
             return [
-                (ratio - 1) * (1 + stage.arrival_per_s / 10) > 0.1
-                for stage, ratio in zip(view.stages, ratios, strict=True)
+                (delay / goal - 1) * (1 + stage.arrival_per_s / 10) > 0.1
+                for stage, delay, goal in zip(view.stages, delays_s, goals_s, strict=True)
             ]
-        usual = median_low(ratios)
-        return [
-            want > 0 and isfinite(usual) and ratio > self.settings.key_margin * usual
-            for want, ratio in zip(wants, ratios, strict=True)
-        ]
+        passes = self.settings.key_passes
+        behind = [seen_s(stage, passes) / goal for stage, goal in zip(view.stages, goals_s, strict=True)]
+        least = max(1.0, self.settings.key_margin * median_low(behind))
+        return [want > 0 and ratio > least for want, ratio in zip(wants, behind, strict=True)]
 
 
 def _measured_s(stage: StageView) -> float:
     """The delay that was measured; 0 while it is that of fewer replicas than there will be."""
     return (stage.delay_s or 0.0) if stage.serving == stage.supply else 0.0
+
+
+def seen_s(stage: StageView, passes: int) -> float:
+    """What a request spends at a stage, as far as seen: the delay of so many or more, or its queue.
+
+    The queue counts as the time in which the replicas that serve or load work it off.
+    """
+    queue_s = stage.queued / (max(stage.supply, 1) * stage.replica_per_s)
+    delay = stage.delay_s if stage.passed >= passes else None
+    return max(queue_s, delay or 0.0)
 
 
 def fewest_in_all(stage: StageView, rate: float, cv: float, target_s: float, form: DelayForm) -> int:

@@ -27,16 +27,30 @@ class KeysManager:
             raise ValueError(f"most_used={most_used} is no share of memory: write one above 0, at most 1")
         self._most_used = most_used
 
-    def manage(self, view: PipelineView, keys: frozenset[int]) -> tuple[StageDecision, ...]:
-        """First what each host forgets, then what it keeps."""
+    def manage(
+        self, view: PipelineView, keys: frozenset[int], read: frozenset[tuple[int, int]] = frozenset()
+    ) -> tuple[StageDecision, ...]:
+        """First what each host forgets, then what it keeps.
+
+        ``read``: (host, stage of this model) whose copies loads read from now on. These stay, as those that
+        are read already: their bytes would not be free.
+        """
         decisions: list[StageDecision] = []
         for host in view.hosts:
-            decisions += self._of(view, host, keys)
+            stay = frozenset([stage for where, stage in read if where == host.id])
+            decisions += self._of(view, host, keys, stay)
         return tuple(decisions)
 
-    def _of(self, view: PipelineView, host: StageHostView, keys: frozenset[int]) -> list[StageDecision]:
+    def _of(
+        self, view: PipelineView, host: StageHostView, keys: frozenset[int], stay: frozenset[int]
+    ) -> list[StageDecision]:
         limit = int(self._most_used * host.memory_bytes)
-        oldest = sorted(host.copies, key=lambda copy: (copy.used_ns, copy.model, copy.stage))
+        may_go = [
+            copy
+            for copy in host.copies
+            if not copy.in_use and not (copy.model == view.model and copy.stage in stay)
+        ]
+        oldest = sorted(may_go, key=lambda copy: (copy.used_ns, copy.model, copy.stage))
         evicted: list[HostCopyView] = []
         used = host.used_bytes
         while used > limit and oldest:

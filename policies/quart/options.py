@@ -46,6 +46,8 @@ def quart(
     proportional: float | None = None,
     integral_per_s: float | None = None,
     derivative_s: float | None = None,
+    bounded: bool | None = None,
+    anti_windup: bool = True,
     period_s: float | None = None,
     target_s: float | None = None,
     smoother: str = "whitt",
@@ -54,6 +56,7 @@ def quart(
     most_cores: int = MOST_CORES,
     keys: bool = True,
     key_margin: float | None = None,
+    key_passes: int | None = None,
     most_used: float = MOST_USED,
     key_for_s: float = KEY_FOR_S,
     placement: bool = True,
@@ -69,7 +72,8 @@ def quart(
     _known("smoother", smoother, get_args(Predictor))
     base = DEFAULTS[defaults]
     given: dict[str, Any] = {"form": delay, "control": corrector, "sign": sign}
-    given |= {"period_s": period_s, "target_s": target_s, "key_margin": key_margin}
+    given |= {"bounded": bounded, "anti_windup": anti_windup}
+    given |= {"period_s": period_s, "target_s": target_s, "key_margin": key_margin, "key_passes": key_passes}
     settings = replace(base, **{key: value for key, value in given.items() if value is not None})
     settings = replace(settings, gains=_gains(base, proportional, integral_per_s, derivative_s))
     smoothing = SMOOTHER_DEFAULTS[defaults]
@@ -110,16 +114,21 @@ def infless(
 
 
 def inferline(
-    planned_per_s: float = 0.0,
+    planned_per_s: float | None = None,
     utilization: float = 0.7,
     envelope_s: float = 30.0,
     settle_s: float = 15.0,
     period_s: float = 1.0,
+    mean_rate_per_s: float = 0.0,
 ) -> StageScaler:
-    """InferLine, approximated."""
+    """InferLine, approximated. ``planned_per_s``: None: ``mean_rate_per_s``, which the builder knows.
+
+    0, and None where nothing is known: the rate of the first look in which requests come.
+    """
+    planned = mean_rate_per_s if planned_per_s is None else planned_per_s
     share = _share(utilization)
     memory_s = envelope_s + settle_s + period_s
-    return PerModel(lambda: InferLine(planned_per_s, share, envelope_s, settle_s, period_s), memory_s)
+    return PerModel(lambda: InferLine(planned, share, envelope_s, settle_s, period_s), memory_s)
 
 
 def cocktail(

@@ -21,24 +21,26 @@ class Pid:
     """One loop. Its integral stands still while the output is cut off; an error of 0 or less makes it 0.
 
     What the output is added to, replicas, is kept from step to step: replicas that were started in a burst
-    stay, and an integral that outlived the burst would go on adding.
+    stay, and an integral that outlived the burst would go on adding. ``anti_windup`` False, for comparison:
+    it sums every finite error, whatever becomes of the output.
     """
 
-    __slots__ = ("_gains", "_last", "integral")
+    __slots__ = ("_anti_windup", "_gains", "_last", "integral")
 
-    def __init__(self, gains: Gains) -> None:
-        self._gains = gains
+    def __init__(self, gains: Gains, anti_windup: bool = True) -> None:
+        self._gains, self._anti_windup = gains, anti_windup
         self._last: float | None = None
         self.integral = 0.0
 
     def step(self, error: float, elapsed_s: float, most: float, hold: bool = False) -> float:
         """The output for this error, from 0 to ``most``. ``hold``: what was asked for last is not there yet.
 
-        An infinite error asks for the most and is not remembered.
+        An infinite error asks for the most; the next has no slope, and the integral stands still.
         """
         if not isfinite(error):
+            self._last = None
             return most if error > 0 else 0.0
-        if error <= 0:
+        if error <= 0 and self._anti_windup:
             self.integral, self._last = 0.0, error
             return 0.0
         integral = self.integral + error * elapsed_s
@@ -49,6 +51,6 @@ class Pid:
             + self._gains.integral_per_s * integral
             + self._gains.derivative_s * slope
         )
-        if wanted < most and not hold:
+        if not self._anti_windup or (wanted < most and not hold):
             self.integral = integral
         return min(max(wanted, 0.0), most)

@@ -60,7 +60,7 @@ class Quart:
                 if surplus.stage not in growing:
                     decisions += self._shrink(view, surplus, room)
         if self.keys is not None:
-            decisions += self.keys.manage(view, self._marked)
+            decisions += self.keys.manage(view, self._marked, _read(view, decisions))
         return tuple(decisions)
 
     def _mark(self, view: PipelineView, corrections: Sequence[Correction]) -> list[StageDecision]:
@@ -119,6 +119,15 @@ class Quart:
             why = f"{give} fewer replicas: {cores} cores keep the target"
             decisions.append(SetCores(stage.index, tuple([one.id for one in raised]), cores, why))
         return decisions
+
+
+def _read(view: PipelineView, decisions: Sequence[StageDecision]) -> frozenset[tuple[int, int]]:
+    """(host, stage) of the copies that these starts load from."""
+    host_of = {gpu.id: host for host in view.hosts for gpu in host.gpus}
+    starts = [
+        (one.stage, host_of[gpu]) for one in decisions if isinstance(one, StartReplicas) for gpu in one.gpus
+    ]
+    return frozenset([(host.id, stage) for stage, host in starts if host.has_copy(view.model, stage)])
 
 
 def _spare_cores(replicas: Sequence[StageReplicaView], room: FreeRoom) -> int:

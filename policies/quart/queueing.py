@@ -6,6 +6,7 @@ from typing import Final, Literal, get_args
 DelayForm = Literal[
     "erlang_c",  # exact for Poisson arrivals and exponential times
     "paper",  # Eq. 1 as printed: it multiplies by the probability of an empty stage, not of a wait
+    "released",  # as QUART's released code: erlang_c's wait times the arrival rate, requests taken as seconds
     "allen_cunneen",  # erlang_c's wait times half the sum of the squared CVs, for any arrivals and times
 ]
 FORMS: Final = get_args(DelayForm)
@@ -53,7 +54,9 @@ def delay_s(
         wait_s = empty(replicas, offered) * arrival_per_s / (replicas * replica_per_s * spare_per_s)
     else:
         wait_s = erlang_c(replicas, offered) / (replicas * replica_per_s - arrival_per_s)
-        if form == "allen_cunneen":
+        if form == "released":
+            wait_s *= arrival_per_s
+        elif form == "allen_cunneen":
             wait_s *= (arrival_cv**2 + service_cv**2) / 2
     return wait_s + 1.0 / replica_per_s
 

@@ -24,12 +24,15 @@ class CorrectorSettings:
     """When and by how much a stage grows.
 
     ``control``: ``rate`` is the PID switched off: as many replicas as keep the work stable, and no more.
-    ``bounded``: the PID's output is cut off at what the formula says the target needs. ``drain_s``: within
+    ``bounded``: the PID's output is cut off at what the formula says the target needs. ``anti_windup``: see
+    ``Pid``. ``drain_s``: within
     which the requests that wait are to be served: they count as arrivals of so many seconds (ours).
     ``target_s``: of each stage; 0: its share of the SLO by execution time. ``relative``: the error is a share
     of the target, else seconds. ``cool_down_s``: from one growth of a stage to its next. ``key_margin``: how
-    many times the median of all stages' delays (each over its target) a key stage has. ``most_replicas``: of
-    one stage; 0: as the service has it.
+    many times the median of all stages' delays (each over its target) a key stage has. ``key_passes``: whose
+    mean delay is evidence that a stage is slow; that of fewer is mostly chance, for who comes behind a long
+    pass waits for it too (ours: at a CV of 0.2, the default, 20 passes have a mean within 9 % in 95 of 100
+    cases). ``most_replicas``: of one stage; 0: as the service has it.
     """
 
     form: DelayForm = "erlang_c"
@@ -37,6 +40,7 @@ class CorrectorSettings:
     gains: Gains = OUR_GAINS
     sign: ErrorSign = "delay_minus_target"
     bounded: bool = True
+    anti_windup: bool = True
     drain_s: float = 2.0
     period_s: float = 1.0
     cool_down_s: float = 0.0
@@ -44,6 +48,7 @@ class CorrectorSettings:
     relative: bool = True
     key_rule: KeyRule = "outstanding"
     key_margin: float = 1.0
+    key_passes: int = 20
     most_replicas: int = 0
 
 
@@ -59,7 +64,8 @@ RELEASED: Final = CorrectorSettings(
     key_rule="released",
     most_replicas=8,
 )
-"""yanyinglin/QUART as released in December 2025, but for its error's sign, which is ``printed`` there too."""
+"""The numbers of yanyinglin/QUART as released in December 2025. Its sign is ``printed``, its form of delay
+``released``: both are options. Its two passes at a time per replica and its time-outs are not built."""
 DEFAULTS: Final = {"reference": REFERENCE, "released": RELEASED}
 
 

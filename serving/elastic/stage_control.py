@@ -1,7 +1,8 @@
 """Replicas of stages that come and go by themselves: who decides is asked once per period and carried out."""
 
 from collections.abc import Mapping
-from typing import assert_never
+from dataclasses import dataclass
+from typing import Final, assert_never
 
 from serving.elastic.replica_control import Handler
 from serving.elastic.stage_recut import StageRecut
@@ -9,6 +10,7 @@ from serving.elastic.stage_replicas import Place, StageReplicas
 from serving.elastic.stage_setup import StageScaling
 from serving.elastic.stage_views import StageViews
 from serving.engine.engine import Engine
+from serving.protocols.scaling import ScaleEvent
 from serving.protocols.stage_answers import CheckedStageScaler
 from serving.protocols.stages import (
     CutAnew,
@@ -36,15 +38,28 @@ from serving.vocabulary.events import (
 )
 from serving.vocabulary.units import NS_PER_S
 
+NO_REPLICA: Final = ("mark_key", "keep_copy", "evict_copy")  # acts that change none
 LOOKS = 4  # at least, in which nothing changes, before a run is said to stand still
 
 
+@dataclass(frozen=True, slots=True)
+class KeyMark:
+    """From ``now_ns`` on these are the key stages of a model."""
+
+    now_ns: int
+    model: str
+    stages: frozenset[int]
+
+
 class StageControl:
-    """ReplicaControl of models in stages. ``replicas`` has what became of each replica."""
+    """ReplicaControl of models in stages.
+
+    ``replicas`` has what became of each replica, ``marks`` which stages were key stages from when on.
+    """
 
     __slots__ = (
         "_models", "_period_ns", "_recut", "_scaler", "_services", "_window_ns", "decided", "looks",
-        "replicas", "scales",
+        "marks", "replicas", "scales",
     )  # fmt: skip
 
     def __init__(
@@ -66,6 +81,7 @@ class StageControl:
             for model, service in sorted(services.items())
         }
         self.looks = self.decided = 0
+        self.marks: list[KeyMark] = []
 
     @property
     def passes(self) -> int:
@@ -96,7 +112,11 @@ class StageControl:
         for model, service in sorted(self._services.items()):
             for stage in service.stages:
                 if queued := service.queued_at(stage):
-                    told = [one.reason for one in self.replicas.history if one.model == model]
+                    told = [
+                        one.reason
+                        for one in self.replicas.history
+                        if one.model == model and one.act not in NO_REPLICA
+                    ]
                     last = f" (the last that was told of it: {told[-1]})" if told else ""
                     there = stage.fleet.replicas
                     return f"{queued} wait for stage {stage.index} of {model}, which has {there}{last}"
@@ -162,15 +182,28 @@ class StageControl:
         elif isinstance(decision, KeepCopy):
             part = service.stages[decision.stage].part
             replicas.hosts.keep(now_ns, decision.host, part, replicas.has(decision.host, part))
+            self._tell_copy(now_ns, "keep_copy", service.model, decision)
         elif isinstance(decision, EvictCopy):
             stages = self._services[decision.model].stages
             replicas.hosts.evict(decision.host, stages[decision.stage].part)
+            self._tell_copy(now_ns, "evict_copy", decision.model, decision)
         elif isinstance(decision, CutAnew):
             self._recut.begin(now_ns, service, decision, actions)
         elif isinstance(decision, MarkKeyStages):
             views.keys = frozenset(decision.stages)
+            self.marks.append(KeyMark(now_ns, service.model, views.keys))
+            named = ", ".join([str(stage) for stage in decision.stages]) or "none"
+            self._tell(now_ns, "mark_key", service.model, f"key stages: {named}; {decision.reason}")
         else:
             assert_never(decision)
+
+    def _tell_copy(self, now_ns: int, act: str, model: str, decision: KeepCopy | EvictCopy) -> None:
+        where = f"stage {decision.stage} on host {decision.host}"
+        self._tell(now_ns, act, model, f"{where}: {decision.reason}")
+
+    def _tell(self, now_ns: int, act: str, model: str, reason: str) -> None:
+        """For the history; no replica changes."""
+        self.replicas.history.append(ScaleEvent(now_ns, act, model, "both", -1, reason))
 
     def _loss_notice(self, now_ns: int, event: LossNotice, actions: list[Action]) -> None:
         """Nothing follows: what a lost stage replica ran begins again elsewhere."""

@@ -44,8 +44,8 @@ class StageReplicas:
         self._setup, self._engines, self._services = setup, engines, services
         self._seats, self._place = seats, place
         self._next_load = self.changes = 0
-        self.hosts = HostResources(setup)
         self.loads = Loads()
+        self.hosts = HostResources(setup, self.loads.reads_host)
         residency = self.loads.residency
         self._given_up: dict[int, str] = {}  # got nothing, and wait until others do not load from them
         self._peers = None if setup.peers is None else StagePeers(setup.peers, self.loads, residency.has)
@@ -59,11 +59,6 @@ class StageReplicas:
     def host_of(self, replica: int) -> int:
         """Where it is."""
         return self._setup.hosts.of(self._engines[replica].replica.gpus[0])
-
-    @property
-    def host_memory_bytes(self) -> int:
-        """Of each host, for copies."""
-        return self._setup.hosts.memory_bytes
 
     def without_nic(self, nic: int) -> None:
         """No load is planned over it any more."""

@@ -37,7 +37,8 @@ class StageScaling:
     ``cores``: of a new replica, and of those of the start. ``exec_s``: a pass of one request alone on
     so many cores; ``sizes_bytes``: of the parameters. ``peers``: who plans loads from replicas that have the
     stage; None: all come from the own host's memory or SSD. ``batch_cost``: of a pass, by each request but
-    the longest.
+    the longest. ``copies_share``: of a host's memory that copies may use; who keeps more is told by the
+    invariants.
     """
 
     scaler: StageScaler
@@ -53,3 +54,4 @@ class StageScaling:
     sizes_bytes: Mapping[Part, int]
     peers: PeerSetup | None = None
     batch_cost: float = 1.0
+    copies_share: float = 1.0

@@ -127,6 +127,7 @@ class StageViews:
             stage.index in self.keys,
             self._seats.bytes_of(stage.part),
             stage.part.layers,
+            seen.passed,
         )
 
     def _hosts(self) -> tuple[StageHostView, ...]:
@@ -157,5 +158,6 @@ class StageViews:
         for (where, part), used_ns in sorted(self._replicas.hosts.copies.items()):
             if where == host:
                 stage = self._replicas.stage_number(part)
-                found.append(HostCopyView(part.model, stage, self._setup.sizes_bytes[part], used_ns))
+                size, in_use = self._setup.sizes_bytes[part], self._replicas.hosts.reads(host, part)
+                found.append(HostCopyView(part.model, stage, size, used_ns, in_use))
         return tuple(found)

@@ -76,6 +76,7 @@ class _Check:
         self._host_bytes = {host.id: host.memory_bytes - host.used_bytes for host in view.hosts}
         self._growth: Counter[int] = Counter()
         self._named = set[tuple[object, ...]]()
+        self._read = set[tuple[int, int]]()  # (host, stage of this model) whose copy the answer may load from
 
     def decisions(self, answer: tuple[Any, ...]) -> None:
         """One after the other, then what they come to. Raises PolicyError."""
@@ -132,6 +133,8 @@ class _Check:
             self._refuse(decision, f"gpus is a tuple of {count} of them, or empty")
         for gpu in gpus:
             self._take_gpu(decision, gpu, stage, cores or self._view.cores_per_replica)
+        if not gpus and decision.source != "ssd":
+            self._read |= {(host, stage.index) for host in self._view.hosts_with(stage.index)}
         self._growth[stage.index] += count
 
     def _take_gpu(self, decision: Any, gpu: Any, stage: StageView, cores: int) -> None:
@@ -140,6 +143,8 @@ class _Check:
         host = self._host_of_gpu[gpu]
         if decision.source == "host" and not self._hosts[host].has_copy(self._view.model, stage.index):
             self._refuse(decision, f"host {host} has no copy of stage {stage.index}")
+        if decision.source != "ssd":
+            self._read.add((host, stage.index))
         self._gpu_bytes[gpu] -= stage.gpu_bytes
         if self._gpu_bytes[gpu] < 0:
             self._refuse(decision, f"GPU {gpu} lacks {-self._gpu_bytes[gpu]} bytes for it")
@@ -199,7 +204,8 @@ class _Check:
         host = self._host(decision)
         for copy in host.copies:
             if (copy.model, copy.stage) == (decision.model, decision.stage):
-                self._host_bytes[host.id] += copy.bytes
+                read = copy.model == self._view.model and (host.id, copy.stage) in self._read
+                self._host_bytes[host.id] += 0 if copy.in_use or read else copy.bytes
                 break
         else:
             stage = shown(decision.stage)

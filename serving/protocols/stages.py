@@ -33,7 +33,7 @@ class StageView:
     load. ``arrival_cv``: standard deviation over mean of the gaps between arrivals. ``queued``:
     requests that no replica runs yet. ``service_s``, ``service_cv``: of a pass, mean and CV; ``batch``: the
     mean number of requests in one. ``delay_s``: from arrival at the stage to the end of its pass, mean of
-    those that ended; None: none did. ``exec_s``: a pass of one request alone, with no wait, at
+    those that ended, ``passed``; None: none did. ``exec_s``: a pass of one request alone, with no wait, at
     ``exec_cores`` CPU cores. ``bytes``: its parameters, as a copy in host memory and, where they alone are
     there, on a GPU; ``seat_bytes``: what a replica takes of its GPU with its KV, 0: no more than those.
     ``layers``: [first, last) of the model. A language model's requests wait for all stages at once:
@@ -58,6 +58,7 @@ class StageView:
     is_key: bool = False
     seat_bytes: int = 0
     layers: tuple[int, int] = (0, 0)
+    passed: int = 0
 
     @property
     def gpu_bytes(self) -> int:
@@ -91,12 +92,16 @@ class StageGpuView:
 
 @fact
 class HostCopyView:
-    """The parameters of a stage in a host's memory. ``used_ns``: last loaded from, or put there."""
+    """The parameters of a stage in a host's memory. ``used_ns``: last loaded from, or put there.
+
+    ``in_use``: a load reads it now: evicted, its bytes are free when that has ended.
+    """
 
     model: str
     stage: int
     bytes: int
     used_ns: int
+    in_use: bool = False
 
 
 @fact

@@ -57,10 +57,10 @@ def broken_hosts(control: StageControl, service: Pipeline | LanguagePipeline) ->
     for host, taken in replicas.hosts.taken_cores.items():
         if taken != cores[host]:
             yield 8, f"{taken} cores of host {host} are taken, and its replicas have {cores[host]}"
-    for host in {host for host, _ in replicas.hosts.copies}:
-        used_bytes, memory_bytes = replicas.hosts.used_bytes(host), replicas.host_memory_bytes
-        if used_bytes > memory_bytes:
-            yield 8, f"copies on host {host} are {used_bytes} bytes, and it has {memory_bytes}"
+    for host in sorted(replicas.hosts.hosts_with_copies):
+        used_bytes, most_bytes = replicas.hosts.used_bytes(host), replicas.hosts.most_bytes
+        if used_bytes > most_bytes:
+            yield 8, f"copies on host {host} are {used_bytes} bytes, and may be {most_bytes}"
     for number, state in replicas.states.items():
         if (replicas.loads.to(number) is not None) != (state == "loading" or replicas.gives_up(number)):
             yield 3, f"replica {number} is {state}, its load is not"

@@ -84,6 +84,12 @@ def test_what_engines_in_stages_lack_is_off_unless_written() -> None:
             "write system/batcher=chunked_prefill, system/ba",
         ),
         (["model.pp=3"], "multiple of 3"),
+        (["engine.prefix_caching=true"], "engine.prefix_caching=true does not fit model.pp=4"),
+        (["system.instances.scheduling_policy=priority"], "does not fit system.instances.scheduling_policy"),
+        (["engine.data_parallel_size=2", "cluster=a100_x8"], "engine.data_parallel_size=2 is not built"),
+        (["models=zipf", "models.count=2", "cluster=a100_x8"], "does not fit models=zipf"),
+        (["system=llumnix", "cluster=llumnix"], "does not fit system=llumnix"),
+        (["system=pipeline", "cluster=blitz_a"], "does not fit system=pipeline"),
         (["system=blitz_multicast", "cluster=blitz_a"], "does not fit system=blitz_multicast"),
         (["system=distserve_full", "cluster=blitz_a"], "does not fit system=distserve_full"),
         (["cluster=blitz_a", "cluster.start=ssd"], "does not fit cluster.start=ssd"),
@@ -97,6 +103,11 @@ def test_what_does_not_fit_is_refused_in_a_sentence(words: list[str], told: str)
     with pytest.raises(Exception, match=told) as found:
         hardware_of(config(*words))
     assert isinstance(found.value, UserError) or "add up" in told
+
+
+def test_real_workers_hold_whole_models() -> None:
+    with pytest.raises(UserError, match=r"model\.pp=2 cannot be run by realexec"):
+        load_config(["model=tiny_llama", "model.pp=2", "trace=poisson", "out=unused"], "realexec")
 
 
 PRESETS = {

@@ -170,15 +170,51 @@ def test_a_derivative_answers_a_rise() -> None:
     assert [loop.step(error, 0.5, most=99) for error in (1.0, 2.0, 2.0)] == [0, 4, 0]
 
 
+@pytest.mark.parametrize("why", ["maximum", "cool-down"])
+def test_the_loop_is_told_of_errors_while_nothing_may_be_added(why: str) -> None:
+    """A stage that was well meanwhile begins anew, without an integral of before."""
+    gains = Gains(1.0, 1.0, 0.0)
+    settings = CorrectorSettings(gains=gains, bounded=False, cool_down_s=1.5 if why == "cool-down" else 0.0)
+    corrector = Corrector(settings)
+
+    def growth(now_s: int, delay_s: float, maximum: int = 8) -> int:
+        stages = [stage(0, 2, arrival_per_s=0.1, delay_s=delay_s, maximum=maximum)]
+        return corrector.correct(pipeline(stages, now_ns=now_s * NS))[0].growth
+
+    assert growth(0, 0.3) == 1  # an error of 0.5 and an integral of 0.5
+    assert growth(1, 0.1, 2 if why == "maximum" else 8) == 0
+    assert growth(2, 0.3) == 1  # the same; with the integral of before it would be 2
+
+
+def test_after_an_endless_delay_there_is_no_slope() -> None:
+    loop = Pid(Gains(0.0, 0.0, 1.0))
+    assert [loop.step(error, 1.0, most=9) for error in (1.0, inf, 5.0, 6.0)] == [0, 9, 0, 1]
+
+
 def test_gains_below_zero_are_refused() -> None:
     with pytest.raises(ValueError, match="0 or more"):
         Gains(1.0, -0.1, 0.0)
 
 
-@pytest.mark.parametrize("rate", [2.0, 5.0, 8.0, 9.5])
-def test_uniform_stages_at_cv_a_tenth_have_no_key_stage(rate: float) -> None:
-    stages = [stage(index, arrival_cv=0.1, arrival_per_s=rate) for index in range(8)]
-    assert not any(one.is_key for one in Corrector().correct(pipeline(stages)))
+def test_long_passes_by_chance_make_no_key_stage() -> None:
+    """Stage 1's few passes took 0.14 s, at 6 per second 0.9 s by the formula: nothing was so slow."""
+    noisy = [stage(index, arrival_per_s=6.0, delay_s=0.12, passed=6) for index in range(5)]
+    noisy[1] = stage(1, arrival_per_s=6.0, service_s=0.14, delay_s=0.25, passed=6)
+    found = Corrector().correct(pipeline(noisy))
+    assert found[1].growth > 0 and found[1].delay_s > 2 * found[1].target_s
+    assert not any(one.is_key for one in found)
+
+
+@pytest.mark.parametrize(
+    ("delay_s", "passed", "is_key"), [(0.25, 20, True), (0.25, 19, False), (0.19, 90, False)]
+)
+def test_a_key_stage_was_measured_to_be_behind_its_target(delay_s: float, passed: int, is_key: bool) -> None:
+    """Target 0.2 s. 9.5 per second of 10: by the formula every stage is far behind, and grows."""
+    stages = [stage(index, arrival_per_s=9.5, delay_s=0.12, passed=90) for index in range(5)]
+    stages[2] = stage(2, arrival_per_s=9.5, delay_s=delay_s, passed=passed)
+    found = Corrector().correct(pipeline(stages))
+    assert all(one.growth for one in found)
+    assert [one.stage for one in found if one.is_key] == ([2] if is_key else [])
 
 
 def test_the_stage_where_the_queue_is_is_the_key_stage() -> None:

@@ -1,5 +1,6 @@
 """QUART's placement and KeysManager: copies first, dispersion by KL, memory, LRU at 85 %."""
 
+from dataclasses import replace
 from math import isclose
 
 import pytest
@@ -174,6 +175,18 @@ def test_an_old_copy_makes_room_for_a_key_stage_and_another_key_stage_does_not()
     assert [type(one) for one in found] == [EvictCopy, KeepCopy]
     view = pipeline(stages, [host(0, copies=[("m", 1)], **tight)])
     assert KeysManager().manage(view, frozenset({0, 1})) == ()
+
+
+@pytest.mark.parametrize("how", ["a load reads it", "a start of this answer reads it"])
+def test_a_copy_that_is_read_is_not_given_up(how: str) -> None:
+    """Its 5 GiB would not be free: the next oldest goes in its place."""
+    copies = host(0, copies=[("m", 1), ("b", 0), ("c", 0)]).copies
+    if how == "a load reads it":
+        copies = (replace(copies[0], in_use=True), *copies[1:])
+    full = replace(host(0, memory_bytes=100 * GIB, used_bytes=90 * GIB), copies=copies)
+    read = frozenset() if copies[0].in_use else frozenset({(0, 1)})
+    found = KeysManager().manage(pipeline([stage(0), stage(1)], [full]), frozenset(), read)
+    assert [one.model for one in found if type(one) is EvictCopy] == ["b"]
 
 
 @given(

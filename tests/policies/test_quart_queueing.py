@@ -49,6 +49,13 @@ def test_the_printed_form_is_not_erlang_c() -> None:
     assert isclose(delay_s(0.9, 1.0, 1, "paper") - 1, 0.9)
 
 
+def test_the_released_form_has_the_length_of_the_queue_for_its_wait() -> None:
+    """At rho 0.9 8.1 requests wait, at whatever rate: Little's law, lambda times the wait."""
+    assert isclose(delay_s(0.9, 1.0, 1, "released") - 1, 8.1)
+    assert isclose(delay_s(9.0, 10.0, 1, "released") - 0.1, 8.1)
+    assert (fewest_within(0.2, 9.0, 10.0, "released"), fewest_within(0.2, 9.0, 10.0)) == (3, 2)
+
+
 def test_allen_cunneen_waits_by_the_cvs() -> None:
     exact = delay_s(2.5, 1.0, 3) - 1
     assert isclose(delay_s(2.5, 1.0, 3, "allen_cunneen", 2.0, 0.0) - 1, 2 * exact)

@@ -120,6 +120,22 @@ def test_a_copy_fits_where_another_goes() -> None:
     CheckedStageScaler(Says((EvictCopy("other", 3, 0, "b"), KeepCopy(0, 0, "b")))).scale(view)
 
 
+def test_a_copy_that_is_read_leaves_no_room_when_it_goes() -> None:
+    """By a load under way, or by a start of the same answer."""
+    copies = host(0, copies=[("m", 1)]).copies
+    evict, keep = EvictCopy("m", 1, 0, "b"), KeepCopy(0, 0, "b")
+    start = StartReplicas(1, 1, "b", (3,))
+    for own, answer in ((replace(copies[0], in_use=True), ()), (copies[0], (start,)), (copies[0], ())):
+        full = replace(host(0, used_bytes=1024 * GIB), copies=(own,))
+        scaler = CheckedStageScaler(Says((*answer, evict, keep)))
+        view = pipeline([stage(0), stage(1)], [full])
+        if own.in_use or answer:
+            with pytest.raises(PolicyError, match="host 0 lacks"):
+                scaler.scale(view)
+        else:
+            assert scaler.scale(view)
+
+
 def test_supply_and_rates_of_a_stage() -> None:
     assert (VIEW.stages[1].supply, VIEW.stages[1].serving, VIEW.supply) == (1, 1, 4)
     assert stage(0, batch=4.0, service_s=0.2).replica_per_s == 20.0

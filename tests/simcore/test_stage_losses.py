@@ -66,7 +66,7 @@ def test_a_load_from_a_lost_ssd_stops_and_comes_again_from_the_copy_of_the_host(
         4: (StartReplicas(0, 1, "x"),),
     }
     found = played(Fault(2 * SECOND, "ssd", 0), scaler=Scripted(more))
-    assert acts(found) == ["load", "released", "load", "ready"]
+    assert acts(found) == ["keep_copy", "load", "released", "load", "ready"]
     assert len(found.recorder.done) == 20
 
 

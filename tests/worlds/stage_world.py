@@ -141,6 +141,7 @@ def scaling_of(
     period_ns: int,
     host_bytes: int,
     provisioner: Provisioner | None = None,
+    copies_share: float = 1.0,
 ) -> StageScaling:
     """At most 12 replicas of a model, looked at once per period, on the hosts of the cluster."""
     spec = load_cluster(cases[0].cluster)
@@ -168,6 +169,7 @@ def scaling_of(
         exec_s,
         sizes_of(cases),
         peers,
+        copies_share=copies_share,
     )
 
 
@@ -182,9 +184,12 @@ def controller_of(
     period_ns: int = 10 * MS,
     host_bytes: int = 0,
     provisioner: Provisioner | None = None,
+    copies_share: float = 1.0,
 ) -> Controller:
     """Of all these models on the same GPUs."""
-    scaling = None if scaler is None else scaling_of(cases, scaler, period_ns, host_bytes, provisioner)
+    scaling = None
+    if scaler is not None:
+        scaling = scaling_of(cases, scaler, period_ns, host_bytes, provisioner, copies_share)
     setups = {case.model: case.setup() for case in cases}
     parts = PipelineParts(setups, GpuSeats(CAPACITY_BYTES, sizes_of(cases)), scaling)
     options = ServiceOptions(pipelines=parts)
@@ -211,11 +216,11 @@ def run(
     period_ns: int = 10 * MS,
     host_bytes: int = 0,
     provisioner: Provisioner | None = None,
+    copies_share: float = 1.0,
 ) -> StageRun:
     """In virtual time, with the invariants checked after every event."""
-    controller = controller_of(
-        *cases, scaler=scaler, period_ns=period_ns, host_bytes=host_bytes, provisioner=provisioner
-    )
+    more = {"period_ns": period_ns, "host_bytes": host_bytes, "copies_share": copies_share}
+    controller = controller_of(*cases, scaler=scaler, provisioner=provisioner, **more)
     recorder, replicas = Failing(), replicas_of(*cases)
     checked = Checked(controller)
     times = {case.model: case.times() for case in cases}
