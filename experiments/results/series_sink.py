@@ -10,7 +10,8 @@ from array import array
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from serving.vocabulary.actions import Action, Assign, Fail, Preempt, Reject, Run, Send
+from experiments.results.migrated_blocks import MigratedBlocks
+from serving.vocabulary.actions import Action, Assign, Detach, Fail, Migrate, Preempt, Reject, Run, Send
 from serving.vocabulary.driver import JournalSink
 from serving.vocabulary.events import Arrived, Event, Lost, Ran, Sent
 
@@ -25,6 +26,7 @@ RUNNING: Final = 1
 GONE: Final = 2
 NO_ENGINE: Final = -1
 STEPS_UNKNOWN: Final = -1
+STEPS_BETWEEN: Final = -2  # as many as by time lie between the readings around it
 MOVE_FIELDS: Final = ("now_ns", "request", "engine", "state", "tokens")
 READING_FIELDS: Final = ("now_ns", "engine", "used_blocks", "growing", "steps_done")
 _KV: Final = "kv"
@@ -37,8 +39,10 @@ class SeriesSink:
     ``tokens`` are its prompt's when it arrives, and those it did not have to compute when it begins to run.
     A row for every prompt chunk; the first counts. ``readings``: the block ledger of an engine
     (READING_FIELDS) when one of its requests has finished or was preempted, when a step with prompts begins,
-    and when it is lost. These moments are the same in coalesced and in exact runs, and so is the ledger then.
-    ``growing``: how many requests take a token's place per step from then on. ``preempted``: (time, engine)
+    when a stage of a migration begins, and when it is lost. These moments are the same in coalesced and in
+    exact runs, and so is the ledger then. ``growing``: how many requests take a token's place per step from
+    then on. Where a migration ends the steps of its instances are not known (STEPS_BETWEEN), and both
+    fields are what has changed. ``preempted``: (time, engine)
     of each preemption. ``one_pass``: no engine ran several passes at once so far, so that steps under way are
     known (``busy_s``).
     """
@@ -56,14 +60,17 @@ class SeriesSink:
         self._since: dict[int, int] = {}  # engine -> begin of the one under way
         self._journal = journal
         self._sends: dict[int, Send] = {}
+        self._migrated = MigratedBlocks(engines)
+        self._completing: dict[int, int] = {}  # requests whose prompts the step under way completes
 
     def write(self, now_ns: int, event: Event, actions: Sequence[Action], told: Sequence[int] = ()) -> None:
         """One event and what was answered."""
         if self._journal is not None:
             self._journal.write(now_ns, event, actions, told)
         read = rests = NO_ENGINE
-        kind = type(event)
+        kind, before = type(event), len(self.readings)
         if kind is Ran:
+            self._completing.pop(event.replica, None)  # type: ignore[union-attr]
             if event.finished:  # type: ignore[union-attr]
                 read = event.replica  # type: ignore[union-attr]
             if not event.running:  # type: ignore[union-attr]
@@ -76,6 +83,7 @@ class SeriesSink:
         elif kind is Lost:
             # Steps between its last report and its loss are known to exact runs alone.
             rests = event.replica  # type: ignore[union-attr]
+            self._completing.pop(rests, None)
             self.readings.extend((now_ns, rests, 0, 0, STEPS_UNKNOWN))
         for action in actions:
             if type(action) is Run:
@@ -94,7 +102,7 @@ class SeriesSink:
                 self.preempted.extend((now_ns, action.replica))
                 read = action.replica
             else:
-                self._seldom(now_ns, action)
+                self._seldom(now_ns, action, before)
         if rests >= 0 and rests in self._since:
             self._busy.extend((self._since.pop(rests), now_ns))
         if read >= 0:
@@ -111,22 +119,46 @@ class SeriesSink:
 
     def _begins(self, now_ns: int, run: Run) -> None:
         """A step with prompts begins; those it completes decode from the next one on."""
-        engine, moves = self.engines[run.replica], self.moves
-        growing, prefilling = engine.ledger.decoding, engine.prefilling
+        engine, moves, completing = self.engines[run.replica], self.moves, 0
+        prefilling = engine.prefilling
         for request, start, tokens in run.chunks:
             moves.extend((now_ns, request, run.replica, RUNNING, start))
             progress = prefilling.get(request)
             if progress is not None and not run.hand_over and start + tokens == progress.known_tokens:
-                growing += 1
-        self._read(now_ns, run.replica, growing)
+                completing += 1
+        self._completing[run.replica] = completing
+        self._read(now_ns, run.replica, engine.ledger.decoding + completing)
 
-    def _seldom(self, now_ns: int, action: Action) -> None:
+    def _seldom(self, now_ns: int, action: Action, before: int) -> None:
+        """``before``: readings when the event came."""
         if type(action) is Assign:
             self.moves.extend((now_ns, action.request, action.replica, WAITING, 0))
         elif type(action) is Reject or type(action) is Fail:
             self.moves.extend((now_ns, action.request, NO_ENGINE, GONE, 0))
         elif type(action) is Send and action.what == _KV:
-            self._sends[action.transfer] = action
+            if self._migrated.is_stage(action):
+                self._migrated.stage(action)
+                self._read_now(now_ns, action.source, action.target)
+            else:
+                self._sends[action.transfer] = action
+        elif type(action) is Detach:
+            self._migrated.paused(action)
+            self._read_now(now_ns, action.replica)
+        elif type(action) is Migrate:
+            self._migrates(now_ns, action, before)
+
+    def _migrates(self, now_ns: int, told: Migrate, before: int) -> None:
+        """A request decodes elsewhere once its migration is committed."""
+        if told.phase == "begun":
+            self._migrated.begun(told)
+            return
+        changes = self._migrated.ended(told)
+        if changes and told.phase == "committed":
+            self.moves.extend((now_ns, told.request, told.target, RUNNING, 0))
+        known = self.readings[before + 1 :: len(READING_FIELDS)]  # with all that the event has changed
+        for engine, blocks, growing in changes:
+            if engine not in known:
+                self.readings.extend((now_ns, engine, blocks, growing, STEPS_BETWEEN))
 
     def _sent(self, now_ns: int, event: Sent) -> None:
         """Requests decode where their KV has come to."""
@@ -134,6 +166,13 @@ class SeriesSink:
         if send is not None and not event.cause:
             for request in send.requests:
                 self.moves.extend((now_ns, request, send.target, RUNNING, 0))
+
+    def _read_now(self, now_ns: int, *replicas: int) -> None:
+        """Their ledgers, in the middle of a step or between two."""
+        for replica in replicas:
+            engine = self.engines[replica]
+            growing = engine.ledger.decoding + len(engine.attached) + self._completing.get(replica, 0)
+            self._read(now_ns, replica, growing)
 
     def _read(self, now_ns: int, replica: int, growing: int) -> None:
         """The ledger; who has finished holds nothing any more, whenever the engine takes notice of it."""
