@@ -122,13 +122,6 @@ def grid_of(sink: SeriesSink, stays: Stays, end_s: float) -> Grid:
     return Grid(period_ns, instants, engines)
 
 
-def arrived_tokens(sink: SeriesSink) -> dict[int, int]:
-    """Request -> tokens of its prompt."""
-    moves = _fields(sink.moves, MOVE_FIELDS)
-    came = (moves["engine"] == NO_ENGINE) & (moves["state"] == WAITING)
-    return dict(zip(moves["request"][came].tolist(), moves["tokens"][came].tolist(), strict=True))
-
-
 def scheduled_ns(sink: SeriesSink, columns: Columns) -> Ints:
     """When the first step of every finished request began, in the order of ``columns``."""
     moves = _fields(sink.moves, MOVE_FIELDS)
