@@ -1,7 +1,6 @@
 """Fragmentation: free KV memory that together would hold who waits at the head of a queue.
 
-As in Llumnix (OSDI 2024, sections 3 and 6.3), at the instants of the run's series. A preempted request that
-waits counts with its prompt alone.
+As in Llumnix (OSDI 2024, sections 3 and 6.3), at the instants of the run's series.
 """
 
 from __future__ import annotations
@@ -11,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from experiments.results.series_sink import NO_ENGINE, WAITING
-from experiments.results.series_table import arrived_tokens, grid_of, kv_usage, stays_of
+from experiments.results.series_sink import HEAD_FIELDS, NO_ENGINE
+from experiments.results.series_table import grid_of, kv_usage, stays_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from experiments.results.series_sink import SeriesSink
-    from experiments.results.series_table import Grid, Stays
+    from experiments.results.series_table import Grid
 
     Floats = NDArray[np.float64]
 
@@ -32,7 +31,7 @@ def fragmentation_section(
     stays = stays_of(sink, columns, round(end_s * _NS_PER_S))
     grid = grid_of(sink, stays, end_s)
     totals = np.array([_blocks(sink, engine) for engine in grid.engines.tolist()])
-    heads = _heads(grid, stays, sink)
+    heads = _heads(grid, sink)
     return {"fragmentation": shares_of(heads, (1.0 - kv_usage(grid, sink)) * totals, float(totals.sum()))}
 
 
@@ -59,16 +58,13 @@ def _blocks(sink: SeriesSink, engine: int) -> int:
     return 0 if engine == NO_ENGINE else sink.engines[engine].ledger.total_blocks
 
 
-def _heads(grid: Grid, stays: Stays, sink: SeriesSink) -> Floats:
-    """[instant, engine] -> blocks that the longest waiting request there needs; 0 where none waits."""
+def _heads(grid: Grid, sink: SeriesSink) -> Floats:
+    """[instant, engine] -> blocks that the head of its queue needs; 0 where nobody waits."""
     found = np.zeros((len(grid.instants_ns), len(grid.engines)))
-    prompts = arrived_tokens(sink)
-    rows = (stays.state == WAITING) & (stays.engine != NO_ENGINE) & (stays.end_ns > stays.begin_ns)
-    first = np.searchsorted(grid.instants_ns, stays.begin_ns[rows])
-    last = np.searchsorted(grid.instants_ns, stays.end_ns[rows])
-    column = np.searchsorted(grid.engines, stays.engine[rows])
-    request, begin = stays.request[rows], stays.begin_ns[rows]
-    for row in np.argsort(begin, kind="stable")[::-1].tolist():  # who came first is written last
-        block_tokens = sink.engines[int(grid.engines[column[row]])].ledger.block_tokens
-        found[first[row] : last[row], column[row]] = -(-prompts[int(request[row])] // block_tokens)
+    now_ns, engines, blocks = np.frombuffer(sink.heads, dtype=np.int64).reshape(-1, len(HEAD_FIELDS)).T
+    for column, engine in enumerate(grid.engines.tolist()):
+        mine = engines == engine
+        at = np.searchsorted(now_ns[mine], grid.instants_ns, side="right") - 1
+        if mine.any():
+            found[:, column] = np.where(at < 0, 0, blocks[mine][np.maximum(at, 0)])
     return found

@@ -10,7 +10,19 @@ from array import array
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from serving.vocabulary.actions import Action, Assign, Fail, Preempt, Reject, Run, Send
+from experiments.results.migrated_blocks import MigratedBlocks
+from serving.vocabulary.actions import (
+    Action,
+    Assign,
+    Detach,
+    Fail,
+    JoinBatch,
+    Migrate,
+    Preempt,
+    Reject,
+    Run,
+    Send,
+)
 from serving.vocabulary.driver import JournalSink
 from serving.vocabulary.events import Arrived, Event, Lost, Ran, Sent
 
@@ -25,8 +37,10 @@ RUNNING: Final = 1
 GONE: Final = 2
 NO_ENGINE: Final = -1
 STEPS_UNKNOWN: Final = -1
+STEPS_BETWEEN: Final = -2  # as many as by time lie between the readings around it
 MOVE_FIELDS: Final = ("now_ns", "request", "engine", "state", "tokens")
 READING_FIELDS: Final = ("now_ns", "engine", "used_blocks", "growing", "steps_done")
+HEAD_FIELDS: Final = ("now_ns", "engine", "blocks")
 _KV: Final = "kv"
 
 
@@ -37,8 +51,11 @@ class SeriesSink:
     ``tokens`` are its prompt's when it arrives, and those it did not have to compute when it begins to run.
     A row for every prompt chunk; the first counts. ``readings``: the block ledger of an engine
     (READING_FIELDS) when one of its requests has finished or was preempted, when a step with prompts begins,
-    and when it is lost. These moments are the same in coalesced and in exact runs, and so is the ledger then.
-    ``growing``: how many requests take a token's place per step from then on. ``preempted``: (time, engine)
+    when a stage of a migration begins, and when it is lost. These moments are the same in coalesced and in
+    exact runs, and so is the ledger then. ``growing``: how many requests take a token's place per step from
+    then on. Where a migration ends the steps of its instances are not known (STEPS_BETWEEN), and both
+    fields are what has changed. ``heads``: what the head of an engine's queue needs from then on, 0: nobody
+    waits there (HEAD_FIELDS). ``preempted``: (time, engine)
     of each preemption. ``one_pass``: no engine ran several passes at once so far, so that steps under way are
     known (``busy_s``).
     """
@@ -50,20 +67,27 @@ class SeriesSink:
         self.engines = engines
         self.moves = array("q")
         self.readings = array("q")
+        self.heads = array("q")
         self.preempted = array("q")
         self.one_pass = True
         self._busy = array("q")  # begin and end of a stretch of steps without a gap
         self._since: dict[int, int] = {}  # engine -> begin of the one under way
         self._journal = journal
         self._sends: dict[int, Send] = {}
+        self._migrated = MigratedBlocks(engines)
+        self._completing: dict[int, int] = {}  # requests whose prompts the step under way completes
+        self._head: dict[int, int] = {}  # engine -> what its head needs
+        self._queues: set[int] = set()  # engines whose queue may have changed with this event
+        self._queued_at: dict[int, int] = {}
 
     def write(self, now_ns: int, event: Event, actions: Sequence[Action], told: Sequence[int] = ()) -> None:
         """One event and what was answered."""
         if self._journal is not None:
             self._journal.write(now_ns, event, actions, told)
         read = rests = NO_ENGINE
-        kind = type(event)
+        kind, before = type(event), len(self.readings)
         if kind is Ran:
+            self._completing.pop(event.replica, None)  # type: ignore[union-attr]
             if event.finished:  # type: ignore[union-attr]
                 read = event.replica  # type: ignore[union-attr]
             if not event.running:  # type: ignore[union-attr]
@@ -76,7 +100,9 @@ class SeriesSink:
         elif kind is Lost:
             # Steps between its last report and its loss are known to exact runs alone.
             rests = event.replica  # type: ignore[union-attr]
+            self._completing.pop(rests, None)
             self.readings.extend((now_ns, rests, 0, 0, STEPS_UNKNOWN))
+            self._queues.add(rests)
         for action in actions:
             if type(action) is Run:
                 if action.replica == rests:
@@ -92,9 +118,12 @@ class SeriesSink:
             elif type(action) is Preempt:
                 self.moves.extend((now_ns, action.request, action.replica, WAITING, 0))
                 self.preempted.extend((now_ns, action.replica))
+                self._queues.add(action.replica)
                 read = action.replica
             else:
-                self._seldom(now_ns, action)
+                self._seldom(now_ns, action, before)
+        if self._queues:
+            self._note_heads(now_ns)
         if rests >= 0 and rests in self._since:
             self._busy.extend((self._since.pop(rests), now_ns))
         if read >= 0:
@@ -111,22 +140,53 @@ class SeriesSink:
 
     def _begins(self, now_ns: int, run: Run) -> None:
         """A step with prompts begins; those it completes decode from the next one on."""
-        engine, moves = self.engines[run.replica], self.moves
-        growing, prefilling = engine.ledger.decoding, engine.prefilling
+        engine, moves, completing = self.engines[run.replica], self.moves, 0
+        prefilling = engine.prefilling
         for request, start, tokens in run.chunks:
             moves.extend((now_ns, request, run.replica, RUNNING, start))
             progress = prefilling.get(request)
             if progress is not None and not run.hand_over and start + tokens == progress.known_tokens:
-                growing += 1
-        self._read(now_ns, run.replica, growing)
+                completing += 1
+            self._queued_at.pop(request, None)
+        self._completing[run.replica] = completing
+        self._queues.add(run.replica)
+        self._read(now_ns, run.replica, engine.ledger.decoding + completing)
 
-    def _seldom(self, now_ns: int, action: Action) -> None:
+    def _seldom(self, now_ns: int, action: Action, before: int) -> None:
+        """``before``: readings when the event came."""
         if type(action) is Assign:
+            before_it = self._queued_at.get(action.request, action.replica)
+            self._queues.update((before_it, action.replica))
+            self._queued_at[action.request] = action.replica
             self.moves.extend((now_ns, action.request, action.replica, WAITING, 0))
         elif type(action) is Reject or type(action) is Fail:
             self.moves.extend((now_ns, action.request, NO_ENGINE, GONE, 0))
         elif type(action) is Send and action.what == _KV:
-            self._sends[action.transfer] = action
+            if self._migrated.is_stage(action):
+                self._migrated.stage(action)
+                self._read_now(now_ns, action.source, action.target)
+            else:
+                self._sends[action.transfer] = action
+        elif type(action) is JoinBatch:
+            self._queues.add(action.replica)  # its KV may have been in host memory
+        elif type(action) is Detach:
+            self._migrated.paused(action)
+            self._read_now(now_ns, action.replica)
+        elif type(action) is Migrate:
+            self._migrates(now_ns, action, before)
+
+    def _migrates(self, now_ns: int, told: Migrate, before: int) -> None:
+        """A request decodes elsewhere once its migration is committed."""
+        if told.phase == "begun":
+            self._migrated.begun(told)
+            return
+        changes = self._migrated.ended(told)
+        if changes and told.phase == "committed":
+            self.moves.extend((now_ns, told.request, told.target, RUNNING, 0))
+        known = self.readings[before + 1 :: len(READING_FIELDS)]  # with all that the event has changed
+        for engine, blocks, growing in changes:
+            if engine not in known:
+                self.readings.extend((now_ns, engine, blocks, growing, STEPS_BETWEEN))
 
     def _sent(self, now_ns: int, event: Sent) -> None:
         """Requests decode where their KV has come to."""
@@ -134,6 +194,23 @@ class SeriesSink:
         if send is not None and not event.cause:
             for request in send.requests:
                 self.moves.extend((now_ns, request, send.target, RUNNING, 0))
+
+    def _note_heads(self, now_ns: int) -> None:
+        for replica in self._queues:
+            engine = self.engines[replica]
+            queue = engine.waiting or engine.unseen_arrivals
+            blocks = engine.ledger.blocks_for(queue[0].known_tokens) if queue else 0
+            if blocks != self._head.get(replica, 0):
+                self._head[replica] = blocks
+                self.heads.extend((now_ns, replica, blocks))
+        self._queues.clear()
+
+    def _read_now(self, now_ns: int, *replicas: int) -> None:
+        """Their ledgers, in the middle of a step or between two."""
+        for replica in replicas:
+            engine = self.engines[replica]
+            growing = engine.ledger.decoding + len(engine.attached) + self._completing.get(replica, 0)
+            self._read(now_ns, replica, growing)
 
     def _read(self, now_ns: int, replica: int, growing: int) -> None:
         """The ledger; who has finished holds nothing any more, whenever the engine takes notice of it."""

@@ -19,6 +19,7 @@ from experiments.results.series_sink import (
     NO_ENGINE,
     READING_FIELDS,
     RUNNING,
+    STEPS_BETWEEN,
     STEPS_UNKNOWN,
     WAITING,
     SeriesSink,
@@ -121,13 +122,6 @@ def grid_of(sink: SeriesSink, stays: Stays, end_s: float) -> Grid:
     return Grid(period_ns, instants, engines)
 
 
-def arrived_tokens(sink: SeriesSink) -> dict[int, int]:
-    """Request -> tokens of its prompt."""
-    moves = _fields(sink.moves, MOVE_FIELDS)
-    came = (moves["engine"] == NO_ENGINE) & (moves["state"] == WAITING)
-    return dict(zip(moves["request"][came].tolist(), moves["tokens"][came].tolist(), strict=True))
-
-
 def scheduled_ns(sink: SeriesSink, columns: Columns) -> Ints:
     """When the first step of every finished request began, in the order of ``columns``."""
     moves = _fields(sink.moves, MOVE_FIELDS)
@@ -182,14 +176,34 @@ def kv_usage(grid: Grid, sink: SeriesSink) -> Floats:
 
 def _blocks_at(instants_ns: Ints, readings: Mapping[str, Ints], block_tokens: int) -> Floats:
     """Blocks that one engine's requests hold."""
-    times, steps_done = readings["now_ns"], readings["steps_done"]
+    times, used, growing, steps_done = _with_changes(readings, block_tokens)
     at = np.searchsorted(times, instants_ns, side="right") - 1
     now, after = np.maximum(at, 0), np.minimum(at + 1, len(times) - 1)
     lasts = np.maximum(times[after] - times[now], 1)
     between = np.where(steps_done[after] == STEPS_UNKNOWN, 0, steps_done[after] - steps_done[now])
     steps = between * ((instants_ns - times[now]) / lasts)
-    blocks = readings["used_blocks"][now] + readings["growing"][now] * steps / block_tokens
-    return np.where(at < 0, 0.0, blocks)
+    return np.where(at < 0, 0.0, used[now] + growing[now] * steps / block_tokens)
+
+
+def _with_changes(readings: Mapping[str, Ints], block_tokens: int) -> tuple[Ints, Floats, Floats, Floats]:
+    """Times, used blocks, growing requests and steps of one engine, its changes made readings."""
+    times = readings["now_ns"]
+    used, growing, steps = (
+        readings[name].astype(np.float64) for name in ("used_blocks", "growing", "steps_done")
+    )
+    whole = np.flatnonzero(steps != STEPS_BETWEEN)
+    for row in np.flatnonzero(steps == STEPS_BETWEEN).tolist():
+        before = row - 1  # there is one: the ledger is read when a stage begins
+        place = int(np.searchsorted(whole, row))
+        after = int(whole[place]) if place < len(whole) and steps[whole[place]] != STEPS_UNKNOWN else before
+        steps[row] = steps[after]
+        if steps[before] != STEPS_UNKNOWN:
+            share = (times[row] - times[before]) / max(int(times[after] - times[before]), 1)
+            steps[row] = steps[before] + (steps[after] - steps[before]) * share
+            used[row] += growing[before] * (steps[row] - steps[before]) / block_tokens
+        used[row] += used[before]
+        growing[row] += growing[before]
+    return times, used, growing, steps
 
 
 def _counters(grid: Grid, sink: SeriesSink, columns: Columns, stays: Stays) -> dict[str, Floats]:

@@ -92,6 +92,14 @@ class LoadReports:
             self._settle(known)
         return told_report(known)
 
+    def known(self, replica: int) -> InstanceLoad | None:
+        """What is known of it, told or not; None: the instance is gone."""
+        return self._known.get(replica)
+
+    def may_change(self, replica: int) -> bool:
+        """Whether something has come or gone there that is told at a tick, and has not been told yet."""
+        return self.at_ticks and replica in self._rising
+
     def reader(self) -> int:
         """Somebody else asks what has changed: the number to ask with."""
         self._unread.append({})

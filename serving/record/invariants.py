@@ -16,6 +16,7 @@ from serving.parameters.parameter_pool import broken
 from serving.parameters.residency import Residency
 from serving.record.batch_checks import broken as broken_batches
 from serving.record.cache_checks import broken as broken_cache
+from serving.record.load_checks import broken as broken_loads
 from serving.record.stage_checks import broken as broken_stages
 from serving.record.stage_checks import broken_hosts
 from serving.record.stock_checks import broken as broken_stock
@@ -63,7 +64,7 @@ def check(controller: Controller) -> None:
         elif isinstance(service, Colocated):
             _check_colocated(controller, service)
         elif isinstance(service, Migrating):
-            _check_colocated(controller, service.inner)
+            _check_colocated(controller, service.inner, True)
             _check_migrations(controller, service, service.inner.fleet.members)
         elif isinstance(service, LanguagePipeline):
             for number, sentence in broken_batches(controller.engines, service):
@@ -170,7 +171,7 @@ def _in_hand_over_pass(engine: Engine) -> bool:
     return engine.handing_over and engine.handing_over_tokens() > 0
 
 
-def _check_colocated(controller: Controller, service: Colocated) -> None:
+def _check_colocated(controller: Controller, service: Colocated, migrates: bool = False) -> None:
     """The fleet counts on each replica the requests that are there or are known to decode there."""
     fleet, requests, places = service.fleet, controller.requests, service.sharing.places
     begun = {request.id for request in service.live.requests}
@@ -184,6 +185,10 @@ def _check_colocated(controller: Controller, service: Colocated) -> None:
         tokens = sum(requests[one].prompt_tokens + requests[one].max_new_tokens for one in here)
         found = fleet.load(replica, "kv_demand")
         _demand(12, found == tokens, f"{found} tokens are counted on replica {replica}, not {tokens}")
+        if fleet.reports is not None:
+            high = sum([requests[one].priority > 0 for one in here])
+            for sentence in broken_loads(fleet.reports, engine, high, migrates):
+                _demand(14, False, sentence)
 
 
 def _check_migrations(

@@ -326,7 +326,7 @@ STATIC = (
     "infaas_pp", "llumnix_base", "llumnix",
 )  # fmt: skip
 SYSTEMS = [name for name in option_groups()["system"] if name not in STATIC]
-COLOCATED = ("infaas_pp_autoscaled", "llumnix_base_autoscaled")
+COLOCATED = tuple(f"{one}_autoscaled" for one in ("round_robin", "infaas_pp", "llumnix_base", "llumnix"))
 
 
 @pytest.mark.parametrize("name", SYSTEMS)

@@ -29,6 +29,26 @@ WORLDS = {
     "elastic": (*DRAWN, "system=serverlessllm"),
     "live": (*DRAWN, "system=blitzscale"),
 }
+CROWDED = (
+    "system=llumnix_base", "system.migration.migrate_out_threshold=40", "trace=llumnix_mm",
+    "trace.requests=160", "trace.rate_per_s=6", "cluster=llumnix_4x1", "model=llama_7b", "engine=vllm_0_1_7",
+    "engine.kv_tokens=6400",
+)  # fmt: skip
+MIGRATING = {
+    "in stages": CROWDED,
+    "one copy": (*CROWDED, "migration.mode=stop_and_copy"),
+    "computed again": (*CROWDED, "migration.mode=recompute"),
+    "victims": (*CROWDED, "migration.victims=neighbour"),
+    "aborted": (*CROWDED, "migration.max_stages=1", "migration.last_stage=paper"),
+}
+# Replica 0 is the destination of a migration until 20.155 s, and the source of one from 20.264 to 20.365 s.
+MIGRATING_AND_LOST = {
+    f"{end} lost {when}": (*CROWDED, "faults=one_replica", f"faults.at_s={at_s}")
+    for end, when, at_s in (
+        ("destination", "copying", 20.05), ("destination", "last stage", 20.145),
+        ("source", "copying", 20.3), ("source", "last stage", 20.36),
+    )
+}  # fmt: skip
 LOSSES = {
     "replica lost": (*TIGHT, "faults=one_replica", "faults.at_s=2"),
     "host lost": (*DRAWN, "system=serverlessllm", "faults=one_host", "faults.at_s=20"),
@@ -50,9 +70,9 @@ def totals(run: Simulated, name: str) -> np.ndarray:
     return found[name].reshape(-1, len(set(found[series_table.ENGINE].tolist()))).sum(axis=1)
 
 
-@pytest.mark.parametrize("world", WORLDS | LOSSES)
+@pytest.mark.parametrize("world", WORLDS | LOSSES | MIGRATING | MIGRATING_AND_LOST)
 def test_coalesced_and_exact_runs_have_the_same_series(world: str) -> None:
-    words = (WORLDS | LOSSES)[world]
+    words = (WORLDS | LOSSES | MIGRATING | MIGRATING_AND_LOST)[world]
     coalesced, exact = done(*words), done(*words, "engine.exact=true")
     assert series(coalesced).keys() == series(exact).keys()
     for name, values in series(coalesced).items():
@@ -124,9 +144,13 @@ ONE_BY_ONE = ("trace=azure_conv_like", "trace.requests=12", "trace.rate_per_s=0.
 LITTLE_MEMORY = {"one by one": (*ONE_BY_ONE, "engine.kv_tokens=4000", "engine.max_new_tokens=1024")}
 
 
-@pytest.mark.parametrize("world", ["tight", "v0", "alone", "one by one"])
+@pytest.mark.parametrize("world", ["tight", "v0", "alone", "one by one", *MIGRATING, *MIGRATING_AND_LOST])
 def test_kv_usage_follows_the_block_ledger_of_every_step(world: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An exact run reports every step, so its ledger is known at all times; the series is within 1 %."""
+    """An exact run reports every step, so its ledger is known at all times; the series is within 1 %.
+
+    Of runs that migrate it is within 2 %: their memory is of 400 blocks, not 1,000 as that of the others.
+    """
+    most = 0.02 if world in MIGRATING | MIGRATING_AND_LOST else 0.01
     seen: dict[int, list[tuple[int, float]]] = {}
 
     class Looking(SeriesSink):
@@ -138,14 +162,19 @@ def test_kv_usage_follows_the_block_ledger_of_every_step(world: str, monkeypatch
                 seen.setdefault(id, [(-1, 0.0)]).append((now_ns, used / ledger.total_blocks))
 
     monkeypatch.setattr("experiments.results.series_sink.SeriesSink", Looking)
-    run = done(*(WORLDS | LITTLE_MEMORY)[world], "engine.exact=true")
+    run = done(*(WORLDS | LITTLE_MEMORY | MIGRATING | MIGRATING_AND_LOST)[world], "engine.exact=true")
     found = series(run)
+    if world in MIGRATING:
+        assert run.summary["migrations"]["started"] > 20
+    if world in MIGRATING_AND_LOST:
+        assert run.summary["migrations"]["aborted"][f"{world.split()[0]} lost"] == 1
+        del seen[0]  # before its loss the last look holds
     for id, looks in seen.items():
         mine = found[series_table.ENGINE] == id
         times, used = np.array(looks).T
         at = np.searchsorted(times, found[series_table.TIME][mine] * 1e9, side="right") - 1
         error = np.abs(found[series_table.KV_GAUGE][mine] - used[at])
-        assert used.max() > 0 and error.max() < 0.01, error.max()
+        assert used.max() > 0 and error.max() < most, error.max()
 
 
 def test_without_a_period_nothing_changes(tmp_path: Path) -> None:

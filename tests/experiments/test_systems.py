@@ -147,6 +147,12 @@ def sets_apart(one: Ran) -> bool:
     return len(high) < 5 and len(normal) > 5 and not high & normal
 
 
+def on_few(one: Ran) -> bool:
+    """Whether requests of high priority are on few instances."""
+    columns = one.done.columns
+    return len(set(columns["replica"][columns["priority"] == 1].tolist())) < 5
+
+
 def by_freeness(one: Ran) -> bool:
     return "freeness" in assigned(one) or "no requests" in assigned(one)
 
@@ -165,12 +171,16 @@ CHARACTER: dict[str, Callable[[Ran], bool]] = {
     "distserve_half": lambda one: hands_over(one) and gpus_of(one) < 10,
     "vllm_full": lambda one: is_static(one) and gpus_of(one) == 10 and "outstanding" in assigned(one),
     "vllm_half": lambda one: is_static(one) and gpus_of(one) < 10,
-    "round_robin": lambda one: is_static(one) and assigned(one) == "its turn",
+    "round_robin": lambda one: (
+        is_static(one) and assigned(one) == "its turn" and not one.kinds["ReleaseGpus"]
+    ),
     "infaas_pp": lambda one: is_static(one) and not wakes(one) and "freeness" in assigned(one),
     "llumnix_base": lambda one: pairs(one) and not one.kinds["ReleaseGpus"] and not sets_apart(one),
     "llumnix": lambda one: pairs(one) and not one.kinds["ReleaseGpus"] and sets_apart(one),
+    "round_robin_autoscaled": lambda one: one.kinds["ReleaseGpus"] > 0 and assigned(one) == "its turn",
     "infaas_pp_autoscaled": lambda one: one.kinds["ReleaseGpus"] > 0 and by_freeness(one) and not pairs(one),
-    "llumnix_base_autoscaled": lambda one: one.kinds["ReleaseGpus"] > 0 and pairs(one),
+    "llumnix_base_autoscaled": lambda one: one.kinds["ReleaseGpus"] > 0 and pairs(one) and not on_few(one),
+    "llumnix_autoscaled": lambda one: one.kinds["ReleaseGpus"] > 0 and pairs(one) and on_few(one),
     "pipeline": lambda one: not one.kinds["Load"],
     "quart": lambda one: "target" in last_load(one),
     "infless": lambda one: "models" in last_load(one),
@@ -192,7 +202,9 @@ def gpus_of(one: Ran) -> int:
 def of(system: str) -> Ran:
     if system in STAGED:
         return run(system, *STAGES)
-    return run(system, *(STEADY if system.endswith(("half", "autoscaled")) else BURST))
+    if system.endswith("autoscaled"):
+        return run(system, *STEADY, "trace.high_priority_share=0.2")
+    return run(system, *(STEADY if system.endswith("half") else BURST))
 
 
 def systems() -> list[str]:

@@ -25,8 +25,8 @@ PROFILED: Final = (
 )
 SYSTEMS: Final = (
     "vllm", "vllm_full", "vllm_half", "distserve_full", "distserve_half", "serverlessllm", "allcache",
-    "round_robin", "infaas_pp", "infaas_pp_autoscaled", "llumnix_base", "llumnix_base_autoscaled",
-    "llumnix", "pipeswitch", "blitz_network",
+    "round_robin", "round_robin_autoscaled", "infaas_pp", "infaas_pp_autoscaled", "llumnix_base",
+    "llumnix_base_autoscaled", "llumnix", "llumnix_autoscaled", "pipeswitch", "blitz_network",
     "blitz_multicast", "blitzscale", "lambdascale", "pipeline", "quart", "infless", "inferline", "cocktail",
 )  # fmt: skip
 BLITZSCALE: Final = f"{SURGE} system=blitzscale journal=true"

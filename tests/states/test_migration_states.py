@@ -4,11 +4,15 @@ import pytest
 
 from serving.engine.progress import AT_WORK, Progress
 from serving.engine.request_state import RequestState
-from serving.vocabulary.actions import Detach, Fail, JoinBatch, Migrate, Send, StopSend
-from serving.vocabulary.events import Arrived, Ran
+from serving.kv.migration_rules import MigrationPhase
+from serving.vocabulary.actions import Detach, Fail, JoinBatch, Migrate, Preempt, Send, StopSend
+from serving.vocabulary.events import Arrived, Ran, Sent
 from serving.vocabulary.request import Request
 from tests.states.migration_states import CELLS
 from tests.worlds.migration_rig import CONTROL_NS, WHO, MigrationRig
+
+SENT = ("the stage has come", "the world stopped a transfer")
+RECOMPUTING = MigrationPhase.RECOMPUTING
 
 
 def rig_in(state: str, prompt: int = 30) -> MigrationRig:
@@ -40,9 +44,9 @@ def phase_of(rig: MigrationRig) -> str | None:
 def play(state: str, event: str) -> str:
     """What the code makes of the event, in the words of the table; "-" where it cannot come."""
     rig = rig_in(state)
+    if CELLS[state, event] in ("-", "refused"):
+        return cannot_come(rig, state, event)
     if state in ("committed", "aborted"):
-        if state == "committed" or event not in ("the stage has come", "the world stopped a transfer"):
-            return "-"
         before = rig.state(0), rig.state(1)
         rig.come("stopped" if "stopped" in event else "")
         assert (rig.state(0), rig.state(1)) == before
@@ -53,16 +57,15 @@ def play(state: str, event: str) -> str:
         return refused(rig, state)
     if event == "one stage too many":
         return too_many(rig, state)
-    if event in ("the stage has come", "the world stopped a transfer"):
-        if state not in ("copying", "last stage"):
-            return "-"
+    if event in SENT:
         rig.come("link lost" if "stopped" in event else "")
     elif event == "it finished":
-        if state in ("last stage", "recomputing"):
-            return "-"  # it runs nowhere; where its KV is computed again that is the end of the migration
-        rig.step(0, WHO)
+        if state == "recomputing":  # its last token is the one that the computed prompt gives
+            rig.step(1), rig.step(1, WHO)
+        else:
+            rig.step(0, WHO)
     elif event == "it was preempted":
-        return preempted(state)
+        return preempted_elsewhere(rig) if state == "recomputing" else preempted(state)
     elif event == "source lost":
         rig.lose(0)
     elif event == "destination lost":
@@ -74,8 +77,6 @@ def play(state: str, event: str) -> str:
         rig.load()
     else:
         assert event == "its KV is computed again"
-        if state != "recomputing":
-            return "-"
         rig.step(1)  # the step that was under way
         rig.step(1)
     return told(rig, state)
@@ -96,20 +97,21 @@ def boundary(rig: MigrationRig, state: str, event: str) -> str:
 
 def refused(rig: MigrationRig, state: str) -> str:
     """All memory is another's when the source is at its boundary."""
-    if state not in ("paired", "preparing"):
-        return "-"
     rig.step(1)
-    free = rig.destination.ledger.free_blocks
-    rig.destination.running[99] = Progress(Request(99, 0, 4 * free, 1, "m"))
-    rig.destination.ledger.reserve(99, 4 * free)
+    fill(rig)
     event = Ran(0, rig.source.epoch, 1, ())
     rig.actions = list(rig.controller.handle(rig.now_ns + 10, event))
     return told(rig, state)
 
 
+def fill(rig: MigrationRig) -> None:
+    """All memory of the destination is another's."""
+    free = rig.destination.ledger.free_blocks
+    rig.destination.running[99] = Progress(Request(99, 0, 4 * free, 1, "m"))
+    rig.destination.ledger.reserve(99, 4 * free)
+
+
 def too_many(rig: MigrationRig, state: str) -> str:
-    if state != "preparing":
-        return "-"
     rig.migration.stages = 3  # type: ignore[union-attr]
     rig.boundary()
     return told(rig, state)
@@ -117,24 +119,89 @@ def too_many(rig: MigrationRig, state: str) -> str:
 
 def preempted(state: str) -> str:
     """The source's memory becomes full of it and of another, which was admitted before it."""
-    if state not in ("preparing", "copying", "waiting"):
-        return "-"
     waits = state == "waiting"
     rig = MigrationRig(prompt=30, blocks=24, max_stages=9, other_prompt=30, loading=waits)
     rig.tell(Arrived(Request(2, 0, 30, 60, "m")))
     rig.step(0), rig.step(0)
     rig.source.running[WHO] = rig.source.running.pop(WHO)  # the youngest is preempted
     rig.look()
-    rig.boundary()
+    if state != "paired":
+        rig.boundary()
     if state in ("preparing", "waiting"):
         rig.come()
     for _ in range(60):
-        if rig.migration is None:
+        if rig.migration is None or _has(rig, Preempt):
             break
-        if state == "preparing":
+        if state in ("paired", "preparing"):
             rig.migration.awaited.add(1)  # the destination's step is a long one
         rig.step(0)
     return told(rig, state)
+
+
+def preempted_elsewhere(rig: MigrationRig) -> str:
+    """By a batcher that computes its prompt in parts: it waits where its KV is to be computed."""
+    rig.step(1)
+    rig.destination._preempt((WHO,), rig.actions)
+    return told(rig, "recomputing")
+
+
+def cannot_come(rig: MigrationRig, state: str, event: str) -> str:
+    """The event is refused, or nothing brings it: what would leaves the phase as it is."""
+    refused = event in SENT or (state == "last stage" and event in ("it finished", "it was preempted"))
+    assert CELLS[state, event] == ("refused" if refused else "-")
+    before, rig.actions = phase_of(rig), []
+    if event in SENT:
+        for transfer in range(3):  # all there ever was, and one more
+            with pytest.raises(KeyError):
+                rig.tell(Sent(transfer, 8, "link lost" if "stopped" in event else ""))
+    elif state in ("committed", "aborted"):
+        over(rig, event)
+    elif event in ("the destination refuses", "one stage too many"):
+        assert rig.migration is not None
+        if state == "paired":
+            assert rig.migration.stages == 0 and rig.migrations._rules.max_stages > 0
+            return "-"
+        fill_and_count(rig)
+    elif event in ("it finished", "it was preempted"):
+        for replica, engine in rig.controller.engines.items():
+            assert WHO not in engine.running
+            with pytest.raises((KeyError, AssertionError)):
+                rig.step(replica, WHO) if event == "it finished" else engine._preempt((WHO,), [])
+    else:
+        assert event == "its KV is computed again"
+        rig.step(1) if rig.destination.state in AT_WORK else None
+        assert not rig.destination.ledger.decodes(WHO)
+    assert phase_of(rig) == before and not _has(rig, Migrate)
+    return CELLS[state, event]
+
+
+def fill_and_count(rig: MigrationRig) -> None:
+    """The destination is full and no stage is left: nobody asks before a stage is to begin."""
+    assert rig.migration is not None
+    rig.migration.stages = 9
+    ledger = rig.destination.ledger
+    ledger.reserve(99, 4 * ledger.free_blocks)
+    rig.actions = []
+    for replica in (1, 0):
+        engine = rig.controller.engines[replica]
+        if engine.state in AT_WORK and not (replica == 1 and rig.migration.phase is RECOMPUTING):
+            rig.actions += rig.controller.handle(rig.now_ns + 10, Ran(replica, engine.epoch, 1, ()))
+
+
+def over(rig: MigrationRig, event: str) -> None:
+    """No migration is there that could answer."""
+    rig.actions = []
+    if event == "source lost":
+        rig.lose(0)
+    elif event == "destination lost":
+        rig.lose(1)
+    elif event == "destination leaves":
+        rig.service.leave(1, rig.actions)
+    elif event == "the destination has loaded":
+        rig.load()
+    else:
+        rig.boundary()
+    assert rig.migrations.of_replica == {}
 
 
 def told(rig: MigrationRig, state: str) -> str:
