@@ -121,11 +121,13 @@ def _run_once(config: "RunConfig", as_json: bool) -> int:
 
 
 def _token_line(real: Mapping[str, Any]) -> str:
-    how, why = "checked against generate", "preemption"
     if "servers" in real:
-        how, why = "asked for again", "a move or a loss"
+        how, why, close = "asked for again", "a move or a loss", 0
+    else:
+        how, why, close = f"checked against {real['reference']}", "preemption", real["tokens_close"]
+    rounded = f" and {close} are others that are as likely there within its rounding" if close else ""
     return (
-        f"tokens: {real['tokens_checked']} {how}, {real['tokens_different']} differ; "
+        f"tokens: {real['tokens_checked']} {how}, {real['tokens_different']} differ{rounded}; "
         f"{real['tokens_recomputed']} recomputed after {why}, {real['tokens_unchecked']} not checked"
     )
 

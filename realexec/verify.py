@@ -1,10 +1,21 @@
-"""Are a run's tokens those of one undisturbed worker? The reference is `generate` of transformers."""
+"""Are a run's tokens those of one undisturbed worker?
 
-from collections.abc import Iterable, Mapping, Sequence
+In float32 the reference is `generate` of transformers, and every token is equal. In other dtypes it is a
+worker of the same kind (`realexec.undisturbed`), and a token may be another whose logit is almost as high.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from realexec.report import Generation
+
+GENERATE: Final = "generate"
+UNDISTURBED: Final = "one undisturbed worker"
+
+# The reference's tokens after a prompt and after the run's own tokens, and the places where the run has
+# another one that is as good.
+Judge = Callable[[Sequence[int], Sequence[int]], tuple[tuple[int, ...], frozenset[int]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,6 +23,7 @@ class TokenCheck:
     """``tokens_checked`` must all be equal; tokens after a recompute are counted apart and may differ.
 
     ``first_difference`` is a sentence about the first unequal token that should have been equal, or None.
+    ``tokens_close``: of those checked, which are not the reference's and as good within its tolerance.
     """
 
     tokens_checked: int
@@ -19,29 +31,32 @@ class TokenCheck:
     tokens_recomputed: int
     recomputed_different: int
     first_difference: str | None
+    tokens_close: int = 0
+
+
+def reference_of(model: Mapping[str, Any]) -> str:
+    """What tokens of this model are compared with."""
+    return GENERATE if str(model.get("dtype", "float32")) == "float32" else UNDISTURBED
 
 
 def check_tokens(
     model: Mapping[str, Any], seed: int, batch_size: int, generations: Iterable[Generation]
 ) -> TokenCheck:
-    """Compare every generation with greedy `generate` over ``batch_size`` copies of its prompt, one thread.
+    """Compare every generation with the reference, which computes ``batch_size`` rows with one thread.
 
     ``model``, ``seed`` and ``batch_size`` are the run's. Tokens are compared up to the first unequal one of a
     request: those after it follow from it, and all count as different.
     """
-    from realexec.memory.device import CPU, here_or_cpu
-    from realexec.models import build_model
-
-    device = here_or_cpu(str(model.get("device", CPU)))
-    reference = build_model({**model, "device": device}, seed)
-    checked = different = recomputed = recomputed_different = 0
+    judge = _judge(model, seed, batch_size)
+    checked = different = recomputed = recomputed_different = close = 0
     first: str | None = None
     for generation in generations:
-        expected = reference_tokens(reference, generation.prompt, len(generation.tokens), batch_size)
-        equal = _equal_prefix(generation.tokens, expected)
+        expected, as_good = judge(generation.prompt, generation.tokens)
+        equal = _equal_prefix(generation.tokens, expected, as_good)
         exact = generation.exact_tokens
         checked += exact
         different += max(exact - equal, 0)
+        close += sum(place < min(exact, equal) for place in as_good)
         recomputed += len(generation.tokens) - exact
         recomputed_different += len(generation.tokens) - max(exact, equal)
         if equal < exact and first is None:
@@ -49,7 +64,7 @@ def check_tokens(
                 f"token {equal} of request {generation.request} is {generation.tokens[equal]}, "
                 f"but an undisturbed worker generates {expected[equal]}"
             )
-    return TokenCheck(checked, different, recomputed, recomputed_different, first)
+    return TokenCheck(checked, different, recomputed, recomputed_different, first, close)
 
 
 def together(checks: Sequence[TokenCheck]) -> TokenCheck:
@@ -60,7 +75,25 @@ def together(checks: Sequence[TokenCheck]) -> TokenCheck:
         sum(one.tokens_recomputed for one in checks),
         sum(one.recomputed_different for one in checks),
         next((one.first_difference for one in checks if one.first_difference is not None), None),
+        sum(one.tokens_close for one in checks),
     )
+
+
+def _judge(model: Mapping[str, Any], seed: int, batch_size: int) -> Judge:
+    from realexec.memory.device import CPU, here_or_cpu
+    from realexec.model_runner import ModelRunner
+    from realexec.models import build_model
+    from realexec.undisturbed import UndisturbedWorker
+
+    here = {**model, "device": here_or_cpu(str(model.get("device", CPU)))}
+    if reference_of(model) == UNDISTURBED:
+        return UndisturbedWorker(ModelRunner(here, seed, batch_size)).judge
+    reference = build_model(here, seed)
+
+    def judge(prompt: Sequence[int], tokens: Sequence[int]) -> tuple[tuple[int, ...], frozenset[int]]:
+        return reference_tokens(reference, tuple(prompt), len(tokens), batch_size), frozenset()
+
+    return judge
 
 
 def reference_tokens(
@@ -87,8 +120,8 @@ def reference_tokens(
     return tuple(output[0, len(prompt) :].tolist())
 
 
-def _equal_prefix(ours: tuple[int, ...], theirs: tuple[int, ...]) -> int:
+def _equal_prefix(ours: tuple[int, ...], theirs: tuple[int, ...], as_good: frozenset[int]) -> int:
     for index, (our, their) in enumerate(zip(ours, theirs, strict=True)):
-        if our != their:
+        if our != their and index not in as_good:
             return index
     return len(ours)

@@ -142,7 +142,7 @@ def moved_section(report: RunReport, rates: Mapping[str, float]) -> dict[str, An
 
 
 def _token_check(config: RunConfig, model: dict[str, Any], report: RunReport) -> dict[str, Any]:
-    from realexec.verify import check_tokens, together
+    from realexec.verify import check_tokens, reference_of, together
 
     chosen = _first_tokens(report)
     keys = {"": model, **models_of(config)}
@@ -153,8 +153,10 @@ def _token_check(config: RunConfig, model: dict[str, Any], report: RunReport) ->
     check = together(checks)
     everything = sum(len(generation.tokens) for generation in report.generations.values())
     return {
+        "reference": reference_of(model),
         "tokens_checked": check.tokens_checked,
         "tokens_different": check.tokens_different,
+        "tokens_close": check.tokens_close,
         "tokens_recomputed": check.tokens_recomputed,
         "recomputed_different": check.recomputed_different,
         "tokens_unchecked": everything - check.tokens_checked - check.tokens_recomputed,
