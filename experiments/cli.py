@@ -35,7 +35,7 @@ Exit status: 0 done, 1 the answer is no (replay found differences, nothing meets
 must change something, 3 a fault of the program, 130 Ctrl-C.
 
 Groups: engine, system (system/dispatch, system/batcher, system/admission, system/scaler, system/provision,
-system/cache, system/live), model, models, cluster, trace, slo, faults.
+system/cache, system/live, system/migration, system/stages), model, models, cluster, trace, slo, faults.
 Example: servetwin simulate system=vllm cluster=a100_x8 model=llama3_8b trace=azure_conv out=out/first
 Real workers on this machine: realexec run ...
 """

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from experiments.commands.calibrate import calibrate
 from experiments.commands.flags import asked_for_json
 from experiments.commands.observe import observing_words, with_servers
-from experiments.commands.process import as_process, dispatch, tell, telling
+from experiments.commands.process import Command, as_process, dispatch, tell, telling
 from experiments.config.http_config import HTTP
 from serving.vocabulary.errors import UserError
 
@@ -24,6 +24,7 @@ USAGE = """realexec: the policies of a simulation on real worker processes
   realexec calibrate KEY=VALUE ... out=DIR  measure this machine's workers: a profile for engine.profile=DIR
   realexec probe                        what this machine has, what of it is used, and what is missing
   realexec fetch-model smollm2 out=DIR  make a folder for model.checkpoint: a small trained model (93 MB)
+  realexec completion bash | zsh        for your shell: eval "$(realexec completion bash)"
 
 Exit status of run: 0 done, 1 a checked token differs, 2 you must change something, 3 a fault of the program,
 4 requests failed because their worker process died, 130 Ctrl-C. With 0, 1 and 4 the results are written.
@@ -50,18 +51,25 @@ def run(words: Sequence[str]) -> int:
 
     Otherwise as ``experiments.cli.run``.
     """
-    return dispatch(
-        words,
-        {
-            "run": _run,
-            "observe": _observe,
-            "calibrate": calibrate,
-            "probe": _probe,
-            "fetch-model": _fetch_model,
-        },
-        USAGE,
-        "realexec",
-    )
+    return dispatch(words, commands(), USAGE, "realexec")
+
+
+def commands() -> dict[str, Command]:
+    """Every command by its first word."""
+    return {
+        "run": _run,
+        "observe": _observe,
+        "calibrate": calibrate,
+        "probe": _probe,
+        "fetch-model": _fetch_model,
+        "completion": _completion,
+    }
+
+
+def _completion(words: Sequence[str]) -> int:
+    from experiments.commands.completion import completion
+
+    return completion(words, list(commands()), "realexec")
 
 
 def _run(words: Sequence[str]) -> int:

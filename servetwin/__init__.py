@@ -10,9 +10,24 @@ for the slash of a group (``trace__rate_per_s=20``, ``system__dispatch="round_ro
 given as its class. What a command refuses in a sentence is a ``UserError`` here.
 """
 
+from importlib.metadata import version
+
 from servetwin.plans import Plan, plan
 from servetwin.runs import Run, read, simulate
 from servetwin.sweeps import Sweep, sweep
 from serving.vocabulary.errors import PolicyError, UserError
 
-__all__ = ["Plan", "PolicyError", "Run", "Sweep", "UserError", "plan", "read", "simulate", "sweep"]
+# Of the installed package, as servetwin --version says.
+__version__ = version("servetwin")
+__all__ = [
+    "Plan",
+    "PolicyError",
+    "Run",
+    "Sweep",
+    "UserError",
+    "__version__",
+    "plan",
+    "read",
+    "simulate",
+    "sweep",
+]

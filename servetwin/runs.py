@@ -84,11 +84,13 @@ def read(folder: str | Path) -> Run:
 def _read(path: Path, folder: Path | None) -> Run:
     import pandas as pd
 
+    from experiments.results.parquet_file import frame_of
+
     unserved = path / "unserved.parquet"
     return Run(
         json.loads((path / "summary.json").read_text(encoding="utf-8")),
-        pd.read_parquet(path / "requests.parquet"),
-        pd.read_parquet(unserved) if unserved.exists() else pd.DataFrame(),
+        frame_of(path / "requests.parquet"),
+        frame_of(unserved) if unserved.exists() else pd.DataFrame(),
         (path / "config.yaml").read_text(encoding="utf-8"),
         (path / "report.html").read_text(encoding="utf-8"),
         folder,

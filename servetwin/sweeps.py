@@ -54,9 +54,10 @@ def _sweep(words: list[str], out: Path) -> Sweep:
     import pandas as pd
 
     from experiments.commands.sweep_answer import carried_out
+    from experiments.results.parquet_file import frame_of
     from experiments.sweep.sweep_words import sweep_words
 
     given = [*words, f"out={out}"]
     done = carried_out(sweep_words(given), given)
-    table, means = pd.read_parquet(out / "sweep.parquet"), pd.read_csv(out / "means.csv")
+    table, means = frame_of(out / "sweep.parquet"), pd.read_csv(out / "means.csv")
     return Sweep(table, means, {point.name: why for point, why in done.refused()})

@@ -10,7 +10,7 @@ USAGE: Final = """servetwin compare: runs beside each other, or how far a run is
   servetwin compare DIR DIR ...                 runs: paired differences, settings, first other decision
   servetwin compare DIR DIR ... page=FILE.html  the same as one page (overwrite=true replaces one);
                                                 json=true for programs
-  servetwin compare SWEEP SWEEP                 two sweeps, the settings that both have, seed by seed
+  servetwin compare SWEEP SWEEP ...             sweeps, by points that both have; page=, json=true too
 
   servetwin compare DIR MEASURED                error by metric, percentile and load regime, and where it lies
   servetwin compare DIR MEASURED json=true      the same as one JSON document

@@ -1,7 +1,6 @@
 """``servetwin compare A B ...`` of runs: printed, or as one page."""
 
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from shlex import join
@@ -19,12 +18,8 @@ from experiments.compare.side_by_side_page import (
     what_differs,
 )
 from experiments.compare.summary_kind import is_real
-from experiments.compare.sweeps import sweeps_apart
-from experiments.report.number_text import counted
 from experiments.report.text_table import text_table
-from experiments.results.whole_file import write_whole
-from experiments.sweep.page import told_difference
-from serving.vocabulary.errors import UserError
+from experiments.results.whole_file import check_free, write_whole
 
 
 def are_runs(places: Sequence[Path], asked: dict[str, Any]) -> bool:
@@ -39,7 +34,7 @@ def answer(places: Sequence[Path], asked: dict[str, Any]) -> int:
     found = side_by_side(places)
     command = join(["servetwin", "compare", *map(str, places)])
     if "page" in asked:
-        _keep(Path(asked["page"]), bool(asked.get("overwrite")))
+        check_free("page", Path(asked["page"]), bool(asked.get("overwrite")))
         write_whole("page", Path(asked["page"]), as_page(found, command))
     with telling():
         if asked.get("json"):
@@ -53,27 +48,3 @@ def answer(places: Sequence[Path], asked: dict[str, Any]) -> int:
         if "page" in asked:
             print(f"page in {asked['page']}")
     return 0
-
-
-def sweeps_answer(first: Path, second: Path) -> int:
-    """Two sweeps, settings that both have. Exit status 0."""
-    found = sweeps_apart(first, second)
-    lines = [
-        [", ".join(f"{key}={value}" for key, value in zip(found.keys, setting)) or "every run", name,
-         told_difference(name, one), counted(one.count, "seed")]
-        for setting, metrics in found.differences.items()
-        for name, one in metrics.items()
-    ]  # fmt: skip
-    with telling():
-        print(f"{second.name} minus {first.name}, seed by seed (95 % interval)")
-        for folder, words in zip((first, second), found.words):
-            if words:
-                print(f"  only {folder.name}: {' '.join(words)}")
-        print("\n".join(text_table(lines)))
-    return 0
-
-
-def _keep(path: Path, overwrite: bool) -> None:
-    """UserError where a file would be lost."""
-    if os.path.lexists(path) and not overwrite:
-        raise UserError(f"page={path} exists: write another path, or overwrite=true to replace it")

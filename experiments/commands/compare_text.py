@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from experiments.commands import compare_repeats, compare_runs
+from experiments.commands import compare_repeats, compare_runs, compare_sweeps
 from experiments.commands.compare_runs import are_runs
 from experiments.commands.process import telling
 from experiments.compare.agreement import are_repeats
@@ -15,7 +15,6 @@ from experiments.compare.comparison import compare
 from experiments.compare.errors import STATISTICS
 from experiments.compare.formats import FORMATS, read_measured
 from experiments.compare.own_result import read_result
-from experiments.compare.sweeps import is_sweep
 from experiments.config.overrides import Wanted, closest, echo, parse_value, parse_words
 from experiments.report.number_text import NOTHING, duration
 from experiments.report.table import LATENCIES
@@ -42,11 +41,14 @@ def answer(words: Sequence[str]) -> int:
     """Print the comparison; exit status 0. Raises UserError for what cannot be compared."""
     places = list(itertools.takewhile(lambda word: "=" not in word, words))
     if len(places) < 2:
-        raise UserError(f"compare takes the folder of a run and a measured file, or several runs: {_USE}")
+        raise UserError(
+            "compare takes at least two places: write servetwin compare DIR DIR ... with runs or sweeps, or "
+            "servetwin compare DIR MEASURED"
+        )
     asked = _given(words[len(places) :])
     paths = [_path(place) for place in places]
-    if len(paths) == 2 and all(map(is_sweep, paths)):
-        return compare_runs.sweeps_answer(*paths)
+    if compare_sweeps.are_sweeps(paths):
+        return compare_sweeps.answer(paths, asked)
     if are_repeats(paths):
         return compare_repeats.answer(paths, asked)
     if are_runs(paths, asked):

@@ -5,11 +5,12 @@ from typing import Final
 
 from experiments.commands.flags import asked_for_json
 from experiments.commands.process import tell
+from experiments.config.config import Kind
 from serving.vocabulary.errors import UserError
 
 _SHELLS: Final = ("bash", "zsh")
-_SCRIPT: Final = """# {shell}: eval "$(servetwin completion {shell})"
-{before}_servetwin() {{
+_SCRIPT: Final = """# {shell}: eval "$({name} completion {shell})"
+{before}_{name}() {{
   local word="${{COMP_LINE:0:$COMP_POINT}}"; word="${{word##* }}"
   local known="{words}"
   set -- $COMP_LINE
@@ -20,20 +21,26 @@ _SCRIPT: Final = """# {shell}: eval "$(servetwin completion {shell})"
   COMPREPLY=($(compgen -W "$known" -- "$word"))
   case "$word" in *=*) COMPREPLY=("${{COMPREPLY[@]#*=}}");; esac
 }}
-complete -o nospace -o default -F _servetwin servetwin
+complete -o nospace -o default -F _{name} {name}
 """
 
 
-def completion(words: Sequence[str], commands: Sequence[str]) -> int:
-    """Print the script, or what it knows as JSON. Exit status 0."""
+def completion(words: Sequence[str], commands: Sequence[str], name: str = "servetwin") -> int:
+    """Print the script of the command ``name``, or what it knows as JSON. Exit status 0."""
     words, as_json = asked_for_json(words)
     if len(words) != 1 or words[0] not in _SHELLS:
-        raise UserError(f"completion takes a shell: write servetwin completion {' | '.join(_SHELLS)}")
+        raise UserError(f"completion takes a shell: write {name} completion {' | '.join(_SHELLS)}")
     before = "autoload -U +X bashcompinit && bashcompinit\n" if words[0] == "zsh" else ""
-    known, own = known_words(), own_words()
-    cases = "\n".join(f'    {name}) known="$known {" ".join(keys)}";;' for name, keys in own.items())
+    real = name != "servetwin"
+    known, own = known_words("realexec" if real else "simulate"), own_of_real() if real else own_words()
+    cases = "\n".join(f'    {one}) known="$known {" ".join(keys)}";;' for one, keys in own.items())
     text = _SCRIPT.format(
-        shell=words[0], before=before, words=" ".join(known), commands=" ".join(commands), own=cases
+        name=name,
+        shell=words[0],
+        before=before,
+        words=" ".join(known),
+        commands=" ".join(commands),
+        own=cases,
     )
     found = {"shell": words[0], "commands": list(commands), "words": known, "own": own}
     tell(found, text.splitlines(), as_json)
@@ -44,13 +51,17 @@ def own_words() -> dict[str, list[str]]:
     """Command -> the keys that it has beside those of a run."""
     from experiments.commands.export import FORMS
     from experiments.compose.clusters import CLUSTER_FAMILIES, topology_names
+    from experiments.plan.objective import AT_LEAST, LATENCIES, STATISTICS
     from experiments.plan.plan_words import OWN as PLAN
+    from experiments.plan.prices import PREFIX
     from experiments.sweep.sweep_words import OWN as SWEEP
 
-    objectives = [f"slo.{name}_{at}_ms=" for name in ("ttft", "tpot", "e2e") for at in ("mean", "p50", "p99")]
+    objectives = [f"slo.{name}_{at}_ms=" for name in LATENCIES for at in STATISTICS]
+    objectives += [f"{name}=" for name in AT_LEAST]
+    prices = [f"{PREFIX}{name}=" for name in (*CLUSTER_FAMILIES, *topology_names())]
     hardware = [f"gpu={name}" for name in (*CLUSTER_FAMILIES, *topology_names())]
     return {
-        "plan": [*objectives, *hardware, "prices=", "split=", *(f"{key}=" for key in PLAN)],
+        "plan": [*objectives, *hardware, *prices, "prices=", "split=", *(f"{key}=" for key in PLAN)],
         "sweep": ["sweep=", *(f"{key}=" for key in SWEEP)],
         "compare": ["page=", "overwrite=true", "json=true", "format=", "run="],
         "story": ["request=", "instance=", "json=true"],
@@ -59,12 +70,23 @@ def own_words() -> dict[str, list[str]]:
     }
 
 
-def known_words() -> list[str]:
-    """Every option as ``group=option``, every key of a run as ``key=``; ``cluster=a100_x`` wants a number."""
+def own_of_real() -> dict[str, list[str]]:
+    """The same of realexec."""
+    return {"run": ["repeat=", "json=true"]}
+
+
+def known_words(kind: Kind = "simulate") -> list[str]:
+    """Every option as ``group=option``, every key of a run as ``key=``; ``cluster=a100_x`` wants a number.
+
+    Keys of every drawn trace are among them, whichever the run has.
+    """
     from experiments.compose.clusters import CLUSTER_FAMILIES, topology_names
     from experiments.compose.compose import defaults
     from experiments.config.options import option_groups
+    from experiments.config.trace_options import trace_names, trace_parameters
 
     chosen = [f"{group}={option}" for group, options in option_groups().items() for option in options]
     made = [f"cluster={name}" for name in (*(f"{one}_x" for one in CLUSTER_FAMILIES), *topology_names())]
-    return [*chosen, *made, *(f"{key}=" for key in defaults("simulate"))]
+    drawn = [f"trace.{name}" for trace in trace_names() for name in trace_parameters(trace)]
+    keys = dict.fromkeys((*defaults(kind), *drawn, "config"))
+    return [*chosen, *made, *(f"{key}=" for key in keys)]

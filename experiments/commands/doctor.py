@@ -4,11 +4,13 @@ import importlib.metadata
 import json
 import os
 import platform
+import shutil
 from collections.abc import Sequence
 from typing import Any, Final
 
 from experiments.commands.flags import asked_for_json
 from experiments.commands.process import telling
+from experiments.report import browser
 from serving.vocabulary.errors import UserError
 
 _NEEDED: Final = (
@@ -31,8 +33,13 @@ _EXTRAS: Final = {
     "torch": ("real workers (realexec run)", "real"),
     "transformers": ("real workers (realexec run)", "real"),
     "safetensors": ("real workers (realexec run)", "real"),
+    "nixl": ("KV and parameters between real workers by NIXL (realexec run transport=nixl)", "nixl"),
 }
-_TRACES: Final = ("azure_conv", "azure_code")
+# What for -> names of the program, and how it is had.
+_PROGRAMS: Final = {
+    "compiling the core (make fast)": (("cc",), "install a C compiler, such as gcc"),
+    "tests of pages in a browser": (browser.NAMES, "install chromium"),
+}
 _PLACES: Final = {
     "SERVETWIN_TRACES": "recorded traces lie in data/ otherwise",
     "SERVETWIN_PROFILES": "measured tables of others, where a page names them",
@@ -56,6 +63,7 @@ def examined() -> dict[str, Any]:
     import nativecore
     from experiments.compose.content_cache import cache_folder
     from experiments.config.version import code_version
+    from traces.find import FILE_NAMES
 
     needed = {name: _version(name) for name in _NEEDED}
     return {
@@ -64,7 +72,8 @@ def examined() -> dict[str, Any]:
         "core": nativecore.section(),
         "packages": needed,
         "extras": {name: _version(name) for name in _EXTRAS},
-        "traces": {name: _trace(name) for name in _TRACES},
+        "traces": {name: _trace(name) for name in FILE_NAMES},
+        "programs": {name: shutil.which(name) for name in programs()},
         "places": {name: os.environ.get(name) for name in _PLACES},
         "cache": str(cache_folder()) if cache_folder() else None,
         "missing": [f"{name}: pip install servetwin" for name, version in needed.items() if version is None],
@@ -85,7 +94,11 @@ def lines_of(found: dict[str, Any]) -> list[str]:
         lines.append(f"  {name:<14}{how:<48}{use}")
     lines += ["recorded traces:"]
     for name, place in found["traces"].items():
-        lines.append(f"  {name:<14}{place or f'not found: servetwin traces fetch {name}'}")
+        lines.append(f"  {name:<28}{place or _remedy(name)}")
+    lines += ["programs:"]
+    for use, names in _by_use().items():
+        place = next((found["programs"][name] for name in names if found["programs"][name]), None)
+        lines.append(f"  {names[0]:<14}{place or f'not found: {_PROGRAMS[use][1]}':<48}{use}")
     lines += ["places:"]
     lines += [
         f"  {name:<20}{value or 'not set'}   ({_PLACES[name]})" for name, value in found["places"].items()
@@ -106,6 +119,27 @@ def _version(package: str) -> str | None:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return None
+
+
+def programs() -> list[str]:
+    """Those that are looked for on the PATH."""
+    return [name for names in _by_use().values() for name in names]
+
+
+def _by_use() -> dict[str, Sequence[str]]:
+    """What for -> names, of which one will do."""
+    own = {"compiling the core (make fast)": os.environ.get("CC")}
+    return {use: [own[use]] if own.get(use) else names for use, (names, _) in _PROGRAMS.items()}
+
+
+def _remedy(name: str) -> str:
+    """How the file of a recorded trace is had."""
+    from traces.fetching.sources import SOURCES
+    from traces.find import FILE_NAMES
+
+    if SOURCES[name].sha256:
+        return f"not found: servetwin traces fetch {name}"
+    return f"not found: put {FILE_NAMES[name]} into the folder SERVETWIN_TRACES"
 
 
 def _trace(name: str) -> str | None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from experiments.compare.measured import NS_PER_MS, NS_PER_S, QUEUE, TIMES, Measured
 from experiments.config.folder_kind import another_kind
+from experiments.results.parquet_file import table_of
 from experiments.results.series_table import ENGINE, TIME, WAITING_GAUGE
 from experiments.run.write_results import SERIES_NAME
 from serving.vocabulary.errors import UserError
@@ -75,11 +76,9 @@ def read_result(folder: Path) -> Result:
 def columns_of(path: Path, needed: tuple[str, ...] = ()) -> Columns:
     """Columns of a Parquet file by name. Raises UserError for another kind of file."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     try:
-        with path.open("rb") as file:
-            table = pq.read_table(file)
+        table = table_of(path)
         there = table.column_names
         missing = [name for name in needed if name not in there]
         if missing:

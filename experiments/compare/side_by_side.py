@@ -56,7 +56,7 @@ def side_by_side(folders: Sequence[Path]) -> SideBySide:
         _beside(results[0], result, changed_keys(configs[0], config))
         for result, config in zip(results[1:], configs[1:], strict=True)
     ]
-    return SideBySide(tuple(_names(folders)), results, tuple(others))
+    return SideBySide(tuple(short_names(folders)), results, tuple(others))
 
 
 def _config(folder: Path) -> dict[str, Any]:
@@ -67,7 +67,8 @@ def _config(folder: Path) -> dict[str, Any]:
     return data if isinstance(data, dict) else {}
 
 
-def _names(folders: Sequence[Path]) -> list[str]:
+def short_names(folders: Sequence[Path]) -> list[str]:
+    """The last part of each path where these differ."""
     short = [folder.name for folder in folders]
     return short if len(set(short)) == len(short) else [str(folder) for folder in folders]
 

@@ -130,8 +130,8 @@ def _refuse_grammar(override: Override) -> None:
         first = text.partition(",")[0]
         one = "VALUE" if _SWEEP.fullmatch(text) or not first else echo(first)
         raise UserError(
-            f"{override} is a sweep over several values, and sweeps come in a later version: "
-            f"write one value, such as {override.key}={one}"
+            f"{override} has several values: write servetwin sweep {override} for a run of each, or one "
+            f"value, such as {override.key}={one}"
         )
     if "${" in text:
         raise UserError(

@@ -79,7 +79,7 @@ def guess_gpus(layout: Layout, words: tuple[str, ...]) -> int:
     from experiments.build.workload import run_capacity_req_per_s
 
     try:
-        prepared = prepared_for((*words, *layout.words_of(layout.step)))
+        prepared = prepared_for((*words, *layout.words_of(layout.least)))
         each = run_capacity_req_per_s(prepared.config, prepared.estimates, 1, prepared.workload)
         rate = prepared.workload.mean_rate_per_s or 0.0
         return math.ceil(rate / each) * layout.tp * layout.pp
@@ -103,7 +103,7 @@ def refuse_moving_rate(asked: PlanWords) -> None:
     unread: list[TraceError] = []
     for layout in asked.layouts:
         try:
-            trace = prepared_for((*asked.words, *layout.words_of(layout.step))).config.trace
+            trace = prepared_for((*asked.words, *layout.words_of(layout.least))).config.trace
         except TraceError as error:
             unread.append(error)
             continue
@@ -138,7 +138,7 @@ def _least(asked: PlanWords, submit: Submit, on_done: Callable[[int, int], None]
         submit(headroom_of, best.layout, best.gpus, asked.words, asked.objective) if _wants(asked) else None
     )
     low, high = in_order(rest)
-    window = busiest_of(best.layout, asked.words, float(asked.own.get("window_s", _WINDOW_S)))
+    window = busiest_of(best.layout, best.gpus, asked.words, float(asked.own.get("window_s", _WINDOW_S)))
     factor, runs = (None, 0) if more is None else more.result()
     return Plan(
         asked, tuple(ranked), (*unable, *dropped), Answers(low.gpus, best.gpus, high.gpus), factor, window,
@@ -195,8 +195,8 @@ def requests_of(layouts: Sequence[Layout], words: tuple[str, ...]) -> int:
     """Of the whole workload, by the first layout that can be prepared; 0 where none can."""
     for layout in layouts:
         try:
-            return len(prepared_for((*words, *layout.words_of(layout.step))).workload)
-        except Exception:  # its own search tells why
+            return len(prepared_for((*words, *layout.words_of(layout.least))).workload)
+        except (UserError, HardwareError, TraceError):  # its own search tells why
             continue
     return 0
 
@@ -269,9 +269,9 @@ def scaled(words: tuple[str, ...], factor: float) -> tuple[str, ...]:
     return (*rest, f"{key}{present * factor:.6g}")
 
 
-def busiest_of(layout: Layout, words: tuple[str, ...], window_s: float) -> Busiest | None:
-    """Of the workload as it arrives."""
-    workload = prepared_for((*words, *layout.words_of(layout.step))).workload
+def busiest_of(layout: Layout, gpus: int, words: tuple[str, ...], window_s: float) -> Busiest | None:
+    """Of the workload as it arrives, at a size that runs."""
+    workload = prepared_for((*words, *layout.words_of(gpus))).workload
     return busiest(workload.arrival_ns, window_s)
 
 
@@ -299,10 +299,11 @@ def _highest_rate(asked: PlanWords, submit: Submit) -> Plan:
     (low, more), (high, most) = in_order(
         [submit(rate_of, layout, gpus, asked, end) for end in ("low", "high")]
     )
-    rate = prepared_for((*asked.words, *layout.words_of(layout.step))).workload.mean_rate_per_s
+    rate = prepared_for((*asked.words, *layout.words_of(gpus))).workload.mean_rate_per_s
     others = sorted(able, key=lambda one: -one[1])
     return Plan(
-        asked, (), (), Answers(low, factor, high), None, busiest_of(layout, asked.words, _WINDOW_S), rate,
+        asked, (), (), Answers(low, factor, high), None,
+        busiest_of(layout, gpus, asked.words, _WINDOW_S), rate,
         sum(one.result()[1] for one in mids) + more + most,
         {"layout": layout, "factors": [(one[0].name, one[1]) for one in others]},
     )  # fmt: skip

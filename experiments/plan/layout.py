@@ -1,5 +1,6 @@
 """One way to build a cluster: GPUs of a kind, how many hold one instance, and what serves on them."""
 
+import math
 import re
 from dataclasses import dataclass
 from typing import Final
@@ -21,7 +22,7 @@ class Layout:
 
     ``words``: what else tells it from other layouts, such as ``system=distserve_full``. ``step``: GPUs by
     which it grows: of an instance, or of a host. ``split``: share of the instances that prefill, the others
-    decode; 0 leaves it to the system.
+    decode; 0 leaves it to the system. ``instances``: with fewer it does not run.
     """
 
     hardware: str
@@ -30,6 +31,12 @@ class Layout:
     step: int
     pp: int = 1
     split: float = 0.0
+    instances: int = 1
+
+    @property
+    def least(self) -> int:
+        """GPUs of the smallest size: whole steps that hold ``instances``."""
+        return math.ceil(self.instances * self.tp * self.pp / self.step) * self.step
 
     def words_of(self, gpus: int) -> tuple[str, ...]:
         """Of a run on so many GPUs, a multiple of ``step``."""
@@ -57,15 +64,17 @@ class Layout:
 
     def sizes(self, most_gpus: int) -> list[int]:
         """GPUs of every size up to ``most_gpus``."""
-        return list(range(self.step, most_gpus + 1, self.step))
+        return list(range(self.least, most_gpus + 1, self.step))
 
 
-def layout_of(hardware: str, tp: int, pp: int, words: tuple[str, ...], split: float = 0.0) -> Layout:
+def layout_of(
+    hardware: str, tp: int, pp: int, words: tuple[str, ...], split: float = 0.0, instances: int = 1
+) -> Layout:
     """UserError for hardware that nobody knows, and for a split that is no share."""
     if tp < 1 or pp < 1 or not 0 <= split < 1:
         raise UserError("model.tp and model.pp are at least 1 and split a share: write model.tp=1 split=0.5")
     if hardware in CLUSTER_FAMILIES:
-        return Layout(hardware, tp, words, tp * pp, pp, split)
+        return Layout(hardware, tp, words, tp * pp, pp, split, instances)
     found = _SIZED.fullmatch(hardware)
     if found is None or found[1] not in topology_names():
         gpus, clusters = ", ".join(CLUSTER_FAMILIES), ", ".join(topology_names())
@@ -73,7 +82,16 @@ def layout_of(hardware: str, tp: int, pp: int, words: tuple[str, ...], split: fl
     per_host = int(found[2]) if found[2] else gpus_per_host(found[1])
     if per_host % tp:
         raise DoesNotFit(f"model.tp={tp} does not fit hosts of {per_host} GPUs: write a tp that divides it")
-    return Layout(found[1], tp, words, per_host, pp, split)
+    return Layout(found[1], tp, words, per_host, pp, split, instances)
+
+
+def hardware_of_cluster(name: str) -> str:
+    """What ``gpu=`` is of ``cluster=name``: h100 of h100_x8, blitz_a of blitz_a_2x8."""
+    family = re.sub(r"_x[0-9]+$", "", name)
+    found = _SIZED.fullmatch(name)
+    if family in CLUSTER_FAMILIES or found is None or not found[2] or found[1] not in topology_names():
+        return family
+    return found[1] if int(found[2]) == gpus_per_host(found[1]) else f"{found[1]}_1x{found[2]}"
 
 
 def gpus_per_host(name: str) -> int:

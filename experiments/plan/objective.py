@@ -9,9 +9,10 @@ from experiments.config.overrides import Override, Wanted, parse_value
 from experiments.results.metrics import QUANTILES
 from serving.vocabulary.errors import UserError
 
-_STATISTICS: Final = ("mean", *QUANTILES, "max")
-_KEY: Final = re.compile(rf"slo\.(ttft|tpot|itl|e2e)_({'|'.join(_STATISTICS)})_ms")
-_AT_LEAST: Final = ("slo.attainment", "slo.goodput_req_per_s")
+LATENCIES: Final = ("ttft", "tpot", "itl", "e2e")
+STATISTICS: Final = ("mean", *QUANTILES, "max")
+_KEY: Final = re.compile(rf"slo\.({'|'.join(LATENCIES)})_({'|'.join(STATISTICS)})_ms")
+AT_LEAST: Final = ("slo.attainment", "slo.goodput_req_per_s")
 EXAMPLE: Final = "slo.ttft_p99_ms=500"
 
 
@@ -52,7 +53,7 @@ class Objective:
 
 def is_limit(key: str) -> bool:
     """Whether a word is of the objective: ``slo.ttft_p99_ms``, ``slo.attainment`` ..."""
-    return _KEY.fullmatch(key) is not None or key in _AT_LEAST
+    return _KEY.fullmatch(key) is not None or key in AT_LEAST
 
 
 def limit_of(key: str, text: str) -> Limit:

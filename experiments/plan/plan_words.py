@@ -10,9 +10,10 @@ from experiments.config.config import RunConfig
 from experiments.config.options import option_groups
 from experiments.config.overrides import Override, Wanted, leaves, parse_value, unknown_key
 from experiments.config.ranges import MAX_GPUS
-from experiments.plan.layout import DoesNotFit, Layout, layout_of
+from experiments.plan.layout import DoesNotFit, Layout, hardware_of_cluster, layout_of
 from experiments.plan.objective import EXAMPLE, Limit, Objective, is_limit, limit_of
 from experiments.plan.prices import PREFIX, Price, price_of_word, prices_in
+from experiments.plan.roles import splits_roles
 from experiments.sweep.axes import Axis, axes_of, refuse_twice
 from serving.vocabulary.errors import UserError
 
@@ -106,7 +107,8 @@ def _layouts(runs: Sequence[str]) -> tuple[list[str], tuple[Layout, ...], bool]:
     """Words of every run, the layouts, and whether tp was given."""
     for word in runs:
         if word.startswith("cluster="):
-            raise UserError(f"{word}: a plan sizes the cluster; write gpu={word.partition('=')[2]}")
+            gpu = hardware_of_cluster(word.partition("=")[2])
+            raise UserError(f"{word}: a plan sizes the cluster; write gpu={gpu}")
     plain, axes, intervals = axes_of(runs)
     if intervals:
         raise UserError(f"{intervals[0].key}=interval(...) is for searches: write values, such as A,B")
@@ -120,14 +122,26 @@ def _layouts(runs: Sequence[str]) -> tuple[list[str], tuple[Layout, ...], bool]:
     ways = list(itertools.product(hardware, tps or _TP, pps, splits, *rest))
     if len(ways) > _MOST_LAYOUTS:
         raise UserError(f"{len(ways)} layouts are too many: write fewer values, at most {_MOST_LAYOUTS}")
-    layouts = [_layout(*way, given=bool(tps)) for way in ways]
-    return plain, tuple(one for one in layouts if one is not None), bool(tps)
+    layouts = [_layout(plain, *way, given=bool(tps)) for way in ways]
+    found = tuple(dict.fromkeys(one for one in layouts if one is not None))
+    if splits != ("",) and not any(one.split for one in found):
+        raise UserError(
+            f"{_SPLIT}={splits[0]} is for systems that prefill and decode on instances of their own: write "
+            "system=distserve_full, or leave it out"
+        )
+    return plain, found, bool(tps)
 
 
-def _layout(hardware: str, tp: str, pp: str, split: str, *words: str, given: bool) -> Layout | None:
+def _layout(
+    plain: Sequence[str], hardware: str, tp: str, pp: str, split: str, *words: str, given: bool
+) -> Layout | None:
+    """None where it does not fit; a split is of systems with roles alone."""
+    apart = splits_roles((*plain, *words))
     try:
         share = float(parse_value(Override(_SPLIT, split), Wanted(float))) if split else 0.0
-        return layout_of(hardware, _whole("model.tp", tp), _whole("model.pp", pp), words, share)
+        own = share if apart or not 0 <= share < 1 else 0.0
+        tps, pps = _whole("model.tp", tp), _whole("model.pp", pp)
+        return layout_of(hardware, tps, pps, words, own, 2 if apart else 1)
     except DoesNotFit:
         if given:
             raise

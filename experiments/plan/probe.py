@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Literal
 
 from experiments.build.step_band import at_end
 from experiments.config.series_config import NO_SERIES
+from experiments.plan.layout import hardware_of_cluster
 from experiments.sweep.outcome import Outcome, numbers_in
 from hwmodels.errors import HardwareError
 from serving.vocabulary.errors import PolicyError, UserError
@@ -34,8 +36,13 @@ def probe(words: tuple[str, ...], end: End) -> Outcome:
     except PolicyError as error:
         return Outcome({}, f"the policy failed: {error}")
     except (UserError, TraceError, HardwareError) as error:
-        return Outcome({}, str(error))
+        return Outcome({}, in_words_of_a_plan(str(error)))
     return Outcome(dict(numbers_in(summary)), cpu_s=process_time() - began_s)
+
+
+def in_words_of_a_plan(text: str) -> str:
+    """A refusal of one run as the user of a plan can act on it: gpu=blitz_a for cluster=blitz_a_2x8."""
+    return re.sub(r"\bcluster=([a-z0-9_]+)", lambda found: f"gpu={hardware_of_cluster(found[1])}", text)
 
 
 @lru_cache(maxsize=2)

@@ -49,7 +49,7 @@ def least_gpus(
         tried[gpus] = outcome = probe((*words, *layout.words_of(gpus)), end)
         return objective.met_by(outcome.numbers)
 
-    first = min(max(guess // layout.step - 1, 0), len(sizes) - 1) if sizes else 0
+    first = min(max((guess - layout.least) // layout.step, 0), len(sizes) - 1) if sizes else 0
     place = first_true(meets, len(sizes), first)
     return Found(layout, end, None if place is None else sizes[place], tried)
 

@@ -54,8 +54,12 @@ class NewPolicy:
 def new_policy(group: str, name: str, folder: Path) -> NewPolicy:
     """Write both files. UserError for a group without a stub, a wrong name, and files that are there."""
     if group not in _RUNS:
-        near = closest(group, _RUNS) or ", ".join(_RUNS)
-        raise UserError(f"there is no stub for {echo(group)}: write servetwin new-policy with one of {near}")
+        near = closest(group, _RUNS)
+        meant = f", {near} if that is meant" if near else ""
+        known = ", ".join(_RUNS)
+        raise UserError(
+            f"there is no stub for {echo(group)}: write servetwin new-policy with one of {known}{meant}"
+        )
     if not _CLASS.fullmatch(name) or keyword.iskeyword(name):
         raise UserError(f"{echo(name)} is no name of a class: write one such as MyPolicy")
     stem = re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from experiments.report.decisions import USUAL, about
 from experiments.results.journal_file import journal_in
+from experiments.results.parquet_file import table_of
 from experiments.results.stage_load import COLUMNS, STAGE_LOAD_NAME
 from serving.record.journal import parse_action, parse_event
 from serving.vocabulary import actions, events
@@ -44,9 +45,7 @@ def stage_counters(folder: Path) -> Iterator[Slice]:
     path = folder / STAGE_LOAD_NAME
     if not path.is_file():
         return
-    import pyarrow.parquet as pq
-
-    for row in pq.read_table(path).to_pylist():
+    for row in table_of(path).to_pylist():
         where = {"ph": "C", "pid": STAGES, "ts": row["time_s"] * 1e6}
         for name in COLUMNS:
             value = row[name]

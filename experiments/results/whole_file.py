@@ -1,8 +1,15 @@
 """A file that is there whole or not at all."""
 
+import os
 from pathlib import Path
 
 from serving.vocabulary.errors import UserError
+
+
+def check_free(key: str, path: Path, overwrite: bool) -> None:
+    """UserError where a file would be lost."""
+    if os.path.lexists(path) and not overwrite:
+        raise UserError(f"{key}={path} exists: write another path, or overwrite=true to replace it")
 
 
 def write_whole(key: str, path: Path, text: str) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from experiments.results.parquet_file import table_of
 from serving.vocabulary.units import NS_PER_S
 
 _COLUMNS: Final = ["request", "arrival_ns", "first_token_ns"]
@@ -21,12 +22,10 @@ def first_tokens(folder: Path) -> Iterator[tuple[int, int, int]]:
     if not path.is_file():
         return
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     try:
-        with path.open("rb") as file:
-            for batch in pq.ParquetFile(file).iter_batches(columns=_COLUMNS):
-                yield from zip(*(batch.column(name).to_pylist() for name in _COLUMNS), strict=True)
+        table = table_of(path, _COLUMNS)
+        yield from zip(*(table.column(name).to_pylist() for name in _COLUMNS), strict=True)
     except (pa.ArrowException, ValueError, KeyError):
         return  # the story is the journal's, this would only make it finer
 

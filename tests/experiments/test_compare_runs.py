@@ -150,8 +150,8 @@ def test_two_sweeps_are_compared_by_setting_and_seed(
     capsys.readouterr()
     assert cli.run(["compare", str(tmp_path / "usual"), str(tmp_path / "slow")]) == 0
     shown = capsys.readouterr().out
-    assert "slow minus usual, seed by seed" in shown
-    line = next(one for one in shown.splitlines() if "cluster=a100_x1" in one and "ttft_ms.mean" in one)
+    assert "slow against usual, 6 points paired" in shown
+    line = next(one for one in shown.splitlines() if "cluster=a100_x1" in one and "TTFT mean" in one)
     assert "+" in line
     assert "3 seeds" in line
 
@@ -166,5 +166,5 @@ def test_a_sweep_without_seeds_is_paired_with_the_default_seed_and_other_words_a
     assert cli.run(["compare", str(tmp_path / "seeds"), str(tmp_path / "one")]) == 0
     shown = capsys.readouterr().out
     assert "only one: trace.requests=30" in shown
-    assert "    1 seed\n" in shown
+    assert ", 1 seed\n" in shown
     assert "2 seeds" not in shown

@@ -123,7 +123,7 @@ REFUSED: list[tuple[list[str], list[str]]] = [
     (["trace.utilization=-inf"], ["trace.utilization=-inf", "finite"]),
     (["seed=${model.tp}"], ["seed=${model.tp}", "write the value itself"]),
     # sweeps
-    (["seed=1,2"], ["seed=1,2", "sweep", "later version", "seed=1"]),
+    (["seed=1,2"], ["servetwin sweep seed=1,2 for", "such as seed=1"]),
     (["seed=,"], ["seed=,", "sweep", "seed=VALUE"]),
     (["engine=vllm_v0,vllm_v1"], ["sweep", "engine=vllm_v0"]),
     (["seed=range(1,4)"], ["seed=range(1,4)", "sweep"]),

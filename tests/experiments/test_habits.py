@@ -6,13 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from experiments import cli
+from experiments import cli, realexec_cli
 from experiments.commands import doctor
 from experiments.commands.completion import known_words
 from experiments.commands.flags import without_flags
+from experiments.report import browser
 from experiments.sweep.outcome import Outcome
 from experiments.sweep.points import Point
 from experiments.sweep.sweep_folder import SweepFolder
+from traces.find import FILE_NAMES
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY = ["simulate", "trace=azure_conv_like", "trace.requests=20", "cluster=a100_x2", "uncertainty=off"]
@@ -76,6 +78,22 @@ def test_extras_of_the_doctor_are_those_of_the_package() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     for package, (_, extra) in doctor._EXTRAS.items():
         assert any(one.startswith(package) for one in extras[extra])
+    assert {extra for _, extra in doctor._EXTRAS.values()} == set(extras)
+
+
+def test_the_doctor_lists_every_recorded_trace_and_the_programs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.delenv("CC", raising=False)
+    assert cli.run(["doctor", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert set(found["traces"]) == set(FILE_NAMES)
+    assert found["programs"] == dict.fromkeys(("cc", *browser.NAMES))
+    assert cli.run(["doctor"]) == 0
+    shown = capsys.readouterr().out
+    assert "install a C compiler" in shown
+    assert "install chromium" in shown
 
 
 @pytest.mark.parametrize(
@@ -83,21 +101,31 @@ def test_extras_of_the_doctor_are_those_of_the_package() -> None:
     [
         ("servetwin pl", "plan"),
         ("servetwin simulate system=vllm_f", "vllm_full"),
-        ("servetwin plan slo.ttft_p9", "slo.ttft_p99_ms="),
+        ("servetwin plan slo.ttft_p9", "slo.ttft_p90_ms= slo.ttft_p95_ms= slo.ttft_p99_ms="),
         ("servetwin sweep search.tr", "search.trials="),
         ("servetwin simulate cluster=p5_", "p5_48xlarge"),
         ("servetwin story DIR inst", "instance="),
+        ("servetwin simulate trace.rate_per", "trace.rate_per_s="),
+        ("servetwin simulate trace.reque", "trace.requests="),
+        ("servetwin simulate conf", "config="),
+        ("servetwin plan price.h1", "price.h100="),
+        ("servetwin plan slo.itl_p9", "slo.itl_p90_ms= slo.itl_p95_ms= slo.itl_p99_ms="),
+        ("servetwin plan slo.goodp", "slo.goodput_req_per_s="),
+        ("realexec prob", "probe"),
+        ("realexec run laun", "launcher="),
+        ("realexec run repe", "repeat="),
     ],
 )
 def test_a_shell_completes_commands_and_options(
     line: str, wanted: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.run(["completion", "bash"]) == 0
+    name = line.partition(" ")[0]
+    assert (cli if name == "servetwin" else realexec_cli).run(["completion", "bash"]) == 0
     script = tmp_path / "completion.sh"
     word = f"COMP_LINE='{line}'; COMP_POINT={len(line)}; COMP_CWORD={line.count(' ')}"
-    script.write_text(f'{capsys.readouterr().out}\n{word}\n_servetwin\necho "${{COMPREPLY[@]}}"\n')
+    script.write_text(f'{capsys.readouterr().out}\n{word}\n_{name}\necho "${{COMPREPLY[@]}}"\n')
     done = subprocess.run(["bash", str(script)], capture_output=True, text=True, timeout=60)
-    assert done.stdout.split() == [wanted], done.stderr
+    assert done.stdout.split() == wanted.split(), done.stderr
 
 
 def test_completion_knows_every_group_and_key() -> None:

@@ -114,7 +114,11 @@ def test_what_nothing_meets_ends_with_status_1(capsys: pytest.CaptureFixture[str
         (("slo.attainment=1.5",), "is out of range"),
         (("slo.ttft_p99_ms=500", "find=cheapest"), "needs prices"),
         (("slo.ttft_p99_ms=500", "find=rate"), "write gpus=8"),
-        (("slo.ttft_p99_ms=500", "cluster=a100_x8"), "write gpu=a100_x8"),
+        (("slo.ttft_p99_ms=500", "cluster=a100_x8"), "write gpu=a100\n"),
+        (("slo.ttft_p99_ms=500", "cluster=blitz_a_2x8"), "write gpu=blitz_a\n"),
+        (("slo.ttft_p99_ms=500", "cluster=blitz_a_2x4"), "write gpu=blitz_a_1x4\n"),
+        (("slo.ttft_p99_ms=500", "gpu=a100", "split=0.5"), "write system=distserve_full"),
+        (("slo.ttft_p99_ms=500", "gpu=h100", "system=distserve_full"), "such as gpu=blitz_a or"),
         (("slo.ttft_p99_ms=500", "gpu=abacus"), "gpu=abacus is unknown"),
         (("slo.ttft_p99_ms=500", "trace.utilization=0.5"), "follows the cluster"),
         (("slo.ttft_p99_ms=500", "max_gpus=0"), "max_gpus=0 is out of range"),
@@ -151,3 +155,33 @@ def test_prices_have_a_source_and_a_date(tmp_path: Path) -> None:
     file.write_text("h100: {per_gpu_hour: 2.5}\n")
     with pytest.raises(UserError, match="lacks per_gpu_hour, source or date"):
         prices_in(file)
+
+
+def test_a_split_is_of_systems_with_roles_alone() -> None:
+    words = ("gpu=blitz_a", "model.tp=1,2", "system=vllm_full,distserve_full", "split=0.25,0.5")
+    layouts = plan_words([*TRACE, *words, "slo.ttft_p99_ms=800"]).layouts
+    shares = [(one.tp, one.words[0].removeprefix("system="), one.split) for one in layouts]
+    assert shares == [
+        (tp, *rest) for tp in (1, 2)
+        for rest in (("vllm_full", 0.0), ("distserve_full", 0.25), ("distserve_full", 0.5))
+    ]  # fmt: skip
+    fixed = plan_words(
+        [*TRACE, *words[:2], "system=vllm_full,blitzscale", "split=0.5", "slo.ttft_p99_ms=800"]
+    )
+    assert [one.split for one in fixed.layouts] == [0.0, 0.5, 0.0, 0.5]
+
+
+def test_one_host_that_holds_one_instance_is_no_size_of_a_system_with_two_roles(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = [
+        "gpu=dgx_h100", "model=llama3_70b", "model.tp=8", "system=distserve_full", "trace=azure_conv_like",
+        "trace.requests=40", "trace.rate_per_s=10", "slo.ttft_p99_ms=800", "headroom=false", "max_gpus=32",
+        "window_s=1", "processes=1",
+    ]  # fmt: skip
+    found = plan(plan_words(words))
+    assert found.ends.mid == 16
+    assert found.busiest is not None
+    assert min(found.ranked[0].found.tried) == 16, "8 GPUs are no size"
+    rate = plan(plan_words([*words[:-3], "find=rate", "gpus=16", "processes=1"]))
+    assert rate.rate_per_s == pytest.approx(10, rel=0.5)

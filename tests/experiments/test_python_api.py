@@ -105,3 +105,8 @@ def test_a_policy_of_a_notebook_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "a_notebook", cell)
     run = st.simulate(*WORDS, system__dispatch=cell.Last, uncertainty="off")
     assert set(run.requests["replica"]) == {1}
+
+
+def test_the_version_is_that_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["--version"]) == 0
+    assert capsys.readouterr().out.split()[1] == st.__version__

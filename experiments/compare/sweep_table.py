@@ -1,0 +1,125 @@
+"""The table of one sweep, and the value that any key has at each of its points."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from experiments.config.overrides import canonical
+from experiments.results.parquet_file import frame_of
+from experiments.sweep.axes import axes_of
+from hwmodels.errors import HardwareError
+from serving.vocabulary.errors import UserError
+from traces.errors import TraceError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TABLE: Final = "sweep.parquet"
+ABOUT: Final = "sweep.json"
+_REFUSED: Final = "refused"
+Values = tuple[tuple[str, Any], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SweepTable:
+    """``axes``: the keys that take several values. ``fixed``: key -> text of those written with one value.
+
+    ``words`` is None where the folder does not say with which words its points were run.
+    """
+
+    folder: Path
+    frame: pd.DataFrame
+    axes: tuple[str, ...]
+    words: tuple[str, ...] | None
+    fixed: dict[str, str]
+
+    def values_at(self, row: int, keys: Sequence[str]) -> Values:
+        """(key, value) of one point. UserError for a key whose value the folder does not tell."""
+        return tuple((key, self._value(row, key)) for key in keys)
+
+    def _value(self, row: int, key: str) -> Any:
+        if key in self.axes:
+            return plain_value(self.frame[key].iloc[row])
+        if key in self.fixed:
+            return plain_value(self.fixed[key])
+        if self.words is None:
+            raise UserError(f"{self.folder} has no {ABOUT}, so nobody knows its {key}: run its command again")
+        swept = (f"{axis}={_text(self.frame[axis].iloc[row])}" for axis in self.axes if axis != "seed")
+        return _configured(self.folder, (*(f"{one}={text}" for one, text in self.fixed.items()), *swept), key)
+
+
+def is_sweep(folder: Path) -> bool:
+    """Whether it is the out= of a sweep."""
+    return (folder / TABLE).is_file()
+
+
+def sweep_table(folder: Path) -> SweepTable:
+    """Points that ran, each setting once. UserError for a table of something else."""
+    frame = frame_of(folder / TABLE)
+    if _REFUSED not in frame.columns:
+        raise UserError(f"{folder / TABLE} is no table of a sweep: give the out= of servetwin sweep")
+    axes = [str(name) for name in frame.columns[: list(frame.columns).index(_REFUSED)]]
+    frame = frame[frame[_REFUSED] == ""]
+    if axes:
+        frame = frame.drop_duplicates(axes)
+    words = _words(folder)
+    plain = [] if words is None else axes_of(words)[0]
+    fixed = {key: text for key, _, text in (word.partition("=") for word in plain) if key not in axes}
+    return SweepTable(folder, frame, tuple(axes), words, fixed)
+
+
+def plain_value(value: Any) -> Any:
+    """A number where the text is one, so that 20, 20.0 and "20" are the same value."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return str(value)
+    if not math.isfinite(number):
+        return str(value)
+    return int(number) if number.is_integer() else number
+
+
+def words_apart(first: SweepTable, second: SweepTable) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Words that the one has and the other has not; in which order values are written is no difference."""
+    one, other = ({_unordered(word): word for word in table.words or ()} for table in (first, second))
+    only = tuple(word for key, word in one.items() if key not in other)
+    return only, tuple(word for key, word in other.items() if key not in one)
+
+
+def _unordered(word: str) -> tuple[str, frozenset[Any]]:
+    key, _, text = word.partition("=")
+    axes = axes_of([word])[1]
+    return canonical(key), frozenset(map(plain_value, axes[0].texts if axes else [text]))
+
+
+def _words(folder: Path) -> tuple[str, ...] | None:
+    try:
+        told = json.loads((folder / ABOUT).read_text(encoding="utf-8"))["words"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return tuple(map(str, told))
+
+
+def _text(value: Any) -> str:
+    return str(plain_value(value))
+
+
+@lru_cache(maxsize=4096)
+def _configured(folder: Path, words: tuple[str, ...], key: str) -> Any:
+    """What a run with these words has where nobody wrote the key."""
+    from experiments.compose.compose import load_config
+    from experiments.compose.value_of import value_of
+
+    try:
+        return plain_value(value_of(load_config([*words, "out=none"], "simulate"), key))
+    except (UserError, HardwareError, TraceError, LookupError) as error:
+        raise UserError(
+            f"nobody knows which {key} the points of {folder} have ({error}): run its command again with "
+            f"{key}=VALUE"
+        ) from error

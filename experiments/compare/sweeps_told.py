@@ -1,0 +1,165 @@
+"""The comparison of several sweeps in words: for the console, one page, and programs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict
+from typing import Any, Final
+
+from experiments.compare.sweep_table import Values
+from experiments.compare.sweeps import Against, SweepsBeside
+from experiments.report.answer_page import answer, command, notes, page, table
+from experiments.report.metric_text import name_of
+from experiments.report.number_text import counted
+from experiments.sweep.page import told_difference, told_interval
+from experiments.sweep.student import Interval
+
+_FOOT: Final = (
+    "Differences are against the first sweep, seed by seed: the same seed has the same arrivals. "
+    "Intervals are 95 % of Student's t over the seeds."
+)
+SAME: Final = "the same"
+_LONGEST: Final = 160
+
+
+def sentences(found: SweepsBeside) -> list[str]:
+    """Per sweep: in how many settings its first number is lower or higher, and what was not compared."""
+    return [_sentence(found, name, one) for name, one in zip(found.names[1:], found.against, strict=True)]
+
+
+def _sentence(found: SweepsBeside, name: str, one: Against) -> str:
+    start = f"{name} against {found.names[0]}, {counted(one.points, 'point')} paired:"
+    if _is_copy(one):
+        return f"{start} every number is the same."
+    metric = next(iter(next(iter(one.differences.values()))), "")
+    verdicts = Counter(_verdict(of[metric]) for of in one.differences.values() if metric in of)
+    told = ", ".join(f"{verdict} in {count}" for verdict, count in verdicts.items())
+    settings = counted(len(one.differences), "setting")
+    what = f"{name_of(metric)} is {told} of {settings}" if metric else f"no number in {settings}"
+    return f"{start} {what}."
+
+
+def _verdict(one: Interval) -> str:
+    if _is_same(one):
+        return SAME
+    if one.half is None:
+        return "lower (one seed, no interval)" if one.mean < 0 else "higher (one seed, no interval)"
+    return "not distinguishable" if one.holds_zero else "lower" if one.mean < 0 else "higher"
+
+
+def _is_copy(one: Against) -> bool:
+    """Whether nothing differs in any setting."""
+    return all(_is_same(apart) for of in one.differences.values() for apart in of.values())
+
+
+def _is_same(one: Interval) -> bool:
+    return one.mean == 0 and one.half in (None, 0)
+
+
+def remarks(found: SweepsBeside) -> list[str]:
+    """Points that only one has, and words that only one was run with."""
+    lines, first = [], found.names[0]
+    for name, one in zip(found.names[1:], found.against, strict=True):
+        of_first, of_other = (counted(count, "point") for count in one.left_out)
+        if any(one.left_out):
+            lines.append(
+                f"left out, since only one of the two has them: {of_first} of {first}, {of_other} of {name}"
+            )
+        lines += [
+            f"only {whose}: {' '.join(words)}"
+            for whose, words in zip((first, name), one.words, strict=True)
+            if words
+        ]
+    return list(dict.fromkeys(lines))
+
+
+def head(found: SweepsBeside) -> list[str]:
+    """Columns of the table."""
+    first, others = found.names[0], [name for name, _ in _differing(found)]
+    return ["setting", "number", first, *(part for name in others for part in (name, f"{name} - {first}"))]
+
+
+def _differing(found: SweepsBeside) -> list[tuple[str, Against]]:
+    """Sweeps that are no copy of the first: the table is of these."""
+    pairs = zip(found.names[1:], found.against, strict=True)
+    return [(name, one) for name, one in pairs if not _is_copy(one)]
+
+
+def rows(found: SweepsBeside) -> list[list[str]]:
+    """One row per setting and number; settings in which nothing differs share one row."""
+    differing = _differing(found)
+    if not differing:
+        return []
+    settings = [one for one in found.means if any(one in other.differences for _, other in differing)]
+    alike = [setting for setting in settings if _all_same(differing, setting)]
+    lines = [
+        _row(found, setting, metric)
+        for setting in settings
+        if setting not in alike
+        for metric in found.metrics
+        if metric in found.means[setting]
+    ]
+    if alike:
+        lines.append([_listed(alike), "every number", "", *(["", "none"] * len(differing))])
+    return lines
+
+
+def _listed(settings: list[Values]) -> str:
+    """The first of many, and how many there are."""
+    text = "; ".join(map(setting_name, settings))
+    if len(text) <= _LONGEST:
+        return text
+    return f"{setting_name(settings[0])} and {len(settings) - 1} more settings"
+
+
+def _all_same(differing: list[tuple[str, Against]], setting: Values) -> bool:
+    """Whether every sweep has the setting, with the numbers of the first."""
+    apart = [one.differences.get(setting) for _, one in differing]
+    return all(of is not None and all(map(_is_same, of.values())) for of in apart)
+
+
+def _row(found: SweepsBeside, setting: Values, metric: str) -> list[str]:
+    line = [setting_name(setting), name_of(metric), told_interval(metric, found.means[setting][metric])]
+    for _, one in _differing(found):
+        apart = one.differences.get(setting, {}).get(metric)
+        line.append(told_interval(metric, one.means.get(setting, {}).get(metric)))
+        line.append(_told(metric, apart))
+    return line
+
+
+def _told(metric: str, apart: Interval | None) -> str:
+    if apart is None or _is_same(apart):
+        return "" if apart is None else "none"
+    return f"{told_difference(metric, apart)}, {counted(apart.count, 'seed')}"
+
+
+def setting_name(setting: Values) -> str:
+    """``system=vllm, cluster=a100_x4``."""
+    return ", ".join(f"{key}={value}" for key, value in setting) or "every run"
+
+
+def as_page(found: SweepsBeside, words: str) -> str:
+    """HTML of the whole page."""
+    parts = [*map(answer, sentences(found)), notes(remarks(found))]
+    if lines := rows(found):
+        parts.append(table("Numbers, mean over seeds", head(found), lines, words=2))
+    return page("Comparison of sweeps", " · ".join(found.names), "", [*parts, command(words)], _FOOT)
+
+
+def as_data(found: SweepsBeside) -> dict[str, Any]:
+    """The same for programs."""
+    against = [
+        {
+            "sweep": name,
+            "points": one.points,
+            "left_out": {"first": one.left_out[0], "this": one.left_out[1]},
+            "words": {"only_first": list(one.words[0]), "only_this": list(one.words[1])},
+            "differences": [
+                {"setting": dict(setting), "metric": metric, **asdict(apart)}
+                for setting, of in one.differences.items()
+                for metric, apart in of.items()
+            ],
+        }
+        for name, one in zip(found.names[1:], found.against, strict=True)
+    ]
+    return {"first": found.names[0], "against_the_first": against}
