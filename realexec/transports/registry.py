@@ -4,9 +4,11 @@ import os
 import socket
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 from realexec.memory.arena import Arena
+from realexec.probe.devices import SYS
 from realexec.transports import nixl, shared_memory, tcp
 from realexec.transports.base import Transport
 from realexec.verbs import package
@@ -28,14 +30,16 @@ ONE_HOST: Final = frozenset({shared_memory.NAME})
 AHEAD: Final = frozenset({verbs.NAME})
 
 
-def missing() -> dict[str, str | None]:
+def missing(sys_root: Path = SYS) -> dict[str, str | None]:
     """For each transport what keeps this machine from it, None where nothing does."""
-    return {
-        shared_memory.NAME: _without_shared_memory(),
-        tcp.NAME: _without_tcp(),
-        nixl.NAME: nixl.missing(),
-        verbs.NAME: package.missing(),
-    }
+    return {name: lack_of(name, sys_root) for name in TRANSPORTS}
+
+
+def lack_of(name: str, sys_root: Path = SYS) -> str | None:
+    """What keeps this machine from one. Packages that it wants are imported, which may take seconds."""
+    if name == verbs.NAME:
+        return package.missing(sys_root)
+    return _LACKS[name]()
 
 
 def opened(name: str, arena: Arena, host: str = LOOPBACK) -> Transport:
@@ -43,11 +47,17 @@ def opened(name: str, arena: Arena, host: str = LOOPBACK) -> Transport:
 
     UserError where the machine does not have it.
     """
-    lack = missing()[name] if name in OPTIONAL else None
-    if lack is not None:
-        raise UserError(f"transport={name} cannot be used here ({lack}); or write transport=tcp")
     make = TRANSPORTS[name]
-    return make(arena) if name in ONE_HOST else make(arena, host)
+    if name not in OPTIONAL:
+        return make(arena) if name in ONE_HOST else make(arena, host)
+    # NIXL takes seconds to import, so here it is not tried in another process first.
+    lack: object = nixl.absent() if name == nixl.NAME else lack_of(name)
+    if lack is None:
+        try:
+            return make(arena, host)
+        except (ImportError, OSError) as error:
+            lack = error
+    raise UserError(f"transport={name} cannot be used here ({lack}); or write transport=tcp") from None
 
 
 def _without_shared_memory() -> str | None:
@@ -66,3 +76,10 @@ def _without_tcp() -> str | None:
     except OSError as error:
         return f"no port of {LOOPBACK} can be bound: {error}"
     return None
+
+
+_LACKS: Final[dict[str, Callable[[], str | None]]] = {
+    shared_memory.NAME: _without_shared_memory,
+    tcp.NAME: _without_tcp,
+    nixl.NAME: nixl.missing,
+}
