@@ -106,6 +106,11 @@ def _run_once(config: "RunConfig", as_json: bool) -> int:
         target = folder.commit()
     real, who = summary["real"], "server" if config.world == HTTP else "worker"
     lines = [f"{who} {replica} was lost: {cause}" for replica, cause in real["workers_lost"]]
+    loose = [str(worker) for worker, pinned in enumerate(real.get("pinned", ())) if pinned is False]
+    if loose:
+        lines.append(
+            f"the GPU's driver did not pin the memory of worker {', '.join(loose)}: copies are slower"
+        )
     lines.append(_token_line(real))
     if real["first_difference"] is not None:
         lines.append(f"first difference: {real['first_difference']}")

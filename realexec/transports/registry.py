@@ -5,11 +5,11 @@ import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from realexec.memory.arena import Arena
 from realexec.probe.devices import SYS
-from realexec.transports import nixl, shared_memory, tcp
+from realexec.transports import nixl, peer_copy, shared_memory, tcp
 from realexec.transports.base import Transport
 from realexec.verbs import package
 from realexec.verbs import transport as verbs
@@ -21,11 +21,14 @@ TRANSPORTS: Final[dict[str, Callable[..., Transport]]] = {
     tcp.NAME: tcp.TcpTransport,
     nixl.NAME: nixl.NixlTransport,
     verbs.NAME: verbs.VerbsTransport,
+    peer_copy.NAME: peer_copy.PeerCopyTransport,
 }
 # Those that want a package or a device that not every machine has.
-OPTIONAL: Final = frozenset({nixl.NAME, verbs.NAME})
+OPTIONAL: Final = frozenset({nixl.NAME, verbs.NAME, peer_copy.NAME})
 # Those that read memory of their own host alone.
-ONE_HOST: Final = frozenset({shared_memory.NAME})
+ONE_HOST: Final = frozenset({shared_memory.NAME, peer_copy.NAME})
+# Those that read where peers compute and write where this worker does: a device's own memory, not the arena.
+DIRECT: Final = frozenset({peer_copy.NAME})
 # Those that connect to all peers at the start of a run: what it takes is not in the first load's time.
 AHEAD: Final = frozenset({verbs.NAME})
 
@@ -42,19 +45,22 @@ def lack_of(name: str, sys_root: Path = SYS) -> str | None:
     return _LACKS[name]()
 
 
-def opened(name: str, arena: Arena, host: str = LOOPBACK) -> Transport:
+def opened(name: str, arena: Arena, host: str = LOOPBACK, memory: Any = None) -> Transport:
     """The transport of this name for an arena, reached at the address ``host`` of this machine.
+
+    ``memory``: where this worker computes, for those that read devices' own memory.
 
     UserError where the machine does not have it.
     """
     make = TRANSPORTS[name]
     if name not in OPTIONAL:
         return make(arena) if name in ONE_HOST else make(arena, host)
+    given = (arena, host, memory) if name in DIRECT else (arena, host)
     # NIXL takes seconds to import, so here it is not tried in another process first.
     lack: object = nixl.absent() if name == nixl.NAME else lack_of(name)
     if lack is None:
         try:
-            return make(arena, host)
+            return make(*given)
         except (ImportError, OSError) as error:
             lack = error
     raise UserError(f"transport={name} cannot be used here ({lack}); or write transport=tcp") from None
@@ -82,4 +88,5 @@ _LACKS: Final[dict[str, Callable[[], str | None]]] = {
     shared_memory.NAME: _without_shared_memory,
     tcp.NAME: _without_tcp,
     nixl.NAME: nixl.missing,
+    peer_copy.NAME: peer_copy.missing,
 }
