@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from experiments.commands.calibrate import calibrate
+from experiments.commands.fidelity import fidelity
 from experiments.commands.flags import asked_for_json
 from experiments.commands.observe import observing_words, with_servers
 from experiments.commands.process import Command, as_process, dispatch, tell, telling
@@ -22,6 +23,7 @@ USAGE = """realexec: the policies of a simulation on real worker processes
   realexec run world=http http.servers=[http://HOST:PORT,...] ...  the same over vLLM or SGLang servers
   realexec observe URL... KEY=VALUE ... out=DIR  send a trace to servers as they are, and record each request
   realexec calibrate KEY=VALUE ... out=DIR  measure this machine's workers: a profile for engine.profile=DIR
+  realexec fidelity KEY=VALUE ... out=DIR  real runs of this machine beside their simulations, as one page
   realexec probe                        what this machine has, what of it is used, and what is missing
   realexec fetch-model smollm2 out=DIR  make a folder for model.checkpoint: a small trained model (93 MB)
   realexec completion bash | zsh        for your shell: eval "$(realexec completion bash)"
@@ -60,6 +62,7 @@ def commands() -> dict[str, Command]:
         "run": _run,
         "observe": _observe,
         "calibrate": calibrate,
+        "fidelity": fidelity,
         "probe": _probe,
         "fetch-model": _fetch_model,
         "completion": _completion,
@@ -100,20 +103,16 @@ def _repeats(words: Sequence[str]) -> int:
 
 def _run_once(config: "RunConfig", as_json: bool) -> int:
     from experiments.report.table import print_summary
-    from experiments.results.result_folder import ResultFolder
-    from experiments.run.progress import progress_bar
+    from experiments.run.real_folder import real_folder
 
-    if config.world == HTTP:
-        from experiments.run.http_run import http_run as real_run
-    else:
-        from experiments.run.real_run import real_run
-
-    with ResultFolder(config.out, config.overwrite) as folder:
-        with progress_bar("running for real") as on_progress:
-            summary = real_run(config, folder.path, on_progress)
-        target = folder.commit()
+    summary, target = real_folder(config)
     real, who = summary["real"], "server" if config.world == HTTP else "worker"
     lines = [f"{who} {replica} was lost: {cause}" for replica, cause in real["workers_lost"]]
+    loose = [str(worker) for worker, pinned in enumerate(real.get("pinned", ())) if pinned is False]
+    if loose:
+        lines.append(
+            f"the GPU's driver did not pin the memory of worker {', '.join(loose)}: copies are slower"
+        )
     lines.append(_token_line(real))
     if real["first_difference"] is not None:
         lines.append(f"first difference: {real['first_difference']}")

@@ -96,14 +96,14 @@ def execute(
         pool = stack.enter_context(WorkerPool(workers, model, seed, batch_size, launcher=launcher))
         paths = stack.enter_context(_paths(fleet.rates if pool.one_host else {}, workers))
         pool.wait_ready(start_timeout_s)
-        models = open_slots(pool, fleet, paths, launched_ns / NS_PER_S + start_timeout_s)
+        models, pinned = open_slots(pool, fleet, paths, launched_ns / NS_PER_S + start_timeout_s)
         replicas = tuple(range(workers)) if fleet.replicas is None else fleet.replicas
         tracker, slots = Tracker(recorder, len(replicas)), Slots(pool, replicas, fleet.parts)
         world = World(slots, tracker, models, range(len(replicas)))
         execution = Execution(controller, pool, world, tracker, journal, report_timeout_s, fleet.opens)
         start_s = (execution.start_ns - launched_ns) / NS_PER_S
         report = execution.run(arrivals, on_progress, start_s)
-        return replace(report, places=tuple(pool.places), one_host=pool.one_host)
+        return replace(report, places=tuple(pool.places), one_host=pool.one_host, pinned=pinned)
 
 
 @contextmanager
@@ -117,8 +117,11 @@ def _paths(rates: Mapping[str, float], workers: int) -> Iterator[Paths | None]:
         yield paths
 
 
-def open_slots(pool: WorkerPool, fleet: Fleet, paths: Paths | None, until_s: float) -> Models:
-    """Every worker makes its memory and learns of the others'; returns how many layers the models have.
+def open_slots(
+    pool: WorkerPool, fleet: Fleet, paths: Paths | None, until_s: float
+) -> tuple[Models, tuple[bool | None, ...]]:
+    """Every worker makes its memory and learns of the others'; returns how many layers the models have, and
+    of each worker whether its pages are pinned for a GPU (None: it has none).
 
     ``until_s``: by ``time.monotonic``. Raises UserError when one fails or takes too long.
     """
@@ -143,7 +146,8 @@ def open_slots(pool: WorkerPool, fleet: Fleet, paths: Paths | None, until_s: flo
             addresses[slot] = message.address
     for slot in slots:
         pool.workers[slot].send(Meet(tuple([addresses[one] for one in slots])))
-    return Models(tuple(fleet.models), tuple(addresses[0]["layers"]))
+    models = Models(tuple(fleet.models), tuple(addresses[0]["layers"]))
+    return models, tuple(addresses[slot].get("pinned") for slot in slots)
 
 
 def _open(slot: int, fleet: Fleet, paths: Any, bind: str) -> Open:

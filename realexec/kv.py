@@ -90,7 +90,7 @@ class RequestKV:
 
     def came(self, first: int, last: int, start: int, end: int) -> None:
         """Positions [start, end) of layers [first, last) have come: a transport has filled their `ranges`."""
-        self._memory.to_device(self.ranges(first, last, start, end))
+        self._memory.from_peer(self.ranges(first, last, start, end))
         for layer in range(first, last):
             self._extend(layer, start, end)
 
@@ -100,7 +100,7 @@ class RequestKV:
         if short:
             raise ValueError(f"layer {short[0]} has {self.positions(short[0])} positions here, not {end}")
         ranges = self.ranges(first, last, start, end)
-        self._memory.to_host(ranges)
+        self._memory.for_peer(ranges)
         return ranges
 
     def close(self) -> None:

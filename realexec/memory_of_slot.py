@@ -20,6 +20,7 @@ from realexec.raising import raising
 from realexec.step_engine import StepEngine
 from realexec.tensor_memory import ArenaMemory, ByteRange, HostMemory, Region
 from realexec.transports.base import Segment
+from realexec.transports.registry import DIRECT
 from realexec.transports.shaped import Paths
 from serving.vocabulary.actions import Span
 from serving.vocabulary.layers import LayerRange
@@ -58,7 +59,7 @@ class SlotMemory:
         host = copies_on_host(self._models, HostMemory(arena)) if what.host else []
         ends = [one.region.offset + one.region.size_bytes for one in host]
         first = -(-max(ends, default=0) // ALIGN_BYTES) * ALIGN_BYTES
-        self._memory = ArenaMemory(arena, device_of(devices["device"]), first)
+        self._memory = ArenaMemory(arena, device_of(devices["device"]), first, what.transport in DIRECT)
         self._later, self._batch_size = later, batch_size
         # Where KV lies: where peers can read it, if it is to go to any.
         self._state = self._memory if what.kv_bytes else None
@@ -66,10 +67,11 @@ class SlotMemory:
         self.runner = self._runner(what.model, what.layers, what.warm)
         self.engine = StepEngine(self.runner)
         paths = None if what.paths is None else Paths.attach(what.paths)
-        self.peers = Peers(what.slot, arena, paths, what.transport, what.bind)
+        self.peers = Peers(what.slot, arena, paths, what.transport, what.bind, self._memory)
         self.mover = Mover(self.peers, self._parameters, send, lambda error: later(raising(error)))
         layers = [one.layers for one in self._models.specs]
-        self.address = {**self.peers.address(self._parameters.regions()), "layers": layers}
+        regions = self._parameters.regions()
+        self.address = {**self.peers.address(regions), "layers": layers, "pinned": self._memory.pinned}
         self._told: dict[int, list[Region]] = {}  # hidden states that were copied to be read, by request
         if what.warm and what.layers is None:
             self._warm_up()
@@ -139,7 +141,7 @@ class SlotMemory:
         region, tensor = self._region_like(hidden.shape, hidden.dtype)
         tensor.copy_(hidden)
         size_bytes = hidden.numel() * hidden.dtype.itemsize
-        self.to_host(region)
+        self.for_peer(region)
         self._told.setdefault(request, []).append(region)
         return (held.depth, hidden.shape[0]), ((region.offset, size_bytes),)
 
@@ -158,13 +160,13 @@ class SlotMemory:
         """Nobody reads or writes it any more."""
         self._memory.give(region)
 
-    def to_host(self, region: Region) -> None:
+    def for_peer(self, region: Region) -> None:
         """A peer is to read it."""
-        self._memory.to_host([(region.offset, region.size_bytes)])
+        self._memory.for_peer([(region.offset, region.size_bytes)])
 
-    def to_device(self, region: Region) -> None:
+    def from_peer(self, region: Region) -> None:
         """It has come from a peer."""
-        self._memory.to_device([(region.offset, region.size_bytes)])
+        self._memory.from_peer([(region.offset, region.size_bytes)])
 
     # What is read from others.
 
@@ -208,11 +210,15 @@ class SlotMemory:
         def ended(came: bool) -> None:
             held.unpin()
             if came:
-                self.to_device(region)
+                self.from_peer(region)
                 held.hidden, held.depth = tensor.clone(), depth
             self._memory.give(region)
 
         return [(region.offset, tensor.numel() * dtype.itemsize)], ended
+
+    def close(self) -> None:
+        """The process ends: a GPU's driver lets go of the pages."""
+        self._memory.close()
 
     def forget(self, request: int) -> None:
         """Nothing of it is needed here any more."""

@@ -93,7 +93,7 @@ class Mover:
             remote = [(begins + offset, size) for offset, size in layout.segments(pull.unit)]
             copies = weights.copies(pull.unit, remote)
             self._peers.read(number, [Segment(*copy) for copy in copies])
-            weights.filled(pull.unit)
+            weights.came(pull.unit)
 
     def fetch(
         self, transfer: int, source: int, segments: Sequence[Segment], ended: Callable[[bool], None]

@@ -40,11 +40,17 @@ class Peers:
     """
 
     def __init__(
-        self, slot: int, arena: Arena, paths: Paths | None, transport: str, host: str = LOOPBACK
+        self,
+        slot: int,
+        arena: Arena,
+        paths: Paths | None,
+        transport: str,
+        host: str = LOOPBACK,
+        memory: Any = None,
     ) -> None:
-        """``host``: the address at which peers reach this worker."""
+        """``host``: the address at which peers reach this worker. ``memory``: where it computes."""
         self.slot = slot
-        self._transport: Transport = opened(transport, arena, host)
+        self._transport: Transport = opened(transport, arena, host, memory)
         self._ahead = transport in AHEAD
         self._paths = paths
         self._addresses: list[Mapping[str, Any]] = []

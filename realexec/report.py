@@ -75,6 +75,7 @@ class RunReport:
     ``wall_s`` runs from the moment all workers were ready; ``start_s`` is what that took. ``decide_ns`` has
     one entry per handled event, ``lateness_ns`` one per arrival (how long after ``arrival_ns`` it was taken).
     ``places``: where each worker was, in words; ``one_host``: whether all were on the driver's.
+    ``pinned``: of each worker whether a GPU's driver has pinned its pages; None: it has no GPU.
     """
 
     wall_s: float
@@ -91,6 +92,7 @@ class RunReport:
     cpu: CpuTime = CpuTime()
     places: tuple[str, ...] = ()
     one_host: bool = True
+    pinned: tuple[bool | None, ...] = ()
 
     @property
     def finished(self) -> int:

@@ -50,7 +50,7 @@ class StageWork:
     ) -> None:
         done = StageDone(run.number, 0, 0, {}, (), (), 0, cause or GONE, lost_peer)
         if not cause and self._holds(run):
-            self._memory.to_device(region)
+            self._memory.from_peer(region)
             self._take(run, tensor)
             done = self._pass(run)
         self._memory.give(region)
@@ -94,7 +94,7 @@ class StageWork:
         region, tensor = self._memory.rows(hidden.shape[0])
         tensor.copy_(hidden)
         self._left[run.batch] = region
-        self._memory.to_host(region)
+        self._memory.for_peer(region)
         return region.offset, tensor.numel() * tensor.dtype.itemsize
 
     def _end(self, run: RunStage, done: StageDone, read_bytes: int) -> None:

@@ -44,19 +44,23 @@ class Memory(Protocol):
 
     @property
     def apart(self) -> bool: ...
+    @property
+    def direct(self) -> bool: ...
     def take(self, size_bytes: int) -> Region: ...
     def give(self, region: Region) -> None: ...
     def tensor(self, region: Region) -> torch.Tensor: ...
     def host(self, region: Region) -> torch.Tensor: ...
     def to_device(self, ranges: Iterable[ByteRange]) -> None: ...
     def to_host(self, ranges: Iterable[ByteRange]) -> None: ...
+    def from_peer(self, ranges: Iterable[ByteRange]) -> None: ...
+    def for_peer(self, ranges: Iterable[ByteRange]) -> None: ...
     def lane(self) -> AbstractContextManager[None]: ...
 
 
 class HostMemory:
     """An arena in the host's memory, for what is not computed with: copies of whole models."""
 
-    apart = False
+    apart = direct = False
 
     def __init__(self, arena: Allocator) -> None:
         self._arena = arena
@@ -85,6 +89,12 @@ class HostMemory:
     def to_host(self, ranges: Iterable[ByteRange]) -> None:
         """They are here."""
 
+    def from_peer(self, ranges: Iterable[ByteRange]) -> None:
+        """A transport has brought them here."""
+
+    def for_peer(self, ranges: Iterable[ByteRange]) -> None:
+        """A transport reads them here."""
+
     def lane(self) -> AbstractContextManager[None]:
         """Copies within the host's memory."""
         return nullcontext()
@@ -94,14 +104,18 @@ class ArenaMemory(HostMemory):
     """An arena, and a device that computes. Where that has memory of its own, tensors lie there: a block as
     large as the arena from its byte ``first`` on, for what lies before is the host's alone.
 
-    Transports see the host's bytes only: what they have brought is copied `to_device` before it is used,
-    what they are to read `to_host` before. On the CPU both are the same bytes, and nothing is copied.
+    Most transports see the host's bytes only: what they have brought is copied `to_device` before it is used,
+    what they are to read `to_host` before. On the CPU both are the same bytes, and nothing is copied. Nor is
+    where the transport is ``direct``: it reads the peer's block and writes into this one.
     """
 
-    def __init__(self, arena: Allocator, device: Device | None = None, first: int = 0) -> None:
+    def __init__(
+        self, arena: Allocator, device: Device | None = None, first: int = 0, direct: bool = False
+    ) -> None:
         super().__init__(arena)
         self._device: Device = SameMemory() if device is None else device
-        self._first = first
+        self._first, self.direct = first, direct
+        self.size_bytes: int = self._host.numel()
         self._bytes = self._device.mirror(self._host, first)
         self.apart = self._bytes.data_ptr() != self._host[first:].data_ptr()
 
@@ -119,6 +133,45 @@ class ArenaMemory(HostMemory):
     def to_host(self, ranges: Iterable[ByteRange]) -> None:
         """These bytes are to be read by a peer."""
         self._copy(ranges, inwards=False)
+
+    def from_peer(self, ranges: Iterable[ByteRange]) -> None:
+        """A transport has brought these bytes, and they are to be computed with."""
+        if not self.direct:
+            self.to_device(ranges)
+
+    def for_peer(self, ranges: Iterable[ByteRange]) -> None:
+        """A peer is to read these bytes, as they are after all that was computed so far."""
+        if not self.direct:
+            self.to_host(ranges)
+        elif self.apart:
+            with self.lane():
+                pass
+
+    @property
+    def pinned(self) -> bool | None:
+        """Whether a GPU's driver has pinned the arena's pages; None: there is no GPU."""
+        return self._device.pinned
+
+    def close(self) -> None:
+        """The driver lets go of them; tensors stay valid."""
+        self._device.close()
+
+    def shared(self) -> dict[str, Any]:
+        """What one peer of this host needs to read the block: ``first``, and how its device reaches it."""
+        return {"first": self._first, "block": self._device.share(self._bytes)}
+
+    def reached(self, told: dict[str, Any], arena: torch.Tensor) -> torch.Tensor:
+        """A peer's block, of which this was `shared`; ``arena``: all bytes of the peer's arena."""
+        return arena[told["first"] :] if told["block"] is None else self._device.reach(told["block"])
+
+    def bytes_of(self, arena: Allocator) -> torch.Tensor:
+        """All bytes of another arena; they stay mapped while the tensor is held."""
+        return torch.frombuffer(arena.buffer, dtype=torch.uint8)
+
+    def place(self, offset: int, size_bytes: int) -> torch.Tensor:
+        """Where these bytes of the arena are computed with; what the host has alone, there."""
+        block, begin = (self._host, offset) if offset < self._first else (self._bytes, offset - self._first)
+        return block[begin : begin + size_bytes]
 
     def lane(self) -> AbstractContextManager[None]:
         """Copies between host and device."""
@@ -146,7 +199,7 @@ class HeapRegion(NamedTuple):
 class HeapMemory:
     """Every region is a tensor of its own; for a worker whose state nobody reads."""
 
-    apart = False
+    apart = direct = False
 
     def __init__(self, device: str = "cpu") -> None:
         self._device = device
@@ -171,6 +224,12 @@ class HeapMemory:
         """Nothing comes from peers."""
 
     def to_host(self, ranges: Iterable[ByteRange]) -> None:
+        """Nothing goes to peers."""
+
+    def from_peer(self, ranges: Iterable[ByteRange]) -> None:
+        """Nothing comes from peers."""
+
+    def for_peer(self, ranges: Iterable[ByteRange]) -> None:
         """Nothing goes to peers."""
 
     def lane(self) -> AbstractContextManager[None]:

@@ -21,8 +21,8 @@ class Copy(NamedTuple):
 class Weights:
     """One tensor per parameter, each a view of the region; nothing moves when its bytes come.
 
-    A unit is ``whole`` when all its bytes are here. Whoever brings them by itself (a transport) writes to
-    `segments` and then calls `filled`; `fill` does both from a source.
+    A unit is ``whole`` when all its bytes are here. Whoever brings them by itself writes to `segments` and
+    then calls `filled`, or `came` when it was a transport; `fill` does both from a source.
     """
 
     def __init__(
@@ -94,6 +94,11 @@ class Weights:
         self._memory.to_device(self.segments(unit))
         self.whole.add(unit)
 
+    def came(self, unit: int) -> None:
+        """As `filled`, of bytes that a transport has brought."""
+        self._memory.from_peer(self.segments(unit))
+        self.whole.add(unit)
+
     def copy_from(self, unit: int, other: "Weights") -> None:
         """Bring the unit from the weights of another layout of the model, such as the host's cache.
 
@@ -105,8 +110,11 @@ class Weights:
             for name, tensor in other.on_host(unit).items():
                 self._tensors[unit][name].copy_(tensor, non_blocking=True)
         self.whole.add(unit)
-        for name, tensor in other.on_host(unit).items() if self._memory.apart else ():
-            self._host[unit][name].copy_(tensor)  # for peers
+        # For peers, where they read the arena.
+        for name, tensor in (
+            other.on_host(unit).items() if self._memory.apart and not self._memory.direct else ()
+        ):
+            self._host[unit][name].copy_(tensor)
 
     def forget(self, units: Iterable[int] | None = None) -> None:
         """The bytes of these units (None: of all) are overwritten; they are not whole any more."""

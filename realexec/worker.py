@@ -88,8 +88,12 @@ class Worker:
     def serve(self) -> None:
         """Never returns; EOFError says that the driver is gone."""
         threading.Thread(target=self._listen, name="listen", daemon=True).start()
-        while True:
-            self._carry_out(self._next(wait=True))
+        try:
+            while True:
+                self._carry_out(self._next(wait=True))
+        finally:
+            if self._memory is not None:
+                self._memory.close()
 
     def _listen(self) -> None:
         """The thread that reads what the driver says; what it cannot do ends the compute thread too."""

@@ -63,13 +63,15 @@ def launcher_of(config: RunConfig) -> Launcher:
 
 def transport_of(config: RunConfig) -> str:
     """By which workers read each other's memory: the one asked for, or the first that this machine has."""
-    from realexec.transports.registry import ONE_HOST, missing
+    from realexec.transports.registry import ONE_HOST, TRANSPORTS, lack_of
 
-    lacks = {name: lack for name, lack in missing().items() if config.transport in (None, name)}
+    names = [name for name in TRANSPORTS if config.transport in (None, name)]
     if config.launcher != "local":
-        lacks = {name: lack for name, lack in lacks.items() if name not in ONE_HOST}
-    for name, lack in lacks.items():
-        if lack is None:
+        names = [name for name in names if name not in ONE_HOST]
+    lacks = {}
+    for name in names:
+        lacks[name] = lack_of(name)
+        if lacks[name] is None:
             return name
     causes = "; ".join(f"{name}: {lack}" for name, lack in lacks.items())
     raise UserError(

@@ -20,7 +20,7 @@ _ASKING: Final = ("-h", "--help")
 # They print a help text of their own.
 _SELF_EXPLAINING: Final = (
     "story", "compare", "support", "profile", "traces", "reproduce", "sweep", "plan", "new-policy",
-    "timeline", "calibrate", "export",
+    "timeline", "calibrate", "export", "fidelity",
 )  # fmt: skip
 _LONGEST_SENTENCE: Final = 1500
 

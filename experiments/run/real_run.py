@@ -77,7 +77,8 @@ def real_run(
             launcher=launcher_of(config),
         )
     rates = fleet.rates if report.one_host else {}
-    moved = moved_section(report, rates) | {"transport": fleet.transport, "places": list(report.places)}
+    where = {"transport": fleet.transport, "places": list(report.places), "pinned": list(report.pinned)}
+    moved = moved_section(report, rates) | where
     real = {"policies": watch.section(), **moved}
     checked = _token_check(config, model, report)
     found = RealRun(prepared, controller, metrics, report, config_yaml, checked, real, sink)

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -158,7 +159,8 @@ async def _info(
 
 
 async def _aborts(server: Server, timeout_s: float) -> bool:
-    """Whether a long request is gone from its metrics soon after its client has left."""
+    """Whether a long request is gone from its metrics soon after its client has left, and said so by the
+    server's own route where it has one."""
     before = await load_of(server, timeout_s)
     longest = (server.max_model_len or 2 * _LONG_TOKENS) - 16
     wish = Wish(server.model, tuple(range(1, 9)), min(_LONG_TOKENS, longest), "servetwin-abort")
@@ -167,6 +169,8 @@ async def _aborts(server: Server, timeout_s: float) -> bool:
         async for _ in stream:
             break
         await stream.aclose()
+    with suppress(OSError):  # as when a request is aborted in a run; the metrics tell
+        await forget(server, wish.label, timeout_s)
     for _ in range(_LOOKS):
         now = await load_of(server, timeout_s)
         if before is not None and now is not None and now.running <= before.running:

@@ -6,11 +6,13 @@ GPU: what a GPU needs is tested on it.
 
 import threading
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any, Final, Protocol
 
 import torch
 
+from realexec.memory import cuda_ipc
+from realexec.memory.arena import Arena
 from serving.vocabulary.errors import UserError
 
 CPU: Final = "cpu"
@@ -20,6 +22,10 @@ CUDA: Final = "cuda"
 
 class Device(Protocol):
     """Of one worker."""
+
+    @property
+    def pinned(self) -> bool | None:
+        """Whether the driver took the arena's pages, once there is a `mirror`; None: there is no GPU."""
 
     @property
     def torch_name(self) -> str:
@@ -32,11 +38,21 @@ class Device(Protocol):
     def lane(self) -> AbstractContextManager[None]:
         """Copies of this thread: they go behind all that was computed so far, and are over at its end."""
 
+    def share(self, block: torch.Tensor) -> dict[str, Any] | None:
+        """By what one process of this host may `reach` a block that `mirror` made; it can be written as JSON.
+        None: it is the arena itself."""
+
+    def reach(self, shared: dict[str, Any]) -> torch.Tensor:
+        """The block of another process."""
+
+    def close(self) -> None:
+        """What was pinned is so no more; twice does no harm."""
+
 
 class SameMemory:
     """A CPU: tensors lie in the arena itself."""
 
-    torch_name = CPU
+    torch_name, pinned = CPU, None
 
     def mirror(self, host: torch.Tensor, first: int) -> torch.Tensor:
         """The arena."""
@@ -46,15 +62,44 @@ class SameMemory:
         """A CPU does one thing after the other."""
         return nullcontext()
 
+    def share(self, block: torch.Tensor) -> dict[str, Any] | None:
+        """Peers have the arena."""
+        return None
+
+    def reach(self, shared: dict[str, Any]) -> torch.Tensor:
+        """Peers of a CPU are on one too."""
+        raise ValueError("a worker on the CPU cannot reach memory of a device of its own")
+
+    def close(self) -> None:
+        """Nothing is pinned."""
+
 
 class MemoryApart:
     """A CPU with memory of its own for tensors: what nobody copies is found missing."""
 
-    torch_name = CPU
+    torch_name, pinned = CPU, None
+
+    def __init__(self) -> None:
+        self._shared: dict[int, Arena] = {}  # blocks, by where they begin
 
     def mirror(self, host: torch.Tensor, first: int) -> torch.Tensor:
         """Of bytes that are no numbers, so that nobody takes them for the arena's."""
-        return torch.full_like(host[first:], 255)
+        block = Arena.create(host.numel() - first)
+        made = torch.frombuffer(block.buffer, dtype=torch.uint8).fill_(255)
+        self._shared[made.data_ptr()] = block
+        return made
+
+    def share(self, block: torch.Tensor) -> dict[str, Any] | None:
+        """A second arena, as far as peers see."""
+        return self._shared[block.data_ptr()].handle
+
+    def reach(self, shared: dict[str, Any]) -> torch.Tensor:
+        """Mapped; what it is mapped for keeps it."""
+        with Arena.attach(shared, touched=True) as block:
+            return torch.frombuffer(block.buffer, dtype=torch.uint8)
+
+    def close(self) -> None:
+        """Nothing is pinned."""
 
     def lane(self) -> AbstractContextManager[None]:
         """A CPU does one thing after the other."""
@@ -71,7 +116,8 @@ class Gpu:
 
     def __init__(self, index: int) -> None:
         self.torch_name = f"{CUDA}:{index}"
-        self.pinned = False  # whether the driver took the arena's pages; without, copies are slower
+        self.pinned = False  # without, copies are slower; the run's summary says so
+        self._pages: list[int] = []  # where those begin that are
         self._device = torch.device(self.torch_name)
         self._own = threading.local()
 
@@ -81,7 +127,18 @@ class Gpu:
         runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
         with torch.cuda.device(self._device):
             self.pinned = int(runtime.cudaHostRegister(host.data_ptr(), host.numel(), 0)) == 0
+        self._pages += [host.data_ptr()] if self.pinned else []
         return made
+
+    def close(self) -> None:
+        """What is under way on the device is over first."""
+        runtime: Any = torch.cuda.cudart() if self._pages else None  # type: ignore[no-untyped-call]
+        while self._pages:
+            pages = self._pages.pop()
+            with suppress(RuntimeError), torch.cuda.device(self._device):  # a device that failed stays so
+                torch.cuda.synchronize()
+                runtime.cudaHostUnregister(pages)
+        self.pinned = False
 
     @contextmanager
     def lane(self) -> Iterator[None]:
@@ -93,6 +150,15 @@ class Gpu:
         with torch.cuda.stream(stream):
             yield
         stream.synchronize()
+
+    def share(self, block: torch.Tensor) -> dict[str, Any] | None:
+        """By CUDA IPC."""
+        return cuda_ipc.shared(block)
+
+    def reach(self, shared: dict[str, Any]) -> torch.Tensor:
+        """By CUDA IPC."""
+        with torch.cuda.device(self._device):
+            return cuda_ipc.opened(shared)
 
 
 def device_of(name: str) -> Device:

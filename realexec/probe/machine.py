@@ -25,7 +25,7 @@ def probe(sys_root: Path = SYS, run: Ran = ran, folder: Path | None = None) -> d
     is). ``memory_bytes``, ``torch``, ``transformers``, ``cuda_devices`` and ``rdma_devices`` are the main
     ones in short.
     """
-    transports, sees, libraries = registry.missing(), cuda(), packages()
+    transports, sees, libraries = registry.missing(sys_root), cuda(), packages()
     room, adapters = memory(), rdma(sys_root)
     found: dict[str, Any] = {
         "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),

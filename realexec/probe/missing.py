@@ -63,6 +63,17 @@ def _pyverbs(found: Facts) -> str | None:
     return None
 
 
+def _broken(found: Facts) -> str | None:
+    """Installed, and of no use: the transport says why."""
+    installed = {
+        "nixl": found["packages"]["nixl"] is not None,
+        "verbs": found["packages"]["pyverbs"] is not None and bool(found["rdma"]),
+    }
+    lacks = {name: found["transports"].get(name) for name, there in installed.items() if there}
+    told = [f"transport={name}: {lack}" for name, lack in lacks.items() if lack and "imported" in lack]
+    return "; ".join(told) + "." if told else None
+
+
 def _locked(found: Facts) -> str | None:
     locked = found["memory"]["locked"]
     if found["rdma"] and locked is not None and locked < LOCKED_BYTES:
@@ -97,5 +108,5 @@ def _disk(found: Facts) -> str | None:
 
 
 _RULES: Final[tuple[Callable[[Facts], str | None], ...]] = (
-    _real, _cuda, _rdma, _pyverbs, _locked, _nixl, _ray, _disk,
+    _real, _cuda, _rdma, _pyverbs, _broken, _locked, _nixl, _ray, _disk,
 )  # fmt: skip

@@ -8,6 +8,7 @@ from realexec.transports.registry import ONE_HOST
 _HOW: Final = {
     "shared_memory": "the reader copies out of the peer's arena",
     "tcp": "a connection of its own; a thread of the peer sends",
+    "peer_copy": "from the peer's device memory into the own one",
 }
 _GPU: Final = "; between arena and GPU by copies of pinned pages"
 

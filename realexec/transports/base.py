@@ -69,3 +69,17 @@ def cut(segments: Iterable[Segment], most_bytes: int) -> Iterator[Segment]:
     for remote, local, size in segments:
         for begin in range(0, size, most_bytes):
             yield Segment(remote + begin, local + begin, min(most_bytes, size - begin))
+
+
+def batches(segments: Sequence[Segment], most_bytes: int) -> Iterator[list[Segment]]:
+    """Small segments go together, large ones in parts."""
+    batch: list[Segment] = []
+    room = most_bytes
+    for segment in cut(segments, most_bytes):
+        if segment.size_bytes > room:
+            yield batch
+            batch, room = [], most_bytes
+        batch.append(segment)
+        room -= segment.size_bytes
+    if batch:
+        yield batch

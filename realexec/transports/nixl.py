@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
+from realexec.importing import fault_of_import, first_line
 from realexec.memory.arena import Arena
 from realexec.transports.base import BadSegment, PeerLost, Segment, check_segments
 from realexec.transports.door import Door, Links, enter
@@ -36,12 +37,25 @@ CANCEL_S: Final = 5.0
 _BEGIN: Final = {"type": "begin"}
 _END: Final = {"type": "end"}
 _MEMORY: Final = "DRAM"
+_API: Final = "nixl._api"
 T = TypeVar("T")
 
 
 def missing() -> str | None:
-    """What keeps this machine from it."""
-    return None if importlib.util.find_spec("nixl") else MISSING
+    """What keeps this machine from it: no package, or one that cannot be imported (tried in a process)."""
+    if absent() is not None:
+        return MISSING
+    fault = fault_of_import([_API])
+    return None if fault is None else _broken(fault)
+
+
+def absent() -> str | None:
+    """As `missing`, without trying whether it can be imported."""
+    return MISSING if importlib.util.find_spec("nixl") is None else None
+
+
+def _broken(fault: str) -> str:
+    return f"the nixl package cannot be imported ({fault}): install it anew by `pip install nixl`"
 
 
 class NixlTransport:
@@ -159,8 +173,10 @@ class _Agent:
 
     def __init__(self, arena: Arena, host: str) -> None:
         _settings(host)
-        from nixl._api import nixl_agent, nixl_agent_config
-
+        try:
+            from nixl._api import nixl_agent, nixl_agent_config
+        except Exception as error:  # whatever a library that does not fit raises
+            raise ImportError(_broken(first_line(error))) from error
         self._buffer = (ctypes.c_char * arena.size_bytes).from_buffer(arena.buffer)
         self.size_bytes: int = arena.size_bytes
         self.begins: int = ctypes.addressof(self._buffer)

@@ -4,10 +4,12 @@ import os
 import socket
 import sys
 from collections.abc import Callable
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
 from realexec.memory.arena import Arena
-from realexec.transports import nixl, shared_memory, tcp
+from realexec.probe.devices import SYS
+from realexec.transports import nixl, peer_copy, shared_memory, tcp
 from realexec.transports.base import Transport
 from realexec.verbs import package
 from realexec.verbs import transport as verbs
@@ -19,35 +21,49 @@ TRANSPORTS: Final[dict[str, Callable[..., Transport]]] = {
     tcp.NAME: tcp.TcpTransport,
     nixl.NAME: nixl.NixlTransport,
     verbs.NAME: verbs.VerbsTransport,
+    peer_copy.NAME: peer_copy.PeerCopyTransport,
 }
 # Those that want a package or a device that not every machine has.
-OPTIONAL: Final = frozenset({nixl.NAME, verbs.NAME})
+OPTIONAL: Final = frozenset({nixl.NAME, verbs.NAME, peer_copy.NAME})
 # Those that read memory of their own host alone.
-ONE_HOST: Final = frozenset({shared_memory.NAME})
+ONE_HOST: Final = frozenset({shared_memory.NAME, peer_copy.NAME})
+# Those that read where peers compute and write where this worker does: a device's own memory, not the arena.
+DIRECT: Final = frozenset({peer_copy.NAME})
 # Those that connect to all peers at the start of a run: what it takes is not in the first load's time.
 AHEAD: Final = frozenset({verbs.NAME})
 
 
-def missing() -> dict[str, str | None]:
+def missing(sys_root: Path = SYS) -> dict[str, str | None]:
     """For each transport what keeps this machine from it, None where nothing does."""
-    return {
-        shared_memory.NAME: _without_shared_memory(),
-        tcp.NAME: _without_tcp(),
-        nixl.NAME: nixl.missing(),
-        verbs.NAME: package.missing(),
-    }
+    return {name: lack_of(name, sys_root) for name in TRANSPORTS}
 
 
-def opened(name: str, arena: Arena, host: str = LOOPBACK) -> Transport:
+def lack_of(name: str, sys_root: Path = SYS) -> str | None:
+    """What keeps this machine from one. Packages that it wants are imported, which may take seconds."""
+    if name == verbs.NAME:
+        return package.missing(sys_root)
+    return _LACKS[name]()
+
+
+def opened(name: str, arena: Arena, host: str = LOOPBACK, memory: Any = None) -> Transport:
     """The transport of this name for an arena, reached at the address ``host`` of this machine.
+
+    ``memory``: where this worker computes, for those that read devices' own memory.
 
     UserError where the machine does not have it.
     """
-    lack = missing()[name] if name in OPTIONAL else None
-    if lack is not None:
-        raise UserError(f"transport={name} cannot be used here ({lack}); or write transport=tcp")
     make = TRANSPORTS[name]
-    return make(arena) if name in ONE_HOST else make(arena, host)
+    if name not in OPTIONAL:
+        return make(arena) if name in ONE_HOST else make(arena, host)
+    given = (arena, host, memory) if name in DIRECT else (arena, host)
+    # NIXL takes seconds to import, so here it is not tried in another process first.
+    lack: object = nixl.absent() if name == nixl.NAME else lack_of(name)
+    if lack is None:
+        try:
+            return make(*given)
+        except (ImportError, OSError) as error:
+            lack = error
+    raise UserError(f"transport={name} cannot be used here ({lack}); or write transport=tcp") from None
 
 
 def _without_shared_memory() -> str | None:
@@ -66,3 +82,11 @@ def _without_tcp() -> str | None:
     except OSError as error:
         return f"no port of {LOOPBACK} can be bound: {error}"
     return None
+
+
+_LACKS: Final[dict[str, Callable[[], str | None]]] = {
+    shared_memory.NAME: _without_shared_memory,
+    tcp.NAME: _without_tcp,
+    nixl.NAME: nixl.missing,
+    peer_copy.NAME: peer_copy.missing,
+}

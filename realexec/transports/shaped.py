@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from realexec.memory.arena import Arena
-from realexec.transports.base import Link, Segment, cut
+from realexec.transports.base import Link, Segment, batches
 
 # Two readers of one path take turns this often; sleeps are late by a twentieth of it or less. A worker that
 # reads at 25 MB/s beside decode steps of 3.9 ms takes 8 % longer for these with turns of 2 ms, 3 % with 5 ms.
@@ -160,7 +160,7 @@ class ShapedLink:
         """As of the link; what lies behind a failed chunk was not paid for."""
         self.check(segments)  # before the first chunk is read
         crossing = self._passage.begin()
-        for batch in _in_chunks(segments, self._passage.chunk_bytes):
+        for batch in batches(segments, self._passage.chunk_bytes):
             crossing.book(sum(segment.size_bytes for segment in batch))
             self._link.read(batch)
             crossing.wait()
@@ -168,17 +168,3 @@ class ShapedLink:
     def close(self) -> None:
         """Of the link too."""
         self._link.close()
-
-
-def _in_chunks(segments: Sequence[Segment], chunk_bytes: int) -> Iterator[list[Segment]]:
-    """Small segments go together, large ones in parts."""
-    batch: list[Segment] = []
-    room = chunk_bytes
-    for segment in cut(segments, chunk_bytes):
-        if segment.size_bytes > room:
-            yield batch
-            batch, room = [], chunk_bytes
-        batch.append(segment)
-        room -= segment.size_bytes
-    if batch:
-        yield batch

@@ -1,19 +1,17 @@
 """An RDMA device with an arena registered, and pairs of queues that were made before anybody connects."""
 
-import os
 import threading
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
-from realexec.verbs.package import INFINIBAND, devices, verbs
+from realexec.probe.devices import SYS
+from realexec.verbs.package import PORT, devices, verbs
 from realexec.verbs.pair import DESCRIPTORS, Broken, Pair
 
 # Made at start: a worker of a chain reads from one and is read by one or two; more are made when wanted.
 POOL: Final = 4
 CLOSE_S: Final = 5.0
-DEVICE: Final = "SERVETWIN_RDMA_DEVICE"
 _ROCE_V2: Final = "RoCE v2"
 _ON_IPV4: Final = "0000:0000:0000:0000:0000:ffff"
 
@@ -85,16 +83,15 @@ class Device:
 
 def _opened() -> tuple[Any, Port]:
     v = verbs()
-    wanted = os.environ.get(DEVICE)
-    names = [wanted] if wanted else devices()
+    names = devices()
     for name in names:
         with DESCRIPTORS:
             context = v.Context(name=name)
-        attributes = context.query_port(1)
+        attributes = context.query_port(PORT)
         if attributes.state == v.e.IBV_PORT_ACTIVE:
             index = _gid_index(context, name, attributes.gid_tbl_len)
-            gid = context.query_gid(1, index).gid
-            return context, Port(1, gid, index, attributes.lid, int(attributes.active_mtu))
+            gid = context.query_gid(PORT, index).gid
+            return context, Port(PORT, gid, index, attributes.lid, int(attributes.active_mtu))
         context.close()
     raise OSError(f"no RDMA device has a port that is up ({', '.join(names)})")
 
@@ -103,7 +100,7 @@ def _gid_index(context: Any, device: str, entries: int) -> int:
     """RoCE version 2 with an IPv4 address, which routers carry; the first entry on InfiniBand."""
     for index in range(entries):
         try:
-            gid = context.query_gid(1, index).gid
+            gid = context.query_gid(PORT, index).gid
         except verbs().PyverbsError:
             continue  # an empty entry
         if gid.startswith(_ON_IPV4) and _kind(device, index) in (_ROCE_V2, ""):
@@ -112,7 +109,7 @@ def _gid_index(context: Any, device: str, entries: int) -> int:
 
 
 def _kind(device: str, index: int) -> str:
-    path = Path(INFINIBAND / device / "ports" / "1" / "gid_attrs" / "types" / str(index))
+    path = SYS / "class" / "infiniband" / device / "ports" / str(PORT) / "gid_attrs" / "types" / str(index)
     try:
         return path.read_text(encoding="ascii").strip()
     except OSError:

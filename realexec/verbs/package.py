@@ -1,72 +1,132 @@
-"""Where pyverbs is: in this interpreter, in Debian's (python3-pyverbs, of one version), or nowhere.
+"""Which pyverbs can be used: one of this interpreter, Debian's (python3-pyverbs, of one version), or none.
 
-What PyPI has under that name is built against a newer rdma-core than distributions have.
+What PyPI has under that name is built against a newer rdma-core than distributions have, and may be installed
+and not load. So each is imported before it is called usable, and the first that loads is taken.
 """
 
 import importlib.machinery
 import importlib.util
+import os
 import sys
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Final
+from typing import Any, Final
 
-INFINIBAND: Final = Path("/sys/class/infiniband")
+from realexec.importing import fault_of_import, first_line
+from realexec.probe.devices import SYS, rdma
+
 SYSTEM_PYTHON: Final = Path("/usr/bin/python3")
+DEVICE: Final = "SERVETWIN_RDMA_DEVICE"
+# Of an adapter with several, the one that is used.
+PORT: Final = 1
 _DEBIAN: Final = Path("/usr/lib/python3/dist-packages/pyverbs")
+_NAME: Final = "pyverbs"
 _MODULES: Final = ("addr", "cq", "device", "mr", "pd", "pyverbs_error", "qp", "wr")
+# Newer versions have the constants in another module.
+_CONSTANTS: Final = ("enums", "libibverbs_enums")
+_GET: Final = "write `apt-get install python3-pyverbs ibverbs-providers`"
 NO_DEVICE: Final = (
     "no RDMA device is present: load your adapter's driver, or `rdma_rxe` for software RDMA over Ethernet"
 )
-NO_PYVERBS: Final = "pyverbs is not installed: write `apt-get install python3-pyverbs ibverbs-providers`"
+NO_PYVERBS: Final = f"pyverbs is not installed: {_GET}"
 
 
-def missing(infiniband: Path = INFINIBAND) -> str | None:
-    """What keeps this machine from RDMA."""
-    if not here() and not beside():
-        return NO_PYVERBS
-    return None if devices(infiniband) else NO_DEVICE
+def missing(sys_root: Path = SYS) -> str | None:
+    """What keeps this machine from RDMA: no pyverbs that loads, no device, no port that is up."""
+    if not here() and (fault := beside()) is not None:
+        own = _own()[1]
+        faults = "; ".join([*own, fault] if fault else own)
+        return f"no pyverbs can be imported ({faults}): {_GET}" if faults else NO_PYVERBS
+    return _without_port(rdma(sys_root))
 
 
-def devices(infiniband: Path = INFINIBAND) -> list[str]:
-    """Their names."""
-    return sorted(path.name for path in infiniband.iterdir()) if infiniband.is_dir() else []
+def devices(sys_root: Path = SYS) -> list[str]:
+    """Names of those that may be used: all, or the one that the environment names."""
+    wanted = os.environ.get(DEVICE)
+    return [wanted] if wanted else [one["name"] for one in rdma(sys_root)]
 
 
 def here() -> bool:
-    """Whether this interpreter can load it."""
-    return importlib.util.find_spec("pyverbs") is not None or _fits(_DEBIAN)
+    """Whether this interpreter has loaded one."""
+    return _own()[0] is not None
 
 
-def beside() -> bool:
-    """Whether the system's interpreter can, in a process of its own."""
-    return SYSTEM_PYTHON.exists() and any(_DEBIAN.glob("device.*.so"))
+def beside() -> str | None:
+    """What keeps the system's interpreter from loading one in a process of its own: None where nothing does,
+    nothing to say ("") where there is none."""
+    if not SYSTEM_PYTHON.exists() or not any(_DEBIAN.glob("device.*.so")):
+        return ""
+    fault = fault_of_import([f"{_NAME}.{name}" for name in _MODULES], SYSTEM_PYTHON)
+    return None if fault is None else f"that of {_DEBIAN} by {SYSTEM_PYTHON}: {fault}"
+
+
+def verbs() -> SimpleNamespace:
+    """pyverbs' classes, and as ``e`` its constants."""
+    found, faults = _own()
+    if found is None:
+        raise ImportError("; ".join(faults) or NO_PYVERBS)
+    return found
 
 
 @cache
-def verbs() -> SimpleNamespace:
-    """pyverbs' classes, and as ``e`` its constants, which newer versions have in another module."""
-    if importlib.util.find_spec("pyverbs") is None:
-        _add_package(_DEBIAN)
-    found = [importlib.import_module(f"pyverbs.{name}") for name in _MODULES]
-    try:
-        constants = importlib.import_module("pyverbs.enums")
-    except ImportError:
-        constants = importlib.import_module("pyverbs.libibverbs_enums")
-    names = {name: value for module in found for name, value in vars(module).items()}
-    return SimpleNamespace(**names | {"e": constants})
+def _own() -> tuple[SimpleNamespace | None, tuple[str, ...]]:
+    """The first that loads, and what was wrong with those before it."""
+    faults = []
+    for where, spec in _candidates():
+        try:
+            return _loaded(spec), tuple(faults)
+        except Exception as error:  # whatever a library that does not fit raises
+            _forget()
+            faults.append(f"that of {where}: {first_line(error)}")
+    return None, tuple(faults)
 
 
-def _fits(folder: Path) -> bool:
-    return any((folder / f"device{suffix}").exists() for suffix in importlib.machinery.EXTENSION_SUFFIXES)
+def _candidates() -> Iterator[tuple[str, Any]]:
+    """Where each is, and its specification: this interpreter's own first, then the distribution's."""
+    found = importlib.util.find_spec(_NAME)
+    if found is not None:
+        yield str(Path(found.origin).parent if found.origin else _NAME), found
+    if any((_DEBIAN / f"device{suffix}").exists() for suffix in importlib.machinery.EXTENSION_SUFFIXES):
+        # This package alone: beside it lie all others of the system's interpreter.
+        places = [str(_DEBIAN)]
+        spec = importlib.util.spec_from_file_location(
+            _NAME, _DEBIAN / "__init__.py", submodule_search_locations=places
+        )
+        yield str(_DEBIAN), spec
 
 
-def _add_package(folder: Path) -> None:
-    """This package alone: beside it lie all others of the system's interpreter."""
-    where = [str(folder)]
-    spec = importlib.util.spec_from_file_location(
-        "pyverbs", folder / "__init__.py", submodule_search_locations=where
-    )
-    assert spec is not None and spec.loader is not None
-    sys.modules["pyverbs"] = module = importlib.util.module_from_spec(spec)
+def _loaded(spec: Any) -> SimpleNamespace:
+    sys.modules[_NAME] = module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    found = [importlib.import_module(f"{_NAME}.{name}") for name in _MODULES]
+    names = {name: value for module in found for name, value in vars(module).items()}
+    return SimpleNamespace(**names | {"e": _constants()})
+
+
+def _constants() -> Any:
+    first, second = _CONSTANTS
+    try:
+        return importlib.import_module(f"{_NAME}.{first}")
+    except ImportError:
+        return importlib.import_module(f"{_NAME}.{second}")
+
+
+def _forget() -> None:
+    """Parts of one that did not load would be taken for parts of the next."""
+    for name in [name for name in sys.modules if name == _NAME or name.startswith(f"{_NAME}.")]:
+        del sys.modules[name]
+
+
+def _without_port(adapters: list[dict[str, Any]]) -> str | None:
+    wanted = os.environ.get(DEVICE)
+    if wanted and wanted not in [one["name"] for one in adapters]:
+        return f"{DEVICE} names {wanted}, and there is no such RDMA device: write one that `rdma link` lists"
+    usable = [one for one in adapters if not wanted or one["name"] == wanted]
+    if not usable:
+        return NO_DEVICE
+    if any(port["active"] and port["port"] == PORT for one in usable for port in one["ports"]):
+        return None
+    names = ", ".join(one["name"] for one in usable)
+    return f"port {PORT} of no RDMA device is active ({names}): see `rdma link` and the cable"

@@ -17,6 +17,9 @@ import pandas as pd
 import pytest
 
 from experiments import cli, realexec_cli
+from experiments.build.build import arrivals_of
+from experiments.compose.compose import load_config
+from experiments.run.simulate import prepare
 from realexec.http.metrics_text import samples_of, values
 from realexec.prompts import prompt_ids
 from tests.worlds.fake_openai import MODEL, FakeServer, Settings
@@ -73,6 +76,87 @@ def test_prefill_and_decode_on_servers_of_their_own_by_the_command(tmp_path: Pat
     assert cli.run(["story", str(tmp_path / "run"), "request=3"]) == 0
     again = [f"config={tmp_path / 'run'}", "driver.carries_out=http", f"out={tmp_path / 'sim'}"]
     assert cli.run(["simulate", *again]) == 0, "its twin is simulated under the same mask"
+
+
+def test_observed_repeats_are_compared_with_the_twin(tmp_path: Path, capsys: Captured) -> None:
+    """By the commands of the page: two recorded runs, their simulation, the comparison."""
+    with ExitStack() as stack:
+        one, other = two(stack)
+        words = [one.url, other.url, *WORDS, "journal=true", "repeat=2", f"out={tmp_path / 'seen'}"]
+        assert realexec_cli.run(["observe", *words]) == 0
+    seen = [tmp_path / f"seen-{number}" for number in (1, 2)]
+    assert [summary_of(folder)["requests"]["finished"] for folder in seen] == [12, 12]
+    twin = [f"config={seen[0]}", "driver.carries_out=http", f"out={tmp_path / 'twin'}"]
+    assert cli.run(["simulate", *twin]) == 0
+    capsys.readouterr()
+    status = cli.run(["compare", str(tmp_path / "twin"), *map(str, seen), "json=true"])
+    told = json.loads(capsys.readouterr().out)
+    assert status == (0 if told["agrees"] else 1)
+    assert set(told["timing"]) >= {"ttft_ms", "e2e_ms"}
+    assert all(
+        one["requests"] == 12 and one["d_repeat"] >= 0 < one["d_sim"] for one in told["timing"].values()
+    )
+    # Who gets a request depends on nothing but its turn, here and there.
+    assert [one["rate"]["placing"] for one in (*told["decisions"], *told["repeated_decisions"])] == [1.0] * 3
+
+
+def went_elsewhere(folder: Path, words: list[str]) -> list[bool]:
+    """Of normal requests that came while one server alone had one of high priority: who went to the other."""
+    config = load_config([*words, "out=OUT"], "realexec")
+    priorities = [one.priority for one, _ in arrivals_of(config, prepare(config).workload)]
+    rows = pd.read_parquet(folder / "requests.parquet")
+    rows["priority"] = [priorities[number] for number in rows.request]
+    found = []
+    for one in rows[rows.priority == 0].itertuples():
+        there = (rows.arrival_ns < one.arrival_ns) & (rows.finish_ns > one.arrival_ns)
+        high = rows[(rows.priority > 0) & there]
+        if len(set(high.replica)) == 1:
+            found.append(one.replica != high.replica.iloc[0])
+    return found
+
+
+def test_requests_of_high_priority_have_headroom_on_servers(tmp_path: Path) -> None:
+    """Llumnix's virtual usage: a server that has one takes normal ones last."""
+    shares = {}
+    for tokens in (1, "null"):
+        with ExitStack() as stack:
+            servers = two(stack, step_s=0.02, max_num_seqs=64)
+            words = [
+                *world(*servers),
+                "system/dispatch=freeness",
+                "system.dispatch.rule=paper",
+                "journal=true",
+            ]
+            words += [
+                "system.dispatch.reports_age_ms=10",
+                f"system.dispatch.high_priority_target_tokens={tokens}",
+            ]
+            words += [
+                "trace.limit=40",
+                "trace.rate_scale=6",
+                "trace.tokens_scale=0.1",
+                "trace.high_priority_share=0.1",
+            ]
+            out = tmp_path / f"run-{tokens}"
+            assert realexec_cli.run(["run", *words, f"out={out}"]) == 0
+        assert summary_of(out)["requests"]["finished"] == 40 and cli.run(["replay", str(out)]) == 0
+        went = went_elsewhere(out, words)
+        shares[tokens] = sum(went) / len(went)
+    assert shares[1] >= 0.9 > 0.8 > shares["null"], shares
+
+
+def test_a_token_bucket_admits_what_it_has_tokens_for_over_servers(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        servers = two(stack)
+        words = [*world(*servers), "system/admission=token_bucket", "system.admission.rate_per_s=1"]
+        words += ["system.admission.burst=3", "journal=true", "trace.limit=12", "trace.rate_scale=50"]
+        assert realexec_cli.run(["run", *words, "trace.tokens_scale=0.05", f"out={tmp_path / 'run'}"]) == 0
+    requests = summary_of(tmp_path / "run")["requests"]
+    rows = pd.read_parquet(tmp_path / "run" / "requests.parquet")
+    span_s = (rows.arrival_ns.max() - rows.arrival_ns.min()) / 1e9
+    assert requests["finished"] + requests["rejected"] == 12
+    assert 3 <= requests["finished"] <= 3 + span_s + 1 < 12
+    assert cli.run(["replay", str(tmp_path / "run")]) == 0
 
 
 def test_what_servers_cannot_do_is_refused_before_anything_runs(tmp_path: Path, capsys: Captured) -> None:

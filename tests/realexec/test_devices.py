@@ -1,9 +1,12 @@
 """Memory apart from the arena, as on a GPU: what is copied when, in whose lane, and whole runs on it."""
 
 import json
+import os
+import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,15 +19,19 @@ pytest.importorskip("transformers")
 import torch
 
 from experiments import cli, realexec_cli
+from realexec import driver
 from realexec.memory.arena import Arena
 from realexec.memory.device import Gpu, MemoryApart, SameMemory, device_for, device_of
 from realexec.memory_of_slot import SlotMemory
 from realexec.messages import Open
 from realexec.parameters import HOST, HostedModels, copies_on_host
 from realexec.tensor_memory import ArenaMemory, HostMemory
+from realexec.transports.base import BadSegment, PeerLost, Segment
+from realexec.transports.registry import opened
 from realexec.weights import Weights
 from serving.vocabulary.errors import UserError
 from serving.vocabulary.layers import LayerRange
+from tests.worlds.arena_peers import known_words, serving_device
 from tests.worlds.real_runs import TINY
 
 pytestmark = pytest.mark.real
@@ -37,6 +44,7 @@ class Lanes(MemoryApart):
     """Says which lanes were opened, and how many are open."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.opened = self.open = 0
 
     @contextmanager
@@ -133,6 +141,131 @@ def test_what_a_gpu_is_asked_for_and_in_which_order(monkeypatch: pytest.MonkeyPa
         del memory, whole
 
 
+@pytest.mark.parametrize("status", [0, 1])
+def test_pages_that_the_driver_took_are_given_back_once(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[Any] = []
+    runtime = SimpleNamespace(
+        cudaHostRegister=lambda at, size, flags: calls.append(("pin", at)) or status,
+        cudaHostUnregister=lambda at: calls.append(("unpin", at)) or 0,
+    )
+    monkeypatch.setattr(torch.cuda, "cudart", lambda: runtime)
+    monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: calls.append("over"))
+    gpu = Gpu(0)
+    gpu._device = torch.device("cpu")
+    with Arena.create(4096) as arena:
+        memory = ArenaMemory(arena, gpu)
+        at = memory._host.data_ptr()
+        assert memory.pinned is (status == 0)
+        memory.close()
+        memory.close()
+        assert calls == [("pin", at), *(["over", ("unpin", at)] if status == 0 else [])]
+        assert memory.pinned is False
+        del memory
+    with Arena.create(4096) as arena:
+        assert ArenaMemory(arena).pinned is None is ArenaMemory(arena, MemoryApart()).pinned
+
+
+def test_a_run_says_whose_memory_could_not_be_pinned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    execute = driver.execute
+    told = (True, False)
+    monkeypatch.setattr(driver, "execute", lambda *how, **more: replace(execute(*how, **more), pinned=told))
+    words = ["run", "trace=azure_conv_like", "trace.limit=3", "trace.tokens_scale=0.02", "workers=2"]
+    assert realexec_cli.run([*words, f"out={tmp_path}/run"]) == 0
+    assert "did not pin the memory of worker 1: copies are slower" in capsys.readouterr().out
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["real"]["pinned"] == list(told)
+
+
+@pytest.mark.parametrize("device", ["apart", WITH_GPU])
+def test_peers_copy_between_their_devices_and_arenas_have_nothing_of_it(device: str) -> None:
+    """But for what is the host's alone at the peer, which is read out of its arena."""
+    size, first = 1 << 20, 1 << 18
+    with serving_device(device, size, first) as peer, Arena.create(size) as arena:
+        memory = ArenaMemory(arena, device_of(device), 4096, direct=True)
+        transport = opened("peer_copy", arena, memory=memory)
+        link = transport.connect(peer.address)
+        parts = [Segment(0, 8192, 4096), Segment(first, 16384, 4096), Segment(size - 4096, 65536, 4096)]
+        link.read(parts)
+        for remote, local, length in parts:
+            assert (
+                memory.place(local, length).cpu().numpy().tobytes() == known_words(remote, length).tobytes()
+            )
+        assert not any(arena.buffer), "nothing was staged"
+        before = memory.place(8192, 4096).cpu().clone()
+        memory.from_peer([(8192, 4096)])
+        memory.for_peer([(8192, 4096)])
+        assert torch.equal(memory.place(8192, 4096).cpu(), before) and not any(arena.buffer)
+        link.read([Segment(0, 0, 4096)])  # what the host has alone here
+        assert bytes(arena.buffer[:4096]) == known_words(0, 4096).tobytes()
+        with pytest.raises(BadSegment):
+            link.read([Segment(size - 8, 8192, 16)])
+        os.kill(peer.process.pid, signal.SIGKILL)
+        peer.process.wait()
+        with pytest.raises(PeerLost, match="its process has ended"):
+            link.read([Segment(0, 8192, 8)])
+        transport.close()
+        del memory, before
+
+
+def test_each_peer_of_a_gpu_gets_a_handle_of_its_own_and_opens_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CUDA's part played by torch's fields: what the owner tells is JSON, and comes back as it was."""
+    calls: list[Any] = []
+    fields = (0, b"handle", 4096, 512, b"counter", 3, b"event", True)
+
+    class Storage:
+        device = "cpu"
+
+        def _share_cuda_(self) -> tuple[Any, ...]:
+            calls.append("shared")
+            return fields
+
+    class Block:
+        def untyped_storage(self) -> Storage:
+            return Storage()
+
+        def storage_offset(self) -> int:
+            return 7
+
+        def numel(self) -> int:
+            return 100
+
+    class Empty:
+        def set_(self, *how: Any) -> Any:
+            calls.append(how[1:])
+            return self
+
+    def opened_by(*given: Any) -> Storage:
+        calls.append(given)
+        return Storage()
+
+    monkeypatch.setattr(torch.cuda, "init", lambda: calls.append("init"))
+    monkeypatch.setattr(torch.cuda, "device", lambda which: nullcontext())
+    monkeypatch.setattr(torch.UntypedStorage, "_new_shared_cuda", opened_by, raising=False)
+    monkeypatch.setattr(torch, "empty", lambda *shape, dtype, device: Empty())
+    gpu, block = Gpu(0), Block()
+    told = [json.loads(json.dumps(gpu.share(block))) for _ in range(2)]  # type: ignore[arg-type]
+    assert calls == ["shared", "shared"]
+    calls.clear()
+    gpu.reach(told[1])
+    assert calls == ["init", fields, (7, (100,), (1,))]
+
+
+def test_a_peer_is_told_of_a_gpus_bytes_once_they_are_computed() -> None:
+    """Nothing is copied for it, and still what was begun has to be over; what came is there already."""
+    lanes = Lanes()
+    with Arena.create(4096) as arena:
+        memory = ArenaMemory(arena, lanes, direct=True)
+        memory.for_peer([(0, 64)])
+        assert (lanes.opened, lanes.open) == (1, 0)
+        memory.from_peer([(0, 64)])
+        assert lanes.opened == 1 and not any(arena.buffer)
+        memory.to_device([(0, 64)])  # from a disk: it lies in the arena
+        assert not memory.place(0, 64).any()
+        del memory
+
+
 def test_on_a_cpu_nothing_is_copied() -> None:
     with Arena.create(4096) as arena:
         memory = ArenaMemory(arena)
@@ -205,10 +338,15 @@ RUN = (
 )  # fmt: skip
 
 
+@pytest.mark.parametrize("transport", ["shared_memory", "peer_copy"])
 @pytest.mark.parametrize("device", ["apart", WITH_GPU])
-def test_a_run_that_loads_and_hands_over_changes_no_token(device: str, tmp_path: Path) -> None:
-    assert realexec_cli.run([*RUN, f"device={device}", f"out={tmp_path}/run"]) == 0
+def test_a_run_that_loads_and_hands_over_changes_no_token(
+    device: str, transport: str, tmp_path: Path
+) -> None:
+    words = [*RUN, f"device={device}", f"transport={transport}", f"out={tmp_path}/run"]
+    assert realexec_cli.run(words) == 0
     real: dict[str, Any] = json.loads((tmp_path / "run" / "summary.json").read_text())["real"]
-    assert real["loads"] >= 1 and real["live_passes"] > 0
+    assert real["loads"] >= 1 and real["live_passes"] > 0 and real["transport"] == transport
     assert (real["tokens_different"], real["workers_lost"]) == (0, []) and real["tokens_checked"] > 100
+    assert real["pinned"] == [True if device == "cuda" else None] * 3
     assert cli.run(["replay", f"{tmp_path}/run"]) == 0

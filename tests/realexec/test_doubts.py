@@ -92,6 +92,9 @@ class _Memory:
         self.driver, self.address, self.peers, self.mover, self.engine = driver, {}, self, self, None
         self.known, self.at_pull = 0, -1
 
+    def close(self) -> None:
+        """Nothing is pinned."""
+
     def locate(self, message: Any) -> Any:
         self.driver.busy.set()
         assert self.driver.pulled.wait(60), "the compute thread was waited for"

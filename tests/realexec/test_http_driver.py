@@ -25,6 +25,13 @@ def servers(stack: ExitStack, count: int = 2, settings: Settings | None = None) 
     return [stack.enter_context(FakeServer(settings or Settings(step_s=0.002))) for _ in range(count)]
 
 
+def test_sglang_is_asked_to_abort_by_its_route_as_in_a_run() -> None:
+    """A server that goes on when its client leaves, and ends a request that it is told to end."""
+    with FakeServer(Settings("sglang", step_s=0.02, aborts=False)) as server:
+        (found,) = probe_all([server.url], None)
+        assert found.aborts is True
+
+
 @pytest.mark.parametrize("kind", ["vllm", "sglang"])
 def test_requests_are_dispatched_and_answered_token_by_token_and_the_journal_replays(kind: str) -> None:
     with ExitStack() as stack:

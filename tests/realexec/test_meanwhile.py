@@ -29,6 +29,9 @@ class World:
         self.engine = self
         self._says = [Open(0, 0, True, False, None, False), RunSteps(0, ((0, 0, 8),), False, 1, False), *says]
 
+    def close(self) -> None:
+        """Nothing is pinned."""
+
     # The driver.
 
     def recv(self) -> Any:

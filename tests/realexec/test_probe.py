@@ -156,6 +156,7 @@ WHOLE: dict[str, Any] = {
     "cuda": {"devices": ["NVIDIA H200"], "build": "13.0", "fault": None, "nccl": "2.28"},
     "rdma": [{"name": "mlx5_0", "ports": [{"active": True}]}], "memory": {"locked": None},
     "packages": {"pyverbs": "here", "nixl": "1.0", "ray": "2.60"},
+    "transports": {"verbs": None, "nixl": None},
 }  # fmt: skip
 NO_CUDA = {"devices": [], "build": None, "fault": None, "nccl": None}
 
@@ -176,6 +177,14 @@ NO_CUDA = {"devices": [], "build": None, "fault": None, "nccl": None}
         ({"packages": {**WHOLE["packages"], "pyverbs": None}}, "install Debian's python3-pyverbs"),
         ({"packages": {**WHOLE["packages"], "nixl": None}}, "pip install nixl"),
         ({"packages": {**WHOLE["packages"], "ray": None}}, "pip install 'servetwin[ray]'"),
+        (
+            {"transports": {"verbs": "no pyverbs can be imported (OSError: libibverbs)", "nixl": None}},
+            "transport=verbs: no pyverbs can be imported (OSError: libibverbs)",
+        ),
+        (
+            {"transports": {"verbs": None, "nixl": "the nixl package cannot be imported (X)"}},
+            "transport=nixl: the nixl package cannot be imported (X)",
+        ),
         ({"memory": {"locked": 65536}}, "A process may lock 65,536 bytes"),
         ({"disk": {"direct": False, "folder": "/tmp"}}, "The rate of the disk of /tmp is not known"),
     ],

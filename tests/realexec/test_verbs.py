@@ -1,12 +1,16 @@
 """RDMA verbs: what no other transport has. Runs where a device is (make test-rdma), else is skipped."""
 
+import importlib
 import os
 import signal
+import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from realexec.importing import _tried, fault_of_import
 from realexec.memory.arena import Arena
 from realexec.transports.base import BadSegment, PeerLost, Segment
 from realexec.transports.registry import missing, opened
@@ -91,11 +95,102 @@ def test_verbs_through_a_process_of_the_systems_interpreter(monkeypatch: pytest.
         transport.close()
 
 
-def test_what_keeps_a_machine_from_rdma_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(package, "here", lambda: False)
-    monkeypatch.setattr(package, "beside", lambda: False)
-    assert package.missing() == package.NO_PYVERBS
-    monkeypatch.setattr(package, "beside", lambda: True)
-    assert "rdma_rxe" in str(package.missing(tmp_path / "none"))
-    (tmp_path / "mlx5_0").mkdir()
-    assert package.missing(tmp_path) is None
+@pytest.fixture
+def no_pyverbs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A machine without one: tests put theirs in the folder, where this interpreter finds it first."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == "pyverbs"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "site"), *sys.path])
+    monkeypatch.setattr(package, "_DEBIAN", tmp_path / "debian" / "pyverbs")
+    monkeypatch.delenv(package.DEVICE, raising=False)
+    package._own.cache_clear()
+    yield tmp_path
+    package._own.cache_clear()
+    package._forget()
+
+
+def make_pyverbs(folder: Path, fault: str = "", constants: str = "enums") -> Path:
+    """One that says where it is, or raises at its third module."""
+    folder.mkdir(parents=True)
+    for name in ("__init__", *package._MODULES, constants):
+        (folder / f"{name}.py").write_text(f"{name.upper()} = {str(folder)!r}\n")
+    (folder / "device.py").write_text(f"{fault}\nDEVICE = {str(folder)!r}\n")
+    return folder
+
+
+def sysfs(root: Path, **ports: str) -> Path:
+    for name, state in ports.items():
+        port = root / "class" / "infiniband" / name / "ports" / "1"
+        port.mkdir(parents=True, exist_ok=True)
+        (port / "state").write_text(f"{state}\n")
+    return root
+
+
+BROKEN = "raise OSError('libibverbs.so.1: version IBVERBS_1.14 not found')"
+
+
+def test_what_keeps_a_machine_from_rdma_is_told(no_pyverbs: Path) -> None:
+    assert package.missing(no_pyverbs) == package.NO_PYVERBS and not package.here()
+    make_pyverbs(no_pyverbs / "site" / "pyverbs")
+    package._own.cache_clear()
+    importlib.invalidate_caches()
+    assert package.missing(no_pyverbs / "none") == package.NO_DEVICE
+
+
+def test_a_device_counts_once_its_port_is_up(no_pyverbs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_pyverbs(no_pyverbs / "site" / "pyverbs")
+    root = sysfs(no_pyverbs, mlx5_0="1: DOWN")
+    assert "port 1 of no RDMA device is active (mlx5_0)" in str(package.missing(root))
+    sysfs(root, rxe0="4: ACTIVE")
+    assert package.missing(root) is None and package.devices(root) == ["mlx5_0", "rxe0"]
+    monkeypatch.setenv(package.DEVICE, "mlx5_0")
+    assert "active (mlx5_0)" in str(package.missing(root)) and package.devices(root) == ["mlx5_0"]
+    monkeypatch.setenv(package.DEVICE, "mlx5_9")
+    assert "names mlx5_9, and there is no such RDMA device" in str(package.missing(root))
+
+
+def test_a_pyverbs_that_cannot_be_imported_is_not_taken_for_one(no_pyverbs: Path) -> None:
+    broken = make_pyverbs(no_pyverbs / "site" / "pyverbs", BROKEN)
+    lack = str(package.missing(sysfs(no_pyverbs, rxe0="4: ACTIVE")))
+    assert lack.startswith(f"no pyverbs can be imported (that of {broken}: OSError: libibverbs.so.1: version")
+    assert "apt-get install python3-pyverbs" in lack and not package.here()
+    with pytest.raises(ImportError, match="libibverbs"):
+        package.verbs()
+
+
+@pytest.mark.parametrize("constants", ["enums", "libibverbs_enums"])
+def test_the_distributions_pyverbs_is_taken_where_the_own_one_is_broken(
+    no_pyverbs: Path, monkeypatch: pytest.MonkeyPatch, constants: str
+) -> None:
+    make_pyverbs(no_pyverbs / "site" / "pyverbs", BROKEN)
+    debian = make_pyverbs(no_pyverbs / "debian" / "pyverbs", constants=constants)
+    monkeypatch.setattr("importlib.machinery.EXTENSION_SUFFIXES", [".py"])
+    assert package.here() and package.missing(sysfs(no_pyverbs, rxe0="4: ACTIVE")) is None
+    found = package.verbs()
+    assert {found.ADDR, found.DEVICE, found.WR} == {str(debian)}, "no part of the broken one is left"
+    assert getattr(found.e, constants.upper()) == str(debian)
+
+
+def test_the_systems_interpreter_has_to_import_it_too(
+    no_pyverbs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has modules that it finds, and they raise."""
+    debian = make_pyverbs(no_pyverbs / "debian" / "pyverbs", BROKEN)
+    (debian / "device.other.so").touch()
+    system = no_pyverbs / "python3"
+    system.write_text(f'#!/bin/sh\nPYTHONPATH={debian.parent} exec {sys.executable} "$@"\n')
+    system.chmod(0o755)
+    monkeypatch.setattr(package, "SYSTEM_PYTHON", system)
+    root = sysfs(no_pyverbs, rxe0="4: ACTIVE")
+    assert f"that of {debian} by {system}: OSError: libibverbs" in str(package.missing(root))
+    (debian / "device.py").write_text("")
+    _tried.cache_clear()
+    assert package.beside() is None and package.missing(root) is None and not package.here()
+
+
+def test_an_import_that_ends_the_process_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "made_up_fault.py").write_text("import os; os.abort()")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert fault_of_import(["json"]) is None
+    assert "ended with status -6" in str(fault_of_import(["made_up_fault"]))
+    assert "No such file" in str(fault_of_import(["json"], tmp_path / "none"))

@@ -3,7 +3,7 @@
 import json
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from subprocess import Popen
 from typing import Any
@@ -44,6 +44,25 @@ def serve(kind: str, size_bytes: int) -> None:
         sys.stdin.readline()
 
 
+def serve_device(device: str, size_bytes: int, first: int) -> None:
+    """As `serve`, for those who copy between devices' memories: the arena has the known bytes up to
+    ``first``, the device those behind it, which the arena has not."""
+    from realexec.memory.device import device_of
+    from realexec.tensor_memory import ArenaMemory
+
+    with Arena.create(size_bytes) as arena:
+        fill(arena)
+        memory = ArenaMemory(arena, device_of(device), first, direct=True)
+        memory.to_device([(first, size_bytes - first)])
+        arena.buffer[first:] = bytes(size_bytes - first)
+        transport = opened("peer_copy", arena, memory=memory)
+        print(json.dumps(transport.address()), flush=True)
+        sys.stdin.readline()
+        transport.close()
+        print("closed", flush=True)
+        sys.stdin.readline()
+
+
 @dataclass(frozen=True)
 class Peer:
     process: "Popen[str]"
@@ -56,9 +75,21 @@ class Peer:
         assert self.process.stdout.readline() == "closed\n"
 
 
-@contextmanager
-def serving(kind: str, size_bytes: int) -> Iterator[Peer]:
+def serving(kind: str, size_bytes: int) -> AbstractContextManager[Peer]:
     code = "import sys; from tests.worlds.arena_peers import serve; serve(sys.argv[1], int(sys.argv[2]))"
-    with started(code, kind, str(size_bytes), stdin=-1) as process:
+    return _serving(code, kind, str(size_bytes))
+
+
+def serving_device(device: str, size_bytes: int, first: int) -> AbstractContextManager[Peer]:
+    code = (
+        "import sys; from tests.worlds.arena_peers import serve_device; "
+        "serve_device(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))"
+    )
+    return _serving(code, device, str(size_bytes), str(first))
+
+
+@contextmanager
+def _serving(code: str, *words: str) -> Iterator[Peer]:
+    with started(code, *words, stdin=-1) as process:
         assert process.stdout is not None
         yield Peer(process, json.loads(process.stdout.readline()))

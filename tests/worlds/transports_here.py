@@ -5,13 +5,21 @@ from typing import Any
 
 import pytest
 
-from realexec.transports.registry import OPTIONAL, TRANSPORTS, missing
+from realexec.transports.registry import DIRECT, OPTIONAL, TRANSPORTS, missing
 
 
 def transports(kinds: Iterable[str] = TRANSPORTS, prefix: str = "") -> list[Any]:
     """Parameters of a test; only those that not every machine has may be missing."""
     lacks = {kind: lack for kind, lack in missing().items() if kind in OPTIONAL and lack is not None}
     return [
-        pytest.param(prefix + kind, marks=pytest.mark.skipif(kind in lacks, reason=lacks.get(kind, "")))
+        pytest.param(
+            prefix + kind,
+            marks=[*_marks(kind), pytest.mark.skipif(kind in lacks, reason=lacks.get(kind, ""))],
+        )
         for kind in kinds
     ]
+
+
+def _marks(kind: str) -> list[pytest.MarkDecorator]:
+    """Those that read tensors import torch, in every process of a test."""
+    return [pytest.mark.real] if kind in DIRECT else []

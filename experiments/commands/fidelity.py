@@ -1,0 +1,93 @@
+"""``realexec fidelity``: real runs of this machine beside their simulated twins, as one page."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from experiments.commands.flags import asked_for_json
+from experiments.commands.process import tell, telling
+from experiments.config.overrides import Wanted, parse_value, parse_words
+from serving.vocabulary.errors import UserError
+
+USAGE: Final = """realexec fidelity: how far simulations of this machine's workers are from real runs of them
+
+  realexec fidelity out=DIR                        measure steps, then run and simulate five cases
+  realexec fidelity engine.profile=PROFILE out=DIR with a profile that realexec calibrate made
+  realexec fidelity device=cuda out=DIR            on GPUs
+
+Cases: light, knee and overload (a static system at 0.3, 0.8 and 1.3 of what its instances keep up with),
+scaling (blitzscale) and migrating (a static system that migrates); cases=[light,scaling] makes these alone.
+Keys: repeat=3 (real runs of each case, at least 2), quick=false (of the profile), title=TEXT; others are
+those of realexec run and hold for all cases, such as workers=2, model=tiny_llama, trace.limit=40,
+trace.tokens_scale=0.1, device=, transport=.
+Writes page.md and fidelity.json, the profile and every run into DIR. The same command goes on after a break.
+Exit status: 0 done, whatever the numbers say; 1 a checked token differs.
+"""
+_OWN: Final = {
+    "repeat": Wanted(int), "quick": Wanted(bool), "title": Wanted(str), "out": Wanted(str),
+    "cases": Wanted(list, items=str),
+}  # fmt: skip
+_MOST_REPEATS: Final = 100
+ASKED: Final = "asked.json"
+PROFILE: Final = "engine.profile"
+
+
+def fidelity(words: Sequence[str]) -> int:
+    """Exit status 0, and 1 when a token of a real run is not as it should be."""
+    if any(word in ("-h", "--help", "help") for word in words):
+        with telling():
+            print(USAGE, end="")
+        return 0
+    from experiments.commands.fidelity_page import as_page, lines_of
+    from experiments.commands.fidelity_runs import CASES, Asked, check, measured
+
+    words, as_json = asked_for_json(words)
+    own = {
+        word.key: parse_value(word, _OWN[word.key])
+        for word in parse_words([word for word in words if word.partition("=")[0] in _OWN])
+    }
+    others = {
+        word.key: word.text for word in parse_words([w for w in words if w.partition("=")[0] not in _OWN])
+    }
+    repeats = own.get("repeat", 3)
+    if not 2 <= repeats <= _MOST_REPEATS:
+        raise UserError(f"repeat={repeats} is out of range: write a number from 2 to {_MOST_REPEATS}")
+    if not own.get("out"):
+        raise UserError("out= is missing: write realexec fidelity out=DIR, a folder of its own")
+    out = Path(own["out"]).expanduser().absolute()
+    cases = tuple(own.get("cases", CASES))
+    asked = Asked(out, repeats, own.get("quick", False), cases, others)
+    check(asked)
+    _begun(out, words)
+    found = measured(asked) | {"title": own.get("title"), "command": _shown(words)}
+    (out / "fidelity.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    (out / "page.md").write_text(as_page(found), encoding="utf-8")
+    kept = f"; the page is {out}/page.md"
+    tell(found, [*lines_of(found), f"page in {out}/page.md, numbers in {out}/fidelity.json"], as_json, kept)
+    return 1 if any(case["tokens"]["different"] for case in found["cases"].values()) else 0
+
+
+def _shown(words: Sequence[str]) -> str:
+    """The command as another machine would write it: folders are the reader's own."""
+    folders = {"out": "out=DIR", PROFILE: f"{PROFILE}=PROFILE"}
+    shown = [folders.get(word.partition("=")[0], word) for word in words if not word.startswith("title=")]
+    return " ".join(["realexec fidelity", *shown])
+
+
+def _begun(out: Path, words: Sequence[str]) -> None:
+    """Runs of these words go on in a folder that they were begun in, and in no other."""
+    mark, mine = out / ASKED, sorted(word for word in words if not word.startswith("title="))
+    if mark.exists() and json.loads(mark.read_text(encoding="utf-8")) == mine:
+        return
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UserError(
+            f"out={out} has something else in it: write another folder, or the words it was begun with"
+        )
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        mark.write_text(json.dumps(mine) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise UserError(
+            f"out={out} cannot be made ({error.strerror}): write a folder in a place you may write to"
+        ) from None

@@ -1,0 +1,197 @@
+"""What ``realexec fidelity`` measures: a profile, real runs of each case and their twin, their agreement."""
+
+import json
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from experiments.commands.compare_repeats import as_data
+from experiments.compare.agreement import AGREES, agreement_of
+from experiments.compose.compose import load_config
+from experiments.compose.measured_links import CALIBRATION
+from experiments.config.version import code_version
+from experiments.run import calibrated
+from experiments.run.real_folder import real_folder, simulated_folder
+from serving.vocabulary.errors import UserError
+
+PROFILE: Final = "engine.profile"
+SUMMARY_FILE: Final = "summary.json"
+BASE: Final = {
+    "cluster": "local", "workers": "2", "model": "tiny_llama", "trace": "azure_conv_like",
+    "trace.limit": "40", "trace.tokens_scale": "0.1", "series.period_s": "0.1",
+}  # fmt: skip
+# Loads below, near and above what the instances of the start keep up with: the regimes of docs/COMPARE.md.
+LOADS: Final = {"light": 0.3, "knee": 0.8, "overload": 1.3}
+_MIGRATES: Final = {
+    "system": "vllm", "system/migration": "least_loaded", "system/dispatch": "round_robin",
+    "migration.period_ms": "50", "trace.utilization": "1",
+}  # fmt: skip
+_SCALES: Final = {
+    "system": "blitzscale", "system.instances.split": "false", "cluster.links": "measured",
+    "trace.utilization": "2",
+}  # fmt: skip
+CASES: Final[dict[str, Mapping[str, str]]] = {
+    **{name: {"system": "vllm", "trace.utilization": f"{load:g}"} for name, load in LOADS.items()},
+    "scaling": _SCALES,
+    "migrating": _MIGRATES,
+}
+# What every case says itself.
+_FIXED: Final = frozenset(key for case in CASES.values() for key in case) | {"journal", "config", "world"}
+# Keys that steps depend on: those of a calibration.
+_OF_STEPS: Final = ("workers", "model", "device", "seed", "engine", "cluster")
+_MOVED: Final = ("loads", "live_passes", "migrations", "handoffs", "loaded_bytes", "kv_bytes", "transport")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """``cases``: names of ``CASES``. ``keys``: of `realexec run`, for all of them; among these
+    ``engine.profile``, if there is one already."""
+
+    out: Path
+    repeats: int
+    quick: bool
+    cases: tuple[str, ...]
+    keys: Mapping[str, str]
+
+
+def check(asked: Asked) -> None:
+    """UserError for what is wrong with the words, before anything is measured or written."""
+    for key in asked.keys:
+        if key in _FIXED:
+            raise UserError(f"{key}={asked.keys[key]} is said by each case: leave it out")
+    if unknown := [name for name in asked.cases if name not in CASES]:
+        raise UserError(f"there is no case {unknown[0]!r}: write cases= with some of {', '.join(CASES)}")
+    for case in asked.cases:
+        load_config(_words(asked, case, None), "realexec")
+
+
+def measured(asked: Asked) -> dict[str, Any]:
+    """All that fidelity.json has."""
+    profile = _profile(asked)
+    record = json.loads((profile / CALIBRATION).read_text(encoding="utf-8"))
+    cases = {name: _case(asked, name, profile) for name in asked.cases}
+    return {
+        "format": "servetwin-fidelity", "schema": 1,
+        "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "code": code_version(),
+        "machine": _without_host(calibrated.machine()), "keys": {**BASE, **asked.keys, PROFILE: profile.name},
+        "repeats": asked.repeats,
+        "profile": _of_profile(record), "rates": _rates(record, asked), "cases": cases, "holds": holds(cases),
+    }  # fmt: skip
+
+
+def holds(cases: Mapping[str, Any]) -> dict[str, float | None]:
+    """By metric the highest load up to which every static case agrees and claims so; None: none does."""
+    found: dict[str, float | None] = {}
+    static = {name: load for name, load in LOADS.items() if name in cases}
+    for metric in {metric: 0 for name in static for metric in cases[name]["agreement"]["timing"]}:
+        found[metric] = None
+        for name, load in static.items():
+            agreement = cases[name]["agreement"]
+            if agreement["refused"] or agreement["timing"].get(metric, {}).get("verdict") != AGREES:
+                break
+            found[metric] = load
+    return found
+
+
+def _words(asked: Asked, case: str, profile: Path | None) -> list[str]:
+    given = {**BASE, **asked.keys, **CASES[case]}
+    given |= {"journal": "true", "out": str(asked.out / case / "real")}
+    if profile is None and PROFILE not in asked.keys:  # as if it were there: loads and links are told by it
+        given = {
+            key: text for key, text in given.items() if key not in ("trace.utilization", "cluster.links")
+        }
+    elif profile is not None:
+        given[PROFILE] = str(profile)
+    return [f"{key}={text}" for key, text in given.items()]
+
+
+def _profile(asked: Asked) -> Path:
+    """The one that is given, or measured now; a calibration that was stopped goes on."""
+    if PROFILE in asked.keys:
+        folder = Path(asked.keys[PROFILE]).expanduser().absolute()
+        if not (folder / CALIBRATION).is_file():
+            raise UserError(
+                f"{PROFILE}={folder} has no {CALIBRATION}: write a folder that realexec calibrate made"
+            )
+        return folder
+    folder = asked.out / "profile"
+    if not (folder / CALIBRATION).is_file():
+        given = {**BASE, **asked.keys}
+        words = [f"{key}={text}" for key, text in given.items() if key.split(".")[0] in _OF_STEPS]
+        repeats = calibrated.QUICK_REPEATS if asked.quick else calibrated.REPEATS
+        _told("profile: steps, links and sends are measured")
+        calibrated.calibrate(load_config([*words, f"out={folder}"], "realexec"), asked.quick, repeats)
+    return folder
+
+
+def _case(asked: Asked, name: str, profile: Path) -> dict[str, Any]:
+    """Its real runs and twin, and how they agree. What is there of an earlier start is not run again."""
+    words = _words(asked, name, profile)
+    reals = [asked.out / name / f"real-{number}" for number in range(1, asked.repeats + 1)]
+    for number, folder in enumerate(reals, 1):
+        if not _there(folder):
+            _told(f"{name}: real run {number} of {asked.repeats}")
+            real_folder(load_config(words, "realexec"), str(folder))
+    twin = asked.out / name / "twin"
+    if not _there(twin):
+        simulated_folder(load_config([f"config={reals[0]}", f"out={twin}"], "simulate"))
+    summaries = [_summary(folder) for folder in reals]
+    data = as_data(agreement_of(twin, reals)) | {"simulated": twin.name, "real": [one.name for one in reals]}
+    told = [one["real"] for one in summaries]
+    return {
+        "keys": dict(CASES[name]), "agreement": data,
+        "requests": {
+            key: [one["requests"].get(key) for one in (_summary(twin), *summaries)]
+            for key in ("finished", "failed")
+        },
+        "tokens": {
+            "checked": sum(one["tokens_checked"] for one in told),
+            "different": sum(one["tokens_different"] for one in told),
+        },
+        "moved": {key: [one[key] for one in told] for key in _MOVED},
+        "pinned": [one["pinned"] for one in told],
+    }  # fmt: skip
+
+
+def _rates(record: Mapping[str, Any], asked: Asked) -> dict[str, Any]:
+    """Bytes/s: of the machine itself, of its disk, and of what workers read by each way."""
+    from realexec.calibration.raw import raw_rates
+    from realexec.probe.memory import disk
+
+    device = asked.keys.get("device", "cpu")
+    raw: dict[str, float | None] = dict(raw_rates(5, device))
+    raw["disk past the page cache"] = disk(asked.out)["read_bytes_per_s"]
+    ways = {**{f"link by {name}": one for name, one in record["links"].items()}, **record["parameters"]}
+    return {"raw": raw, "ways": {name: one.get("median_bytes_per_s") for name, one in ways.items()}}
+
+
+def _of_profile(record: Mapping[str, Any]) -> dict[str, Any]:
+    quiet = record["quiet"]
+    return {
+        "noisy": list(quiet["noisy"]), "wall_over_cpu": quiet["wall_over_cpu"], "date": record["date"],
+        "workers_busy": record["workers_busy"], "steps": len(record["steps"]), "took_s": record["took_s"],
+        "code": record["code"],
+    }  # fmt: skip
+
+
+def _without_host(machine: Mapping[str, Any]) -> dict[str, Any]:
+    """The page is for others: they need not know what this machine is called."""
+    return {key: value for key, value in machine.items() if key != "host"}
+
+
+def _there(folder: Path) -> bool:
+    return (folder / SUMMARY_FILE).is_file()
+
+
+def _summary(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / SUMMARY_FILE).read_text(encoding="utf-8"))
+    return found
+
+
+def _told(line: str) -> None:
+    """On stderr, for a run of minutes; standard output has the result alone."""
+    if sys.stderr is not None:
+        print(line, file=sys.stderr, flush=True)

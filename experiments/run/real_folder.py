@@ -1,0 +1,36 @@
+"""A real run, or a simulated one, from its configuration to its folder."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from experiments.config.http_config import HTTP
+from experiments.results.result_folder import ResultFolder
+from experiments.run.progress import progress_bar
+
+if TYPE_CHECKING:
+    from experiments.config.config import RunConfig
+
+
+def real_folder(config: "RunConfig", out: str | None = None) -> tuple[dict[str, Any], Path]:
+    """Run it for real into ``out`` (None: that of the configuration); summary and folder."""
+    if config.world == HTTP:
+        from experiments.run.http_run import http_run as real_run
+    else:
+        from experiments.run.real_run import real_run
+
+    config = config if out is None else replace(config, out=out)
+    with ResultFolder(config.out, config.overwrite) as folder:
+        with progress_bar("running for real") as on_progress:
+            summary = real_run(config, folder.path, on_progress)
+        return summary, folder.commit()
+
+
+def simulated_folder(config: "RunConfig") -> tuple[dict[str, Any], Path]:
+    """Simulate it; summary and folder."""
+    from experiments.run.simulate import simulate
+
+    with ResultFolder(config.out, config.overwrite) as folder:
+        with progress_bar("simulating") as on_progress:
+            summary = simulate(config, folder.path, on_progress)
+        return summary, folder.commit()

@@ -1,0 +1,55 @@
+"""What this machine moves without any of this code: what rates of transports and loads are held against."""
+
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+
+from realexec.memory.arena import Arena
+
+BYTES: Final = 64 << 20  # as much as a link is measured with
+
+
+def raw_rates(repeats: int, device: str = "cpu") -> dict[str, float]:
+    """Bytes/s, the best of so many: between two blocks of shared memory; with a GPU also between pinned
+    memory and the GPU, both ways, and within it."""
+    with Arena.create(BYTES) as one, Arena.create(BYTES) as other:
+        found = {"memory to memory": _between(one, other, repeats)}
+    return {**found, **(_of_gpu(device, repeats) if device.startswith("cuda") else {})}
+
+
+def _between(one: Arena, other: Arena, repeats: int) -> float:
+    source, target = (np.frombuffer(arena.buffer, dtype=np.uint8) for arena in (one, other))
+    return _best(lambda: np.copyto(target, source), repeats)
+
+
+def _best(copy: Callable[[], Any], repeats: int) -> float:
+    copy()  # pages and streams are there from then on
+    took_s = []
+    for _ in range(repeats):
+        began_s = time.perf_counter()
+        copy()
+        took_s.append(time.perf_counter() - began_s)
+    return BYTES / max(min(took_s), 1e-9)
+
+
+def _of_gpu(device: str, repeats: int) -> dict[str, float]:
+    """No GPU has run this yet."""
+    import torch
+
+    host = torch.zeros(BYTES, dtype=torch.uint8, pin_memory=True)
+    there, beside = (torch.zeros(BYTES, dtype=torch.uint8, device=device) for _ in range(2))
+
+    def copied(to: Any, source: Any) -> Callable[[], None]:
+        def copy() -> None:
+            to.copy_(source, non_blocking=True)
+            torch.cuda.synchronize(there.device)
+
+        return copy
+
+    pairs = {
+        "pinned memory to GPU": (there, host), "GPU to pinned memory": (host, there),
+        "within a GPU": (beside, there),
+    }  # fmt: skip
+    return {name: _best(copied(*pair), repeats) for name, pair in pairs.items()}

@@ -1,0 +1,113 @@
+"""Reads on one host between devices' memories: one copy, from where the peer computes to where this one does.
+
+Where the device computes in the arena (a CPU) the copy is one between arenas. With memory of its own
+(``device=apart``, a GPU by CUDA IPC) the arenas hold nothing of it; what is the host's alone at the peer,
+copies of whole models, is read out of its arena. A channel to the peer's door hands over the block and ends
+with the peer's process. No GPU has run this yet (docs/GPU.md).
+"""
+
+import importlib.util
+import threading
+from collections.abc import Sequence
+from typing import Any, Final
+
+from realexec.memory.arena import Arena
+from realexec.transports.base import PeerLost, Segment, batches, check_segments
+from realexec.transports.door import Door, Links, enter
+from realexec.wire.channel import Channel
+from realexec.wire.frames import ChannelClosed, Limits, ProtocolError
+from realexec.wire.listener import LOOPBACK
+
+NAME: Final = "peer_copy"
+LIMITS: Final = Limits(head_bytes=4096, payload_bytes=0)
+# Copied before the reader looks again whether the peer lives and the link is open.
+CHUNK_BYTES: Final = 256 << 20
+
+
+def missing() -> str | None:
+    """What keeps this machine from it."""
+    return None if importlib.util.find_spec("torch") else "torch is not installed: write `pip install torch`"
+
+
+class PeerCopyTransport:
+    """``memory``: where this worker computes, of which peers get the block; None: in the arena."""
+
+    def __init__(self, arena: Arena, host: str = LOOPBACK, memory: Any = None) -> None:
+        from realexec.tensor_memory import ArenaMemory
+
+        self._arena = arena
+        self._memory = ArenaMemory(arena) if memory is None else memory
+        self._links = Links()
+        self._door = Door(self._serve, LIMITS, host)
+
+    def address(self) -> dict[str, Any]:
+        """Of the door, and the arena's handle; the block is told there, to each peer by itself."""
+        return {"transport": NAME, **self._door.address(), "arena": self._arena.handle}
+
+    def connect(self, address: dict[str, Any]) -> "PeerCopyLink":
+        """Opens the peer's block and arena."""
+        channel = enter(address, LIMITS)
+        try:
+            head, _ = channel.receive()
+            link = PeerCopyLink(self._memory, channel, address["arena"], head)
+        except (ChannelClosed, ProtocolError, TimeoutError, OSError) as error:
+            channel.close()
+            raise PeerLost(f"the peer's memory cannot be opened: {error}") from None
+        self._links.add(link)
+        return link
+
+    def close(self) -> None:
+        """Hangs up on every reader, and ends the links made here."""
+        self._door.close()
+        self._links.close()
+
+    def _serve(self, channel: Channel) -> None:
+        channel.send({"type": "block", **self._memory.shared()})
+        channel.receive()  # the peer says nothing until it goes
+
+
+class PeerCopyLink:
+    """A peer's block and arena, mapped here; reads of several threads go side by side, each in its lane."""
+
+    def __init__(self, memory: Any, channel: Channel, arena: dict[str, Any], told: dict[str, Any]) -> None:
+        self._memory, self._channel = memory, channel
+        self._size_bytes = int(arena["size_bytes"])
+        self._first = int(told["first"])
+        with Arena.attach(arena, touched=True) as remote:  # its bytes stay mapped while they are used
+            self._whole = memory.bytes_of(remote)
+            self._block = memory.reached(told, self._whole)
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def check(self, segments: Sequence[Segment]) -> None:
+        """Both sizes are known here."""
+        check_segments(segments, self._memory.size_bytes, self._size_bytes)
+
+    def read(self, segments: Sequence[Segment]) -> None:
+        """Chunk by chunk; the bytes are where this worker computes when it returns."""
+        self.check(segments)
+        for batch in batches(segments, CHUNK_BYTES):
+            block, whole = self._held()
+            with self._memory.lane():
+                for remote, local, size in batch:
+                    there = whole[remote:] if remote < self._first else block[remote - self._first :]
+                    self._memory.place(local, size).copy_(there[:size], non_blocking=True)
+        self._held()
+
+    def close(self) -> None:
+        """Reads under way end after the chunk that they are at; then the memory is let go."""
+        with self._lock:
+            self._closed = True
+            self._block = self._whole = None
+        self._channel.close()
+
+    def _held(self) -> tuple[Any, Any]:
+        """The peer's block and arena, while it has them."""
+        with self._lock:
+            if self._closed:
+                raise PeerLost("the link was closed")
+            held = self._block, self._whole
+        if self._channel.ready():  # it says nothing unless it ends
+            self.close()
+            raise PeerLost("the peer has closed its memory, or its process has ended")
+        return held
