@@ -6,10 +6,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from experiments.compose.compose import load_config
+from experiments.llumnix.set_ups import CLUSTER, PAPER_REQUESTS
 from experiments.results.journal_file import JournalFile
 from experiments.run.simulate import Prepared, execute, prepare
 from hwmodels.importers import ImportRequest, import_profile
 from hwmodels.profile_file import save_profile
+from traces.synthetic.llumnix_like import FIGURE_11_RATES_PER_S
 
 BASE = ["system=vllm", "model=llama3_8b", "out=unused"]
 REAL = ["trace=azure_conv", "trace.limit=10000", "cluster=a100_x8"]
@@ -40,6 +42,15 @@ LLUMNIX_WIDE = {
 INFAAS_WIDE = {
     instances: [*(word for word in words if not word.startswith("system")), "system=infaas_pp"]
     for instances, words in LLUMNIX_WIDE.items()
+}
+# Figure 11 as it is run: 783 blocks of KV, 10,000 requests; M-M at the paper's rates, S-S at the middle one.
+FIGURE_11 = {
+    f"fig11_{lengths}_{rate:g}": [
+        *(f"trace=llumnix_{lengths}", f"trace.rate_per_s={rate:g}", f"trace.requests={PAPER_REQUESTS}"),
+        *(*CLUSTER, "system=llumnix_base", f"system.migration.migrate_out_threshold={threshold}"),
+    ]
+    for lengths, threshold, rates in (("mm", 10, FIGURE_11_RATES_PER_S["llumnix_mm"]), ("ss", 3, (34.0,)))
+    for rate in rates
 }
 # Prompts that share prefixes, without looking for them and with it: as recorded, drawn, and long ones.
 SHARED = {
@@ -101,6 +112,11 @@ SCENARIOS = {
     "llumnix_base": Scenario(
         [*LLUMNIX, "system=llumnix_base", "system.migration.migrate_out_threshold=10"], (120, 80)
     ),
+    "fig11_mm_7.6_infaas_pp": Scenario(
+        [*(word for word in FIGURE_11["fig11_mm_7.6"] if not word.startswith("system")), "system=infaas_pp"],
+        (120, 80),
+    ),
+    **{name: Scenario(words, (120, 80)) for name, words in FIGURE_11.items()},
     **{f"infaas_pp_{instances}": Scenario(words) for instances, words in INFAAS_WIDE.items()},
     **{f"llumnix_{instances}": Scenario(words) for instances, words in LLUMNIX_WIDE.items()},
     **{
