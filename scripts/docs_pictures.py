@@ -10,13 +10,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 PICTURES: Final = ROOT / "docs" / "pictures"
 WIDTH: Final = 1000
+NARROW: Final = 390  # a phone held upright
+TALL: Final = 1500
 MOST_BYTES: Final = 60_000
 _COLORS: Final = 64  # of charts and text: a third of the bytes
 # Leaves the answer and the sections with these headings on a page, and says how high they are.
@@ -29,12 +31,16 @@ main.style.padding='6px 22px 22px';return Math.ceil(main.getBoundingClientRect()
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """commands: run one after the other. page: where what is shown lies; parts: its headings."""
+    """commands: run one after the other. page: where what is shown lies; parts: its headings.
+
+    Without parts the page from its top, as far as ``TALL``.
+    """
 
     name: str
     commands: tuple[str, ...]
     page: str
     parts: tuple[str, ...]
+    width: int = WIDTH
 
 
 _BETTER: Final = "trace=azure_conv_like trace.requests=2000 trace.rate_per_s=20 cluster=a100_x4 journal=true"
@@ -95,6 +101,13 @@ GALLERY: Final = (
         ("Use over time",),
     ),
 )
+# The same pages where there is little room.
+PHONE: Final = tuple(
+    replace(one, name=f"{one.name}_{NARROW}", parts=(), width=NARROW)
+    for one in GALLERY
+    if one.name in ("is_it_better", "what_happened")
+)
+EVERY: Final = GALLERY + PHONE
 
 
 def seconds_of(picture: Picture, folder: Path) -> tuple[float, float]:
@@ -125,9 +138,9 @@ def draw(picture: Picture, folder: Path) -> int:
         sys.exit(f"docs_pictures: no browser here: install one of {', '.join(browser.NAMES)}")
     shot = folder / "shot.png"
     with browser.Browser(program) as opened:
-        opened.look(folder / picture.page, WIDTH)
-        height = opened.evaluate(_ALONE % list(picture.parts))
-        opened.picture(shot, WIDTH, int(height))
+        look = opened.look(folder / picture.page, picture.width)
+        height = opened.evaluate(_ALONE % list(picture.parts)) if picture.parts else min(look.height, TALL)
+        opened.picture(shot, picture.width, int(height))
     small, data = Image.open(shot).convert("RGB").quantize(_COLORS, Image.Quantize.MAXCOVERAGE), io.BytesIO()
     small.save(data, "PNG", optimize=True)
     PICTURES.mkdir(exist_ok=True)
@@ -137,9 +150,9 @@ def draw(picture: Picture, folder: Path) -> int:
 
 def main(names: list[str]) -> int:
     """Exit status 0, or 2 for a name there is not."""
-    chosen = [one for one in GALLERY if not names or one.name in names]
+    chosen = [one for one in EVERY if not names or one.name in names]
     if len(chosen) < len(names):
-        print(f"docs_pictures takes {', '.join(one.name for one in GALLERY)}", file=sys.stderr)
+        print(f"docs_pictures takes {', '.join(one.name for one in EVERY)}", file=sys.stderr)
         return 2
     for one in chosen:
         with tempfile.TemporaryDirectory() as folder:

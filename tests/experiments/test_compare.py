@@ -317,8 +317,8 @@ def test_words_that_cannot_be_used_are_refused(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = as_csv(tmp_path / "a.csv", rows_of(run))
-    assert "takes the folder of a run and a measured file" in refused(capsys)
-    assert "takes the folder of a run and a measured file" in refused(capsys, run, "json=true")
+    assert "takes at least two places: write servetwin compare DIR DIR" in refused(capsys)
+    assert "takes at least two places" in refused(capsys, run, "json=true")
     assert "a.csv has no summary.json of a run: more than two places" in refused(capsys, run, path, path)
     assert "unknown key 'jsn'" in refused(capsys, run, path, "jsn=true")
     assert "format=cvs is wrong" in refused(capsys, run, path, "format=cvs")
