@@ -199,7 +199,7 @@ class StageDone(NamedTuple):
 
     ``place``: where its rows lie for the next stage, (offset, bytes); after the last one there are tokens
     instead. ``read_bytes``: that it read before. ``lost_peer``: see `Pulled`. ``cpu_ns``: of the thread that
-    computes.
+    computes; ``read_cpu_ns``: of the one that read.
     """
 
     number: int
@@ -212,6 +212,7 @@ class StageDone(NamedTuple):
     cause: str
     lost_peer: int | None = None
     cpu_ns: int = 0
+    read_cpu_ns: int = 0
 
 
 class Pulled(NamedTuple):

@@ -102,10 +102,17 @@ class Mover:
         self._have_done(self._fetches, lambda: self._fetch(transfer, source, segments, ended))
 
     def bring(
-        self, source: int, segments: Sequence[Segment], ended: Callable[[str, int | None], None]
+        self, source: int, segments: Sequence[Segment], ended: Callable[[str, int | None, int], None]
     ) -> None:
-        """Read bytes of a peer; ``ended`` alone is told why not all came, and which peer is lost."""
-        self._have_done(self._fetches, lambda: ended(*self._read(source, segments)))
+        """Read bytes of a peer; ``ended`` alone is told why not all came, which peer is lost, and how many ns
+        of CPU time that took."""
+
+        def read() -> None:
+            began_ns = time.thread_time_ns()
+            cause, lost_peer = self._read(source, segments)
+            ended(cause, lost_peer, time.thread_time_ns() - began_ns)
+
+        self._have_done(self._fetches, read)
 
     def _fetch(
         self, transfer: int, source: int, segments: Sequence[Segment], ended: Callable[[bool], None]

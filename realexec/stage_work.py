@@ -47,14 +47,18 @@ class StageWork:
         size_bytes: int,
         cause: str,
         lost_peer: int | None,
+        read_cpu_ns: int,
     ) -> None:
         done = StageDone(run.number, 0, 0, {}, (), (), 0, cause or GONE, lost_peer)
         if not cause and self._holds(run):
+            began_ns = time.thread_time_ns()
             self._memory.from_peer(region)
             self._take(run, tensor)
+            taken_ns = time.thread_time_ns() - began_ns
             done = self._pass(run)
+            done = done._replace(cpu_ns=done.cpu_ns + taken_ns)
         self._memory.give(region)
-        self._end(run, done, 0 if done.cause else size_bytes)
+        self._end(run, done._replace(read_cpu_ns=read_cpu_ns), 0 if done.cause else size_bytes)
 
     def _holds(self, run: RunStage) -> bool:
         """Whether all its requests are here: they failed meanwhile where another stage is lost."""

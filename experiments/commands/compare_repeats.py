@@ -109,12 +109,12 @@ def of_two(simulated: Path, real: Path) -> tuple[Matched, ...]:
 
 
 def _rates(several: Sequence[Matched]) -> list[str]:
-    """By kind the mean over several, with how many decisions there were in the first ones."""
+    """By kind the mean over several, with how many decisions both took in the first of them."""
     cells = []
     for kinds in (*((kind,) for kind in KINDS), KINDS):
         rates = [rate for one in several if (rate := one.rate(*kinds)) is not None]
-        count = sum(several[0].counts[kind][0] for kind in kinds)
-        cells.append(f"{sum(rates) / len(rates):.1%} of {count:,}" if rates else NOTHING)
+        ours, theirs = (sum(several[0].counts[kind][side] for kind in kinds) for side in (0, 1))
+        cells.append(f"{sum(rates) / len(rates):.1%} of {ours:,} and {theirs:,}" if rates else NOTHING)
     apart = [one.apart_ms for one in several if one.apart_ms is not None]
     return [*cells, duration(sum(apart) / len(apart)) if apart else NOTHING]
 

@@ -37,6 +37,8 @@ from serving.vocabulary.actions import (
 from serving.vocabulary.events import Event, Lost, LostHost
 from serving.vocabulary.layers import Part
 
+# Of `Run` all but passes without KV and micro-batches: models and `model.pp` that would ask for them are
+# refused in a sentence before a run (experiments/compose).
 CARRIES_OUT: Final[frozenset[type]] = frozenset(get_args(Action))
 COMMITTED: Final = "committed"
 ABORTED: Final = "aborted"

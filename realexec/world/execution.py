@@ -163,6 +163,7 @@ class Execution:
             return world.runs.ran(replica, message._replace(finished=finished), self._now_ns())
         if isinstance(message, StageDone):
             self._costs.stepped(message.cpu_ns)
+            self._costs.read(message.read_cpu_ns)
             return world.paths.done(message, self._now_ns(), self.start_ns)
         if isinstance(message, Alive):
             if replica is not None:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from experiments import cli
+from experiments.commands.compare_repeats import _rates
 from experiments.compare.decisions import Decision, decisions_of, matched
 from experiments.compare.distance import distance
 from tests.worlds.calibrations import law_us, profile
@@ -137,6 +138,12 @@ def test_decisions_match_whenever_they_were_taken() -> None:
     once = matched(twice, twice[:1])
     assert once.counts["scaling"] == (2, 1, 1) and once.parting is not None
     assert (once.parting.second, once.parting.cause) == (None, "observation")
+
+
+def test_what_only_the_real_run_did_is_told_with_both_counts() -> None:
+    load = [decision("scaling", "load", 7)]
+    assert _rates([matched([], load)])[1] == "0.0% of 0 and 1"
+    assert _rates([matched(load * 3, load)])[1] == "50.0% of 3 and 1"
 
 
 def test_all_decisions_of_a_journal_are_of_a_kind(real: list[Path]) -> None:

@@ -73,7 +73,9 @@ STAGES: Final = (
 # What the journal has when the driver is killed.
 DRIVER: Final = {
     "live pass": (CHAIN, b'["load",'),
+    "hidden states": (CHAIN, b'"activations"'),
     "migration": (MIGRATION, b'"begun"'),
+    "commit": (MIGRATION, b'"committed"'),
     "hand-over": (TWO_TO_ONE, b'["send",'),
     "stages": (STAGES, b'["load",'),
 }
@@ -114,6 +116,7 @@ def stage(end: str, number: int, moving: str | None, before: bool = False, last:
 
 ROWS: Final[Mapping[str, Row]] = {
     "live pass, source": Row(TWO_WHOLE, source_of_live_pass),
+    "live pass, source stopped": Row(TWO_WHOLE, source_of_live_pass, how=signal.SIGSTOP),
     "live pass, middle": Row(CHAIN, middle_of_live_pass),
     "live pass, target": Row(CHAIN, end_of_live_pass),
     "live pass, target stopped": Row(CHAIN, end_of_live_pass, how=signal.SIGSTOP),
