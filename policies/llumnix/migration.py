@@ -86,7 +86,7 @@ class Llumnix:
     def _is_source(self, report: LoadReport) -> bool:
         return self._freeness(report) < self._threshold or (self._shipped and report.preempted > 0)
 
-    def calm_blocks(self, report: LoadReport) -> int:
+    def ample_blocks(self, report: LoadReport) -> int:
         """With so many free ones an instance with this report is no source."""
         if self._shipped and report.preempted:
             return report.total_blocks + 1

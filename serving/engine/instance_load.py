@@ -8,13 +8,13 @@ from serving.protocols.migration import NEVER_NS
 class InstanceLoad:
     """As of its last report, and of the last tick (``free_blocks``).
 
-    ``high``: its requests of a priority above 0, ``high_now``: by the latest count. ``calm_ns``,
-    ``coming_calm_ns``, ``due_ns``, ``moved_ns``: see ``serving.engine.calm``, which keeps answers in
-    ``calm_blocks`` and ``least_step_ns``.
+    ``high``: its requests of a priority above 0, ``high_now``: by the latest count. ``ample_ns``,
+    ``coming_ample_ns``, ``due_ns``, ``moved_ns``: see ``serving.engine.memory_watch``, which keeps answers in
+    ``ample_blocks`` and ``least_step_ns``.
     """
 
     __slots__ = (
-        "calm_blocks", "calm_ns", "coming", "coming_calm_ns", "due_ns", "engine", "free_blocks", "high",
+        "ample_blocks", "ample_ns", "coming", "coming_ample_ns", "due_ns", "engine", "free_blocks", "high",
         "high_now", "least_step_ns", "moved_ns", "preemptions", "report", "running", "since", "steps",
         "tick_ns", "waiting",
     )  # fmt: skip
@@ -27,9 +27,9 @@ class InstanceLoad:
         # Told at the end of a step: how it stood when that began; steps that the engine knew then, and now.
         self.coming: LoadReport | None = None
         self.since = self.steps = 0
-        self.calm_ns = self.moved_ns = -1
-        self.coming_calm_ns = self.due_ns = NEVER_NS
-        self.calm_blocks: dict[tuple[int, int], int] = {}  # by requests that run: all, of high priority
+        self.ample_ns = self.moved_ns = -1
+        self.coming_ample_ns = self.due_ns = NEVER_NS
+        self.ample_blocks: dict[tuple[int, int], int] = {}  # by requests that run: all, of high priority
         self.least_step_ns: dict[int, int] = {}
 
 

@@ -15,9 +15,9 @@ began. So what came to it since is not known, however many come, until the step 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from serving.engine.calm import Calm
 from serving.engine.engine import Engine
 from serving.engine.instance_load import InstanceLoad, free_blocks_after, report_of, told_report
+from serving.engine.memory_watch import MemoryWatch
 from serving.engine.progress import AT_WORK, EngineState
 from serving.protocols.load_report import LoadReport, ReportsAt
 from serving.protocols.migration import NEVER_NS
@@ -32,8 +32,20 @@ class LoadReports:
     """Those of the instances of a model."""
 
     __slots__ = (
-        "_calm", "_changed", "_due_ns", "_known", "_present", "_rising", "_steps", "_swept_ns",
-        "_tick_ns", "_unread", "at_changes", "at_step_ends", "at_ticks", "period_ns",
+        "_changed",
+        "_due_ns",
+        "_known",
+        "_memory_watch",
+        "_present",
+        "_rising",
+        "_steps",
+        "_swept_ns",
+        "_tick_ns",
+        "_unread",
+        "at_changes",
+        "at_step_ends",
+        "at_ticks",
+        "period_ns",
     )  # fmt: skip
 
     def __init__(
@@ -54,15 +66,15 @@ class LoadReports:
         # What has come to it, or has left, is told at a later tick than this one; ticks up to it are seen to.
         self._rising: dict[int, int] = {}
         self._swept_ns = 0
-        self._calm: Calm | None = None
+        self._memory_watch: MemoryWatch | None = None
         for replica in replicas:
             self.add(engines[replica])
 
-    def watch(self, calm_blocks: Callable[[LoadReport], int]) -> Calm | None:
+    def watch(self, ample_blocks: Callable[[LoadReport], int]) -> MemoryWatch | None:
         """Somebody asks which are ``short`` of memory; None: that is not known of reports at changes."""
         if self.at_step_ends:
-            self._calm = Calm(calm_blocks, self._steps, self._known)
-        return self._calm
+            self._memory_watch = MemoryWatch(ample_blocks, self._steps, self._known)
+        return self._memory_watch
 
     def add(self, engine: Engine) -> None:
         """An instance makes reports from now on."""
@@ -73,8 +85,8 @@ class LoadReports:
         self._changed[engine.id] = None
         if not self.at_changes:
             report_of(known)
-        if self._calm is not None:
-            self._calm.moved(known, self._tick())
+        if self._memory_watch is not None:
+            self._memory_watch.moved(known, self._tick())
 
     def joined(self, engine: Engine) -> None:
         """An instance takes requests, for the first time or again; one that drained may be at work."""
@@ -132,16 +144,16 @@ class LoadReports:
             del rising[replica]  # idle: what it tells next begins with a request
 
     def short(self) -> list[int]:
-        """Those that may have fewer free blocks than ``calm_blocks``, ascending; of all others it is sure."""
-        calm = self._calm
-        assert calm is not None, "nobody watches"
+        """Those that may have fewer free blocks than ``ample_blocks``, ascending; no others have."""
+        watch = self._memory_watch
+        assert watch is not None, "nobody watches"
         tick_ns, found = self._tick(), list[int]()
-        calm.expire(self._present.now_ns)
-        for replica in sorted(calm.restless):
+        watch.expire(self._present.now_ns)
+        for replica in sorted(watch.maybe_short):
             known = self._known[replica]
             if known.tick_ns < tick_ns:
                 self._settle(known)
-            if not calm.again(known, tick_ns):
+            if not watch.again(known, tick_ns):
                 found.append(replica)
         return found
 
@@ -213,14 +225,14 @@ class LoadReports:
                 self._changed[replica] = None
             self._rising[replica] = tick_ns
             self.look(replica)
-            if self._calm is not None:
-                self._calm.moved(self._known[replica], tick_ns)
+            if self._memory_watch is not None:
+                self._memory_watch.moved(self._known[replica], tick_ns)
 
     def lose(self, replica: int) -> None:
         """The instance is gone."""
         self._known.pop(replica, None)
-        if self._calm is not None:
-            self._calm.restless.pop(replica, None)
+        if self._memory_watch is not None:
+            self._memory_watch.maybe_short.pop(replica, None)
         self._changed.pop(replica, None)
         self._rising.pop(replica, None)
 
@@ -264,8 +276,8 @@ class LoadReports:
         self._renew(known, free_blocks_after(known.engine, 0))
         known.coming, known.since = report_of(known), since
         known.report, known.free_blocks = told, free
-        if self._calm is not None:
-            self._calm.comes(known, known.coming, self._present.now_ns)
+        if self._memory_watch is not None:
+            self._memory_watch.comes(known, known.coming, self._present.now_ns)
         self._rising[known.engine.id] = known.tick_ns
 
     def _tell(self, known: InstanceLoad) -> None:
@@ -273,7 +285,7 @@ class LoadReports:
         coming = known.coming
         assert coming is not None
         known.report, known.free_blocks, known.coming = coming, coming.free_blocks, None
-        known.calm_ns, known.coming_calm_ns = known.coming_calm_ns, NEVER_NS
+        known.ample_ns, known.coming_ample_ns = known.coming_ample_ns, NEVER_NS
         self._changed[known.engine.id] = None
 
     def _renew(self, known: InstanceLoad, free_blocks: int) -> None:

@@ -56,7 +56,7 @@ class InstancesView(Protocol):
     def leaving(self) -> Sequence[int]: ...
 
     def short(self) -> Sequence[int]:
-        """For policies with ``calm_blocks``: all others that take requests surely have so many free."""
+        """For policies with ``ample_blocks``: all others that take requests surely have so many free."""
 
     def newly_reported(self) -> Sequence[int]:
         """Those with a new load report since this was last asked; all others have only less memory free."""
@@ -111,9 +111,10 @@ class Migrator(Protocol):
     With ``for_head`` True it pairs only what makes room for ``InstancesView.head_tokens``, or empties
     instances that leave: else decode instances are not looked at.
 
-    One that reads load reports may have ``calm_blocks(report)``, an int: an instance with that report, and at
-    least so many free blocks, can be no source. Then it need look at few of them (``InstancesView.short``).
-    It is not asked again for a report of the same instance that differs in its free blocks alone.
+    One that reads load reports may have ``ample_blocks(report)``, an int: an instance with that report, and
+    at least so many free blocks, can be no source. Then it need look at few of them
+    (``InstancesView.short``). It is not asked again for a report of the same instance that differs in its
+    free blocks alone.
     """
 
     def pair(self, view: InstancesView) -> Sequence[Pair]:
@@ -128,7 +129,7 @@ PAIR: Final = Question(
     "a tuple or list of serving.protocols.migration.Pair(source, destination, reason): two instances that "
     "are not engaged and in no other pair, the second takes requests, and a reason that is not empty",
 )
-CALM: Final = Question("calm_blocks", "a number of blocks, an int")
+AMPLE: Final = Question("ample_blocks", "a number of blocks, an int")
 CHOOSE: Final = Question(
     "choose", "None, or a tuple (request, reason): one that decodes there, and a str that is not empty"
 )
@@ -169,11 +170,11 @@ def _among(ascending: Sequence[int], one: int) -> bool:
     return place < len(ascending) and ascending[place] == one
 
 
-def calm_blocks(policy: Any, report: LoadReport) -> int:
+def ample_blocks(policy: Any, report: LoadReport) -> int:
     """Free blocks with which an instance is no source. Raises PolicyError."""
-    answer = ask(policy, CALM, report)
+    answer = ask(policy, AMPLE, report)
     if type(answer) is not int:
-        raise refused(policy, CALM, answer, "that is no number of blocks")
+        raise refused(policy, AMPLE, answer, "that is no number of blocks")
     return answer
 
 

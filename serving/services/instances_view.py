@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from serving.engine.calm import Calm
 from serving.engine.engine import Engine
 from serving.engine.fleet import Fleet
+from serving.engine.memory_watch import MemoryWatch
 from serving.engine.progress import EngineState
 from serving.kv.migration import Migrations
 from serving.kv.migration_stage import engaged
@@ -18,8 +18,18 @@ class Instances:
     """What a policy sees when it pairs (``serving.protocols.migration.InstancesView``)."""
 
     __slots__ = (
-        "_engines", "_fleet", "_into_loading", "_migrations", "_period_ns", "_present", "_reader",
-        "_requests", "calm", "head_tokens", "model", "nearly_full",
+        "_engines",
+        "_fleet",
+        "_into_loading",
+        "_migrations",
+        "_period_ns",
+        "_present",
+        "_reader",
+        "_requests",
+        "head_tokens",
+        "memory_watch",
+        "model",
+        "nearly_full",
     )  # fmt: skip
 
     def __init__(
@@ -37,7 +47,7 @@ class Instances:
         self._requests, self._period_ns, self.model = requests, period_ns, fleet.model
         self.head_tokens, self._reader = 0, -1
         self._into_loading = into_loading
-        self.calm: Calm | None = None
+        self.memory_watch: MemoryWatch | None = None
         self.nearly_full: Sequence[int] = ()
 
     @property
@@ -73,13 +83,13 @@ class Instances:
 
     def quiet_until_ns(self) -> int:
         """Before then no instance is short, if nothing happens; 0: who knows."""
-        calm, fleet = self.calm, self._fleet
-        return 0 if calm is None or len(fleet.members) != fleet.replicas else calm.until_ns()
+        watch, fleet = self.memory_watch, self._fleet
+        return 0 if watch is None or len(fleet.members) != fleet.replicas else watch.until_ns()
 
     def short(self) -> Sequence[int]:
         """See ``LoadReports``; all of them where that is not known."""
         reports = self._fleet.reports
-        return self._fleet.alive() if reports is None or self.calm is None else reports.short()
+        return self._fleet.alive() if reports is None or self.memory_watch is None else reports.short()
 
     def newly_reported(self) -> Sequence[int]:
         """All of them at first, then those with a new report since this was last asked."""

@@ -3,8 +3,8 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from serving.engine import boundary
-from serving.engine.calm import Calm
 from serving.engine.engine import Engine
+from serving.engine.memory_watch import MemoryWatch
 from serving.kv.migration import Migrations
 from serving.kv.migration_rules import MigrationRules
 from serving.kv.moves import Moves
@@ -12,7 +12,7 @@ from serving.kv.pieces import Pieces
 from serving.kv.transfer_ids import TransferIds
 from serving.live.scaling import LiveScaling
 from serving.protocols.load_report import LoadReport
-from serving.protocols.migration import CALM, Migrator, Pair, calm_blocks, chosen_request, paired
+from serving.protocols.migration import AMPLE, Migrator, Pair, ample_blocks, chosen_request, paired
 from serving.services.colocated import Colocated
 from serving.services.decoding_view import Decoding
 from serving.services.instances_view import Instances
@@ -29,7 +29,15 @@ class Migrating:
     """``inner`` serves; here its instances are paired and its running requests moved."""
 
     __slots__ = (
-        "_calm", "_engines", "_migrator", "_requests", "_victims", "_view", "inner", "migrations", "rounds",
+        "_engines",
+        "_memory_watch",
+        "_migrator",
+        "_requests",
+        "_victims",
+        "_view",
+        "inner",
+        "migrations",
+        "rounds",
     )  # fmt: skip
 
     def __init__(
@@ -52,9 +60,9 @@ class Migrating:
         self._view = Instances(
             inner.fleet, engines, requests, self.migrations, present, period_ns, rules.into_loading
         )
-        self._calm: Calm | None = None
-        if inner.fleet.reports is not None and hasattr(migrator, CALM.method):
-            self._calm = self._view.calm = inner.fleet.reports.watch(self._calm_blocks)
+        self._memory_watch: MemoryWatch | None = None
+        if inner.fleet.reports is not None and hasattr(migrator, AMPLE.method):
+            self._memory_watch = self._view.memory_watch = inner.fleet.reports.watch(self._ample_blocks)
         self.rounds: Rounds | None = None  # where some are left out, to ask for one
         self._victims: VictimMoves | None = None
         if victims is not None:
@@ -74,13 +82,13 @@ class Migrating:
 
     def _rouse(self, actions: list[Action]) -> None:
         """Something has happened: is an instance to be looked at, or earlier than before?"""
-        calm = self._calm
-        if calm is not None and calm.news and self.rounds is not None:
-            calm.news = False
+        watch = self._memory_watch
+        if watch is not None and watch.news and self.rounds is not None:
+            watch.news = False
             self.rounds.rouse(self._view.quiet_until_ns(), actions)
 
-    def _calm_blocks(self, report: LoadReport) -> int:
-        return calm_blocks(self._migrator, report)
+    def _ample_blocks(self, report: LoadReport) -> int:
+        return ample_blocks(self._migrator, report)
 
     def _pairs_of(self, migrator: Migrator, full: int) -> Sequence[Pair]:
         """Of an instance whose memory is nearly full."""
@@ -116,7 +124,7 @@ class Migrating:
             inner.ran(engine, event, actions)
             if self._victims is not None:
                 self._victims.look(engine, actions)
-            if self._calm is not None and self._calm.news:
+            if self._memory_watch is not None and self._memory_watch.news:
                 self._rouse(actions)
             return
         halted = engine.halts and not event.running
@@ -241,7 +249,7 @@ class Migrating:
     def arrived(self, request: Request, actions: list[Action]) -> None:
         """See ``Colocated``."""
         self.inner.arrived(request, actions)
-        if self._calm is not None and self._calm.news:
+        if self._memory_watch is not None and self._memory_watch.news:
             self._rouse(actions)
 
     def join(self, replica: Replica, role: Role, actions: list[Action]) -> None:

@@ -205,7 +205,7 @@ ROOMS = {
         "controller", "composition", "record",
     ),
     "simcore": (
-        "replica", "data_plane", "timers", "paces", "completions", "stage_stalls", "stall_detection",
+        "arrivals", "replica", "data_plane", "timers", "paces", "completions", "stage_stalls", "stall_detection",
         "capabilities", "faults", "cold", "lockstep", "pipeline", "stage_passes", "sim_report",
         "chunk_starts", "simulation",
     ),

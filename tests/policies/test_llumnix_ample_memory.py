@@ -39,7 +39,7 @@ def reports(draw: st.DrawFn) -> LoadReport:
     target_tokens=st.one_of(st.none(), st.integers(1, 2000)),
     others=st.lists(reports(), max_size=3),
 )
-def test_who_has_calm_blocks_is_no_source(
+def test_who_has_ample_blocks_is_no_source(
     one: LoadReport,
     rule: str,
     threshold: float,
@@ -50,8 +50,8 @@ def test_who_has_calm_blocks_is_no_source(
     """Whatever was asked before; with the headroom of priorities, and with requests that were preempted."""
     policy = Llumnix(rule, threshold, defragment, high_priority_target_tokens=target_tokens)
     for other in others:
-        policy.calm_blocks(other)
-    if one.free_blocks >= policy.calm_blocks(one):
+        policy.ample_blocks(other)
+    if one.free_blocks >= policy.ample_blocks(one):
         assert not policy._is_source(one)
 
 
