@@ -205,8 +205,8 @@ ROOMS = {
         "controller", "composition", "record",
     ),
     "simcore": (
-        "arrivals", "replica", "data_plane", "timers", "paces", "completions", "stage_stalls", "stall_detection",
-        "capabilities", "faults", "cold", "lockstep", "pipeline", "stage_passes", "sim_report",
+        "arrivals", "replica", "data_plane", "timers", "paces", "completions", "stage_stalls",
+        "stall_detection", "capabilities", "faults", "cold", "lockstep", "pipeline", "stage_passes", "sim_report",
         "chunk_starts", "simulation",
     ),
     "policies": (
