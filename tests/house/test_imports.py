@@ -206,8 +206,8 @@ ROOMS = {
     ),
     "simcore": (
         "arrivals", "replica", "data_plane", "timers", "paces", "completions", "stage_stalls",
-        "stall_detection", "capabilities", "faults", "cold", "lockstep", "pipeline", "stage_passes", "sim_report",
-        "chunk_starts", "simulation",
+        "stall_detection", "capabilities", "faults", "cold", "lockstep", "pipeline", "stage_passes",
+        "sim_report", "chunk_starts", "simulation",
     ),
     "policies": (
         "admission", "batching", "dispatch", "llumnix", "migration", "migration_defragment",
