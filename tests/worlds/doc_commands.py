@@ -28,6 +28,7 @@ PARSED_ONLY: Final = (
     ("REAL_RUNS.md", "realexec run system=vllm system/migration=least_loaded system/dispatch=round_robin "
      "cluster=local workers=2 model=tiny_llama trace=file", LONG),
     ("README.md", "realexec run system=", LIKE_REAL_RUNS),
+    ("README.md", "realexec fidelity", LONG),
     ("COMPARE.md", "realexec run", LIKE_REAL_RUNS),
     ("CALIBRATE.md", "realexec", LONG),
     ("GPU.md", "realexec run device=cuda", GPU),
