@@ -44,7 +44,7 @@ def test_scaler_provision_and_live_policy_load_real_instances(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     one = ("system=blitzscale", "system.instances.split=false", "workers=3")
-    many = ("trace.rate_per_s=200", "trace.limit=50", "trace.tokens_scale=0.05")
+    many = ("trace.rate_per_s=2000", "trace.limit=160", "trace.tokens_scale=0.05")
     own = {"scaler": "OwnScaler", "provision": "OwnProvision", "live": "OwnLive"}
     real = run_of(here, ELASTIC, (*one, *many), own)
     assert ", 0 differ\n" in capsys.readouterr().out

@@ -140,7 +140,7 @@ def test_without_torch_there_is_a_sentence(tmp_path: Path, missing: str) -> None
         (("run", "out=/proc/run"), "out=/proc/run"),
         (("run", "tiny_llama"), "write model=tiny_llama"),
         (("probe", "x"), "write realexec probe"),
-        (("simulate",), "write realexec run | observe | calibrate | probe"),
+        (("simulate",), "write realexec run | observe | calibrate | fidelity | probe"),
     ],
     ids=str,
 )
