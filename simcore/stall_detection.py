@@ -1,4 +1,4 @@
-"""Notices a world in which only looks of the load monitor happen any more."""
+"""Notices a simulation in which only periodic looks of the load monitor are left."""
 
 from collections.abc import Callable, Mapping
 from typing import Final

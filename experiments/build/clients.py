@@ -12,4 +12,4 @@ def requests_of(trace: TraceConfig, arrivals: Iterator[tuple[Request, int]]) -> 
     """What a driver is given: an open loop, or a closed one of ``trace.clients``."""
     if trace.clients is None:
         return arrivals
-    return ClosedLoop(arrivals, trace.clients, round(trace.think_s * NS_PER_S))
+    return ClosedLoop(arrivals, trace.clients, round(trace.client_think_s * NS_PER_S))

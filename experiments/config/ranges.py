@@ -92,7 +92,7 @@ RANGES: Final[dict[str, Range]] = {
     "trace.peak_share": Range(low=0, high=MAX_UTILIZATION, open_low=True),
     "trace.time_compression": _POSITIVE,
     "trace.clients": _COUNT,
-    "trace.think_s": Range(low=0),
+    "trace.client_think_s": Range(low=0),
     "slo.ttft_ms": _OBJECTIVE,
     "slo.tpot_ms": _OBJECTIVE,
     "series.period_s": Range(low=MIN_SERIES_PERIOD_S),

@@ -1,9 +1,11 @@
 """What the trace of a run is and what is done to it, and which of these settings contradict each other."""
 
+import inspect
 from dataclasses import dataclass
 from typing import Any, Final
 
 from serving.vocabulary.errors import UserError
+from traces.load import synthetic_parameters
 
 WINDOW_RULES: Final = ("busiest", "onset")
 RESAMPLES: Final = ("block",)
@@ -24,7 +26,7 @@ class TraceConfig:
     cluster's prefill tokens per second on average and ``peak_share`` in the busiest 5 s, whichever is lower.
     ``time_compression``: times divided by it. ``limit``: the first requests. ``resample``:
     ``block`` draws them again by the seed, ``block_requests`` in a row. ``clients``: so many take turns at
-    the requests, each ``think_s`` seconds after its last one has ended (a closed loop).
+    the requests, each ``client_think_s`` seconds after its last has ended (a closed loop).
     ``high_priority_share``: of the requests, drawn by the seed, has priority 1. ``params``: what the drawn
     trace, or the reader of a recorded one, is told (trace.NAME on the command line).
     """
@@ -50,13 +52,13 @@ class TraceConfig:
     resample: str | None
     block_requests: int | None
     clients: int | None
-    think_s: float
+    client_think_s: float
     high_priority_share: float | None
     params: dict[str, Any]
 
 
 NO_RESAMPLING: Final[dict[str, Any]] = {"resample": None, "block_requests": None}
-OPEN_LOOP: Final[dict[str, Any]] = {"clients": None, "think_s": 0.0}
+OPEN_LOOP: Final[dict[str, Any]] = {"clients": None, "client_think_s": 0.0}
 DEFAULTS: Final[dict[str, Any]] = {
     "path": None,
     "format": None,
@@ -120,11 +122,16 @@ def _check_resampling(trace: TraceConfig) -> None:
 
 def _check_clients(trace: TraceConfig) -> None:
     if trace.clients is None:
-        if trace.think_s:
-            raise UserError("trace.think_s is of clients in a closed loop: write trace.clients=NUMBER too")
+        if trace.client_think_s:
+            raise UserError(
+                "trace.client_think_s is of clients in a closed loop: write trace.clients=NUMBER too"
+            )
         return
     times = [f"trace.{key}" for keys in _RATES for key in keys if getattr(trace, key) is not None]
     times += ["trace.time_compression"] * (trace.time_compression != 1)
+    if trace.synthetic and trace.params.get("rate_per_s") is not None:
+        default = synthetic_parameters(trace.name)["rate_per_s"].default
+        times += ["trace.rate_per_s"] * (default is not inspect.Parameter.empty)  # else it has to be given
     if times:
         raise UserError(
             f"{times[0]} changes arrival times, and with trace.clients requests come as others end: leave "

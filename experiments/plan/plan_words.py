@@ -166,7 +166,12 @@ def _take(key: str, plain: list[str], axes: list[Axis]) -> tuple[str, ...]:
 
 
 def _refuse_moving_rate(plain: Sequence[str]) -> None:
-    """A rate that follows the cluster would ask another question of every size."""
+    """A rate that follows the cluster, or what it serves, would ask another question of every size."""
+    if any(word.startswith("trace.clients=") for word in plain):
+        raise UserError(
+            "trace.clients lets the rate follow how fast requests are served, and a plan is for a trace's "
+            "own rate: leave it out, or write servetwin sweep with trace.clients and cluster"
+        )
     for key in ("trace.utilization", "trace.prefill_share", "trace.peak_share"):
         if any(word.startswith(f"{key}=") for word in plain):
             raise UserError(

@@ -35,7 +35,7 @@ def sent_again(requests: pd.DataFrame, clients: int, think_ns: int) -> None:
 
 @pytest.mark.parametrize("think_s", [0.0, 0.25])
 def test_a_client_sends_its_next_request_when_its_last_has_ended(tmp_path: Path, think_s: float) -> None:
-    words = (*SMALL, "trace.clients=8", f"trace.think_s={think_s}")
+    words = (*SMALL, "trace.clients=8", f"trace.client_think_s={think_s}")
     requests, summary = run(tmp_path / "runs", *words)
     assert len(requests) == 120
     sent_again(requests, 8, round(think_s * 1e9))
@@ -68,12 +68,31 @@ def test_a_client_whose_request_is_refused_sends_the_next(tmp_path: Path) -> Non
     assert counts["finished"] + counts["rejected"] == 120 and len(requests) == counts["finished"]
 
 
+def test_a_plan_is_for_a_rate(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["trace=azure_conv_like", "trace.clients=8", "gpu=a100", "model=llama3_8b", "slo.ttft_p99_ms=500"]
+    assert cli.run(["plan", *words]) == 2
+    assert "trace.clients lets the rate follow" in capsys.readouterr().err
+
+
+def test_conversations_have_think_times_of_their_own(tmp_path: Path) -> None:
+    """multi_turn's think_s is within its conversations; the clients' is another key."""
+    words = ("trace=multi_turn", "trace.requests=40", "cluster=a100_x4", "uncertainty=off", "journal=true")
+    requests, _ = run(
+        tmp_path / "run", *words, "trace.think_s=5", "trace.clients=8", "trace.client_think_s=2"
+    )
+    sent_again(requests, 8, 2_000_000_000)
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["trace.think_s=1"], "trace.think_s is of clients in a closed loop: write trace.clients=NUMBER too"),
+        (
+            ["trace.client_think_s=1"],
+            "trace.client_think_s is of clients in a closed loop: write trace.clients=NUMBER too",
+        ),
         (["trace.clients=2", "trace.rate_scale=2"], "trace.rate_scale changes arrival times"),
         (["trace.clients=2", "trace.time_compression=2"], "trace.time_compression changes arrival times"),
+        (["trace.clients=2", "trace.rate_per_s=9"], "trace.rate_per_s changes arrival times"),
         (["trace.clients=0"], "trace.clients"),
     ],
 )

@@ -96,7 +96,7 @@ def test_running_requests_migrate_for_real(tmp_path: Path) -> None:
 
 
 def test_clients_of_a_closed_loop_wait_for_their_answers_for_real(tmp_path: Path) -> None:
-    clients = ("trace.clients=3", "trace.think_s=0.01", "trace.limit=15", SHORT)
+    clients = ("trace.clients=3", "trace.client_think_s=0.01", "trace.limit=15", SHORT)
     moved(tmp_path / "run", "system=vllm", "workers=2", *clients, nic=None)
     requests = pd.read_parquet(tmp_path / "run" / "requests.parquet").sort_values("arrival_ns")
     arrivals, ends = requests["arrival_ns"].to_numpy(), requests["finish_ns"].to_numpy()
