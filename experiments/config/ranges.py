@@ -43,8 +43,8 @@ _OBJECTIVE: Final = Range(low=0, high=MAX_OBJECTIVE_MS, open_low=True)
 
 RANGES: Final[dict[str, Range]] = {
     "workers": Range(low=1, high=MAX_GPUS),  # before cluster.gpus, which follows it
+    "engine.max_num_batched_tokens": _COUNT,  # before engine.max_num_seqs, which it limits
     "engine.max_num_seqs": _COUNT,
-    "engine.max_num_batched_tokens": _COUNT,
     "migration.max_stages": _COUNT,
     "migration.period_ms": Range(low=0.001),
     "migration.control_ms": Range(low=0),
